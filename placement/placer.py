@@ -32,7 +32,7 @@ from placement.objective.cut import cut, uncut
 from placement.objective.step_time import refuse_precision
 from placement.part_of_host import choose_gpus
 from placement.replace.near import Hint, Near
-from placement.spares.holding import Holding, hold_spares, reserve_by_zone
+from placement.spares.holding import Holding, hold_spares, leave_spares, reserve_by_zone
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.contraction import contract
 from placement.tiers.fragmentation import harm
@@ -62,6 +62,7 @@ from placement.workload.request import (
 from placement.workload.segments import Segments, segments_of, segments_text, usable_for
 
 BY_CUT = (Objective.CUT, Objective.TIME)  # zones are laid out by the cut, at prices or not
+MOST_NAMED = 4  # domains in a refusal
 MOST_ZONES = 400  # beyond, zones are small and packed as racks are
 
 
@@ -149,7 +150,10 @@ def place(
         hosts = hostset.indices(inside)
         return _Placer(fabric, request, limits, hosts, most, hint, sizing, preference).place()
 
-    answer = placed_inside(fabric, room, request, gang + required, solve)
+    try:
+        answer = placed_inside(fabric, room, request, gang + required, solve)
+    except _NoRoom as lack:
+        return _crowded(fabric, room, request, sizing, lack.depth)
     if gpus:
         return replace(answer, gpus=choose_gpus(fabric, answer.hosts[0], (), gpus) or ())
     return answer
@@ -160,6 +164,13 @@ def _is_any_as_good(fabric: Fabric, request: Request) -> bool:
     the request neither asks for seconds of a step nor for spares."""
     is_by_cut = request.objective is Objective.CUT and not request.has_step_time
     return fabric.is_undivided and is_by_cut and request.spares.hosts == 0
+
+
+class _NoRoom(Exception):
+    """The gang fits only where some domain of the tier at `depth` lacks spares."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
 
 
 @struct(frozen=True, slots=True)
@@ -182,9 +193,12 @@ class _SegmentPlacer:
         assert whole is not None  # for these hosts have room for all segments
         answer, hosts, held = whole
         if len(held.spares) < min(held.wished, self.most_spares) or held.elsewhere:
+            is_strict = self.request.spares.is_auto and self.sizing.is_strict and not self.hint
             roomy = self._on_slots(self._thinned())
-            if roomy is not None and self._as_good(roomy[0], answer):
+            if roomy is not None and (is_strict or self._as_good(roomy[0], answer)):
                 _, hosts, held = roomy
+            elif is_strict:
+                raise _NoRoom(self.segments.inner.depth)
         cuts = cut(self.fabric, self.request, hosts)
         first_cut = next((each.tier for each in cuts if each.bytes_per_step), "")
         is_inside = answer.inner is not None and answer.inner.tier == first_cut
@@ -272,9 +286,14 @@ class _Placer:
         self.fabric = fabric
         self.request = request
         self.limits = limits
-        self.free = free
+        self.all_free = self.free = free
         self.gang = request.hosts_needed(fabric.gpus_per_host)
         self.most_spares = most_spares
+        self.is_strict = sizing.is_strict and request.spares.is_auto and hint is None
+        if self.is_strict:
+            self.free = leave_spares(fabric, request, free, self.gang, most_spares, sizing)
+            if len(self.free) < self.gang:
+                raise _NoRoom(0)
         self.hint = hint
         self.sizing = sizing
         self.preference = preference
@@ -344,7 +363,7 @@ class _Placer:
     @cached_property
     def _inside(self) -> list[tuple[Ints, int]]:
         """Free hosts of single domains that may take the whole gang."""
-        spares = self._reserved([self.gang])[0]
+        spares = 0 if self.is_strict else self._reserved([self.gang])[0]
         return single_domains(self.fabric, self.free, self.gang, self.gang + spares)
 
     def _with_others(self, layouts: list[Hosts]) -> list[Hosts]:
@@ -443,7 +462,7 @@ class _Placer:
             return None
         if self.grid is None:
             return None
-        return inner_bound(self.fabric, self.free, self.grid, cuts)
+        return inner_bound(self.fabric, self.all_free, self.grid, cuts)
 
     def _step(self, hosts: Hosts) -> StepBound | None:
         if not self.request.has_step_time:
@@ -451,13 +470,13 @@ class _Placer:
         clock = step_clock(self.fabric, self.request)
         seconds, least = clock.step(hosts).seconds, clock.on_one_switch.seconds
         if not self.request.where.is_shape:  # then other hosts than these could have been taken
-            least = clock.bound(self.free)
+            least = clock.bound(self.all_free)
         return StepBound(seconds, min(seconds, least))
 
     def _option(self, hosts: Hosts) -> _Option:
         cuts = cut(self.fabric, self.request, hosts)
         held = hold_spares(
-            self.fabric, self.request, self.free, hosts, self.most_spares, self.sizing
+            self.fabric, self.request, self.all_free, hosts, self.most_spares, self.sizing
         )
         return _Option(hosts, held, cuts)
 
@@ -493,7 +512,7 @@ class _Placer:
 
     def _rank(self, option: _Option) -> tuple[int, ...]:
         cuts = [tier.bytes_per_step for tier in option.cuts]
-        left = harm(self.fabric, self.free, option.hosts + option.held.spares)
+        left = harm(self.fabric, self.all_free, option.hosts + option.held.spares)
         return (*cuts[:1], option.held.lacking, *cuts[1:], *left, *option.hosts)
 
     def _ways(self) -> tuple[Seating, Iterable[ZoneChoice], Fraction]:
@@ -506,26 +525,20 @@ class _Placer:
         if np.count_nonzero(free_by_zone) > MOST_ZONES:
             return self._everywhere(free_by_zone.tolist())
         capacities = [int(n) for n in free_by_zone]
-        wanted = self._reserved(capacities)
-        room = [c - w for c, w in zip(capacities, wanted, strict=True)]
-        is_kept = self.sizing.in_zone and self.request.spares.is_auto and sum(room) >= self.gang
-        usual = capacities, wanted
-        grid, step = self._zones(*((room, [0] * len(room)) if is_kept else usual))
+        wanted = [0] * len(capacities) if self.is_strict else self._reserved(capacities)
+        grid, step = self._zones(capacities, wanted)
         kind = like_zones(self.fabric, self.request)
         seating = self._seating(grid)
         ways = seating.in_zones(step.layout, np.array(wanted), kind)
         bound = step.bound
-        if is_kept:  # of those that keep spares in each zone: others may cut less
-            bound = by_sizes(grid, capacities) if self.grid and self.limits.rounds else 0
+        if self.is_strict:  # of those that keep spares in each zone: others may cut less
+            room = tier.count(self.all_free).tolist()
+            bound = by_sizes(grid, room) if self.grid and self.limits.rounds else 0
         return seating, ways, grid.to_bytes(bound)
 
     def _reserved(self, capacities: list[int]) -> list[int]:
         """Spares that zones of these capacities should keep."""
-        rack = self.fabric.tiers[-1] if len(self.fabric.tiers) > 1 else None
-        rack_hosts = -(-self.fabric.host_count // len(rack.domains)) if rack else 0
-        return reserve_by_zone(
-            self.request, capacities, self.gang, self.most_spares, self.sizing, rack_hosts
-        )
+        return reserve_by_zone(self.request, capacities, self.gang, self.most_spares, self.sizing)
 
     def _everywhere(self, capacities: list[int]) -> tuple[Seating, Iterable[ZoneChoice], Fraction]:
         """Over very many small zones, which are packed as inner tiers are."""
@@ -573,6 +586,30 @@ def _insufficient(
         f"free: {has}" if has else f"{count:,} are free, {short:,} too few"
     )
     return Insufficient(gang + required, count, by_domain, reason)
+
+
+def _crowded(
+    fabric: Fabric, free: HostSet, request: Request, sizing: Sizing, depth: int
+) -> Insufficient:
+    """Name the domains that are to keep spares, and what that leaves for the gang."""
+    gang, hosts = request.hosts_needed(fabric.gpus_per_host), hostset.indices(free)
+    tier = fabric.tiers[depth] if fabric.tiers else None
+    room = tier.count(hosts).tolist() if tier else [len(hosts)]
+    names = tier.domains if tier else (fabric.name,)
+    kept = [
+        f"{sizing.size(min(n, gang))} of {n} in {name}"
+        for n, name in sorted(zip(room, names, strict=True), key=lambda each: -each[0])
+        if n
+    ]
+    more = f" and {len(kept) - MOST_NAMED} more" if len(kept) > MOST_NAMED else ""
+    racks = f" and {sizing.racks} whole racks" if sizing.racks else ""
+    reason = (
+        f"needs {_hosts(gang, 0)} beside spares in each of its {tier.name if tier else 'fabric'}s:"
+        f" {', '.join(kept[:MOST_NAMED])}{more} of the free hosts{racks} stand by,"
+        " which leaves too few"
+    )
+    by_domain = tuple(zip(names, room, strict=True)) if tier else ()
+    return Insufficient(gang, len(hosts), by_domain, reason)
 
 
 def _hosts(gang: int, required: int) -> str:

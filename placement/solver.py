@@ -160,6 +160,13 @@ def _begun(model: cpp_elemental.CppElemental) -> mathopt.Solver:
     return mathopt.new(parameters_pb2.SOLVER_TYPE_GLOP, model.export_model(), nothing)
 
 
+class IntegerSolution(NamedTuple):
+    """The values by variable, and a cost that none go below; None where nothing is known."""
+
+    values: tuple[int, ...] | None
+    bound: int | None
+
+
 class IntegerProgram:
     """min cost x over whole x within ranges of rows, by CP-SAT.
 
@@ -184,26 +191,39 @@ class IntegerProgram:
         row.coeffs.extend([factor for _, factor in entries])
         row.domain.extend([low, high])
 
+    def cost_at_least(self, bound: int) -> None:
+        """Add what is known of the cost of all variables that there are."""
+        objective = self._model.objective
+        self.row(bound, INFINITY, list(zip(objective.vars, objective.coeffs, strict=True)))
+
     def hint(self, values: Sequence[int]) -> None:
         """A solution to begin with, by variable."""
         self._model.solution_hint.vars.extend(range(len(values)))
         self._model.solution_hint.values.extend(values)
 
     def solve(self, work: float) -> tuple[int, ...] | None:
-        """The best values found in the deterministic time `work`, by variable; None if there are
-        none, or sums may exceed 63 bits. Without presolve, for it takes longer than most searches.
-        """
+        """Return the best values found in the deterministic time `work`, by variable; None if there
+        are none, or sums may exceed 63 bits. Without presolve, which takes longer than most
+        searches."""
+        return self.solve_with_bound(work, presolve=False).values
+
+    def solve_with_bound(self, work: float, *, presolve: bool = True) -> IntegerSolution:
+        """Return the best values found in the deterministic time `work`, and a cost that no values
+        go below, which CP-SAT computes in whole numbers; no bound unless it says feasible or
+        optimal."""
         parameters, solver = cp_sat.SatParameters(), cp_sat.SolveWrapper()
         parameters.num_workers, parameters.random_seed = 1, 7
         parameters.max_deterministic_time = work
-        parameters.cp_model_presolve = False
+        parameters.cp_model_presolve = presolve
+        parameters.linearization_level = 2 if presolve else 1
         parameters.catch_sigint_signal = False  # or a later Ctrl-C would kill the process
         if len(self._model.variables) <= FEW:
             parameters.cut_level = 0
         solver.set_parameters(parameters)
         response, status = solver.solve(self._model), cp_sat.CpSolverStatus
-        is_solved = response.status in (status.OPTIMAL, status.FEASIBLE)
-        return tuple(response.solution) if is_solved else None
+        if response.status not in (status.OPTIMAL, status.FEASIBLE):
+            return IntegerSolution(None, None)
+        return IntegerSolution(tuple(response.solution), response.inner_objective_lower_bound)
 
 
 def assign(cost: Ints) -> Ints | None:

@@ -19,7 +19,6 @@ SERVER_PACKAGES = frozenset(  # of the extra `server`: a thin client has none of
         "ortools",
         "prometheus_client",
         "psycopg",
-        "pybind11_abseil",
         "starlette",
         "uvicorn",
         "uvloop",

@@ -31,13 +31,9 @@ def reserve_by_zone(
     gang: int,
     most_spares: int,
     sizing: Sizing = BY_DEFAULT,
-    rack_hosts: int = 0,
 ) -> list[int]:
-    """Spares that each zone should keep if the gang fills it, before it is placed.
-
-    `rack_hosts`: of a whole rack that the sizing may ask for. `capacities`: of every zone,
-    or of one that may be any.
-    """
+    """Return the spares that each zone should keep if the gang fills it, whole racks aside,
+    before it is placed. `capacities`: of every zone, or of one that may be any."""
     rule, reserved = request.spares, []
     if rule.hosts == 0:
         return [0] * len(capacities)
@@ -45,11 +41,37 @@ def reserve_by_zone(
         hosts = min(capacity, gang)
         if rule.is_auto:
             wish = sizing.wish(hosts, zone if len(capacities) > 1 else None)
-            wish += sizing.racks * rack_hosts
         else:
             wish = -(-rule.required(gang) * hosts // gang)
         reserved.append(min(capacity, most_spares, wish))
     return reserved
+
+
+def leave_spares(
+    fabric: Fabric,
+    request: Request,
+    free: Ints,
+    gang: int,
+    most_spares: int,
+    sizing: Sizing,
+    at: int = 0,
+) -> Ints:
+    """Return the free hosts without those that each domain of the tier `at` keeps as spares,
+    however large the part of the gang that it takes. Shape: (hosts,), ascending.
+
+    Whole racks that the sizing asks for are kept from the last one on, single hosts where a rack
+    has few free.
+    """
+    zone_of = fabric.tiers[at].domain_by_host if fabric.tiers else np.zeros(fabric.host_count, int)
+    room = np.bincount(zone_of[free], minlength=int(zone_of.max()) + 1)
+    wishes = reserve_by_zone(request, room.tolist(), gang, most_spares, sizing)
+    whole = np.ones(len(room), dtype=np.int64)
+    racks = _whole_racks(fabric, free, zone_of, whole, sizing, is_last=True) if not at else {}
+    kept = [host for hosts in racks.values() for host in hosts]
+    others = _by_preference(fabric, np.setdiff1d(free, kept), np.empty(0, dtype=np.int64))
+    for zone in np.flatnonzero(room).tolist():
+        kept += others[zone_of[others] == zone][: wishes[zone]].tolist()
+    return np.setdiff1d(free, kept, assume_unique=True)
 
 
 def hold_spares(
@@ -114,10 +136,10 @@ def _wishes(
 
 
 def _whole_racks(
-    fabric: Fabric, left: Ints, zone_of: Ints, used: Ints, sizing: Sizing
+    fabric: Fabric, left: Ints, zone_of: Ints, used: Ints, sizing: Sizing, *, is_last: bool = False
 ) -> dict[int, list[int]]:
     """By zone of the gang, the hosts of wholly free racks that the sizing asks for, as many
-    as there are."""
+    as there are: the first, or the last."""
     if not sizing.racks or len(fabric.tiers) < 2:
         return {}
     rack_of = fabric.tiers[-1].domain_by_host
@@ -126,7 +148,8 @@ def _whole_racks(
     hosts_by_zone = {}
     for zone in np.flatnonzero(used).tolist():
         here = whole[zone_of[whole] == zone]
-        racks = np.unique(rack_of[here])[: sizing.racks]
+        racks = np.unique(rack_of[here])
+        racks = racks[-sizing.racks :] if is_last else racks[: sizing.racks]
         hosts_by_zone[zone] = here[np.isin(rack_of[here], racks)].tolist()
     return hosts_by_zone
 

@@ -55,6 +55,11 @@ class Sizing:
     clumping: float = 0.0
     per_zone: int | None = None
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether a gang is placed only where all of its zones keep what is asked for."""
+        return self.in_zone or self.per_zone is not None or self.racks > 0
+
     def size(self, hosts: int) -> int:
         """Spares for so many hosts of one zone, whole racks aside: the smallest k that the
         hosts out of service exceed with probability at most epsilon, 1e-9 if that is less.

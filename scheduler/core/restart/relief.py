@@ -8,18 +8,23 @@ borders, if that cuts about as much as going on without: until all have the spar
 for, or half of them, or a third, whichever is the most that cuts about as little as the least does.
 A block that lost its host counts in the zone of that host: where
 no spare was left in it, a block at the border leaves in its stead.
+
+A gang that is placed by the time of its steps does the same under every policy as long as its
+steps take no longer: it began where the fewest bytes cross zones, which may fill zones to the last
+host (Llama 3 405B: three stages fill a zone of 384), and bytes that hide behind compute are worth
+less than a spare in the zone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, inf
 
-from placement import shifted
+from placement import measure, shifted
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.objective.cut import cut
-from placement.workload.request import TierCut
+from placement.workload.request import Objective, TierCut
 from placement.workload.segments import misplaced
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
@@ -35,27 +40,34 @@ def relieved(
     """Where the gang has spares in all of its zones; None where no zone is short of them, or
     nothing better is found. `hosts`: hosts that it is about to run on instead of the job's;
     `idle`: hosts it may use beside them."""
-    if not pools.sizing.in_zone or not job.spec.request.spares.is_auto:
+    by_time = job.request.objective is Objective.TIME
+    if not (pools.sizing.in_zone or by_time) or not job.spec.request.spares.is_auto:
         return None
     gang = hostset.of(hosts)
     idle &= ~gang
     if not thin(pools, hosts, idle):
         return None
     fabric = pools.state.loaded_fabric
-    most_cut = [(1 + MOST_RISE) * tier.bytes_per_step for tier in cut(fabric, job.request, hosts)]
-    may_rise = most_cut[0] - job.cuts[0].bytes_per_step if job.cuts else 0.0
+    plain = cut(fabric, job.request, hosts)
+    may_rise = inf if by_time else 0.0
+    if job.cuts and not by_time:
+        may_rise = (1 + MOST_RISE) * plain[0].bytes_per_step - job.cuts[0].bytes_per_step
+    longest = measure(fabric, job.request, hosts, plain)
     held = [((gang | idle) & zone).bit_count() for zone in pools.zones]
     shifts: list[tuple[tuple[int, ...], tuple[TierCut, ...]]] = []
     for share in ROOM:
-        most = [max(0, count - ceil(share * pools.sizing.size(count))) for count in held]
-        moved = shifted(fabric, job.request, job.hosts, gang | idle, most, may_rise)
+        room = [max(0, count - ceil(share * pools.sizing.size(count))) for count in held]
+        moved = shifted(fabric, job.request, job.hosts, gang | idle, room, may_rise)
         if moved is None or misplaced(fabric, job.request, moved):
             continue
         cuts = cut(fabric, job.request, moved)
+        if by_time and measure(fabric, job.request, moved, cuts) > longest:
+            continue
         if thin(pools, moved, (idle | gang) & ~hostset.of(moved)):
             continue
         shifts.append((tuple(moved), cuts))
-        if job.cuts and cuts[0].bytes_per_step <= (1 + MOST_RISE) * job.cuts[0].bytes_per_step:
+        most = (1 + MOST_RISE) * job.cuts[0].bytes_per_step if job.cuts else 0.0
+        if by_time or cuts[0].bytes_per_step <= most:
             break  # with less room it would hardly be less
     least = min((cuts[0].bytes_per_step for _, cuts in shifts), default=0)
     dearest = (1 + MOST_RISE) * least
