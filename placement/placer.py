@@ -8,7 +8,7 @@ free decides, or, near an old placement, how few blocks move.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -25,13 +25,15 @@ from placement.fabric import hostset
 from placement.fabric.constraints import check, labelled, room_text, seen_by_gang, wish_text
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, innermost
+from placement.graph.hypergraph import block_graph
 from placement.grid.block_grid import BlockGrid, block_grid
-from placement.grid.layout import layout_cost
+from placement.grid.layout import Layout, layout_cost
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut, uncut
 from placement.objective.step_time import refuse_precision
 from placement.part_of_host import choose_gpus
 from placement.replace.near import Hint, Near
+from placement.search.exact_assignment import MOST_BLOCKS, keep_spares
 from placement.spares.holding import Holding, hold_spares, leave_spares, reserve_by_zone
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.contraction import contract
@@ -529,12 +531,39 @@ class _Placer:
         grid, step = self._zones(capacities, wanted)
         kind = like_zones(self.fabric, self.request)
         seating = self._seating(grid)
-        ways = seating.in_zones(step.layout, np.array(wanted), kind)
+        layout = self._with_room(grid, step.layout, capacities, wanted)
+        ways = seating.in_zones(layout, np.array(wanted), kind)
         bound = step.bound
         if self.is_strict:  # of those that keep spares in each zone: others may cut less
             room = tier.count(self.all_free).tolist()
             bound = by_sizes(grid, room) if self.grid and self.limits.rounds else 0
         return seating, ways, grid.to_bytes(bound)
+
+    def _with_room(
+        self, grid: BlockGrid, layout: Layout, capacities: Sequence[int], wanted: Sequence[int]
+    ) -> Layout:
+        """Return the layout, or one of a small gang that cuts no more and leaves its zones room
+        for more of their spares."""
+        used = np.bincount(layout.ravel(), minlength=len(capacities))
+        is_full = bool((used > np.array(capacities) - wanted)[used > 0].any())
+        if not is_full or self.gang > MOST_BLOCKS or self.request.objective not in BY_CUT:
+            return layout
+        graph = block_graph(self.request, self.fabric.gpus_per_host)
+        if graph is None or not self.limits.rounds:
+            return layout
+        lacking = [
+            np.array([max(0, self._wish(n, zone) + n - room) for n in range(room + 1)])
+            for zone, room in enumerate(capacities)
+        ]
+        other = keep_spares(graph, capacities, grid.by_block(layout), lacking)
+        return layout if other is None else np.asarray(other[grid.block])
+
+    def _wish(self, blocks: int, zone: int) -> int:
+        """Spares that a zone with so many blocks of the gang should keep."""
+        rule = self.request.spares
+        if rule.is_auto:
+            return min(self.most_spares, self.sizing.wish(blocks, zone))
+        return -(-rule.required(self.gang) * blocks // self.gang)
 
     def _reserved(self, capacities: list[int]) -> list[int]:
         """Spares that zones of these capacities should keep."""

@@ -191,11 +191,6 @@ class IntegerProgram:
         row.coeffs.extend([factor for _, factor in entries])
         row.domain.extend([low, high])
 
-    def cost_at_least(self, bound: int) -> None:
-        """Add what is known of the cost of all variables that there are."""
-        objective = self._model.objective
-        self.row(bound, INFINITY, list(zip(objective.vars, objective.coeffs, strict=True)))
-
     def hint(self, values: Sequence[int]) -> None:
         """A solution to begin with, by variable."""
         self._model.solution_hint.vars.extend(range(len(values)))

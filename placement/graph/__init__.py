@@ -1,6 +1,6 @@
 """Gangs as a weighted hypergraph of blocks, whether or not they form a grid.
 
 Enters: a request, or a region of a grid. Leaves: `Hypergraph` with its cut of an assignment
-(hypergraph.py), and least cuts by enumeration where blocks are few (exhaustive.py).
+(hypergraph.py).
 See docs/engine.md, "Gangs that are no grid".
 """

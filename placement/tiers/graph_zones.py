@@ -25,12 +25,12 @@ from placement.bound.ring_width import least_around
 from placement.bound.rounding import fewest
 from placement.bound.size_relaxation import least_sum
 from placement.fabric.tree import Ints
-from placement.graph.exhaustive import MOST_BLOCKS, best_partition
 from placement.graph.hypergraph import block_graph, unlinked
 from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import MUCH
 from placement.objective.cut import cut_by_axis
 from placement.proof.cell_proofs import CellProof
+from placement.search.exact_assignment import assign_blocks
 from placement.search.graph_slicing import SLACKS, SMALL, Sweeper, block_orders
 from placement.search.multilevel import PROPOSALS, QUICK, SLOW, refined
 from placement.search.segmentation import LineSearch
@@ -75,16 +75,23 @@ class _BlockZones:
 
     def solved(self) -> ZoneStep:
         """In turns, each with a larger share of the work than the time before."""
-        if self._is_linked and self._graph.blocks <= MOST_BLOCKS:
-            self._offer(best_partition(self._graph, self._capacities))
-            return replace(self._best, bound=self._best.cost)
         turns = SHARES[: self._limits.turns]
         for share, way in product(turns, self._ways()):
             if not self._best.is_proved:
                 way(share)
+        if self._limits.rounds and not self._best.is_proved and self._is_linked:
+            self._assign_exactly()
         if self._best.bound < CLOSE * self._best.cost and turns == SHARES and self._is_linked:
             self._refine(PROPOSALS_ANEW * self._limits.trees, SLOW)
         return self._best
+
+    def _assign_exactly(self) -> None:
+        """Decide block by block, where the gang is small."""
+        known = self._best.layout[0]
+        exact = assign_blocks(self._graph, self._capacities, known, self._target)
+        if exact is not None:
+            self._offer(exact.layout)
+            self._raise_by_units(2 * exact.bound)
 
     def _ways(self) -> list[Callable[[int], None]]:
         """Cheap bounds, then layouts, then others; layouts alone where nothing is to be proved."""

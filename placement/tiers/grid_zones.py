@@ -18,11 +18,13 @@ import numpy as np
 
 from muster.structs import struct
 from placement.bound.size_relaxation import ChargingForm, by_sizes, forms
+from placement.graph.hypergraph import grid_graph
 from placement.grid.block_grid import BlockGrid
 from placement.grid.groups import Groups, groups_of
 from placement.grid.layout import Layout, ZonePattern, layout_cost, patterns_of
 from placement.proof.branch_and_price import Prover
 from placement.proof.split_groups import Parted
+from placement.search.exact_assignment import MOST_BLOCKS, assign_blocks
 from placement.search.graph_slicing import SLACKS, SMALL, grid_sweeper, slice_grid
 from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
 from placement.search.multilevel import PROPOSALS, refined
@@ -55,6 +57,8 @@ def solve_zones(
     that costs no cut. The zones must hold the grid, and no single zone can.
     """
     best = _solved(grid, capacities, limits)
+    if limits.rounds and not best.is_proved:
+        best = _assigned_exactly(grid, capacities, best)
     layout = _with_spares(grid, capacities, reserved, best, limits.first.trees)
     return ZoneStep(_in_name_order(layout, capacities), best.cost, best.bound)
 
@@ -93,6 +97,18 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     if limits.turns < len(SHARES):
         return best
     return proof.chosen(proof.pursued(best, limits.rounds, limits.trees), limits.trees)
+
+
+def _assigned_exactly(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> ZoneStep:
+    """The better of `best` and what is decided block by block, where the gang is small."""
+    if grid.size > MOST_BLOCKS:
+        return best
+    graph, known = grid_graph(grid, grid.everywhere), best.layout.ravel()
+    exact = assign_blocks(graph, capacities, known, -(-best.bound // 2))
+    if exact is None:
+        return best
+    best = _better(best, _costed(grid, exact.layout.reshape(best.layout.shape)))
+    return replace(best, bound=max(best.bound, min(best.cost, 2 * exact.bound)))
 
 
 def _of_groups(

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from placement.bound.size_relaxation import SizeBound
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, Ints
-from placement.graph.exhaustive import best_partition
 from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Region, layout_cost
 from placement.objective.check import violations
 from placement.objective.cut import cut_by_axis
 from placement.placer import place
+from placement.search.exact_assignment import assign_blocks
 from placement.search.multilevel import Multilevel
 from placement.tiers.inner_bound import proved
 from placement.tiers.packing import Gang
@@ -150,17 +150,20 @@ def test_bounds_and_packings_enclose_the_optimum(
 
 @settings(max_examples=30)
 @given(data=st.data(), job=jobs(), room=ROOM)
-def test_the_best_partition_of_a_handful_is_the_optimum(
+def test_the_exact_assignment_of_a_handful_is_the_optimum(
     data: st.DataObject, job: Request, room: list[int]
 ) -> None:
     grid = grid_of(job)
     region = data.draw(regions(grid))
     blocks = int(region.sum())
     room = enough(room, blocks)
-    at = best_partition(grid_graph(grid, region), room)
-    assert np.all(np.bincount(at, minlength=len(room)) <= room)
-    optimum = min(inside(grid, region, other) for other in assignments(blocks, room))
-    assert inside(grid, region, at) == optimum
+    layouts = list(assignments(blocks, room))
+    exact = assign_blocks(grid_graph(grid, region), room, np.array(layouts[0]), 0)
+    assert exact is not None
+    assert np.all(np.bincount(exact.layout, minlength=len(room)) <= room)
+    optimum = min(inside(grid, region, other) for other in layouts)
+    assert inside(grid, region, exact.layout) == optimum
+    assert 2 * exact.bound == optimum
 
 
 @settings(max_examples=30)
