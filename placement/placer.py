@@ -447,7 +447,7 @@ class _Placer:
             fewer = 100 * (1 - tier.bytes_per_step / cut_of[fastest])
             return [
                 f"{100 * longer:.1f} % longer than the fastest step that was found, {fewer:.0f} %"
-                f" fewer bytes between {tier.tier}s (cut_slack {self.request.cut_slack:g})"
+                f" fewer bytes between {tier.tier}s (cut_slack {clock.cut_slack:g})"
             ]
         if least < tier.bytes_per_step:
             smallest = min((hosts for hosts in cut_of if cut_of[hosts] == least), key=clock.delay)
@@ -455,7 +455,7 @@ class _Placer:
             fewer = 100 * (1 - least / tier.bytes_per_step)
             return [
                 f"{fewer:.0f} % fewer bytes between {tier.tier}s would make a step"
-                f" {100 * longer:.1f} % longer, more than cut_slack ({self.request.cut_slack:g})"
+                f" {100 * longer:.1f} % longer, more than cut_slack ({clock.cut_slack:g})"
             ]
         return []
 
@@ -631,7 +631,9 @@ def _crowded(
         if n
     ]
     more = f" and {len(kept) - MOST_NAMED} more" if len(kept) > MOST_NAMED else ""
-    racks = f" and {sizing.racks} whole racks" if sizing.racks else ""
+    racks = f" and {sizing.racks} whole rack{'s' if sizing.racks > 1 else ''} each" * bool(
+        sizing.racks
+    )
     reason = (
         f"needs {_hosts(gang, 0)} beside spares in each of its {tier.name if tier else 'fabric'}s:"
         f" {', '.join(kept[:MOST_NAMED])}{more} of the free hosts{racks} stand by,"

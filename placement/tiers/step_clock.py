@@ -22,6 +22,7 @@ from placement.fabric.constraints import seen_by_gang
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Hardware, Ints, Tier
 from placement.grid.block_grid import block_grid
+from placement.objective.step_constants import step_constants
 from placement.objective.step_floor import step_floor
 from placement.objective.step_time import StepTime, exposure, fastest_gpu, step_time
 from placement.workload.request import Request
@@ -73,10 +74,15 @@ class StepClock:
         return int(slower) if isfinite(slower) else NEVER
 
     @property
+    def cut_slack(self) -> float:
+        """How much longer than the shortest a step may be for a smaller cut, as a share of it."""
+        wanted = self._request.cut_slack
+        return step_constants().resolution if wanted is None else wanted
+
+    @property
     def slack(self) -> int:
-        """How much slower than the fastest a step may be for a smaller cut, in parts of
-        RESOLUTION."""
-        return int(self._request.cut_slack * RESOLUTION)
+        """The same in parts of RESOLUTION."""
+        return int(self.cut_slack * RESOLUTION)
 
     def excess(self, hosts: Sequence[int]) -> int:
         """How much slower the step is than on one switch, beyond what may be given up for the
@@ -89,7 +95,7 @@ class StepClock:
         below."""
         if not self._fabric.has_scale_up_tier:
             return not self.excess(hosts)
-        near = max(NEAR_BOUND, 1 + self._request.cut_slack)
+        near = max(NEAR_BOUND, 1 + self.cut_slack)
         return self.step(hosts).seconds <= self.bound(free) * near
 
     def prices(self, step: StepTime) -> tuple[tuple[str, int], ...]:

@@ -73,9 +73,6 @@ NO_SPARES = SpareRule(hosts=0)
 STEP_MODEL = 2  # of step times: that of jobs that are given in now
 FIRST_STEP_MODEL = 1  # that of logs which name none
 EVEN_ALPHA = 0.5  # DP and PP groups weigh the same
-# What the model of a step cannot tell from noise of two placements of one job, as a share of the
-# step: communication is known to some 15 %, and placements differ in some 3 % of the step by it.
-CUT_SLACK = 0.005
 
 
 @struct(frozen=True, slots=True)
@@ -92,7 +89,8 @@ class Request:
     `step_model`: version of the model of its step time; a job keeps the one it was given in with,
     so that logs replay as they were decided.
     `cut_slack`: how much longer than the shortest a step may be for fewer bytes between zones, as
-    a share of it; of the objective *time* alone.
+    a share of it, with the objective *time*; None: as much as the model cannot tell apart
+    (`resolution` of objective/step_constants.py).
     """
 
     parallelism: Parallelism
@@ -108,10 +106,10 @@ class Request:
     where: Constraints = ANYWHERE
     compute_s: float | None = None
     step_model: int = FIRST_STEP_MODEL
-    cut_slack: float = CUT_SLACK
+    cut_slack: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.cut_slack <= 1:
+        if self.cut_slack is not None and not 0 <= self.cut_slack <= 1:
             raise BadInput("cut_slack", f"must be 0 to 1, is {self.cut_slack}")
         if not FIRST_STEP_MODEL <= self.step_model <= STEP_MODEL:
             known = f"{FIRST_STEP_MODEL} to {STEP_MODEL}"

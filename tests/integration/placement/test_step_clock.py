@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
-from placement import consecutive, place
+from placement import BadInput, consecutive, place
 from placement.fabric import hostset
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.tree import Fabric, from_spec, preset
 from placement.objective.check import violations
+from placement.objective.cut import cut
 from placement.objective.step_constants import step_constants
 from placement.objective.step_time import Pipeline, step_time
 from placement.tiers.step_clock import LEAST_PRICE, RESOLUTION, StepClock
@@ -21,6 +24,7 @@ from placement.workload.traffic import FULL_PRICE
 from scheduler.files.job import job_from_mapping
 from tests.build import request
 
+ROOT = Path(__file__).parents[3]
 DENSE = {
     "layers": 8, "hidden": 4096, "ffn": 16384, "heads": 32, "kv_heads": 8, "vocab": 32000,
     "sequence": 4096, "dtype": "bf16",
@@ -137,3 +141,50 @@ def test_hosts_with_faster_cards_count_for_the_bound_and_are_taken() -> None:
     assert mixed.step is not None
     assert mixed.step.seconds == pytest.approx(4 * answer.step.seconds)
     assert mixed.step.least_seconds == answer.step.least_seconds
+
+
+STAGES_OR_REPLICAS = _request({"tp": 2, "pp": 2, "dp": 2}, DENSE, 4)
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.02, 1.0])
+def test_the_least_cut_wins_among_steps_within_the_slack(slack: float) -> None:
+    fabric = _fabric(7, 1, hosts=1)
+    request = replace(STAGES_OR_REPLICAS, cut_slack=slack)
+    answer = place(fabric, hostset.full(4), request)
+    assert isinstance(answer, Placement)
+    assert answer.step is not None
+    layouts = [
+        (step_time(fabric, request, hosts).seconds, cut(fabric, request, hosts)[0].bytes_per_step)
+        for hosts in permutations(range(4))
+    ]
+    shortest = min(seconds for seconds, _ in layouts)
+    allowed = [bytes_ for seconds, bytes_ in layouts if seconds <= shortest * (1 + slack + 1e-9)]
+    assert answer.cut <= min(allowed)
+    assert answer.step.seconds <= shortest * (1 + slack + 1 / RESOLUTION)
+
+
+def test_llama_405b_sends_the_least_between_zones_and_the_answer_states_the_trade() -> None:
+    job = yaml.safe_load((ROOT / "examples/llama3-405b.yaml").read_text())
+    request, fabric = job_from_mapping(job).request, preset("roce-24k")
+    everywhere = hostset.full(fabric.host_count)
+    tidy = place(fabric, everywhere, request)
+    fast = place(fabric, everywhere, replace(request, cut_slack=0.0))
+    assert isinstance(tidy, Placement)
+    assert isinstance(fast, Placement)
+    assert tidy.step is not None
+    assert fast.step is not None
+    assert (tidy.cut, tidy.is_optimal) == (5_497_558_138_880, True)
+    assert fast.cut > 2.5 * tidy.cut
+    longer, fewer = tidy.step.seconds / fast.step.seconds - 1, 1 - tidy.cut / fast.cut
+    assert 0 < longer < 0.003
+    (given_up,) = [note for note in tidy.notes if "cut_slack" in note]
+    assert f"{100 * longer:.1f} % longer" in given_up
+    assert f"{100 * fewer:.0f} % fewer bytes between zones" in given_up
+    (kept,) = [note for note in fast.notes if "cut_slack" in note]
+    assert "more than cut_slack (0)" in kept
+
+
+@pytest.mark.parametrize("slack", [-0.01, 1.01])
+def test_a_slack_outside_0_to_1_is_refused(slack: float) -> None:
+    with pytest.raises(BadInput, match="cut_slack: must be 0 to 1"):
+        replace(STAGES_OR_REPLICAS, cut_slack=slack)

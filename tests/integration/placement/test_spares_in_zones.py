@@ -1,0 +1,108 @@
+"""Spares lie in the gang's own zones, as far as the cut allows, or wherever a site insists."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from placement import Sizing, place
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric
+from placement.objective.check import violations
+from placement.objective.cut import cut
+from placement.spares.holding import hold_spares
+from placement.workload.request import (
+    AUTO,
+    Collective,
+    Insufficient,
+    Objective,
+    Placement,
+    Request,
+)
+from tests.build import fabric, request
+from tests.cases import case
+
+OFTEN = Sizing(failures_per_host_day=0.1, repair_days=1, epsilon=0.1)
+
+
+def _drawn(rng: random.Random) -> tuple[Fabric, list[int], Request]:
+    """Four to eight blocks on two or three zones of six hosts, none of which holds them."""
+    while True:
+        on = fabric(zones=rng.choice([2, 3]), racks=2, hosts=3)
+        free = [host for host in range(on.host_count) if rng.random() < 0.75]
+        pp, dp = rng.choice([1, 2, 3]), rng.choice([2, 3, 4, 5])
+        room = on.tiers[0].count(np.array(free))
+        if 4 <= pp * dp <= 8 and room.max() < pp * dp <= room.sum():
+            break
+    traffic = {"tp": 1, "pp": rng.choice([1, 2, 5]), "dp": rng.choice([1, 2, 5])}
+    kind = rng.choice([Collective.RING, Collective.HIERARCHICAL])
+    gang = request(tp=on.gpus_per_host, pp=pp, dp=dp, traffic=traffic)
+    return on, free, replace(gang, spares=AUTO, collectives=(("dp", kind),))
+
+
+def _lacking(on: Fabric, free: list[int], gang: Request, hosts: tuple[int, ...]) -> int:
+    most = len(free) - len(hosts)
+    return hold_spares(on, gang, np.array(free), hosts, most, OFTEN).lacking
+
+
+def test_no_layout_of_the_same_cut_leaves_the_zones_more_spares() -> None:
+    rng = random.Random(1)
+    for number in range(25):
+        with case(number=number):
+            on, free, gang = _drawn(rng)
+            answer = place(on, hostset.of(free), gang, sizing=OFTEN)
+            assert isinstance(answer, Placement)
+            zone, blocks = on.tiers[0].domain_by_host, len(answer.hosts)
+            best = _lacking(on, free, gang, answer.hosts)
+            for zones in product(range(len(on.tiers[0].domains)), repeat=blocks):
+                pools = {z: [host for host in free if zone[host] == z] for z in set(zones)}
+                if all(count <= len(pools[z]) for z, count in Counter(zones).items()):
+                    hosts = tuple(pools[z].pop() for z in zones)
+                    bytes_ = cut(on, gang, hosts)[0].bytes_per_step
+                    assert bytes_ >= answer.cut
+                    assert bytes_ > answer.cut or _lacking(on, free, gang, hosts) >= best
+
+
+@pytest.mark.parametrize("objective", [Objective.CUT, Objective.TIME, Objective.SPREAD])
+@pytest.mark.parametrize("segment", [0, 2])
+@pytest.mark.parametrize(
+    "sizing", [Sizing(in_zone=True), Sizing(per_zone=2), Sizing(racks=1)], ids=str
+)
+def test_a_site_that_insists_has_its_spares_in_each_zone_or_a_reason(
+    objective: Objective, segment: int, sizing: Sizing
+) -> None:
+    on = fabric(zones=3, racks=3, hosts=6)
+    gang = request(tp=8, dp=32, traffic={"tp": 1, "dp": 1})
+    where = replace(gang.where, segment=segment)
+    gang = replace(gang, spares=AUTO, objective=objective, compute_s=1.0, where=where)
+    everywhere = hostset.full(on.host_count)
+    answer = place(on, everywhere, gang, sizing=sizing)
+    assert isinstance(answer, Placement), answer
+    assert violations(on, everywhere, gang, answer) == []
+    tier = on.tiers[-1 if segment else 0]
+    used = tier.count(np.array(answer.hosts))
+    spare = tier.count(np.array(answer.spares, dtype=np.int64))
+    racks = 0 if segment else sizing.racks  # a spare serves the rack of its segment alone
+    for blocks, held in zip(used.tolist(), spare.tolist(), strict=True):
+        assert not blocks or held >= sizing.size(blocks) + 6 * racks
+
+
+def test_spares_that_no_zone_has_room_for_are_refused_by_name() -> None:
+    on = fabric(zones=2, racks=2, hosts=2)
+    gang = replace(request(tp=8, dp=7, traffic={"tp": 1, "dp": 1}), spares=AUTO)
+    for objective in Objective:
+        answer = place(
+            on,
+            hostset.full(8),
+            replace(gang, objective=objective, compute_s=1.0),
+            sizing=Sizing(per_zone=2),
+        )
+        assert isinstance(answer, Insufficient)
+        assert "2 of 4 in z0" in answer.reason
+    relaxed = place(on, hostset.full(8), gang)
+    assert isinstance(relaxed, Placement)
