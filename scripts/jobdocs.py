@@ -46,6 +46,7 @@ _OWN_FORM = {
     "parallelism.dp": "whole number, or {min: A, max: B}",
     "constraints.avoid": "{TIER: [job, ...]}",
     "compute_time_s": "seconds",
+    "cut_slack": "number, or share such as 0.5%",
     "spares": "auto, whole number, or share such as 2%",
     "dependencies": "afterok:a:b,singleton",
     "array": "0-15%4",

@@ -22,6 +22,7 @@ from placement.workload.framework_limits import check_parallelism
 from placement.workload.parallelism import AXES, Parallelism
 from placement.workload.replicas import batch_sizes, check_batch
 from placement.workload.request import (
+    CUT_SLACK,
     EVEN_ALPHA,
     STEP_MODEL,
     Objective,
@@ -192,6 +193,7 @@ def _request(keys: JobKeys, document: Document) -> Request:
         keys.objective or Objective.CUT,
         training=training,
         spread_alpha=keys.spread_alpha,
+        cut_slack=keys.cut_slack,
         where=_where(keys),
         compute_s=keys.compute_time_s,
     )
@@ -264,6 +266,8 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["objective"] = request.objective.value
     if request.spread_alpha != EVEN_ALPHA:
         mapping["spread_alpha"] = request.spread_alpha
+    if request.cut_slack != CUT_SLACK:
+        mapping["cut_slack"] = request.cut_slack
     if request.compute_s is not None:
         mapping["compute_time_s"] = request.compute_s
     if request.has_step_time and request.step_model != STEP_MODEL:

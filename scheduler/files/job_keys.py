@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from placement import BadInput
 from placement.workload.parallelism import AXES, DEFAULT_ORDER
-from placement.workload.request import AUTO, EVEN_ALPHA, Collective, Objective, SpareRule
+from placement.workload.request import AUTO, CUT_SLACK, EVEN_ALPHA, Collective, Objective, SpareRule
 from placement.workload.training import (
     DISPATCH_BYTES,
     DTYPE_BYTES,
@@ -116,15 +116,19 @@ def parse_spares(value: Any) -> SpareRule:
         return AUTO
     if not isinstance(value, bool) and text.isdecimal() and int(text) <= MOST:
         return SpareRule(hosts=int(text))
-    try:
-        share = float(text.removesuffix("%")) / 100 if text.endswith("%") else math.nan
-    except ValueError:
-        share = math.nan
-    if 0 <= share <= 1:
+    if 0 <= (share := _percentage(text)) <= 1:
         return SpareRule(share=share)
     raise BadInput(
         "spares", f'must be auto, a whole number of hosts or a share such as "2%", not {value!r}'
     )
+
+
+def _percentage(text: str) -> float:
+    """Return the share that `2%` or `0.5 %` says; NaN of any other text."""
+    try:
+        return float(text.removesuffix("%")) / 100 if text.endswith("%") else math.nan
+    except ValueError:
+        return math.nan
 
 
 def _spares(value: Any) -> SpareRule:
@@ -142,6 +146,17 @@ def _share(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise wrong_value(f"must be a number from 0 to 1, not {short(value)}")
     return float(value)
+
+
+def _share_or_percentage(value: Any) -> float:
+    text = str(value).strip()
+    try:
+        share = float(text)
+    except ValueError:
+        share = _percentage(text)
+    if not 0 <= share <= 1:
+        raise wrong_value(f'must be a share from 0 to 1 or such as "0.5%", not {short(value)}')
+    return share
 
 
 _COUNT = partial(_whole, least=1, most=MOST, rule="a whole number")
@@ -533,7 +548,8 @@ class JobKeys(Keys):
     spares: Annotated[SpareRule, BeforeValidator(_spares)] = AUTO
     training: _TrainingKeys = _TrainingKeys()
     objective: Annotated[Objective | None, BeforeValidator(_objective)] = None
-    spread_alpha: Annotated[float, BeforeValidator(_share)] = EVEN_ALPHA
+    spread_alpha: Share = EVEN_ALPHA
+    cut_slack: Annotated[float, BeforeValidator(_share_or_percentage)] = CUT_SLACK
     compute_time_s: Nanoseconds | None = None
     step_model: Number = 0
     priority: Rank = 0

@@ -29,6 +29,7 @@ jobs = st.fixed_dictionaries(
         | st.integers(0, 99)
         | st.floats(0, 100).map(lambda share: f"{share!r}%"),
         "spread_alpha": st.floats(0, 1),
+        "cut_slack": st.floats(0, 1),
         "priority": st.integers(-1000, 1000),
         "time_limit_s": st.integers(1, 10**6),
         "compute_time_s": st.floats(1e-9, 10**6),

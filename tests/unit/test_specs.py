@@ -62,6 +62,7 @@ def test_every_key_arrives() -> None:
             "spares": 3,
             "objective": "cut",
             "spread_alpha": 0.25,
+            "cut_slack": "0.25 %",
             "priority": -7,
             "time_limit_s": 60,
         }
@@ -69,7 +70,7 @@ def test_every_key_arrives() -> None:
     request = spec.request
     assert (spec.name, spec.priority, spec.time_limit_s) == ("all", -7, 60)
     assert request.parallelism == Parallelism(tp=8, pp=2, dp=4, order="tp-cp-ep-dp-pp")
-    assert request.spread_alpha == 0.25
+    assert (request.spread_alpha, request.cut_slack) == (0.25, 0.0025)
     assert request.traffic == (("pp", 3),)
     assert request.collectives == (("dp", Collective.HIERARCHICAL),)
     assert (request.model, request.batch) == (LLAMA3, Batch(64, 2, 4))

@@ -122,6 +122,13 @@ def place_command(
         float | None,
         typer.Option(help="Weight of DP groups in --objective spread, 0 to 1. (default: 0.5)"),
     ] = None,
+    cut_slack: Annotated[
+        str | None,
+        typer.Option(
+            help="With --objective time, how much longer a step may be for fewer bytes between"
+            ' zones, as a share: 0.01 or "1%"; 0: not at all. (default: 0.5%)'
+        ),
+    ] = None,
     near: Annotated[
         Path | None,
         typer.Option(help="An old placement (JSON answer or hostfile) to stay close to."),
@@ -163,6 +170,7 @@ def place_command(
         "spares": None if rules else spares,
         "objective": objective and objective.value,
         "spread_alpha": alpha,
+        "cut_slack": cut_slack,
     }
     files = [_with_options(file, changes) for file in inputs.read_jobs(job)]
     if len(files) > 1 and (alone := near or tenants or picture or certificate):
@@ -173,6 +181,8 @@ def place_command(
     request = files[0].spec.request
     spread = request if request.objective is Objective.SPREAD else None
     _refuse_alone("--alpha", alpha, "--objective spread", spread)
+    by_time = request if request.objective is Objective.TIME else None
+    _refuse_alone("--cut-slack", cut_slack, "--objective time", by_time)
     taken = inputs.load_busy(str(busy), network) if busy else 0
     hint = load_hint(str(near), network, request, near_slack or 0.0) if near else None
     draw = drawer(picture, picture_by)

@@ -353,6 +353,26 @@ def test_an_alpha_outside_0_to_1_is_bad_input(place: Muster, value: str) -> None
     assert "job.yaml:5: spread_alpha: must be a number from 0 to 1, not" in result.err
 
 
+def test_cut_slack_says_nothing_of_other_objectives(place: Muster) -> None:
+    write(JOB)
+    result = place("--cut-slack", "1%")
+    assert result.code == 2
+    assert "--cut-slack: needs --objective time" in result.err
+
+
+@pytest.mark.parametrize("value", ["1.5", "-0.001", "101%", "-1 %", "true", "nan", "much"])
+def test_cut_slack_outside_0_to_1_is_bad_input(place: Muster, value: str) -> None:
+    write(MODEL + f"cut_slack: {value}\n")
+    result = place()
+    assert result.code == 2
+    assert "job.yaml:6: cut_slack: must be a share from 0 to 1 or such as" in result.err
+    assert result.err.count("\n") == 1
+    write(MODEL)
+    result = place("--cut-slack", value)
+    assert result.code == 2
+    assert "cut_slack: must be a share from 0 to 1 or such as" in result.err
+
+
 MODEL = """
 name: dense
 parallelism: {tp: 2, pp: 2, dp: 5}
