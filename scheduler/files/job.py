@@ -22,7 +22,6 @@ from placement.workload.framework_limits import check_parallelism
 from placement.workload.parallelism import AXES, Parallelism
 from placement.workload.replicas import batch_sizes, check_batch
 from placement.workload.request import (
-    CUT_SLACK,
     EVEN_ALPHA,
     STEP_MODEL,
     Objective,
@@ -266,7 +265,7 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["objective"] = request.objective.value
     if request.spread_alpha != EVEN_ALPHA:
         mapping["spread_alpha"] = request.spread_alpha
-    if request.cut_slack != CUT_SLACK:
+    if request.cut_slack is not None:
         mapping["cut_slack"] = request.cut_slack
     if request.compute_s is not None:
         mapping["compute_time_s"] = request.compute_s

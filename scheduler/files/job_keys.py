@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from placement import BadInput
 from placement.workload.parallelism import AXES, DEFAULT_ORDER
-from placement.workload.request import AUTO, CUT_SLACK, EVEN_ALPHA, Collective, Objective, SpareRule
+from placement.workload.request import AUTO, EVEN_ALPHA, Collective, Objective, SpareRule
 from placement.workload.training import (
     DISPATCH_BYTES,
     DTYPE_BYTES,
@@ -549,7 +549,7 @@ class JobKeys(Keys):
     training: _TrainingKeys = _TrainingKeys()
     objective: Annotated[Objective | None, BeforeValidator(_objective)] = None
     spread_alpha: Share = EVEN_ALPHA
-    cut_slack: Annotated[float, BeforeValidator(_share_or_percentage)] = CUT_SLACK
+    cut_slack: Annotated[float, BeforeValidator(_share_or_percentage)] | None = None
     compute_time_s: Nanoseconds | None = None
     step_model: Number = 0
     priority: Rank = 0

@@ -555,7 +555,7 @@ class JobSpec(_message.Message):
     cut_slack: _builtins.float
     """How much longer than the shortest a step may be where fewer bytes then cross between zones, as a
     share of it, 0 to 1, under OBJECTIVE_TIME. 0: not at all, the cut decides among equal steps only.
-    Unset: 0.005, which the model of a step cannot tell from noise.
+    Unset: as much as the model of a step cannot tell apart (docs/steptime.md).
     """
     @_builtins.property
     def parallelism(self) -> Global___Parallelism:

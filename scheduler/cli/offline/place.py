@@ -126,7 +126,8 @@ def place_command(
         str | None,
         typer.Option(
             help="With --objective time, how much longer a step may be for fewer bytes between"
-            ' zones, as a share: 0.01 or "1%"; 0: not at all. (default: 0.5%)'
+            ' zones, as a share: 0.01 or "1%"; 0: not at all. (default: what the model of a'
+            " step cannot tell apart)"
         ),
     ] = None,
     near: Annotated[
