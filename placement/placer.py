@@ -46,7 +46,7 @@ from placement.tiers.preference import NO_PREFERENCE, Preference, suited
 from placement.tiers.seating import Hosts, Seating, ZoneChoice
 from placement.tiers.shape import placed_inside
 from placement.tiers.single_domain import single_domains
-from placement.tiers.step_clock import MOST_PRICINGS, step_clock
+from placement.tiers.step_clock import MOST_PRICINGS, NEVER, step_clock
 from placement.workload.memory import refuse_too_large
 from placement.workload.request import (
     Answer,
@@ -64,6 +64,7 @@ from placement.workload.request import (
 from placement.workload.segments import Segments, segments_of, segments_text, usable_for
 
 BY_CUT = (Objective.CUT, Objective.TIME)  # zones are laid out by the cut, at prices or not
+MOST_SUBSETS = 2  # of the free hosts, on which the least cut is looked for once steps are short
 MOST_NAMED = 4  # domains in a refusal
 MOST_ZONES = 400  # beyond, zones are small and packed as racks are
 
@@ -378,9 +379,12 @@ class _Placer:
         self, fabric: Fabric, free: Ints, prices: tuple[tuple[str, int], ...] = ()
     ) -> list[Hosts]:
         """By the cut on some of the hosts, at other prices of bytes, or on other tiers."""
-        by_cut = replace(self.request, objective=Objective.CUT, prices=prices)
+        by_cut = self._by_cut(prices)
         limits = replace(self.limits, rounds=0) if prices else self.limits  # proves nothing here
         return self._solved(fabric, by_cut, free, limits)
+
+    def _by_cut(self, prices: tuple[tuple[str, int], ...] = ()) -> Request:
+        return replace(self.request, objective=Objective.CUT, prices=prices)
 
     def _solved(self, fabric: Fabric, request: Request, free: Ints, limits: Limits) -> list[Hosts]:
         """The same gang by another measure; where nothing is to be proved, one layout."""
@@ -406,19 +410,33 @@ class _Placer:
             *product(trees, thinner),
             *product(trees[:1], clock.behind_better_links(self.free, needed)),
         ]
-        for tree, free in subsets:
-            layouts += self._tidy_hosts(tree, free)[1:]
+        shortest = [NEVER] * len(subsets)  # delays of layouts on each
+
+        def add(subset: int, more: list[Hosts]) -> None:
+            layouts.extend(more)
+            shortest[subset] = min([shortest[subset], *map(clock.delay, more)])
+
+        for k, (tree, free) in enumerate(subsets):
+            add(k, self._tidy_hosts(tree, free)[1:])
         for _ in range(MOST_PRICINGS):
             best = min(layouts, key=clock.delay)
             prices = clock.prices(clock.step(best))
             if prices in tried or clock.is_good(best, self.free):
                 break
             tried.add(prices)
-            for tree, free in subsets:
-                layouts += self._of_least_cut(tree, free, prices)
+            for k, (tree, free) in enumerate(subsets):
+                add(k, self._of_least_cut(tree, free, prices))
+        least = min(map(clock.delay, layouts))
         if not clock.is_good(min(layouts, key=clock.delay), self.free):
             bands = replace(self.limits, rounds=0, trees=self.limits.first.trees, turns=1)
             layouts += self._solved(self.fabric, by_spread(self.request), self.free, bands)
+        # The least cut on hosts where steps are as short, bytes that hide behind compute and all.
+        quick, by_cut = replace(self.limits, turns=1), self._by_cut()
+        as_short = [
+            k for k in np.argsort(shortest, kind="stable") if shortest[k] <= least + clock.slack
+        ]
+        for k in as_short[:MOST_SUBSETS]:
+            layouts += self._solved(self.fabric, by_cut, subsets[k][1], quick)
         return layouts
 
     def _tidy_hosts(self, fabric: Fabric, free: Ints) -> list[Hosts]:
