@@ -8,9 +8,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from placement import measure
 from placement.fabric import hostset
 from placement.objective.cut import cut
-from placement.workload.request import AUTO
+from placement.workload.request import AUTO, Objective
 from scheduler.core import State
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.commands import LoadTenants
@@ -50,6 +51,24 @@ def test_spares_that_may_lie_anywhere_move_nobody() -> None:
     state = gang(TOGETHER)
     job = state.jobs["a"]
     assert relieved(SparePools(state), job, job.hosts, state.free) is None
+
+
+def test_a_gang_placed_by_time_gets_spares_in_each_zone_while_its_steps_stay_as_long() -> None:
+    before = LoadTenants(replace(OPEN, spares=replace(SELDOM, in_zone=True)))
+    command = submit("a", 20, spares=AUTO)
+    by_time = replace(command.spec.request, objective=Objective.TIME, compute_s=100.0)
+    command = replace(command, spec=replace(command.spec, request=by_time))
+    state = schedule(run(loaded(fabric(zones=3, racks=4, hosts=2)), before, command))
+    state = run(state, LoadTenants(replace(OPEN, spares=TOGETHER)))
+    job, pools = state.jobs["a"], SparePools(state)
+    assert thin(pools, job.hosts, state.free | hostset.of(job.spares))
+    found = relieved(pools, job, job.hosts, state.free | hostset.of(job.spares))
+    assert found is not None
+    hosts, cuts = found
+    left = (state.free | hostset.of((*job.hosts, *job.spares))) & ~hostset.of(hosts)
+    assert not thin(pools, hosts, left)
+    longest = measure(state.loaded_fabric, job.request, job.hosts, job.cuts)
+    assert measure(state.loaded_fabric, job.request, hosts, cuts) <= longest
 
 
 def test_it_moves_few_blocks_and_cuts_about_as_much() -> None:
