@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from scheduler.cli.render.text import bytes_text, columns, counted
-from scheduler.core.spares.shortage import SpareShortage
 from scheduler.v1 import spares_pb2
+
+if TYPE_CHECKING:  # a client does without what places
+    from scheduler.core.spares.shortage import SpareShortage
 
 
 def options_text(options: Iterable[spares_pb2.WeighedOption]) -> str:

@@ -137,7 +137,7 @@ def test_show(muster: Muster) -> None:
     code, out, _ = muster("show", "--fabric", "roce-24k")
     assert code == 0
     assert out == (
-        "roce-24k: roce, 3,072 hosts, 24,576 GPUs"
+        "roce-24k: roce, 3,072 hosts, 24,576 GPUs, H100"
         " (8 a host; each 400 Gbit/s out of the host, 3.6 Tbit/s inside)\n\n"
         "tier  domains  hosts each   uplink each  oversubscribed  names\n"
         "zone        8         384  175.5 Tbit/s             7:1  z0 .. z7\n"
