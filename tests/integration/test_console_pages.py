@@ -232,7 +232,7 @@ async def test_keys_go_from_host_to_host_and_open_the_job(tmp_path: Path, browse
         assert "Replica\n1 of 0 to 2" in details
         await at(browser.type, "\ue007")  # Enter
         await at(browser.until, "document.querySelector('h1').innerText === 'Job vision/a'")
-        assert await at(browser.run, "return document.activeElement.tagName") == "H1"
+        await at(browser.until, "document.activeElement.tagName === 'H1'")
 
 
 async def test_the_picture_follows_size_and_shade(tmp_path: Path, browser: Page) -> None:
