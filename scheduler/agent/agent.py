@@ -407,12 +407,12 @@ class Agent:
     def _take_in(self, attempt: HostAttempt) -> None:
         before, had_started = attempt.phase, attempt.has_started
         new = attempt.look()
+        if attempt.has_started and not had_started:
+            self.say(Request(started=agent_pb2.Started(key=_key(attempt.key))))
         if attempt.look_at_progress():
             self.say(Request(progress=_progress(attempt)))
         if times := attempt.look_at_times(now_s()):
             self.say(Request(step_times=_step_times(attempt, times)))
-        if attempt.has_started and not had_started:
-            self.say(Request(started=agent_pb2.Started(key=_key(attempt.key))))
         if attempt.refusal and before is Phase.STARTING and attempt.is_over:
             self._refuse(attempt.key, attempt.refusal)
         for done in new:

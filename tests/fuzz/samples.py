@@ -160,6 +160,17 @@ IMPORTS: Final[dict[Tool, Sequence[str]]] = {
         '  "bf16": {"enabled": true},\n'
         '  "zero_optimization": {"stage": 3, "mics_shard_size": 8}\n}\n',
     ),
+    Tool.ACCELERATE: (
+        "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\n"
+        "fsdp_config: {fsdp_version: 2, fsdp_activation_checkpointing: true}\n",
+        "distributed_type: DEEPSPEED\nnum_machines: 1\nnum_processes: 8\n"
+        "deepspeed_config: {zero_stage: 2, gradient_accumulation_steps: 4}\n",
+    ),
+    Tool.MAXTEXT: (
+        "base_config: base.yml\nmodel_name: llama3.1-70b\nici_fsdp_parallelism: 8\n"
+        "dcn_fsdp_parallelism: -1\nper_device_batch_size: 2\nmax_target_length: 8192\n"
+        "remat_policy: full\nquantization: fp8\n",
+    ),
 }
 
 

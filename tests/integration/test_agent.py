@@ -150,8 +150,8 @@ async def test_a_rank_that_ends_before_the_agent_looks_has_started(
         while not (exits.exists() and "over" in exits.read_text()):
             await asyncio.sleep(0.01)
         Agent._look(server.agent)
-        words = [server.heard.get_nowait().WhichOneof("message") for _ in range(3)]
-        assert words == ["started", "exited", "stopped"]
+        words = [server.heard.get_nowait().WhichOneof("message") for _ in range(4)]
+        assert words == ["started", "progress", "exited", "stopped"]
 
 
 async def test_no_process_of_an_attempt_survives_its_end(tmp_path: Path) -> None:
