@@ -36,7 +36,7 @@ def refuse(message: str, field: str = "lab") -> InputError:
 
 
 def missing_programs() -> str:
-    """What this machine lacks for a lab, as a sentence; empty where it has all."""
+    """Name the programs that this machine lacks for a lab, in a sentence; empty if none."""
     if sys.platform != "linux":
         return "a lab needs Linux: it is made of network namespaces"
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
@@ -73,12 +73,12 @@ class Lab:
         return ["nsenter", f"--target={self.keeper}", *user, *spaces, "--", *argv]
 
     def environment(self) -> dict[str, str]:
-        """Of commands in the lab: they find its servers."""
+        """Return the environment of commands in the lab, by which they find its servers."""
         found = {"MUSTER_ADDRESS": self.servers} if self.servers else {}
         return {**os.environ, **found}
 
     def run(self, name: str, argv: Sequence[str], text: str = "") -> str:
-        """What a command on a host writes. Raises: OSError with what it complains of."""
+        """Run a command on a host and return its output. Raises: OSError with its complaint."""
         done = subprocess.run(
             self.command(name, argv), input=text, capture_output=True, text=True, check=False
         )

@@ -18,7 +18,7 @@ MILLION = 1_000_000
 
 
 class Direction(StrEnum):
-    """Of a link: towards the top, away from it, or both."""
+    """A direction of a link: towards the top, away from it, or both."""
 
     UP = "up"
     DOWN = "down"

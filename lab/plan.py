@@ -82,7 +82,7 @@ class LabPlan:
         return found
 
     def addresses(self, name: str) -> tuple[str, ...]:
-        """Of a node, or of all hosts of a domain. Raises: BadInput."""
+        """Return the addresses of a node, or of all hosts of a domain. Raises: BadInput."""
         return tuple(self.node(host).address for host in self.inside.get(name, (name,)))
 
     def _like(self) -> str:
@@ -169,7 +169,7 @@ def _scale_up_links(
 
 
 def scale_up_address(address: str) -> str:
-    """Of a host on the NVLink of its rack."""
+    """Return the address of a host on the NVLink of its rack."""
     return str(SCALE_UP_NETWORK + (int(IPv4Address(address)) - int(NETWORK)))
 
 

@@ -36,7 +36,7 @@ CONNECT_S = 20.0
 
 @dataclass(slots=True)
 class Piece:
-    """What of a task goes over one socket in one direction. `rounds`: of a ring, else 1."""
+    """The part of a task that one socket carries in one direction. `rounds`: of a ring, else 1."""
 
     task: int
     size: int

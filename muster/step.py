@@ -77,7 +77,7 @@ class CountedStep:
         return self._total(spent, busy.values())
 
     def least(self) -> Fraction:
-        """What no free hosts go below: as if the network never held it up, with compute of the
+        """Bound the step on any free hosts: the network never holds it up, with compute of the
         fastest GPU hidden behind that of the slowest."""
         for name, key in (("compute", "least_compute_s"), ("hiding", "most_compute_s")):
             setattr(self, name, Fraction(*self.facts.get(key, self.facts["compute_s"])))

@@ -46,7 +46,7 @@ PIECES = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
-    """What the members of a group send each other, bytes of a whole step.
+    """Bytes that the members of a group send each other in a whole step.
 
     `src`, `dst`: units; `bytes`, `flows`: of all ranks of a unit together; shape (edges,).
     `members`: all units of the group.
@@ -117,7 +117,7 @@ class _Slot:
 
 
 def pipeline_order(line: Pipeline, stage: int, is_zero_bubble: bool = False) -> list[_Slot]:
-    """What a stage does in turn: warm up, one forward and one backward, drain.
+    """List the slots of a stage in turn: warm up, one forward and one backward, drain.
 
     Source: Narayanan et al. 2021, 2.2; Megatron-Core's schedules for interleaved stages; Qi et al.
     2024 for ZB-H1, whose gradients of weights fill what the stage would wait.
@@ -226,7 +226,7 @@ class _Builder:
         return sent
 
     def _next(self, stage: int, slot: _Slot) -> tuple[int, _Slot] | None:
-        """Which stage waits for the result of a slot, and with which of its own slots."""
+        """Return the stage that waits for the result of a slot, and its own slot that waits."""
         step = {"F": 1, "W": 0}.get(slot.kind, -1)
         to, chunk = stage + step, slot.chunk
         if not 0 <= to < self._line.stages:
@@ -283,7 +283,7 @@ class _Builder:
 
     @property
     def _parts(self) -> tuple[float, float, float]:
-        """Of the bytes of parameters and gradients: gathered in forward, in backward, reduced."""
+        """Share out the bytes of state: gathered in forward, gathered in backward, reduced."""
         training, model = self._request.training, self._request.model
         sent, reduced = DTYPE_BYTES["bf16"], training.gradient_bytes
         if model is not None:

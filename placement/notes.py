@@ -25,7 +25,7 @@ def request_notes(fabric: Fabric, request: Request) -> tuple[str, ...]:
 
 
 def _memory_note(fabric: Fabric, request: Request) -> str | None:
-    """Of the GPU that has the least, where the fabric names its GPUs."""
+    """Note how memory fits the GPU that has the least, where the fabric names its GPUs."""
     hardware = fabric.by_host
     if hardware.is_kind_assumed or not hardware.kinds:
         return memory_note(request)

@@ -49,7 +49,7 @@ OUTLIER = 1.5  # times the noise from which on a residual counts less
 
 @dataclass(frozen=True)
 class Prior:
-    """What a constant is taken to be before the fit: `value`, times or over exp(`spread`)."""
+    """The belief about a constant before the fit: `value`, times or over exp(`spread`)."""
 
     value: float
     spread: float

@@ -88,7 +88,7 @@ def _rows(
 
 
 def _key(section: str, field: FieldDescriptor) -> str:
-    """What the file calls a field of the message."""
+    """Return the name that the file gives to a field of the message."""
     path = f"{_PATHS.get(section, section)}.{field.name}".lstrip(".")
     return field.name if path == "begin_time" else file_key(path).rpartition(".")[2]
 

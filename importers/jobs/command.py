@@ -74,7 +74,7 @@ def put_run(
     if launch is None:
         draft.note("no run: the script has no command of torchrun or python that starts ranks")
         return
-    words = list(_kept(launch))
+    words = list(_without_redirections(launch))
     if unknown := [word for word in words if "$" in word.text]:
         first = unknown[0]
         draft.note(
@@ -96,7 +96,7 @@ def put_run(
         draft.put("run.workdir", place, origin)
 
 
-def _kept(launch: LaunchCommand) -> Iterator[Word]:
+def _without_redirections(launch: LaunchCommand) -> Iterator[Word]:
     """The words of the command without redirections, and without where ranks meet."""
     skips = False
     is_option = launch.is_launcher

@@ -29,7 +29,7 @@ GIVEN = Origin("--set")
 
 @struct(frozen=True, slots=True)
 class Given:
-    """What the user adds to the file. `gpus` 0: not said. `recipe`: a function of a Python file.
+    """Facts that the user adds to the file. `gpus` 0: not said. `recipe`: a function in Python.
 
     `keys`: dotted keys of the job file, which win. `environment`: shell variables.
     `model`: dotted keys of a model, for tools whose files describe none.

@@ -32,14 +32,16 @@ def draw(draft: Draft, config: PythonConfig, gpus: int) -> None:
     read = set[str](_SILENT)
     degrees = {}
     for axis, name in _AXES.items():
-        path = _found(config, name)
+        path = _path_of_axis(config, name)
         value = config.values.get(path, 1)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             draft.fault(Origin(path, config.lines.get(path, 0)), "must be a whole number")
             value = 1
         degrees[axis] = value
         read.add(path)
-    if "etp" not in {axis for axis, name in _AXES.items() if _found(config, name) in config.values}:
+    if "etp" not in {
+        axis for axis, name in _AXES.items() if _path_of_axis(config, name) in config.values
+    }:
         degrees["etp"] = degrees["tp"]
     inner = degrees["tp"] * degrees["cp"] * degrees["pp"]
     if ranks % inner:
@@ -52,16 +54,16 @@ def draw(draft: Draft, config: PythonConfig, gpus: int) -> None:
     draft.put("parallelism.pp", degrees["pp"])
     draft.put("parallelism.dp", dp)
     draft.put("parallelism.order", "tp-cp-ep-dp-pp")
-    if not any(_found(config, name) in config.values for name in _AXES.values()):
+    if not any(_path_of_axis(config, name) in config.values for name in _AXES.values()):
         draft.note("the recipe's own axes are not known here: all of them are 1")
     _model(draft, config)
     read |= _batch(draft, config, ranks)
-    virtual = _found(config, _READ[0])
+    virtual = _path_of_axis(config, _READ[0])
     if isinstance(chunks := config.values.get(virtual), int) and degrees["pp"] > 1:
         draft.put("batch.virtual_stages", chunks)
-    read |= {_found(config, name) for name in _READ}
+    read |= {_path_of_axis(config, name) for name in _READ}
     draft.put("training.data_parallel", "zero1")  # Megatron's distributed optimizer
-    if degrees["tp"] > 1 and config.values.get(_found(config, _READ[1])) is False:
+    if degrees["tp"] > 1 and config.values.get(_path_of_axis(config, _READ[1])) is False:
         draft.put("training.sequence_parallel", False)
     if degrees["cp"] > 1:
         draft.put("training.context_parallel", "ring")
@@ -75,7 +77,7 @@ def _get(config: PythonConfig, name: str) -> Any:
     return config.values.get(name)
 
 
-def _found(config: PythonConfig, name: str) -> str:
+def _path_of_axis(config: PythonConfig, name: str) -> str:
     """Where the file sets an axis: of the strategy or of the model."""
     paths = (f"{section}.{name}" for section in _STRATEGY)
     return next((path for path in paths if path in config.values), f"{_STRATEGY[0]}.{name}")

@@ -152,12 +152,12 @@ def batch_options(text: str) -> dict[str, Word]:
     words: dict[str, Word] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("#SBATCH"):
-            for name, value in _asked(line.removeprefix("#SBATCH")):
+            for name, value in _sbatch_options(line.removeprefix("#SBATCH")):
                 words[name] = Word(value, number)
     return words
 
 
-def _asked(row: str) -> Iterator[tuple[str, str]]:
+def _sbatch_options(row: str) -> Iterator[tuple[str, str]]:
     """Long option and value of `-N 2 --segment=16 -J"a b"  # why`."""
     try:
         tokens = shlex.split(row)
@@ -247,7 +247,7 @@ def unrepresented(options: Options) -> list[Word]:
 
 
 def left_to_program(options: Options) -> list[str]:
-    """What was not read and bears on nothing that a job file says, as far as is known."""
+    """Return the options that were not read and bear on no key of a job file, as far as known."""
     told = {word.text for word in unrepresented(options)}
     names = (word.text for word in options.unread if word.text not in told)
     return list(dict.fromkeys(name for name in names if not MEETING.fullmatch(name)))

@@ -21,8 +21,8 @@ _MODEL: Final = re.compile(r"([a-z]\w*?)_(\d+(?:x\d+)?b)(?:_\w+)?", re.IGNORECAS
 
 @dataclass(slots=True)
 class PythonConfig:
-    """What one function of the file sets, by dotted path, with the lines. `recipe`: what it calls
-    to begin with, `llama3_70b` of `llm.llama3_70b.pretrain_recipe(...)`, else its own name."""
+    """Values that one function of the file sets, by dotted path, with the lines. `recipe`: the call
+    that it begins with, `llama3_70b` of `llm.llama3_70b.pretrain_recipe(...)`, else its name."""
 
     recipe: str
     values: dict[str, Any] = field(default_factory=dict)
@@ -50,7 +50,7 @@ def model_name(recipe: str) -> tuple[str, str]:
 
 
 def read_config(draft: Draft, text: str, recipe: str) -> PythonConfig:
-    """What a function of the file says, the one that is called `recipe`, or the only one.
+    """Read the function of the file that is called `recipe`, or the only one.
 
     Raises: InputError.
     """

@@ -128,7 +128,7 @@ def _is_misaligned(request: Request) -> bool:
 
 
 def _optimizer_bytes(request: Request) -> float:
-    """Of one GPU: what it does not share out it updates by itself."""
+    """Return the bytes that the optimizer moves on one GPU, of all that is not shared out."""
     model, p, training = request.model, request.parallelism, request.training
     assert model is not None
     if training.trained is Trained.LORA:

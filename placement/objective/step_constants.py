@@ -71,7 +71,7 @@ class StepConstants:
     measured: frozenset[str]
 
     def rates(self, gpu: str, precision: str) -> Rates:
-        """Of a GPU, by its kin where it was not measured, else of any."""
+        """Return the rates of a GPU, of its kin where it was not measured, else of any."""
         kind, kin = precision_class(precision), KINS.get(gpu, gpu)
         keys = (f"{kind}:{gpu}", f"{kind}:{kin}", kind)
         gemm = next(self.gemm[key] for key in keys if key in self.gemm)
@@ -79,7 +79,7 @@ class StepConstants:
         return Rates(gemm, heads, keys[0] in self.measured)
 
     def interval(self, *, has_experts: bool, is_measured: bool) -> tuple[float, float]:
-        """What 8 of 10 runs take at least and at most, as parts of the estimate."""
+        """Return the least and most that 8 of 10 runs take, as parts of the estimate."""
         kind = "experts" if has_experts else "dense" if is_measured else "unmeasured"
         return self.intervals[kind]
 
@@ -93,7 +93,7 @@ def precision_class(precision: str) -> str:
 
 @lru_cache(maxsize=1)
 def step_constants() -> StepConstants:
-    """Those of step_constants.toml."""
+    """Read the constants of step_constants.toml, once."""
     text = Path(__file__).with_name("step_constants.toml").read_text(encoding="utf-8")
     return read_constants(tomllib.loads(text))
 

@@ -48,7 +48,7 @@ ZERO_BUBBLE_SHARE = Fraction(1, 3)
 
 @struct(frozen=True, slots=True)
 class Assumptions:
-    """What the job and the fabric do not say.
+    """Figures that neither the job nor the fabric states.
 
     `achieved_tflops`: of one GPU while its kernels run, in place of the rates by parts.
     `efficiency`: the same as a share of the peak. `peak_tflops`: in place of the GPU's own.
@@ -121,7 +121,7 @@ class StepTime:
 
     @property
     def likely_s(self) -> tuple[float, float] | None:
-        """What 8 of 10 such runs take, at least and at most."""
+        """Seconds that 8 of 10 such runs take, at least and at most; None where unknown."""
         if self.interval is None:
             return None
         low, high = self.interval
@@ -253,8 +253,8 @@ def exposure(
     assumed: Assumptions = AS_FITTED,
     hosts: Sequence[int] | None = None,
 ) -> Exposure:
-    """What the step waits for on these hosts; of None, a rule that no hosts are faster by: compute
-    of the fastest GPU that the gang may be given, hidden behind that of the slowest.
+    """Say how much of each axis the step waits for on these hosts; with None, no less than on any:
+    compute of the fastest GPU that the gang may be given, hidden behind that of the slowest.
 
     Raises: BadInput as `axis_traffic`, or where a GPU lacks the precision.
     """

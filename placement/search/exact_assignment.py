@@ -163,7 +163,7 @@ class _Assignment:
 
 
 def _largest_first(layout: Ints) -> Ints:
-    """The same parts numbered by size, the largest first: so each fits a zone of that rank."""
+    """Number the parts of a layout by size, the largest first, as zones are by room."""
     _, part, sizes = np.unique(layout, return_inverse=True, return_counts=True)
     rank = np.empty_like(sizes)
     rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))

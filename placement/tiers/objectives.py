@@ -32,7 +32,7 @@ SCORED = 10  # slicing trees that one stands for whose layout is scored
 def measure(
     fabric: Fabric, request: Request, hosts: Sequence[int], cuts: Sequence[TierCut]
 ) -> float | int:
-    """What the request minimises, by the referee's count; 0 on a fabric without tiers. Of the
+    """Count what the request minimises, as the referee does; 0 on a fabric without tiers. Of the
     step, how much longer it is than `cut_slack` allows: steps below that are equal."""
     if not cuts:
         return 0

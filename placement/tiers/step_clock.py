@@ -81,7 +81,7 @@ class StepClock:
 
     @property
     def slack(self) -> int:
-        """The same in parts of RESOLUTION."""
+        """`cut_slack` in parts of RESOLUTION."""
         return int(self.cut_slack * RESOLUTION)
 
     def excess(self, hosts: Sequence[int]) -> int:

@@ -274,7 +274,7 @@ class _State:
 
 def _activations(work: Work, stage: int, layers: _Layers) -> Fraction:
     """Kept by micro-batches between their forward and their backward."""
-    dense, expert = _kept_bytes(work, has_experts=False), _kept_bytes(work, has_experts=True)
+    dense, expert = _saved_bytes(work, has_experts=False), _saved_bytes(work, has_experts=True)
     kept = layers.dense * dense + layers.expert * expert
     if work.p.pp > 1:  # what each chunk sends on
         kept += work.batch.virtual_stages * work.activations / _sharers(work)
@@ -295,7 +295,7 @@ def _in_flight(work: Work, stage: int) -> Fraction:
     return Fraction(min(held, work.micro_batches * v), v)
 
 
-def _kept_bytes(work: Work, *, has_experts: bool) -> Fraction:
+def _saved_bytes(work: Work, *, has_experts: bool) -> Fraction:
     """Bytes that one layer keeps of a micro-batch, from forward to backward."""
     if work.training.recompute is Recompute.FULL:
         return work.activations / _sharers(work)

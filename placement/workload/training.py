@@ -49,14 +49,14 @@ class Recompute(StrEnum):
 
 
 class Trained(StrEnum):
-    """Which parameters have gradients: all, or low-rank adapters beside frozen matrices."""
+    """The parameters that have gradients: all, or low-rank adapters beside frozen matrices."""
 
     FULL = "full"
     LORA = "lora"
 
 
 class PipelineSchedule(StrEnum):
-    """In which order a pipeline takes its micro-batches; chunks interleave any of them.
+    """The order in which a pipeline takes its micro-batches; chunks interleave any of them.
 
     ZERO_BUBBLE fills idle time with gradients of weights (Qi et al. 2024, ZB-H1). DUALPIPE feeds
     the pipeline from both ends (DeepSeek-V3, 2024, 3.2.1).

@@ -80,7 +80,7 @@ class Said(NamedTuple):
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What is compared: nan is not equal to itself."""
+        """The values to compare, with the loss as text, for nan is not equal to itself."""
         return (*self[:7], str(self.loss))
 
 
@@ -383,7 +383,7 @@ class HostAttempt:
 
 
 def _said(path: Path) -> Said | None:
-    """What a rank wrote, which may be anything: it is the user's."""
+    """Read what a rank wrote, which may be anything, for the file is the user's."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -39,7 +39,7 @@ async def dump(attempt: HostAttempt) -> None:
     for rank in pids:
         _keep(attempt, rank, _read(_stacks_of(attempt, rank))[written[rank] :])
     for rank, pid in others.items():
-        _keep(attempt, rank, await _seen_from_outside(pid))
+        _keep(attempt, rank, await _inspect_process(pid))
 
 
 def _stacks_of(attempt: HostAttempt, rank: int) -> Path:
@@ -53,7 +53,7 @@ def _keep(attempt: HostAttempt, rank: int, text: bytes) -> None:
 
 
 def _read(path: Path) -> bytes:
-    """What a rank wrote, which may be anything: it is the user's."""
+    """Read what a rank wrote, which may be anything, for the file is the user's."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -64,8 +64,8 @@ def _read(path: Path) -> bytes:
         os.close(file)
 
 
-async def _seen_from_outside(pid: int) -> bytes:
-    """What can be seen of a process that does not write its stacks down."""
+async def _inspect_process(pid: int) -> bytes:
+    """Look at a process from outside that does not write its stacks down."""
     if program := shutil.which("py-spy"):
         process = await asyncio.create_subprocess_exec(
             program,

@@ -133,7 +133,9 @@ class ConsoleThread:
                     self._server = server
                     if self._is_stopping:
                         return
-                server.run(self._socket.dup(), self._context, self._beside)  # closes what it has
+                server.run(
+                    self._socket.dup(), self._context, self._background_tasks
+                )  # closes what it has
             except (Exception, SystemExit, asyncio.CancelledError):
                 log.exception("the console has ended; it begins again in %g s", pause_s)
             with self._lock:
@@ -160,7 +162,7 @@ class ConsoleThread:
         self._certificates = Reloading(files.paths, read)
 
     @asynccontextmanager
-    async def _beside(self) -> AsyncIterator[None]:
+    async def _background_tasks(self) -> AsyncIterator[None]:
         """Do on the console's loop what is to be done while it serves."""
         async with Tasks(self._beats) as tasks:
             tasks.keep("console-beat", self._renew)

@@ -13,7 +13,7 @@ Plugin = TypeVar("Plugin")
 
 
 class Plugins(Mapping[str, Plugin], Generic[Plugin]):
-    """What the entry points of one group name."""
+    """Plugins that the entry points of one group name, loaded when asked for."""
 
     def __init__(self, group: str) -> None:
         self._group = group

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class HoldingScope(StrEnum):
-    """Which hosts are held: all of the fabric at once, or those of each gang."""
+    """The hosts that are held together: all of the fabric at once, or those of each gang."""
 
     WHOLE = "whole"
     GANG = "gang"

@@ -39,7 +39,7 @@ class LogTails:
     async def tail(
         self, job: Job, host: str, wanted: RankLog, lines: int, *, follow: bool
     ) -> AsyncIterator[bytes]:
-        """What a rank has written in an attempt. Raises: NoLog."""
+        """Yield what a rank has written in an attempt. Raises: NoLog."""
         if host not in self._sessions.connected:
             whose = f"the log of rank {wanted.rank}"
             raise NoLog(f"the agent of {host}, which has {whose}, is not there")

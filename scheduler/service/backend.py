@@ -17,7 +17,7 @@ from scheduler.wire.jobs import StepProgress
 
 
 class RankLog(NamedTuple):
-    """Which log is meant: of which rank in which attempt, or the stacks that were taken of it."""
+    """A log by rank and attempt, or the stacks that were taken of that rank."""
 
     rank: int
     attempt: int

@@ -169,7 +169,7 @@ def _progress(now: job_pb2.TrainingProgress) -> str:
         text += f" of {now.total_steps:,}"
     if now.HasField("step_time"):
         step_s = now.step_time.ToNanoseconds() / 1e9
-        text += f", {seconds_text(step_s)} a step{_beside_model(now)}"
+        text += f", {seconds_text(step_s)} a step{_compare_with_model(now)}"
         if now.total_steps > now.step:
             text += f", {seconds_text(step_s * (now.total_steps - now.step))} to go"
     if now.HasField("loss"):
@@ -179,8 +179,8 @@ def _progress(now: job_pb2.TrainingProgress) -> str:
     return text + (f"; {now.busy}" if now.busy else "")
 
 
-def _beside_model(now: job_pb2.TrainingProgress) -> str:
-    """What the model says of the step, and whether the gang is slower than it can be wrong by."""
+def _compare_with_model(now: job_pb2.TrainingProgress) -> str:
+    """Compare the step with the model's interval, and say whether the gang is slower than that."""
     if not now.HasField("model_step_time"):
         return ""
     low, likely, high = (

@@ -114,7 +114,7 @@ class CorrespondingTasks:
     def of(
         self, number: int | None, others: Sequence[Dependency] = ()
     ) -> tuple[Dependency, ...] | Rejected:
-        """What the task of that number waits for, and those of `others` that are not aftercorr.
+        """Return the dependencies of the task of that number, and of `others` those not aftercorr.
         None: it is no task."""
         awaited = [each for each in others if each.kind is not DependencyKind.AFTERCORR]
         for name, tasks in self._by_array.items():

@@ -30,7 +30,7 @@ class RunCheckpoint(Struct, frozen=True):
 
 
 class RunLineage(Struct, frozen=True):
-    """What the jobs of one run have saved, newest last."""
+    """Checkpoints that the jobs of one run have saved, newest last."""
 
     tenant: str
     checkpoints: tuple[RunCheckpoint, ...]

@@ -8,7 +8,7 @@ from muster.structs import struct
 
 
 class HangAction(StrEnum):
-    """What is done once a gang hangs. Its stacks are taken in any case."""
+    """The action once a gang hangs. Its stacks are taken in any case."""
 
     WARN = "warn"  # it is said, and the gang runs on
     RESTART = "restart"  # the attempt has failed

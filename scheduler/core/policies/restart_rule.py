@@ -8,7 +8,7 @@ from muster.structs import struct
 
 
 class StopCause(StrEnum):
-    """What stopped an attempt."""
+    """The cause that stopped an attempt."""
 
     EXIT = "exit"  # a rank ended by itself, with a code other than 0
     SIGNAL = "signal"  # a rank was killed

@@ -77,7 +77,7 @@ def of_jobs(state: State, now_ns: int) -> Iterator[Sample]:
 
 
 def of_steps(state: State, progress: ProgressSource) -> Iterator[Sample]:
-    """Of each running gang whose ranks say how long a step takes, that and what the model says."""
+    """Sample measured and modelled steps of each running gang whose ranks report them."""
     for job in state.in_state(JobState.RUNNING):
         now = progress(job.uid, job.attempt)
         if now is None or (step_s := now[0].step_s) is None:
