@@ -573,7 +573,8 @@ class _Placer:
             np.array([max(0, self._wish(n, zone) + n - room) for n in range(room + 1)])
             for zone, room in enumerate(capacities)
         ]
-        other = keep_spares(graph, capacities, grid.by_block(layout), lacking)
+        known, rounds = grid.by_block(layout), self.limits.rounds
+        other = keep_spares(graph, capacities, known, lacking, rounds)
         return layout if other is None else np.asarray(other[grid.block])
 
     def _wish(self, blocks: int, zone: int) -> int:

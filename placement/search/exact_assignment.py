@@ -22,7 +22,7 @@ from placement.solver import INFINITY, IntegerProgram
 
 MOST_BLOCKS = 64  # of a gang
 MOST_ENTRIES = 20_000  # of a program: blocks and edges by zones
-WORK = 0.5  # deterministic time of CP-SAT, about as many seconds
+WORK = 0.005  # deterministic time of CP-SAT for each round of a proof, about as many seconds
 
 
 class ExactAssignment(NamedTuple):
@@ -34,16 +34,16 @@ class ExactAssignment(NamedTuple):
 
 
 def assign_blocks(
-    graph: Hypergraph, capacities: Sequence[int], known: Ints, least: int, work: float = WORK
+    graph: Hypergraph, capacities: Sequence[int], known: Ints, least: int, rounds: int
 ) -> ExactAssignment | None:
     """Cut as little as possible. `known`: the zone of each block in a layout to begin with;
-    `least`: a cut that no layout goes below. None where the gang or the program is too large, or
-    nothing is found in the deterministic time `work`."""
+    `least`: a cut that no layout goes below; `rounds`: of a proof, whose work it takes. None where
+    the gang or the program is too large, or nothing is found."""
     if _is_too_large(graph, capacities):
         return None
     assignment = _Assignment(graph, capacities, known)
     assignment.add_cut(is_minimised=True, least=least)
-    solution = assignment.solved(work)
+    solution = assignment.solved(WORK * rounds)
     if solution is None:
         return None
     layout, bound = solution
@@ -55,7 +55,7 @@ def keep_spares(
     capacities: Sequence[int],
     known: Ints,
     lacking: Sequence[Ints],
-    work: float = WORK,
+    rounds: int,
 ) -> Ints | None:
     """Leave room for as many spares as a cut no larger than that of `known` allows.
 
@@ -67,7 +67,7 @@ def keep_spares(
     assignment = _Assignment(graph, capacities, known, lacking)
     assignment.add_cut(is_minimised=False, most=graph.cost(known))
     assignment.add_lacking(lacking)
-    solution = assignment.solved(work)
+    solution = assignment.solved(WORK * rounds)
     return None if solution is None else solution[0]
 
 

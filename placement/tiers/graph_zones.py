@@ -88,7 +88,9 @@ class _BlockZones:
     def _assign_exactly(self) -> None:
         """Decide block by block, where the gang is small."""
         known = self._best.layout[0]
-        exact = assign_blocks(self._graph, self._capacities, known, self._target)
+        exact = assign_blocks(
+            self._graph, self._capacities, known, self._target, self._limits.rounds
+        )
         if exact is not None:
             self._offer(exact.layout)
             self._raise_by_units(2 * exact.bound)

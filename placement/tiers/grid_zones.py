@@ -58,7 +58,7 @@ def solve_zones(
     """
     best = _solved(grid, capacities, limits)
     if limits.rounds and not best.is_proved:
-        best = _assigned_exactly(grid, capacities, best)
+        best = _assigned_exactly(grid, capacities, best, limits.rounds)
     layout = _with_spares(grid, capacities, reserved, best, limits.first.trees)
     return ZoneStep(_in_name_order(layout, capacities), best.cost, best.bound)
 
@@ -99,12 +99,14 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     return proof.chosen(proof.pursued(best, limits.rounds, limits.trees), limits.trees)
 
 
-def _assigned_exactly(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> ZoneStep:
+def _assigned_exactly(
+    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, rounds: int
+) -> ZoneStep:
     """The better of `best` and what is decided block by block, where the gang is small."""
     if grid.size > MOST_BLOCKS:
         return best
     graph, known = grid_graph(grid, grid.everywhere), best.layout.ravel()
-    exact = assign_blocks(graph, capacities, known, -(-best.bound // 2))
+    exact = assign_blocks(graph, capacities, known, -(-best.bound // 2), rounds)
     if exact is None:
         return best
     best = _better(best, _costed(grid, exact.layout.reshape(best.layout.shape)))

@@ -158,7 +158,7 @@ def test_the_exact_assignment_of_a_handful_is_the_optimum(
     blocks = int(region.sum())
     room = enough(room, blocks)
     layouts = list(assignments(blocks, room))
-    exact = assign_blocks(grid_graph(grid, region), room, np.array(layouts[0]), 0)
+    exact = assign_blocks(grid_graph(grid, region), room, np.array(layouts[0]), 0, 100)
     assert exact is not None
     assert np.all(np.bincount(exact.layout, minlength=len(room)) <= room)
     optimum = min(inside(grid, region, other) for other in layouts)
