@@ -44,12 +44,16 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     ranks = gpus or values.get("num_processes")
     if not isinstance(ranks, int) or ranks < 1:
         draft.fault(origin("num_processes"), "must be a whole number: how many GPUs run")
+    deepspeed = _section(values, "deepspeed_config")
+    stage = deepspeed.get("zero_stage", 2)
+    if isinstance(stage, bool) or stage not in range(len(_STAGES)):
+        key = "deepspeed_config.zero_stage"
+        draft.fault(origin(key), f"must be a whole number from 0 to 3, not {stage!r}")
     draft.raise_faults()
     assert isinstance(ranks, int)
     draft.put("parallelism.dp", ranks, origin("num_processes"))
-    deepspeed = _section(values, "deepspeed_config")
     fsdp = _section(values, "fsdp_config")
-    shards = _SHARDS[kind] or _STAGES[min(3, int(deepspeed.get("zero_stage", 2)))]
+    shards = _SHARDS[kind] or _STAGES[int(stage)]
     if str(fsdp.get("fsdp_reshard_after_forward", "true")).lower() in ("false", "shard_grad_op"):
         shards = "zero2"
     draft.put("training.data_parallel", shards, origin("distributed_type"))

@@ -56,7 +56,9 @@ def read_config(draft: Draft, text: str, recipe: str) -> PythonConfig:
     """
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except (RecursionError, MemoryError):  # the parser's stack ends with either
+        raise InputError(Problem("", "is nested too deep", draft.source)) from None
+    except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", 0) or 0
         raise InputError(Problem("", f"is not Python: {error}", draft.source, line)) from None
     functions = {

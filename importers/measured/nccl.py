@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from scheduler.files.errors import InputError, Problem
@@ -36,6 +37,8 @@ def read_sizes(path: str) -> Sizes:
                 "a row of nccl-tests has a time, an algorithm and a bus bandwidth after its type"
             )
             raise InputError(Problem("", message, path, number)) from None
+        if not (math.isfinite(micros) and math.isfinite(bus)):
+            raise InputError(Problem("", "a time or a bandwidth is too large", path, number))
         if int(row[1]) and micros > 0 and bus > 0:
             rows.append((int(row[1]), micros, bus))
     if not rows:

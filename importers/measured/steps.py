@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 
@@ -50,8 +51,8 @@ def read_steps(path: str, tokens_per_gpu: float) -> RunSteps:
                 value = float(found[1].rstrip(".,").replace(",", ""))
             except ValueError:
                 value = 0.0
-            if value <= 0:
-                message = f"a step of {found[1]!r}: must be a number above 0"
+            if not 0 < value < math.inf:
+                message = f"a step of {found[1]!r}: must be a finite number above 0"
                 raise InputError(Problem(framework, message, path, number))
             seconds.append(to_seconds(value, tokens_per_gpu))
         if seconds:

@@ -59,11 +59,15 @@ class StepRow:
 def read_table(path: str) -> Iterator[StepRow]:
     """Rows in the file's order. Raises: InputError where it is no such table."""
     reader = csv.DictReader(read_text(path).splitlines(), restkey="more", restval="")
-    missing = [column for column in REQUIRED.split() if column not in (reader.fieldnames or ())]
-    if missing:
-        raise InputError(Problem("", f"has no column {', '.join(missing)}", path, 1))
-    for row in reader:
-        yield row_of(reader.line_num, {key: str(cell).strip() for key, cell in row.items()})
+    try:
+        missing = [column for column in REQUIRED.split() if column not in (reader.fieldnames or ())]
+        if missing:
+            raise InputError(Problem("", f"has no column {', '.join(missing)}", path, 1))
+        for row in reader:
+            yield row_of(reader.line_num, {key: str(cell).strip() for key, cell in row.items()})
+    except csv.Error as error:
+        problem = Problem("", f"is not CSV: {error}", path, reader.line_num)
+        raise InputError(problem) from None
 
 
 def row_of(number: int, cells: Mapping[str, str]) -> StepRow:
@@ -168,8 +172,13 @@ def _training(cells: Mapping[str, str], dp: int) -> dict[str, Any]:
 def _fabric(cells: Mapping[str, str], gpu: Gpu) -> Fabric:
     """As many hosts as the job takes, on a network that is not oversubscribed."""
     gpus, each = _count(cells, "gpus"), _count(cells, "gpus_per_node", 8)
+    if not each:
+        raise BadInput("gpus_per_node", "must be above 0")
     speed = cells.get("network_gbps_per_gpu", "")
-    nic = float(speed) if speed else NIC_GBPS.get(gpu.name, USUAL_NIC_GBPS)
+    try:
+        nic = float(speed) if speed else NIC_GBPS.get(gpu.name, USUAL_NIC_GBPS)
+    except ValueError:
+        raise BadInput("network_gbps_per_gpu", f"must be a number, not {speed!r}") from None
     hosts = -(-gpus // each)
     spec: dict[str, Any] = {
         "name": "table",

@@ -135,6 +135,45 @@ CONDITIONS: Final = (
     *("end a", "spares 0", "spares 0%", "spares auto", "priority -3", "limit 90m"),
     "tenant default",
 )
+RECIPES: Final = (
+    "from nemo.collections import llm\n\ndef recipe(nodes: int = 4):\n"
+    '    recipe = llm.llama3_70b.pretrain_recipe(dir="/c", num_nodes=nodes, num_gpus_per_node=8)\n'
+    "    recipe.trainer.strategy.tensor_model_parallel_size = 4\n"
+    "    recipe.trainer.strategy.pipeline_model_parallel_size = 4\n"
+    "    recipe.trainer.strategy.virtual_pipeline_model_parallel_size = 5\n"
+    "    recipe.data.global_batch_size = 128\n    recipe.data.micro_batch_size = 1\n"
+    "    return recipe\n",
+    "def llama3_8b():\n    return Trainer.Config(\n"
+    "        training=TrainingConfig(local_batch_size=2, seq_len=4096),\n"
+    "        parallelism=ParallelismConfig(tensor_parallel_degree=2),\n    )\n",
+)
+STEP_TABLES: Final = (
+    "id,gpu,gpus,gpus_per_node,network_gbps_per_gpu,layers,hidden,ffn,heads,kv_heads,vocab,seq,"
+    "experts,topk,expert_ffn,params_b,tp,pp,vp,cp,ep,dp,micro_batch,global_batch,precision,"
+    "fsdp_or_zero,recompute\n"
+    "dense,H100,16,8,400,32,4096,14336,32,8,128256,8192,,,,8,2,2,2,1,1,4,1,16,bf16,zero1,full\n"
+    "moe,H100,8,8,,16,1024,2048,16,16,32000,4096,8,2,2048,,1,1,,1,4,8,1,8,fp8,,\n"
+    "racks,GB200,8,4,400,8,1024,4096,8,8,32000,4096,,,,,1,1,,1,1,8,1,8,bf16,fsdp ici 4,none\n",
+)
+CALIBRATIONS: Final = (
+    "fabric: lab\nrates: {H100: {bf16: 0.94, fp8: 1.05}}\n"
+    "goodput:\n  scale-up: 0.83\n  nic: 0.92\n  zone: 0.7\nmeasured: {nic: {error: 0.01}}\n",
+)
+NCCL_TESTS: Final = (
+    "# Collective test starting: all_reduce_perf\n"
+    "#  Rank  0 Group  0 Pid   1 on  z0-r0-h0 device  0 [0x1b] NVIDIA H100\n"
+    "#  Rank  1 Group  0 Pid   2 on  z0-r0-h1 device  0 [0x1b] NVIDIA H100\n"
+    "     1048576        262144     float     sum      -1    60.50   17.33   30.33      0\n"
+    "    16777216       4194304     float     sum      -1    201.1   83.43  146.00    N/A\n"
+    "# Avg bus bandwidth    : 88.1\n",
+)
+TRAINING_LOGS: Final = (
+    " iteration        1/     100 | elapsed time per iteration (ms): 1200.5 | loss: 1.1E+01\n"
+    " iteration        2/     100 | elapsed time per iteration (ms): 1,100.0 | loss: 1.0E+01\n",
+    "samples | elapsed time per iteration (s): 2.25 |\n",
+    "Training epoch 0, iteration 1/9 | train_step_timing in s: 3.5 | consumed_samples: 8\n",
+    "[titan] \x1b[31mstep:  1  \x1b[32mloss: 12.2  \x1b[34mtps: 1,234  \x1b[36mmfu: 5%\n",
+)
 IMPORTS: Final[dict[Tool, Sequence[str]]] = {
     Tool.MEGATRON: (
         "--num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048\n"

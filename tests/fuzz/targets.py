@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf, isfinite
 from pathlib import Path
 from random import Random
 
 from importers.health.dcgm import load_dcgm
 from importers.jobs.load import Given, import_job
 from importers.jobs.tools import Tool
+from importers.measured.nccl import read_sizes
+from importers.measured.steps import read_steps
 from placement.errors import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import from_spec, preset
 from scheduler.access.auth_file.reading import load_auth
+from scheduler.cli.offline.step_table import _estimated as step_table_estimated
 from scheduler.core import State
 from scheduler.core.explain.conditions import supposed
 from scheduler.eventlog import codec, snapshots
@@ -26,6 +30,7 @@ from scheduler.files.inputs import load_busy, load_fabric, load_job
 from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.files.job_keys import JobKeys, parse_spares
 from scheduler.files.old_placement import load_placement
+from scheduler.files.step_table import read_table
 from scheduler.files.tenants import load_tenants
 from scheduler.files.windows import load_windows
 from scheduler.server.config import ServerKeys, load_server_file
@@ -92,6 +97,11 @@ def targets() -> Iterator[Target]:
         yield Target(f"topology {form}", seeds, _topology_reader(form))
     for tool, seeds in samples.IMPORTS.items():
         yield Target(f"import {tool}", seeds, _importer(tool))
+    yield Target("import python", samples.RECIPES, _recipe)
+    yield Target("step table", samples.STEP_TABLES, _step_table, words=("H100", "GB200", "zero3"))
+    yield Target("calibration", samples.CALIBRATIONS, _calibration)
+    yield Target("nccl-tests", samples.NCCL_TESTS, _sizes)
+    yield Target("training log", samples.TRAINING_LOGS, _steps)
     yield from _texts()
 
 
@@ -214,3 +224,36 @@ def _importer(tool: Tool) -> Callable[[Path], object]:
         return import_job(str(path), tool, Given(gpus=8)).checked()
 
     return read
+
+
+def _recipe(path: Path) -> object:
+    """By its suffix, as a user gives it."""
+    recipe = path.with_suffix(".py")
+    recipe.write_bytes(path.read_bytes())
+    return import_job(str(recipe), None, Given(gpus=64)).checked()
+
+
+def _step_table(path: Path) -> object:
+    return [step_table_estimated(row) for row in read_table(str(path))]
+
+
+def _sizes(path: Path) -> object:
+    found = read_sizes(str(path))
+    assert all(isfinite(part) for row in found.rows for part in row[1:])
+    return found
+
+
+def _steps(path: Path) -> object:
+    found = read_steps(str(path), 8192.0)
+    assert all(0 < seconds < inf for seconds in found.seconds)
+    return found
+
+
+def _calibration(path: Path) -> object:
+    """Of a fabric file that names it."""
+    named = path.with_name("fabric.yaml")
+    named.write_text(
+        "name: lab\ngpus_per_host: 8\ngpu: H100\nnic_gbps: 400\n"
+        f"tiers: [{{name: zone, count: 2}}, {{name: host, count: 4}}]\ncalibration: {path.name}\n"
+    )
+    return load_fabric(str(named))
