@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import islice, product
 from math import ceil
 
@@ -34,17 +34,29 @@ from placement.objective.step_time import refuse_precision
 from placement.part_of_host import choose_gpus
 from placement.replace.near import Hint, Near
 from placement.search.exact_assignment import MOST_BLOCKS, keep_spares
-from placement.spares.holding import Holding, hold_spares, leave_spares, reserve_by_zone
+from placement.spares.holding import (
+    Holding,
+    hold_spares,
+    reserve_by_zone,
+    standing_by,
+    wished_spares,
+)
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.contraction import contract
 from placement.tiers.fragmentation import harm
 from placement.tiers.graph_zones import solve_ragged
 from placement.tiers.grid_zones import ZoneStep, solve_zones
 from placement.tiers.inner_bound import inner_bound, proved
-from placement.tiers.objectives import like_zones, measure, solve_spread, spread_notes
+from placement.tiers.objectives import (
+    like_zones,
+    measure,
+    solve_spread,
+    spread_notes,
+    trade_notes,
+)
 from placement.tiers.preference import NO_PREFERENCE, Preference, suited
 from placement.tiers.seating import Hosts, Seating, ZoneChoice
-from placement.tiers.shape import placed_inside
+from placement.tiers.shape import NoRoom, placed_inside
 from placement.tiers.single_domain import single_domains
 from placement.tiers.step_clock import MOST_PRICINGS, NEVER, step_clock
 from placement.workload.memory import refuse_too_large
@@ -139,6 +151,7 @@ def place(
 
     is_any_as_good = _is_any_as_good(fabric, request) and hint is None and not preference
     segments = segments_of(fabric, request)
+    insists = sizing.is_strict and request.spares.is_auto and hint is None
 
     def solve(inside: HostSet) -> Placement:
         if is_any_as_good:
@@ -147,15 +160,24 @@ def place(
             return Placement(any_hosts, cuts=uncut(fabric), is_optimal=True, notes=notes)
         most = inside.bit_count() - gang
         most = max(required, most if most_spares is None else min(most_spares, most))
+        must_keep = 0
+        if insists:  # however few the gang leaves
+            must_keep = inside.bit_count() if most_spares is None else most_spares
         if segments is not None:
-            asked = fabric, request, segments, limits, inside, most, hint, sizing
+            asked = fabric, request, segments, limits, inside, most, hint, sizing, must_keep
             return _SegmentPlacer(*asked).place()
-        hosts = hostset.indices(inside)
-        return _Placer(fabric, request, limits, hosts, most, hint, sizing, preference).place()
+        hosts, stand_by = hostset.indices(inside), None
+        if must_keep:
+            stand_by = standing_by(fabric, request, hosts, gang, must_keep, sizing)
+            if len(hosts) - len(stand_by) < gang:
+                raise NoRoom(0)
+        return _Placer(
+            fabric, request, limits, hosts, most, hint, sizing, preference, stand_by
+        ).place()
 
     try:
         answer = placed_inside(fabric, room, request, gang + required, solve)
-    except _NoRoom as lack:
+    except NoRoom as lack:
         return _crowded(fabric, room, request, sizing, lack.depth)
     if gpus:
         return replace(answer, gpus=choose_gpus(fabric, answer.hosts[0], (), gpus) or ())
@@ -167,13 +189,6 @@ def _is_any_as_good(fabric: Fabric, request: Request) -> bool:
     the request neither asks for seconds of a step nor for spares."""
     is_by_cut = request.objective is Objective.CUT and not request.has_step_time
     return fabric.is_undivided and is_by_cut and request.spares.hosts == 0
-
-
-class _NoRoom(Exception):
-    """The gang fits only where some domain of the tier at `depth` lacks spares."""
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
 
 
 @struct(frozen=True, slots=True)
@@ -190,18 +205,19 @@ class _SegmentPlacer:
     most_spares: int
     hint: Hint | None
     sizing: Sizing
+    must_keep: int = 0  # spares at most that no domain of a segment may lack
 
     def place(self) -> Placement:
         whole = self._on_slots(self.free)
         assert whole is not None  # for these hosts have room for all segments
         answer, hosts, held = whole
-        if len(held.spares) < min(held.wished, self.most_spares) or held.elsewhere:
-            is_strict = self.request.spares.is_auto and self.sizing.is_strict and not self.hint
+        most = max(self.most_spares, self.must_keep)
+        if len(held.spares) < min(held.wished, most) or held.elsewhere:
             roomy = self._on_slots(self._thinned())
-            if roomy is not None and (is_strict or self._as_good(roomy[0], answer)):
+            if roomy is not None and (self.must_keep or self._as_good(roomy[0], answer)):
                 _, hosts, held = roomy
-            elif is_strict:
-                raise _NoRoom(self.segments.inner.depth)
+            elif self.must_keep:
+                raise NoRoom(self.segments.inner.depth)
         cuts = cut(self.fabric, self.request, hosts)
         first_cut = next((each.tier for each in cuts if each.bytes_per_step), "")
         is_inside = answer.inner is not None and answer.inner.tier == first_cut
@@ -273,7 +289,8 @@ class _Option:
 
 
 class _Placer:
-    """One placement in the making. `free`: host indices, ascending."""
+    """One placement in the making. `free`: host indices, ascending. `stand_by`: those of them that
+    a site keeps as spares of whatever zones the gang takes; None where it insists on none."""
 
     def __init__(
         self,
@@ -285,6 +302,7 @@ class _Placer:
         hint: Hint | None,
         sizing: Sizing,
         preference: Preference = NO_PREFERENCE,
+        stand_by: Ints | None = None,
     ) -> None:
         self.fabric = fabric
         self.request = request
@@ -292,11 +310,9 @@ class _Placer:
         self.all_free = self.free = free
         self.gang = request.hosts_needed(fabric.gpus_per_host)
         self.most_spares = most_spares
-        self.is_strict = sizing.is_strict and request.spares.is_auto and hint is None
-        if self.is_strict:
-            self.free = leave_spares(fabric, request, free, self.gang, most_spares, sizing)
-            if len(self.free) < self.gang:
-                raise _NoRoom(0)
+        self.is_strict = stand_by is not None
+        if stand_by is not None:
+            self.free = np.setdiff1d(free, stand_by, assume_unique=True)
         self.hint = hint
         self.sizing = sizing
         self.preference = preference
@@ -340,12 +356,12 @@ class _Placer:
         if self.hint is None and self._inside and self._inside[0][1] >= len(self.fabric.tiers):
             # In one innermost domain nothing is cut, whichever block lies where.
             inside: list[Hosts] = [tuple(self._inside[0][0][: self.gang].tolist())]
-            layouts = inside if self._has_like_hosts else self._with_others(inside)
+            layouts = inside if self._has_like_hosts else self._as_asked(inside)
             return layouts, Fraction(0), None
         seating, ways_there, bound = self._ways()
         ways = list(ways_there)
         if self.hint is None:
-            return self._with_others(seating.seated(ways)), bound, None
+            return self._as_asked(seating.seated(ways)), bound, None
         near = Near(self.fabric, self.request, self.free, self.hint)
         if self.request.objective is Objective.TIME:
             better = self._in_less_time(seating.seated(ways))
@@ -369,22 +385,18 @@ class _Placer:
         spares = 0 if self.is_strict else self._reserved([self.gang])[0]
         return single_domains(self.fabric, self.free, self.gang, self.gang + spares)
 
-    def _with_others(self, layouts: list[Hosts]) -> list[Hosts]:
-        """What other measures give is a candidate as well."""
+    def _as_asked(self, layouts: list[Hosts]) -> list[Hosts]:
+        """Add candidates where the step decides, which zones by the cut do not know."""
         if self.request.objective is Objective.TIME:
             return self._in_less_time(layouts)
         return layouts
 
     def _of_least_cut(
-        self, fabric: Fabric, free: Ints, prices: tuple[tuple[str, int], ...] = ()
+        self, fabric: Fabric, free: Ints, limits: Limits, prices: tuple[tuple[str, int], ...] = ()
     ) -> list[Hosts]:
-        """By the cut on some of the hosts, at other prices of bytes, or on other tiers."""
-        by_cut = self._by_cut(prices)
-        limits = replace(self.limits, rounds=0) if prices else self.limits  # proves nothing here
+        """By the cut on some of the hosts, at prices of bytes, or on other tiers."""
+        by_cut = replace(self.request, objective=Objective.CUT, prices=prices)
         return self._solved(fabric, by_cut, free, limits)
-
-    def _by_cut(self, prices: tuple[tuple[str, int], ...] = ()) -> Request:
-        return replace(self.request, objective=Objective.CUT, prices=prices)
 
     def _solved(self, fabric: Fabric, request: Request, free: Ints, limits: Limits) -> list[Hosts]:
         """The same gang by another measure; where nothing is to be proved, one layout."""
@@ -410,6 +422,7 @@ class _Placer:
             *product(trees, thinner),
             *product(trees[:1], clock.behind_better_links(self.free, needed)),
         ]
+        unproved = replace(self.limits, rounds=0)
         shortest = [NEVER] * len(subsets)  # delays of layouts on each
 
         def add(subset: int, more: list[Hosts]) -> None:
@@ -425,18 +438,16 @@ class _Placer:
                 break
             tried.add(prices)
             for k, (tree, free) in enumerate(subsets):
-                add(k, self._of_least_cut(tree, free, prices))
-        least = min(map(clock.delay, layouts))
-        if not clock.is_good(min(layouts, key=clock.delay), self.free):
-            bands = replace(self.limits, rounds=0, trees=self.limits.first.trees, turns=1)
+                add(k, self._of_least_cut(tree, free, unproved, prices))
+        best = min(layouts, key=clock.delay)
+        if not clock.is_good(best, self.free):
+            bands = replace(unproved, trees=self.limits.first.trees, turns=1)
             layouts += self._solved(self.fabric, by_spread(self.request), self.free, bands)
         # The least cut on hosts where steps are as short, bytes that hide behind compute and all.
-        quick, by_cut = replace(self.limits, turns=1), self._by_cut()
-        as_short = [
-            k for k in np.argsort(shortest, kind="stable") if shortest[k] <= least + clock.slack
-        ]
+        most, quick = clock.delay(best) + clock.slack, replace(self.limits, turns=1)
+        as_short = [k for k in np.argsort(shortest, kind="stable") if shortest[k] <= most]
         for k in as_short[:MOST_SUBSETS]:
-            layouts += self._solved(self.fabric, by_cut, subsets[k][1], quick)
+            layouts += self._of_least_cut(self.fabric, subsets[k][1], quick)
         return layouts
 
     def _tidy_hosts(self, fabric: Fabric, free: Ints) -> list[Hosts]:
@@ -450,32 +461,11 @@ class _Placer:
         ]
 
     def _trade_notes(self, best: _Option, options: list[_Option]) -> list[str]:
-        """State what was given up: seconds of the step for fewer bytes, or bytes for seconds."""
-        if not best.cuts:
-            return []
-        clock, tier, mine = step_clock(self.fabric, self.request), best.cuts[0], best.hosts
-        cut_of = {o.hosts: o.cuts[0].bytes_per_step for o in options}
-        if clock.delay(mine):  # by itself nobody else's layout would have been looked at
-            for hosts in self._tidy_hosts(self.fabric, self.free):
-                cut_of.setdefault(hosts, cut(self.fabric, self.request, hosts)[0].bytes_per_step)
-        fastest = min(cut_of, key=lambda hosts: (clock.delay(hosts), cut_of[hosts]))
-        least = min(cut_of.values())
-        longer = clock.step(mine).seconds / clock.step(fastest).seconds - 1
-        if clock.delay(mine) > clock.delay(fastest) and tier.bytes_per_step < cut_of[fastest]:
-            fewer = 100 * (1 - tier.bytes_per_step / cut_of[fastest])
-            return [
-                f"{100 * longer:.1f} % longer than the fastest step that was found, {fewer:.0f} %"
-                f" fewer bytes between {tier.tier}s (cut_slack {clock.cut_slack:g})"
-            ]
-        if least < tier.bytes_per_step:
-            smallest = min((hosts for hosts in cut_of if cut_of[hosts] == least), key=clock.delay)
-            longer = clock.step(smallest).seconds / clock.step(mine).seconds - 1
-            fewer = 100 * (1 - least / tier.bytes_per_step)
-            return [
-                f"{fewer:.0f} % fewer bytes between {tier.tier}s would make a step"
-                f" {100 * longer:.1f} % longer, more than cut_slack ({clock.cut_slack:g})"
-            ]
-        return []
+        """State what was given up, also beside what other schedulers place."""
+        hosts = [option.hosts for option in options]
+        if best.cuts and step_clock(self.fabric, self.request).delay(best.hosts):
+            hosts += self._tidy_hosts(self.fabric, self.free)
+        return trade_notes(self.fabric, self.request, best.hosts, hosts)
 
     def _inner(self, cuts: tuple[TierCut, ...]) -> TierBound | None:
         if not any(cut.bytes_per_step for cut in cuts[1:]) or not self.limits.rounds:
@@ -569,20 +559,14 @@ class _Placer:
         graph = block_graph(self.request, self.fabric.gpus_per_host)
         if graph is None or not self.limits.rounds:
             return layout
+        wished = partial(wished_spares, self.request, self.gang, self.most_spares, self.sizing)
         lacking = [
-            np.array([max(0, self._wish(n, zone) + n - room) for n in range(room + 1)])
+            np.array([max(0, wished(n, zone) + n - room) for n in range(room + 1)])
             for zone, room in enumerate(capacities)
         ]
         known, rounds = grid.by_block(layout), self.limits.rounds
         other = keep_spares(graph, capacities, known, lacking, rounds)
         return layout if other is None else np.asarray(other[grid.block])
-
-    def _wish(self, blocks: int, zone: int) -> int:
-        """Spares that a zone with so many blocks of the gang should keep."""
-        rule = self.request.spares
-        if rule.is_auto:
-            return min(self.most_spares, self.sizing.wish(blocks, zone))
-        return -(-rule.required(self.gang) * blocks // self.gang)
 
     def _reserved(self, capacities: list[int]) -> list[int]:
         """Spares that zones of these capacities should keep."""
@@ -650,8 +634,10 @@ def _crowded(
         if n
     ]
     more = f" and {len(kept) - MOST_NAMED} more" if len(kept) > MOST_NAMED else ""
-    racks = f" and {sizing.racks} whole rack{'s' if sizing.racks > 1 else ''} each" * bool(
-        sizing.racks
+    racks = (
+        f" and {sizing.racks} whole rack{'s' * (sizing.racks > 1)} each"
+        if sizing.racks and not depth
+        else ""
     )
     reason = (
         f"needs {_hosts(gang, 0)} beside spares in each of its {tier.name if tier else 'fabric'}s:"

@@ -39,9 +39,9 @@ def assign_blocks(
     """Cut as little as possible. `known`: the zone of each block in a layout to begin with;
     `least`: a cut that no layout goes below; `rounds`: of a proof, whose work it takes. None where
     the gang or the program is too large, or nothing is found."""
-    if _is_too_large(graph, capacities):
+    if (pairs := _small_enough(graph, capacities)) is None:
         return None
-    assignment = _Assignment(graph, capacities, known)
+    assignment = _Assignment(pairs, capacities, known)
     assignment.add_cut(is_minimised=True, least=least)
     solution = assignment.solved(WORK * rounds)
     if solution is None:
@@ -62,20 +62,22 @@ def keep_spares(
     `lacking`: for each zone, how many spares it lacks with 0, 1, .. blocks in it, which grows with
     these. Returns the zone of each block, or None as `assign_blocks`.
     """
-    if _is_too_large(graph, capacities):
+    if (pairs := _small_enough(graph, capacities)) is None:
         return None
-    assignment = _Assignment(graph, capacities, known, lacking)
+    assignment = _Assignment(pairs, capacities, known, lacking)
     assignment.add_cut(is_minimised=False, most=graph.cost(known))
     assignment.add_lacking(lacking)
     solution = assignment.solved(WORK * rounds)
     return None if solution is None else solution[0]
 
 
-def _is_too_large(graph: Hypergraph, capacities: Sequence[int]) -> bool:
+def _small_enough(graph: Hypergraph, capacities: Sequence[int]) -> Hypergraph | None:
+    """Return the graph with cliques as edges; None where its program would be too large."""
     if graph.blocks > MOST_BLOCKS:
-        return True
-    pairs, zones = graph.pairwise(), len(by_room(capacities)[: graph.blocks])
-    return zones * (graph.blocks + len(pairs.weight) + len(pairs.members)) > MOST_ENTRIES
+        return None
+    pairs, zones = graph.pairwise(), min(graph.blocks, len(by_room(capacities)))
+    entries = zones * (graph.blocks + len(pairs.weight) + len(pairs.members))
+    return pairs if entries <= MOST_ENTRIES else None
 
 
 class _Assignment:
@@ -90,7 +92,7 @@ class _Assignment:
         kinds: Sequence[Ints] | None = None,
     ) -> None:
         """`kinds`: by zone, what makes zones of one capacity unlike."""
-        self._graph = graph = graph.pairwise()
+        self._graph = graph
         self._zones = by_room(capacities)[: graph.blocks]
         self._capacities = [capacities[zone] for zone in self._zones]
         self._program, self._hint = IntegerProgram(), list[int]()

@@ -25,6 +25,16 @@ class Holding:
         return self.wished - len(self.spares) + self.elsewhere
 
 
+def wished_spares(
+    request: Request, gang: int, most_spares: int, sizing: Sizing, blocks: int, zone: int | None
+) -> int:
+    """Return how many spares a zone with so many blocks of the gang should keep, whole racks
+    aside. `zone`: None where it may be any."""
+    if request.spares.is_auto:
+        return min(most_spares, sizing.wish(blocks, zone))
+    return min(most_spares, -(-request.spares.required(gang) * blocks // gang))
+
+
 def reserve_by_zone(
     request: Request,
     capacities: list[int],
@@ -32,46 +42,35 @@ def reserve_by_zone(
     most_spares: int,
     sizing: Sizing = BY_DEFAULT,
 ) -> list[int]:
-    """Return the spares that each zone should keep if the gang fills it, whole racks aside,
-    before it is placed. `capacities`: of every zone, or of one that may be any."""
-    rule, reserved = request.spares, []
-    if rule.hosts == 0:
+    """Return the spares that each zone should keep if the gang fills it, before it is placed.
+    `capacities`: of every zone, or of one that may be any."""
+    if request.spares.hosts == 0:
         return [0] * len(capacities)
-    for zone, capacity in enumerate(capacities):
-        hosts = min(capacity, gang)
-        if rule.is_auto:
-            wish = sizing.wish(hosts, zone if len(capacities) > 1 else None)
-        else:
-            wish = -(-rule.required(gang) * hosts // gang)
-        reserved.append(min(capacity, most_spares, wish))
-    return reserved
+    zones = range(len(capacities)) if len(capacities) > 1 else [None]
+    return [
+        min(room, wished_spares(request, gang, most_spares, sizing, min(room, gang), zone))
+        for zone, room in zip(zones, capacities, strict=True)
+    ]
 
 
-def leave_spares(
-    fabric: Fabric,
-    request: Request,
-    free: Ints,
-    gang: int,
-    most_spares: int,
-    sizing: Sizing,
-    at: int = 0,
+def standing_by(
+    fabric: Fabric, request: Request, free: Ints, gang: int, most_spares: int, sizing: Sizing
 ) -> Ints:
-    """Return the free hosts without those that each domain of the tier `at` keeps as spares,
-    however large the part of the gang that it takes. Shape: (hosts,), ascending.
+    """Return the free hosts that each zone keeps as spares, however large the part of the gang
+    that it takes. Shape: (hosts,).
 
     Whole racks that the sizing asks for are kept from the last one on, single hosts where a rack
     has few free.
     """
-    zone_of = fabric.tiers[at].domain_by_host if fabric.tiers else np.zeros(fabric.host_count, int)
+    zone_of = fabric.tiers[0].domain_by_host if fabric.tiers else np.zeros(fabric.host_count, int)
     room = np.bincount(zone_of[free], minlength=int(zone_of.max()) + 1)
     wishes = reserve_by_zone(request, room.tolist(), gang, most_spares, sizing)
-    whole = np.ones(len(room), dtype=np.int64)
-    racks = _whole_racks(fabric, free, zone_of, whole, sizing, is_last=True) if not at else {}
+    racks = _whole_racks(fabric, free, zone_of, np.ones_like(room), sizing, is_last=True)
     kept = [host for hosts in racks.values() for host in hosts]
     others = _by_preference(fabric, np.setdiff1d(free, kept), np.empty(0, dtype=np.int64))
     for zone in np.flatnonzero(room).tolist():
         kept += others[zone_of[others] == zone][: wishes[zone]].tolist()
-    return np.setdiff1d(free, kept, assume_unique=True)
+    return np.array(kept, dtype=np.int64)
 
 
 def hold_spares(

@@ -16,6 +16,7 @@ from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Layout, layout_cost
+from placement.objective.cut import cut
 from placement.search.graph_slicing import best_of_trees, by_room, combs, grid_sweeper
 from placement.search.slicing_trees import TreeArrays
 from placement.tiers.grid_zones import ZoneStep, solve_zones
@@ -65,6 +66,35 @@ def spread_notes(fabric: Fabric, request: Request, free: Ints, hosts: Sequence[i
     room = tier.count(free).tolist()
     layout = _zones(fabric, grid, hosts)
     return [spread_note(grid, layout, room, request.spread_alpha, tier.name)]
+
+
+def trade_notes(
+    fabric: Fabric, request: Request, hosts: tuple[int, ...], others: Sequence[tuple[int, ...]]
+) -> list[str]:
+    """State seconds of the step that the placement on `hosts` gives up for fewer bytes between
+    domains of the outermost tier than one of `others` sends, or bytes that it gives up for
+    seconds."""
+    if not fabric.tiers:
+        return []
+    clock, tier = step_clock(fabric, request), fabric.tiers[0].name
+    cut_of = {each: cut(fabric, request, each)[0].bytes_per_step for each in dict.fromkeys(others)}
+    mine, least = cut_of[hosts], min(cut_of.values())
+    fastest = min(cut_of, key=lambda each: (clock.delay(each), cut_of[each]))
+    if clock.delay(hosts) > clock.delay(fastest) and mine < cut_of[fastest]:
+        longer = 100 * (clock.step(hosts).seconds / clock.step(fastest).seconds - 1)
+        return [
+            f"{longer:.1f} % longer than the fastest step that was found,"
+            f" {100 * (1 - mine / cut_of[fastest]):.0f} % fewer bytes between {tier}s"
+            f" (cut_slack {clock.cut_slack:g})"
+        ]
+    if least < mine:
+        smallest = min((each for each in cut_of if cut_of[each] == least), key=clock.delay)
+        longer = 100 * (clock.step(smallest).seconds / clock.step(hosts).seconds - 1)
+        return [
+            f"{100 * (1 - least / mine):.0f} % fewer bytes between {tier}s would make a step"
+            f" {longer:.1f} % longer, more than cut_slack ({clock.cut_slack:g})"
+        ]
+    return []
 
 
 def _zones(fabric: Fabric, grid: BlockGrid, hosts: Sequence[int]) -> Layout:

@@ -20,6 +20,13 @@ from placement.workload.request import Placement, Request
 from placement.workload.segments import room_for
 
 
+class NoRoom(Exception):
+    """The gang fits only where some domain of the tier at `depth` lacks spares."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+
+
 def placed_inside(
     fabric: Fabric,
     free: HostSet,
@@ -28,7 +35,7 @@ def placed_inside(
     solve: Callable[[HostSet], Placement],
 ) -> Placement:
     """The placement on `free`, which `usable_for` has left, that keeps the shape and crosses no
-    barred uplink. `solve`: places on hosts, without regard to either."""
+    barred uplink. `solve`: places on hosts, without regard to either. Raises: NoRoom as it does."""
 
     room = room_for(fabric, request, needed)
 
@@ -93,7 +100,14 @@ def _on_one_side(
     each, none where the gang does not fit. Of those below, the tightest stands for all: nothing of
     the gang leaves the domain in any of them."""
     above, fits = sides[0], sorted(filter(None, sides[1:]), key=int.bit_count)
-    layouts = [solve(side) for side in (above, *fits[:1]) if side]
+    layouts, refused = [], None
+    for side in filter(None, (above, *fits[:1])):
+        try:
+            layouts.append(solve(side))
+        except NoRoom as lack:
+            refused = lack
+    if refused is not None and not layouts:
+        raise refused
 
     def key(placement: Placement) -> tuple[float | int, ...]:
         cuts = placement.cuts

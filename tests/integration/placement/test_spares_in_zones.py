@@ -106,3 +106,42 @@ def test_spares_that_no_zone_has_room_for_are_refused_by_name() -> None:
         assert "2 of 4 in z0" in answer.reason
     relaxed = place(on, hostset.full(8), gang)
     assert isinstance(relaxed, Placement)
+
+
+@pytest.mark.parametrize("compute_s", [1e-9, 1.0])
+def test_a_gang_is_placed_by_time_wherever_it_can_be_by_the_cut(compute_s: float) -> None:
+    """Candidates on parts of the free hosts have the spares set aside once, not once more."""
+    rng = random.Random(3)
+    for number in range(20):
+        with case(number=number):
+            on = fabric(zones=3, racks=3, hosts=2)
+            free = hostset.of(rng.sample(range(on.host_count), rng.randrange(8, 14)))
+            gang = request(tp=8, pp=2, dp=2, traffic={"tp": 1, "pp": 10**9, "dp": 10**9})
+            gang = replace(gang, spares=AUTO, compute_s=compute_s, cut_slack=0.0)
+            by_cut, by_time = (
+                place(on, free, replace(gang, objective=each), sizing=Sizing(per_zone=1))
+                for each in (Objective.CUT, Objective.TIME)
+            )
+            assert type(by_time) is type(by_cut)
+
+
+@pytest.mark.parametrize("segment", [0, 2])
+def test_spares_are_insisted_on_where_the_gang_would_take_every_free_host(segment: int) -> None:
+    on = fabric(zones=2, racks=1, hosts=4)
+    gang = request(tp=8, dp=8, traffic={"tp": 1, "dp": 1})
+    gang = replace(gang, spares=AUTO, where=replace(gang.where, segment=segment))
+    assert isinstance(place(on, hostset.full(8), gang), Placement)
+    refused = place(on, hostset.full(8), gang, sizing=Sizing(per_zone=1))
+    assert isinstance(refused, Insufficient)
+    capped = place(on, hostset.full(8), gang, sizing=Sizing(per_zone=1), most_spares=0)
+    assert isinstance(capped, Placement)  # its tenant may hold no more hosts
+
+
+def test_a_side_without_room_for_spares_leaves_the_other_side() -> None:
+    on = fabric(zones=3, racks=1, hosts=6)
+    barred = replace(on, barred=((0, 0),))
+    gang = replace(request(tp=8, dp=5, traffic={"tp": 1, "dp": 1}), spares=AUTO)
+    free = hostset.of([*range(6), 6, 7, 8, 12, 13])  # z0 whole, five hosts of the others
+    answer = place(barred, free, gang, sizing=Sizing(per_zone=1))
+    assert isinstance(answer, Placement)
+    assert {on.domain(host) for host in answer.hosts} == {"z0"}
