@@ -161,8 +161,8 @@ class Limits:
     """How much work the last turn of a solve may do; a whole solve may take a few times as
     much. Work is counted, never timed: the same request has the same answer on any machine.
 
-    `rounds`: of branch and price, some 10 ms each; `trees`: slicing trees tried, some 30 us each,
-    which annealing takes as its measure as well. 0 of both forbids any search, and a request then
+    `rounds`: of branch and price, some 10 ms each, and what CP-SAT does on small gangs; `trees`:
+    slicing trees tried, some 30 us each, which annealing takes as its measure as well. 0 of both forbids any search, and a request then
     ends *undecided*. `entries`, `states` and `walk` bound tables, and with them memory and the
     longest single step; less of them proves less. `entries`: of tables of part sizes, a
     second at most; `states`: of the pricing table of a proof, some 0.3 s a round; `walk`: steps of
