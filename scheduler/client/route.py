@@ -144,7 +144,8 @@ class Router:
     """`clusters`: by the caller's names, in the order of preference where offers are equal.
 
     `is_new`: the caller knows that this job was never submitted; then half of the clusters
-    suffice where else a majority is needed: of two, one.
+    suffice where else a majority is needed: of two, one. That ends when a cluster is sent the
+    job: the other half may be the ones that answer next.
     """
 
     clusters: Mapping[str, RoutedCluster]
@@ -228,6 +229,7 @@ class Router:
         self, spec: JobSpec, request_id: str, target: ClusterView, views: tuple[ClusterView, ...]
     ) -> Outcome | None:
         cluster = self.clusters[target.name]
+        self.is_new = False
         for _ in range(_TRIES):
             try:
                 job = cluster.create_job(spec, request_id)

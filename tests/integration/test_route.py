@@ -166,6 +166,9 @@ async def test_of_two_clusters_one_decides_about_a_new_job_alone(
         assert "--new goes on without the others" in few.stderr
         made = await sites.muster("submit", sites.file("a"), *two, "--new")
         assert (made.exit_code, await sites.jobs()) == (0, [("west", "a")])
+        await sites.stop("west")
+        lost = await sites.muster("submit", sites.file("a"), *two, "--new")
+        assert (lost.exit_code, "the same command without --new" in lost.stderr) == (6, True)
 
 
 @pytest.mark.parametrize("is_made", [True, False])

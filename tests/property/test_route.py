@@ -366,3 +366,22 @@ def test_a_lost_answer_is_found_out() -> None:
     routed = Router(clusters).submit(JOB, "job")
     assert isinstance(routed, Routed)
     assert (routed.cluster, routed.is_repeat, models["b"].uids) == ("a", True, [])
+
+
+def test_half_of_the_clusters_are_enough_only_until_a_new_job_is_sent() -> None:
+    """The half that was sent the job has made it and is silent; the other half is back."""
+    models = {name: Model(name) for name in ("a", "b")}
+    seen = ["well", "rises"]  # by the first look, in which a is down
+    sent = ["before", "after", "well"]  # b has made the job, so it cannot leave it
+    silent = ["well", "well", "before"]  # a answers the second look, b does not
+    fates = iter([*seen, *sent, *silent, "well"])
+    net = Net(lambda _: next(fates), models, down={"a"})
+    clusters = {name: At(net, model) for name, model in models.items()}
+    unknown = Router(clusters, is_new=True).submit(JOB, "job")
+    assert isinstance(unknown, Unknown)
+    assert "of 2 clusters, 2 must answer" in unknown.reason
+    assert (models["a"].uids, models["b"].uids) == ([], ["b:job"])
+    net.is_calm = True
+    found = Router(clusters).submit(JOB, "job")
+    assert isinstance(found, Routed)
+    assert (found.cluster, found.is_repeat) == ("b", True)

@@ -169,7 +169,8 @@ def _end_badly(outcome: Outcome, *, is_new: bool) -> None:
     if isinstance(outcome, NotRouted):
         raise end(outcome.reason, INFEASIBLE if outcome.is_infeasible else FAILED)
     typer.echo(f"muster: {outcome.reason}", err=True)
-    advice = "the same command, with the same clusters, finds out once they answer"
+    command = "the same command without --new" if is_new else "the same command"
+    advice = f"{command}, with the same clusters, finds out once they answer"
     answering = sum(not view.silence for view in outcome.views)
     count = len(outcome.views)
     is_enough = answering > others_needed(count, is_new=True) if count else False
