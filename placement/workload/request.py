@@ -162,12 +162,12 @@ class Limits:
     much. Work is counted, never timed: the same request has the same answer on any machine.
 
     `rounds`: of branch and price, some 10 ms each, and what CP-SAT does on small gangs; `trees`:
-    slicing trees tried, some 30 us each, which annealing takes as its measure as well. 0 of both forbids any search, and a request then
-    ends *undecided*. `entries`, `states` and `walk` bound tables, and with them memory and the
-    longest single step; less of them proves less. `entries`: of tables of part sizes, a
-    second at most; `states`: of the pricing table of a proof, some 0.3 s a round; `walk`: steps of
-    the dynamic programs along a frontier, about a second. `turns`: of proof and search, each with
-    a larger share of all that.
+    slicing trees tried, some 30 us each, which annealing takes as its measure as well. 0 of both
+    forbids any search, and a request then ends *undecided*. `entries`, `states` and `walk` bound
+    tables, and with them memory and the longest single step; less of them proves less. `entries`:
+    of tables of part sizes, a second at most; `states`: of the pricing table of a proof, some
+    0.3 s a round; `walk`: steps of the dynamic programs along a frontier, about a second.
+    `turns`: of proof and search, each with a larger share of all that.
     """
 
     rounds: int = 100
