@@ -7,8 +7,9 @@ ends all others first that have any of its GPUs, and older ones of its job, so t
 old attempt is there when its successor starts. What the agent says again after a broken stream
 or its own restart follows from the folders of its attempts, so nothing depends on a word that got
 lost. Two clocks: the server takes a host for lost after one lease; the agent, which cannot know
-that, ends its ranks after three without a word (`_check_lease`), and follows no further order of
-the same stream. A lease outlives the agent, as its ranks do.
+that, follows no further order of the same stream after three without a word (`_check_lease`). Its
+ranks run on until the server is back and says otherwise, or end then, as the last lease says. A
+lease outlives the agent, as its ranks do.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from scheduler.agent.rank_times import ComputedStep
 from scheduler.release import release
 from scheduler.v1 import agent_pb2
 
-LEASES = 3  # without a word from the server, before the ranks are ended
+LEASES = 3  # without a word from the server, before its orders do not count any more
 UNUSED_S = 60.0  # for which an agent of one attempt waits for it
 KEPT_LOGS = 50  # attempts that are over
 _TICK_S = 0.25
@@ -86,7 +87,9 @@ class Agent:
         self._epoch_file = state / "epoch"
         self._epoch = int(self._epoch_file.read_text()) if self._epoch_file.exists() else 0
         self._lease_file = state / "lease"
-        self._lease_s = 0.0  # until when the ranks may run; 0: no lease was given, or it has ended
+        self._lease_s = 0.0  # until when orders count; 0: no lease was given, or it has ended
+        self._keeps_ranks = False  # once the lease has ended
+        self._has_lapsed = False
         self._is_given_up = False  # its lease has ended since it said Hello
         self._cgroups = CgroupRoot(host)
         self._attempts: dict[Key, HostAttempt] = {}
@@ -97,7 +100,7 @@ class Agent:
         self._socket_path = str(state / "agent.sock")
         self._socket = self._listen()
         self._over = asyncio.Event()
-        self.has_expired = asyncio.Event()  # its lease ran out
+        self.has_expired = asyncio.Event()  # its lease ran out, and nothing runs
         self.is_for_one = False  # attempt, with which it leaves
         self.has_finished = asyncio.Event()  # that attempt is over, or none has come
         self._only: Key | None = None
@@ -106,6 +109,7 @@ class Agent:
         for folder in sorted(self._root.iterdir()):
             if not (folder / "forgotten").exists() and (attempt := HostAttempt.from_folder(folder)):
                 self._attempts[attempt.key] = attempt
+                attempt.look_at_progress()  # perhaps nobody has heard of it yet
                 if attempt.has_processes:
                     log.warning(
                         "%s: its ranks have run on without the agent", attempt.key.folder_name
@@ -149,6 +153,8 @@ class Agent:
             while True:
                 self._check_lease()
                 self._look()
+                if self._has_lapsed and not self._running():
+                    self.has_expired.set()
                 for attempt in self._running():
                     if attempt.kill_s is not None and now_s() >= attempt.kill_s:
                         attempt.kill(now_s())
@@ -235,24 +241,34 @@ class Agent:
         ttl_s = lease.ttl.ToNanoseconds() / 1e9
         self.beat_s = ttl_s / 3
         self._lease_s = now_s() + LEASES * ttl_s
+        self._keeps_ranks, self._has_lapsed = lease.keeps_ranks, False
         new = self._lease_file.with_suffix(".new")
-        new.write_text(f"{self._lease_s:.3f}", encoding="ascii")
+        kept = " keep" if self._keeps_ranks else ""
+        new.write_text(f"{self._lease_s:.3f}{kept}", encoding="ascii")
         new.replace(self._lease_file)
 
     def _lease_found(self) -> float:
-        """Until when ranks may run that an earlier life of the agent has started."""
+        """Return until when orders count that an earlier life of the agent was given, and take up
+        whether its ranks run on after that."""
         try:
-            return float(self._lease_file.read_text(encoding="ascii"))
+            until, *kept = self._lease_file.read_text(encoding="ascii").split()
+            self._keeps_ranks = kept == ["keep"]
+            return float(until)
         except (OSError, ValueError):
             return now_s()
 
     def _check_lease(self) -> None:
-        """End the ranks when the server has long given this host up."""
+        """Let the orders of this stream lapse when the server has long given this host up, and end
+        the ranks unless they are to run on."""
         if not self._lease_s or now_s() < self._lease_s:
             return
         self._lease_s = 0.0
-        self._is_given_up = True
+        self._is_given_up = self._has_lapsed = True
         for attempt in self._running():
+            if self._keeps_ranks:
+                words = "%s: runs on, though no message came from the server until its lease ended"
+                log.warning(words, attempt.key.folder_name)
+                continue
             log.warning(
                 "%s: ended, for no message came from the server until its lease ended",
                 attempt.key.folder_name,
@@ -260,7 +276,6 @@ class Agent:
             attempt.stop(0, now_s())
         for preparation in self._preparing.values():
             preparation.task.cancel()
-        self.has_expired.set()
 
     # --- attempts --------------------------------------------------------------------
 

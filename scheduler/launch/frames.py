@@ -12,7 +12,7 @@ _HEAD = struct.Struct("=BHI")
 
 class FrameKind(IntEnum):
     # to the gateway
-    LEAD = 1  # {"epoch", "ttl_s"}: agents are served from here on
+    LEAD = 1  # {"epoch", "ttl_s", "keeps_ranks"}: agents are served from here on
     FOLLOW = 2  # {"leader"}: they are turned away
     SEND = 3  # a word for a host
     DROP = 4  # why the stream of a host ends
@@ -24,6 +24,7 @@ class FrameKind(IntEnum):
     SAID = 19  # another one, unless it is a beat
     BROKEN = 20  # the stream of a host has ended
     LOST = 21  # nothing was heard of a host for a lease
+    SILENT = 22  # [host, ...]: a beat of these has not come; said before LOST of some
 
 
 class Frame(NamedTuple):

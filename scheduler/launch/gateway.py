@@ -39,6 +39,7 @@ SERVICE = "scheduler.v1.AgentService"
 SILENCE_S = 5.0  # of the server, after which it does not lead any more as far as agents go
 _BEAT = agent_pb2.SessionRequest(beat=agent_pb2.Beat()).SerializeToString()
 _SWEEPS = 10  # a lease
+_OVERDUE = 0.5  # of a lease, in which an agent beats three times
 _ALIVE_S = 1.0  # between two sweeps at most, for each tells the server that this process lives
 _HELLO_S = 10.0  # for which a stream may stay without its first word
 _BEARER = "bearer "
@@ -132,6 +133,7 @@ class Gateway:
         self._broken_s: dict[str, float] = {}  # hosts whose stream has ended, since when
         self._epoch: int | None = None  # while the server leads
         self._ttl_s = 10.0
+        self._keeps_ranks = False
         self._leader = ""
         self._alive_s = clock()
 
@@ -147,6 +149,7 @@ class Gateway:
             case FrameKind.LEAD:
                 message = json.loads(frame.body)
                 self._epoch, self._ttl_s = message["epoch"], message["ttl_s"]
+                self._keeps_ranks = message["keeps_ranks"]
                 self._broken_s.clear()
             case FrameKind.FOLLOW:
                 self._leader = json.loads(frame.body)["leader"]
@@ -199,21 +202,33 @@ class Gateway:
         """One look at all hosts. Cost: 0.2 us a host, and 100 us for each lease sent."""
         if self._epoch is None:
             return
+        lost = list[str]()
         for host, stream in list(self._streams.items()):
             if now_s - stream.heard_s > self._ttl_s:
-                self._drop(host, "no message came from this host for a lease")
-                self._tell(Frame(FrameKind.LOST, host))
+                lost.append(host)
             elif now_s >= stream.lease_s:
                 self._lease(stream, now_s)
-        for host, since_s in list(self._broken_s.items()):
-            if now_s - since_s > self._ttl_s:
-                del self._broken_s[host]
-                self._tell(Frame(FrameKind.LOST, host))
+        lost += [h for h, since_s in self._broken_s.items() if now_s - since_s > self._ttl_s]
+        if not lost:
+            return
+        self._tell(Frame(FrameKind.SILENT, "", json.dumps(self._silent(now_s)).encode()))
+        for host in lost:
+            self._drop(host, "no message came from this host for a lease")
+            self._broken_s.pop(host, None)
+            self._tell(Frame(FrameKind.LOST, host))
+
+    def _silent(self, now_s: float) -> list[str]:
+        """Return the hosts of which a beat is overdue, lost ones included: who was cut off together
+        with the first that is lost has missed one by then, and who was not has not."""
+        heard = {host: stream.heard_s for host, stream in self._streams.items()}
+        overdue_s = now_s - self._ttl_s * _OVERDUE
+        return [host for host, at_s in (heard | self._broken_s).items() if at_s < overdue_s]
 
     def _lease(self, stream: AgentStream, now_s: float) -> None:
         stream.lease_s = now_s + self._ttl_s
         lease = agent_pb2.Lease(epoch=self._epoch or 0)
         lease.ttl.FromMilliseconds(round(self._ttl_s * 1_000))
+        lease.keeps_ranks = self._keeps_ranks
         stream.send(agent_pb2.SessionResponse(lease=lease).SerializeToString())
 
     # --- streams of agents -----------------------------------------------------------------

@@ -17,12 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from muster.structs import replace
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from scheduler.core import Job, Rejected, State
 from scheduler.core.admission import launch
 from scheduler.core.fold.attempts import (
@@ -47,6 +49,7 @@ from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Compacted, NotWritten, StoreError
 from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.launch.cut_off import cut_domains
 from scheduler.launch.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang, RankFailure
 from scheduler.launch.joining import HostJoins
 from scheduler.launch.sessions import AgentSessions
@@ -56,7 +59,8 @@ from scheduler.launch.tails import LogTails
 from scheduler.observe.supervision import Tasks
 from scheduler.v1 import agent_pb2
 
-AGENT_LOST, AGENT_BACK = "agent-lost", "agent-back"
+AGENT_LOST, AGENT_BACK, AGENT_REACHED = "agent-lost", "agent-back", "agent-reached"
+CUT_OFF, REACHED = "agents-cut-off", "agents-reached"  # of domains
 LOG_EVERY_S = 60.0  # checkpoints of one job that are written down, besides an attempt's last
 STACKS_S = 5.0  # for which agents may take stacks before a gang that hangs is stopped
 MOST_SAVE_S = 30.0  # for which ranks that are to leave may save first
@@ -87,7 +91,7 @@ class Leaving:
 class AgentLauncher(Launcher):
     """`lease_s`: after which an agent that is silent is lost. `clock`: seconds. `tails`: takes
     pieces of logs. `substrate`: what brings agents up, if the server does. `may_join`: hosts that
-    the fabric lacks join it."""
+    the fabric lacks join it. `keeps_ranks`: those of an agent that hears nothing run on."""
 
     def __init__(
         self,
@@ -99,6 +103,7 @@ class AgentLauncher(Launcher):
         tails: LogTails | None = None,
         substrate: Substrate | None = None,
         may_join: bool = True,
+        keeps_ranks: bool = True,
     ) -> None:
         self._writer = writer
         self._sessions = sessions
@@ -113,10 +118,15 @@ class AgentLauncher(Launcher):
         self._tasks = Tasks(writer.instruments.beats)
         self._led_s = self._looked_s = 0.0
         self._seen: set[str] = set()  # hosts whose agents have been there since it leads
+        self._ran_on: set[str] = set()  # hosts on which ranks ran when their agents came last
+        self._cut_off: dict[str, str] = {}  # hosts that the server is cut off from; their domains
+        self._cut_domains: dict[str, int] = {}
+        self._launched: HostSet = 0  # hosts of gangs that ran when agents were silent last
+        self._judged_s = 0.0
         self._failing: set[str] = set()  # uids of jobs whose last tick failed
         self._joins = HostJoins(writer, self._has_joined, self._has_not_joined)
         self._greetings: dict[str, agent_pb2.Hello] = {}  # of hosts that are about to join
-        self._may_join = may_join
+        self._may_join, self._keeps_ranks = may_join, keeps_ranks
         self._tails = tails
         self._substrate = substrate
 
@@ -140,6 +150,7 @@ class AgentLauncher(Launcher):
         while True:
             if (term := self._writer.term) is None:
                 beats.rest("launcher")
+                self._forget_cuts()
                 self._sessions.follow(self._writer.leader)
                 await self._writer.lead_change(None)
                 continue
@@ -152,7 +163,9 @@ class AgentLauncher(Launcher):
         """Serve agents in this term; who of them is there is not known yet."""
         self._led_s = self._clock()
         self._seen.clear()
-        self._sessions.lead(term, self._lease_s, self)
+        self._ran_on.clear()
+        self._forget_cuts()
+        self._sessions.lead(term, self._lease_s, self, keeps_ranks=self._keeps_ranks)
 
     async def _lead(self, term: int) -> None:
         self.begin_to_lead(term)
@@ -438,12 +451,15 @@ class AgentLauncher(Launcher):
                 self._sessions.drop(host, reason)
             return
         self._seen.add(host)
+        runs = any(a.phase == agent_pb2.ATTEMPT_PHASE_STARTED for a in hello.attempts)
+        (self._ran_on.add if runs else self._ran_on.discard)(host)
         self._return_host(state, host)
         seen: set[tuple[str, int]] = set()
         for status in hello.attempts:
             key = (status.key.job_uid, status.key.attempt)
             seen.add(key)
             self._found(host, key, status)
+        self._reached(host)
         for gang in list(self._gangs.values()):
             if host in gang.by_host and (gang.uid, gang.attempt) not in seen:
                 self._unknown_there(gang, host)
@@ -473,6 +489,8 @@ class AgentLauncher(Launcher):
             return
         for done in status.exits:
             self._exited(gang, host, done)
+        if host in self._cut_off and gang.watch.since_s is not None:
+            gang.watch.since_s = self._clock()  # steps that nobody could hear of are no pause
         self._progressed(gang, status.progress, host)
         match status.phase:
             case agent_pb2.ATTEMPT_PHASE_PREPARED:
@@ -484,9 +502,16 @@ class AgentLauncher(Launcher):
                 gang.mark(host, HostPhase.STARTED)
             case agent_pb2.ATTEMPT_PHASE_STOPPED:
                 self._stopped_there(gang, host)
+        if gang.failures and gang.phase is GangPhase.PREPARING and self._was_launched(gang):
+            gang.enter(GangPhase.RUNNING, self._clock())  # it fails, whoever else is out of reach
         if gang.phase is GangPhase.FAILING:
             self._sessions.send(host, _stop(gang, 0))
         self._advance(gang)
+
+    def _was_launched(self, gang: LaunchedGang) -> bool:
+        """Whether the log says that all ranks of this attempt had started."""
+        job = self._jobs.get(gang.name)
+        return job is not None and job.launched_ns is not None
 
     def _wait_for_end(self, host: str, key: tuple[str, int]) -> None:
         """An attempt that is over runs on a host that has come back: the next one of its job,
@@ -508,9 +533,7 @@ class AgentLauncher(Launcher):
 
     def _unknown_there(self, gang: LaunchedGang, host: str) -> None:
         """The host does not have what it should: it has been started anew, or was never told."""
-        job = self._jobs.get(gang.name)
-        was_launched = job is not None and job.launched_ns is not None
-        if gang.phase is GangPhase.RUNNING or was_launched:
+        if gang.phase is GangPhase.RUNNING or self._was_launched(gang):
             first = gang.ranks_of(host).first_rank
             gang.exited(host, first, 0, 9, self._clock(), "its host was started anew")
             gang.mark(host, HostPhase.STOPPED)
@@ -717,9 +740,80 @@ class AgentLauncher(Launcher):
     def on_lost(self, host: str) -> None:
         is_known = host in self._writer.state.loaded_fabric.index_by_name
         is_dismissed = self._substrate is not None and self._substrate.is_dismissed(host)
-        if is_known and not is_dismissed:
+        if is_known and not is_dismissed and not self._is_left_alone(host):
             self._report_lost(host, f"silent for {self._lease_s:g} s")
         self.on_broken(host)
+
+    # --- hosts that are silent together -----------------------------------------------------------
+
+    def on_silent(self, hosts: Collection[str]) -> None:
+        """Judge whether these hosts have failed, or the server is cut off from them."""
+        state, self._judged_s = self._writer.state, self._clock()
+        known = state.loaded_fabric.index_by_name
+        silent = {host for host in hosts if host in known} | self._cut_off.keys()
+        silent |= self._unheard_hosts() - self._seen
+        agents = silent.union(host for host in self._sessions.connected if host in known)
+        self._launched = 0
+        for job in state.in_state(JobState.RUNNING):
+            self._launched |= job.held if job.launched_ns is not None else 0
+        before = self._cut_domains
+        self._cut_domains = cut_domains(silent, agents, self._domain_of)
+        by_host = {host: self._domain_of(host) for host in silent}
+        self._cut_off = {h: domain for h, domain in by_host.items() if domain in self._cut_domains}
+        for domain, count in self._cut_domains.items():
+            if domain not in before:
+                words = f"{count:,} hosts silent; gangs there are left alone"
+                self._submit(ReportHost(domain, CUT_OFF, words))
+                log.error("control plane cut off from %s: %s", domain, words)
+        for domain in before.keys() - self._cut_domains.keys():
+            self._submit(ReportHost(domain, REACHED))
+        self._tell_cuts()
+
+    def _reached(self, host: str) -> None:
+        """A host has its agent again; the domain is reached once all of its hosts are."""
+        domain = self._cut_off.pop(host, None)
+        if domain is None:
+            return
+        self._judged_s = self._clock()
+        self._cut_domains[domain] -= 1
+        if not self._cut_domains[domain]:
+            del self._cut_domains[domain]
+            self._submit(ReportHost(domain, REACHED))
+        self._tell_cuts()
+
+    def _judge_again(self, now_s: float) -> None:
+        """Take hosts for lost that are still silent a lease after most others have come back."""
+        if not self._cut_off or now_s - self._judged_s <= self._lease_s:
+            return
+        before = set(self._cut_off)
+        self.on_silent(())
+        for host in sorted(before - self._cut_off.keys()):
+            self.on_lost(host)
+
+    def _is_left_alone(self, host: str) -> bool:
+        """Whether a gang runs on this host as far as is known, which the server is cut off from."""
+        index = self._writer.state.loaded_fabric.index_by_name[host]
+        return host in self._cut_off and hostset.has(self._launched, index)
+
+    def _domain_of(self, host: str) -> str:
+        """Return the outermost domain of a host; in a fabric of one switch its first host."""
+        fabric = self._writer.state.loaded_fabric
+        if not fabric.tiers:
+            return fabric.hosts[0]
+        return fabric.tiers[0].domains[fabric.zone_of(fabric.index_by_name[host])]
+
+    def _forget_cuts(self) -> None:
+        self._cut_off, self._cut_domains = {}, {}
+        self._tell_cuts()
+
+    def _tell_cuts(self) -> None:
+        """Keep health and metrics in step."""
+        beats = self._writer.instruments.beats
+        beats.cut_off.clear()
+        beats.cut_off.update({(domain,): n for domain, n in self._cut_domains.items()})
+        silent = [f"{domain}: {n:,} hosts silent" for domain, n in self._cut_domains.items()]
+        words = f"control plane cut off from {'; '.join(silent)}; gangs there are left alone"
+        beats.tell("agents", words if silent else "")
 
     def _report_lost(self, host: str, detail: str) -> None:
         self._submit(ReportHost(host, AGENT_LOST, detail))
@@ -735,7 +829,8 @@ class AgentLauncher(Launcher):
         """Return a host that is out for the sake of its agent alone, which is back."""
         host_state = state.host(state.loaded_fabric.index_by_name[host])
         if host_state.state is HostState.FAILED and host_state.signal == AGENT_LOST:
-            self._submit(ReportHost(host, AGENT_BACK))
+            was_cut_off = host in self._ran_on or host in self._cut_off
+            self._submit(ReportHost(host, AGENT_REACHED if was_cut_off else AGENT_BACK))
 
     async def _tick_for_ever(self) -> None:
         while True:
@@ -749,6 +844,7 @@ class AgentLauncher(Launcher):
         if now_s - self._looked_s > 1.0:
             self._looked_s = now_s
             self._return_hosts(self._writer.state)
+            self._judge_again(now_s)
         for leaving in list(self._leaving):
             if now_s >= leaving.until_s:
                 if leaving.is_saving:
@@ -784,8 +880,11 @@ class AgentLauncher(Launcher):
             lost = [host for host in absent if host not in starting]
             if lost and waited_s > self._lease_s and now_s - self._led_s > self._lease_s:
                 gang.since_s = now_s  # the log is about to stop it
+                if self._was_launched(gang):
+                    self.on_silent(self._unheard_hosts())
                 for host in lost:
-                    self._report_lost(host, f"no agent for {self._lease_s:g} s")
+                    if not self._is_left_alone(host):
+                        self._report_lost(host, f"no agent for {self._lease_s:g} s")
         elif (gang.phase is GangPhase.STARTING and waited_s > self._lease_s) or (
             gang.phase is GangPhase.PREPARING and waited_s > _READY_S
         ):
@@ -794,6 +893,11 @@ class AgentLauncher(Launcher):
                 late = gang.not_yet(*_BEYOND_PREPARE)
             gang.refusals |= {late[0]: f"did not answer for {waited_s:.0f} s"}
             self._refused(gang)
+
+    def _unheard_hosts(self) -> set[str]:
+        """Return hosts of gangs that had started whose agents are not there."""
+        gangs = (gang for gang in self._gangs.values() if self._was_launched(gang))
+        return {host for gang in gangs for host in gang.hosts} - self._sessions.connected
 
     # --- helpers ---------------------------------------------------------------------------------
 

@@ -20,13 +20,15 @@ from scheduler.observe.supervision import Heartbeats, Tasks
 class AgentSettings:
     """`lease_s`: a silent agent is lost after it. `substrate`: makes what brings agents
     up, None: they are started by others. `may_join`: hosts that the fabric lacks join it.
-    `stragglers_s`: between looks for hosts that slow gangs, which are reported; None: never."""
+    `stragglers_s`: between looks for hosts that slow gangs, which are reported; None: never.
+    `keeps_ranks`: those of an agent that hears nothing run on."""
 
     gateway: GatewayOptions
     lease_s: float = 30.0
     substrate: Callable[[Heartbeats], Substrate] | None = None
     may_join: bool = True
     stragglers_s: float | None = None
+    keeps_ranks: bool = True
 
 
 class LaunchService:
@@ -57,6 +59,7 @@ class LaunchService:
             tails=self.tails,
             substrate=self._substrate,
             may_join=self._settings.may_join,
+            keeps_ranks=self._settings.keeps_ranks,
         )
         self._launcher = launcher
         self._tasks.keep("launcher", launcher.run)

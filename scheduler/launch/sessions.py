@@ -8,6 +8,7 @@ import logging
 import socket
 import sys
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Protocol
 
@@ -43,6 +44,9 @@ class AgentListener(Protocol):
 
     def on_broken(self, host: str) -> None:
         """The stream of a host has ended; its lease has not."""
+
+    def on_silent(self, hosts: Collection[str]) -> None:
+        """A beat of these hosts is overdue, and some of them are about to be lost."""
 
     def on_lost(self, host: str) -> None:
         """Nothing was heard of a host for a lease."""
@@ -175,12 +179,14 @@ class AgentSessions:
                 log.error("the process that serves agents is silent for %g s", SILENT_S)
                 self._end_gateway()
 
-    def lead(self, epoch: int, ttl_s: float, listener: AgentListener) -> None:
-        """Serve agents from here on, and tell `listener` of them."""
+    def lead(
+        self, epoch: int, ttl_s: float, listener: AgentListener, *, keeps_ranks: bool = True
+    ) -> None:
+        """Serve agents from here on, and tell `listener` of them. `keeps_ranks`: theirs run on when
+        they hear nothing any more."""
         self._listener = listener
-        self._stand = Frame(
-            FrameKind.LEAD, "", json.dumps({"epoch": epoch, "ttl_s": ttl_s}).encode()
-        )
+        stand = {"epoch": epoch, "ttl_s": ttl_s, "keeps_ranks": keeps_ranks}
+        self._stand = Frame(FrameKind.LEAD, "", json.dumps(stand).encode())
         self._tell(self._stand)
 
     def follow(self, leader: str) -> None:
@@ -216,6 +222,8 @@ class AgentSessions:
                 listener.on_word(frame.host, agent_pb2.SessionRequest.FromString(frame.body))
             case FrameKind.BROKEN:
                 self._broke(frame.host)
+            case FrameKind.SILENT:
+                listener.on_silent(json.loads(frame.body))
             case FrameKind.LOST:
                 self.connected.discard(frame.host)
                 listener.on_lost(frame.host)

@@ -92,6 +92,9 @@ TASK_RESTARTS = _counter(
 REFUSED_MESSAGES = _counter(
     "refused_messages", "Messages that could not be read; each ended its session.", "door"
 )
+CUT_OFF = _gauge(
+    "cut_off_hosts", "Silent hosts that are taken for cut off, and not for lost.", "domain"
+)
 BUILD = _gauge("build_info", "Always 1; the release that runs.", "release")
 FABRIC = _gauge("fabric_info", "Always 1; the fabric and its content.", "fabric", "digest")
 READY = _gauge("ready", "1 once the log is replayed.")

@@ -251,6 +251,13 @@ class LauncherKind(StrEnum):
     KUBERNETES = "kubernetes"  # the server, in pods of a Kubernetes cluster
 
 
+class ServerLoss(StrEnum):
+    """What an agent does with its ranks when it hears nothing for three leases."""
+
+    KEEP = "keep"  # they run on
+    KILL = "kill"  # they end
+
+
 class AgentKeys(Keys):
     """Where agents come in, beside the port for callers; with the certificates of `tls`.
 
@@ -258,7 +265,8 @@ class AgentKeys(Keys):
     join tokens are made with (`muster agent-token`), for agents without a certificate of their own.
     `join`: hosts that the fabric lacks join it, where their agents prove their names and say where
     they are. `stragglers_s`: between looks for hosts that slow gangs, by what ranks say; they are
-    reported as `straggler`. None: never.
+    reported as `straggler`. None: never. `on_server_loss`: what an agent does with its ranks that
+    hears nothing for three leases.
     """
 
     listen: Annotated[
@@ -277,6 +285,7 @@ class AgentKeys(Keys):
     ] = None
     join: Flag = True
     stragglers_s: Annotated[Seconds, AfterValidator(_at_most(MOST_LEASE_S))] | None = None
+    on_server_loss: ServerLoss = ServerLoss.KEEP
 
 
 class SlurmKeys(Keys):

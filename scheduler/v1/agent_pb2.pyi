@@ -673,16 +673,21 @@ Global___LogChunk: _TypeAlias = LogChunk  # noqa: Y015
 
 @_typing.final
 class Lease(_message.Message):
-    """The agent may go on. After three times its length without another one the agent ends its ranks."""
+    """The agent may go on. After three times its length without another one the agent carries out no
+    further order of this stream, and ends its ranks unless `keeps_ranks` is set.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
+    KEEPS_RANKS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Term of the leader. An agent takes no word of a leader whose term is lower than one that it
     has seen.
     """
+    keeps_ranks: _builtins.bool
+    """Whether ranks run on after the lease, until the server says otherwise."""
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
         """How long the server believes in an agent that says nothing."""
@@ -692,10 +697,11 @@ class Lease(_message.Message):
         *,
         epoch: _builtins.int = ...,
         ttl: _duration_pb2.Duration | None = ...,
+        keeps_ranks: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "ttl", b"ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "keeps_ranks", b"keeps_ranks", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

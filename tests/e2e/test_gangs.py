@@ -127,6 +127,32 @@ def test_a_gang_runs_on_through_deaths_of_its_agent_and_of_the_server(tmp_path: 
         assert job.placement.hosts[1] not in moved.placement.hosts
 
 
+@pytest.mark.slow
+def test_gangs_step_on_and_end_while_all_servers_are_away(tmp_path: Path) -> None:
+    lease_s = 2
+    with local_server(tmp_path, lease_s=lease_s) as (server, client):
+        step = ("--step-s", "0.05")
+        client.create_job(gang("long", tmp_path, steps=400, spares=NO_SPARES, arguments=step))
+        client.create_job(gang("short", tmp_path, steps=60, spares=NO_SPARES, arguments=step))
+        job = until(client, "long", is_launched(1))
+        until(client, "short", is_launched(1))
+        ranks = {pid for host in job.placement.hosts for pid in server.ranks(host)}
+        server.end(signal.SIGKILL)
+        time.sleep(3 * lease_s + 1)
+        steps_away = server.logs().count("runs on, though no message came")
+        server.start()
+        short = until(client, "short", lambda job: job.state == COMPLETED)
+        assert (short.attempt, short.saved_checkpoint.step) == (1, 60)
+        assert ranks == {pid for host in job.placement.hosts for pid in server.ranks(host)}
+        end = until(client, "long", lambda job: job.state == COMPLETED, within_s=60)
+        assert (end.attempt, end.saved_checkpoint.step, steps_away >= 2) == (1, 400, True)
+        lines = b"".join(client.tail_logs("long", 1)).decode().splitlines()
+        assert (lines[0].partition(",")[0][:22], lines[-1][:15]) == (
+            "attempt 1: from step 0",
+            "done: 400 steps",
+        )
+
+
 def stepping(client: Client, name: str, attempt: int) -> job_pb2.Job:
     """The job once this attempt runs, and its agents know that it can save when it is asked to."""
     job = until(client, name, is_launched(attempt))

@@ -70,8 +70,8 @@ class Server:
             while not select.select([process.stdout], [], [], 0)[0]:
                 await asyncio.sleep(0.01)
 
-    def lease(self, ttl_ms: int) -> None:
-        word = agent_pb2.Lease(epoch=1)
+    def lease(self, ttl_ms: int, *, keeps_ranks: bool = False) -> None:
+        word = agent_pb2.Lease(epoch=1, keeps_ranks=keeps_ranks)
         word.ttl.FromMilliseconds(ttl_ms)
         self.agent.hear(Response(lease=word))
 
@@ -267,6 +267,38 @@ async def test_ranks_end_after_three_leases_without_a_word(tmp_path: Path) -> No
         ranks = pids(tmp_path)
         await server.until("stopped")
         assert not any(map(begun, ranks))
+
+
+async def test_ranks_run_on_after_their_lease_where_the_server_says_so(tmp_path: Path) -> None:
+    """Through the end of the agent as well; what they did is told, and orders end them."""
+    async with running(tmp_path) as server:
+        server.lease(100, keeps_ranks=True)
+        await server.launch(*python("import time; time.sleep(60)"))
+        ranks = pids(tmp_path)
+        while not server.agent._has_lapsed:
+            await asyncio.sleep(0.01)
+    async with running(tmp_path) as server:
+        await asyncio.sleep(1)
+        assert all(map(begun, ranks))
+        assert server.agent.hello().hello.attempts[0].phase == agent_pb2.ATTEMPT_PHASE_STARTED
+        server.prepare("true", attempt=2)  # a newer attempt
+        await server.until("prepared")
+        assert not any(map(begun, ranks))
+
+
+async def test_the_last_checkpoint_is_told_by_an_agent_that_starts_after_the_ranks_have_ended(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as server:
+        write = (
+            "import json,os;open(os.environ['MUSTER_RUN_DIR']+'/progress.'+os.environ['RANK'],'w')"
+        )
+        report = "json.dumps({'step': 7, 'checkpoint_step': 7, 'checkpoint': '/c/7'})"
+        await server.launch(*python(f"{write}.write({report})"))
+        await server.until("stopped")
+    async with running(tmp_path) as server:
+        (status,) = server.agent.hello().hello.attempts
+        assert (status.progress.step, status.progress.checkpoint) == (7, "/c/7")
 
 
 async def test_a_lease_outlives_the_agent(tmp_path: Path) -> None:

@@ -39,6 +39,9 @@ class Seen:
     def on_broken(self, host: str) -> None:
         self.words.put_nowait(("broken", host))
 
+    def on_silent(self, hosts: list[str]) -> None:
+        pass
+
     def on_lost(self, host: str) -> None:
         self.words.put_nowait(("lost", host))
 

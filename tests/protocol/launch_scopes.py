@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from scheduler.agent.agent import Agent
+from scheduler.launch import launcher
 from scheduler.launch.launcher import AgentLauncher
 from tests.protocol.launches import LaunchFaults, LaunchScope, cancel, drain
 
@@ -26,6 +27,18 @@ END: Final = LaunchScope("the ranks end", LaunchFaults(rank_ends=1))
 REFUSAL: Final = LaunchScope("an agent refuses", LaunchFaults(refusals=1))
 RESTART: Final = LaunchScope("the server crashes", LaunchFaults(crashes=1))
 CUT: Final = LaunchScope("a host is cut off", LaunchFaults(cuts=1))
+CUT_KILL: Final = LaunchScope(
+    "a host is cut off, its ranks end with the lease", LaunchFaults(cuts=1), keeps_ranks=False
+)
+AGENT_KILL: Final = LaunchScope(
+    "an agent crashes, its ranks end with the lease",
+    LaunchFaults(agent_crashes=1),
+    keeps_ranks=False,
+)
+BLACKOUT: Final = LaunchScope("all hosts are cut off", LaunchFaults(blackouts=1))
+BLACKOUT_CRASH: Final = LaunchScope(
+    "all hosts are cut off, the server crashes", LaunchFaults(blackouts=1, crashes=1), 2, _PAIR
+)
 FREEZE: Final = LaunchScope("a host stands still", LaunchFaults(freezes=1))
 AGENT: Final = LaunchScope("an agent crashes", LaunchFaults(agent_crashes=1))
 DEATH: Final = LaunchScope("a host dies and forgets", LaunchFaults(deaths=1))
@@ -48,7 +61,11 @@ AGENT_AND_CUT: Final = LaunchScope(
 
 QUICK: Final = (RANK, BREAK, CANCEL, DRAIN, END, REFUSAL, RESTART)
 WIDE: Final = (
+    BLACKOUT,
+    BLACKOUT_CRASH,
     CUT,
+    CUT_KILL,
+    AGENT_KILL,
     FREEZE,
     AGENT,
     DEATH,
@@ -128,23 +145,30 @@ LAUNCH_MUTATIONS: Final = (
     LaunchMutation(
         "an agent does not end its ranks with its lease",
         _instead(Agent, "_check_lease", lambda _: None),
-        CUT,
+        CUT_KILL,
         17,
         "the ranks of uid-a.1 run on z0-r0-h0 without a lease",
     ),
     LaunchMutation(
         "an agent that starts again forgets its lease",
         _instead(Agent, "_lease_found", lambda _: 0.0),
-        AGENT,
+        AGENT_KILL,
         5,
         "the ranks of uid-a.1 run on z0-r0-h0 without a lease",
     ),
     LaunchMutation(
         "an agent carries out an order from before its lease ended",
         _goes_on_after_its_lease,
-        CUT,
+        CUT_KILL,
         17,
         "the ranks of uid-a.1 run on z0-r0-h0 without a lease",
+    ),
+    LaunchMutation(
+        "a server takes all hosts for lost that are silent together",
+        _instead(launcher, "cut_domains", lambda *_: {}),
+        BLACKOUT,
+        6,
+        "a is stopped, and only the servers were cut off",
     ),
     LaunchMutation(
         "an agent takes words of any term",

@@ -39,7 +39,8 @@ class LaunchFaults(NamedTuple):
     of a host with its ranks, `agent_crashes` beside ranks that run on, `deaths` of a host with all
     that it knew, `reboots` after which it knows what it ran; `rank_failures`, `rank_ends` that are
     well, `refusals` of an agent; `successions`: another server takes the lead while the leader
-    stands still, `crashes`: after it has crashed; `commands` of the scope in their order."""
+    stands still, `crashes`: after it has crashed; `commands` of the scope in their order;
+    `blackouts`: servers are cut off from all hosts, until they reach all again."""
 
     breaks: int = 0
     cuts: int = 0
@@ -53,6 +54,7 @@ class LaunchFaults(NamedTuple):
     successions: int = 0
     crashes: int = 0
     commands: int = 0
+    blackouts: int = 0
 
     def less(self, kind: str) -> LaunchFaults:
         return self._replace(**{kind: getattr(self, kind) - 1})
@@ -60,7 +62,8 @@ class LaunchFaults(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LaunchScope:
-    """`jobs`: (name, hosts, spares), submitted at the start. `commands`: by operators, later."""
+    """`jobs`: (name, hosts, spares), submitted at the start. `commands`: by operators, later.
+    `keeps_ranks`: those of an agent that hears nothing run on."""
 
     name: str
     faults: LaunchFaults
@@ -68,6 +71,12 @@ class LaunchScope:
     jobs: tuple[tuple[str, int, int], ...] = (("a", 1, 0),)
     servers: int = 1
     commands: tuple[Command, ...] = ()
+    keeps_ranks: bool = True
+
+    @property
+    def spares_ranks(self) -> bool:
+        """Whether servers and their network alone fail: no gang that runs is stopped then."""
+        return not any(self.faults._replace(blackouts=0, crashes=0))
 
 
 class Link:
@@ -141,8 +150,11 @@ class LaunchWorld:
         self.launches: frozenset[tuple[int, Key]] = frozenset()  # that leaders have begun
         names = node.state.built_fabric.hosts
         self.hosts = {name: HostSim(SteppedAgent(name)) for name in names}
-        self.servers = [ServerSim(LaunchServer(node.state)) for _ in range(scope.servers)]
+        self.servers = [ServerSim(self._new_server()) for _ in range(scope.servers)]
         self._wire()
+
+    def _new_server(self) -> LaunchServer:
+        return LaunchServer(self.node.state, keeps_ranks=self.scope.keeps_ranks)
 
     def _wire(self) -> None:
         for name, host in self.hosts.items():
@@ -261,6 +273,7 @@ class LaunchWorld:
             server.writer.state, server.writer.now = self.node.state, self.node.now_ns
             for effect in effects(before, event, self.node.state):
                 if isinstance(effect, JobChange):
+                    self.check_kept(before, effect)
                     server.launcher.feed(effect)
 
     def command(self, command: Command) -> None:
@@ -379,7 +392,7 @@ class LaunchWorld:
     def crash_server(self, number: int) -> None:
         sim = self.servers[number]
         sim.is_up, sim.is_paused = False, False
-        sim.server = LaunchServer(self.node.state)
+        sim.server = self._new_server()
         self._wire()
         for name, host in self.hosts.items():
             if host.link is not None and host.link.server == number:
@@ -421,6 +434,13 @@ class LaunchWorld:
                 words = f"attempt {stale[0].attempt} runs on {other}, which the leader reaches"
                 raise Broken(f"attempt {key.attempt} is launched while {words}")
 
+    def check_kept(self, before: State, change: JobChange) -> None:
+        """Raises: Broken where a gang that runs is stopped, and nothing but servers failed."""
+        job = before.jobs.get(change.job.name)
+        was_running = job is not None and job.launched_ns is not None
+        if self.scope.spares_ranks and was_running and change.job.state is not JobState.RUNNING:
+            raise Broken(f"{change.job.name} is stopped, and only the servers were cut off")
+
     def check_launched(self, event: GangLaunched) -> None:
         """The log says that all ranks have started."""
         job = self.node.state.jobs[event.name]
@@ -438,7 +458,7 @@ class LaunchWorld:
             for key in alive:
                 if not self._is_known(state, name, key):
                     return f"{name} runs {key.folder_name}, of which the log knows nothing"
-                if host.acts and not host.agent.has_lease and not self._is_ending(host, key):
+                if host.acts and not host.agent.may_run and not self._is_ending(host, key):
                     return f"the ranks of {key.folder_name} run on {name} without a lease"
                 if self.is_quiet and self.is_reached(name) and not self._is_wanted(name, key):
                     return f"{key.folder_name} runs on {name} for ever, and nobody wants it"
@@ -519,10 +539,12 @@ def recoveries(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
     for name, host in world.hosts.items():
         if host.is_frozen:
             yield f"{name} thaws", _on(_thaw, name)
-        if host.is_cut:
+        if host.is_cut and not world.scope.faults.blackouts:
             yield f"{name} is reached again", _on(_heal, name)
         if not host.is_up:
             yield f"the agent of {name} starts again", _on(_start_agent, name)
+    if world.scope.faults.blackouts and any(host.is_cut for host in world.hosts.values()):
+        yield "all hosts are reached again", _heal_all
     for number, sim in enumerate(world.servers):
         if sim.is_paused:
             yield f"server {number} goes on", _on(_resume, number)
@@ -569,6 +591,8 @@ def faults(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
             yield words, _fault("crashes", _succeed, number, True)
     if left.crashes and len(world.servers) == 1:
         yield "the server crashes and starts again", _fault("crashes", _restart, 0)
+    if left.blackouts:
+        yield "the servers are cut off from all hosts", _fault("blackouts", _cut_all)
     if left.commands and world.servers[world.leader].acts:
         command = world.scope.commands[-left.commands]
         words = f"an operator gives {type(command).__name__}"
@@ -610,6 +634,16 @@ def _cut(world: LaunchWorld, name: str) -> None:
 
 def _heal(world: LaunchWorld, name: str) -> None:
     world.hosts[name].is_cut = False
+
+
+def _cut_all(world: LaunchWorld) -> None:
+    for host in world.hosts.values():
+        host.is_cut = True
+
+
+def _heal_all(world: LaunchWorld) -> None:
+    for host in world.hosts.values():
+        host.is_cut = False
 
 
 def _freeze(world: LaunchWorld, name: str) -> None:

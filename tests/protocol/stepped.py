@@ -180,6 +180,7 @@ class SteppedAgent(Agent):
         self.say = lambda _: None
         self.beat_s = 1.0
         self._epoch, self._lease_s, self._is_given_up = 0, 0.0, False
+        self._keeps_ranks = self._has_lapsed = False
         self._epoch_file: Any = SimpleNamespace(write_text=lambda *_, **__: None)
         self._lease_file: Any = _LeaseFile()
         self._cgroups: Any = SimpleNamespace(path=None)
@@ -204,8 +205,8 @@ class SteppedAgent(Agent):
         return self._preparing  # type: ignore[no-any-return]
 
     @property
-    def has_lease(self) -> bool:
-        return self._lease_s > Clock.now_s
+    def may_run(self) -> bool:
+        return self._keeps_ranks or self._lease_s > Clock.now_s
 
     def clone(self) -> SteppedAgent:
         other = copy.copy(self)
@@ -220,7 +221,7 @@ class SteppedAgent(Agent):
     def key_of_state(self) -> tuple[Any, ...]:
         lease = ago(self._lease_s) if self._lease_s else None
         attempts = tuple(sorted(a.key_of_state() for a in self.attempts.values()))
-        given_up = self._is_given_up
+        given_up = self._is_given_up, self._keeps_ranks
         return self._epoch, lease, given_up, attempts, tuple(sorted(self.preparing))
 
     def started_anew(self) -> SteppedAgent:
@@ -391,7 +392,10 @@ class SteppedLauncher(AgentLauncher):
         runs = self._tracker._runs.values()
         tracked = tuple(sorted((r.name, r.attempt, r.hosts, r.stop_ns is None) for r in runs))
         times = ago(self._led_s), ago(self._looked_s) > 1.0
-        return gangs, leaving, jobs, tracked, times, tuple(sorted(self._seen))
+        cut = sorted(self._cut_off.items()), sorted(self._cut_domains.items()), self._launched
+        judged = ago(self._judged_s) if self._cut_off else 0.0
+        hosts = tuple(sorted(self._seen)), tuple(sorted(self._ran_on))
+        return gangs, leaving, jobs, tracked, times, hosts, cut, judged
 
 
 def _gang_key(gang: LaunchedGang) -> tuple[Any, ...]:
@@ -426,12 +430,14 @@ class _ServerWriter:
 class LaunchServer:
     """A server as far as agents go: launcher, sessions and gateway on a state of the log."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, keeps_ranks: bool = True) -> None:
         self.writer = _ServerWriter(state)
         self.gateway = SteppedGateway()
         self.sessions = SteppedSessions(self.gateway)
         writer: Any = self.writer
-        self.launcher = SteppedLauncher(writer, self.sessions, LEASE_S, now_s)
+        self.launcher = SteppedLauncher(
+            writer, self.sessions, LEASE_S, now_s, keeps_ranks=keeps_ranks
+        )
         self.launcher.wanted = []
 
     def clone(self, send: Callable[[str, int], Callable[[bytes], None]]) -> LaunchServer:
@@ -461,7 +467,8 @@ class LaunchServer:
             Leaving(_cloned(e.gang), set(e.hosts), e.grace_s, e.until_s, None, e.is_saving)
             for e in old._leaving
         ]
-        new._jobs, new._seen = dict(old._jobs), set(old._seen)
+        new._jobs, new._seen, new._ran_on = dict(old._jobs), set(old._seen), set(old._ran_on)
+        new._cut_off, new._cut_domains = dict(old._cut_off), dict(old._cut_domains)
         new._saved, new._logged_s = dict(old._saved), dict(old._logged_s)
         new._tracker = copy.copy(old._tracker)
         new._tracker._runs = dict(old._tracker._runs)

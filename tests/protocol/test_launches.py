@@ -9,6 +9,7 @@ import pytest
 
 from tests.protocol.launch_scopes import (
     AGENT,
+    BLACKOUT,
     CUT,
     FREEZE,
     LAUNCH_MUTATIONS,
@@ -41,6 +42,13 @@ _MUTATIONS = [
 def test_all_states_hold_and_come_right(scope: LaunchScope) -> None:
     """Where all hosts are reached, no two attempts of a job run at all."""
     found = search(Launches(scope, is_strict=True))
+    assert found.counterexample is None, str(found.counterexample)
+    assert found.is_whole
+    assert found.settled == found.states > 100
+
+
+def test_no_gang_that_runs_is_stopped_where_the_servers_alone_are_cut_off() -> None:
+    found = search(Launches(BLACKOUT))
     assert found.counterexample is None, str(found.counterexample)
     assert found.is_whole
     assert found.settled == found.states > 100

@@ -206,7 +206,7 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
     from scheduler.files.errors import InputError, Problem
     from scheduler.launch.gateway import GatewayOptions
     from scheduler.launch.service import AgentSettings
-    from scheduler.server.config import AgentKeys
+    from scheduler.server.config import AgentKeys, ServerLoss
 
     is_local = keys.launcher is not None
     if not keys.has_agents:
@@ -224,7 +224,12 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
         agents.listen, shown, agents.join_secret or "", is_insecure=keys.insecure
     )
     return AgentSettings(
-        gateway, agents.lease_s, _substrate(keys, gateway), agents.join, agents.stragglers_s
+        gateway,
+        agents.lease_s,
+        _substrate(keys, gateway),
+        agents.join,
+        agents.stragglers_s,
+        keeps_ranks=agents.on_server_loss is ServerLoss.KEEP,
     )
 
 

@@ -149,6 +149,8 @@ def _of_domain(state: State, command: ReportHost, now_ns: int) -> tuple[Event, .
     if not hosts:
         message = f"no domain and no host {command.host!r} in this fabric"
         return Rejected(Code.NOT_FOUND, message, missing=("domain", command.host))
+    if SIGNALS[command.signal].effect is Effect.NOTE:
+        return (_signalled(command, now_ns),)
     ended = ENDS.get(command.signal)
     move = HostMove.FAIL if ended is None else HostMove.REPAIR
     events: list[Event] = []

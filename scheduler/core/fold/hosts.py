@@ -43,11 +43,12 @@ from scheduler.core.model.lifecycle import (
 from scheduler.core.model.records import failure_rates
 from scheduler.core.model.records.host import BLANK, HostRecord
 from scheduler.core.model.state import Host, State
-from scheduler.core.rules.crash_loop import since_stop, struck
+from scheduler.core.rules.crash_loop import absolved, since_stop, struck
 from scheduler.core.rules.hosts.evaluation import is_early, verdict
 from scheduler.core.tenancy.ownership import charged
 from scheduler.core.wording import listed
 
+_REACHED = "agent-reached"  # the signal of a host that had only been cut off
 _CORDONS = (HostMove.CORDON, HostMove.DRAIN)
 _COUNTED = frozenset(HostMove) - {HostMove.CORDON, HostMove.DRAIN, HostMove.EMPTY}
 
@@ -134,7 +135,16 @@ def _moved(state: State, event: HostMoved) -> State:
         moved = _due(moved, index, event.time_ns)
     for job in lost:
         moved = _struck(moved, job, index, event)
-    return moved
+    return _absolved(moved, index, before.since_ns) if event.signal == _REACHED else moved
+
+
+def _absolved(state: State, index: int, failed_ns: int) -> State:
+    """Return the state in which no job avoids a host for having been cut off."""
+    struck_jobs = [job for job in state.jobs.values() if job.strikes]
+    for job in struck_jobs:
+        if (freed := absolved(job, index, failed_ns)) is not job:
+            state = evolve(state, jobs=with_entry(state.jobs, job.name, freed))
+    return state
 
 
 def with_host(state: State, index: int, host: Host) -> State:

@@ -123,6 +123,15 @@ SIGNALS: Final[dict[str, Signal]] = {
     "ticket": _says("a repair ticket was opened", Effect.START_REPAIR),
     "repaired": _says("back in service", Effect.REPAIR),
     "agent-back": _says("its agent sends messages again", Effect.REPAIR),
+    "agent-reached": _says("its agent, which was cut off, sends messages again", Effect.REPAIR),
+    "agents-cut-off": _says(
+        "many agents are silent together: names the domain", Effect.NOTE, is_domain=True
+    ),
+    "agents-reached": _says(
+        "agents that were cut off send messages again: names the domain",
+        Effect.NOTE,
+        is_domain=True,
+    ),
     "tor-up": _says("the switch of a rack is up again", Effect.REPAIR, is_domain=True),
     "switch-up": _says("a switch is up again", Effect.REPAIR, is_domain=True),
     "burn-in": _says("its stress tests begin", Effect.TEST),
@@ -130,5 +139,10 @@ SIGNALS: Final[dict[str, Signal]] = {
     "installed": _says("another machine was installed; its record begins", Effect.INSTALL),
 }
 
-ENDS: Final = {"tor-up": "tor-down", "switch-up": "switch-down", "agent-back": "agent-lost"}
+ENDS: Final = {
+    "tor-up": "tor-down",
+    "switch-up": "switch-down",
+    "agent-back": "agent-lost",
+    "agent-reached": "agent-lost",
+}
 """What each of these brings back: hosts that are out for that reason alone."""

@@ -33,6 +33,13 @@ def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
     return stopped(hit, now_ns, costs, StopCause.HOST)
 
 
+def absolved(job: Job, host: int, at_ns: int) -> Job:
+    """Return the job without what it holds against a host that seemed to fail at `at_ns`, and had
+    only been cut off."""
+    held = tuple(s for s in job.strikes if s.host != host or s.at_ns != at_ns)
+    return job if held == job.strikes else evolve(job, strikes=held)
+
+
 def stopped(
     job: Job, now_ns: int, costs: Costs, cause: StopCause | None, code: int = 0, step: int = 0
 ) -> Job:

@@ -120,6 +120,7 @@ def of_work(instruments: Instruments) -> Iterator[Sample]:
     yield from _labelled(c.CALL_SECONDS, instruments.calls_s)
     yield from _labelled(c.TASK_RESTARTS, instruments.beats.restarts)
     yield from _labelled(c.REFUSED_MESSAGES, instruments.beats.refused)
+    yield from _labelled(c.CUT_OFF, instruments.beats.cut_off)
 
 
 def of_disk(store: SqliteStore) -> Iterator[Sample]:

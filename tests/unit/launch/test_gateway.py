@@ -11,7 +11,8 @@ from scheduler.access.tokens import host_of, join_token
 from scheduler.launch.frames import Frame, FrameKind
 from scheduler.launch.gateway import AgentStream, Gateway, GatewayOptions
 
-LEAD = Frame(FrameKind.LEAD, "", json.dumps({"epoch": 3, "ttl_s": 10}).encode())
+STAND = {"epoch": 3, "ttl_s": 10, "keeps_ranks": True}
+LEAD = Frame(FrameKind.LEAD, "", json.dumps(STAND).encode())
 
 
 class Time:
@@ -67,6 +68,25 @@ async def test_a_host_is_lost_after_one_lease_of_silence(world: World) -> None:
     assert world.after(0.2) == ["a"]
     assert stream.end.is_set()
     assert world.after(100) == []
+
+
+async def test_hosts_whose_beats_are_overdue_are_named_with_the_first_that_is_lost(
+    world: World,
+) -> None:
+    world.join("cut")
+    world.gateway._broken_s["cut-too"] = world.clock()
+    world.clock.now_s += 3
+    world.join("cut-as-well")
+    world.clock.now_s += 5
+    world.join("healthy")
+    world.clock.now_s += 2.1
+    world.gateway.sweep(world.clock())
+    silent, *lost = world.told
+    assert (silent.kind, sorted(json.loads(silent.body))) == (
+        FrameKind.SILENT,
+        ["cut", "cut-as-well", "cut-too"],
+    )
+    assert [frame.host for frame in lost] == ["cut", "cut-too"]
 
 
 async def test_a_broken_stream_has_the_rest_of_a_lease_to_come_back(world: World) -> None:

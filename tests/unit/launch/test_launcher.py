@@ -20,6 +20,7 @@ from scheduler.core.model.events import (
     FabricLoaded,
     GangHung,
     GangLaunched,
+    HostSignalled,
     JobEnded,
     LaunchFailed,
     RankFailed,
@@ -62,6 +63,9 @@ class Sessions:
         if host in self.connected:
             self.sent.append((host, message))
 
+    def lead(self, *_: Any, **__: Any) -> None:
+        pass
+
     def drop(self, host: str, reason: str) -> None:
         self.connected.discard(host)
         self.dropped.append(f"{host}: {reason}")
@@ -71,7 +75,7 @@ class World:
     """A log, its scheduler, a launcher and a fabric of agents, which say what a test has them say.
     As the writer does, it applies what is found true and tells the launcher of it."""
 
-    def __init__(self, hosts: int) -> None:
+    def __init__(self, hosts: int, zones: int = 1) -> None:
         act_for(Caller(SERVER, Role.ADMIN))
         self.events: list[Event] = []
         self.now_s = 0.0
@@ -82,7 +86,7 @@ class World:
         writer: Any = self
         sessions: Any = self.sessions
         self.launcher = AgentLauncher(writer, sessions, LEASE_S, lambda: self.now_s)
-        self._write(FabricLoaded(0, fabric(1, 1, hosts, gpus=GPUS).spec))
+        self._write(FabricLoaded(0, fabric(zones, 1, hosts, gpus=GPUS).spec))
 
     # --- as a writer ---------------------------------------------------------------------
 
@@ -154,6 +158,14 @@ class World:
         if not kind:
             return [(host, name) for host, name, _ in rows]
         return [(host, getattr(message, kind)) for host, name, message in rows if name == kind]
+
+    async def lose(self, *hosts: str) -> None:
+        """Nothing was heard of these hosts for a lease."""
+        self.launcher.on_silent(hosts)
+        for host in hosts:
+            self.sessions.connected.discard(host)
+            self.launcher.on_lost(host)
+        await self.settle()
 
     async def prepared(self, name: str = "a", port: int = 4_000) -> None:
         """All hosts of a gang say that they are ready."""
@@ -397,6 +409,105 @@ async def test_a_new_leader_goes_on_from_what_agents_say_and_stops_what_the_log_
     await world.exited(first, 0)
     await world.exited(second, 8)
     assert job(world.state, "a").state is JobState.COMPLETED
+
+
+@pytest.fixture
+async def wide() -> World:
+    """Two zones of four hosts, and a gang that runs on two hosts of one zone."""
+    made = World(4, zones=2)
+    made.join()
+    await made.give(gang())
+    await made.launched()
+    return made
+
+
+def zone(world: World, host: str) -> list[str]:
+    return [other for other in world.state.loaded_fabric.hosts if other[:2] == host[:2]]
+
+
+async def test_a_gang_is_left_alone_where_a_zone_is_silent_together(wide: World) -> None:
+    first, second = wide.hosts()
+    running = agent_pb2.AttemptStatus(key=wide.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    domain, beats = first[:2], wide.instruments.beats
+    await wide.lose(*zone(wide, first))
+    assert job(wide.state, "a").state is JobState.RUNNING
+    assert [(e.host, e.signal, e.detail) for e in wide.of(HostSignalled)] == [
+        (domain, "agents-cut-off", "4 hosts silent; gangs there are left alone")
+    ]
+    idle = next(host for host in zone(wide, first) if host not in (first, second))
+    states = [wide.state.host(wide.state.loaded_fabric.index_by_name[h]) for h in (first, idle)]
+    assert [state.signal for state in states] == ["", "agent-lost"]  # no gang starts there
+    assert beats.cut_off == {(domain,): 4}
+    beats.beat("agents", 60)
+    assert beats.states()["agents"].startswith(f"control plane cut off from {domain}: 4 hosts")
+    for host in zone(wide, first):
+        wide.join(host, attempts=(running,) if host in (first, second) else ())
+    await wide.after(1.1)
+    assert (job(wide.state, "a").attempt, wide.hosts()) == (1, (first, second))
+    assert wide.of(HostSignalled)[-1].signal == "agents-reached"
+    assert wide.state.hosts == {}
+    assert (beats.cut_off, beats.states()["agents"]) == ({}, "")
+
+
+async def test_two_silent_hosts_of_many_are_lost(wide: World) -> None:
+    first, second = wide.hosts()
+    await wide.lose(first, second)
+    assert job(wide.state, "a").attempt == 2
+
+
+async def test_a_host_that_stays_silent_after_a_cut_is_lost_a_lease_later(wide: World) -> None:
+    first, second = wide.hosts()
+    running = agent_pb2.AttemptStatus(key=wide.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    await wide.lose(*zone(wide, first))
+    for host in set(zone(wide, first)) - {second}:
+        wide.join(host, attempts=(running,) if host == first else ())
+    await wide.after(LEASE_S - 0.1)
+    assert job(wide.state, "a").state is JobState.RUNNING
+    await wide.after(1.2)
+    assert job(wide.state, "a").attempt == 2
+    assert second not in wide.hosts()
+
+
+async def test_a_gang_that_fails_in_a_cut_is_replaced(wide: World) -> None:
+    first, _ = wide.hosts()
+    failed = agent_pb2.AttemptStatus(key=wide.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    failed.exits.add(key=wide.key(), code=1)
+    await wide.lose(*zone(wide, first))
+    wide.join(first, attempts=(failed,))
+    await wide.after(2.1)
+    assert job(wide.state, "a").attempt == 2
+
+
+async def test_a_new_leader_that_reaches_no_agent_leaves_gangs_alone(wide: World) -> None:
+    sessions: Any = wide.sessions
+    writer: Any = wide
+    running = agent_pb2.AttemptStatus(key=wide.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    wide.sessions.connected.clear()
+    wide.launcher = AgentLauncher(writer, sessions, LEASE_S, lambda: wide.now_s)
+    wide.launcher.begin_to_lead(2)
+    wide.launcher.take_over(wide.state)
+    for _ in range(5):
+        await wide.after(LEASE_S + 1)
+    assert job(wide.state, "a").state is JobState.RUNNING
+    wide.join(*wide.hosts(), attempts=(running,))
+    await wide.after(1)
+    assert (job(wide.state, "a").state, job(wide.state, "a").attempt) == (JobState.RUNNING, 1)
+
+
+async def test_a_host_that_was_cut_off_alone_is_not_avoided_once_it_is_back(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    running = agent_pb2.AttemptStatus(key=world.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    await world.lose(second)
+    index = world.state.loaded_fabric.index_by_name[second]
+    assert [strike.host for strike in job(world.state, "a").strikes] == [index]
+    world.join(second, attempts=(running,))
+    await world.settle()
+    assert job(world.state, "a").strikes == ()
+    await world.lose(first)
+    world.join(first)  # it knows nothing of what it ran: it has crashed
+    await world.settle()
+    assert len(job(world.state, "a").strikes) == 1
 
 
 async def test_an_attempt_waits_for_a_stale_one_on_a_host_that_comes_back(world: World) -> None:

@@ -46,6 +46,7 @@ def test_every_metric_asked_for_is_in_the_catalogue_and_most_are_asked_for() -> 
     left_out = {m.name for m in METRICS} - bare - {m.name for m in PER_JOB}
     assert left_out == {
         "muster_build_info",
+        "muster_cut_off_hosts",
         "muster_fabric_info",
         "muster_ready",
         "muster_refused_messages_total",
