@@ -6,16 +6,18 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from muster.structs import struct
 from scheduler.cli import complete
 from scheduler.cli.contexts import DEFAULT_ADDRESS as DEFAULT_ADDRESS
 from scheduler.cli.contexts import keep_secrets_from, quiet_grpc
 from scheduler.cli.exit_codes import BAD_INPUT, FAILED, INFEASIBLE
+from scheduler.cli.signatures import SharedOptions, with_shared
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -129,23 +131,6 @@ def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: Answ
         typer.echo(answer)
 
 
-def follow(
-    changes: Iterator[SomeMessage], text: Callable[[SomeMessage], str], output: AnswerFormat
-) -> None:
-    """Print each change as it comes: as JSON one on a line, as YAML a document each."""
-    from scheduler.cli.render import messages
-    from scheduler.cli.render.names import as_typed
-
-    for change in map(as_typed, changes):
-        if output is AnswerFormat.TABLE:
-            typer.echo(text(change))
-        else:
-            mapping = messages.to_mapping(change)
-            mark = "---\n" if output is AnswerFormat.YAML else ""
-            typer.echo(mark + formatted(mapping, output, is_line=True))
-        sys.stdout.flush()
-
-
 def formatted(body: Any, output: AnswerFormat, *, is_line: bool = False) -> str:
     """JSON values as a format for programs: JSON (`is_line`: on one line), YAML, or names.
 
@@ -218,6 +203,47 @@ def _refused(error: ServiceError, file: JobFile | None) -> Exception:
         ]
         return file.document.error(*problems)
     return refusal(error)
+
+
+@struct(frozen=True, slots=True)
+class Server:
+    """The server that a command asks, and what its answers are written as."""
+
+    output: AnswerFormat
+    address: str
+
+    def connected(self, file: JobFile | None = None) -> AbstractContextManager[Client]:
+        return connected(self.address, file)
+
+    def write(self, message: SomeMessage, text: Callable[[SomeMessage], str]) -> None:
+        write(message, text, self.output)
+
+    def show(
+        self, call: Callable[[Client], SomeMessage], text: Callable[[SomeMessage], str]
+    ) -> None:
+        """Write what the server answers to one call."""
+        with self.connected() as client:
+            self.write(call(client), text)
+
+    def follow(self, changes: Iterator[SomeMessage], text: Callable[[SomeMessage], str]) -> None:
+        """Print each change as it comes: as JSON one on a line, as YAML a document each."""
+        from scheduler.cli.render import messages
+        from scheduler.cli.render.names import as_typed
+
+        for change in map(as_typed, changes):
+            if self.output is AnswerFormat.TABLE:
+                typer.echo(text(change))
+            else:
+                mapping = messages.to_mapping(change)
+                mark = "---\n" if self.output is AnswerFormat.YAML else ""
+                typer.echo(mark + formatted(mapping, self.output, is_line=True))
+            sys.stdout.flush()
+
+
+def asks_server(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command `(server, ...)` the options --format and --address, after its own."""
+    options = {"output": (Output, AnswerFormat.TABLE), "address": (Address, DEFAULT_ADDRESS)}
+    return with_shared(command, SharedOptions(Server, options))
 
 
 def expanded(texts: Sequence[str]) -> list[str]:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from muster.structs import struct
-from scheduler.cli.calls import AnswerFormat, write
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, AnswerFormat, connected, write
+from scheduler.cli.signatures import SharedOptions, with_shared
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from scheduler.cli.render.tables import ListTable, View
+    from scheduler.client import Client
 
 WATCH_S = 2.0  # from one answer to the next
 
@@ -33,113 +35,145 @@ class ListFormat(StrEnum):
     NAME = "name"
 
 
-ListOutput = Annotated[
-    ListFormat,
-    typer.Option(
-        "--format",
-        "-o",
-        help="Output format; `wide`: all columns, uncut; `name`: names alone, one on a line.",
+OPTIONS = {
+    "output": (
+        Annotated[
+            ListFormat,
+            typer.Option(
+                "--format",
+                "-o",
+                help="Output format; `wide`: all columns, uncut; `name`: names alone, one on a"
+                " line.",
+            ),
+        ],
+        ListFormat.TABLE,
     ),
-]
-Columns = Annotated[
-    str,
-    typer.Option(
-        "--columns",
-        help="Columns of the table, with commas, such as name,state,reason; `-o wide` has all.",
+    "columns": (
+        Annotated[
+            str,
+            typer.Option(
+                "--columns",
+                help="Columns of the table, with commas, such as name,state,reason; `-o wide` has"
+                " all.",
+            ),
+        ],
+        "",
     ),
-]
-Sort = Annotated[
-    str, typer.Option("--sort", help="Sort by these columns, with commas; -NAME: downwards.")
-]
-NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Leave out the line of headers.")]
-WatchList = Annotated[
-    bool, typer.Option("--watch", help="Print the list again when it changes, until Ctrl-C.")
-]
+    "sort": (
+        Annotated[
+            str,
+            typer.Option("--sort", help="Sort by these columns, with commas; -NAME: downwards."),
+        ],
+        "",
+    ),
+    "no_headers": (
+        Annotated[bool, typer.Option("--no-headers", help="Leave out the line of headers.")],
+        False,
+    ),
+    "watch": (
+        Annotated[
+            bool,
+            typer.Option("--watch", help="Print the list again when it changes, until Ctrl-C."),
+        ],
+        False,
+    ),
+    "address": (Address, DEFAULT_ADDRESS),
+}
+
+
+def asks_list(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command `(listing, ...)` the options of lists, after its own."""
+    return with_shared(command, SharedOptions(Listing, OPTIONS))
 
 
 @struct(frozen=True, slots=True)
-class ListOptions:
-    """As they were given."""
+class Listing:
+    """The server that a command asks for a list, and how the list is shown."""
 
     output: ListFormat
-    columns: str = ""
-    sort: str = ""
-    no_headers: bool = False
-    watch: bool = False
+    columns: str
+    sort: str
+    no_headers: bool
+    watch: bool
+    address: str
 
+    @property
+    def is_table(self) -> bool:
+        return self.output in (ListFormat.TABLE, ListFormat.WIDE)
 
-def write_list(
-    fetch: Callable[[], Message],
-    things: str,
-    table: Callable[[Sequence[Any]], ListTable],
-    options: ListOptions,
-    rows: Callable[[Sequence[Any]], Sequence[Any]] = list,
-) -> None:
-    """Print the answer that `fetch` has, whose field `things` is the list; once, or again after
-    every change. `table`: for such things; `rows`: what it shows of them.
+    def write(
+        self,
+        fetch: Callable[[Client], Message],
+        things: str,
+        table: Callable[[Sequence[Any]], ListTable],
+        rows: Callable[[Sequence[Any]], Sequence[Any]] = list,
+    ) -> None:
+        """Print the answer that `fetch` has, whose field `things` is the list; once, or again
+        after every change. `table`: for such things; `rows`: what it shows of them.
 
-    Raises: typer.BadParameter on an option that does not fit.
-    """
-    is_table = options.output in (ListFormat.TABLE, ListFormat.WIDE)
-    for given, option in ((options.columns, "--columns"), (options.no_headers, "--no-headers")):
-        if given and not is_table:
-            raise typer.BadParameter("is for tables", param_hint=option)
-    view, keys = _view(options, table(())), _named(options.sort, table(()), "--sort")
-    if not options.watch:
-        _write(fetch(), things, table, rows, keys, view, options.output)
-        return
-    before: Message | None = None
-    while True:
-        answer = fetch()
-        if answer != before:
-            if sys.stdout.isatty() and is_table:
-                typer.echo("\x1b[2J\x1b[H", nl=False)  # clears the screen
-            elif before is not None and is_table:
-                typer.echo()
-            before = type(answer)()
-            before.CopyFrom(answer)
-            _write(answer, things, table, rows, keys, view, options.output)
-            sys.stdout.flush()
-        time.sleep(WATCH_S)
+        Raises: typer.BadParameter on an option that does not fit.
+        """
+        for given, option in ((self.columns, "--columns"), (self.no_headers, "--no-headers")):
+            if given and not self.is_table:
+                raise typer.BadParameter("is for tables", param_hint=option)
+        view, keys = self._view(table(())), _named(self.sort, table(()), "--sort")
+        before: Message | None = None
+        with connected(self.address) as client:
+            while True:
+                answer = fetch(client)
+                if answer != before:
+                    if before is not None or self.watch:
+                        self._part(is_first=before is None)
+                    before = type(answer)()
+                    before.CopyFrom(answer)
+                    self._write(answer, things, table, rows, keys, view)
+                    sys.stdout.flush()
+                if not self.watch:
+                    return
+                time.sleep(WATCH_S)
 
+    def _part(self, *, is_first: bool) -> None:
+        """Part a list from the one before it: clear the screen of a terminal."""
+        if sys.stdout.isatty() and self.is_table:
+            typer.echo("\x1b[2J\x1b[H", nl=False)
+        elif not is_first and self.is_table:
+            typer.echo()
 
-def _write(
-    answer: Message,
-    things: str,
-    table: Callable[[Sequence[Any]], ListTable],
-    rows: Callable[[Sequence[Any]], Sequence[Any]],
-    keys: list[str],
-    view: View,
-    output: ListFormat,
-) -> None:
-    if keys:
-        from scheduler.cli.render.names import as_typed
+    def _write(
+        self,
+        answer: Message,
+        things: str,
+        table: Callable[[Sequence[Any]], ListTable],
+        rows: Callable[[Sequence[Any]], Sequence[Any]],
+        keys: list[str],
+        view: View,
+    ) -> None:
+        if keys:
+            from scheduler.cli.render.names import as_typed
 
-        answer = as_typed(answer)
-        repeated: Any = getattr(answer, things)
-        ordered = table(repeated).order(repeated, keys)
-        del repeated[:]
-        repeated.extend(ordered)
-    is_table = output in (ListFormat.TABLE, ListFormat.WIDE)
+            answer = as_typed(answer)
+            repeated: Any = getattr(answer, things)
+            ordered = table(repeated).order(repeated, keys)
+            del repeated[:]
+            repeated.extend(ordered)
 
-    def text(message: Message) -> str:
-        listed = rows(getattr(message, things))
-        return table(listed).text(listed, view)
+        def text(message: Message) -> str:
+            listed = rows(getattr(message, things))
+            return table(listed).text(listed, view)
 
-    write(answer, text, AnswerFormat.TABLE if is_table else AnswerFormat(output.value))
+        write(answer, text, AnswerFormat("table" if self.is_table else self.output.value))
 
+    def _view(self, table: ListTable) -> View:
+        from scheduler.cli.render.tables import View
 
-def _view(options: ListOptions, table: ListTable) -> View:
-    from scheduler.cli.render.tables import View
-
-    is_wide, is_terminal = options.output is ListFormat.WIDE, sys.stdout.isatty()
-    return View(
-        tuple(_named(options.columns, table, "--columns")),
-        is_wide,
-        not options.no_headers,
-        shutil.get_terminal_size().columns if is_terminal and not is_wide else None,
-        is_terminal and not os.environ.get("NO_COLOR"),
-    )
+        is_wide, is_terminal = self.output is ListFormat.WIDE, sys.stdout.isatty()
+        return View(
+            tuple(_named(self.columns, table, "--columns")),
+            is_wide,
+            not self.no_headers,
+            shutil.get_terminal_size().columns if is_terminal and not is_wide else None,
+            is_terminal and not os.environ.get("NO_COLOR"),
+        )
 
 
 def _named(text: str, table: ListTable, option: str) -> list[str]:

@@ -5,12 +5,10 @@ A command that `asks_twin` states what is its own, and gets the question and whe
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import wraps
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +17,7 @@ import typer
 
 from muster.structs import struct
 from scheduler.cli.calls import DEFAULT_ADDRESS, Address
-from scheduler.cli.signatures import with_parameters
+from scheduler.cli.signatures import SharedOptions, with_shared
 from scheduler.files.errors import InputError, Problem
 from simulator.cli.replay import TotalsFormat
 from simulator.cli.studies import DaskScheduler, Processes, counted
@@ -186,23 +184,28 @@ class AnswerFiles:
         typer.echo(json.dumps(answer) if self.output is TotalsFormat.JSON else text())
 
 
-# In the order in which help lists them: key, annotation, default.
-_ASKED: tuple[tuple[str, Any, Any], ...] = (
-    ("source", Source, None),
-    ("horizon", Horizon, "30d"),
-    ("seeds", Seeds, 5),
-    ("prices", PricesFile, None),
-    ("times", Times, None),
-    ("arrivals", ArrivalsKind, Arrivals.LOG),
-    ("config", Config, None),
-    ("processes", Processes, None),
-    ("dask", DaskScheduler, None),
-    ("address", Address, DEFAULT_ADDRESS),
+_ASKED = SharedOptions(
+    TwinQuestion,
+    {
+        "source": (Source, None),
+        "horizon": (Horizon, "30d"),
+        "seeds": (Seeds, 5),
+        "prices": (PricesFile, None),
+        "times": (Times, None),
+        "arrivals": (ArrivalsKind, Arrivals.LOG),
+        "config": (Config, None),
+        "processes": (Processes, None),
+        "dask": (DaskScheduler, None),
+        "address": (Address, DEFAULT_ADDRESS),
+    },
 )
-_WRITTEN: tuple[tuple[str, Any, Any], ...] = (
-    ("json_file", JsonFile, None),
-    ("page", Page, None),
-    ("output", Output, TotalsFormat.TABLE),
+_WRITTEN = SharedOptions(
+    AnswerFiles,
+    {
+        "json_file": (JsonFile, None),
+        "page": (Page, None),
+        "output": (Output, TotalsFormat.TABLE),
+    },
 )
 
 
@@ -213,26 +216,7 @@ def asks_twin(
     `defaults`: in place of the usual ones; `without`: options that would say nothing here."""
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
-        _, _, *own = inspect.signature(command, eval_str=True).parameters.values()
-        common = [
-            inspect.Parameter(
-                key,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults.get(key, default),
-                annotation=annotation,
-            )
-            for key, annotation, default in (*_ASKED, *_WRITTEN)
-            if key not in without
-        ]
-        keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
-
-        @wraps(command)
-        def wrapped(**values: Any) -> None:
-            question = TwinQuestion(**{key: values.pop(key, usual) for key, _, usual in _ASKED})
-            files = AnswerFiles(**{key: values.pop(key) for key, _, _ in _WRITTEN})
-            command(question, files, **values)
-
-        return with_parameters(wrapped, [*keyword, *common])
+        return with_shared(command, _ASKED, _WRITTEN, without=without, defaults=defaults)
 
     return made
 

@@ -9,15 +9,14 @@ import typer
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
-    AnswerFormat,
     DryRun,
     Etag,
-    Output,
+    Server,
+    asks_server,
     before_call,
     checked_only,
     connected,
     end,
-    write,
 )
 from scheduler.cli.exit_codes import BAD_INPUT, FAILED
 from scheduler.cli.parameters import OutFile
@@ -27,7 +26,9 @@ if TYPE_CHECKING:
     from scheduler.files.yaml12 import Document
 
 
+@asks_server
 def apply_command(
+    server: Server,
     file: Annotated[str, typer.Argument(help="The fabric file (YAML).", show_default=False)],
     rename: Annotated[
         list[str] | None,
@@ -39,8 +40,6 @@ def apply_command(
     ] = None,
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Replace the fabric of the server by that of a file, while everything runs.
 
@@ -55,15 +54,15 @@ def apply_command(
 
     text = read_text(file)
     document, renames = parse(text, file), [_rename(each) for each in rename or ()]
-    before_call(address)
-    with Client(address) as client:
+    before_call(server.address)
+    with Client(server.address) as client:
         try:
             answer = client.apply_fabric(text.encode(), renames, etag=etag, dry_run=True)
             if not dry_run and not answer.refusals:
                 answer = client.apply_fabric(text.encode(), renames, etag=etag)
         except ServiceError as error:
             raise _refused(error, document) from None
-    write(answer, change_text, output)
+    server.write(answer, change_text)
     if answer.refusals:
         raise end("the fabric stays as it is", FAILED)
     checked_only(dry_run)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,31 +16,21 @@ from scheduler.cli.calls import (
     DryRun,
     Etag,
     Filter,
-    Output,
+    Server,
     States,
     Why,
+    asks_server,
     checked_only,
-    connected,
     each_done,
     expanded,
     state_numbers,
-    write,
 )
-from scheduler.cli.lists import (
-    Columns,
-    ListFormat,
-    ListOptions,
-    ListOutput,
-    NoHeaders,
-    Sort,
-    WatchList,
-    write_list,
-)
+from scheduler.cli.lists import Listing, asks_list
 from scheduler.cli.numbers import MOST
 
 if TYPE_CHECKING:
     from scheduler.client.client import ChangeOptions, Client
-    from scheduler.v1 import host_pb2, link_pb2
+    from scheduler.v1 import host_pb2, service_pb2
 
 HostName = Annotated[
     str, typer.Argument(help="Name of the host.", autocompletion=complete.hosts, show_default=False)
@@ -69,7 +59,9 @@ def register(app: typer.Typer) -> None:
     app.command()(report)
 
 
+@asks_list
 def list_hosts(
+    listing: Listing,
     state: States = None,
     name: Annotated[str, typer.Option("--job", help="Only hosts that this job holds.")] = "",
     filter: Filter = "",
@@ -79,20 +71,14 @@ def list_hosts(
             "--lemons", help="Only lemons: hosts that fail again and again, with their counts."
         ),
     ] = False,
-    output: ListOutput = ListFormat.TABLE,
-    columns: Columns = "",
-    sort: Sort = "",
-    no_headers: NoHeaders = False,
-    watch: WatchList = False,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List hosts, their health and the jobs that hold them."""
     from scheduler.cli.render import messages
-    from scheduler.v1 import host_pb2, service_pb2
+    from scheduler.v1 import host_pb2
 
     states = state_numbers(host_pb2.HostState, "HOST_STATE_", state)
 
-    def fetch() -> service_pb2.ListHostsResponse:
+    def fetch(client: Client) -> service_pb2.ListHostsResponse:
         page = client.hosts_answer(states, name, filter)
         if lemons:
             listed = [host for host in page.hosts if host.record.lemon]
@@ -101,103 +87,69 @@ def list_hosts(
         return page
 
     table = messages.LEMONS if lemons else messages.HOSTS
-    options = ListOptions(output, columns, sort, no_headers, watch)
-    with connected(address) as client:
-        write_list(fetch, "hosts", lambda _: table, options)
+    listing.write(fetch, "hosts", lambda _: table)
 
 
+@asks_server
 def show_host(
-    name: HostName, output: Output = AnswerFormat.TABLE, address: Address = DEFAULT_ADDRESS
+    server: Server,
+    name: HostName,
 ) -> None:
     """Show one host: its job, its record and its etag."""
     from scheduler.cli.render import messages
 
-    with connected(address) as client:
-        write(client.get_host(name), messages.host_text, output)
+    server.show(lambda client: client.get_host(name), messages.host_text)
 
 
+@asks_server
 def cordon(
+    server: Server,
     hosts: HostNames = None,
     link: LinkName = "",
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Keep new gangs off hosts, or from crossing a link; gangs that run go on.
 
     A domain stands for its hosts. Of several hosts, refused ones are named and the rest is done.
     Example: muster cordon z0-r001-h03 'z1-r[000-003]' --reason 'firmware'
     """
-    options: ChangeOptions = {"etag": etag, "dry_run": dry_run}
-    if _is_link(hosts, link):
-        _link(address, output, lambda client: client.cordon_link(link, reason, **options))
-    else:
-        _hosts(
-            hosts or (),
-            lambda client, host: client.cordon_host(host, reason, **options),
-            etag,
-            output,
-            address,
-        )
-    checked_only(dry_run)
+    _change(server, "cordon", hosts or (), link, reason, {"etag": etag, "dry_run": dry_run})
 
 
+@asks_server
 def drain(
+    server: Server,
     hosts: HostNames = None,
     link: LinkName = "",
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Cordon hosts or a link and move their gangs away, or wait until they end.
 
     A domain stands for its hosts. Of several hosts, refused ones are named and the rest is done.
     Example: muster drain 'z0-r001-h[01-04]' --reason 'bad fan'
     """
-    options: ChangeOptions = {"etag": etag, "dry_run": dry_run}
-    if _is_link(hosts, link):
-        _link(address, output, lambda client: client.drain_link(link, reason, **options))
-    else:
-        _hosts(
-            hosts or (),
-            lambda client, host: client.drain_host(host, reason, **options),
-            etag,
-            output,
-            address,
-        )
-    checked_only(dry_run)
+    _change(server, "drain", hosts or (), link, reason, {"etag": etag, "dry_run": dry_run})
 
 
+@asks_server
 def uncordon(
+    server: Server,
     hosts: HostNames = None,
     link: LinkName = "",
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Return cordoned or draining hosts, or a link, to service.
 
     A domain stands for its hosts. Of several hosts, refused ones are named and the rest is done.
     Example: muster uncordon z0-r001
     """
-    options: ChangeOptions = {"etag": etag, "dry_run": dry_run}
-    if _is_link(hosts, link):
-        _link(address, output, lambda client: client.uncordon_link(link, reason, **options))
-    else:
-        _hosts(
-            hosts or (),
-            lambda client, host: client.uncordon_host(host, reason, **options),
-            etag,
-            output,
-            address,
-        )
-    checked_only(dry_run)
+    _change(server, "uncordon", hosts or (), link, reason, {"etag": etag, "dry_run": dry_run})
 
 
 class ReportFormat(StrEnum):
@@ -218,13 +170,6 @@ _OF_PORTS = (
     *(ReportFormat.PORTS_CSV, ReportFormat.IBDIAGNET),
     *(ReportFormat.UFM_JSON, ReportFormat.SONIC),
 )
-
-
-def _is_link(hosts: Sequence[str] | None, link: str) -> bool:
-    """Raises: BadParameter unless exactly one of the two is given."""
-    if bool(hosts) == bool(link):
-        raise typer.BadParameter("give exactly one", param_hint="HOST or --link")
-    return bool(link)
 
 
 def report(
@@ -293,10 +238,12 @@ def report(
         for given, option in ((host, "HOST"), (signal, "--signal"), (file, "--import")):
             if given:
                 raise typer.BadParameter(f"cannot be used with {option}", param_hint="--link")
+        from scheduler.cli.render import link_tables
+
         left = _share(link, share, down=down, up=up)
-        answer = AnswerFormat(output.value)
-        _link(
-            address, answer, lambda client: client.report_link(link, left, detail, dry_run=dry_run)
+        Server(AnswerFormat(output.value), address).show(
+            lambda client: client.report_link(link, left, detail, dry_run=dry_run),
+            link_tables.link_text,
         )
         checked_only(dry_run)
         return
@@ -320,14 +267,15 @@ def report(
             raise typer.BadParameter("is missing", param_hint=option)
     if output not in (ReportFormat.TABLE, ReportFormat.JSON):
         raise typer.BadParameter("is a file format: use it with --import", param_hint="--format")
-    _report_one(
-        address,
-        AnswerFormat(output.value),
-        lambda client: client.report_host(
+    server = Server(AnswerFormat(output.value), address)
+    with server.connected() as client:
+        reported = client.report_host(
             host, signal, detail, value=value, gpu=gpu, xid=xid, dry_run=dry_run
-        ),
-        host,
-    )
+        )
+        if reported is not None:
+            server.write(reported, _host_text)
+        else:  # of a domain all hosts
+            server.write(client.hosts_answer(filter=f"domains:{host}"), _hosts_text)
     checked_only(dry_run)
 
 
@@ -356,52 +304,50 @@ def _share(link: str, share: str, *, down: bool, up: bool) -> float:
         raise typer.BadParameter(error.message, param_hint="--share") from None
 
 
-def _link(address: str, output: AnswerFormat, call: Callable[[Client], link_pb2.Link]) -> None:
+def _change(
+    server: Server,
+    verb: Literal["cordon", "drain", "uncordon"],
+    hosts: Sequence[str],
+    link: str,
+    reason: str,
+    options: ChangeOptions,
+) -> None:
+    """Change every host, and show them after it; or the uplink of the domain `link`.
+    Raises: BadParameter unless exactly one of the two is given."""
     from scheduler.cli.render import link_tables
-
-    with connected(address) as client:
-        write(call(client), link_tables.link_text, output)
-
-
-def _report_one(
-    address: str, output: AnswerFormat, call: Callable[[Client], host_pb2.Host | None], name: str
-) -> None:
-    """The host after it; of a domain all of its hosts."""
-    from scheduler.cli.render import messages
-
-    with connected(address) as client:
-        host = call(client)
-        if host is not None:
-            write(host, lambda changed: messages.hosts_text([changed]), output)
-            return
-        page = client.hosts_answer(filter=f"domains:{name}")
-        write(page, lambda answer: messages.hosts_text(answer.hosts), output)
-
-
-def _hosts(
-    texts: Sequence[str],
-    act: Callable[[Client, str], host_pb2.Host],
-    etag: str,
-    output: AnswerFormat,
-    address: str,
-) -> None:
-    """Do it to every host, and show them after it. `etag`: that of one host."""
-    from scheduler.cli.render import messages
     from scheduler.v1 import service_pb2
 
-    with connected(address) as client:
-        names = _host_names(client, expanded(texts))
-        if len(names) == 1:
-            write(act(client, names[0]), lambda host: messages.hosts_text([host]), output)
-            return
-        if etag:
+    if bool(hosts) == bool(link):
+        raise typer.BadParameter("give exactly one", param_hint="HOST or --link")
+    done, code = list["host_pb2.Host"](), 0
+    with server.connected() as client:
+        change = getattr(client, f"{verb}_{'link' if link else 'host'}")
+        names = [] if link else _host_names(client, expanded(hosts))
+        if options["etag"] and len(names) > 1:
             raise typer.BadParameter("goes with one host, not with several", param_hint="--etag")
-        done, code = each_done(client, names, act)
+        if link:
+            server.write(change(link, reason, **options), link_tables.link_text)
+        elif len(names) == 1:
+            server.write(change(names[0], reason, **options), _host_text)
+        else:
+            done, code = each_done(client, names, lambda _, host: change(host, reason, **options))
     if done:
-        answer = service_pb2.ListHostsResponse(hosts=done)
-        write(answer, lambda answer: messages.hosts_text(answer.hosts), output)
+        server.write(service_pb2.ListHostsResponse(hosts=done), _hosts_text)
     if code:
         raise typer.Exit(code)
+    checked_only(options["dry_run"])
+
+
+def _host_text(host: host_pb2.Host) -> str:
+    from scheduler.cli.render import messages
+
+    return messages.hosts_text([host])
+
+
+def _hosts_text(answer: service_pb2.ListHostsResponse) -> str:
+    from scheduler.cli.render import messages
+
+    return messages.hosts_text(answer.hosts)
 
 
 def _host_names(client: Client, names: Sequence[str]) -> list[str]:

@@ -10,24 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli import complete
-from scheduler.cli.calls import (
-    DEFAULT_ADDRESS,
-    Address,
-    AnswerFormat,
-    Filter,
-    connected,
-    formatted,
-)
-from scheduler.cli.lists import (
-    Columns,
-    ListFormat,
-    ListOptions,
-    ListOutput,
-    NoHeaders,
-    Sort,
-    WatchList,
-    write_list,
-)
+from scheduler.cli.calls import AnswerFormat, Filter, formatted
+from scheduler.cli.lists import ListFormat, Listing, asks_list
 from scheduler.cli.render.text import columns as aligned
 from scheduler.cli.render.text import gbps_text
 
@@ -49,7 +33,9 @@ def register(app: typer.Typer) -> None:
     app.command("links")(links_command)
 
 
+@asks_list
 def links_command(
+    listing: Listing,
     fabric: Annotated[
         str,
         typer.Option(
@@ -76,12 +62,6 @@ def links_command(
         bool, typer.Option("--all", help="Of a server: also links that are up and open.")
     ] = False,
     filter: Filter = "",
-    output: ListOutput = ListFormat.TABLE,
-    columns: Columns = "",
-    sort: Sort = "",
-    no_headers: NoHeaders = False,
-    watch: WatchList = False,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List links that are degraded, down, drained or under maintenance on a server.
 
@@ -92,10 +72,17 @@ def links_command(
     if not fabric:
         if failed:
             raise typer.BadParameter("needs --fabric", param_hint="--failed")
-        options = ListOptions(output, columns, sort, no_headers, watch)
-        _of_server(address, filter, show_all, options)
+        from scheduler.cli.render import link_tables
+
+        listing.write(
+            lambda client: client.list_links(filter, show_all=show_all),
+            "links",
+            lambda _: link_tables.LINKS,
+        )
         return
-    if columns or sort or no_headers or watch or output is ListFormat.WIDE:
+    output = listing.output
+    of_list = listing.columns or listing.sort or listing.no_headers or listing.watch
+    if of_list or output is ListFormat.WIDE:
         message = "--columns, --sort, --no-headers, --watch and -o wide are for links of a server"
         raise typer.BadParameter(message, param_hint="--fabric")
     from network.failures import links_without
@@ -109,18 +96,6 @@ def links_command(
     is_table = output is ListFormat.TABLE
     text = _page(left, body) if is_table else formatted(body, AnswerFormat(output.value))
     sys.stdout.write(f"{text}\n")
-
-
-def _of_server(address: str, filter: str, show_all: bool, options: ListOptions) -> None:
-    from scheduler.cli.render import link_tables
-
-    with connected(address) as client:
-        write_list(
-            lambda: client.list_links(filter, show_all=show_all),
-            "links",
-            lambda _: link_tables.LINKS,
-            options,
-        )
 
 
 def _body(links: Links, proofs: tuple[Proof, ...]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, AnswerFormat, Output, connected, write
+from scheduler.cli.calls import Server, asks_server
 from scheduler.cli.render.text import columns, counted
 from scheduler.v1 import service_pb2, spares_pb2
 
@@ -18,16 +18,15 @@ def register(app: typer.Typer) -> None:
     app.command()(spares)
 
 
-def spares(output: Output = AnswerFormat.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+@asks_server
+def spares(server: Server) -> None:
     """Show the spares of each zone, and what one more would save.
 
     Jobs with `spares: auto` share their spares in a zone. SHORT: share of the time in which
     more hosts are down than spares are held. SAVED: GPU-hours a year that one spare more
     would save, given the hosts that are free now.
     """
-    with connected(address) as client:
-        answer = client.list_spares()
-    write(answer, spares_text, output)
+    server.show(lambda client: client.list_spares(), spares_text)
 
 
 def spares_text(answer: service_pb2.ListSparesResponse) -> str:

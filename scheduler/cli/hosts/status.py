@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, AnswerFormat, Output, connected, write
+from scheduler.cli.calls import Server, asks_server
 
 
 def register(app: typer.Typer) -> None:
@@ -14,18 +14,17 @@ def register(app: typer.Typer) -> None:
     app.command()(status)
 
 
+@asks_server
 def status(
+    server: Server,
     gangs: Annotated[
         int, typer.Option(help="Largest number of gangs to show.", min=1, max=1_000)
     ] = 20,
     incidents: Annotated[
         int, typer.Option(help="Largest number of incidents to show.", min=1, max=100)
     ] = 10,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Show the cluster on one screen: server, domains, tenants, gangs, incidents."""
     from scheduler.cli.render.status import status_text
 
-    with connected(address) as client:
-        write(client.get_status(gangs, incidents), status_text, output)
+    server.show(lambda client: client.get_status(gangs, incidents), status_text)

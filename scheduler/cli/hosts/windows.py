@@ -10,32 +10,18 @@ import typer
 from placement import BadInput
 from scheduler.cli import complete
 from scheduler.cli.calls import (
-    DEFAULT_ADDRESS,
-    Address,
     After,
-    AnswerFormat,
     DryRun,
     Etag,
     Filter,
-    Output,
+    Server,
     States,
     Why,
+    asks_server,
     checked_only,
-    connected,
-    follow,
     state_numbers,
-    write,
 )
-from scheduler.cli.lists import (
-    Columns,
-    ListFormat,
-    ListOptions,
-    ListOutput,
-    NoHeaders,
-    Sort,
-    WatchList,
-    write_list,
-)
+from scheduler.cli.lists import Listing, asks_list
 from scheduler.cli.numbers import MOST
 
 if TYPE_CHECKING:
@@ -102,7 +88,9 @@ def register(root: typer.Typer) -> None:
 
 
 @app.command()
+@asks_server
 def create(
+    server: Server,
     name: Name,
     kind: Annotated[Kind, typer.Option(help="Kind of window.", show_default=False)],
     start: Annotated[
@@ -119,8 +107,6 @@ def create(
     share: LinkShare = None,
     reason: Why = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Create a window. A job that would run into it does not start on its hosts."""
     if (end is None) == (duration is None):
@@ -138,29 +124,28 @@ def create(
         reason=reason,
         **_times(start, end, duration),
     )
-    with connected(address) as client:
-        write(client.create_window(message, dry_run=dry_run), _text, output)
+    server.show(lambda client: client.create_window(message, dry_run=dry_run), _text)
     checked_only(dry_run)
 
 
 @app.command()
+@asks_server
 def apply(
+    server: Server,
     file: Annotated[str, typer.Argument(help="A windows file.", show_default=False)],
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Create all windows of a file; windows that exist already stay as they are."""
     from scheduler.files.windows import load_windows
 
     desired = load_windows(file)
     windows = desired.windows(time.time_ns())
-    with connected(address) as client:
+    with server.connected() as client:
         made = [_made(client, desired, at, each, dry_run) for at, each in enumerate(windows)]
         answer = client.windows_answer()
         del answer.windows[:]
         answer.windows.extend(made)
-        write(answer, _list_text, output)
+        server.write(answer, _list_text)
     checked_only(dry_run)
 
 
@@ -180,58 +165,55 @@ def _made(
 
 
 @app.command("list")
+@asks_list
 def list_windows(
+    listing: Listing,
     state: States = None,
     filter: Filter = "",
     order_by: Annotated[
         str, typer.Option(help="Fields with commas, such as `start_time, name desc`.")
     ] = "",
-    output: ListOutput = ListFormat.TABLE,
-    columns: Columns = "",
-    sort: Sort = "",
-    no_headers: NoHeaders = False,
-    watch: WatchList = False,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List the windows that are not over."""
     from scheduler.cli.render import window_tables
     from scheduler.v1 import window_pb2
 
     states = state_numbers(window_pb2.WindowState, "WINDOW_STATE_", state)
-    with connected(address) as client:
-        write_list(
-            lambda: client.windows_answer(states, filter, order_by),
-            "windows",
-            lambda _: window_tables.WINDOWS,
-            ListOptions(output, columns, sort, no_headers, watch),
-        )
+    listing.write(
+        lambda client: client.windows_answer(states, filter, order_by),
+        "windows",
+        lambda _: window_tables.WINDOWS,
+    )
 
 
 @app.command()
+@asks_server
 def get(
-    name: Name, output: Output = AnswerFormat.TABLE, address: Address = DEFAULT_ADDRESS
+    server: Server,
+    name: Name,
 ) -> None:
     """Show one window, its hosts and the jobs on them."""
-    with connected(address) as client:
-        write(client.get_window(name), _text, output)
+    server.show(lambda client: client.get_window(name), _text)
 
 
 @app.command()
+@asks_server
 def watch(
+    server: Server,
     after: After = None,
     name: Annotated[str, typer.Option("--window", help="Only changes of this window.")] = "",
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Print changes of windows as they happen, until Ctrl-C."""
     from scheduler.cli.render import window_tables
 
-    with connected(address) as client:
-        follow(client.watch_windows(after, name), window_tables.change_text, output)
+    with server.connected() as client:
+        server.follow(client.watch_windows(after, name), window_tables.change_text)
 
 
 @app.command()
+@asks_server
 def change(
+    server: Server,
     name: Name,
     start: Start = None,
     end: End = None,
@@ -245,8 +227,6 @@ def change(
     reason: Annotated[str | None, typer.Option(help="A reason, kept in the log.")] = None,
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Change a window; once it is open, only its end, terms and reason."""
     given = {
@@ -264,23 +244,23 @@ def change(
     if not fields:
         raise typer.BadParameter("nothing to change", param_hint="muster window change")
     message = _message(name, etag=etag, **given)
-    with connected(address) as client:
-        write(client.update_window(message, fields, dry_run=dry_run), _text, output)
+    server.show(lambda client: client.update_window(message, fields, dry_run=dry_run), _text)
     checked_only(dry_run)
 
 
 @app.command()
+@asks_server
 def delete(
+    server: Server,
     name: Name,
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Remove a window; its hosts are open to all jobs again."""
-    with connected(address) as client:
-        write(client.delete_window(name, reason, etag=etag, dry_run=dry_run), _text, output)
+    server.show(
+        lambda client: client.delete_window(name, reason, etag=etag, dry_run=dry_run), _text
+    )
     checked_only(dry_run)
 
 

@@ -6,15 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import (
-    DEFAULT_ADDRESS,
-    Address,
-    AnswerFormat,
-    Output,
-    checked_only,
-    connected,
-    write,
-)
+from scheduler.cli.calls import Server, asks_server, checked_only
 from scheduler.cli.numbers import MOST, some_seconds
 
 
@@ -24,7 +16,9 @@ def register(app: typer.Typer) -> None:
     app.command()(defrag)
 
 
+@asks_server
 def slots(
+    server: Server,
     sizes: Annotated[
         str,
         typer.Option(help="Job sizes in GPUs, with commas. (default: 8,64,512,2048)"),
@@ -44,8 +38,6 @@ def slots(
             help="Time limit of the jobs, such as 2h30m. (default: the assumed limit)",
         ),
     ] = None,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Count how many jobs of each size would start now, in total and inside each zone.
 
@@ -55,9 +47,9 @@ def slots(
     from scheduler.cli.render.reason import slots_text
 
     wanted = _sizes(sizes)
-    with connected(address) as client:
-        answer = client.list_slots(wanted, tenant, priority_class, time_limit_s)
-    write(answer, slots_text, output)
+    server.show(
+        lambda client: client.list_slots(wanted, tenant, priority_class, time_limit_s), slots_text
+    )
 
 
 def _sizes(text: str) -> list[int]:
@@ -69,7 +61,9 @@ def _sizes(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
+@asks_server
 def defrag(
+    server: Server,
     hosts: Annotated[
         int | None,
         typer.Option("--for-hosts", min=1, max=MOST, help="Number of hosts to free in one zone."),
@@ -103,8 +97,6 @@ def defrag(
             "--dry-run", help="With --apply: check that the moves are possible; change nothing."
         ),
     ] = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Propose the cheapest moves of running gangs that free hosts of one zone, or end slow steps.
 
@@ -117,7 +109,7 @@ def defrag(
         raise typer.BadParameter("give exactly one", param_hint="--for-hosts, --for or --slow")
     if etag and not apply:
         raise typer.BadParameter("needs --apply", param_hint="--etag")
-    with connected(address) as client:
+    with server.connected() as client:
         answer = client.defragment(
             hosts=hosts or 0,
             job=job or "",
@@ -128,5 +120,5 @@ def defrag(
             etag=etag,
             dry_run=dry_run,
         )
-    write(answer, proposal_text, output)
+    server.write(answer, proposal_text)
     checked_only(apply and dry_run)

@@ -10,19 +10,15 @@ import typer
 
 from scheduler.cli import complete
 from scheduler.cli.calls import (
-    DEFAULT_ADDRESS,
-    Address,
-    AnswerFormat,
     DryRun,
     Etag,
-    Output,
+    Server,
     Uid,
     Why,
+    asks_server,
     checked_only,
-    connected,
     each_done,
     expanded,
-    write,
 )
 
 if TYPE_CHECKING:
@@ -50,14 +46,14 @@ def register(app: typer.Typer) -> None:
     app.command()(cancel)
 
 
+@asks_server
 def hold(
+    server: Server,
     names: JobNames,
     reason: Why = "",
     uid: Uid = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Hold jobs: the scheduler passes over them until they are released.
 
@@ -65,35 +61,39 @@ def hold(
     a job that an operator holds.
     Example: muster hold nightly-7 'sweep-[0-15]' --reason 'data is being copied'
     """
-
-    def act(client: Client, name: str) -> job_pb2.Job:
-        return client.hold_job(name, reason, uid, etag=etag, dry_run=dry_run)
-
-    _each(names, act, uid or etag, output, address)
+    _each(
+        server,
+        names,
+        lambda client, name: client.hold_job(name, reason, uid, etag=etag, dry_run=dry_run),
+        uid or etag,
+    )
     checked_only(dry_run)
 
 
+@asks_server
 def release(
+    server: Server,
     names: JobNames,
     uid: Uid = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Release jobs that are held.
 
     Example: muster release nightly-7
     """
-
-    def act(client: Client, name: str) -> job_pb2.Job:
-        return client.release_job(name, uid, etag=etag, dry_run=dry_run)
-
-    _each(names, act, uid or etag, output, address)
+    _each(
+        server,
+        names,
+        lambda client, name: client.release_job(name, uid, etag=etag, dry_run=dry_run),
+        uid or etag,
+    )
     checked_only(dry_run)
 
 
+@asks_server
 def requeue(
+    server: Server,
     names: JobNames,
     hold: Annotated[
         bool, typer.Option("--hold", help="Hold the job, so that it does not start again.")
@@ -106,8 +106,6 @@ def requeue(
     uid: Uid = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Stop the gangs of jobs; the jobs wait again, at their old places in the queue.
 
@@ -122,42 +120,39 @@ def requeue(
     if failed:
         from scheduler.cli.jobs.arrays import failed_tasks
 
-        with connected(address) as client:
+        with server.connected() as client:
             names = [task for name in names for task in failed_tasks(client, name)]
         if not names:
             typer.echo("no failed tasks", err=True)
             return
-    _each(names, act, uid or etag, output, address)
+    _each(server, names, act, uid or etag)
     checked_only(dry_run)
 
 
+@asks_server
 def cancel(
+    server: Server,
     names: JobNames,
     reason: Why = "",
     uid: Uid = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Cancel jobs; their gangs stop and the hosts are free again.
 
     Example: muster cancel 'sweep-[0-15]'
     """
-
-    def act(client: Client, name: str) -> job_pb2.Job:
-        return client.cancel_job(name, reason, uid, etag=etag, dry_run=dry_run)
-
-    _each(names, act, uid or etag, output, address)
+    _each(
+        server,
+        names,
+        lambda client, name: client.cancel_job(name, reason, uid, etag=etag, dry_run=dry_run),
+        uid or etag,
+    )
     checked_only(dry_run)
 
 
 def _each(
-    texts: Sequence[str],
-    act: Callable[[Client, str], job_pb2.Job],
-    of_one: str,
-    output: AnswerFormat,
-    address: str,
+    server: Server, texts: Sequence[str], act: Callable[[Client, str], job_pb2.Job], of_one: str
 ) -> None:
     """Do it to every job. `of_one`: the uid or etag, which only one job has."""
     from scheduler.cli.jobs.arrays import with_tasks
@@ -165,33 +160,28 @@ def _each(
 
     names = expanded(texts)
     if not of_one:
-        with connected(address) as client:
+        with server.connected() as client:
             names = with_tasks(client, texts)
     if of_one and len(names) > 1:
         raise typer.BadParameter(
             "goes with one job, not with several", param_hint="--uid or --etag"
         )
     if len(names) == 1:
-        with connected(address) as client:
-            write(act(client, names[0]), messages.job_text, output)
+        server.show(lambda client: act(client, names[0]), messages.job_text)
     else:
-        each_of(names, act, output, address)
+        each_of(server, names, act)
 
 
 def each_of(
-    things: Sequence[Thing],
-    act: Callable[[Client, Thing], job_pb2.Job],
-    output: AnswerFormat,
-    address: str,
+    server: Server, things: Sequence[Thing], act: Callable[[Client, Thing], job_pb2.Job]
 ) -> None:
     """Do it for each, and show the jobs after it. Report refusals, and go on with the others."""
     from scheduler.cli.render import messages
     from scheduler.v1 import service_pb2
 
-    with connected(address) as client:
+    with server.connected() as client:
         done, code = each_done(client, things, act)
     if done:
-        answer = service_pb2.ListJobsResponse(jobs=done)
-        write(answer, lambda answer: messages.jobs_text(answer.jobs), output)
+        server.write(service_pb2.ListJobsResponse(jobs=done), messages.listed_jobs_text)
     if code:
         raise typer.Exit(code)

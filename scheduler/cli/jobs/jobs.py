@@ -24,16 +24,15 @@ from scheduler.cli.calls import (
     DryRun,
     Etag,
     Filter,
-    Output,
+    Server,
     States,
     Uid,
     Why,
+    asks_server,
     checked_only,
     connected,
     end,
-    follow,
     state_numbers,
-    write,
 )
 from scheduler.cli.contexts import quoted
 from scheduler.cli.exit_codes import EXIT_CODES, FAILED
@@ -41,16 +40,7 @@ from scheduler.cli.jobs import holds, run, update
 from scheduler.cli.jobs.certificates import certify_live, certify_supposed
 from scheduler.cli.jobs.holds import each_of
 from scheduler.cli.jobs.wait import wait
-from scheduler.cli.lists import (
-    Columns,
-    ListFormat,
-    ListOptions,
-    ListOutput,
-    NoHeaders,
-    Sort,
-    WatchList,
-    write_list,
-)
+from scheduler.cli.lists import ListFormat, Listing, asks_list
 from scheduler.cli.numbers import MOST
 from scheduler.cli.offline.importing import import_command
 
@@ -95,7 +85,9 @@ def register(app: typer.Typer) -> None:
     app.command()(finish)
 
 
+@asks_server
 def submit(
+    server: Server,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -154,8 +146,6 @@ def submit(
             " `muster verify`."
         ),
     ] = None,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Submit jobs; each starts as soon as it has its hosts.
 
@@ -189,30 +179,32 @@ def submit(
         if name or request_id or dry_run:
             option = "--name" if name else "--request-id" if request_id else "--dry-run"
             raise typer.BadParameter("is for one job", param_hint=option)
-        each_of(jobs, lambda client, job: client.create_job(job.spec), output, address)
+        each_of(server, jobs, lambda client, job: client.create_job(job.spec))
         return
     (job,) = jobs
     if certificate is not None and not dry_run:
         raise typer.BadParameter("needs --dry-run", param_hint="--certificate")
     if not dry_run:
-        with connected(address, job) as client:
+        with server.connected(job) as client:
             made = client.create_job(job.spec, request_id)
             tasks = tasks_of(client, f"{made.tenant}/{made.array}") if made.array else []
         if made.array:
             answer = service_pb2.ListJobsResponse(jobs=tasks)
-            write(answer, lambda listed: messages.jobs_text(collapsed(listed.jobs)), output)
+            server.write(answer, lambda listed: messages.jobs_text(collapsed(listed.jobs)))
         else:
-            write(made, messages.job_text, output)
+            server.write(made, messages.job_text)
         return
-    with connected(address, job) as client:
+    with server.connected(job) as client:
         supposed = client.supposed_job(job.spec, with_decision=certificate is not None)
-    write(supposed.answer, messages.answer_text, output)
+    server.write(supposed.answer, messages.answer_text)
     if certificate is not None:
         certify_supposed(certificate, supposed)
     raise typer.Exit(EXIT_CODES[messages.outcome(supposed.answer)])
 
 
+@asks_list
 def list_jobs(
+    listing: Listing,
     state: States = None,
     filter: Filter = "",
     me: Annotated[bool, typer.Option("--me", help="Only your own jobs.")] = False,
@@ -243,12 +235,6 @@ def list_jobs(
             "--all", help="Also ended jobs older than the newest 1,000 or so of their tenant."
         ),
     ] = False,
-    output: ListOutput = ListFormat.TABLE,
-    columns: Columns = "",
-    sort: Sort = "",
-    no_headers: NoHeaders = False,
-    watch: WatchList = False,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List live jobs and jobs that ended recently; with --all also older ones.
 
@@ -261,18 +247,16 @@ def list_jobs(
     from scheduler.v1 import job_pb2
 
     states = state_numbers(job_pb2.JobState, "JOB_STATE_", state)
-    is_estimated = output is not ListFormat.NAME
-    with connected(address) as client:
-        wanted = _filter(filter, me=me, users=users or (), tenants=tenants or ())
-        write_list(
-            lambda: client.jobs_answer(
-                states, wanted, order_by, recent_only=not every, estimate_starts=is_estimated
-            ),
-            "jobs",
-            messages.jobs_table,
-            ListOptions(output, columns, sort, no_headers, watch),
-            list if tasks else collapsed,
-        )
+    is_estimated = listing.output is not ListFormat.NAME
+    wanted = _filter(filter, me=me, users=users or (), tenants=tenants or ())
+    listing.write(
+        lambda client: client.jobs_answer(
+            states, wanted, order_by, recent_only=not every, estimate_starts=is_estimated
+        ),
+        "jobs",
+        messages.jobs_table,
+        list if tasks else collapsed,
+    )
 
 
 def _filter(filter: str, *, me: bool, users: Sequence[str], tenants: Sequence[str]) -> str:
@@ -336,8 +320,8 @@ def job(
     from scheduler.client import ServiceError
     from scheduler.v1 import service_pb2
 
-    wanted = AnswerFormat(output.value)
-    with connected(address) as client:
+    server = Server(AnswerFormat(output.value), address)
+    with server.connected() as client:
         try:
             reply = client.get_job(name)
         except ServiceError as error:
@@ -345,12 +329,10 @@ def job(
             if not tasks:
                 raise
             answer = service_pb2.ListJobsResponse(jobs=tasks)
-            write(answer, lambda listed: messages.jobs_text(collapsed(listed.jobs)), wanted)
+            server.write(answer, lambda listed: messages.jobs_text(collapsed(listed.jobs)))
             return
-    write(
-        reply,
-        lambda message: f"{messages.job_text(message)}\n\n{goodput_text(message.goodput)}",
-        wanted,
+    server.write(
+        reply, lambda message: f"{messages.job_text(message)}\n\n{goodput_text(message.goodput)}"
     )
 
 
@@ -372,7 +354,9 @@ def _write_ranks(name: str, wanted: JobFormat, address: str) -> None:
         typer.echo(line)
 
 
+@asks_server
 def explain(
+    server: Server,
     name: JobName,
     suppose: Annotated[
         list[str] | None,
@@ -382,8 +366,6 @@ def explain(
             " may be repeated. Changes nothing.",
         ),
     ] = None,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Explain why a job waits, what blocks it, and when it can start.
 
@@ -391,11 +373,12 @@ def explain(
     """
     from scheduler.cli.render.reason import explain_text
 
-    with connected(address) as client:
-        write(client.explain_job(name, suppose or ()), explain_text, output)
+    server.show(lambda client: client.explain_job(name, suppose or ()), explain_text)
 
 
+@asks_server
 def watch(
+    server: Server,
     after: After = None,
     name: Annotated[str, typer.Option("--job", help="Only changes of this job.")] = "",
     hosts: Annotated[bool, typer.Option("--hosts", help="Changes of the states of hosts.")] = False,
@@ -407,8 +390,6 @@ def watch(
     link: Annotated[
         str, typer.Option("--link", help="Only changes of the uplink of this domain.")
     ] = "",
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Print changes of jobs, of hosts or of links, as they happen, until Ctrl-C."""
     from scheduler.cli.render import link_tables, messages
@@ -419,16 +400,18 @@ def watch(
         raise typer.BadParameter(message, param_hint="--job")
     if of_hosts and of_links:
         raise typer.BadParameter("cannot be used with --hosts or --host", param_hint="--links")
-    with connected(address) as client:
+    with server.connected() as client:
         if of_links:
-            follow(client.watch_links(after, link), link_tables.change_text, output)
+            server.follow(client.watch_links(after, link), link_tables.change_text)
         elif of_hosts:
-            follow(client.watch_hosts(after, host), messages.hosts_change_text, output)
+            server.follow(client.watch_hosts(after, host), messages.hosts_change_text)
         else:
-            follow(client.watch_jobs(after, name), messages.change_text, output)
+            server.follow(client.watch_jobs(after, name), messages.change_text)
 
 
+@asks_server
 def finish(
+    server: Server,
     name: JobName,
     outcome: Annotated[
         Literal["completed", "failed"], typer.Option(help="How it ended.", show_default=False)
@@ -440,15 +423,13 @@ def finish(
     uid: Uid = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Report that a job's gang has ended, completed or failed."""
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 
     state = job_pb2.JobState.Value(f"JOB_STATE_{outcome.upper()}")
-    with connected(address) as client:
+    with server.connected() as client:
         job = client.end_job(name, state, attempt, reason, uid, etag=etag, dry_run=dry_run)
-        write(job, messages.job_text, output)
+        server.write(job, messages.job_text)
     checked_only(dry_run)

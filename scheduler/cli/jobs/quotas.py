@@ -7,27 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scheduler.cli import complete
-from scheduler.cli.calls import (
-    DEFAULT_ADDRESS,
-    Address,
-    AnswerFormat,
-    Filter,
-    Output,
-    connected,
-    write,
-)
-from scheduler.cli.lists import (
-    Columns,
-    ListFormat,
-    ListOptions,
-    ListOutput,
-    NoHeaders,
-    Sort,
-    WatchList,
-    write_list,
-)
+from scheduler.cli.calls import Filter, Server, asks_server
+from scheduler.cli.lists import Listing, asks_list
 
 if TYPE_CHECKING:
+    from scheduler.client import Client
     from scheduler.v1 import service_pb2
 
 
@@ -37,47 +21,36 @@ def register(app: typer.Typer) -> None:
     app.command()(tenant)
 
 
+@asks_list
 def tenants(
+    listing: Listing,
     filter: Filter = "",
-    output: ListOutput = ListFormat.TABLE,
-    columns: Columns = "",
-    sort: Sort = "",
-    no_headers: NoHeaders = False,
-    watch: WatchList = False,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List tenants: guarantee, limit, GPUs held and queued, usage and share."""
     from scheduler.cli.render import messages
 
     default = ""
 
-    def fetch() -> service_pb2.ListTenantsResponse:
+    def fetch(client: Client) -> service_pb2.ListTenantsResponse:
         nonlocal default
         answer = client.list_tenants(filter)
         default = answer.default_tenant
         return answer
 
-    with connected(address) as client:
-        write_list(
-            fetch,
-            "tenants",
-            lambda tenants: messages.tenants_table(tenants, default),
-            ListOptions(output, columns, sort, no_headers, watch),
-        )
+    listing.write(fetch, "tenants", lambda tenants: messages.tenants_table(tenants, default))
 
 
+@asks_server
 def tenant(
+    server: Server,
     name: Annotated[
         str,
         typer.Argument(
             help="Name of the tenant.", autocompletion=complete.tenants, show_default=False
         ),
     ],
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Show one tenant."""
     from scheduler.cli.render import messages
 
-    with connected(address) as client:
-        write(client.get_tenant(name), messages.tenant_text, output)
+    server.show(lambda client: client.get_tenant(name), messages.tenant_text)

@@ -7,17 +7,7 @@ from typing import Annotated
 import typer
 
 from scheduler.cli import complete
-from scheduler.cli.calls import (
-    DEFAULT_ADDRESS,
-    Address,
-    AnswerFormat,
-    DryRun,
-    Etag,
-    Output,
-    checked_only,
-    connected,
-    write,
-)
+from scheduler.cli.calls import DryRun, Etag, Server, asks_server, checked_only
 from scheduler.cli.numbers import MOST, seconds
 
 
@@ -26,7 +16,9 @@ def register(app: typer.Typer) -> None:
     app.command()(update)
 
 
+@asks_server
 def update(
+    server: Server,
     name: Annotated[
         str,
         typer.Argument(help="Name of the job.", autocompletion=complete.jobs, show_default=False),
@@ -69,8 +61,6 @@ def update(
     ] = None,
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Change a job: labels and time limit at any time, the rest while it is queued.
 
@@ -105,7 +95,7 @@ def update(
         for term in dependencies(dependency):
             kind = job_pb2.DependencyKind.Value(f"DEPENDENCY_KIND_{term.kind.upper()}")
             wanted.dependencies.add(kind=kind, job=term.job)
-    with connected(address) as client:
+    with server.connected() as client:
         if at_most is not None:  # any task stands for its array
             name = with_tasks(client, [name])[0]
         if changes or unlabel:
@@ -116,7 +106,7 @@ def update(
             wanted.labels.update({k: v for k, v in labels.items() if k not in (unlabel or ())})
             fields.append("labels")
         job = job_pb2.Job(name=name, spec=wanted, etag=etag)
-        write(client.update_job(job, fields, dry_run=dry_run), messages.job_text, output)
+        server.write(client.update_job(job, fields, dry_run=dry_run), messages.job_text)
     checked_only(dry_run)
 
 

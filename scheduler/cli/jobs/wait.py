@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, AnswerFormat, Output, connected, write
+from scheduler.cli.calls import Server, asks_server
 from scheduler.cli.contexts import quoted
 from scheduler.cli.exit_codes import FAILED, TIMED_OUT
 from scheduler.cli.jobs.holds import JobNames
@@ -27,14 +27,14 @@ class Awaited(StrEnum):
     END = "end"
 
 
+@asks_server
 def wait(
+    server: Server,
     names: JobNames,
     awaited: Annotated[
         Awaited, typer.Option("--for", help="`start`: until their gangs run, or they have ended.")
     ] = Awaited.END,
     timeout: Timeout = "",
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Wait until jobs have ended, and show how.
 
@@ -47,13 +47,12 @@ def wait(
     from scheduler.v1 import job_pb2, service_pb2
 
     timeout_s = some_seconds(timeout) if timeout else None
-    with connected(address) as client:
+    with server.connected() as client:
         jobs = _awaited(client, with_tasks(client, names, live_only=False), awaited, timeout_s)
     if len(jobs) == 1:
-        write(jobs[0], messages.job_text, output)
+        server.write(jobs[0], messages.job_text)
     else:
-        answer = service_pb2.ListJobsResponse(jobs=jobs)
-        write(answer, lambda answer: messages.jobs_text(answer.jobs), output)
+        server.write(service_pb2.ListJobsResponse(jobs=jobs), messages.listed_jobs_text)
     ill = (job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED)
     if any(job.state in ill for job in jobs):
         raise typer.Exit(FAILED)

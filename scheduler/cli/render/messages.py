@@ -116,6 +116,10 @@ def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
     return jobs_table(jobs).text(jobs)
 
 
+def listed_jobs_text(answer: service_pb2.ListJobsResponse) -> str:
+    return jobs_text(answer.jobs)
+
+
 def _labels(job: job_pb2.Job) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(job.spec.labels.items())) or "-"
 

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import (
-    DEFAULT_ADDRESS,
-    Address,
-    AnswerFormat,
-    Output,
-    connected,
-    end,
-    formatted,
-)
+from scheduler.cli.calls import AnswerFormat, Server, asks_server, end, formatted
 from scheduler.cli.contexts import quoted
 from scheduler.cli.exit_codes import BAD_INPUT
 from scheduler.files.errors import one_line
@@ -33,7 +25,9 @@ def register(app: typer.Typer) -> None:
     app.command()(audit)
 
 
+@asks_server
 def audit(
+    server: Server,
     since: Annotated[
         str, typer.Option(help="From this time on: 90m, 2h or 7d ago, or 2026-11-20T08:00Z.")
     ] = "",
@@ -46,8 +40,6 @@ def audit(
             show_default=False,
         ),
     ] = "",
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List the commands in the log and their callers; needs the role operator.
 
@@ -58,11 +50,11 @@ def audit(
     filter = f"actor = {quoted(actor)}" if actor else ""
     if store:
         for record in _stored(store, since_ns, filter):
-            _write(record, output)
+            _write(record, server.output)
         return
-    with connected(address) as client:
+    with server.connected() as client:
         for record in client.audit_records(since_ns, filter):
-            _write(record, output)
+            _write(record, server.output)
 
 
 def _stored(url: str, since_ns: int, filter: str) -> Iterator[AuditRecord]:
