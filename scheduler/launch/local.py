@@ -17,10 +17,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from scheduler.access.tokens import join_token, new_secret
+from scheduler.access.tokens import join_token
 from scheduler.agent.program import AgentOptions
 from scheduler.engine.writer import Writer
 from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.substrate import AgentFolder, write_private
 from scheduler.observe.supervision import Heartbeats, Tasks
 
 MOST_HOSTS = 64
@@ -33,29 +34,20 @@ class LocalAgents:
     """`folder`: of all of them; kept, so that a server that starts again finds what runs."""
 
     def __init__(self, folder: Path, beats: Heartbeats | None = None) -> None:
-        self._folder = folder
+        self._folder = AgentFolder(folder, 0o711)
         self._tasks = Tasks(beats or Heartbeats())
         self._hosts: set[str] = set()  # that have an agent
         self._processes: dict[str, asyncio.subprocess.Process] = {}
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o711)
-        self._user = pwd.getpwuid(os.geteuid()).pw_name
-        _written(folder / "allow.yaml", f"users: [{self._user}]\ndefault_user: {self._user}\n")
-        secret = folder / "join-secret"
-        if not secret.exists():
-            _written(secret, new_secret() + "\n")
-        self.secrets: tuple[str, ...] = (secret.read_text(encoding="ascii").strip(),)
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        write_private(folder / "allow.yaml", f"users: [{user}]\ndefault_user: {user}\n")
+        self.secrets: tuple[str, ...] = (self._folder.secret(),)
 
     def address(self, wanted: str) -> str:
-        """Where to serve agents: of any free port the one that they know already."""
-        known = self._folder / "address"
-        if wanted.endswith(":0") and known.exists():
-            return known.read_text(encoding="ascii").strip()
-        return wanted
+        return self._folder.address(wanted)
 
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         """Have an agent for each host, or for the first ones of many."""
-        _written(self._folder / "address", sessions.address + "\n")
+        self._folder.keep_address(sessions.address)
         self._tasks.keep("hosts", lambda: self._follow(writer, sessions.address))
 
     async def _follow(self, writer: Writer, server: str) -> None:
@@ -81,16 +73,16 @@ class LocalAgents:
             await asyncio.sleep(_AGAIN_S)
 
     async def _keep(self, server: str, host: str) -> None:
-        state = self._folder / host
+        state = self._folder.path / host
         state.mkdir(exist_ok=True)
         token = state / "join-token"
-        _written(token, join_token(self.secrets[0], host) + "\n")
+        write_private(token, join_token(self.secrets[0], host) + "\n")
         options = AgentOptions(
             server,
             host,
             str(state),
             "127.0.0.1",
-            str(self._folder / "allow.yaml"),
+            str(self._folder.path / "allow.yaml"),
             str(token),
             is_local=True,
         )
@@ -142,9 +134,3 @@ def _is_used(state: Path) -> bool:
         except OSError:
             return True
     return False
-
-
-def _written(path: Path, text: str) -> None:
-    """For this user alone."""
-    path.touch(mode=0o600)
-    path.write_text(text, encoding="ascii")

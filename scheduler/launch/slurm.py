@@ -31,10 +31,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from muster.structs import struct
 from placement.fabric import hostlist
 from scheduler.access.addresses import host_and_port, is_loopback
-from scheduler.access.tokens import join_token, new_secret
+from scheduler.access.tokens import join_token
 from scheduler.core import Rejected, State
 from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.lifecycle import HostState, JobState
@@ -43,9 +42,9 @@ from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.files.health.found import SLURM, NodeState
 from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
 from scheduler.launch.launcher import AGENT_LOST
 from scheduler.launch.node_reports import report_of
-from scheduler.launch.scopes import HoldingScope, StepScope
 from scheduler.launch.sessions import AgentSessions
 from scheduler.launch.slurm_commands import (
     SlurmCommands,
@@ -54,6 +53,7 @@ from scheduler.launch.slurm_commands import (
     agent_step,
     own_name,
 )
+from scheduler.launch.substrate import AgentFolder
 from scheduler.observe.supervision import Heartbeats, Tasks
 
 WHOLE = "hosts"  # the group of an allocation of the whole fabric
@@ -66,30 +66,6 @@ _MOST_START_S = 120.0
 _ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "PYTHONPATH", "SLURM_CONF", "MUSTER_CA")
 
 log = logging.getLogger("muster.slurm")
-
-
-@struct(frozen=True, slots=True)
-class SlurmSettings:
-    """`folder`: of the server, for its secret and the output of steps. `secret`: of join tokens,
-    "" for one of the folder. `muster`: the program on the hosts; `state`: a folder on each, `%h` is
-    its name; `allow`, `ca`: files there. `name`: of its allocations.
-    `options`: of salloc. `sets_down`: tell Slurm that a host of a lost agent is down.
-    `server`: where agents find it, or all that share its store; "" for where it listens.
-    `step_options`: of srun."""
-
-    folder: Path
-    secret: str = ""
-    holding: HoldingScope = HoldingScope.WHOLE
-    muster: str = ""
-    state: str = ""
-    allow: str = ""
-    ca: str = ""
-    name: str = "muster"
-    options: tuple[str, ...] = ()
-    sets_down: bool = False
-    server: str = ""
-    step: StepScope = StepScope.ALLOCATION
-    step_options: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -110,22 +86,23 @@ class StepAttempt(NamedTuple):
 
 
 class SlurmAgents:
-    """`commands`: those of Slurm. `clock`: seconds."""
+    """`folder`: of the server, for its secret and the output of steps. `secret`: of join tokens,
+    "" for one of the folder. `commands`: those of Slurm. `clock`: seconds."""
 
     def __init__(
         self,
-        settings: SlurmSettings,
+        keys: SlurmKeys,
+        folder: Path,
+        secret: str = "",
         commands: SlurmCommands | None = None,
         clock: Callable[[], float] = time.monotonic,
         beats: Heartbeats | None = None,
     ) -> None:
-        self._settings = settings
-        self._commands = commands or SlurmCommands(settings.options)
+        self._keys = keys
+        self._commands = commands or SlurmCommands(keys.allocation_options)
         self._clock = clock
-        self._folder = settings.folder
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._folder.chmod(0o700)
-        self.secrets: tuple[str, ...] = (settings.secret or self._own_secret(),)
+        self._folder = AgentFolder(folder)
+        self.secrets: tuple[str, ...] = (secret or self._folder.secret(),)
         self._nodes: dict[str, tuple[NodeState | None, str]] = {}
         self._gpus: dict[str, int] = {}  # of hosts that have some for Slurm
         self._nodes_s = self._jobs_s = float("-inf")
@@ -146,22 +123,12 @@ class SlurmAgents:
         self._writer: Writer
         self._sessions: AgentSessions
 
-    def _own_secret(self) -> str:
-        path = self._folder / "join-secret"
-        if not path.exists():
-            path.touch(mode=0o600)
-            path.write_text(new_secret() + "\n", encoding="ascii")
-        return path.read_text(encoding="ascii").strip()
-
     def address(self, wanted: str) -> str:
-        known = self._folder / "address"
-        if wanted.endswith(":0") and known.exists():
-            return known.read_text(encoding="ascii").strip()
-        return wanted
+        return self._folder.address(wanted)
 
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         self._writer, self._sessions, self._busy = writer, sessions, busy
-        (self._folder / "address").write_text(sessions.address + "\n", encoding="ascii")
+        self._folder.keep_address(sessions.address)
         self._tasks.keep("slurm", self._keep)
 
     def starting(self) -> Set[str]:
@@ -210,7 +177,7 @@ class SlurmAgents:
             self._nodes = {node.host: (node.standing, node.detail) for node in nodes}
             await self._tell(jobs)
         await self.reconcile(wanted, jobs, self._agent_hosts(state), attempts)
-        if self._settings.sets_down:
+        if self._keys.set_down:
             await self._set_down()
 
     # --- allocations ------------------------------------------------------------------------
@@ -218,7 +185,7 @@ class SlurmAgents:
     def wanted(self, state: State) -> dict[str, tuple[str, ...]]:
         """Which group of hosts should be held, by its name. A host whose agent was lost is back
         when an agent comes in from there, so it is to have one."""
-        if self._settings.holding is HoldingScope.WHOLE:
+        if self._keys.holding is HoldingScope.WHOLE:
             return {WHOLE: tuple(state.loaded_fabric.hosts)}
         fabric = state.loaded_fabric
         gangs = {
@@ -230,7 +197,7 @@ class SlurmAgents:
 
     def attempts(self, state: State) -> list[StepAttempt]:
         """Attempts that are to have steps of their own; jobs on parts of hosts have none."""
-        if self._settings.step is StepScope.ALLOCATION:
+        if self._keys.step is StepScope.ALLOCATION:
             return []
         names = state.loaded_fabric.names
         return [
@@ -241,7 +208,7 @@ class SlurmAgents:
 
     def _agent_hosts(self, state: State) -> Set[str]:
         """Hosts that are to have an agent."""
-        if self._settings.step is StepScope.ALLOCATION:
+        if self._keys.step is StepScope.ALLOCATION:
             return {host for hosts in self.wanted(state).values() for host in hosts}
         names = state.loaded_fabric.hosts
         shared = {names[host] for host in state.shared}  # one agent for all that share it
@@ -249,7 +216,7 @@ class SlurmAgents:
 
     def _ours(self, jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:
         """Own allocations by their group."""
-        user, mark = own_name(), f"{self._settings.name}:"
+        user, mark = own_name(), f"{self._keys.name}:"
         ours: dict[str, list[SlurmJob]] = {}
         for job in jobs:
             if job.user == user and job.name.startswith(mark):
@@ -294,7 +261,7 @@ class SlurmAgents:
                 taken.update(absent)
         if not missing:
             return
-        name = self._settings.name
+        name = self._keys.name
         calls = (self._commands.allocate(f"{name}:{g}", hosts) for g, hosts in missing.items())
         done = await asyncio.gather(*calls, return_exceptions=True)
         self._jobs_s = float("-inf")
@@ -355,7 +322,7 @@ class SlurmAgents:
         """What an operator can look at where agents do not come in."""
         shown, server = hostlist.fold(hosts), self._server()
         text = f"no agent has come in from {shown}: it is started again; what agents and srun say"
-        text += f" is in {self._folder / 'steps.log'}; they look for this server at {server}"
+        text += f" is in {self._folder.path / 'steps.log'}; they look for this server at {server}"
         if is_loopback(host_and_port(server).host):
             text += ", which other machines do not reach: set agents.listen and slurm.server"
         return text
@@ -398,26 +365,26 @@ class SlurmAgents:
 
     def _server(self) -> str:
         """Where agents look for this server."""
-        return self._settings.server or self._sessions.address
+        return self._keys.server or self._sessions.address
 
     def agent_command(self) -> list[str]:
         """How an agent is started on a host."""
-        settings = self._settings
-        program = settings.muster or str(Path(sys.executable).with_name("muster"))
-        state = settings.state or f"/tmp/muster-agents-{os.geteuid()}/%h"
+        keys = self._keys
+        program = keys.muster or str(Path(sys.executable).with_name("muster"))
+        state = keys.state or f"/tmp/muster-agents-{os.geteuid()}/%h"
         words = [program, "agent", "--server", self._server()]
         words += ["--state", state, "--join-token-file", "-"]
-        words += ["--one-attempt"] if settings.step is StepScope.ATTEMPT else []
-        return words + (["--allow", settings.allow] if settings.allow else [])
+        words += ["--one-attempt"] if keys.step is StepScope.ATTEMPT else []
+        return words + (["--allow", keys.allow] if keys.allow else [])
 
     async def _run_step(self, job_id: str, hosts: Sequence[str], name: str, gpus: int) -> None:
         """One srun, in a session of its own: it outlives the server. `gpus`: of each host."""
         env = {key: os.environ[key] for key in _ENVIRONMENT if key in os.environ}
-        if self._settings.ca:
-            env["MUSTER_CA"] = self._settings.ca
-        command, options = self.agent_command(), self._settings.step_options
+        if self._keys.ca:
+            env["MUSTER_CA"] = self._keys.ca
+        command, options = self.agent_command(), self._keys.step_options
         words = agent_step(job_id, hosts, command, sorted(env), name, options, gpus)
-        with (self._folder / "steps.log").open("ab") as out:
+        with (self._folder.path / "steps.log").open("ab") as out:
             try:
                 process = subprocess.Popen(
                     words,

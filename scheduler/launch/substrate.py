@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from pathlib import Path
 from typing import Protocol
 
+from scheduler.access.tokens import new_secret
 from scheduler.engine.writer import Writer
 from scheduler.launch.sessions import AgentSessions
 
@@ -29,3 +31,36 @@ class Substrate(Protocol):
 
     async def close(self) -> None:
         """The server ends."""
+
+
+class AgentFolder:
+    """What a server keeps of its agents, so that one that starts again finds them: the secret of
+    their join tokens, and the address that they know."""
+
+    def __init__(self, path: Path, mode: int = 0o700) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(mode)
+        self._address = path / "address"
+
+    def secret(self) -> str:
+        """Return the own secret, which is made when it is first asked for."""
+        path = self.path / "join-secret"
+        if not path.exists():
+            write_private(path, new_secret() + "\n")
+        return path.read_text(encoding="ascii").strip()
+
+    def address(self, wanted: str) -> str:
+        """Return where to serve agents: of any free port the one that they know already."""
+        if wanted.endswith(":0") and self._address.exists():
+            return self._address.read_text(encoding="ascii").strip()
+        return wanted
+
+    def keep_address(self, address: str) -> None:
+        write_private(self._address, address + "\n")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that this user alone may read."""
+    path.touch(mode=0o600)
+    path.write_text(text, encoding="ascii")

@@ -17,7 +17,6 @@ is a class of keys here and a line in `_SECTIONS`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -28,7 +27,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, Va
 from muster.structs import struct
 from placement import BadInput
 from placement.fabric.tree import PRESETS
-from scheduler.access.addresses import MOST_PORT, host_and_port
 from scheduler.access.options import CallLimits, Reflection
 from scheduler.core.model.scheduling_options import Overrun, SchedulingOptions
 from scheduler.core.queue.policies import queue_policy
@@ -49,35 +47,24 @@ from scheduler.files.errors import short
 from scheduler.files.field_types import wrong_value
 from scheduler.files.job_keys import Count, Flag, Keys, Number, Seconds, Text, message_of, path_of
 from scheduler.files.yaml12 import load
-from scheduler.launch.scopes import HoldingScope, StepScope
+from scheduler.launch.keys import (
+    Address,
+    FilePath,
+    KubernetesKeys,
+    SlurmKeys,
+    beside,
+    check_address,
+)
 from scheduler.observe.logs import LogFormat, LogLevel
 
 _FILE_URL = "sqlite:///"
 _MOST_HOURS = 87_600
 OFF = "off"  # where an address could be
-OWN_STEP_OPTIONS = frozenset(
-    f"--{name}"
-    for name in (
-        *("jobid", "overlap", "no-kill", "kill-on-bad-exit", "nodes", "ntasks", "nodelist"),
-        *("ntasks-per-node", "input", "export", "chdir", "job-name"),
-    )
-)
 MOST_WATCH_CHANGES = 1_000_000  # some 2 GB
 
 
-def _beside(value: Any, info: ValidationInfo) -> str:
-    """A path as seen from the file that names it."""
-    if not isinstance(value, str) or not value:
-        raise wrong_value(f"must be the path of a file, not {short(value)}")
-    folder = (info.context or {}).get("folder", Path())
-    try:
-        return str(folder / Path(value).expanduser())
-    except RuntimeError:  # ~nobody
-        raise wrong_value(f"names a home directory that does not exist: {short(value)}") from None
-
-
 def _fabric(value: Any, info: ValidationInfo) -> str:
-    return value if isinstance(value, str) and value in PRESETS else _beside(value, info)
+    return value if isinstance(value, str) and value in PRESETS else beside(value, info)
 
 
 def _store(value: Any, info: ValidationInfo) -> str:
@@ -85,7 +72,7 @@ def _store(value: Any, info: ValidationInfo) -> str:
         raise wrong_value(f"must be a URL such as {STORE}, not {short(value)}")
     if not value.startswith(_FILE_URL) or value == _FILE_URL:
         return value
-    return _FILE_URL + _beside(value.removeprefix(_FILE_URL), info)
+    return _FILE_URL + beside(value.removeprefix(_FILE_URL), info)
 
 
 def _hours(value: Any) -> float:
@@ -111,34 +98,11 @@ def _given(value: Any) -> Any:
     return value
 
 
-FilePath = Annotated[str, BeforeValidator(_beside)]
-
-
-def _address(value: Any) -> str:
-    text = value if isinstance(value, str) else ""
-    host, port = host_and_port(text)
-    if not host or port is None:
-        raise wrong_value(f"must be HOST:PORT, a port up to {MOST_PORT:,}, not {short(value)}")
-    return text
-
-
-Address = Annotated[str, BeforeValidator(_address)]
-
-
-def _addresses(value: Any) -> str:
-    for part in value.split(",") if isinstance(value, str) else [value]:
-        _address(part)
-    return str(value)
-
-
-Addresses = Annotated[str, BeforeValidator(_addresses)]
-
-
 def _endpoint(value: Any) -> str:
     scheme, _, where = value.partition("://") if isinstance(value, str) else ("", "", "")
     if scheme not in ("http", "https"):
         raise wrong_value(f"must be http://HOST:PORT or https://HOST:PORT, not {short(value)}")
-    _address(where)
+    check_address(where)
     return str(value)
 
 
@@ -190,7 +154,7 @@ class TlsKeys(Keys):
 
 
 def _console_address(value: Any) -> str:
-    return OFF if value in (OFF, False) else _address(value)
+    return OFF if value in (OFF, False) else check_address(value)
 
 
 class ConsoleKeys(Keys):
@@ -226,21 +190,6 @@ class AuthKeys(Keys):
 
     file: FilePath
     reflection: Reflection = Reflection.CALLERS
-
-
-def _slurm_name(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,32}", value):
-        raise wrong_value(f"must be up to 32 letters, digits, . _ or -, not {short(value)}")
-    return value
-
-
-def _step_options(words: tuple[str, ...]) -> tuple[str, ...]:
-    for word in words:
-        if not word.startswith("--"):
-            raise wrong_value(f"must be options of srun as --name=value, not {short(word)}")
-        if word.partition("=")[0] in OWN_STEP_OPTIONS:
-            raise wrong_value(f"must leave {word.partition('=')[0]} to muster")
-    return words
 
 
 class LauncherKind(StrEnum):
@@ -286,84 +235,6 @@ class AgentKeys(Keys):
     join: Flag = True
     stragglers_s: Annotated[Seconds, AfterValidator(_at_most(MOST_LEASE_S))] | None = None
     on_server_loss: ServerLoss = ServerLoss.KEEP
-
-
-class SlurmKeys(Keys):
-    """How `launcher: slurm` holds its hosts (docs/slurm.md).
-
-    `holding`: `whole` for one allocation of all hosts of the fabric, `gang` for one a gang.
-    `step`: `allocation` for agents that stay as long as it, `attempt` for a step of agents an
-    attempt of a gang; `step_options`: of srun, as --container-image=IMAGE.
-    `muster`: the program on the hosts; None: where the server's own is. `state`: a folder of each
-    agent on its host, %h is its name. `server`: HOST:PORT at which hosts reach `agents.listen`, of
-    all servers that share the store. `allow`, `ca`: files on the hosts. `name`: of allocations, one
-    for all servers of a store. `partition`, `account`, `qos`: of allocations. `set_down`:
-    tell Slurm that a host of a lost agent is down, for which an operator's rights are needed.
-    """
-
-    holding: HoldingScope = HoldingScope.WHOLE
-    step: StepScope = StepScope.ALLOCATION
-    step_options: Annotated[tuple[Text, ...], AfterValidator(_step_options)] = ()
-    muster: Text | None = None
-    state: Text | None = None
-    server: Addresses | None = None
-    allow: Text | None = None
-    ca: Text | None = None
-    name: Annotated[str, BeforeValidator(_slurm_name)] = "muster"
-    partition: Text | None = None
-    account: Text | None = None
-    qos: Text | None = None
-    set_down: Flag = False
-
-
-class ConditionEffect(StrEnum):
-    """What it means for a host that a condition of its node is True."""
-
-    CORDON = "cordon"
-    DRAIN = "drain"
-    FAILING = "failing"
-    DOWN = "down"
-
-
-def _dns_label(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", value):
-        raise wrong_value(f"must be up to 40 of a-z, 0-9 and -, not {short(value)}")
-    return value
-
-
-class KubernetesKeys(Keys):
-    """How `launcher: kubernetes` has its pods (docs/kubernetes.md).
-
-    `kubeconfig`, `context`: None: those of the user, or the service account of the server's pod.
-    `name`: of pods, one for each server in a namespace. `image`: with muster in it; `template`: a
-    file with the rest of a pod. `server`: HOST:PORT at which pods reach `agents.listen`, of all
-    servers that share the store.
-    `holding`: `gang` for pods on the hosts and spares of gangs, `whole` for one on every host.
-    `service_account`, `priority_class`, `runtime_class`, `gpu_resource`: of pods. `allow`: a file
-    in the image. `ca`: who signed the certificate of `tls`; pods get it. `start_s`: for which a pod
-    may take to start. `grace_s`: for which an evicted gang may save. `conditions`: more conditions
-    of nodes, and what it means that they are True. `adopt`: namespaces whose pods with `name` for a
-    scheduler are bound as gangs, and the tenant of each.
-    """
-
-    kubeconfig: FilePath | None = None
-    context: Text | None = None
-    namespace: Annotated[str, BeforeValidator(_dns_label)] = "muster"
-    name: Annotated[str, BeforeValidator(_dns_label)] = "muster"
-    image: Text | None = None
-    template: FilePath | None = None
-    server: Addresses | None = None
-    holding: HoldingScope = HoldingScope.GANG
-    service_account: Text | None = None
-    priority_class: Text | None = None
-    runtime_class: Text | None = None
-    gpu_resource: Text | None = "nvidia.com/gpu"
-    allow: Text | None = None
-    ca: FilePath | None = None
-    start_s: Seconds = 600
-    grace_s: Seconds = 120
-    conditions: dict[str, ConditionEffect] = Field(default_factory=dict)
-    adopt: dict[str, str | None] = Field(default_factory=dict)
 
 
 class ServerKeys(Keys):

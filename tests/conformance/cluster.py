@@ -20,14 +20,9 @@ from typing import Any
 
 import yaml
 
+from scheduler.launch.keys import KubernetesKeys
 from scheduler.launch.kubernetes import pods
-from scheduler.launch.kubernetes.api import (
-    MERGE_PATCH,
-    ApiFailed,
-    ClusterAccess,
-    KubernetesApi,
-    listing,
-)
+from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, KubernetesApi, listing
 
 RBAC = Path(__file__).parents[2] / "deploy" / "kubernetes" / "rbac.yaml"
 OWNER = pods.PodOwner("conformance", "default", "0", 1, "member")
@@ -49,16 +44,11 @@ class Conformance:
     ) -> None:
         self._api, self._node, self._wait_s = api, node, wait_s
         self._space = f"/api/v1/namespaces/{namespace}"
-        self._pod = pods.PodSettings(
-            "muster-conformance",
-            namespace,
-            image,
-            "127.0.0.1:1",  # an agent goes on asking for its server
-            {},
-            gpu_resource=gpu,
-            gpus=1 if gpu else 0,
-            grace_s=0,
-        )
+        keys = KubernetesKeys(
+            name="muster-conformance", namespace=namespace, image=image, gpu_resource=gpu or None
+        ).model_copy(update={"grace_s": 0})
+        # An agent goes on asking for its server.
+        self._pod = pods.PodSettings(keys, {}, "127.0.0.1:1", gpus=1 if gpu else 0)
         self._name = self._pod.pod_name("a")
         self._failed = 0
 
@@ -225,7 +215,9 @@ def _rights() -> list[tuple[str, str, str]]:
 
 async def checked(options: argparse.Namespace) -> int:
     """How many checks failed."""
-    api = KubernetesApi(ClusterAccess(options.kubeconfig, options.context))
+    api = KubernetesApi(
+        KubernetesKeys(kubeconfig=options.kubeconfig or None, context=options.context or None)
+    )
     try:
         return await Conformance(
             api,

@@ -20,8 +20,9 @@ from scheduler.engine.writer import Writer
 from scheduler.eventlog.recovery import recover
 from scheduler.eventlog.store import open_store
 from scheduler.files.errors import InputError
+from scheduler.launch.keys import KubernetesKeys
 from scheduler.launch.kubernetes.adopted import GATE, adopted_gang, adopted_pod, job_name
-from scheduler.launch.kubernetes.adoption import GONE_S, AdoptionSettings, PodAdoption
+from scheduler.launch.kubernetes.adoption import GONE_S, PodAdoption
 from scheduler.launch.kubernetes.api import ApiFailed
 from tests.build import fabric_spec
 
@@ -180,7 +181,7 @@ class Adopting:
 
     def __init__(self, writer: Writer, tenant: str) -> None:
         self.writer, self.cluster, self.now_s, self.down = writer, FakeCluster(), 0.0, set[str]()
-        settings = AdoptionSettings("muster", {"ns": tenant})
+        settings = KubernetesKeys(adopt={"ns": tenant})
         self.adoption = PodAdoption(
             settings,
             self.cluster,  # type: ignore[arg-type]

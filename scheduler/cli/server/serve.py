@@ -242,7 +242,7 @@ def _substrate(
     from scheduler.files.errors import InputError, Problem
     from scheduler.files.yaml12 import read_text
     from scheduler.launch.local import LocalAgents
-    from scheduler.launch.slurm import SlurmAgents, SlurmSettings
+    from scheduler.launch.slurm import SlurmAgents
     from scheduler.server.config import LauncherKind
 
     file = keys.store.removeprefix("sqlite:///") if keys.store.startswith("sqlite:///") else ""
@@ -263,27 +263,8 @@ def _substrate(
         reason = "is needed with `tls`: a file on the hosts with who signed the certificate"
         raise InputError(Problem("slurm.ca", reason))
     _need_server("slurm", slurm.server, gateway)
-    options = [
-        f"--{name}={value}"
-        for name in ("partition", "account", "qos")
-        if (value := getattr(slurm, name))
-    ]
-    settings = SlurmSettings(
-        folder,
-        secrets[0] if secrets else "",
-        slurm.holding,
-        slurm.muster or "",
-        slurm.state or "",
-        slurm.allow or "",
-        slurm.ca or "",
-        slurm.name,
-        tuple(options),
-        slurm.set_down,
-        slurm.server or "",
-        slurm.step,
-        tuple(slurm.step_options),
-    )
-    return lambda beats: SlurmAgents(settings, beats=beats)
+    secret = secrets[0] if secrets else ""
+    return lambda beats: SlurmAgents(slurm, folder, secret, beats=beats)
 
 
 def _need_server(section: str, server: str | None, gateway: GatewayOptions) -> None:
@@ -301,20 +282,15 @@ def _pods(
 ) -> Callable[[Heartbeats], Substrate]:
     """Agents in pods. Raises: InputError."""
     from scheduler.files.errors import InputError, Problem
-    from scheduler.files.health.found import NodeState
     from scheduler.files.yaml12 import read_text
 
     try:
-        from scheduler.launch.kubernetes.agents import (
-            KubernetesAgents,
-            KubernetesSettings,
-        )
+        from scheduler.launch.kubernetes.agents import KubernetesAgents
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("kubernetes", "aiohttp"):
             raise
         wanted = "pip install 'muster-scheduler[kubernetes]'"
         raise end(f"`launcher: kubernetes` needs its client: {wanted}", BAD_INPUT) from None
-    from scheduler.launch.kubernetes.api import ClusterAccess
     from scheduler.launch.kubernetes.pods import PodSettings, load_template
 
     given = keys.kubernetes
@@ -329,31 +305,9 @@ def _pods(
         reason = "is needed with `tls`: a file with who signed the certificate"
         raise InputError(Problem("kubernetes.ca", reason))
     _need_server("kubernetes", given.server, gateway)
-    pods = PodSettings(
-        given.name,
-        given.namespace,
-        given.image or "",
-        given.server or "",
-        template,
-        service_account=given.service_account or "",
-        priority_class=given.priority_class or "",
-        runtime_class=given.runtime_class or "",
-        gpu_resource=given.gpu_resource or "",
-        grace_s=given.grace_s,
-        allow=given.allow or "",
-        ca=read_text(given.ca) if given.ca else "",
-    )
-    settings = KubernetesSettings(
-        folder,
-        ClusterAccess(given.kubeconfig or "", given.context or ""),
-        pods,
-        secret,
-        given.holding,
-        given.start_s,
-        {kind: ("True", NodeState(effect)) for kind, effect in given.conditions.items()},
-        {namespace: tenant or "" for namespace, tenant in given.adopt.items()},
-    )
-    return lambda beats: KubernetesAgents(settings, beats=beats)
+    ca = read_text(given.ca) if given.ca else ""
+    pods = PodSettings(given, template, given.server or "", ca)
+    return lambda beats: KubernetesAgents(pods, folder, secret, beats=beats)
 
 
 def _access(keys: ServerKeys) -> Access:

@@ -20,11 +20,11 @@ import logging
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from muster.structs import replace, struct
+from muster.structs import replace
 from scheduler.core import Job, Rejected, State
 from scheduler.core.explain.explain import explain
 from scheduler.core.model.commands import CancelJob, Command, EndJob, SubmitJob
@@ -36,6 +36,7 @@ from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.files.errors import InputError
 from scheduler.identity import Caller, Role, act_for
+from scheduler.launch.keys import KubernetesKeys
 from scheduler.launch.kubernetes.adopted import (
     ADOPTED,
     GATE,
@@ -64,34 +65,27 @@ _FAILED, _GONE = "its pods have failed", "its pods are gone"  # why jobs end, bu
 log = logging.getLogger("muster.kubernetes")
 
 
-@struct(frozen=True, slots=True)
-class AdoptionSettings:
-    """`scheduler`: the `schedulerName` of pods to bind. `tenants`: of each namespace; "" for that
-    of jobs which name none."""
-
-    scheduler: str
-    tenants: Mapping[str, str]
-
-
 class PodAdoption:
-    """`is_up`: whether a node may be bound to. `clock`: seconds."""
+    """Binds pods of the namespaces in `keys.adopt`, which name `keys.name` as their scheduler.
+
+    `is_up`: whether a node may be bound to. `clock`: seconds."""
 
     def __init__(
         self,
-        settings: AdoptionSettings,
+        keys: KubernetesKeys,
         api: KubernetesApi,
         is_up: Callable[[str], bool],
         clock: Callable[[], float] = time.monotonic,
         beats: Heartbeats | None = None,
     ) -> None:
-        self._settings, self._api, self._is_up, self._clock = settings, api, is_up, clock
+        self._keys, self._api, self._is_up, self._clock = keys, api, is_up, clock
         self._changed = asyncio.Event()
-        query = {"fieldSelector": f"spec.schedulerName={settings.scheduler}"}
+        query = {"fieldSelector": f"spec.schedulerName={keys.name}"}
         self.pods = {
             namespace: Mirror(
                 api, f"/api/v1/namespaces/{namespace}/pods", query, self._changed.set, adopted_pod
             )
-            for namespace in settings.tenants
+            for namespace in keys.adopt
         }
         self._acting: dict[str, asyncio.Task[None]] = {}  # by what they are about
         self._off_until_s: dict[str, float] = {}  # the same, after a failure
@@ -174,7 +168,7 @@ class PodAdoption:
 
     def _submit(self, state: State, gang: AdoptedGang) -> None:
         about, ranked = f"{gang.namespace}/{gang.name}", gang.ranked
-        tenant = self._settings.tenants[gang.namespace]
+        tenant = self._keys.adopt[gang.namespace] or ""
         name = full_name(tenant, job_name(gang.namespace, gang.name))
         last = state.last_ended(name)
         if last is not None and _are_of(gang.live, last):
@@ -227,7 +221,7 @@ class PodAdoption:
         pod: AdoptedPod | None = None,
     ) -> None:
         """As a caller who may do in the tenant of the namespace what any submitter may."""
-        tenant = self._settings.tenants[namespace] or self._writer.state.tenants.default
+        tenant = self._keys.adopt[namespace] or self._writer.state.tenants.default
         act_for(Caller(self._user(namespace), Role.SUBMITTER, tenant))
         with contextlib.suppress(NotLeading, WriterStopped, StoreError, NotWritten):
             answer = await self._writer.submit(command)

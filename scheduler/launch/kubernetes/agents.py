@@ -19,14 +19,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterator, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from muster.structs import replace, struct
+from muster.structs import replace
 from placement.fabric import hostlist
-from scheduler.access.tokens import new_secret
 from scheduler.core import Rejected, State
 from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.job import Job
@@ -38,12 +37,12 @@ from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.files.health.found import KUBERNETES, NodeState
 from scheduler.files.health.kubernetesnodes import CONDITIONS, MANAGED, node_standing
 from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.launch.keys import HoldingScope
 from scheduler.launch.kubernetes import pods
-from scheduler.launch.kubernetes.adoption import AdoptionSettings, PodAdoption
+from scheduler.launch.kubernetes.adoption import PodAdoption
 from scheduler.launch.kubernetes.api import (
     MERGE_PATCH,
     ApiFailed,
-    ClusterAccess,
     Json,
     KubernetesApi,
 )
@@ -51,8 +50,8 @@ from scheduler.launch.kubernetes.mirror import Mirror
 from scheduler.launch.kubernetes.pods import MEMBER, SPARE, PodOwner, PodSettings, PodView
 from scheduler.launch.launcher import AGENT_LOST
 from scheduler.launch.node_reports import report_of
-from scheduler.launch.scopes import HoldingScope
 from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.substrate import AgentFolder
 from scheduler.observe.supervision import Heartbeats, Tasks
 
 _LOOK_S = 0.1
@@ -67,24 +66,6 @@ _GONE: Final = "there is no such node"
 _EVICTED: Final = "its pod is evicted"
 
 log = logging.getLogger("muster.kubernetes")
-
-
-@struct(frozen=True, slots=True)
-class KubernetesSettings:
-    """`folder`: of the server, for its secret. `secret`: of join tokens, "" for one of the folder.
-    `pods`: what they are; without `server` agents find the server where it listens for them.
-    `start_s`: for which a pod may take to start, with its image. `conditions`: of nodes, beside
-    the known ones, as node_standing takes them. `adopt`: the tenant of each namespace whose
-    pods are bound, see adoption."""
-
-    folder: Path
-    access: ClusterAccess
-    pods: PodSettings
-    secret: str = ""
-    holding: HoldingScope = HoldingScope.GANG
-    start_s: float = 600.0
-    conditions: Mapping[str, tuple[str, NodeState]] = field(default_factory=dict)
-    adopt: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -115,26 +96,30 @@ class Backoff:
 
 
 class KubernetesAgents:
-    """`api`: of the cluster. `clock`: seconds."""
+    """`folder`: of the server, for its secret. `secret`: of join tokens, "" for one of the folder.
+    `pod`: what they are. `api`: of the cluster. `clock`: seconds."""
 
     def __init__(
         self,
-        settings: KubernetesSettings,
+        pod: PodSettings,
+        folder: Path,
+        secret: str = "",
         api: KubernetesApi | None = None,
         clock: Callable[[], float] = time.monotonic,
         beats: Heartbeats | None = None,
     ) -> None:
-        self._settings = settings
-        self._pod = settings.pods
-        self._api = api or KubernetesApi(settings.access)
+        self._keys, self._pod = pod.keys, pod
+        self._api = api or KubernetesApi(self._keys)
         self._clock = clock
-        self._folder = settings.folder
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._folder.chmod(0o700)
-        self.secrets: tuple[str, ...] = (settings.secret or self._own_secret(),)
+        self._folder = AgentFolder(folder)
+        self.secrets: tuple[str, ...] = (secret or self._folder.secret(),)
         self._changed = asyncio.Event()
-        self._conditions = {**CONDITIONS, **settings.conditions}
-        base = f"/api/v1/namespaces/{self._pod.namespace}"
+        own = self._keys.conditions.items()
+        self._conditions = {
+            **CONDITIONS,
+            **{kind: ("True", NodeState(effect)) for kind, effect in own},
+        }
+        base = f"/api/v1/namespaces/{self._keys.namespace}"
         self._pods_path = f"{base}/pods"
         self._secrets_path, self._services_path = f"{base}/secrets", f"{base}/services"
         self.nodes = Mirror(self._api, "/api/v1/nodes", {}, self._wake, self._node_view)
@@ -162,13 +147,6 @@ class KubernetesAgents:
         self._writer: Writer
         self._sessions: AgentSessions
 
-    def _own_secret(self) -> str:
-        path = self._folder / "join-secret"
-        if not path.exists():
-            path.touch(mode=0o600)
-            path.write_text(new_secret() + "\n", encoding="ascii")
-        return path.read_text(encoding="ascii").strip()
-
     def _node_view(self, node: Json) -> NodeView:
         standing, detail = node_standing(node, self._conditions)
         taints = (node.get("spec") or {}).get("taints") or ()
@@ -180,14 +158,11 @@ class KubernetesAgents:
     # --- a substrate ----------------------------------------------------------------------
 
     def address(self, wanted: str) -> str:
-        known = self._folder / "address"
-        if wanted.endswith(":0") and known.exists():
-            return known.read_text(encoding="ascii").strip()
-        return wanted
+        return self._folder.address(wanted)
 
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         self._writer, self._sessions, self._busy = writer, sessions, busy
-        (self._folder / "address").write_text(sessions.address + "\n", encoding="ascii")
+        self._folder.keep_address(sessions.address)
         self._pod = replace(
             self._pod,
             server=self._pod.server or sessions.address,
@@ -196,9 +171,8 @@ class KubernetesAgents:
         self._tasks.keep("nodes", self.nodes.run)
         self._tasks.keep("pods", self.pods.run)
         self._tasks.keep("kubernetes", self._keep)
-        if self._settings.adopt:
-            wanted = AdoptionSettings(self._pod.name, self._settings.adopt)
-            adoption = PodAdoption(wanted, self._api, self._is_up, self._clock, self._beats)
+        if self._keys.adopt:
+            adoption = PodAdoption(self._keys, self._api, self._is_up, self._clock, self._beats)
             self._tasks.keep("adoption", lambda: adoption.run(writer))
 
     async def close(self) -> None:
@@ -232,13 +206,13 @@ class KubernetesAgents:
         now_s = self._clock()
         if pod is None:
             backoff = self._backoff.get(host)
-            return backoff is None or backoff.wait_s < self._settings.start_s / 2
+            return backoff is None or backoff.wait_s < self._keys.start_s / 2
         clock = self._clock_of(pod)
         if clock.has_come or pod.is_leaving or pod.has_ended:
             return False
         if clock.running_s is not None:
             return now_s - clock.running_s < _CONNECT_S
-        return now_s - clock.seen_s < self._settings.start_s
+        return now_s - clock.seen_s < self._keys.start_s
 
     # --- the loop -------------------------------------------------------------------------
 
@@ -310,7 +284,7 @@ class KubernetesAgents:
         """The hosts that should have a pod, and which gang holds each."""
         fabric = state.loaded_fabric
         wanted: dict[str, PodOwner | None] = {}
-        if self._settings.holding is HoldingScope.WHOLE:
+        if self._keys.holding is HoldingScope.WHOLE:
             wanted = dict.fromkeys(fabric.hosts)
         else:  # a lost host comes back by its agent
             wanted = {
@@ -363,7 +337,7 @@ class KubernetesAgents:
             and now_s - clock.running_s > _CONNECT_S
         }
         if new := sorted(late.keys() - self._late):
-            look = f"kubectl -n {self._pod.namespace} logs {late[new[0]]} -c {pods.CONTAINER}"
+            look = f"kubectl -n {self._keys.namespace} logs {late[new[0]]} -c {pods.CONTAINER}"
             text = "pods run on %s, but their agents have not come in: `%s` says why; they look for"
             text += " this server at %s (kubernetes.server)"
             log.warning(text, hostlist.fold(new), look, self._pod.server)
@@ -424,7 +398,7 @@ class KubernetesAgents:
         clock, now_s = self._clock_of(pod), self._clock()
         if clock.running_s is not None:
             return now_s - clock.running_s > _STUCK_S
-        return now_s - clock.seen_s > self._settings.start_s
+        return now_s - clock.seen_s > self._keys.start_s
 
     def _is_due(self, host: str) -> bool:
         backoff = self._backoff.get(host)

@@ -19,7 +19,7 @@ from kubernetes.aio import config
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
-from muster.structs import struct
+from scheduler.launch.keys import KubernetesKeys
 
 PARALLEL = 24  # calls at once
 _PATIENCE_S = 30.0
@@ -50,52 +50,46 @@ class WatchExpired(Exception):
     """The version to go on from is too old: list again."""
 
 
-@struct(frozen=True, slots=True)
-class ClusterAccess:
-    """`kubeconfig`: a file; "" for the one of the user, or the service account of this pod."""
-
-    kubeconfig: str = ""
-    context: str = ""
-
-    async def configuration(self) -> Configuration:
-        """Raises: ApiFailed."""
-        settings = Configuration()
-        path = self.kubeconfig or os.environ.get("KUBECONFIG", "")
-        is_in_pod = not path and os.path.exists(_TOKEN_FILE)
-        files = (path or os.path.expanduser("~/.kube/config")).split(os.pathsep)
-        if not is_in_pod and not any(map(os.path.exists, files)):
-            ways = "name one by kubernetes.kubeconfig or KUBECONFIG"
-            raise ApiFailed(f"there is no kubeconfig {os.pathsep.join(files)}: {ways}")
-        try:
-            if is_in_pod:
-                config.load_incluster_config(settings)  # type: ignore[no-untyped-call]
-            else:
-                await config.load_kube_config(  # type: ignore[no-untyped-call]
-                    path or None, self.context or None, settings, persist_config=False
-                )
-        except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
-            raise ApiFailed(f"cannot use {path or 'the kubeconfig'}: {error}") from None
-        settings.connection_pool_maxsize = 4 * PARALLEL  # watches hold some for ever
-        return settings
+async def configuration(keys: KubernetesKeys) -> Configuration:
+    """Find the cluster: without `kubeconfig` that of the user, or of this pod's service account.
+    Raises: ApiFailed."""
+    settings = Configuration()
+    path = keys.kubeconfig or os.environ.get("KUBECONFIG", "")
+    is_in_pod = not path and os.path.exists(_TOKEN_FILE)
+    files = (path or os.path.expanduser("~/.kube/config")).split(os.pathsep)
+    if not is_in_pod and not any(map(os.path.exists, files)):
+        ways = "name one by kubernetes.kubeconfig or KUBECONFIG"
+        raise ApiFailed(f"there is no kubeconfig {os.pathsep.join(files)}: {ways}")
+    try:
+        if is_in_pod:
+            config.load_incluster_config(settings)  # type: ignore[no-untyped-call]
+        else:
+            await config.load_kube_config(  # type: ignore[no-untyped-call]
+                path or None, keys.context, settings, persist_config=False
+            )
+    except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
+        raise ApiFailed(f"cannot use {path or 'the kubeconfig'}: {error}") from None
+    settings.connection_pool_maxsize = 4 * PARALLEL  # watches hold some for ever
+    return settings
 
 
 class KubernetesApi:
     """One cluster. Every call raises ApiFailed."""
 
-    def __init__(self, access: ClusterAccess) -> None:
-        self._access = access
+    def __init__(self, keys: KubernetesKeys) -> None:
+        self._keys = keys
         self._configuration: Configuration | None = None
         self._rest: RESTClientObject | None = None
         self._turns = asyncio.Semaphore(PARALLEL)
 
     async def _connected(self) -> tuple[Configuration, RESTClientObject]:
         if self._configuration is None or self._rest is None:
-            configuration = await self._access.configuration()
+            found = await configuration(self._keys)
             try:
-                self._rest = RESTClientObject(configuration)
+                self._rest = RESTClientObject(found)
             except OSError as error:
                 raise ApiFailed(f"cannot use the certificates of the kubeconfig: {error}") from None
-            self._configuration = configuration
+            self._configuration = found
         return self._configuration, self._rest
 
     async def _request(

@@ -19,6 +19,7 @@ from scheduler.access.tokens import join_token
 from scheduler.files.errors import short
 from scheduler.files.health.kubernetesnodes import MANAGED
 from scheduler.files.yaml12 import load
+from scheduler.launch.keys import KubernetesKeys
 from scheduler.launch.kubernetes.api import Json
 
 SERVER, HOST, JOB, TENANT = (f"muster.dev/{word}" for word in ("server", "host", "job", "tenant"))
@@ -99,42 +100,33 @@ def view_of(pod: Json) -> PodView:
 
 @struct(frozen=True, slots=True)
 class PodSettings:
-    """`name`: of this server among servers that use the namespace. `server`: where pods reach it.
-    `template`: of a pod, as in a file of the site. `gpus`: of a host, asked for as `gpu_resource`,
-    unless that is "". `grace_s`: for which a pod may go on when it is evicted. `allow`: a file in
-    the image that says who may run what. `ca`: PEM text of who signed the server's certificate."""
+    """`template`: of a pod, as in the file of the site. `server`: where pods reach it. `gpus`: of a
+    host, asked for as `gpu_resource` of the keys, unless that is None. `ca`: PEM text of who signed
+    the server's certificate."""
 
-    name: str
-    namespace: str
-    image: str
-    server: str
+    keys: KubernetesKeys
     template: Mapping[str, Any]
-    service_account: str = ""
-    priority_class: str = ""
-    runtime_class: str = ""
-    gpu_resource: str = ""
-    gpus: int = 0
-    grace_s: int = 120
-    allow: str = ""
+    server: str
     ca: str = ""
+    gpus: int = 0
 
     @property
     def service(self) -> str:
-        return f"{self.name}-agents"
+        return f"{self.keys.name}-agents"
 
     def pod_name(self, host: str) -> str:
-        return f"{self.name}-{host}"
+        return f"{self.keys.name}-{host}"
 
     def secret_name(self, number: int) -> str:
-        return f"{self.name}-agents-{number}"
+        return f"{self.keys.name}-agents-{number}"
 
     def selector(self) -> str:
-        return f"{SERVER}={self.name}"
+        return f"{SERVER}={self.keys.name}"
 
     def command(self) -> list[str]:
         words = ["muster", "agent", "--server", self.server, "--state", STATE]
-        words += ["--join-token-file", f"{JOIN}/token", "--linger-s", str(self.grace_s)]
-        return words + (["--allow", self.allow] if self.allow else [])
+        words += ["--join-token-file", f"{JOIN}/token", "--linger-s", str(self.keys.grace_s)]
+        return words + (["--allow", self.keys.allow] if self.keys.allow else [])
 
 
 def load_template(path: str) -> Mapping[str, Any]:
@@ -173,13 +165,13 @@ def pod_manifest(settings: PodSettings, host: str, number: int, owner: PodOwner 
     labels = {
         "app.kubernetes.io/name": "muster-agent",
         "app.kubernetes.io/managed-by": "muster",
-        SERVER: settings.name,
+        SERVER: settings.keys.name,
         HOST: label_value(host),
         **(owner.labels() if owner else {}),
     }
     meta |= {
         "name": settings.pod_name(host),
-        "namespace": settings.namespace,
+        "namespace": settings.keys.namespace,
         "labels": meta.get("labels", {}) | labels,
     }
     spec |= {
@@ -187,14 +179,14 @@ def pod_manifest(settings: PodSettings, host: str, number: int, owner: PodOwner 
         "hostname": host_label(host),
         "subdomain": settings.service,
         "restartPolicy": "Always",
-        "terminationGracePeriodSeconds": settings.grace_s + 30,
+        "terminationGracePeriodSeconds": settings.keys.grace_s + 30,
     }
     spec.setdefault("automountServiceAccountToken", False)
     spec.setdefault("enableServiceLinks", False)
     for key, value in (
-        ("serviceAccountName", settings.service_account),
-        ("priorityClassName", settings.priority_class),
-        ("runtimeClassName", settings.runtime_class),
+        ("serviceAccountName", settings.keys.service_account),
+        ("priorityClassName", settings.keys.priority_class),
+        ("runtimeClassName", settings.keys.runtime_class),
     ):
         if value:
             spec[key] = value
@@ -222,8 +214,8 @@ def _agent_container(spec: Json) -> Json:
 
 def _fill(settings: PodSettings, host: str, container: Json) -> None:
     container |= {"command": settings.command(), "args": []}
-    if settings.image:
-        container["image"] = settings.image
+    if settings.keys.image:
+        container["image"] = settings.keys.image
     env = [{"name": "MUSTER_AGENT_NAME", "value": host}]
     if settings.ca:
         env.append({"name": "MUSTER_CA", "value": f"{JOIN}/ca.crt"})
@@ -233,10 +225,10 @@ def _fill(settings: PodSettings, host: str, container: Json) -> None:
         {"name": "muster-state", "mountPath": STATE},
         {"name": "muster-join", "mountPath": JOIN, "readOnly": True},
     ]
-    if settings.gpu_resource and settings.gpus:
+    if settings.keys.gpu_resource and settings.gpus:
         resources = container.setdefault("resources", {})
         limits = resources.setdefault("limits", {})
-        limits.setdefault(settings.gpu_resource, str(settings.gpus))
+        limits.setdefault(settings.keys.gpu_resource, str(settings.gpus))
 
 
 def _volumes(settings: PodSettings, host: str, number: int) -> list[Json]:
@@ -278,15 +270,15 @@ def headless_service(settings: PodSettings) -> Json:
         "metadata": _meta(settings, settings.service),
         "spec": {
             "clusterIP": "None",
-            "selector": {SERVER: settings.name},
+            "selector": {SERVER: settings.keys.name},
             "publishNotReadyAddresses": True,
         },
     }
 
 
 def _meta(settings: PodSettings, name: str) -> Json:
-    labels = {"app.kubernetes.io/managed-by": "muster", SERVER: settings.name}
-    return {"name": name, "namespace": settings.namespace, "labels": labels}
+    labels = {"app.kubernetes.io/managed-by": "muster", SERVER: settings.keys.name}
+    return {"name": name, "namespace": settings.keys.namespace, "labels": labels}
 
 
 def owner_patch(owner: PodOwner | None) -> Json:

@@ -15,12 +15,12 @@ from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
 from scheduler.files.errors import InputError
 from scheduler.files.health.found import KUBERNETES, NodeState
+from scheduler.launch.keys import HoldingScope, KubernetesKeys
 from scheduler.launch.kubernetes.agents import (
     KubernetesAgents,
-    KubernetesSettings,
     NodeView,
 )
-from scheduler.launch.kubernetes.api import ApiFailed, ClusterAccess
+from scheduler.launch.kubernetes.api import ApiFailed, configuration
 from scheduler.launch.kubernetes.pods import (
     PodOwner,
     PodSettings,
@@ -34,9 +34,9 @@ from scheduler.launch.kubernetes.pods import (
 )
 from scheduler.launch.launcher import AGENT_LOST
 from scheduler.launch.node_reports import report_of
-from scheduler.launch.scopes import HoldingScope
 
-POD = PodSettings("muster", "ns", "train:1", "m:7444", {}, gpu_resource="nvidia.com/gpu", gpus=8)
+KEYS = KubernetesKeys(namespace="ns", image="train:1")
+POD = PodSettings(KEYS, {}, "m:7444", gpus=8)
 OWNER = PodOwner("a", "default", "u-1", 3, "member")
 HOSTS = ("n1", "n2", "n3", "n4")
 
@@ -77,7 +77,7 @@ def test_a_template_is_kept_where_muster_has_nothing_to_say() -> None:
             "tolerations": [{"key": "gpu", "operator": "Exists"}],
         },
     }
-    settings = replace(POD, template=template, image="", ca="PEM")
+    settings = replace(POD, keys=KubernetesKeys(namespace="ns"), template=template, ca="PEM")
     pod = pod_manifest(settings, "n1", 2_000, None)
     spec = pod["spec"]
     assert spec["hostNetwork"]
@@ -179,8 +179,8 @@ class Kept(KubernetesAgents):
     def __init__(self, folder: Path, scope: HoldingScope = HoldingScope.GANG) -> None:
         self.now_s = 0.0
         self.fake = FakeApi()
-        settings = KubernetesSettings(folder, ClusterAccess(), POD, holding=scope)
-        super().__init__(settings, self.fake, lambda: self.now_s)  # type: ignore[arg-type]
+        pod = replace(POD, keys=KEYS.model_copy(update={"holding": scope}))
+        super().__init__(pod, folder, "", self.fake, lambda: self.now_s)  # type: ignore[arg-type]
         self._sessions: Any = SimpleNamespace(connected=set())
         fabric = SimpleNamespace(
             hosts=HOSTS,
@@ -316,7 +316,7 @@ async def test_pods_whose_agents_do_not_come_in_are_named_once(
         agents._look_for_late_agents(agents.now_s)
     (text,) = (record.getMessage() for record in caplog.records)
     assert "pods run on n[1-2], but their agents have not come in" in text
-    assert f"`kubectl -n {POD.namespace} logs muster-n1 -c agent` says why" in text
+    assert f"`kubectl -n {KEYS.namespace} logs muster-n1 -c agent` says why" in text
 
 
 async def test_a_kubeconfig_that_is_not_there_is_named(
@@ -324,7 +324,7 @@ async def test_a_kubeconfig_that_is_not_there_is_named(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/a:{tmp_path}/b")
     with pytest.raises(ApiFailed, match=f"there is no kubeconfig {tmp_path}/a:{tmp_path}/b: name"):
-        await ClusterAccess().configuration()
+        await configuration(KEYS)
 
 
 async def test_what_the_api_server_refuses_is_asked_for_again_later(tmp_path: Path) -> None:

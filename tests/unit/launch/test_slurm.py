@@ -15,11 +15,10 @@ from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
 from scheduler.files.health.found import NodeState
+from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
 from scheduler.launch.node_reports import report_of
-from scheduler.launch.scopes import HoldingScope, StepScope
 from scheduler.launch.slurm import (
     SlurmAgents,
-    SlurmSettings,
     StepAttempt,
 )
 from scheduler.launch.slurm_commands import (
@@ -117,7 +116,7 @@ class Kept(SlurmAgents):
     """Writes down which steps it would start."""
 
     def __init__(self, folder: Path, slurm: FakeSlurm, now_s: list[float]) -> None:
-        super().__init__(SlurmSettings(folder), SlurmCommands(run=slurm), lambda: now_s[0])
+        super().__init__(SlurmKeys(), folder, "", SlurmCommands(run=slurm), lambda: now_s[0])
         self.steps: list[tuple[str, tuple[str, ...]]] = []
         self.names: list[str] = []
         self._sessions: Any = SimpleNamespace(connected=set(), address="127.0.0.1:1")
@@ -270,8 +269,8 @@ async def test_an_allocation_that_is_refused_keeps_no_other_waiting(tmp_path: Pa
 
 
 async def test_a_host_of_a_lost_agent_is_to_have_one_again(tmp_path: Path) -> None:
-    settings = SlurmSettings(tmp_path / "a", holding=HoldingScope.GANG)
-    agents = SlurmAgents(settings, SlurmCommands(run=FakeSlurm()))
+    keys = SlurmKeys(holding=HoldingScope.GANG)
+    agents = SlurmAgents(keys, tmp_path / "a", "", SlurmCommands(run=FakeSlurm()))
     state = loaded(fabric(1, 1, 3))
     assert agents.wanted(state) == {}
     state = run(state, fail("z0-r0-h1", "agent-lost"), fail("z0-r0-h2", "gpu-lost"))
@@ -322,8 +321,8 @@ async def test_the_next_server_lets_steps_of_attempts_stand(tmp_path: Path) -> N
 
 
 def test_no_host_without_an_attempt_is_to_have_an_agent(tmp_path: Path) -> None:
-    settings = SlurmSettings(tmp_path / "a", step=StepScope.ATTEMPT)
-    agents = SlurmAgents(settings, SlurmCommands(run=FakeSlurm()))
+    keys = SlurmKeys(step=StepScope.ATTEMPT)
+    agents = SlurmAgents(keys, tmp_path / "a", "", SlurmCommands(run=FakeSlurm()))
     state = run(loaded(fabric(1, 1, 3)), fail("z0-r0-h1", "agent-lost"))
     assert agents._agent_hosts(state) == {"z0-r0-h1"}
     assert agents.attempts(state) == []
@@ -387,7 +386,7 @@ async def test_the_launcher_goes_on_after_an_error_of_any_kind(
             return ""
 
     slurm = Odd()
-    agents = SlurmAgents(SlurmSettings(tmp_path / "a"), SlurmCommands(run=slurm))
+    agents = SlurmAgents(SlurmKeys(), tmp_path / "a", "", SlurmCommands(run=slurm))
     state = loaded(fabric(1, 1, 3))
     writer: Any = SimpleNamespace(term=1, state=state, submit=None)
     sessions: Any = SimpleNamespace(connected=set(state.loaded_fabric.hosts), address="h:1")
