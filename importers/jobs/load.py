@@ -14,6 +14,7 @@ from importers.jobs.deepspeed import draw as draw_deepspeed
 from importers.jobs.draft import Draft, Origin
 from importers.jobs.maxtext import draw as draw_maxtext
 from importers.jobs.megatron import draw as draw_megatron
+from importers.jobs.nemo import RECIPE
 from importers.jobs.nemo import draw as draw_nemo
 from importers.jobs.python_config import read_config
 from importers.jobs.shapes import model_of
@@ -95,8 +96,8 @@ def import_job(path: str, tool: Tool | None, given: Given) -> Draft:
     draft.check_given()
     if Path(path).suffix == ".py":
         config = read_config(draft, text, given.recipe)
-        is_nemo = "pretrain_recipe" in text
-        draft.tool = "a recipe of NeMo" if is_nemo else draft.tool
+        is_nemo = bool(RECIPE.search(text))
+        draft.tool = "a recipe of NeMo or Megatron-Bridge" if is_nemo else draft.tool
         (draw_nemo if is_nemo else draw_python)(draft, config, given.gpus)
     else:
         _DRAWERS[tool](draft, text, given.gpus, given.environment)

@@ -1,18 +1,27 @@
-"""Recipes of NeMo 2 and Megatron Bridge: a pretrain_recipe of a model, and what is set after it.
+"""Recipes of NeMo 2 and of Megatron-Bridge: functions that return a configuration, and what is set
+after them.
 
-The recipe's own defaults stand in NeMo, and are not known here: axes that the file does not set
-are 1, and that is said.
+NeMo keeps axes in `trainer.strategy` and batches in `data`, Megatron-Bridge in `model` and `train`,
+its tables of workloads in one call. Defaults of a function whose file is not at hand are not known:
+axes that nothing sets are 1, and that is said.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from importers.jobs.draft import Draft, Origin, put_experts
-from importers.jobs.python_config import PythonConfig, model_name, note_computed, required_ranks
+from importers.jobs.megatron import CONTEXT, SHARDING
+from importers.jobs.python_config import PythonConfig, note_unread
+from importers.jobs.python_reader import Computed, Config
 from importers.jobs.torchtitan import SHAPES
+from muster.structs import struct
 
-_STRATEGY: Final = ("trainer.strategy", "model", "strategy")
+RECIPE: Final = re.compile(r"pretrain_recipe|\bnemo\b|megatron\.bridge|WorkloadBaseConfig")
+_MODEL: Final = ("trainer.strategy.", "model.config.", "model.", "strategy.", "")
+_DDP: Final = ("trainer.strategy.ddp.", "optim.config.", "ddp.", "")
+_BATCH: Final = ("data.", "train.", "")
 _AXES: Final = {
     "tp": "tensor_model_parallel_size",
     "cp": "context_parallel_size",
@@ -20,95 +29,271 @@ _AXES: Final = {
     "ep": "expert_model_parallel_size",
     "etp": "expert_tensor_parallel_size",
 }
-_READ: Final = ("virtual_pipeline_model_parallel_size", "sequence_parallel")
-_SILENT: Final = ("name", "dir", "num_nodes", "num_gpus_per_node")
+# Names of precisions, most telling first: recipes of mixed precision, and what recipes are called.
+_PRECISIONS: Final = (
+    ("nvfp4", re.compile(r"nvfp4")),
+    ("mxfp8", re.compile(r"mxfp8|fp8_?mx")),
+    ("fp8", re.compile(r"fp8")),
+    ("fp16", re.compile(r"fp16|\b16-mixed")),
+    ("bf16", re.compile(r"bf16")),
+)
+# What bears on neither shape, bytes nor memory.
+_LEFT_TO_PROGRAM: Final = (
+    *("log", "checkpoint.", "rng.", "scheduler.", "tokenizer.", "validation.", "env_vars", "dist."),
+    *("optimizer.lr", "optimizer.min_lr", "optim.", "resume.", "dataset.", "data.", "train.eval"),
+    *("train.train_iters", "train.manual_gc", "trainer.max_steps", "trainer.val_", "profiling"),
+    *("trainer.limit_", "trainer.log_", "trainer.accelerator", "trainer.use_distributed", "name"),
+    *("dir", "fn", "model.rotary", "model.init_method", "trainer.num_sanity", "optim", "resume"),
+)
+_ALIASES: Final = {
+    **{"deepseekv3": "deepseek_v3 671B", "deepseekv2lite": "deepseek_v3 16B"},
+    **{"deepseekv2": "deepseek_v3 236B"},
+    **{re.sub(r"\W|_", "", name).lower(): name for name in SHAPES},
+}
+
+
+@struct(frozen=True, slots=True)
+class _Settings:
+    """What the recipe sets, by the last part of a path in any of the sections given."""
+
+    draft: Draft
+    config: PythonConfig
+    read: set[str]
+
+    def get(self, name: str, sections: tuple[str, ...], default: Any = None) -> Any:
+        path = self.path(name, sections)
+        self.read.add(path)
+        value = self.config.values.get(path)
+        return default if value is None else value
+
+    def path(self, name: str, sections: tuple[str, ...]) -> str:
+        """The section of which there is such a setting; the first where there is none."""
+        paths = [f"{section}{name}" for section in sections]
+        known = self.config.places
+        return next((path for path in paths if path in known), paths[0])
+
+    def number(self, name: str, sections: tuple[str, ...], default: int) -> int:
+        """At least 1; a fault where it is something else, or computed."""
+        value, path = self.get(name, sections, default), self.path(name, sections)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            message = f"must be a whole number above 0, is {value!r}"
+        elif path in self.config.computed:
+            message = "is computed, and nothing is run: give a recipe that states it"
+        else:
+            return value
+        self.draft.fault(self.origin(path), message)
+        return max(1, default)
+
+    def origin(self, path: str) -> Origin:
+        return Origin(path, self.config.lines.get(path, 0))
 
 
 def draw(draft: Draft, config: PythonConfig, gpus: int) -> None:
     """Fill `draft`. Raises: InputError."""
-    nodes, each = _get(config, "num_nodes"), _get(config, "num_gpus_per_node")
-    said = nodes * each if isinstance(nodes, int) and isinstance(each, int) else 0
-    ranks = required_ranks(draft, gpus, said)
-    read = set[str](_SILENT)
-    degrees = {}
-    for axis, name in _AXES.items():
-        path = _path_of_axis(config, name)
-        value = config.values.get(path, 1)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            draft.fault(Origin(path, config.lines.get(path, 0)), "must be a whole number")
-            value = 1
-        degrees[axis] = value
-        read.add(path)
-    if "etp" not in {
-        axis for axis, name in _AXES.items() if _path_of_axis(config, name) in config.values
-    }:
+    settings = _Settings(draft, config, set())
+    ranks = _ranks(settings, gpus)
+    _axes(settings, ranks)
+    _model(settings)
+    _batch(settings)
+    _training(settings)
+    note_unread(
+        draft, config, frozenset((*settings.read, "model", "model.config")), _LEFT_TO_PROGRAM
+    )
+
+
+def _ranks(settings: _Settings, gpus: int) -> int:
+    """GPUs as the user, the settings or the recipe's name has them."""
+    nodes = settings.get("num_nodes", ("", "trainer."), 0)
+    each = settings.get("num_gpus_per_node", ("",), 0) or settings.get("devices", ("trainer.",), 0)
+    said = settings.get("num_gpus", ("",), 0)
+    if isinstance(nodes, int) and isinstance(each, int):
+        said = said or nodes * each
+    named = re.search(r"_(\d+)gpus?_", settings.config.name)
+    if not (gpus or said) and named:
+        said = int(named[1])
+        settings.draft.note(f"{said} GPUs, as the recipe's name says")
+    if not isinstance(said, int) or not (gpus or said):
+        message = "is needed: the file does not say how many GPUs run"
+        settings.draft.fault(Origin("--gpus"), message)
+        settings.draft.raise_faults()
+    return gpus or int(said)
+
+
+def _axes(settings: _Settings, ranks: int) -> None:
+    draft = settings.draft
+    degrees = {axis: settings.number(name, _MODEL, 1) for axis, name in _AXES.items()}
+    paths = {axis: settings.path(name, _MODEL) for axis, name in _AXES.items()}
+    if not any(path in settings.config.places for path in paths.values()):
+        draft.note("the recipe's own axes are not known here: all of them are 1")
+    if settings.config.values.get(paths["etp"]) is None:
         degrees["etp"] = degrees["tp"]
     inner = degrees["tp"] * degrees["cp"] * degrees["pp"]
     if ranks % inner:
         draft.fault(Origin("--gpus"), f"tp x cp x pp = {inner} do not divide {ranks} GPUs")
-        draft.raise_faults()
+    draft.raise_faults()
     degrees["dp"] = ranks // inner
-    ep, dp = put_experts(draft, degrees, Origin(_AXES["ep"]))
-    for axis, size in (("tp", degrees["tp"]), ("cp", degrees["cp"]), ("ep", ep)):
-        draft.put(f"parallelism.{axis}", size)
-    draft.put("parallelism.pp", degrees["pp"])
-    draft.put("parallelism.dp", dp)
+    ep, dp = put_experts(draft, degrees, settings.origin(paths["ep"]))
+    for axis, size in {**degrees, "ep": ep, "dp": dp}.items():
+        if axis != "etp":
+            draft.put(f"parallelism.{axis}", size, settings.origin(paths.get(axis, "--gpus")))
     draft.put("parallelism.order", "tp-cp-ep-dp-pp")
-    if not any(_path_of_axis(config, name) in config.values for name in _AXES.values()):
-        draft.note("the recipe's own axes are not known here: all of them are 1")
-    _model(draft, config)
-    read |= _batch(draft, config, ranks)
-    virtual = _path_of_axis(config, _READ[0])
-    if isinstance(chunks := config.values.get(virtual), int) and degrees["pp"] > 1:
-        draft.put("batch.virtual_stages", chunks)
-    read |= {_path_of_axis(config, name) for name in _READ}
-    draft.put("training.data_parallel", "zero1")  # Megatron's distributed optimizer
-    if degrees["tp"] > 1 and config.values.get(_path_of_axis(config, _READ[1])) is False:
-        draft.put("training.sequence_parallel", False)
-    if degrees["cp"] > 1:
-        draft.put("training.context_parallel", "ring")
-    for path, line in config.lines.items():
-        if path not in read:
-            draft.note(f"not represented: {path} (line {line})")
-    note_computed(draft, config)
 
 
-def _get(config: PythonConfig, name: str) -> Any:
-    return config.values.get(name)
-
-
-def _path_of_axis(config: PythonConfig, name: str) -> str:
-    """Where the file sets an axis: of the strategy or of the model."""
-    paths = (f"{section}.{name}" for section in _STRATEGY)
-    return next((path for path in paths if path in config.values), f"{_STRATEGY[0]}.{name}")
-
-
-def _model(draft: Draft, config: PythonConfig) -> None:
-    if draft.model:
-        shape = draft.model
-    else:
-        name = " ".join(model_name(config.recipe))
-        if name not in SHAPES:
-            known = ", ".join(SHAPES)
+def _model(settings: _Settings) -> None:
+    draft, config = settings.draft, settings.config
+    shape = draft.model
+    if not shape:
+        model = config.tree.settings.get("model")
+        texts = _texts(model) or [config.recipe, config.name, config.tree.maker]
+        name = next((found for text in texts if (found := _shape_name(text))), None)
+        if name is None:
             draft.fault(
                 Origin(config.recipe),
-                f"the shape of {config.recipe} is not known (known: {known}): --model FILE takes it"
-                " from a job file or a config.json",
+                f"the shape of {texts[0]} is not known (known: {', '.join(SHAPES)}): --model FILE"
+                " takes it from a job file or a config.json",
             )
             draft.raise_faults()
+            return
         shape = {f"model.{key}": value for key, value in SHAPES[name].items()}
     for key, value in shape.items():
-        draft.put(key, value)
-    sequence = config.values.get("data.seq_length", config.values.get("model.seq_length"))
-    draft.put("model.sequence", sequence if isinstance(sequence, int) else 8192)
-    if not isinstance(sequence, int):
+        if key not in ("model.sequence", "model.dtype"):
+            draft.put(key, value)
+    sections = ("model.config.", "model.", "data.", "dataset.", "")
+    sequence = settings.path("seq_length", sections)
+    draft.put("model.sequence", settings.number("seq_length", sections, 8192))
+    if sequence not in config.places:
         draft.note("the recipe's sequence is taken to be 8,192: --set model.sequence=... says it")
+    if precision := _precision(settings):
+        draft.put("model.dtype", precision)
 
 
-def _batch(draft: Draft, config: PythonConfig, ranks: int) -> set[str]:
-    whole, micro = "data.global_batch_size", "data.micro_batch_size"
+def _texts(model: Any) -> list[str]:
+    """The names of its model: of a Hugging Face model its path, of NeMo's its class."""
+    if not isinstance(model, Config):
+        return []
+    inner = model.settings.get("config")
+    return [*([inner.maker] if isinstance(inner, Config) else []), *model.texts]
+
+
+def _shape_name(text: str) -> str | None:
+    """`llama3 70B` of meta-llama/Meta-Llama-3-70B, of Llama31Config70B or llama3_70b_pretrain."""
+    plain = re.sub(r"\W|_|config", "", text.lower()).replace("llama31", "llama3")
+    for known in sorted(_ALIASES, key=len, reverse=True):
+        if re.search(re.escape(known) + (r"(?!\d)" if known[-1].isdigit() else ""), plain):
+            return _ALIASES[known]
+    return None
+
+
+def _precision(settings: _Settings) -> str | None:
+    """Of matrices: what is set of it, a named recipe of mixed precision, or the recipe's name.
+
+    None, with a fault, where it is set to something that cannot be read.
+    """
+    draft, config = settings.draft, settings.config
+    if "model.dtype" in draft.values:
+        return None
+    sections = ("trainer.", "")
+    path = next(
+        (
+            path
+            for name in ("plugins", "mixed_precision")
+            if (path := settings.path(name, sections)) in config.places
+        ),
+        "",
+    )
+    if not path:
+        named = _named_precision(config.name)
+        if named is None:
+            draft.note("the precision is taken to be bf16: --set model.dtype=... says it")
+        return named or "bf16"
+    held: Any = config.tree
+    for part in path.split("."):
+        held = held.settings.get(part) if isinstance(held, Config) else None
+    settings.read.update(each for each in config.places if f"{each}.".startswith(f"{path}."))
+    precision = None
+    if isinstance(held, str):
+        precision = _named_precision(held)
+    elif isinstance(held, Config):
+        parts = held.settings
+        if any(isinstance(parts.get(key), Computed) for key in ("fp4", "fp8", "fp8_recipe")):
+            precision = None
+        elif parts.get("fp4"):
+            precision = "nvfp4"
+        elif parts.get("fp8"):
+            precision = "mxfp8" if parts.get("fp8_recipe") == "mxfp8" else "fp8"
+        elif parts.get("bf16") is True or parts.get("fp16") is True:
+            precision = "bf16" if parts.get("bf16") is True else "fp16"
+        else:
+            names = (*held.texts, held.maker, str(parts.get("precision")))
+            precision = _named_precision(" ".join(names))
+    if precision is None:
+        message = "the precision cannot be read: --set model.dtype=... says it"
+        draft.fault(settings.origin(path), message)
+    return precision
+
+
+def _named_precision(text: str) -> str | None:
+    found = (name for name, pattern in _PRECISIONS if pattern.search(text.lower()))
+    return next(found, None)
+
+
+def _batch(settings: _Settings) -> None:
+    draft = settings.draft
     replicas = draft.values["parallelism.dp"] * draft.values["parallelism.ep"]
-    each = config.values.get(micro, 1)
-    draft.put("batch.micro_sequences", each)
-    draft.put("batch.global_sequences", config.values.get(whole, each * replicas))
-    return {whole, micro, "data.seq_length", "model.seq_length"}
+    micro = settings.number("micro_batch_size", _BATCH, 1)
+    path = settings.path("global_batch_size", _BATCH)
+    draft.put("batch.micro_sequences", micro)
+    whole = settings.number("global_batch_size", _BATCH, micro * replicas)
+    draft.put("batch.global_sequences", whole, settings.origin(path))
+    chunks = settings.number("virtual_pipeline_model_parallel_size", _MODEL, 1)
+    if draft.values["parallelism.pp"] > 1 and chunks > 1:
+        draft.put("batch.virtual_stages", chunks)
+
+
+def _training(settings: _Settings) -> None:
+    """Megatron's distributed optimizer unless the recipe says otherwise."""
+    draft = settings.draft
+    sharding = "zero1"
+    strategy = settings.get("data_parallel_sharding_strategy", _DDP)
+    if settings.get("use_megatron_fsdp", _DDP):
+        sharding = SHARDING.get(strategy, "zero3")
+    elif settings.get("use_distributed_optimizer", _DDP, True) is False:
+        sharding = "ddp"
+    draft.put("training.data_parallel", sharding)
+    if sharding in ("zero2", "zero3"):
+        draft.put("training.sync", "micro_batch")
+    instances = settings.number("num_distributed_optimizer_instances", _DDP, 1)
+    if instances > 1 and sharding != "ddp":
+        draft.put("training.shard_group", max(1, draft.values["parallelism.dp"] // instances))
+    if settings.get("grad_reduce_in_fp32", _DDP) is False:
+        draft.put("training.gradient_dtype", "bf16")
+    is_split = settings.get("sequence_parallel", _MODEL)
+    if draft.values["parallelism.tp"] > 1 and is_split is False:
+        draft.put("training.sequence_parallel", False)
+    way = CONTEXT.get(str(settings.get("cp_comm_type", _MODEL, "p2p")), "ring")
+    if draft.values["parallelism.cp"] > 1:
+        draft.put("training.context_parallel", way)
+    tuned = settings.config.tree.settings.get("peft")
+    if isinstance(tuned, Config) or (isinstance(tuned, str) and tuned.lower() != "none"):
+        settings.read.add("peft")
+        maker = tuned.maker if isinstance(tuned, Config) else tuned
+        if not maker.lower().endswith("lora"):
+            message = f"{maker} has no key in a job file: known is LoRA"
+            draft.fault(settings.origin("peft"), message)
+        draft.put("training.trained", "lora")
+    _recompute(settings)
+
+
+def _recompute(settings: _Settings) -> None:
+    draft = settings.draft
+    granularity = settings.get("recompute_granularity", _MODEL)
+    layers = settings.get("recompute_num_layers", _MODEL)
+    method = settings.get("recompute_method", _MODEL)
+    modules = settings.get("recompute_modules", _MODEL) or []
+    if granularity == "full" or (granularity is None and layers and not modules):
+        draft.put("training.recompute", "full")
+        if method == "block" or granularity is None:
+            draft.note(f"recomputation of {layers} layers of a stage is counted as that of all")
+    elif modules and modules != ["core_attn"]:
+        named = ", ".join(map(str, modules))
+        draft.note(f"recomputation of {named} is not counted: scores alone are")

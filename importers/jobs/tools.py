@@ -24,7 +24,7 @@ TITLES = {
 }
 FORMATS = (
     "known are launch scripts of Megatron-LM or of any program that torchrun starts, TorchTitan's"
-    " TOML and Python configurations, recipes of NeMo, DeepSpeed's JSON, and YAML of Accelerate and"
-    " MaxText"
+    " TOML and Python configurations, recipes of NeMo and Megatron-Bridge, DeepSpeed's JSON, and"
+    " YAML of Accelerate and MaxText"
 )
 TOOL_BY_SUFFIX = {".toml": Tool.TORCHTITAN, ".json": Tool.DEEPSPEED, ".py": Tool.TORCHTITAN}

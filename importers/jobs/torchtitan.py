@@ -14,12 +14,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from importers.jobs.draft import Draft, Origin, put_experts
-from importers.jobs.python_config import PythonConfig, model_name, note_computed
+from importers.jobs.python_config import PythonConfig, model_name, note_unread
 from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 
 _LLAMA3 = {"kv_heads": 8, "vocab": 128_256}
 _DEEPSEEK = {"kv_rank": 512, "rope_dim": 64, "head_dim": 128}
+_MIXTRAL = {"kv_heads": 8, "vocab": 32_000, "experts": 8, "experts_per_token": 2}
+_QWEN3 = {"kv_heads": 4, "head_dim": 128, "vocab": 151_936, "experts": 128, "experts_per_token": 8}
 SHAPES: dict[str, dict[str, Any]] = {
     "llama3 8B": {**_LLAMA3, "layers": 32, "hidden": 4096, "ffn": 14336, "heads": 32},
     "llama3 70B": {**_LLAMA3, "layers": 80, "hidden": 8192, "ffn": 28672, "heads": 64},
@@ -41,6 +43,22 @@ SHAPES: dict[str, dict[str, Any]] = {
         **{"layers": 61, "hidden": 7168, "ffn": 18432, "heads": 128, "kv_heads": 128},
         **{"vocab": 129_280, "experts": 256, "experts_per_token": 8, "expert_ffn": 2048},
         **{"shared_experts": 1, "dense_layers": 3, "query_rank": 1536},
+    },
+    "mixtral 8x7B": {
+        **_MIXTRAL,
+        **{"layers": 32, "hidden": 4096, "ffn": 14336, "heads": 32, "expert_ffn": 14336},
+    },
+    "mixtral 8x22B": {
+        **_MIXTRAL,
+        **{"layers": 56, "hidden": 6144, "ffn": 16384, "heads": 48, "expert_ffn": 16384},
+    },
+    "qwen3 30B-A3B": {
+        **_QWEN3,
+        **{"layers": 48, "hidden": 2048, "ffn": 6144, "heads": 32, "expert_ffn": 768},
+    },
+    "qwen3 235B-A22B": {
+        **_QWEN3,
+        **{"layers": 94, "hidden": 4096, "ffn": 12288, "heads": 64, "expert_ffn": 1536},
     },
 }
 OLDER = {
@@ -128,10 +146,7 @@ def draw_python(draft: Draft, config: PythonConfig, gpus: int) -> None:
     name, flavor = model_name(config.recipe)
     values = {"model.name": name, "model.flavor": flavor} | config.values
     draw_settings(_Settings(draft, values, config.lines), gpus)
-    for path, line in config.lines.items():
-        if not path.startswith(_LEFT_TO_PROGRAM) and path not in READ_KEYS:
-            draft.note(f"not represented: {path} (line {line})")
-    note_computed(draft, config)
+    note_unread(draft, config, READ_KEYS, _LEFT_TO_PROGRAM)
 
 
 def draw_settings(settings: _Settings, gpus: int) -> None:

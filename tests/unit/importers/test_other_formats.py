@@ -70,8 +70,9 @@ def test_maxtext_has_axes_of_slices_and_a_named_model(
     assert "dcn_fsdp_parallelism is -1" in refused("m.yml", MAXTEXT)[0]
 
 
-def test_a_recipe_of_nemo_is_read_and_not_run(imported: Importing) -> None:
-    draft = imported("r.py", NEMO)
+def test_a_recipe_of_nemo_is_read_and_not_run(imported: Importing, refused: Refusing) -> None:
+    assert "trainer.plugins: the precision cannot be read" in refused("r.py", NEMO)[0]
+    draft = imported("r.py", NEMO, keys={"model.dtype": "bf16"})
     request = draft.checked().request
     axes = request.parallelism
     assert (axes.tp, axes.pp, axes.dp) == (4, 4, 4)
