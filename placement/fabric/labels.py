@@ -10,6 +10,7 @@ from placement.fabric import hostlist
 from placement.fabric.hostset import HostSet
 
 Labels = Mapping[str, Mapping[str, HostSet]]  # key -> value -> hosts
+POWER = "power"  # label of hosts behind one feed
 Places = Mapping[str, tuple[int, Sequence[int]]]  # name -> depth in the tree, hosts inside
 
 

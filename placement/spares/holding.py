@@ -1,12 +1,14 @@
-"""Which hosts to hold as spares beside a gang: same zone first, not two under one ToR."""
+"""Which hosts to hold as spares beside a gang: same zone first, not two under one ToR or behind one
+power feed."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from muster.structs import struct
-from placement.fabric.hostset import Mask
-from placement.fabric.tree import Fabric, Ints, sizes_of
+from placement.fabric.hostset import Mask, members
+from placement.fabric.labels import POWER
+from placement.fabric.tree import Fabric, Ints, nth_of_each, sizes_of
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.workload.request import Request
 
@@ -169,7 +171,9 @@ def _shared(wishes: list[int], total: int, used: Ints, left_in: Ints, is_whole: 
 
 
 def _by_preference(fabric: Fabric, left: Ints, gang: Ints) -> Ints:
-    """`left` reordered: one host per ToR before any second one, crowded ToRs first.
+    """`left` reordered: one host per ToR before any second one, crowded ToRs first; and in each
+    zone one behind each power feed before a second one, for what a feed takes with it needs
+    spares that it does not take.
 
     A rack with one host free serves no pair of ranks, so it is spent first; a wholly free
     one serves the next gang best, so it is spent last. On an NVLink rack those that the gang
@@ -184,4 +188,20 @@ def _by_preference(fabric: Fabric, left: Ints, gang: Ints) -> Ints:
     is_apart = np.zeros(len(left), dtype=bool)
     if fabric.has_scale_up_tier:
         is_apart = ~np.isin(rack, tier.domain_by_host[gang])
-    return left[np.lexsort((left, free_in_rack, is_whole, nth_in_rack, is_apart))]
+    order = np.lexsort((left, free_in_rack, is_whole, nth_in_rack, is_apart))
+    return _by_feed(fabric, left[order], is_apart[order])
+
+
+def _by_feed(fabric: Fabric, queue: Ints, is_apart: Mask) -> Ints:
+    """The queue with the feeds of each zone in turns; unlabelled hosts are behind one feed."""
+    if POWER not in fabric.labels:
+        return queue
+    feed_of = np.zeros(fabric.host_count, dtype=np.int64)
+    for feed, hosts in enumerate(fabric.labels[POWER].values(), 1):
+        feed_of[list(members(hosts))] = feed
+    zone = fabric.tiers[0].domain_by_host[queue]
+    group = zone * (int(feed_of.max()) + 1) + feed_of[queue]
+    turn = np.empty(len(queue), dtype=np.int64)
+    by_group = np.argsort(group, kind="stable")
+    turn[by_group] = nth_of_each(group[by_group])
+    return queue[np.lexsort((np.arange(len(queue)), turn, is_apart))]

@@ -22,11 +22,10 @@ from math import comb
 from muster.structs import struct
 from placement import BadInput
 from placement.fabric.constraints import seen_by_gang
+from placement.fabric.labels import POWER
 from placement.fabric.tree import Fabric
 from placement.workload.request import Request
 from scheduler.core.policies.checkpoint import Holders
-
-POWER = "power"  # label of hosts behind one feed
 
 
 def refuse_without_peers(request: Request, gpus_per_host: int, peers: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from placement import Sizing, place
 from placement.fabric import hostset
-from placement.fabric.tree import Fabric
+from placement.fabric.tree import Fabric, from_spec
 from placement.objective.check import violations
 from placement.objective.cut import cut
 from placement.spares.holding import hold_spares
@@ -24,7 +24,7 @@ from placement.workload.request import (
     Placement,
     Request,
 )
-from tests.build import fabric, request
+from tests.build import fabric, fabric_spec, request
 from tests.cases import case
 
 OFTEN = Sizing(failures_per_host_day=0.1, repair_days=1, epsilon=0.1)
@@ -123,6 +123,26 @@ def test_a_gang_is_placed_by_time_wherever_it_can_be_by_the_cut(compute_s: float
                 for each in (Objective.CUT, Objective.TIME)
             )
             assert type(by_time) is type(by_cut)
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+@pytest.mark.parametrize("sizing", [Sizing(per_zone=2), replace(OFTEN, in_zone=True)])
+def test_spares_of_a_zone_lie_behind_its_feeds_in_turns(
+    objective: Objective, sizing: Sizing
+) -> None:
+    """A zone of four racks of four hosts, two behind each feed."""
+    labels = {"z[0-1]-r[0-1]": {"power": "a"}, "z[0-1]-r[2-3]": {"power": "b"}}
+    on = from_spec({**fabric_spec(zones=2, racks=4, hosts=4), "labels": labels})
+    gang = request(tp=8, dp=18, traffic={"tp": 1, "dp": 1})
+    gang = replace(gang, spares=AUTO, objective=objective, compute_s=1.0)
+    answer = place(on, hostset.full(on.host_count), gang, sizing=sizing)
+    assert isinstance(answer, Placement)
+    zone_of = on.tiers[0].domain_by_host
+    for zone in range(2):
+        spares = [host for host in answer.spares if zone_of[host] == zone]
+        behind = [sum(hosts >> s & 1 for s in spares) for hosts in on.labels["power"].values()]
+        assert sum(behind) >= 2
+        assert max(behind) - min(behind) <= 1
 
 
 @pytest.mark.parametrize("segment", [0, 2])
