@@ -212,6 +212,10 @@ def _service_error(error: grpc.RpcError, address: str, who: Credentials) -> Serv
         message = f"the server at {address} stopped before it answered"
     elif not reason and code is grpc.StatusCode.UNAVAILABLE:
         message = unreachable(address, who)
+    elif "leader" in metadata and len(addresses(address)) > 1:  # asked until the deadline
+        message = (
+            f"{message}; of {address} it was asked for: {unreachable(metadata['leader'], who)}"
+        )
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         message = f"the server at {address} did not answer in time"
     return ServiceError(code.name, message, reason, tuple(violations), retry_s, metadata)

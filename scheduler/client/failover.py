@@ -7,6 +7,10 @@ not seen enough, the call is put again: to the leader it names, else to the next
 list, until the deadline of the call, or until nobody has answered anything for a while.
 Repeating is safe for the same reason as with one server: see client.
 
+A leader that others name, and that does not answer here, is asked again until the deadline of the
+call: it may be about to be replaced. After a few seconds that is logged, for it may also be this
+client that is cut off from it.
+
 A server that is there but does not run (a paused process) answers no pings, and after a
 few seconds its connection counts as lost.
 
@@ -16,6 +20,7 @@ whoever answers it, nothing that was seen is taken back.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
@@ -27,6 +32,7 @@ from grpc_status import rpc_status
 
 MIN_VERSION, VERSION = "muster-min-version", "muster-version"
 SILENCE_S = 5.0  # with nobody answering at all
+TELL_S = 1.5  # of asking for a leader that does not answer, before that is logged
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
 # How a call ends that nobody answered. CANCELLED: it arrived while the server stopped, and gRPC
@@ -41,6 +47,8 @@ PINGS = (
     ("grpc.http2.ping_timeout_ms", 2_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
+
+log = logging.getLogger("muster.client")
 
 Metadata = Sequence[tuple[str, str | bytes]]
 
@@ -139,6 +147,7 @@ class _Call:
         **options: Any,
     ) -> Any:
         patience = _Patience(timeout, 2 * self._servers.count)
+        named = ""  # the leader, as the last server that spoke says
         while True:
             address, channel = self._servers.current()
             full_metadata = self._servers.metadata(metadata)
@@ -149,6 +158,9 @@ class _Call:
             except grpc.RpcError as error:
                 leader, is_heard = _what_it_says(error)
                 self._servers.failed(address, leader)
+                if address == named and not is_heard:
+                    patience.tell_once(f"{named} leads, as others say, and does not answer here")
+                named = leader or named
                 if not patience.may_repeat(error, is_heard):
                     raise
                 patience.pause(is_brief=bool(leader))
@@ -204,7 +216,8 @@ class _Patience:
     def __init__(self, timeout_s: float | None, tries: int) -> None:
         now_s = time.monotonic()
         self._ends_s = None if timeout_s is None else now_s + timeout_s
-        self._heard_s = now_s
+        self._began_s = self._heard_s = now_s
+        self._has_told = False
         self._pause_s = _PAUSE_S
         self._tries = tries
 
@@ -219,6 +232,12 @@ class _Patience:
         self._tries -= 1
         is_silent = self._tries <= 0 and now_s - self._heard_s > SILENCE_S
         return error.code() in UNANSWERED and not is_over and not is_silent
+
+    def tell_once(self, trouble: str) -> None:
+        """Log what the call waits for, once it has waited for a while."""
+        if not self._has_told and time.monotonic() - self._began_s >= TELL_S:
+            self._has_told = True
+            log.warning("%s; trying again, also elsewhere", trouble)
 
     def pause(self, is_brief: bool) -> None:
         time.sleep(_PAUSE_S if is_brief else self._pause_s)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc_status import rpc_status
 
 from scheduler.client import Client, ServiceError
 from scheduler.client.failover import addresses
+from scheduler.service.errors import not_leader
 from tests.build import spec
 from tests.integration.test_replicas import replicas, stopped, until_led
 from tests.ports import free_port
@@ -95,3 +101,36 @@ def test_nobody_at_all_is_said_with_every_address(monkeypatch: pytest.MonkeyPatc
     dead = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     with Client(dead) as client, pytest.raises(ServiceError, match=f"no server answers at {dead}"):
         client.list_jobs()
+
+
+class _Follower(grpc.GenericRpcHandler):
+    """A server that names a leader, whatever it is asked."""
+
+    def __init__(self, leader: str) -> None:
+        self._leader = leader
+
+    def service(self, _: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+        def refuse(_: bytes, context: grpc.ServicerContext) -> bytes:
+            context.abort_with_status(rpc_status.to_status(not_leader(self._leader).status()))
+            return b""
+
+        return grpc.unary_unary_rpc_method_handler(refuse)
+
+
+def test_a_client_that_is_cut_off_from_the_leader_says_so_within_seconds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # connections open, and nothing comes
+        leader = f"127.0.0.1:{mute.getsockname()[1]}"
+        follower = grpc.server(ThreadPoolExecutor(2), handlers=[_Follower(leader)])
+        listed = f"127.0.0.1:{follower.add_insecure_port('127.0.0.1:0')},{leader}"
+        follower.start()
+        began_s = time.time()
+        with Client(listed, deadline_s=8) as client, pytest.raises(ServiceError) as caught:
+            client.list_jobs()
+        follower.stop(None)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{leader} leads, as others say, and does not answer")
+    assert record.created - began_s < 5
+    assert f"another server leads: {leader}; of {listed} it was asked" in caught.value.message
+    assert f"no server answers at {leader}" in caught.value.message
