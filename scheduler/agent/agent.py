@@ -44,6 +44,7 @@ LEASES = 3  # without a word from the server, before its orders do not count any
 UNUSED_S = 60.0  # for which an agent of one attempt waits for it
 KEPT_LOGS = 50  # attempts that are over
 _TICK_S = 0.25
+_MOST_POKES = 64  # that are taken in together
 _PATIENCE_S = 120.0  # for what ran before to end
 _SEARCH = "/usr/local/bin:/usr/bin:/bin"
 _PHASES = {
@@ -95,6 +96,7 @@ class Agent:
         self._attempts: dict[Key, HostAttempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._preparing: dict[Key, Preparation] = {}
+        self._failing: set[Key] = set()  # attempts of which the last look failed
         self._tails: dict[str, asyncio.Task[None]] = {}
         self._warm: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
         self._socket_path = str(state / "agent.sock")
@@ -411,13 +413,21 @@ class Agent:
 
     def _poked(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            while True:
+            for _ in range(_MOST_POKES):  # ranks may send more than can be read
                 self._socket.recv(16)
         self._look()
 
     def _look(self) -> None:
+        """Take in what has become of each attempt; nothing that its ranks do ends the agent."""
         for attempt in self._running():
-            self._take_in(attempt)
+            try:
+                self._take_in(attempt)
+            except Exception:
+                if attempt.key not in self._failing:
+                    log.exception("%s cannot be looked at", attempt.key.folder_name)
+                self._failing.add(attempt.key)
+            else:
+                self._failing.discard(attempt.key)
 
     def _take_in(self, attempt: HostAttempt) -> None:
         before, had_started = attempt.phase, attempt.has_started
@@ -426,6 +436,9 @@ class Agent:
             self.say(Request(started=agent_pb2.Started(key=_key(attempt.key))))
         if attempt.look_at_progress():
             self.say(Request(progress=_progress(attempt)))
+        if attempt.spoiled and attempt.kill_s is None:
+            log.warning("%s: ended, for %s", attempt.key.folder_name, attempt.spoiled)
+            attempt.stop(0, now_s())
         if times := attempt.look_at_times(now_s()):
             self.say(Request(step_times=_step_times(attempt, times)))
         if attempt.refusal and before is Phase.STARTING and attempt.is_over:
@@ -591,13 +604,14 @@ def _exited(attempt: HostAttempt, done: RankExit) -> agent_pb2.Exited:
     age = Duration()
     age.FromNanoseconds(max(0, time.monotonic_ns() - done.monotonic_ns))
     is_well = done.code == 0 and done.signal == 0
+    log_path = ranklog.log_path(attempt.folder, done.rank)
     return agent_pb2.Exited(
         key=_key(attempt.key),
         rank=done.rank,
         code=done.code,
         signal=done.signal,
         age=age,
-        log_tail="" if is_well else ranklog.tail(ranklog.log_path(attempt.folder, done.rank)),
+        log_tail="" if is_well else attempt.spoiled or ranklog.tail(log_path),
         out_of_memory=done.signal == signal.SIGKILL and attempt.has_run_out_of_memory,
     )
 

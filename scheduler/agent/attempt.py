@@ -34,9 +34,10 @@ from scheduler.agent.processes import (
 from scheduler.agent.rank_times import ComputedStep, TimesOfRanks
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
-_MOST_SAID = 64 << 10  # bytes of a file that ranks write
+MOST_SAID = 64 << 10  # bytes of a file that ranks write
 _MOST_WHERE = 4_096
 _MOST_BUSY = 64
+MOST_UNREADABLE = 100  # reports in a row that are none, after which the attempt fails
 
 
 class Key(NamedTuple):
@@ -84,6 +85,10 @@ class Said(NamedTuple):
         return (*self[:7], str(self.loss))
 
 
+class BadReport(ValueError):
+    """What a rank wrote into its file is no report."""
+
+
 class HostAttempt:
     """`folder` exists and has an order; use `made` or `found`."""
 
@@ -96,6 +101,10 @@ class HostAttempt:
         self.exits: list[RankExit] = []
         self.said = Said()
         self.refusal = ""
+        self.unreadable = (
+            0  # reports that were none, of ranks of this host, since the last good one
+        )
+        self.spoiled = ""  # why the agent ended the ranks, where they are to blame
         self.kill_s: float | None = None  # by when what is left is killed, of one that is stopped
         self.supervisor: subprocess.Popen[bytes] | None = None
         self._supervisor_pid = self._supervisor_begun = 0
@@ -231,7 +240,7 @@ class HostAttempt:
         busy, newest = "", Said()
         first, count = self.order["ranks"][0]["rank"], int(self.order["env"]["LOCAL_WORLD_SIZE"])
         for rank in range(first, first + count):  # not what else the user puts there
-            report = _said(folder / f"progress.{rank}")
+            report = self._report(folder / f"progress.{rank}", rank)
             steps.append(report.step if report is not None else 0)
             if report is not None:
                 busy = report.busy or busy
@@ -250,6 +259,19 @@ class HostAttempt:
             steps=tuple(steps), busy=busy, total=newest.total, loss=newest.loss
         )
         return self.said.content != before.content
+
+    def _report(self, path: Path, rank: int) -> Said | None:
+        """Return what a rank says, None where it says nothing; what is no report is counted."""
+        try:
+            report = _said(path)
+        except BadReport:
+            self.unreadable += 1
+            if self.unreadable >= MOST_UNREADABLE and not self.spoiled:
+                words = "wrote what is no report of muster.progress into its file"
+                self.spoiled = f"rank {rank} {words}, {self.unreadable} times in a row"
+            return None
+        self.unreadable = 0 if report is not None else self.unreadable
+        return report
 
     def look_at_times(self, now_s: float) -> list[ComputedStep]:
         """How long ranks computed in steps since the last look."""
@@ -283,7 +305,7 @@ class HostAttempt:
         first, count = self.order["ranks"][0]["rank"], int(self.order["env"]["LOCAL_WORLD_SIZE"])
         pids = {}
         for rank in range(first, first + count):
-            said = _said(self.folder / "run" / f"progress.{rank}")
+            said = self._report(self.folder / "run" / f"progress.{rank}", rank)
             if said is not None and said.pid and is_of_user(said.pid, owner):
                 pids[rank] = said.pid
         return pids
@@ -351,8 +373,8 @@ class HostAttempt:
             return [], False
         whole = data[: data.rfind(b"\n") + 1]
         self._read_bytes += len(whole)
-        entries = [json.loads(line) for line in whole.splitlines()]
-        exits = [RankExit(**entry) for entry in entries if "rank" in entry]
+        entries = list(map(_entry, whole.splitlines()))
+        exits = [RankExit(**entry) for entry in entries if entry.keys() == {*RankExit._fields}]
         return exits, any("over" in entry for entry in entries)
 
     def _orphaned(self) -> list[RankExit]:
@@ -383,7 +405,10 @@ class HostAttempt:
 
 
 def _said(path: Path) -> Said | None:
-    """Read what a rank wrote, which may be anything, for the file is the user's."""
+    """Read what a rank wrote, which may be anything, for the file is the user's.
+
+    Raises: BadReport.
+    """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -391,18 +416,40 @@ def _said(path: Path) -> Said | None:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             return None
-        entry = json.loads(os.read(file, _MOST_SAID))
+        return parse_report(os.read(file, MOST_SAID))
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+
+
+def parse_report(data: bytes) -> Said:
+    """Read the report of a rank, every value of it within bounds and fit for a message.
+
+    Raises: BadReport.
+    """
+    try:
+        entry = json.loads(data)
         step, saved = int(entry.get("step", 0)), int(entry.get("checkpoint_step", 0))
         where = str(entry.get("checkpoint", ""))
         total, pid = int(entry.get("total", 0)), int(entry.get("stacks_pid", 0))
         loss, busy = float(entry.get("loss", math.nan)), str(entry.get("busy", ""))
-    except (OSError, ValueError, AttributeError, TypeError):
-        return None
-    finally:
-        os.close(file)
-    if not 0 <= step < 2**62 or not 0 <= saved < 2**62 or len(where) > _MOST_WHERE:
-        return None
-    if not 0 <= total < 2**62 or not 0 <= pid < 2**31 or len(busy) > _MOST_BUSY:
-        return None
+        has_bad_text = "\0" in where or len(where.encode()) > _MOST_WHERE
+        has_bad_text |= len(busy.encode()) > _MOST_BUSY
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
+        raise BadReport(str(error)) from None
+    counts_fit = all(0 <= count < 2**62 for count in (step, saved, total))
+    if has_bad_text or not counts_fit or not 0 <= pid < 2**31:
+        raise BadReport("a value is out of bounds")
+    loss = loss if math.isfinite(loss) else math.nan
     can_save = entry.get("can_save") is True
     return Said(step, saved, where, can_save, (), busy, total, loss, pid)
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """Read a line of the supervisor; without cgroups and users, ranks can write there as well."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return entry if isinstance(entry, dict) else {}

@@ -17,6 +17,7 @@ from placement.errors import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import from_spec, preset
 from scheduler.access.auth_file.reading import load_auth
+from scheduler.agent.attempt import MOST_SAID, BadReport, parse_report
 from scheduler.cli.offline.step_table import _estimated as step_table_estimated
 from scheduler.core import State
 from scheduler.core.explain.conditions import supposed
@@ -34,6 +35,7 @@ from scheduler.files.step_table import read_table
 from scheduler.files.tenants import load_tenants
 from scheduler.files.windows import load_windows
 from scheduler.server.config import ServerKeys, load_server_file
+from scheduler.v1 import agent_pb2
 from scheduler.wire.lists import filters, listing, paging
 from simulator import failures
 from simulator.traces.load import FORMATS, TraceFile
@@ -101,6 +103,7 @@ def targets() -> Iterator[Target]:
     yield Target("step table", samples.STEP_TABLES, _step_table, words=("H100", "GB200", "zero3"))
     yield Target("calibration", samples.CALIBRATIONS, _calibration)
     yield Target("nccl-tests", samples.NCCL_TESTS, _sizes)
+    yield Target("rank report", samples.RANK_REPORTS, _report, (BadReport,), weight=3)
     yield Target("training log", samples.TRAINING_LOGS, _steps)
     yield from _texts()
 
@@ -247,6 +250,19 @@ def _steps(path: Path) -> object:
     found = read_steps(str(path), 8192.0)
     assert all(0 < seconds < inf for seconds in found.seconds)
     return found
+
+
+def _report(path: Path) -> object:
+    """As the agent reads it, up to the message that it sends."""
+    said = parse_report(path.read_bytes()[:MOST_SAID])
+    return agent_pb2.Progress(
+        step=said.step,
+        checkpoint_step=said.checkpoint_step,
+        checkpoint=said.checkpoint,
+        busy=said.busy,
+        total_steps=said.total,
+        loss=said.loss,
+    ).SerializeToString()
 
 
 def _calibration(path: Path) -> object:

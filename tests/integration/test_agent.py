@@ -301,6 +301,42 @@ async def test_the_last_checkpoint_is_told_by_an_agent_that_starts_after_the_ran
         assert (status.progress.step, status.progress.checkpoint) == (7, "/c/7")
 
 
+HOSTILE = {
+    "infinity": b'{"step": Infinity}',
+    "brackets": b"[" * 65_536,
+    "surrogate": b'{"checkpoint_step": 1, "checkpoint": "\\ud800"}',
+    "zero": b'{"checkpoint_step": 1, "checkpoint": "/c\\u0000"}',
+    "digits": b'{"step": ' + b"9" * 60_000 + b"}",
+    "utf-16": b"\xff\xfe\xd8",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_ranks_that_write_no_reports_end_and_the_agent_does_not(
+    tmp_path: Path, kind: str
+) -> None:
+    """After so many of them, with words that say why; others go on."""
+    (tmp_path / "hostile").write_bytes(HOSTILE[kind])
+    own = "os.environ['MUSTER_RUN_DIR']+'/progress.'+os.environ['RANK']"
+    copy = f"shutil.copy('{tmp_path}/hostile', {own}+'.new'); os.replace({own}+'.new', {own})"
+    loop = f"import os,shutil,time\nwhile True: {copy}; time.sleep(0.002)"
+    async with running(tmp_path) as server:
+        poke = asyncio.create_task(_look_often(server.agent))
+        await server.launch(*python(loop), ranks=1)
+        done = await server.until("exited")
+        poke.cancel()
+        assert done.signal == signal.SIGKILL
+        assert done.log_tail.startswith("rank 0 wrote what is no report of muster.progress")
+        await server.launch(*python("pass"), attempt=2, ranks=1)
+        assert (await server.until("exited")).code == 0
+
+
+async def _look_often(agent: Agent) -> None:
+    while True:
+        agent._look()
+        await asyncio.sleep(0.002)
+
+
 async def test_a_lease_outlives_the_agent(tmp_path: Path) -> None:
     """One that starts again while its host is cut off ends the ranks when the lease does."""
     async with running(tmp_path) as server:

@@ -192,6 +192,7 @@ class SteppedAgent(Agent):
         self.is_for_one, self._only, self._begun_s = False, None, 0.0
         self._attempts: Any = {}
         self._preparing: Any = {}
+        self._failing: Any = set()
         self._tails: Any = {}
         self._warm: Any = {}
         self.on_start = lambda _: None
