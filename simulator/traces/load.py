@@ -17,7 +17,6 @@ from placement import BadInput
 from scheduler.files.errors import InputError, Problem
 from simulator.traces.formats import (
     gavel,
-    helios,
     muster,
     pai,
     philly,
@@ -49,8 +48,8 @@ FORMATS: dict[str, TraceFormat] = {
     "swf": TraceFormat(swf.read, is_sorted=True),
     "philly-csv": TraceFormat(philly.read_csv),
     "philly-json": TraceFormat(philly.read_json, is_lines=False),
-    "helios": TraceFormat(helios.read),
-    "acme": TraceFormat(helios.read_acme),
+    "helios": TraceFormat(table.read_helios),
+    "acme": TraceFormat(table.read_acme),
     "pai": TraceFormat(pai.read, note=pai.NOTE),
     "gavel": TraceFormat(gavel.read, note=gavel.NOTE),
     "alibaba-spot": TraceFormat(table.read_alibaba_spot, note=table.SPOT_NOTE),

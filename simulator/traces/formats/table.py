@@ -12,6 +12,10 @@ first line has most of.
 
 Tables that are published are named here, with their column maps:
 
+- `helios`: SenseTime's `cluster_log.csv`, whose times have no zone and are read as UTC, which keeps
+  the hour of the day. Its virtual cluster is the queue.
+- `acme`: Shanghai AI Lab's `trace_seren.csv` and `trace_kalos.csv`; the kind of work is the queue.
+  In both, run times are end - start: `duration` in Kalos is in fact end - submit.
 - `alibaba-spot`: Alibaba's spot trace of 2026, `job_info_df.csv`; seconds from the first submit.
 - `muri`: Muri's (SIGCOMM 2022) `trace*.csv`; times in milliseconds.
 - `tiresias`: Tiresias' `*_job.csv`; the same family in seconds.
@@ -314,6 +318,9 @@ def _named(
     return reader(ColumnMap(parse_columns(text).by_key, also, without))
 
 
+_HELIOS = "id=job_id,user=user,gpus=gpu_num,outcome=state,submit=submit_time,start=start_time,end=end_time"
+read_helios = _named(f"{_HELIOS},queue=vc")
+read_acme = _named(f"{_HELIOS},queue=type")
 read_alibaba_spot = _named(
     "id=job_name,user=organization,class=job_type,gpus=gpu_request,workers=worker_num,"
     "submit=submit_time,duration=duration",

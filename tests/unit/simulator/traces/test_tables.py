@@ -68,24 +68,24 @@ def test_helios_states(tmp_path: Path, state: str, outcome: TraceOutcome) -> Non
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (helios_row(gpus="0"), "left out 2: gpu_num: is 0: a job of CPUs"),
-        (helios_row(gpus="-1"), "2: gpu_num: must not be negative: '-1'"),
-        (helios_row(gpus="many"), "2: gpu_num: must be a whole number, not 'many'"),
+        (helios_row(gpus="0"), "left out 2: column 4 (gpu_num): is 0: a job of CPUs"),
+        (helios_row(gpus="-1"), "2: column 4 (gpu_num): must not be negative: '-1'"),
+        (helios_row(gpus="many"), "2: column 4 (gpu_num): must be a number, not 'many'"),
         (
             helios_row(times="2020-04-01 10:00:00,,2020-04-01 11:00:00"),
-            "left out 2: start_time: is empty: it never ran",
+            "left out 2: column 9 (start_time): is empty: it never ran",
         ),
         (
             helios_row(times="2020-04-01 10:00:00,2020-04-01 11:00:00,None"),
-            "left out 2: end_time: is empty: it had not ended",
+            "left out 2: column 10 (end_time): is empty: it had not ended",
         ),
         (
             helios_row(times="2020-04-01 10:00:00,2020-04-01 11:00:00,2020-04-01 10:59:59"),
-            "2: end_time: is before start_time: '2020-04-01 10:59:59'",
+            "2: column 10 (end_time): is before column 9 (start_time): '2020-04-01 10:59:59'",
         ),
         (
             helios_row(times="soon,2020-04-01 11:00:00,2020-04-01 12:00:00"),
-            "2: submit_time: must be YYYY-MM-DD HH:MM:SS, not 'soon'",
+            "2: column 8 (submit_time): must be a number or YYYY-MM-DD HH:MM:SS, not 'soon'",
         ),
         ("7,u,vc,1", "2: columns: must be as many as in the header, not '4'"),
     ],
