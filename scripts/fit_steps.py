@@ -1,6 +1,6 @@
 """Fit the constants of the step to measured runs, and say how well families predict each other.
 
-    python -m scripts.fit_steps STEPS.csv [--write] [--plot FILE] [--ablation]
+    python -m scripts.fit_steps STEPS.csv [--write] [--ablation]
 
 The file has the columns of `muster estimate --table` and `measured_step_s`. The model is that of
 the product, placement/objective: this script stacks the parts of all rows and fits with the
@@ -401,7 +401,6 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     arguments.add_argument("steps", help="CSV file of measured steps")
     arguments.add_argument("--write", action="store_true", help=f"write {FILE.name}")
-    arguments.add_argument("--plot", help="picture of estimates over measured, by GPU")
     arguments.add_argument("--ablation", action="store_true", help="errors without each term")
     options = arguments.parse_args()
     table = Table(list(read_table(options.steps)))
@@ -449,7 +448,7 @@ def main() -> None:
     if options.write:
         FILE.write_text(text)
         print(f"\nwrote {FILE}")
-    print_fitted(table, read_constants(tomllib.loads(text)), options.plot)
+    print_fitted(table, read_constants(tomllib.loads(text)))
 
 
 def _ends(errors: Floats) -> tuple[float, float]:
@@ -458,7 +457,7 @@ def _ends(errors: Floats) -> tuple[float, float]:
     return round(float(low), 3), round(float(high), 3)
 
 
-def print_fitted(table: Table, constants: StepConstants, plot: str | None) -> None:
+def print_fitted(table: Table, constants: StepConstants) -> None:
     """Errors of the product itself with all rows seen."""
     assumed, steps = Assumptions(constants=constants), []
     for row in table.rows:
@@ -475,37 +474,6 @@ def print_fitted(table: Table, constants: StepConstants, plot: str | None) -> No
                 print(error_line(f"  {gpu}{label}", errors[chosen]))
     print(error_line("  dense", errors[~table.has_experts]))
     print(error_line("  with experts", errors[table.has_experts]))
-    if plot:
-        draw(table, np.array(steps), plot)
-
-
-def draw(table: Table, steps: Floats, path: str) -> None:
-    """Draw estimates over measured steps, by GPU, on logarithmic axes."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "muster"
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 6))
-    gpus = sorted(set(table.gpu), key=lambda gpu: -int((table.gpu == gpu).sum()))
-    colours = pyplot.get_cmap("tab20")
-    for i, gpu in enumerate(gpus):
-        for kind, mark in ((False, "o"), (True, "^")):
-            chosen = (table.gpu == gpu) & (table.has_experts == kind)
-            label = None if kind else gpu
-            axes.scatter(
-                *(table.measured[chosen], steps[chosen]),
-                **{"s": 14, "marker": mark, "color": colours(i), "label": label, "alpha": 0.8},
-            )
-    ends = np.array([table.measured.min() * 0.8, table.measured.max() * 1.2])
-    axes.plot(ends, ends, color="black", linewidth=0.8)
-    for factor in (0.8, 1.25):
-        axes.plot(ends, ends * factor, color="grey", linewidth=0.5, linestyle="--")
-    axes.set(xscale="log", yscale="log", xlabel="measured, s", ylabel="estimated, s")
-    axes.legend(fontsize=8, ncols=2, title="round: dense, triangle: experts", title_fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
 
 
 def print_resolution(fit: Fit) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import typer
 
 MOST = 2**31 - 1  # what whole numbers on the wire can be
@@ -31,6 +33,23 @@ def finite(number: float | None) -> float | None:
     if number is not None and number != number:
         raise typer.BadParameter("must be a number, not nan")
     return number
+
+
+def past_ns(text: str, option: str) -> int:
+    """Nanoseconds since 1970 of a date, a date and time, or of so long ago: `30d`, `90m`.
+
+    Raises: typer.BadParameter.
+    """
+    from placement import BadInput
+    from scheduler.files.timeparse import parse_duration, parse_time
+
+    try:
+        return time.time_ns() - parse_duration(text) if text[-1:] in "smhd" else parse_time(text)
+    except BadInput:
+        raise typer.BadParameter(
+            f"{text!r} is neither 30d or 12h nor a time such as 2026-11-01 or 2026-11-01T08:00Z",
+            param_hint=option,
+        ) from None
 
 
 def some_seconds(text: str) -> int:

@@ -12,9 +12,9 @@ to repeat: it carries a request_id.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -41,22 +41,21 @@ LONG_DEADLINE_S = 300.0  # a placement is computed, or a year of jobs read, whil
 REPORTS = 500  # of one call of ReportHosts
 
 
-class ChangeOptions(TypedDict, total=False):
-    """How a change is made. `etag`: only if the job or host is still what it names.
-    `dry_run`: only checked. `request_id`: the same one again changes nothing."""
+Answer = TypeVar("Answer")
 
-    etag: str
+
+class UpdateOptions(TypedDict, total=False):
+    """How a change is made. `dry_run`: only checked. `request_id`: the same one again changes
+    nothing."""
+
     request_id: str
     dry_run: bool
 
 
-def _change_fields(options: ChangeOptions) -> dict[str, Any]:
-    """The fields of a request that say so."""
-    return {
-        "etag": options.get("etag", ""),
-        "request_id": _request_id(options.get("request_id", "")),
-        "validate_only": options.get("dry_run", False),
-    }
+class ChangeOptions(UpdateOptions, total=False):
+    """`etag`: only if the job or host is still what it names."""
+
+    etag: str
 
 
 def _request_id(given: str = "") -> str:
@@ -106,6 +105,20 @@ class Client:
 
     def close(self) -> None:
         self._to.close()
+
+    def _change(
+        self,
+        stub: Callable[..., Answer],
+        request: Any,
+        options: Mapping[str, Any],
+        deadline_s: float | None = None,
+    ) -> Answer:
+        """Make a change by a request that names all but its options."""
+        if etag := options.get("etag"):
+            request.etag = etag
+        request.request_id = _request_id(options.get("request_id", ""))
+        request.validate_only = options.get("dry_run", False)
+        return self._to.call(stub, request, deadline_s)
 
     # --- jobs ------------------------------------------------------------------
 
@@ -187,48 +200,35 @@ class Client:
         return self._to.all_pages(self._stub.ListJobs, request, "jobs")
 
     def update_job(
-        self,
-        job: job_pb2.Job,
-        fields: Sequence[str],
-        *,
-        request_id: str = "",
-        dry_run: bool = False,
+        self, job: job_pb2.Job, fields: Sequence[str], **options: Unpack[UpdateOptions]
     ) -> job_pb2.Job:
         """Give a job the `fields` of `job.spec` ("labels", "priority", ...), the rest stays.
 
         With `job.etag` set, only if the job is as it was then.
         """
-        request = service_pb2.UpdateJobRequest(
-            job=job,
-            update_mask=FieldMask(paths=[f"spec.{field}" for field in fields]),
-            request_id=_request_id(request_id),
-            validate_only=dry_run,
-        )
-        return self._to.call(self._stub.UpdateJob, request)
+        mask = FieldMask(paths=[f"spec.{field}" for field in fields])
+        request = service_pb2.UpdateJobRequest(job=job, update_mask=mask)
+        return self._change(self._stub.UpdateJob, request, options)
 
     def cancel_job(
         self, name: str, reason: str = "", uid: str = "", **options: Unpack[ChangeOptions]
     ) -> job_pb2.Job:
         """With a `uid`, only that job of this name."""
-        request = service_pb2.CancelJobRequest(
-            name=name, reason=reason, uid=uid, **_change_fields(options)
-        )
-        return self._to.call(self._stub.CancelJob, request)
+        request = service_pb2.CancelJobRequest(name=name, reason=reason, uid=uid)
+        return self._change(self._stub.CancelJob, request, options)
 
     def hold_job(
         self, name: str, reason: str = "", uid: str = "", **options: Unpack[ChangeOptions]
     ) -> job_pb2.Job:
         """Keep a job from starting until it is released; a gang that runs goes on."""
-        request = service_pb2.HoldJobRequest(
-            name=name, reason=reason, uid=uid, **_change_fields(options)
-        )
-        return self._to.call(self._stub.HoldJob, request)
+        request = service_pb2.HoldJobRequest(name=name, reason=reason, uid=uid)
+        return self._change(self._stub.HoldJob, request, options)
 
     def release_job(
         self, name: str, uid: str = "", **options: Unpack[ChangeOptions]
     ) -> job_pb2.Job:
-        request = service_pb2.ReleaseJobRequest(name=name, uid=uid, **_change_fields(options))
-        return self._to.call(self._stub.ReleaseJob, request)
+        request = service_pb2.ReleaseJobRequest(name=name, uid=uid)
+        return self._change(self._stub.ReleaseJob, request, options)
 
     def requeue_job(
         self,
@@ -240,10 +240,8 @@ class Client:
         **options: Unpack[ChangeOptions],
     ) -> job_pb2.Job:
         """Its gang stops; it waits again, and is held then with `hold`."""
-        request = service_pb2.RequeueJobRequest(
-            name=name, reason=reason, uid=uid, hold=hold, **_change_fields(options)
-        )
-        return self._to.call(self._stub.RequeueJob, request)
+        request = service_pb2.RequeueJobRequest(name=name, reason=reason, uid=uid, hold=hold)
+        return self._change(self._stub.RequeueJob, request, options)
 
     def end_job(
         self,
@@ -257,14 +255,9 @@ class Client:
         """Report that the gang has ended; `attempt` 0 = whichever runs. With a `uid`, a late report
         never ends the next job of this name."""
         request = service_pb2.EndJobRequest(
-            name=name,
-            outcome=outcome,
-            attempt=attempt,
-            reason=reason,
-            uid=uid,
-            **_change_fields(options),
+            name=name, outcome=outcome, attempt=attempt, reason=reason, uid=uid
         )
-        return self._to.call(self._stub.EndJob, request)
+        return self._change(self._stub.EndJob, request, options)
 
     def explain_job(self, name: str, suppose: Sequence[str] = ()) -> service_pb2.ExplainJobResponse:
         """Why it waits; with `suppose`, also what would become of it: `["cordon z3"]`."""
@@ -375,21 +368,15 @@ class Client:
         self,
         file: bytes,
         renames: Sequence[tuple[str, str]] = (),
-        *,
-        etag: str = "",
-        request_id: str = "",
-        dry_run: bool = False,
+        **options: Unpack[ChangeOptions],
     ) -> service_pb2.ApplyFabricResponse:
         """Put the fabric of this file in the place of the present one. `renames`: old and new names
         or ranges of hosts and domains. With `dry_run` what it would do, and what is in the way."""
         request = service_pb2.ApplyFabricRequest(
             file=file,
             renames=[service_pb2.FabricRename(old_name=a, new_name=b) for a, b in renames],
-            etag=etag,
-            request_id=_request_id(request_id),
-            validate_only=dry_run,
         )
-        return self._to.call(self._stub.ApplyFabric, request, LONG_DEADLINE_S)
+        return self._change(self._stub.ApplyFabric, request, options, LONG_DEADLINE_S)
 
     def get_host(self, name: str) -> host_pb2.Host:
         return self._to.call(self._stub.GetHost, service_pb2.GetHostRequest(name=name))
@@ -421,22 +408,20 @@ class Client:
     def cordon_host(
         self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
     ) -> host_pb2.Host:
-        request = service_pb2.CordonHostRequest(name=name, reason=reason, **_change_fields(options))
-        return self._to.call(self._stub.CordonHost, request)
+        request = service_pb2.CordonHostRequest(name=name, reason=reason)
+        return self._change(self._stub.CordonHost, request, options)
 
     def uncordon_host(
         self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
     ) -> host_pb2.Host:
-        request = service_pb2.UncordonHostRequest(
-            name=name, reason=reason, **_change_fields(options)
-        )
-        return self._to.call(self._stub.UncordonHost, request)
+        request = service_pb2.UncordonHostRequest(name=name, reason=reason)
+        return self._change(self._stub.UncordonHost, request, options)
 
     def drain_host(
         self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
     ) -> host_pb2.Host:
-        request = service_pb2.DrainHostRequest(name=name, reason=reason, **_change_fields(options))
-        return self._to.call(self._stub.DrainHost, request)
+        request = service_pb2.DrainHostRequest(name=name, reason=reason)
+        return self._change(self._stub.DrainHost, request, options)
 
     def report_host(
         self,
@@ -453,9 +438,7 @@ class Client:
         request = service_pb2.ReportHostRequest(
             name=name, signal=signal, detail=detail, value=value, gpu=gpu, xid=xid
         )
-        request.request_id = _request_id()
-        request.validate_only = dry_run
-        response = self._to.call(self._stub.ReportHost, request)
+        response = self._change(self._stub.ReportHost, request, {"dry_run": dry_run})
         return response.host if response.HasField("host") else None
 
     def report_hosts(
@@ -480,43 +463,29 @@ class Client:
         return self._to.all_pages(self._stub.ListLinks, request, "links")
 
     def report_link(
-        self,
-        name: str,
-        share: float,
-        detail: str = "",
-        *,
-        request_id: str = "",
-        dry_run: bool = False,
+        self, name: str, share: float, detail: str = "", **options: Unpack[UpdateOptions]
     ) -> link_pb2.Link:
         """What the uplink of a domain carries of what it was built for."""
-        request = service_pb2.ReportLinkRequest(
-            name=name,
-            share=share,
-            detail=detail,
-            request_id=_request_id(request_id),
-            validate_only=dry_run,
-        )
-        return self._to.call(self._stub.ReportLink, request)
+        request = service_pb2.ReportLinkRequest(name=name, share=share, detail=detail)
+        return self._change(self._stub.ReportLink, request, options)
 
     def cordon_link(
         self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
     ) -> link_pb2.Link:
-        request = service_pb2.CordonLinkRequest(name=name, reason=reason, **_change_fields(options))
-        return self._to.call(self._stub.CordonLink, request)
+        request = service_pb2.CordonLinkRequest(name=name, reason=reason)
+        return self._change(self._stub.CordonLink, request, options)
 
     def uncordon_link(
         self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
     ) -> link_pb2.Link:
-        request = service_pb2.UncordonLinkRequest(
-            name=name, reason=reason, **_change_fields(options)
-        )
-        return self._to.call(self._stub.UncordonLink, request)
+        request = service_pb2.UncordonLinkRequest(name=name, reason=reason)
+        return self._change(self._stub.UncordonLink, request, options)
 
     def drain_link(
         self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
     ) -> link_pb2.Link:
-        request = service_pb2.DrainLinkRequest(name=name, reason=reason, **_change_fields(options))
-        return self._to.call(self._stub.DrainLink, request)
+        request = service_pb2.DrainLinkRequest(name=name, reason=reason)
+        return self._change(self._stub.DrainLink, request, options)
 
     def watch_links(
         self, after_version: int | None = None, name: str = "", *, initial_list: bool = False
@@ -549,7 +518,6 @@ class Client:
             apply=apply,
             checkpoint_interval=_duration(checkpoint_s),
             restart_duration=_duration(restart_s),
-            **_change_fields(options),
         )
         if job:
             request.job = job
@@ -557,18 +525,16 @@ class Client:
             request.slow_gangs = True
         else:
             request.hosts = hosts
-        return self._to.call(self._stub.Defragment, request, LONG_DEADLINE_S)
+        return self._change(self._stub.Defragment, request, options, LONG_DEADLINE_S)
 
     # --- windows, tenants, status ----------------------------------------------
 
     def create_window(
-        self, window: window_pb2.Window, request_id: str = "", *, dry_run: bool = False
+        self, window: window_pb2.Window, **options: Unpack[UpdateOptions]
     ) -> window_pb2.Window:
         """Keep hosts for maintenance, or hold them for somebody, between two moments."""
-        request = service_pb2.CreateWindowRequest(
-            window=window, request_id=_request_id(request_id), validate_only=dry_run
-        )
-        return self._to.call(self._stub.CreateWindow, request)
+        request = service_pb2.CreateWindowRequest(window=window)
+        return self._change(self._stub.CreateWindow, request, options)
 
     def get_window(self, name: str) -> window_pb2.Window:
         """A window that is not over."""
@@ -609,43 +575,22 @@ class Client:
         return self._to.watch(self._stub.WatchWindows, request, initial_list=initial_list)
 
     def update_window(
-        self,
-        window: window_pb2.Window,
-        fields: Sequence[str],
-        request_id: str = "",
-        *,
-        dry_run: bool = False,
+        self, window: window_pb2.Window, fields: Sequence[str], **options: Unpack[UpdateOptions]
     ) -> window_pb2.Window:
         """Give these fields of the window of that name the values in `window`.
 
         With `window.etag` set, only if the window is as it was then.
         """
-        request = service_pb2.UpdateWindowRequest(
-            window=window,
-            update_mask=FieldMask(paths=fields),
-            request_id=_request_id(request_id),
-            validate_only=dry_run,
-        )
-        return self._to.call(self._stub.UpdateWindow, request)
+        mask = FieldMask(paths=fields)
+        request = service_pb2.UpdateWindowRequest(window=window, update_mask=mask)
+        return self._change(self._stub.UpdateWindow, request, options)
 
     def delete_window(
-        self,
-        name: str,
-        reason: str = "",
-        request_id: str = "",
-        *,
-        etag: str = "",
-        dry_run: bool = False,
+        self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
     ) -> window_pb2.Window:
         """Remove the window; the answer is what it was. With `etag`, only if it still is."""
-        request = service_pb2.DeleteWindowRequest(
-            name=name,
-            reason=reason,
-            etag=etag,
-            request_id=_request_id(request_id),
-            validate_only=dry_run,
-        )
-        return self._to.call(self._stub.DeleteWindow, request)
+        request = service_pb2.DeleteWindowRequest(name=name, reason=reason)
+        return self._change(self._stub.DeleteWindow, request, options)
 
     def get_tenant(self, name: str) -> tenant_pb2.Tenant:
         return self._to.call(self._stub.GetTenant, service_pb2.GetTenantRequest(name=name))

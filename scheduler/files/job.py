@@ -13,8 +13,6 @@ from enum import StrEnum
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import ValidationError
-
 from muster.structs import replace
 from placement import BadInput
 from placement.fabric.constraints import Constraints
@@ -40,7 +38,7 @@ from scheduler.core.policies.restart_rule import Requeueing, RestartRule
 from scheduler.core.policies.run import RunSpec
 from scheduler.core.wording import sizes_text
 from scheduler.files.errors import short
-from scheduler.files.job_keys import JobKeys, Keys, Replicas, message_of, parse_spares, path_of
+from scheduler.files.job_keys import JobKeys, Keys, Replicas, checked_keys, parse_spares
 from scheduler.files.timeparse import written
 from scheduler.files.yaml12 import Document
 
@@ -78,11 +76,7 @@ def job_from_mapping(mapping: Mapping[str, Any], source: str = "") -> JobSpec:
 
 def job_from_document(document: Document, default_name: str = "") -> JobSpec:
     """As `job_from_mapping`, with the lines of the file in the errors."""
-    try:
-        keys = JobKeys.model_validate(_with_texts(document))
-    except ValidationError as error:
-        problems = [(path_of(e), message_of(e)) for e in error.errors(include_url=False)]
-        raise document.error(*problems) from None
+    keys = checked_keys(JobKeys, document, values=_with_texts(document))
     if keys.priority and keys.priority_class:
         message = f"conflicts with priority_class {keys.priority_class}: give one of the two"
         raise document.error(("priority", message))

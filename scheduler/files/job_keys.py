@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from placement import BadInput
@@ -41,6 +42,7 @@ from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES, WARN_S, parse_c
 from scheduler.files.errors import short
 from scheduler.files.field_types import choice, one_of, wrong_value
 from scheduler.files.timeparse import parse_duration, parse_time
+from scheduler.files.yaml12 import Document
 
 MOST = 2**31 - 1
 MOST_EDGE_BYTES = 10**15  # a petabyte per step on one edge; sums stay within 64 bits
@@ -588,6 +590,29 @@ SECTIONS: dict[str, type[Keys]] = {
     "hang": _HangKeys,
     "dependencies": _DependencyKeys,
 }
+
+
+SomeKeys = TypeVar("SomeKeys", bound=Keys)
+
+
+def checked_keys(
+    kind: type[SomeKeys],
+    document: Document,
+    sections: Mapping[str, type[Keys]] | None = None,
+    values: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> SomeKeys:
+    """Return the keys of a document, or of `values` that stand for its content.
+
+    `sections`: its keys, by section name; None: those of a job file. `folder`: where files that it
+    names are looked for. Raises: InputError with every fault found, each with its line.
+    """
+    given = document.mapping() if values is None else values
+    try:
+        return kind.model_validate(given, context={"folder": folder} if folder else None)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        raise document.error(*((path_of(e), message_of(e, sections)) for e in problems)) from None
 
 
 def path_of(error: ErrorDetails) -> str:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from muster.structs import struct
 from placement import BadInput
@@ -56,8 +56,7 @@ from scheduler.files.job_keys import (
     Share,
     SomeSeconds,
     Text,
-    message_of,
-    path_of,
+    checked_keys,
 )
 from scheduler.files.yaml12 import Document, load
 
@@ -172,11 +171,7 @@ class TenantsFile:
 def load_tenants(path: str) -> TenantsFile:
     """Raises: InputError with every fault found, each with its line."""
     document = load(path)
-    try:
-        keys = _FileKeys.model_validate(document.mapping())
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-        raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None
+    keys = checked_keys(_FileKeys, document, _SECTIONS)
     placed = list(_walk(keys.tenants, "", "tenants"))
     wrong = list(_faults(keys, placed))
     if wrong:

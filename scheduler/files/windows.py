@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from muster.structs import struct
 from placement import BadInput
@@ -29,7 +29,7 @@ from scheduler.core.model.commands import LoadTenants, SetWindow
 from scheduler.core.model.events import FabricLoaded
 from scheduler.core.model.window import Leave, Window, WindowKind
 from scheduler.files.errors import InputError
-from scheduler.files.job_keys import Count, Keys, Text, message_of, path_of
+from scheduler.files.job_keys import Count, Keys, Text, checked_keys
 from scheduler.files.links.linksfile import parse_share
 from scheduler.files.timeparse import parse_duration, parse_moment
 from scheduler.files.yaml12 import Document, load
@@ -111,11 +111,7 @@ class WindowsFile:
 def load_windows(path: str) -> WindowsFile:
     """Raises: InputError with every fault found, each with its line."""
     document = load(path)
-    try:
-        keys = _FileKeys.model_validate(document.mapping())
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-        raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None
+    keys = checked_keys(_FileKeys, document, _SECTIONS)
     wrong = list(_faults(keys.windows))
     if wrong:
         raise document.error(*wrong)

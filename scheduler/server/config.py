@@ -45,7 +45,17 @@ from scheduler.files.defaults import (
 )
 from scheduler.files.errors import short
 from scheduler.files.field_types import wrong_value
-from scheduler.files.job_keys import Count, Flag, Keys, Number, Seconds, Text, message_of, path_of
+from scheduler.files.job_keys import (
+    Count,
+    Flag,
+    Keys,
+    Number,
+    Seconds,
+    Text,
+    checked_keys,
+    message_of,
+    path_of,
+)
 from scheduler.files.yaml12 import load
 from scheduler.launch.keys import (
     Address,
@@ -433,13 +443,7 @@ _SECTIONS: dict[str, type[Keys]] = {
 def load_server_file(path: str) -> ServerKeys:
     """Raises: InputError with every fault found, each with its line."""
     document = load(path)
-    folder = {"folder": Path(path).parent}
-    try:
-        return ServerKeys.model_validate(document.mapping(), context=folder)
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-        located = ((path_of(e), message_of(e, _SECTIONS)) for e in problems)
-        raise document.error(*located) from None
+    return checked_keys(ServerKeys, document, _SECTIONS, folder=Path(path).parent)
 
 
 class BadOption(Exception):

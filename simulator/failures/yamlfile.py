@@ -29,11 +29,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from muster.structs import replace
 from scheduler.files.field_types import one_of
-from scheduler.files.job_keys import Count, Keys, Text, message_of, path_of
+from scheduler.files.job_keys import Count, Keys, Text, checked_keys
 from scheduler.files.yaml12 import Document, load
 from simulator.failures.cause import HOST, REPAIRS, FailureCause, LemonHosts, RepairTime
 from simulator.failures.presets import PRESETS, preset
@@ -84,11 +84,7 @@ _SECTIONS: dict[str, type[Keys]] = {
 def load_causes(path: Path) -> tuple[FailureCause, ...]:
     """Raises: InputError with every fault found, each with its line."""
     document = load(path)
-    try:
-        keys = _FileKeys.model_validate(document.mapping())
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-        raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None
+    keys = checked_keys(_FileKeys, document, _SECTIONS)
     _check(document, keys)
     lemons = LemonHosts(keys.lemons.share, keys.lemons.factor) if keys.lemons else None
     causes = {c.name: c for c in preset(keys.preset, keys.scale)} if keys.preset else {}

@@ -38,12 +38,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from scheduler.core.policies.costs import Costs
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.field_types import one_of, wrong_value
-from scheduler.files.job_keys import Count, Flag, Keys, message_of, path_of
+from scheduler.files.job_keys import Count, Flag, Keys, checked_keys
 from scheduler.files.yaml12 import Document, load, parse
 from simulator.field_types import Amount, Positive
 from simulator.timing.presets import DEFAULT, PRESETS
@@ -133,11 +133,7 @@ def load_time_model(text: str) -> TimeModel:
     values = _over(PRESETS[DEFAULT], document.mapping())
     for change in changes:
         values = _changed(values, change)
-    try:
-        times = TimeModel.model_validate(values | {"source": text})
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-        raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None
+    times = checked_keys(TimeModel, document, _SECTIONS, values | {"source": text})
     sizes = [point.gpus for point in times.communicators]
     if sizes != sorted(set(sizes)):
         raise document.error(("communicators", "must be in order of gpus, each once"))

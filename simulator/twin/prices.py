@@ -17,10 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from placement.fabric.tree import Fabric
-from scheduler.files.job_keys import Keys, Text, message_of, path_of
+from scheduler.files.job_keys import Keys, Text, checked_keys
 from scheduler.files.yaml12 import load
 from simulator.field_types import Amount, Positive
 
@@ -64,13 +62,7 @@ class PriceList(Keys):
 
 def load_prices(path: str) -> PriceList:
     """Raises: InputError with every fault found, each with its line."""
-    document = load(path)
-    try:
-        return PriceList.model_validate(document.mapping())
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-        sections: dict[str, type[Keys]] = {"": PriceList}
-        raise document.error(*((path_of(e), message_of(e, sections)) for e in problems)) from None
+    return checked_keys(PriceList, load(path), {"": PriceList})
 
 
 def uplink_gbps(fabric: Fabric) -> float:

@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from scheduler.access import tokens
 from scheduler.access.auth_file.entries import EntryKeys, tenancy
@@ -38,7 +38,7 @@ from scheduler.access.oidc.section import PREFIX, OidcKeys, RuleKeys, file_fault
 from scheduler.core.model.job import SECOND_NS
 from scheduler.files.errors import InputError, Problem, short
 from scheduler.files.field_types import wrong_value
-from scheduler.files.job_keys import Keys, Text, message_of, path_of
+from scheduler.files.job_keys import Keys, Text, checked_keys
 from scheduler.files.yaml12 import Document, load
 from scheduler.identity import Caller
 
@@ -129,12 +129,7 @@ def load_auth(path: str) -> AuthFile:
 
 def from_document(document: Document) -> AuthFile:
     """Raises: as `load_auth`. Files that it names are not read."""
-    folder = {"folder": Path(document.source).parent}
-    try:
-        keys = _FileKeys.model_validate(document.mapping(), context=folder)
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-        raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None
+    keys = checked_keys(_FileKeys, document, _SECTIONS, folder=Path(document.source).parent)
     if wrong := list(_faults(keys)):
         raise document.error(*wrong)
     return AuthFile(

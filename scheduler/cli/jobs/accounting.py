@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +17,7 @@ from scheduler.cli.calls import (
     connected,
     formatted,
 )
+from scheduler.cli.numbers import past_ns
 
 KEYS = ("tenant", "user", "day")
 
@@ -68,9 +68,8 @@ def accounting(
     keys = _keys(by)
     if output is TableFormat.PARQUET:
         _check_parquet(file)
-    now_ns = time.time_ns()
-    start_ns = _time_ns(since, now_ns, "--since")
-    end_ns = _time_ns(until, now_ns, "--until") if until else None
+    start_ns = past_ns(since, "--since")
+    end_ns = past_ns(until, "--until") if until else None
     with connected(address) as client:
         answer = client.sum_usage(keys, start_ns, end_ns, filter)
     if output is TableFormat.PARQUET:
@@ -96,20 +95,6 @@ def _keys(text: str) -> list[str]:
         if word not in KEYS:
             raise typer.BadParameter(f"{word!r} is not one of {', '.join(KEYS)}", param_hint="--by")
     return list(dict.fromkeys(words))
-
-
-def _time_ns(text: str, now_ns: int, option: str) -> int:
-    """`30d`: so long ago; or a date, or a date and time."""
-    from placement import BadInput
-    from scheduler.files.timeparse import parse_duration, parse_time
-
-    try:
-        return now_ns - parse_duration(text) if text[-1:] in "smhd" else parse_time(text)
-    except BadInput:
-        raise typer.BadParameter(
-            f"{text!r} is neither 30d or 12h nor a time such as 2026-11-01 or 2026-11-01T08:00Z",
-            param_hint=option,
-        ) from None
 
 
 def _check_parquet(file: Path | None) -> None:

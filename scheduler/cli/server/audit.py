@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,12 +12,11 @@ import typer
 from scheduler.cli.calls import AnswerFormat, Server, asks_server, end, formatted
 from scheduler.cli.contexts import quoted
 from scheduler.cli.exit_codes import BAD_INPUT
+from scheduler.cli.numbers import past_ns
 from scheduler.files.errors import one_line
 
 if TYPE_CHECKING:
     from scheduler.v1.service_pb2 import AuditRecord
-
-_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +45,7 @@ def audit(
     `server`: files that the server loaded. `anonymous`: callers of a server without an auth
     file. Decisions of the scheduler are left out. JSON output has one object a line.
     """
-    since_ns = _time_ns(since) if since else 0
+    since_ns = past_ns(since, "--since") if since else 0
     filter = f"actor = {quoted(actor)}" if actor else ""
     if store:
         for record in _stored(store, since_ns, filter):
@@ -79,20 +78,6 @@ def _write(record: AuditRecord, output: AnswerFormat) -> None:
     else:
         mark = "---\n" if output is AnswerFormat.YAML else ""
         typer.echo(mark + formatted(_mapping(record), output, is_line=True))
-
-
-def _time_ns(text: str) -> int:
-    number, unit = text[:-1], text[-1:]
-    if unit in _UNITS and number.isdecimal() and len(number) < 7:
-        when = datetime.now(UTC) - timedelta(**{_UNITS[unit]: int(number)})
-        return int(when.timestamp()) * 10**9
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is neither 90m, 2h or 7d nor a time", param_hint="--since"
-        ) from None
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()) * 10**9
 
 
 def _mapping(record: AuditRecord) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from scheduler.core.policies.health_signals import (
     Threshold,
 )
 from scheduler.core.policies.xids import MOST, Blame
-from scheduler.files.job_keys import Count, Flag, Keys, Number, message_of, path_of
+from scheduler.files.job_keys import Count, Flag, Keys, Number, checked_keys, message_of, path_of
 from scheduler.files.yaml12 import load
 
 EFFECTS = (Effect.NOTE, Effect.SUSPECT, Effect.RETIRE, Effect.FAIL)
@@ -100,11 +100,7 @@ _SECTIONS: dict[str, type[Keys]] = {
 def load_health(path: str) -> HealthPolicy:
     """Raises: InputError with every fault found, each with its line."""
     document = load(path)
-    try:
-        keys = _FileKeys.model_validate(document.mapping())
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-        raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None
+    keys = checked_keys(_FileKeys, document, _SECTIONS)
     wrong = list(_faults(keys))
     if wrong:
         raise document.error(*wrong)

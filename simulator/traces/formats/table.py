@@ -318,7 +318,10 @@ def _named(
     return reader(ColumnMap(parse_columns(text).by_key, also, without))
 
 
-_HELIOS = "id=job_id,user=user,gpus=gpu_num,outcome=state,submit=submit_time,start=start_time,end=end_time"
+_HELIOS = (
+    "id=job_id,user=user,gpus=gpu_num,outcome=state,submit=submit_time,start=start_time,"
+    "end=end_time"
+)
 read_helios = _named(f"{_HELIOS},queue=vc")
 read_acme = _named(f"{_HELIOS},queue=type")
 read_alibaba_spot = _named(
