@@ -7,11 +7,11 @@ from typing import assert_never
 
 from scheduler.core import State
 from scheduler.core.fold.attempts import (
-    Attempt,
     AttemptLeft,
     EffectReader,
     GangTracker,
     Launcher,
+    PlacedGang,
     carry_out,
 )
 from scheduler.core.model.commands import CancelJob, EndJob
@@ -72,7 +72,9 @@ class SimulatedLauncher(Launcher):
         names = state.built_fabric.names
         for job in state.holding:
             hosts, spares = names(job.hosts), names(job.spares)
-            run = Attempt(job.name, job.attempt, hosts, spares, job.start_ns, job.stop_ns)
+            run = PlacedGang(
+                job.name, job.attempt, hosts, spares, job.present.start_ns, job.present.stop_ns
+            )
             self._gangs.adopt(run)
             self.begin(run)
             if run.stop_ns is not None:
@@ -107,7 +109,7 @@ class SimulatedLauncher(Launcher):
         """Note that a host is known to have failed, or works again."""
         self._silent.discard(host)
 
-    def begin(self, run: Attempt) -> None:
+    def begin(self, run: PlacedGang) -> None:
         """An attempt has its hosts, and starts at once."""
         self._timing.begin(run)
         self._attempt[run.name] = run.attempt
@@ -115,7 +117,7 @@ class SimulatedLauncher(Launcher):
         if self._silent and not self._silent.isdisjoint(run.hosts):
             self._halt(run.name)
 
-    def stop(self, run: Attempt) -> None:
+    def stop(self, run: PlacedGang) -> None:
         """A failure stopped the attempt."""
         self._halt(run.name)
 

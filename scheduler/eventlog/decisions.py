@@ -18,7 +18,9 @@ def decision_of(store: Store, job: Job, limits: SchedulingOptions) -> Decision:
 
     Raises: Compacted where the log does not reach back so far, StoreError.
     """
-    version = store.version_at(job.start_ns)  # of the first event of that time, or a later one
+    version = store.version_at(
+        job.present.start_ns
+    )  # of the first event of that time, or a later one
     base = newest_snapshot(store, version - 1)
     state, first = base.state, store.first_version()
     if state.version + 1 < first:
@@ -27,7 +29,7 @@ def decision_of(store: Store, job: Job, limits: SchedulingOptions) -> Decision:
         if begins(event, job.name) and event.attempt == job.attempt:
             if state.jobs[job.name].uid == job.uid:
                 return decision(state, event, limits)
-        elif event.time_ns > job.start_ns:
+        elif event.time_ns > job.present.start_ns:
             break
         state = apply(state, event)
         if number % _PIECE == 0:

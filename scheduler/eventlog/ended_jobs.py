@@ -1,7 +1,8 @@
 """Ended jobs that a state keeps no more: written with the event that ends them, and read back.
 
 A row has the whole job as it was in the state, so that it can be shown, listed and filtered like
-any other. A field that an old row lacks has its default.
+any other. A field that an old row lacks has its default; what is in `gang` now, old rows have among
+the fields of the job.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from muster.structs import replace
 from scheduler.core import Job, State
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.events import Event, JobEnded
+from scheduler.core.model.job import Attempt
 from scheduler.core.names import short_name
 from scheduler.eventlog.store.base import EndedJob, EndedQuery, NotRead, Store, StoreError
 
@@ -23,6 +25,7 @@ PAGE: Final = 500  # jobs read at once
 
 _encode = msgspec.json.Encoder().encode
 _DECODER: Final = msgspec.json.Decoder(Job)
+_GANG_DECODER: Final = msgspec.json.Decoder(Attempt)
 
 
 def ended_by(before: State, event: Event, after: State) -> EndedJob | None:
@@ -30,8 +33,9 @@ def ended_by(before: State, event: Event, after: State) -> EndedJob | None:
     if not isinstance(event, JobEnded):
         return None
     job = after.ended[before.jobs[event.name].uid]
-    if job.hosts:  # by name, for the fabric may be another when somebody reads them
-        job = evolve(job, placed=job.host_names(after.built_fabric))
+    if job.gang:  # by name, for the fabric may be another when somebody reads them
+        placed = job.host_names(after.built_fabric)
+        job = evolve(job, gang=replace(job.gang, placed=placed))
     return EndedJob(
         version=after.version,
         time_ns=event.time_ns,
@@ -59,7 +63,10 @@ def job_in(row: EndedJob) -> Job:
 def job_of(body: bytes) -> Job:
     """The job of a row's body. Raises: ValueError when this release cannot read it."""
     try:
-        return _DECODER.decode(zlib.decompress(body))
+        text = zlib.decompress(body)
+        job = _DECODER.decode(text)
+        old = _GANG_DECODER.decode(text) if job.gang is None and job.attempt else None
+        return evolve(job, gang=old) if old and old.hosts else job
     except (zlib.error, msgspec.DecodeError) as error:
         raise ValueError(str(error)) from None
 

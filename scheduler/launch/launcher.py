@@ -28,10 +28,10 @@ from placement.fabric.hostset import HostSet
 from scheduler.core import Job, Rejected, State
 from scheduler.core.admission import launch
 from scheduler.core.fold.attempts import (
-    Attempt,
     AttemptLeft,
     GangTracker,
     Launcher,
+    PlacedGang,
     carry_out,
 )
 from scheduler.core.fold.effects import JobChange
@@ -192,7 +192,9 @@ class AgentLauncher(Launcher):
                 continue
             self._jobs[job.name] = job
             hosts = names(job.hosts), names(job.spares)
-            run = Attempt(job.name, job.attempt, *hosts, job.start_ns, gpus=job.gpus)
+            run = PlacedGang(
+                job.name, job.attempt, *hosts, job.present.start_ns, gpus=job.present.gpus
+            )
             self._tracker.adopt(run)
             self._recall(job)
             known = before.get(job.uid)
@@ -226,7 +228,7 @@ class AgentLauncher(Launcher):
 
     # --- what a launcher does ------------------------------------------------------------------
 
-    def begin(self, run: Attempt) -> None:
+    def begin(self, run: PlacedGang) -> None:
         """Start all ranks, once their hosts are clear."""
         job, fabric = self._jobs[run.name], self._writer.state.loaded_fabric
         spec = job.spec.run
@@ -247,7 +249,7 @@ class AgentLauncher(Launcher):
         self._gangs[job.uid] = gang
         self._advance(gang)
 
-    def stop(self, run: Attempt) -> None:
+    def stop(self, run: PlacedGang) -> None:
         """A failure stopped the attempt: what is left of it cannot go on."""
         gang = self._gangs.pop(self._jobs[run.name].uid, None)
         if gang is not None:
@@ -511,7 +513,7 @@ class AgentLauncher(Launcher):
     def _was_launched(self, gang: LaunchedGang) -> bool:
         """Whether the log says that all ranks of this attempt had started."""
         job = self._jobs.get(gang.name)
-        return job is not None and job.launched_ns is not None
+        return job is not None and job.present.launched_ns is not None
 
     def _wait_for_end(self, host: str, key: tuple[str, int]) -> None:
         """An attempt that is over runs on a host that has come back: the next one of its job,
@@ -663,7 +665,7 @@ class AgentLauncher(Launcher):
             return
         if self._writer.limits.overrun is Overrun.EXTEND:
             return
-        left_ns = job.start_ns + job.limit_ns - self._writer.now_ns()
+        left_ns = job.present.start_ns + job.limit_ns - self._writer.now_ns()
         is_near = left_ns <= min(gang.run.warn_s * SECOND_NS, job.limit_ns // 4)
         if is_near is not gang.is_warned:  # it may be given more time
             gang.is_warned = is_near
@@ -755,7 +757,7 @@ class AgentLauncher(Launcher):
         agents = silent.union(host for host in self._sessions.connected if host in known)
         self._launched = 0
         for job in state.in_state(JobState.RUNNING):
-            self._launched |= job.held if job.launched_ns is not None else 0
+            self._launched |= job.held if job.present.launched_ns is not None else 0
         before = self._cut_domains
         self._cut_domains = cut_domains(silent, agents, self._domain_of)
         by_host = {host: self._domain_of(host) for host in silent}

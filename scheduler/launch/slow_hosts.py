@@ -73,7 +73,7 @@ class SlowHosts:
         of_ranks = [(step, tuple(times[step])) for step in steps]  # agents go on saying more
         hosts = self._writer.state.loaded_fabric.names(job.hosts)
         parallelism = job.request.parallelism
-        gang = MeasuredGang(hosts, parallelism.world_size // len(hosts), {}, job.gpus)
+        gang = MeasuredGang(hosts, parallelism.world_size // len(hosts), {}, job.present.gpus)
 
         def suspects() -> list[Suspect]:
             return stragglers(gang, of_stages(parallelism, of_ranks))

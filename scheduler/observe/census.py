@@ -96,7 +96,7 @@ def queues(state: State) -> dict[str, Queue]:
     for job in state.in_state(*LIVE):
         queue = by_tenant.get(job.tenant) or by_tenant.setdefault(job.tenant, Queue())
         queue.jobs[job.state] += 1
-        queue.held_gpus += len(job.gpus) or (len(job.hosts) + len(job.spares)) * gpus
+        queue.held_gpus += len(job.present.gpus) or (len(job.hosts) + len(job.spares)) * gpus
         if job.state is JobState.QUEUED:
             queue.queued_gpus += job.part_gpus or job.needed * gpus
             if queue.oldest is None or job.submit_ns < queue.oldest.submit_ns:
@@ -110,10 +110,10 @@ def cuts(state: State) -> Cuts:
     by_proof = dict.fromkeys(CutProof, 0)
     bound = 0
     for job in state.in_state(JobState.RUNNING):
-        for cut in job.cuts:
+        for cut in job.present.cuts:
             by_tier[cut.tier] += cut.bytes_per_step
-        bound += job.lower_bound
-        by_proof[proof(job.cuts, job.lower_bound)] += 1
+        bound += job.present.lower_bound
+        by_proof[proof(job.present.cuts, job.present.lower_bound)] += 1
     return Cuts(by_tier, bound, by_proof)
 
 

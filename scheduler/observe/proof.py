@@ -44,7 +44,9 @@ def objective_gap(
 
 def gap_of(job: Job) -> float | None:
     """Return `objective_gap` of a gang that holds hosts."""
-    return objective_gap(job.request.objective, job.cuts, job.lower_bound, job.step)
+    return objective_gap(
+        job.request.objective, job.present.cuts, job.present.lower_bound, job.present.step
+    )
 
 
 def outermost(cuts: Sequence[TierCut]) -> int:

@@ -109,7 +109,7 @@ class EventTally:
                 assert_never(change.kind)
 
     def _started(self, job: Job, change: JobChange) -> None:
-        self.placements[proof(job.cuts, job.lower_bound).value,] += 1
+        self.placements[proof(job.present.cuts, job.present.lower_bound).value,] += 1
         if (gap := gap_of(job)) is not None:
             self.gaps[()].add(gap)
         if job.attempt > 1:

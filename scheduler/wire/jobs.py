@@ -141,9 +141,9 @@ def fill_job(
     message.restart_options.extend(
         _step(s) for s in job.restart_options if with_hosts or s.is_taken
     )
-    message.hang = job.hang
-    if job.launched_ns is not None:
-        _set_time(message.launch_time, job.launched_ns)
+    message.hang = job.present.hang
+    if job.present.launched_ns is not None:
+        _set_time(message.launch_time, job.present.launched_ns)
     if job.saved is not None:
         _fill_checkpoint(message.saved_checkpoint, job.saved)
 
@@ -246,16 +246,16 @@ def goodput_to_proto(account: Goodput, gpus_per_host: int) -> job_pb2.Goodput:
 
 def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> placement_pb2.Placement:
     """What a job holds."""
-    cut = job.cuts[0].bytes_per_step if job.cuts else 0
+    cut = job.present.cuts[0].bytes_per_step if job.present.cuts else 0
     held = Placement(
         job.hosts,
         job.spares,
-        job.cuts,
-        job.lower_bound,
-        cut == job.lower_bound,
-        job.notes,
-        step=job.step,
-        gpus=job.gpus,
+        job.present.cuts,
+        job.present.lower_bound,
+        cut == job.present.lower_bound,
+        job.present.notes,
+        step=job.present.step,
+        gpus=job.present.gpus,
     )
     message = placement_to_proto(fabric, job.request, held, with_hosts=False)
     if with_hosts:
@@ -263,7 +263,7 @@ def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> place
         message.hosts.extend(names.hosts)
         message.spares.extend(names.spares)
         message.lent.extend(names.lent)
-        for blocks in job.copies:
+        for blocks in job.present.copies:
             message.copies.add(hosts=[names.hosts[block] for block in blocks])
     return message
 
@@ -387,7 +387,7 @@ def host_to_proto(state: State, held: listing.HeldHost, now_ns: int) -> host_pb2
         cordon_reason=shown(itself.cordon or "", itself.cordon_ns),
         record=record_to_proto(state, index, now_ns, timestamp),
         create_time=timestamp(state.faults.since_ns),
-        parts=[host_pb2.HostPart(job=job_resource(j), gpus=j.gpus) for j in held.sharers],
+        parts=[host_pb2.HostPart(job=job_resource(j), gpus=j.present.gpus) for j in held.sharers],
         gpu_count=int(fabric.by_host.gpus[index]),
     )
 

@@ -141,7 +141,7 @@ def event_row(version: int, event: Event, done: Iterable[EventEffect]) -> list[C
 
 def _of_job(change: JobChange) -> dict[str, Cell]:
     job, before = change.job, change.before
-    cut = job.cuts[0].bytes_per_step if job.cuts else 0  # over the outermost tier
+    cut = job.present.cuts[0].bytes_per_step if job.present.cuts else 0  # over the outermost tier
     match change.kind:
         case JobChangeKind.STARTED | JobChangeKind.RESIZED:
             return {
@@ -150,7 +150,7 @@ def _of_job(change: JobChange) -> dict[str, Cell]:
                 "hosts": len(job.hosts),
                 "spares": len(job.spares),
                 "cut_bytes": cut,
-                "bound_bytes": job.lower_bound,
+                "bound_bytes": job.present.lower_bound,
             }
         case JobChangeKind.SWAPPED:
             assert before is not None

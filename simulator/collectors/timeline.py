@@ -10,12 +10,12 @@ import numpy as np
 
 from placement.fabric.tree import Fabric
 from scheduler.core.fold.attempts import (
-    Attempt,
     AttemptBegan,
     AttemptLeft,
     AttemptStopped,
     Change,
     GangTracker,
+    PlacedGang,
 )
 from scheduler.core.fold.effects import (
     EventEffect,
@@ -117,7 +117,7 @@ class Timeline:
             case _:
                 assert_never(change)
 
-    def _fill(self, run: Attempt, sign: int, now_ns: int) -> None:
+    def _fill(self, run: PlacedGang, sign: int, now_ns: int) -> None:
         hosts = run.hosts
         if run.gpus:
             self._running_on[hosts[0]] += sign

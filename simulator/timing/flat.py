@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from placement.workload.request import Request
 from scheduler.core import State
-from scheduler.core.fold.attempts import Attempt, AttemptLeft
+from scheduler.core.fold.attempts import AttemptLeft, PlacedGang
 
 
 class FlatTiming:
@@ -21,7 +21,7 @@ class FlatTiming:
     def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
         self._work_host_ns[name] = run_ns * hosts
 
-    def begin(self, run: Attempt) -> None:
+    def begin(self, run: PlacedGang) -> None:
         state = self._state()
         account = state.jobs[run.name].goodput
         # Of a part of a host, its own time says it: that of hosts is shared.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from placement.fabric.tree import Fabric
 from placement.workload.replicas import sized
 from placement.workload.request import Request
-from scheduler.core.fold.attempts import Attempt, AttemptLeft
+from scheduler.core.fold.attempts import AttemptLeft, PlacedGang
 from simulator.timing.network import ALONE, GangLoad, Link, NetworkModel
 from simulator.timing.spent import AttemptTime
 from simulator.timing.store import CheckpointStore, Crowding
@@ -32,7 +32,7 @@ class _Clock:
     One period of the clock is `interval_ns` of work and `write_ns` of writing.
     """
 
-    run: Attempt
+    run: PlacedGang
     load: GangLoad
     work_ns: int
     ready_ns: int
@@ -155,7 +155,7 @@ class ModelledTiming:
         self._requests[name] = request
         self._remaining_host_ns[name] = run_ns * hosts
 
-    def begin(self, run: Attempt) -> None:
+    def begin(self, run: PlacedGang) -> None:
         request = self._request(run)
         work_ns = -(-self._remaining_host_ns[run.name] // len(run.hosts))
         load = self._load(request, run)
@@ -178,7 +178,7 @@ class ModelledTiming:
         own = (run.name,) if load.stretch < 1 else ()  # others are slower by links that they share
         self._pace((*own, *self._sharing(load), *writers), run.start_ns)
 
-    def _load(self, request: Request, run: Attempt) -> GangLoad:
+    def _load(self, request: Request, run: PlacedGang) -> GangLoad:
         is_known = self._times.network.is_modelled
         return self._network.load(request, run.hosts) if is_known else ALONE
 
@@ -238,7 +238,7 @@ class ModelledTiming:
         self.time = self.time.plus(spent)
         self.host_time = self.host_time.plus(on_hosts, hosts)
 
-    def _part(self, run: Attempt) -> tuple[int, int]:
+    def _part(self, run: PlacedGang) -> tuple[int, int]:
         """How many GPUs it has of a host that others share, and of how many; (0, 1) of a gang."""
         if not run.gpus:
             return 0, 1
@@ -289,13 +289,13 @@ class ModelledTiming:
             live += clock.saved_ns * (part or len(clock.run.hosts)) // of
         return self.saved_host_ns + live
 
-    def _request(self, run: Attempt) -> Request:
+    def _request(self, run: PlacedGang) -> Request:
         """At the size that the gang has now."""
         request = self._requests[run.name]
         needed = request.hosts_needed(self._fabric.gpus_per_host)
         return sized(request, request.parallelism.dp * len(run.hosts) // needed)
 
-    def _start_ns(self, run: Attempt, request: Request) -> int:
+    def _start_ns(self, run: PlacedGang, request: Request) -> int:
         if run.attempt == 1:
             return 0
         times, point = self._times, self._times.checkpoint

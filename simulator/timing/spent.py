@@ -8,7 +8,7 @@ from typing import Protocol
 
 from muster.structs import struct
 from placement.workload.request import Request
-from scheduler.core.fold.attempts import Attempt, AttemptLeft
+from scheduler.core.fold.attempts import AttemptLeft, PlacedGang
 
 
 @struct(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Timing(Protocol):
     def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
         """A job of this shape was admitted: so long on so many hosts, undisturbed."""
 
-    def begin(self, run: Attempt) -> None:
+    def begin(self, run: PlacedGang) -> None:
         """An attempt starts now."""
 
     def halt(self, name: str, now_ns: int) -> None:

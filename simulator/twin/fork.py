@@ -29,14 +29,12 @@ class ClusterFork:
 def unwatched(state: State) -> State:
     """The state without what agents start and report: in a twin gangs behave by the rule of costs,
     as those of which nothing is reported."""
-    jobs = {name: job for name, job in state.jobs.items() if job.spec.run is not None}
-    return _with_jobs(
-        state,
-        {
-            name: evolve(job, spec=replace(job.spec, run=None), launched_ns=None, saved=None)
-            for name, job in jobs.items()
-        },
-    )
+    changed = {}
+    for name, job in state.jobs.items():
+        if job.spec.run is not None:
+            gang = job.gang and replace(job.gang, launched_ns=None)
+            changed[name] = evolve(job, spec=replace(job.spec, run=None), gang=gang, saved=None)
+    return _with_jobs(state, changed)
 
 
 def with_auto_spares(state: State) -> State:

@@ -250,7 +250,7 @@ class Session:
     def _what_if(self, name: str, *words: str) -> Iterator[str]:
         conditions = " ".join(words).split(" + ")
         answer = what_if(self.state, name, conditions, self.now_ns, self.limits)
-        cut = f"; {cuts(answer.job.cuts)}" if answer.job.state is JobState.RUNNING else ""
+        cut = f"; {cuts(answer.job.present.cuts)}" if answer.job.state is JobState.RUNNING else ""
         also = f"; also starts {', '.join(answer.starts)}" if answer.starts else ""
         yield f"{name}: if {', '.join(conditions)}: {answer.sentence}{cut}{also}"
 

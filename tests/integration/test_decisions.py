@@ -88,7 +88,7 @@ def test_a_gang_that_drops_replicas_has_those_that_it_keeps() -> None:
     state = settled(run(loaded(), submit("b"), submit("a", 4, min_dp=2)))
     names, job = state.loaded_fabric.names, state.jobs["a"]
     assert (job.dp, len(job.hosts)) == (4, 4)
-    event = GangResized(5, "a", 2, 2, names(job.hosts[:2]), (), job.cuts)
+    event = GangResized(5, "a", 2, 2, names(job.hosts[:2]), (), job.present.cuts)
     made = decision(state, event, LIMITS)
     assert (made.kind, made.job.attempt) == (DecisionKind.RESIZE, 2)
     assert made.job.request.parallelism.dp == 2

@@ -52,11 +52,13 @@ def test_only_uplinks_that_hosts_can_fill_are_narrow() -> None:
 def test_a_gang_keeps_busy_what_it_sends_in_a_step() -> None:
     state = started(EMPTY, trained("a", 6))
     gang, built = job(state, "a"), EMPTY.loaded_fabric
-    assert gang.step is not None
-    busy = busy_shares(built, gang.request, gang.hosts, gang.step.seconds)
+    assert gang.present.step is not None
+    busy = busy_shares(built, gang.request, gang.hosts, gang.present.step.seconds)
     step = step_time(built, gang.request, gang.hosts)
     [dp] = [axis for axis in step.axes if axis.load.traffic.axis == "dp"]
-    assert max(busy.values()) == pytest.approx(dp.load.on("zone uplink") / gang.step.seconds)
+    assert max(busy.values()) == pytest.approx(
+        dp.load.on("zone uplink") / gang.present.step.seconds
+    )
     assert len(busy) == len(zones(state, "a")) == 2
     assert loads(built, neighbours(state)) == busy
 
@@ -96,9 +98,12 @@ def test_the_step_and_its_bound_are_those_of_the_gang_alone() -> None:
     first = started(loaded(fabric(zones=4, racks=3, hosts=2)), trained("a", 8))
     state = schedule(run(first, trained("b", 8)), 0)
     gang = job(state, "b")
-    assert gang.step is not None
-    assert gang.step.seconds == step_time(state.loaded_fabric, gang.request, gang.hosts).seconds
-    assert gang.step.least_seconds <= gang.step.seconds
+    assert gang.present.step is not None
+    assert (
+        gang.present.step.seconds
+        == step_time(state.loaded_fabric, gang.request, gang.hosts).seconds
+    )
+    assert gang.present.step.least_seconds <= gang.present.step.seconds
 
 
 def test_nobody_goes_out_of_the_way_of_one_into_that_of_two() -> None:

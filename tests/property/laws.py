@@ -50,8 +50,8 @@ def check_state(state: State) -> None:
         assert job.state is not JobState.QUEUED or job.dp == min(job.sizes, default=job.dp)
         if job.state is JobState.RUNNING:
             assert not failed & {*job.hosts, *job.spares}
-            assert job.cuts == cut(FABRIC, job.request, job.hosts)
-            assert job.lower_bound <= job.cuts[0].bytes_per_step
+            assert job.present.cuts == cut(FABRIC, job.request, job.hosts)
+            assert job.present.lower_bound <= job.present.cuts[0].bytes_per_step
         if job.state is JobState.INTERRUPTED:
             assert not failed & {*job.spares}
     # a waiting job is considered or deferred, and the queue is the considered ones in order
@@ -75,16 +75,16 @@ def check_parts(state: State) -> None:
     """No GPU of a shared host is held twice, and no gang is beside those who share it; what tenants
     hold is charged to them."""
     parts = [job for job in state.jobs.values() if job.part_gpus and job.state in HOLDING]
-    gpus = [(job.hosts[0], gpu) for job in parts for gpu in job.gpus]
+    gpus = [(job.hosts[0], gpu) for job in parts for gpu in job.present.gpus]
     assert len(gpus) == len(set(gpus))
-    assert all(len(job.gpus) == job.part_gpus and not job.spares for job in parts)
+    assert all(len(job.present.gpus) == job.part_gpus and not job.spares for job in parts)
     sharing = {(host, name) for host, names in state.shared.items() for name in names}
     assert sharing == {(job.hosts[0], job.name) for job in parts}
     whole = {h for j in state.jobs.values() if not j.part_gpus for h in (*j.hosts, *j.spares)}
     assert not whole & set(state.shared)
     for tenant, account in state.accounts.items():
         mine = [job for job in state.jobs.values() if job.tenant == tenant]
-        filled = -(-sum(len(job.gpus) for job in mine) // FABRIC.gpus_per_host)
+        filled = -(-sum(len(job.present.gpus) for job in mine) // FABRIC.gpus_per_host)
         own = sum(len(j.hosts) + len(j.spares) for j in mine if not j.part_gpus)
         assert account.held == own + filled
 
@@ -128,7 +128,7 @@ def check_event(state: State, event: Event) -> None:
     if isinstance(event, SparesChanged):
         job = state.jobs[event.name]
         more = hostset.of(FABRIC.indices(event.spares)) & ~hostset.of(job.spares)
-        assert not more & ~(state.free | hostset.of(job.lent) & ~state.held)
+        assert not more & ~(state.free | hostset.of(job.present.lent) & ~state.held)
     if isinstance(event, GangResized):
         check_resize(state, event)
     if isinstance(event, GangSwapped):

@@ -13,7 +13,7 @@ from placement.fabric.hostset import HostSet
 from scheduler.core import Job, JobState, State, replay
 from scheduler.core.capacity.victims import fits
 from scheduler.core.model.events import Event, GangResized, GangSwapped, JobPreempted
-from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.job import SECOND_NS, Attempt
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass
 from scheduler.core.rules.crash_loop import avoided
@@ -43,7 +43,7 @@ def is_recall(state: State, event: MadeRoom) -> bool:
 
 
 def lent_hosts(state: State, event: MadeRoom) -> HostSet:
-    return state.jobs[event.name].held & hostset.of(state.jobs[event.preempted_by].lent)
+    return state.jobs[event.name].held & hostset.of(state.jobs[event.preempted_by].present.lent)
 
 
 def guarantees(state: State, name: str) -> int:
@@ -61,7 +61,7 @@ def is_owed(state: State, job: Job) -> bool:
 
 def apply_held(state: State, job: Job) -> State:
     """The state as if `job` held as many hosts as it needs, whichever."""
-    held = replace(job, hosts=tuple(range(1_000, 1_000 + job.needed)))
+    held = replace(job, gang=Attempt(hosts=tuple(range(1_000, 1_000 + job.needed))))
     return replace(state, jobs={**state.jobs, job.name: held})
 
 
@@ -80,12 +80,12 @@ def check_right(state: State, event: MadeRoom, is_covered: bool, now_ns: int) ->
     is_leaving = any(job.held & hosts for hosts in (*booked, state.unhealthy))
     assert job.state in (JobState.QUEUED, JobState.INTERRUPTED) or is_leaving
     assert victim.state is JobState.RUNNING
-    assert now_ns - victim.start_ns >= GUARD_S * SECOND_NS
+    assert now_ns - victim.present.start_ns >= GUARD_S * SECOND_NS
     is_lower = victim.priority < job.priority
     if victim.is_preemptible and (is_lower or (is_covered and may_take_back(state, job, victim))):
         return
     assert isinstance(event, GangResized)
-    assert victim.start_dp <= event.dp < victim.dp
+    assert victim.present.start_dp <= event.dp < victim.dp
     assert victim.priority <= job.priority
 
 

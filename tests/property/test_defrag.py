@@ -65,5 +65,5 @@ def test_a_proposal_holds(commands: list[Command], wanted: int) -> None:
             continue
         now = after.jobs[name]
         assert now.attempt == job.attempt + 1
-        pairs = zip(now.cuts, job.cuts, strict=True)
+        pairs = zip(now.present.cuts, job.present.cuts, strict=True)
         assert all(new.bytes_per_step <= old.bytes_per_step for new, old in pairs)

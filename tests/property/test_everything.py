@@ -259,7 +259,7 @@ class World(preemption.Machine):
             if not running:
                 break
             self.now_ns += 60 * SECOND_NS
-            self.ask(end(min(running, key=lambda j: (j.start_ns, j.name)).name))
+            self.ask(end(min(running, key=lambda j: (j.present.start_ns, j.name)).name))
         for job in list(self.state.in_state(JobState.QUEUED)):
             assert not self.could_start(job), f"{job.name} starves"
 
@@ -279,7 +279,7 @@ def check_company(state: State) -> None:
     to go on elsewhere."""
     running = [job for job in state.jobs.values() if job.state is JobState.RUNNING]
     for job in running:
-        constraints.check_own(replace(job, spares=()))
+        constraints.check_own(replace(job, gang=replace(job.present, spares=())))
     for one, other in combinations(running, 2):
         constraints.check_pair(one, other)
 

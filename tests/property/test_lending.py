@@ -175,11 +175,11 @@ def gangs_of(state: State) -> list[Job]:
 
 
 def check_books(state: State) -> None:
-    lent = Counter(host for job in gangs_of(state) for host in job.lent)
+    lent = Counter(host for job in gangs_of(state) for host in job.present.lent)
     assert all(count == 1 for count in lent.values()), lent
     assert hostset.of(lent) == state.lent
     for job in gangs_of(state):
-        assert not {*job.lent} & {*job.hosts, *job.spares}
+        assert not {*job.present.lent} & {*job.hosts, *job.spares}
         borrowed = hostset.of((*job.hosts, *job.spares)) & state.lent
         assert job.is_preemptible or not borrowed, job.name
     if state.fabric is not None:
@@ -193,7 +193,9 @@ def kept(before: State, event: Event, after: State) -> None:
         return  # hosts have other numbers
     for job in gangs_of(before):
         now = after.jobs.get(job.name)
-        lost = {*job.spares, *job.lent} - ({*now.spares, *now.lent} if now else set())
+        lost = {*job.spares, *job.present.lent} - (
+            {*now.spares, *now.present.lent} if now else set()
+        )
         if not lost:
             continue
         if isinstance(event, HostMoved):

@@ -236,7 +236,9 @@ class Machine(RuleBasedStateMachine):
         lower = (
             job
             for job in before.in_state(JobState.RUNNING)
-            if job.is_preemptible and job.priority < waiting.priority and job.start_ns <= ripe_ns
+            if job.is_preemptible
+            and job.priority < waiting.priority
+            and job.present.start_ns <= ripe_ns
         )
         hosts = self.state.free
         for job in lower:

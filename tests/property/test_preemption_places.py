@@ -161,7 +161,7 @@ def is_apart(job: Job, other: Job, host: int) -> bool:
         wants = a.spec.affinity
         tiers = [wants.exclusive] if wants.exclusive else []
         tiers += [t for t, names in wants.avoid if any(fnmatchcase(b.name, n) for n in names)]
-        held = other.hosts + other.spares + other.lent
+        held = other.hosts + other.spares + other.present.lent
         for depth in map(DEPTHS.__getitem__, tiers):
             if FABRIC.domain(host, depth) in {FABRIC.domain(h, depth) for h in held}:
                 return True

@@ -108,7 +108,7 @@ def own(state: State, name: str) -> HostSet:
     hosts = holding(state, name) & ~state.lent
     for job in state.jobs.values():
         if name in state.tenants.path(job.tenant):
-            hosts |= hostset.of(job.lent)
+            hosts |= hostset.of(job.present.lent)
     return hosts
 
 

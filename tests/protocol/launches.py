@@ -437,7 +437,7 @@ class LaunchWorld:
     def check_kept(self, before: State, change: JobChange) -> None:
         """Raises: Broken where a gang that runs is stopped, and nothing but servers failed."""
         job = before.jobs.get(change.job.name)
-        was_running = job is not None and job.launched_ns is not None
+        was_running = job is not None and job.present.launched_ns is not None
         if self.scope.spares_ranks and was_running and change.job.state is not JobState.RUNNING:
             raise Broken(f"{change.job.name} is stopped, and only the servers were cut off")
 
@@ -796,7 +796,7 @@ class Launches:
                 return f"{job.name} stands still for ever"
             if job.state is JobState.RUNNING:
                 running |= dict.fromkeys(names, Key(job.uid, job.attempt))
-                if job.launched_ns is None:
+                if job.present.launched_ns is None:
                     return f"{job.name} has its hosts for ever, and is not launched"
         for name, host in world.hosts.items():
             alive, wanted = host.agent.alive(), running.get(name)

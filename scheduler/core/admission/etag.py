@@ -26,7 +26,7 @@ def job_etag(job: Job) -> str:
         job.reason,
         job.hosts,
         job.spares,
-        job.lent,
+        job.present.lent,
         job.tenant,
         job.priority,
         job.is_preemptible,

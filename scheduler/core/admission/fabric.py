@@ -240,7 +240,7 @@ def _released(state: State, change: FabricChange, now_ns: int) -> Iterator[Spare
                 job.name,
                 names([host for host in job.spares if host not in left]),
                 f"releases {', '.join(names(sorted(left)))}: not where it was in the new fabric",
-                names([host for host in job.lent if host not in left]),
+                names([host for host in job.present.lent if host not in left]),
             )
 
 

@@ -29,7 +29,7 @@ def launched(state: State, name: str, uid: str, attempt: int, now_ns: int) -> An
     job = _running(state, name, uid, attempt)
     if isinstance(job, Rejected):
         return job
-    return () if job.launched_ns is not None else (GangLaunched(now_ns, name, attempt),)
+    return () if job.present.launched_ns is not None else (GangLaunched(now_ns, name, attempt),)
 
 
 def launch_failed(
@@ -79,7 +79,7 @@ def hung(state: State, name: str, uid: str, attempt: int, reason: str, now_ns: i
     job = _running(state, name, uid, attempt)
     if isinstance(job, Rejected):
         return job
-    return () if job.hang == reason else (GangHung(now_ns, name, attempt, reason),)
+    return () if job.present.hang == reason else (GangHung(now_ns, name, attempt, reason),)
 
 
 def checkpoint_saved(
@@ -96,7 +96,7 @@ def checkpoint_saved(
         if over.saved is not None and (over.saved.attempt, over.saved.step) >= (attempt, step):
             return ()
         return (CheckpointSaved(now_ns, over.name, attempt, step, where, uid),)
-    is_last = attempt == job.attempt - 1 and job.launched_ns is None
+    is_last = attempt == job.attempt - 1 and job.present.launched_ns is None
     is_last |= job.state is JobState.QUEUED and attempt == job.attempt
     is_present = attempt == job.attempt and job.state is not JobState.QUEUED
     if not is_present and not is_last:

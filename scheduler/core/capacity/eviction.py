@@ -43,7 +43,7 @@ def made_room(
     state: State, gang: Victim, job: Job, quotas: Quotas, now_ns: int
 ) -> JobPreempted | GangResized:
     """What becomes of this gang: its reason names who takes its hosts, and by what right."""
-    ran = duration(max(0, now_ns - gang.job.start_ns) // SECOND_NS)
+    ran = duration(max(0, now_ns - gang.job.present.start_ns) // SECOND_NS)
     right = _right(gang, job, quotas)
     if gang.smaller is None:
         reason = f"preempted by {job.name} after {ran} ({right})"
@@ -58,4 +58,4 @@ def _right(gang: Victim, job: Job, quotas: Quotas) -> str:
         return "hosts guaranteed to its tenant"
     if gang.job.is_preemptible and gang.job.priority < job.priority:
         return f"priority {job.priority} to {gang.job.priority}"
-    return f"it had grown from dp {gang.job.start_dp:,}"
+    return f"it had grown from dp {gang.job.present.start_dp:,}"

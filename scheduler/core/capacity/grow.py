@@ -159,7 +159,7 @@ def _lacking(size: Job, job: Job) -> int:
 def due_ns(job: Job, now_ns: int, limits: SchedulingOptions, costs: Costs) -> int:
     """When the gang may grow: after its next checkpoint, or the one just made, and so long
     after its last start."""
-    rested_ns = job.start_ns + limits.resize_every_s * SECOND_NS
+    rested_ns = job.present.start_ns + limits.resize_every_s * SECOND_NS
     if not job.costs(costs).checkpoint_s:
         return rested_ns
     return job.next_save_ns(max(rested_ns, now_ns - JUST_SAVED_NS) - 1, costs)

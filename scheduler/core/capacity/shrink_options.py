@@ -57,7 +57,9 @@ class ShrinkOptions:
         """What the gang has grown, given back; it is ripe when it might grow as well."""
         at_ns = due_ns(gang.job, self._now_ns, self._limits, self._costs)
         ripe_ns = max(gang.ripe_ns, at_ns)
-        return self.least(replace(gang, least_dp=gang.job.start_dp, ripe_ns=ripe_ns), within)
+        return self.least(
+            replace(gang, least_dp=gang.job.present.start_dp, ripe_ns=ripe_ns), within
+        )
 
     def least(self, gang: Victim, within: HostSet) -> Victim | None:
         """As small as it may be made, without the replicas that have most hosts `within`."""

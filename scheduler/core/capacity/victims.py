@@ -86,7 +86,7 @@ def victim(state: State, job: Job, now_ns: int) -> Victim:
     """This running gang as it would be evicted now."""
     terms = state.tenants.preemption
     held = job.held
-    ripe_ns = job.start_ns + terms.min_run_s * SECOND_NS
+    ripe_ns = job.present.start_ns + terms.min_run_s * SECOND_NS
     return Victim(
         job,
         held & ~(state.out_of_service | SpareLoans(state).hosts),  # what it borrowed goes home

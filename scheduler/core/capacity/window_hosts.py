@@ -182,7 +182,7 @@ def held_past(state: State, start_ns: int) -> HostSet:
 
 def _ends_by(job: Job, time_ns: int) -> bool:
     limit_s = job.spec.time_limit_s
-    return limit_s is not None and job.start_ns + limit_s * SECOND_NS <= time_ns
+    return limit_s is not None and job.present.start_ns + limit_s * SECOND_NS <= time_ns
 
 
 def moment(time_ns: int) -> str:

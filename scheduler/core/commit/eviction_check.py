@@ -56,7 +56,7 @@ def _may(job: Job, gang: Victim, shrink: Resize | None, owed: bool, quotas: Quot
         return is_evictable
     if shrink.dp not in gang.job.sizes or shrink.dp >= gang.job.dp:
         return False
-    return is_evictable or (may_be_shrunk(job, gang) and shrink.dp >= gang.job.start_dp)
+    return is_evictable or (may_be_shrunk(job, gang) and shrink.dp >= gang.job.present.start_dp)
 
 
 def _spared(ledger: Ledger, action: Start | Swap, victims: list[Victim]) -> Victim | None:

@@ -83,7 +83,7 @@ def _relocation(
     )
     cuts = cut(fabric, job.request, answer.hosts)
     swap = Swap(job.name, moves, cuts, is_requested=True, end_ns=end_ns)
-    return Relocation(swap, lost_gpu_s, job.cuts, saved_gpu_s, slow.step_s, then_s)
+    return Relocation(swap, lost_gpu_s, job.present.cuts, saved_gpu_s, slow.step_s, then_s)
 
 
 def _sentence(slow: list[SlowGang], proposal: DefragProposal) -> str:

@@ -239,7 +239,7 @@ class GangMover:
             if swap is None:
                 return
             free &= ~hostset.of(move.joined for move in swap.moves)
-            yield Relocation(swap, gang.lost_gpu_s, gang.job.cuts)
+            yield Relocation(swap, gang.lost_gpu_s, gang.job.present.cuts)
 
     def _swap(self, gang: MoveCandidate, free: HostSet, mask: HostSet) -> Swap | None:
         """The gang's blocks of the domain swapped one by one, or the gang placed near."""
@@ -300,9 +300,9 @@ class GangMover:
         if parted(fabric, request, hosts):
             return False
         if request.objective is Objective.TIME:
-            now = measure(fabric, request, job.hosts, job.cuts)
+            now = measure(fabric, request, job.hosts, job.present.cuts)
             return measure(fabric, request, hosts, cuts) <= now
         return all(
             new.bytes_per_step <= old.bytes_per_step
-            for new, old in zip(cuts, job.cuts, strict=True)
+            for new, old in zip(cuts, job.present.cuts, strict=True)
         )

@@ -42,7 +42,7 @@ class Obstacles:
         )
 
     def _basis(self, job: Job) -> Basis:
-        if job.start_ns + time_limit_ns(job, self._limits) <= self._now_ns:
+        if job.present.start_ns + time_limit_ns(job, self._limits) <= self._now_ns:
             return Basis.OUTRUN
         return Basis.ASSUMED if job.spec.time_limit_s is None else Basis.STATED
 

@@ -49,7 +49,7 @@ class EffectReader:
 
 
 @struct(frozen=True, slots=True)
-class Attempt:
+class PlacedGang:
     """One attempt of a job. `stop_ns`: when a failed host stopped it, if one has. `gpus`: those of
     its only host that it has, where others may have the rest."""
 
@@ -64,21 +64,21 @@ class Attempt:
 
 @struct(frozen=True, slots=True)
 class AttemptBegan:
-    run: Attempt
+    run: PlacedGang
 
 
 @struct(frozen=True, slots=True)
 class AttemptStopped:
     """A host failed: the gang stops and keeps its hosts."""
 
-    run: Attempt
+    run: PlacedGang
 
 
 @struct(frozen=True, slots=True)
 class AttemptLeft:
     """The attempt is over. `ran_ns`: how long its ranks ran."""
 
-    run: Attempt
+    run: PlacedGang
     ran_ns: int
     is_complete: bool
 
@@ -89,10 +89,10 @@ Change = AttemptBegan | AttemptStopped | AttemptLeft
 class Launcher(Protocol):
     """Carries out what the log says of gangs. How attempts end comes back as commands."""
 
-    def begin(self, run: Attempt) -> None:
+    def begin(self, run: PlacedGang) -> None:
         """Start all ranks of an attempt."""
 
-    def stop(self, run: Attempt) -> None:
+    def stop(self, run: PlacedGang) -> None:
         """A failure stopped the attempt; it keeps its hosts. Whatever of it still runs, ends."""
 
     def leave(self, left: AttemptLeft) -> None:
@@ -123,7 +123,7 @@ class GangTracker:
         self.running = 0
         self.held = 0
         self.spares = 0
-        self._runs: dict[str, Attempt] = {}
+        self._runs: dict[str, PlacedGang] = {}
         self._sharing = Counter[str]()  # attempts that hold a part of a host
         self._running_on = Counter[str]()  # those of them whose ranks run
         self._known: dict[str, tuple[str, ...]] | None = None
@@ -155,7 +155,7 @@ class GangTracker:
         """Names of the jobs whose attempts these are."""
         return self._runs.keys()
 
-    def adopt(self, run: Attempt) -> None:
+    def adopt(self, run: PlacedGang) -> None:
         """Take in an attempt that a state knows, where the log is not read from its begin."""
         self._enter(run)
         if run.stop_ns is not None:
@@ -165,7 +165,7 @@ class GangTracker:
         """Whether a gang holds this host, as one of its own or as a spare."""
         return host in self._holders
 
-    def runs_on(self, host: str) -> tuple[Attempt, ...]:
+    def runs_on(self, host: str) -> tuple[PlacedGang, ...]:
         """The attempts with ranks on this host; none for a spare of one."""
         runs = (self._runs[name] for name in self._holders.get(host, ()))
         return tuple(run for run in runs if host not in run.spares)
@@ -209,7 +209,7 @@ class GangTracker:
             case _:
                 assert_never(change.kind)
 
-    def _enter(self, run: Attempt) -> tuple[Change, ...]:
+    def _enter(self, run: PlacedGang) -> tuple[Change, ...]:
         self._write(run.name, run.hosts + run.spares)
         self._runs[run.name] = run
         self.running += _hosts(run, self._running_on, 1)
@@ -251,14 +251,14 @@ class GangTracker:
         return (AttemptStopped(stopped),)
 
 
-def _attempt(change: JobChange) -> Attempt:
+def _attempt(change: JobChange) -> PlacedGang:
     """The attempt that this change begins."""
     job, names = change.job, change.fabric.names
     hosts = names(job.hosts), names(job.spares)
-    return Attempt(job.name, job.attempt, *hosts, change.time_ns, gpus=job.gpus)
+    return PlacedGang(job.name, job.attempt, *hosts, change.time_ns, gpus=job.present.gpus)
 
 
-def _hosts(run: Attempt, sharing: Counter[str], sign: int) -> int:
+def _hosts(run: PlacedGang, sharing: Counter[str], sign: int) -> int:
     """How many hosts more there are once this attempt joins (1) or leaves (-1) those `sharing`."""
     if not run.gpus:
         return sign * len(run.hosts)

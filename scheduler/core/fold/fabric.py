@@ -157,11 +157,15 @@ def _on(job: Job, fabric: Fabric, numbers: Renumbering) -> Job:
     """A live job with its hosts by their new numbers; one that waits at the size that it would
     have if it came now."""
     strikes = ((strike, numbers.of(strike.host)) for strike in job.strikes)
+    gang = job.gang and replace(
+        job.gang,
+        hosts=numbers.hosts(job.gang.hosts),
+        spares=numbers.hosts(job.gang.spares),
+        lent=numbers.hosts(job.gang.lent),
+    )
     job = evolve(
         job,
-        hosts=numbers.hosts(job.hosts),
-        spares=numbers.hosts(job.spares),
-        lent=numbers.hosts(job.lent),
+        gang=gang,
         strikes=tuple(replace(each, host=host) for each, host in strikes if host is not None),
     )
     return fitted(job, fabric) if job.state is JobState.QUEUED else job
@@ -169,9 +173,9 @@ def _on(job: Job, fabric: Fabric, numbers: Renumbering) -> Job:
 
 def _named(job: Job, fabric: Fabric) -> Job:
     """An ended job with the names that its hosts had."""
-    if job.placed is not None or not job.hosts:
+    if job.gang is None:
         return job
-    return evolve(job, placed=job.host_names(fabric))
+    return evolve(job, gang=replace(job.gang, placed=job.host_names(fabric)))
 
 
 def _shared(kinds: Shares, numbers: Renumbering) -> Shares | None:

@@ -191,7 +191,7 @@ def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
     """A held host failed: a gang stops at once, a spare is simply lost."""
     if index in job.spares:
         left, spent = tuple(s for s in job.spares if s != index), account(state, job, event)
-        hit = evolve(job, spares=left, goodput=spent)
+        hit = evolve(job, gang=replace(job.present, spares=left), goodput=spent)
         return evolve(
             state,
             jobs=with_entry(state.jobs, job.name, hit),
@@ -220,8 +220,9 @@ def _failed_text(state: State, indices: Sequence[int]) -> str:
 
 def _unlent(state: State, index: int) -> State:
     """A spare that was lent failed: its holder has it back no more."""
-    job = next(j for j in state.holding if index in j.lent)
-    less = evolve(job, lent=tuple(h for h in job.lent if h != index))
+    job = next(j for j in state.holding if index in j.present.lent)
+    lent = tuple(h for h in job.present.lent if h != index)
+    less = evolve(job, gang=replace(job.present, lent=lent))
     return evolve(
         state, jobs=with_entry(state.jobs, job.name, less), lent=state.lent & ~(1 << index)
     )

@@ -8,6 +8,7 @@ from typing import assert_never
 from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from placement.workload.request import StepBound
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.name_list import NameList
@@ -46,7 +47,7 @@ from scheduler.core.model.events import (
     RankFailed,
     SparesChanged,
 )
-from scheduler.core.model.job import Job
+from scheduler.core.model.job import Attempt, Job
 from scheduler.core.model.job_array import ArrayTurns, JobArray
 from scheduler.core.model.lifecycle import (
     JOB_MOVES,
@@ -94,9 +95,12 @@ def applied(state: State, event: JobEvent) -> State:
         case JobPreempted():
             return _requeued(state, event, JobMove.PREEMPT)
         case GangLaunched():
-            return _with_job(state, evolve(state.jobs[event.name], launched_ns=event.time_ns))
+            job = state.jobs[event.name]
+            gang = replace(job.present, launched_ns=event.time_ns)
+            return _with_job(state, evolve(job, gang=gang))
         case GangHung():
-            return _with_job(state, evolve(state.jobs[event.name], hang=event.reason))
+            job = state.jobs[event.name]
+            return _with_job(state, evolve(job, gang=replace(job.present, hang=event.reason)))
         case CheckpointSaved():
             return _saved(state, event)
         case LaunchFailed() | RankFailed():
@@ -310,25 +314,14 @@ def _started(state: State, event: JobStarted) -> State:
     fabric = state.loaded_fabric
     job = state.jobs[event.name]
     size = job.on(len(event.hosts))
+    gang = _begun(fabric, event)
     running = evolve(
         size,
-        start_dp=size.dp,
         state=after(JOB_MOVES, job.state, JobMove.START),
         attempt=event.attempt,
-        start_ns=event.time_ns,
+        gang=replace(gang, start_dp=size.dp, gpus=event.gpus),
         state_ns=event.time_ns,
-        hosts=fabric.indices(event.hosts),
-        spares=fabric.indices(event.spares),
-        cuts=event.cuts,
-        lower_bound=event.lower_bound,
-        notes=event.notes,
-        copies=event.copies,
-        step=event.step,
-        gpus=event.gpus,
         reason="",
-        stop_ns=None,
-        launched_ns=None,
-        hang="",
         goodput=account(state, job, event),
     )
     now = holdings(state, job, running, event.time_ns)
@@ -345,9 +338,24 @@ def _started(state: State, event: JobStarted) -> State:
     )
 
 
+def _begun(fabric: Fabric, event: JobStarted | GangResized) -> Attempt:
+    """The attempt that begins on hosts that were placed for it."""
+    return Attempt(
+        start_ns=event.time_ns,
+        hosts=fabric.indices(event.hosts),
+        spares=fabric.indices(event.spares),
+        cuts=event.cuts,
+        lower_bound=event.lower_bound,
+        notes=event.notes,
+        copies=event.copies,
+        step=event.step,
+    )
+
+
 def _swapped(state: State, event: GangSwapped) -> State:
     fabric = state.loaded_fabric
     job = state.jobs[event.name]
+    before = job.present
     joined = {swap.block: fabric.index_by_name[swap.joined] for swap in event.swaps}
     now = after(JOB_MOVES, job.state, JobMove.SWAP)
     after_swap = list(job.hosts)
@@ -357,27 +365,30 @@ def _swapped(state: State, event: GangSwapped) -> State:
     # The bounds hold for the hosts that were free at the start: its spares were, but for
     # those that it holds since.
     is_own = set(joined.values()) <= set(job.spares)
-    is_bounded = is_own and job.lower_bound <= sum(cut.bytes_per_step for cut in event.cuts[:1])
+    is_bounded = is_own and before.lower_bound <= sum(cut.bytes_per_step for cut in event.cuts[:1])
     step = None if event.step_s is None else StepBound(event.step_s)
-    if step and job.step and is_own and job.step.least_seconds <= step.seconds:
-        step = StepBound(step.seconds, job.step.least_seconds)
+    if step and before.step and is_own and before.step.least_seconds <= step.seconds:
+        step = StepBound(step.seconds, before.step.least_seconds)
+    gang = Attempt(
+        start_ns=event.time_ns,
+        hosts=hosts,
+        spares=tuple(s for s in job.spares if s not in joined.values()),
+        lent=before.lent,
+        gpus=event.gpus or before.gpus,
+        start_dp=before.start_dp,
+        cuts=event.cuts,
+        lower_bound=before.lower_bound if is_bounded else 0,
+        notes=before.notes,
+        copies=event.copies or before.copies,
+        step=step,
+    )
     running = evolve(
         job,
         state=now,
         attempt=event.attempt,
-        start_ns=event.time_ns,
+        gang=gang,
         state_ns=event.time_ns,
-        hosts=hosts,
-        spares=tuple(s for s in job.spares if s not in joined.values()),
-        cuts=event.cuts,
-        copies=event.copies or job.copies,
-        lower_bound=job.lower_bound if is_bounded else 0,
-        step=step,
-        gpus=event.gpus or job.gpus,
         reason="",
-        stop_ns=None,
-        launched_ns=None,
-        hang="",
         restart_options=event.restart_options,
         goodput=account(state, job, event),
     )
@@ -390,25 +401,15 @@ def _swapped(state: State, event: GangSwapped) -> State:
 
 
 def _resized(state: State, event: GangResized) -> State:
-    fabric = state.loaded_fabric
     job = state.jobs[event.name]
+    gang, before = _begun(state.loaded_fabric, event), job.present
     running = evolve(
         job.at(event.dp),
         state=after(JOB_MOVES, job.state, JobMove.RESIZE),
         attempt=event.attempt,
-        start_ns=event.time_ns,
+        gang=replace(gang, lent=before.lent, gpus=before.gpus, start_dp=before.start_dp),
         state_ns=event.time_ns,
-        hosts=fabric.indices(event.hosts),
-        spares=fabric.indices(event.spares),
-        cuts=event.cuts,
-        lower_bound=event.lower_bound,
-        notes=event.notes,
-        copies=event.copies,
-        step=event.step,
         reason=event.reason,
-        stop_ns=None,
-        launched_ns=None,
-        hang="",
         restart_options=event.restart_options,
         goodput=account(state, job, event),
     )
@@ -423,15 +424,11 @@ def _resized(state: State, event: GangResized) -> State:
 def _spares_changed(state: State, event: SparesChanged) -> State:
     job = state.jobs[event.name]
     indices = state.loaded_fabric.indices
-    changed = evolve(
-        job,
-        spares=indices(event.spares),
-        lent=indices(event.lent),
-        goodput=account(state, job, event),
-    )
+    gang = replace(job.present, spares=indices(event.spares), lent=indices(event.lent))
+    changed = evolve(job, gang=gang, goodput=account(state, job, event))
     after_change = evolve(
         state,
-        lent=(state.lent & ~hostset.of(job.lent)) | hostset.of(changed.lent),
+        lent=(state.lent & ~job.lent_hosts) | changed.lent_hosts,
         jobs=_with(state.jobs, job.name, changed),
     )
     return emptied(_with_holdings(after_change, job, changed, event.time_ns), job, event.time_ns)
@@ -443,19 +440,8 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         job.least,
         state=after(JOB_MOVES, job.state, move),
         state_ns=event.time_ns,
-        hosts=(),
-        spares=(),
-        lent=(),
-        cuts=(),
-        lower_bound=0,
-        notes=(),
-        copies=(),
-        step=None,
-        gpus=(),
+        gang=None,
         reason=event.reason,
-        stop_ns=None,
-        launched_ns=None,
-        hang="",
         restart_options=event.restart_options if isinstance(event, JobRequeued) else (),
         goodput=account(state, job, event),
     )
@@ -465,7 +451,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         running=_less(state.running, job.name),
         interrupted=_less(state.interrupted, job.name),
         special=_less(state.special, job.name),
-        lent=state.lent & ~hostset.of(job.lent),
+        lent=state.lent & ~job.lent_hosts,
     )
     freed = _with_holdings(freed, job, None, event.time_ns)
     return emptied(_turn_given(freed, job.name), job, event.time_ns)
@@ -502,7 +488,7 @@ def _attempt_failed(state: State, event: LaunchFailed | RankFailed) -> State:
         hit,
         state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
         state_ns=event.time_ns,
-        hang="",
+        gang=replace(hit.present, hang=""),
         reason=text,
         goodput=account(state, job, event),
     )
@@ -547,7 +533,7 @@ def _ended(state: State, event: JobEnded) -> State:
         ended=ended,
         ended_counts=counts,
         spent=state.spent + over.goodput.hosts,
-        lent=state.lent & ~hostset.of(job.lent),
+        lent=state.lent & ~job.lent_hosts,
         held=now.held,
         shared=now.shared,
         accounts=now.accounts,

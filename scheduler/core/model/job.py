@@ -104,43 +104,71 @@ class HostNames(Struct, frozen=True):
     lent: tuple[str, ...] = ()
 
 
+@struct(frozen=True, slots=True)
+class Attempt:
+    """All that a job has only while its gang holds hosts, which are fabric indices: `hosts[i]`
+    carries block i.
+
+    `start_dp`: with how many replicas the gang started; what it grew beyond that is on loan.
+    `lent`: spares of it that others run on, or have just left. `gpus`: those that it has of its
+    only host, where others may have the rest. `copies`: of each block, the blocks that have its
+    state in memory. `step`: of a gang whose compute is known. `stop_ns`: when a failure stopped
+    it, None = none has.
+
+    Of a job that agents start: `launched_ns`, when all ranks had started, None = not yet; `hang`:
+    in a sentence, that its steps have stopped coming, "" = they have not.
+
+    `placed`: the names of its hosts, once it is over and the fabric has changed, so that its
+    indices mean nothing any more; else None.
+    """
+
+    start_ns: int = 0
+    hosts: tuple[int, ...] = ()
+    spares: tuple[int, ...] = ()
+    lent: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
+    start_dp: int = 0
+    cuts: tuple[TierCut, ...] = ()
+    lower_bound: int = 0
+    notes: tuple[str, ...] = ()
+    copies: Holders = ()
+    step: StepBound | None = None
+    stop_ns: int | None = None
+    launched_ns: int | None = None
+    hang: str = ""
+    placed: HostNames | None = None
+
+
+_NOTHING_HELD = Attempt()
+
+
 @struct(frozen=True)
 class Job:
-    """One job in one state. Hosts are fabric indices: `hosts[i]` carries block i.
+    """One job in one state.
 
-    `attempt` counts runs of the gang from 1; 0 = never started. `start_ns` is the
-    start of the current attempt, `state_ns` the time of the last change of state,
-    `update_ns` that of the last change by its owner.
+    `attempt` counts runs of the gang from 1; 0 = never started. `gang`: the present one, of an
+    ended job that held hosts the last; None: it holds none. `state_ns` is the time of the last
+    change of state, `update_ns` that of the last change by its owner.
     `needed`: free hosts without which it cannot start, the required spares among them.
     `user`: who submitted it, "" where that is not known.
     `tenant`, `priority` and `is_preemptible` are what the tenants file makes of the spec.
 
     `sizes`: legal numbers of replicas, ascending, of an elastic job, else none. `dp`: how
     many of them it has; while it waits the fewest, which `gang_hosts` and `needed` are for.
-    `start_dp`: how many it started with; what it grew beyond that is on loan.
 
-    `stop_ns`: when a failure stopped the present attempt, None = none has. `strikes`: the hosts
-    that stopped it; `failed_attempts`: attempts in a row that failed before anything was saved.
+    `strikes`: the hosts that stopped it; `failed_attempts`: attempts in a row that failed before
+    anything was saved.
     `failure`, `exit_code`: what stopped the last attempt that failed, None = not known.
     `early_ends`: attempts in a row whose ranks ended by themselves right after they had started.
     `restart_options`: what was weighed at the last restart. `goodput`: what its time went
-    to, up to its last change. `copies`: of each block, the blocks that have its state in memory.
-    `lent`: spares of it that others run on, or have just left. `step`: of a gang that runs, and
-    whose compute is known.
-
-    `placed`: the names of its hosts, of a job that ended before the fabric changed, whose
-    indices mean nothing any more; else None.
-
-    Of a job that agents start: `launched_ns`, when all ranks of the present attempt had started,
-    None = not yet; `saved`: its newest checkpoint; `hang`: in a sentence, that its steps have
-    stopped coming, "" = they have not.
+    to, up to its last change. `saved`: its newest checkpoint, of a job that agents start.
 
     `hold`: who holds it, None = nobody. `dependencies`: the jobs that it depends on. `awaits_turn`:
     as many tasks of its array run as may.
     `eligible_ns`: since when it has been considered without a break; before that it was deferred.
 
     `part_gpus`: how many GPUs it takes of one host, which has `host_gpus`, and leaves the others
-    to other jobs; `gpus`: GPUs that it has. 0 and none of a gang of whole hosts.
+    to other jobs; 0 of a gang of whole hosts.
     """
 
     spec: JobSpec
@@ -154,48 +182,47 @@ class Job:
     is_preemptible: bool = False
     state: JobState = JobState.QUEUED
     attempt: int = 0
-    start_ns: int = 0
+    gang: Attempt | None = None
     state_ns: int = 0
-    hosts: tuple[int, ...] = ()
-    spares: tuple[int, ...] = ()
-    cuts: tuple[TierCut, ...] = ()
-    lower_bound: int = 0
-    notes: tuple[str, ...] = ()
     reason: str = ""
     request_id: str = ""
     update_ns: int = 0
     sizes: tuple[int, ...] = ()
     dp: int = 0
-    start_dp: int = 0
-    stop_ns: int | None = None
     strikes: tuple[Strike, ...] = ()
     failed_attempts: int = 0
     restart_options: WeighedOptions = ()
     goodput: Goodput = UNCOUNTED
-    copies: Holders = ()
-    lent: tuple[int, ...] = ()
-    launched_ns: int | None = None
     saved: SavedCheckpoint | None = None
-    step: StepBound | None = None
     user: str = ""
-    placed: HostNames | None = None
     hold: Hold | None = None
     dependencies: tuple[Dependency, ...] = ()
     awaits_turn: bool = False
     eligible_ns: int = 0
     part_gpus: int = 0
     host_gpus: int = 0
-    gpus: tuple[int, ...] = ()
     failure: StopCause | None = None
     exit_code: int = 0
     early_ends: int = 0
-    hang: str = ""
 
     def host_names(self, fabric: Fabric) -> HostNames:
         """Its hosts by name. `fabric`: the present one."""
-        if self.placed is not None:
-            return self.placed
-        return HostNames(*map(fabric.names, (self.hosts, self.spares, self.lent)))
+        present = self.present
+        held = (present.hosts, present.spares, present.lent)
+        return present.placed or HostNames(*map(fabric.names, held))
+
+    @property
+    def present(self) -> Attempt:
+        """Its attempt as `gang` has it; an empty one where that is None."""
+        return self.gang or _NOTHING_HELD
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        return self.gang.hosts if self.gang else ()
+
+    @property
+    def spares(self) -> tuple[int, ...]:
+        return self.gang.spares if self.gang else ()
 
     @property
     def request(self) -> Request:
@@ -229,16 +256,17 @@ class Job:
         """What agents have reported of the present attempt; None: none run it."""
         if self.spec.run is None:
             return None
-        launch_ns = None if self.launched_ns is None else max(0, self.launched_ns - self.start_ns)
+        start_ns, launched_ns = self.present.start_ns, self.present.launched_ns
+        launch_ns = None if launched_ns is None else max(0, launched_ns - start_ns)
         if self.saved is None:
             return Observed(launch_ns, None)
         is_present = self.saved.attempt == self.attempt
-        return Observed(launch_ns, max(0, self.saved.at_ns - self.start_ns) if is_present else 0)
+        return Observed(launch_ns, max(0, self.saved.at_ns - start_ns) if is_present else 0)
 
     def lost_ns(self, at_ns: int, usual: Costs) -> int:
         """What each host loses when the present attempt is interrupted at that time: work since
         its last checkpoint, and a restart."""
-        ran_ns = max(0, at_ns - self.start_ns)
+        ran_ns = max(0, at_ns - self.present.start_ns)
         return self.costs(usual).lost_ns(self.attempt, ran_ns, self.observed)
 
     def next_save_ns(self, after_ns: int, usual: Costs) -> int:
@@ -248,7 +276,7 @@ class Job:
         interval_ns = costs.checkpoint_s * SECOND_NS
         if not interval_ns:
             return after_ns  # at every step
-        first_ns = self.start_ns + costs.overhead_ns(self.attempt) + interval_ns
+        first_ns = self.present.start_ns + costs.overhead_ns(self.attempt) + interval_ns
         if self.saved is not None and self.saved.attempt == self.attempt:
             first_ns = self.saved.at_ns
         return first_ns + max(0, (after_ns - first_ns) // interval_ns + 1) * interval_ns
@@ -264,13 +292,13 @@ class Job:
     def name(self) -> str:
         return self.spec.name
 
-    @derived_from("hosts", "spares")
+    @derived_from("gang")
     def held(self) -> HostSet:
         return hostset.of(self.hosts + self.spares)
 
-    @derived_from("lent")
+    @derived_from("gang")
     def lent_hosts(self) -> HostSet:
-        return hostset.of(self.lent)
+        return hostset.of(self.present.lent)
 
     @property
     def owned(self) -> HostSet:
@@ -280,7 +308,7 @@ class Job:
     @property
     def all_spares(self) -> tuple[int, ...]:
         """Its spares, lent ones among them."""
-        return self.spares + self.lent
+        return self.spares + self.present.lent
 
     @derived_from("spec", "sizes", "dp")
     def limit_ns(self) -> int | None:
@@ -288,13 +316,11 @@ class Job:
         stated_s = self.spec.time_limit_s
         return None if stated_s is None else self.lasting(stated_s)
 
-    @derived_from(
-        "spec", "sizes", "dp", "start_ns", "tenant", "hosts", "spares", "lent", "part_gpus"
-    )
+    @derived_from("spec", "sizes", "dp", "gang", "tenant", "part_gpus")
     def release(self) -> Release:
         """What it leaves when its limit is over, if all its hosts are its own and well; in the
         past where its owner states no limit."""
-        end_ns = 0 if self.limit_ns is None else self.start_ns + self.limit_ns
+        end_ns = 0 if self.limit_ns is None else self.present.start_ns + self.limit_ns
         count = len(self.hosts) + len(self.all_spares)
         return Release(
             end_ns, self.spec.name, self.tenant, count, self.owned, part_gpus=self.part_gpus
@@ -319,7 +345,7 @@ class Job:
     @property
     def has_grown(self) -> bool:
         """Whether it has grown onto hosts that no job waited for then."""
-        return bool(self.sizes) and self.dp > self.start_dp > 0
+        return bool(self.sizes) and self.dp > self.present.start_dp > 0
 
     @property
     def changed_ns(self) -> int:

@@ -63,7 +63,7 @@ def expected_end_ns(job: Job, now_ns: int, limits: SchedulingOptions) -> int:
     two, four, ...: it is taken to need at most as long again as it is late already.
     Source: corrections by growing increments, Tsafrir, Etsion and Feitelson (TPDS 2007).
     """
-    return later_ns(job.start_ns + time_limit_ns(job, limits), now_ns)
+    return later_ns(job.present.start_ns + time_limit_ns(job, limits), now_ns)
 
 
 def later_ns(end_ns: int, now_ns: int) -> int:

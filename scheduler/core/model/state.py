@@ -301,7 +301,9 @@ class State:
 
     def gpus_taken(self, index: int) -> tuple[int, ...]:
         """GPUs of a shared host that jobs have; none of a host that nobody shares."""
-        return tuple(gpu for name in self.shared.get(index, ()) for gpu in self.jobs[name].gpus)
+        return tuple(
+            gpu for name in self.shared.get(index, ()) for gpu in self.jobs[name].present.gpus
+        )
 
 
 def _release(job: Job) -> Release | None:

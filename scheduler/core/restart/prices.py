@@ -45,7 +45,7 @@ class RestartPrices:
     def common_s(self) -> int:
         """GPU-seconds that any way costs: standing still so far, work done again, restart."""
         job = self.job
-        stop_ns = self.now_ns if job.stop_ns is None else job.stop_ns
+        stop_ns = self.now_ns if job.present.stop_ns is None else job.present.stop_ns
         lost_ns = job.lost_ns(stop_ns, self.state.tenants.preemption.costs)
         return (lost_ns + max(0, self.now_ns - stop_ns)) * self.gpus // SECOND_NS
 
@@ -62,9 +62,9 @@ class RestartPrices:
 
     def rise(self, cuts: Sequence[TierCut]) -> int:
         """Bytes per step over the outermost tier beyond those of the present placement."""
-        if not cuts or not self.job.cuts:
+        if not cuts or not self.job.present.cuts:
             return 0
-        return cuts[0].bytes_per_step - self.job.cuts[0].bytes_per_step
+        return cuts[0].bytes_per_step - self.job.present.cuts[0].bytes_per_step
 
     def slower(self, hosts: Sequence[int]) -> float | None:
         """Share by which steps on these hosts are longer than now; None: no model says."""

@@ -50,8 +50,8 @@ def relieved(
     fabric = pools.state.loaded_fabric
     plain = cut(fabric, job.request, hosts)
     may_rise = inf if by_time else 0.0
-    if job.cuts and not by_time:
-        may_rise = (1 + MOST_RISE) * plain[0].bytes_per_step - job.cuts[0].bytes_per_step
+    if job.present.cuts and not by_time:
+        may_rise = (1 + MOST_RISE) * plain[0].bytes_per_step - job.present.cuts[0].bytes_per_step
     longest = measure(fabric, job.request, hosts, plain)
     held = [((gang | idle) & zone).bit_count() for zone in pools.zones]
     shifts: list[tuple[tuple[int, ...], tuple[TierCut, ...]]] = []
@@ -66,7 +66,7 @@ def relieved(
         if thin(pools, moved, (idle | gang) & ~hostset.of(moved)):
             continue
         shifts.append((tuple(moved), cuts))
-        most = (1 + MOST_RISE) * job.cuts[0].bytes_per_step if job.cuts else 0.0
+        most = (1 + MOST_RISE) * job.present.cuts[0].bytes_per_step if job.present.cuts else 0.0
         if by_time or cuts[0].bytes_per_step <= most:
             break  # with less room it would hardly be less
     least = min((cuts[0].bytes_per_step for _, cuts in shifts), default=0)

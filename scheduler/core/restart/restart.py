@@ -138,7 +138,7 @@ class _Desk:
             )
             return None if is_back and not has_to_go and is_soon(job, terms, now_ns) else way
         if is_stopped:  # its hosts were repaired, long enough ago
-            return Swap(job.name, (), job.cuts, end_ns=end_ns)
+            return Swap(job.name, (), job.present.cuts, end_ns=end_ns)
         return None
 
     def _of_part(self, job: Job) -> Action | None:
@@ -156,7 +156,9 @@ class _Desk:
         if draining or job.held & (must | (leaving if self._free else 0)):
             return Requeue(job.name, self._calendar.leave_text(job), RequeueCause.MAINTENANCE)
         if is_stopped:
-            return Swap(job.name, (), job.cuts, end_ns=now_ns + time_limit_ns(job, self._limits))
+            return Swap(
+                job.name, (), job.present.cuts, end_ns=now_ns + time_limit_ns(job, self._limits)
+            )
         return None
 
     def _barred(self, job: Job, end_ns: int) -> HostSet:

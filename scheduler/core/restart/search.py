@@ -132,7 +132,12 @@ class RestartSearch:
 
     def _wider(self, way: Way) -> Way:
         """The same with room for spares in each zone, where one has hardly any left."""
-        if not isinstance(way, Swap) or way.victims or way.lenders or self.job.stop_ns is None:
+        if (
+            not isinstance(way, Swap)
+            or way.victims
+            or way.lenders
+            or self.job.present.stop_ns is None
+        ):
             return way
         if len(self.loss.blocks) > MOST_WIDENED or way.recalls:
             return way
@@ -196,7 +201,7 @@ class RestartSearch:
     @cached_property
     def _about(self) -> float:
         """Bytes over the outermost tier that are no reason to do otherwise."""
-        return MOST_RISE * self.job.cuts[0].bytes_per_step if self.job.cuts else 0.0
+        return MOST_RISE * self.job.present.cuts[0].bytes_per_step if self.job.present.cuts else 0.0
 
     def _swaps(self, others: HostSet, among: HostSet = -1) -> Swaps | None:
         fabric, job, loss = self.state.loaded_fabric, self.job, self.loss
@@ -413,7 +418,7 @@ class RestartSearch:
         stays = hostset.of(h for b, h in enumerate(job.hosts) if b not in blocks)
         may = self.loss.own | self.loss.free
         may &= joinable(self.state.loaded_fabric, job.request.where, stays | self.loss.own)
-        lost = f"{len(blocks):,} {'failed' if job.stop_ns is not None else 'to leave'}"
+        lost = f"{len(blocks):,} {'failed' if job.present.stop_ns is not None else 'to leave'}"
         return f"no host to swap in ({lost}, {may.bit_count():,} to swap in)"
 
     def _short_text(self) -> str:

@@ -10,6 +10,7 @@ et al., HPCA 2025).
 
 from __future__ import annotations
 
+from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
@@ -44,15 +45,15 @@ def stopped(
     job: Job, now_ns: int, costs: Costs, cause: StopCause | None, code: int = 0, step: int = 0
 ) -> Job:
     """The job once something has stopped its attempt, which had come to `step`."""
-    if job.stop_ns is not None:  # the attempt has been counted
+    if job.present.stop_ns is not None:  # the attempt has been counted
         return job
     failed_attempts = 0 if has_saved(job, now_ns, costs) else job.failed_attempts + 1
-    began_ns = job.start_ns if job.launched_ns is None else job.launched_ns
+    began_ns = job.present.start_ns if job.present.launched_ns is None else job.present.launched_ns
     is_early = cause is StopCause.EXIT and not step and now_ns - began_ns < EARLY_S * SECOND_NS
     return evolve(
         job,
         failed_attempts=failed_attempts,
-        stop_ns=now_ns,
+        gang=replace(job.present, stop_ns=now_ns),
         failure=cause,
         exit_code=code,
         early_ends=job.early_ends + 1 if is_early else 0,
@@ -64,15 +65,15 @@ def has_saved(job: Job, now_ns: int, costs: Costs) -> bool:
     so, else as its interval makes likely."""
     if job.saved is not None:
         return job.saved.attempt == job.attempt
-    ran_ns = max(0, now_ns - job.start_ns)
+    ran_ns = max(0, now_ns - job.present.start_ns)
     return job.costs(costs).shares(job.attempt, ran_ns, Ending.FAILED).productive_ns > 0
 
 
 def since_stop(job: Job) -> tuple[int, ...]:
     """Hosts of the gang that have failed since it stopped, the first first."""
-    if job.stop_ns is None:
+    if job.present.stop_ns is None:
         return ()
-    late = (strike.host for strike in job.strikes if strike.at_ns >= job.stop_ns)
+    late = (strike.host for strike in job.strikes if strike.at_ns >= job.present.stop_ns)
     return tuple(host for host in late if host in job.hosts)  # others failed, and were left, before
 
 
@@ -124,11 +125,11 @@ def retry_ns(job: Job, terms: Restarts) -> int:
     """When a gang that stands still may run again; 0: at once."""
     own_s = job.spec.restarts.backoff_s
     more = job.failed_attempts - (terms.patience if own_s is None else 1)
-    if more < 0 or job.stop_ns is None:
+    if more < 0 or job.present.stop_ns is None:
         return 0
     backoff_s = terms.backoff_s if own_s is None else own_s
     wait_s = min(backoff_s << min(more, MOST_DOUBLINGS), max(backoff_s, terms.most_backoff_s))
-    return job.stop_ns + wait_s * SECOND_NS
+    return job.present.stop_ns + wait_s * SECOND_NS
 
 
 def given_up(job: Job, terms: Restarts) -> str:
@@ -161,7 +162,7 @@ def resting_text(fabric: Fabric, job: Job, terms: Restarts, now_ns: int) -> str:
     wait = duration(-(-left_ns // SECOND_NS))
     most = _most_attempts(job, terms)
     gpus = job.part_gpus or job.held.bit_count() * fabric.gpus_per_host
-    price = gpus * (retry_ns(job, terms) - (job.stop_ns or now_ns)) / (3_600 * SECOND_NS)
+    price = gpus * (retry_ns(job, terms) - (job.present.stop_ns or now_ns)) / (3_600 * SECOND_NS)
     held = f"its {gpus:,} GPUs wait meanwhile, {price:,.1f} GPU-hours"
     return f"; {failed_attempts_text(job)}: tries again in {wait}, gives up after {most}; {held}"
 

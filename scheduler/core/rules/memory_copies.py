@@ -44,11 +44,11 @@ def swapped(state: State, job: Job, action: Swap, hosts: Sequence[int], now_ns: 
 
 def _moved(state: State, job: Job, hosts: Sequence[int], blocks: Iterable[int]) -> Holders:
     """Holders once these blocks are on other hosts; empty: as it was."""
-    if not job.copies:
+    if not job.present.copies:
         return ()
     peers, fabric = job.spec.checkpoint.peers, state.loaded_fabric
-    holders = mend_holders(fabric, job.request, hosts, peers, job.copies, blocks)
-    return () if holders == job.copies else holders
+    holders = mend_holders(fabric, job.request, hosts, peers, job.present.copies, blocks)
+    return () if holders == job.present.copies else holders
 
 
 def _sources(state: State, job: Job, moves: Sequence[Move]) -> tuple[str, ...]:
@@ -58,13 +58,17 @@ def _sources(state: State, job: Job, moves: Sequence[Move]) -> tuple[str, ...]:
     copy left, the whole gang goes back to storage.
     """
     storage = ("",) * len(moves)
-    if not job.copies:
+    if not job.present.copies:
         return storage
     names = state.loaded_fabric.hosts
     lost = {b for b, h in enumerate(job.hosts) if state.host(h).state not in RUNS}
     sources = []
     for move in moves:
-        holder = restore_source(move.block, job.copies, lost) if move.block in lost else move.block
+        holder = (
+            restore_source(move.block, job.present.copies, lost)
+            if move.block in lost
+            else move.block
+        )
         if holder is None:
             return storage
         sources.append(names[job.hosts[holder]])

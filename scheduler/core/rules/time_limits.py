@@ -39,7 +39,7 @@ def next_limit_ns(state: State, limits: SchedulingOptions) -> int | None:
 def _ends(state: State) -> Iterator[tuple[Job, int]]:
     for job in state.holding:
         if job.state is JobState.RUNNING and job.limit_ns is not None:
-            yield job, job.start_ns + job.limit_ns
+            yield job, job.present.start_ns + job.limit_ns
 
 
 def enforced(state: State, action: EnforceTimeLimit, now_ns: int) -> Event | Stale:
@@ -47,7 +47,7 @@ def enforced(state: State, action: EnforceTimeLimit, now_ns: int) -> Event | Sta
     job = state.jobs.get(action.name)
     if job is None or job.state is not JobState.RUNNING or job.limit_ns is None:
         return Stale(StaleReason.JOB, f"job {action.name} is no longer running")
-    if job.start_ns + job.limit_ns > now_ns:
+    if job.present.start_ns + job.limit_ns > now_ns:
         return Stale(StaleReason.NEEDLESS, f"job {action.name} has been given more time meanwhile")
     reason = f"reached its time limit of {duration(job.limit_ns // SECOND_NS)}"
     if action.is_requeued:

@@ -77,7 +77,7 @@ def reloaded(state: State, event: TenantsLoaded) -> State:
     for job in jobs.values():
         event.tenants.by_name[job.tenant]
         if job.part_gpus:
-            parts[job.tenant] += len(job.gpus)
+            parts[job.tenant] += len(job.present.gpus)
         else:
             held[job.tenant] += len(job.hosts) + len(job.spares)
     for name, gpus in parts.items():

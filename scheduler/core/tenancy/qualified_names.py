@@ -124,7 +124,7 @@ class _Naming:
             ),
             dependencies=tuple(replace(each, job=self.full(each.job)) for each in job.dependencies),
             reason=self.text(job.reason),
-            notes=tuple(map(self.text, job.notes)),
+            gang=job.gang and replace(job.gang, notes=tuple(map(self.text, job.gang.notes))),
             restart_options=tuple(
                 replace(option, note=self.text(option.note)) for option in job.restart_options
             ),

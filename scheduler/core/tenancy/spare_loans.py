@@ -64,7 +64,7 @@ class SpareLoans:
 
     def idle(self, job: Job) -> tuple[int, ...]:
         """Spares of `job` in service that nobody runs on, lent ones that were left first."""
-        home = (host for host in job.lent if not hostset.has(self.state.held, host))
+        home = (host for host in job.present.lent if not hostset.has(self.state.held, host))
         out = self.state.out_of_service
         return tuple(h for h in (*home, *job.spares) if not hostset.has(out, h))
 
@@ -93,7 +93,7 @@ class SpareLoans:
     def holders(self, hosts: HostSet) -> dict[int, str]:
         """The hosts, of these, that are lent, and whose spares they are."""
         gangs = self.state.holding if self.hosts & hosts else ()
-        return {h: job.name for job in gangs for h in job.lent if hostset.has(hosts, h)}
+        return {h: job.name for job in gangs for h in job.present.lent if hostset.has(hosts, h)}
 
     def debts(self, hosts: HostSet) -> list[SpareDebt]:
         """Who is on those of these hosts that are lent, in order of start."""
@@ -122,14 +122,14 @@ class SpareLoans:
     def _lent(self, job: Job, hosts: list[int], borrower: str, now_ns: int) -> SparesChanged:
         spares = tuple(s for s in job.spares if s not in hosts)
         reason = f"lends {hosts_text(len(hosts))} to {borrower}"
-        more = tuple(h for h in hosts if h not in job.lent)
+        more = tuple(h for h in hosts if h not in job.present.lent)
         return self.holds(job, spares, reason, now_ns, more)
 
     def give_back(self, hosts: HostSet, now_ns: int) -> Iterator[SparesChanged]:
         """Give lent `hosts` that nobody is on any more back to their holders, as spares."""
         home = hosts & self.vacated
         for job in self.state.holding if home else ():
-            if mine := tuple(h for h in job.lent if hostset.has(home, h)):
+            if mine := tuple(h for h in job.present.lent if hostset.has(home, h)):
                 reason = f"gets back {hosts_text(len(mine))}"
                 yield self.holds(job, (*job.spares, *mine), reason, now_ns)
 
@@ -144,5 +144,5 @@ class SpareLoans:
         """From here on `job` holds these spares. What it has lent stays lent, but for what is
         among them."""
         names = self.state.loaded_fabric.names
-        lent = (*(h for h in job.lent if h not in spares), *more_lent)
+        lent = (*(h for h in job.present.lent if h not in spares), *more_lent)
         return SparesChanged(now_ns, job.name, names(spares), reason, names(lent))

@@ -71,7 +71,9 @@ def of_jobs(state: State, now_ns: int) -> Iterator[Sample]:
         yield c.JOB_ETTR, (job.name,), account.ettr
         yield c.JOB_GOODPUT, (job.name,), account.share
     for job in state.in_state(JobState.RUNNING):
-        yield from ((c.JOB_CUT, (job.name, cut.tier), cut.bytes_per_step) for cut in job.cuts)
+        yield from (
+            (c.JOB_CUT, (job.name, cut.tier), cut.bytes_per_step) for cut in job.present.cuts
+        )
         if (gap := gap_of(job)) is not None:
             yield c.JOB_GAP, (job.name,), gap
 

@@ -152,8 +152,8 @@ class JobMessages:
             if job.state is JobState.INTERRUPTED:
                 terms, now_ns = state.tenants.restarts, writer.now_ns()
                 return job.reason + resting_text(state.loaded_fabric, job, terms, now_ns)
-            if job.state is JobState.RUNNING and job.hang:
-                return f"hangs: {job.hang}"
+            if job.state is JobState.RUNNING and job.present.hang:
+                return f"hangs: {job.present.hang}"
             if job.state is not JobState.QUEUED:
                 return job.reason
             waits = why[job.name].sentence
@@ -201,10 +201,11 @@ def _as_told(state: State, job: Job) -> Job:
     if job.state in LIVE or job.uid in state.ended or not caller().tenant:
         return job
     shown = own_texts(state)
+    notes = tuple(shown(note, job.state_ns) for note in job.present.notes)
     return evolve(
         job,
         reason=shown(job.reason, job.state_ns),
-        notes=tuple(shown(note, job.state_ns) for note in job.notes),
+        gang=job.gang and replace(job.gang, notes=notes),
         restart_options=(),
     )
 

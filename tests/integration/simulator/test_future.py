@@ -134,7 +134,8 @@ def test_a_time_model_goes_on_with_the_present_attempt() -> None:
     for name in running:
         assert abs(forked[name] - ends[name]) < 2 * 10**9
     left = sum(
-        (by_name[name].run_ns - (at_ns - start.jobs[name].start_ns)) * len(start.jobs[name].hosts)
+        (by_name[name].run_ns - (at_ns - start.jobs[name].present.start_ns))
+        * len(start.jobs[name].hosts)
         for name in running
     )
     assert figures["effective_gpu_h"] == pytest.approx(left / 3600e9 * 8, rel=0.02)

@@ -139,7 +139,7 @@ def test_a_log_is_fitted_by_what_was_seen_of_it() -> None:
     assert "a rate for each hour of the week" in text
     by_name = {each.spec.name: each for each in found.samples}
     done = next(job for job in fork.ended if job.attempt == 1 and job.state.value == "completed")
-    assert by_name[done.name].run_ns == done.state_ns - done.start_ns
+    assert by_name[done.name].run_ns == done.state_ns - done.present.start_ns
     tenants = Counter(each.tenant for each in found.samples)
     drawn = list(found.arrivals(1, fork.now_ns, fork.now_ns + 200 * DAY_NS, 8))
     share = sum(job.spec.tenant == "vision" for job in drawn if job.spec) / len(drawn)

@@ -64,15 +64,15 @@ def test_near_is_a_wish_and_the_answer_says_how_it_was_met() -> None:
     state = schedule(run(loaded(), submit("x", 3), submit("y", 3)))
     state = schedule(run(state, submit("n", 1, affinity=Affinity(near="y"))))
     assert domains(state, "n", 0) == domains(state, "y", 0)
-    assert any("all hosts lie in its zones" in note for note in state.jobs["n"].notes)
+    assert any("all hosts lie in its zones" in note for note in state.jobs["n"].present.notes)
     state = schedule(run(state, submit("m", 1, affinity=Affinity(near="y"))))
     assert is_running(state, "m")
-    assert any("its zones have too little room" in note for note in state.jobs["m"].notes)
+    assert any("its zones have too little room" in note for note in state.jobs["m"].present.notes)
 
 
 def test_near_a_job_that_holds_nothing_is_said() -> None:
     state = schedule(run(loaded(), submit("n", 1, affinity=Affinity(near="nobody"))))
-    assert any("it holds no hosts" in note for note in state.jobs["n"].notes)
+    assert any("it holds no hosts" in note for note in state.jobs["n"].present.notes)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_the_queue_is_by_priority_then_arrival() -> None:
 def test_started() -> None:
     state = after(submitted("a"), begun("a", 5, 4, spares=(6,), at=3))
     a = state.jobs["a"]
-    assert (a.state, a.attempt, a.start_ns) == (JobState.RUNNING, 1, 3)
+    assert (a.state, a.attempt, a.present.start_ns) == (JobState.RUNNING, 1, 3)
     assert (a.hosts, a.spares) == ((5, 4), (6,))
     assert state.queue == ()
     assert state.held == hostset.of((4, 5, 6))
@@ -207,30 +207,30 @@ STRUCK = (submitted("a"), begun("a", 0, 1, spares=(2,)), moved(0, HostMove.FAIL)
 def test_a_swap_with_a_spare() -> None:
     state = after(*STRUCK, swap((0, 0, 2)))
     a = state.jobs["a"]
-    assert (a.state, a.attempt, a.start_ns, a.reason) == (JobState.RUNNING, 2, 9, "")
+    assert (a.state, a.attempt, a.present.start_ns, a.reason) == (JobState.RUNNING, 2, 9, "")
     assert (a.hosts, a.spares) == ((2, 1), ())
     assert state.held == hostset.of((1, 2))
-    assert a.cuts == (TierCut("zone", 320),)
+    assert a.present.cuts == (TierCut("zone", 320),)
 
 
 def test_the_bound_outlives_a_swap_among_the_hosts_it_was_proved_for() -> None:
     """Spares were free when the gang was placed; another host may not have been."""
-    assert after(*STRUCK, swap((0, 0, 2))).jobs["a"].lower_bound == 100
-    assert after(*STRUCK, swap((0, 0, 7))).jobs["a"].lower_bound == 0
+    assert after(*STRUCK, swap((0, 0, 2))).jobs["a"].present.lower_bound == 100
+    assert after(*STRUCK, swap((0, 0, 7))).jobs["a"].present.lower_bound == 0
 
 
 def test_the_bound_on_a_step_outlives_a_swap_as_that_on_the_cut_does() -> None:
     started = with_fields(begun("a", 0, 1, spares=(2,)), step=StepBound(2.0, 1.5))
     struck = (STRUCK[0], started, STRUCK[2])
-    assert after(*struck).jobs["a"].step == StepBound(2.0, 1.5)
+    assert after(*struck).jobs["a"].present.step == StepBound(2.0, 1.5)
     for joined, step_s, step in (
         (2, 2.5, StepBound(2.5, 1.5)),
         (7, 2.5, StepBound(2.5)),
         (2, 1.2, StepBound(1.2)),  # as little as that was not thought possible
     ):
         swapped = with_fields(swap((0, 0, joined)), step_s=step_s)
-        assert after(*struck, swapped).jobs["a"].step == step
-    assert after(*struck, swap((0, 0, 2))).jobs["a"].step is None
+        assert after(*struck, swapped).jobs["a"].present.step == step
+    assert after(*struck, swap((0, 0, 2))).jobs["a"].present.step is None
 
 
 def test_a_swap_with_a_free_host_keeps_the_spare() -> None:
@@ -243,14 +243,14 @@ def test_a_swap_of_no_host_is_a_restart_in_place() -> None:
     state = after(*STRUCK, moved(0, HostMove.REPAIR), swap())
     a = state.jobs["a"]
     assert (a.state, a.attempt, a.hosts, a.spares) == (JobState.RUNNING, 2, (0, 1), (2,))
-    assert a.lower_bound == 100
+    assert a.present.lower_bound == 100
 
 
 def test_requeued() -> None:
     state = after(*STRUCK, JobRequeued(7, "a", "no host", RequeueCause.FAILURE))
     a = state.jobs["a"]
     assert (a.state, a.reason, a.state_ns) == (JobState.QUEUED, "no host", 7)
-    assert (a.hosts, a.spares, a.cuts, a.lower_bound) == ((), (), (), 0)
+    assert (a.hosts, a.spares, a.present.cuts, a.present.lower_bound) == ((), (), (), 0)
     assert a.attempt == 1  # the next is the second
     assert state.held == 0
     assert state.free == hostset.full(8) & ~1

@@ -119,8 +119,8 @@ def test_a_gang_that_lost_a_host_goes_on_as_fast_as_it_was(
     job = after.jobs["a"]
     assert job.state is JobState.RUNNING
     assert in_racks(job.hosts)[0] == rack_sizes
-    assert job.step is not None
-    assert job.step.seconds == seconds(job.hosts)
+    assert job.present.step is not None
+    assert job.present.step.seconds == seconds(job.hosts)
 
 
 def freed(request: Request, lost: Sequence[int]) -> DefragProposal:

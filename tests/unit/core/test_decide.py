@@ -264,7 +264,7 @@ def test_the_promised_job_starts_when_there_is_room() -> None:
 def test_limits_are_seconds() -> None:
     state = started(TEN, submit("a", 10, limit_s=7), now_ns=3 * SECOND_NS)
     assert reserved(state, 1, 4 * SECOND_NS) == (10 * SECOND_NS, 10)
-    assert job(state, "a").start_ns == 3 * SECOND_NS
+    assert job(state, "a").present.start_ns == 3 * SECOND_NS
 
 
 def test_a_cancelled_gang_frees_its_hosts_at_once() -> None:

@@ -62,7 +62,7 @@ def test_moves_let_the_job_start_that_needed_them() -> None:
     after = replay(committed(state, found.plan, HOUR_NS), state)
     assert after.jobs["e"].attempt == 2
     started = schedule(run(after, submit("big", 4)), HOUR_NS)
-    assert started.jobs["big"].cuts[0].bytes_per_step == 0
+    assert started.jobs["big"].present.cuts[0].bytes_per_step == 0
     assert running(started) == {"a", "b", "e", "big"}
 
 

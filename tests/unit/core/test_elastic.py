@@ -182,7 +182,7 @@ class TestShrink:
         after = job(state, "a")
         assert after.dp < before.dp
         assert set(after.hosts) < set(before.hosts)
-        placed = Placement(after.hosts, after.spares, after.cuts, after.lower_bound)
+        placed = Placement(after.hosts, after.spares, after.present.cuts, after.present.lower_bound)
         assert not violations(F, after.held, after.request, placed)
 
     def test_required_spares_are_kept_or_nothing(self) -> None:

@@ -45,7 +45,7 @@ def test_a_failed_host_is_swapped_and_the_rest_stay() -> None:
     state = schedule(run(state, fail(before[1])), 5)
     assert state.jobs["a"].state is JobState.RUNNING
     assert state.jobs["a"].attempt == 2
-    assert state.jobs["a"].start_ns == 5
+    assert state.jobs["a"].present.start_ns == 5
     assert hosts_of(state, "a") == (before[0], spare, before[2])
     assert spares_of(state, "a") == ()
     assert not hostset.has(state.held, state.loaded_fabric.index_by_name[before[1]])

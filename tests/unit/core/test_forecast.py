@@ -55,7 +55,7 @@ def test_a_forecast_is_what_happens_when_jobs_run_to_their_limits() -> None:
         over = [job.name for job in state.holding if job.release.end_ns <= now_ns]
         state = settled(run(state, *map(end, over), now_ns=now_ns), now_ns)
         for job in state.holding:
-            if job.start_ns == now_ns:
+            if job.present.start_ns == now_ns:
                 assert first.starts[job.name].start_ns == now_ns, job.name
     assert not state.queue
 

@@ -63,7 +63,7 @@ def state() -> State:
 
 def test_a_gang_is_launched_once(state: State) -> None:
     launched = after(state, launch.launched(state, "a", UID, 1, 5))
-    assert job(launched, "a").launched_ns == 5
+    assert job(launched, "a").present.launched_ns == 5
     assert launch.launched(launched, "a", UID, 1, 6) == ()
 
 
@@ -78,7 +78,7 @@ def test_a_failed_rank_stops_the_gang_which_starts_again_where_it_was(state: Sta
     swapped = next(event for event in events if isinstance(event, GangSwapped))
     assert (swapped.swaps, swapped.attempt) == ((), 2)
     again = replay(events, stopped)
-    assert job(again, "a").launched_ns is None
+    assert job(again, "a").present.launched_ns is None
     assert hosts_of(again, "a") == hosts_of(state, "a")
 
 

@@ -57,7 +57,7 @@ def test_what_a_tenant_borrowed_is_not_what_it_is_guaranteed() -> None:
         submit("loan", 1, tenant="b", priority_class="spot"),
     ):
         state = settled(run(state, job))
-    assert len(state.jobs["gang"].lent) == 1
+    assert len(state.jobs["gang"].present.lent) == 1
     state = settled(run(state, end("filler"), submit("greedy", 2), submit("modest", 1)))
     assert running(state) == {"gang", "loan", "modest"}
     state = settled(run(state, submit("due", 1, tenant="b")))
@@ -69,7 +69,7 @@ def test_what_a_tenant_lent_is_what_it_is_guaranteed() -> None:
     state = cluster(3, Tenant("a", guaranteed_gpus=16))
     state = settled(run(state, submit("gang", 1, tenant="a", spares=exactly(1))))
     state = settled(run(state, submit("filler", 1), submit("loan", 1, priority_class="spot")))
-    assert len(state.jobs["gang"].lent) == 1
+    assert len(state.jobs["gang"].present.lent) == 1
     state = settled(run(state, end("filler"), submit("other", 1)))
     assert "other" in running(state)
 
@@ -163,7 +163,7 @@ def test_an_elastic_borrower_says_for_whom_it_drops_replicas() -> None:
     state = settled(run(state, submit("other", 2)))
     state = settled(run(state, submit("loan", 3, min_dp=1, priority_class="spot")))
     state = settled(run(state, end("other"), now_ns=HOUR_NS), HOUR_NS)
-    assert (len(state.jobs["gang"].lent), state.jobs["loan"].dp) == (1, 3)
+    assert (len(state.jobs["gang"].present.lent), state.jobs["loan"].dp) == (1, 3)
     state = run(state, fail(hosts_of(state, "gang")[0]), now_ns=HOUR_NS)
     events = committed(state, decide(state, HOUR_NS, SchedulingOptions()), HOUR_NS)
     resized = [event for event in events if isinstance(event, GangResized)]
@@ -193,7 +193,7 @@ def test_nobody_shuts_a_spare_that_is_lent_out_of_its_gang() -> None:
     state = cluster(3)
     state = settled(run(state, submit("gang", 1, spares=exactly(1))))
     state = settled(run(state, submit("filler", 1), submit("loan", 1, priority_class="spot")))
-    assert state.jobs["gang"].lent
+    assert state.jobs["gang"].present.lent
     alone = submit("alone", 1, affinity=Affinity(exclusive="rack"))
     state = run(state, end("loan"), end("filler"), alone)
     assert AffinityIndex(state).closed("alone", state.jobs["alone"].spec.affinity) & state.lent

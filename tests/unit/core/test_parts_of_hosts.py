@@ -59,7 +59,7 @@ def part(name: str, gpus: int, **job: Any) -> SubmitJob:
 
 
 def gpus_of(state: State, name: str) -> tuple[int, ...]:
-    return state.jobs[name].gpus
+    return state.jobs[name].present.gpus
 
 
 class TestWhichGpus:

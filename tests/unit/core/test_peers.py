@@ -43,7 +43,7 @@ def test_a_start_says_who_has_whose_copy() -> None:
     log = log_of((0, asked()))
     (start,) = (event for event in log if isinstance(event, JobStarted))
     assert len(start.copies) == 4
-    assert replay(log).jobs["a"].copies == start.copies
+    assert replay(log).jobs["a"].present.copies == start.copies
     racks = [FABRIC.tiers[1].domain_by_host[FABRIC.index_by_name[h]] for h in start.hosts]
     assert all(racks[b] != racks[held[0]] for b, held in enumerate(start.copies))
 
@@ -54,7 +54,7 @@ def test_a_swap_loads_from_the_host_that_has_the_copy() -> None:
     hosts = [FABRIC.hosts[h] for h in job.hosts]
     log = log_of((0, asked()), (457, fail(hosts[1])))
     (swap,) = swap_of(log).swaps
-    assert swap.source == hosts[job.copies[1][0]]
+    assert swap.source == hosts[job.present.copies[1][0]]
     assert lost_s(replay(log)) == 7
 
 
@@ -63,7 +63,7 @@ def test_without_its_copy_the_gang_goes_back_to_storage() -> None:
     log = log_of((0, asked()))
     job = replay(log).jobs["a"]
     hosts = [FABRIC.hosts[h] for h in job.hosts]
-    other = hosts[job.copies[1][0]]
+    other = hosts[job.present.copies[1][0]]
     script = [(0, asked()), (457 * S, fail(hosts[1])), (457 * S, fail(other))]
     log = run_script(FABRIC, script, tenants=RULES, decision_ns=5 * S)
     swaps = swap_of(log).swaps
@@ -82,8 +82,8 @@ def test_a_host_that_is_left_hands_its_state_over() -> None:
 def test_copies_go_with_the_gang() -> None:
     log = log_of((0, asked()), (60, fail("z0-r0-h0")))
     state = replay(log)
-    assert len(state.jobs["a"].copies) == 4
-    assert replay(log_of((0, submit("a", 4)))).jobs["a"].copies == ()
+    assert len(state.jobs["a"].present.copies) == 4
+    assert replay(log_of((0, submit("a", 4)))).jobs["a"].present.copies == ()
 
 
 def test_an_interval_of_its_own_goes_before_the_clusters() -> None:

@@ -116,7 +116,7 @@ class TestWhich:
         after = schedule(urgent(spot(), 4), LATER_NS)
         zones = {host[:2] for host in hosts_of(after, "u")}
         assert len(zones) == 1
-        assert job(after, "u").cuts[0].bytes_per_step == 0
+        assert job(after, "u").present.cuts[0].bytes_per_step == 0
 
     def test_constraints_of_the_job_are_kept(self) -> None:
         after = schedule(urgent(spot(), 2, where=Constraints(same="rack")), LATER_NS)
@@ -267,7 +267,7 @@ def grown(**more: int) -> State:
     """A gang that began with four hosts, and has eight since half an hour."""
     state = started(started(cluster(), submit("x", 4)), submit("a", 8, min_dp=2, **more))
     state = schedule(run(state, end("x")), HOUR_NS // 2)
-    assert (job(state, "a").start_dp, job(state, "a").dp) == (4, 8)
+    assert (job(state, "a").present.start_dp, job(state, "a").dp) == (4, 8)
     return state
 
 
@@ -305,7 +305,7 @@ class TestLoan:
     def test_to_a_gang_that_lost_a_host_at_once(self) -> None:
         state = started(cluster(), submit("x", 3), submit("n", 1), submit("a", 8, min_dp=2))
         state = schedule(run(state, end("x")), HOUR_NS // 2)
-        assert (job(state, "a").start_dp, job(state, "a").dp) == (4, 7)
+        assert (job(state, "a").present.start_dp, job(state, "a").dp) == (4, 7)
         then_ns = 45 * MINUTE_NS
         after = schedule(run(state, fail(hosts_of(state, "n")[0]), now_ns=then_ns), then_ns)
         assert (running(after), job(after, "a").dp) == ({"a", "n"}, 6)
@@ -322,7 +322,7 @@ class TestLoan:
 
     def test_a_later_start_begins_anew(self) -> None:
         state = run(grown(), fail("z0-r0-h0"), now_ns=HOUR_NS)
-        assert job(schedule(state, HOUR_NS), "a").start_dp == 4
+        assert job(schedule(state, HOUR_NS), "a").present.start_dp == 4
 
 
 def _starts(state: State, now_ns: int = LATER_NS) -> list[Start]:

@@ -75,7 +75,7 @@ def test_a_gang_is_slow_when_its_step_is_longer_than_with_all_links_up() -> None
     [slow] = slow_gangs(state, LIMITS)
     gang = job(state, "a")
     now_s = step_time(state.loaded_fabric, gang.request, gang.hosts).seconds
-    assert slow.slower == pytest.approx(now_s / gang.step.seconds - 1)  # type: ignore[union-attr]
+    assert slow.slower == pytest.approx(now_s / gang.present.step.seconds - 1)  # type: ignore[union-attr]
     assert slow.links == ((zone, 0.2),)
     assert slow.text.endswith(f"% longer: the uplink of {zone} at 20 %")
     assert not list(slow_gangs(state, replace(LIMITS, slow_percent=round(100 * slow.slower) + 1)))
@@ -117,7 +117,7 @@ def test_a_move_that_pays_is_made() -> None:
     after = replay(events, state)
     assert zone not in {host[:2] for host in hosts_of(after, "a")}
     assert not list(slow_gangs(after, LIMITS))
-    assert job(after, "a").step.seconds == pytest.approx(move.then_s)  # type: ignore[union-attr]
+    assert job(after, "a").present.step.seconds == pytest.approx(move.then_s)  # type: ignore[union-attr]
 
 
 def test_a_move_that_does_not_pay_is_left() -> None:
@@ -153,13 +153,13 @@ def step_of(state: State) -> StepBound:
 def test_a_running_gang_has_the_step_that_links_leave_it_now() -> None:
     state = spread()
     built = step_of(state)
-    assert built == job(state, "a").step
+    assert built == job(state, "a").present.step
     state = run(state, ReportLink(weak(state), 0.2), now_ns=HOUR_NS)
     slow, gang = step_of(state), job(state, "a")
     assert slow.seconds == step_time(state.loaded_fabric, gang.request, gang.hosts).seconds
     assert slow.seconds > 1.1 * built.seconds
     assert slow.least_seconds == built.least_seconds  # links carry no more than they did
-    assert at_present(state, gang).step == slow
+    assert at_present(state, gang).present.step == slow
     reason = explain(state, "a", HOUR_NS, LIMITS).sentence
     assert f"a step takes {slow.seconds:.3g} s" in reason
     assert f"% longer: the uplink of {weak(state)} at 20 %" in reason

@@ -78,7 +78,7 @@ def test_a_gang_that_has_saved_nothing_by_its_limit_has_failed() -> None:
 
 def test_a_gang_that_began_another_attempt_meanwhile_has_all_its_time() -> None:
     state = two_hours()
-    late = replace(state.jobs["a"], start_ns=HOUR_NS)
+    late = replace(state.jobs["a"], gang=replace(state.jobs["a"].present, start_ns=HOUR_NS))
     moved = replace(state, jobs={**state.jobs, "a": late})
     answer = commit(moved, Plan(state.version, (EnforceTimeLimit("a", False),)), 2 * HOUR_NS)
     assert isinstance(answer, Conflict)

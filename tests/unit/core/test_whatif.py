@@ -44,8 +44,8 @@ def test_it_gets_the_hosts_and_the_cut_that_it_gets_in_earnest() -> None:
     state = run(started(loaded(fabric(2, 2, 2)), submit("a", 3), submit("b", 3)), submit("c", 5))
     real = settled(run(state, cancel("a")), 0, SchedulingOptions()).jobs["c"]
     answer = asked(state, "c", "cancel a")
-    assert (answer.job.hosts, answer.job.cuts) == (real.hosts, real.cuts)
-    assert answer.job.cuts[0].bytes_per_step > 0
+    assert (answer.job.hosts, answer.job.present.cuts) == (real.hosts, real.present.cuts)
+    assert answer.job.present.cuts[0].bytes_per_step > 0
 
 
 def test_a_wait_that_grows_shorter_or_longer() -> None:

@@ -186,7 +186,7 @@ class World:
         for host in self.hosts(name):
             self.say(host, started=agent_pb2.Started(key=self.key(name)))
         await self.settle()
-        assert job(self.state, name).launched_ns is not None
+        assert job(self.state, name).present.launched_ns is not None
         self.words()
 
     async def exited(self, host: str, rank: int, code: int = 0, **more: Any) -> None:

@@ -83,8 +83,8 @@ def test_cuts_are_those_of_the_gangs_that_run() -> None:
     state = started(loaded(fabric(zones=4, racks=1, hosts=2)), submit("a", 8), submit("b", 8))
     found = census.cuts(state)
     a = state.jobs["a"]
-    assert found.by_tier == {cut.tier: cut.bytes_per_step for cut in a.cuts}
-    assert found.lower_bound == a.lower_bound > 0
+    assert found.by_tier == {cut.tier: cut.bytes_per_step for cut in a.present.cuts}
+    assert found.lower_bound == a.present.lower_bound > 0
     assert found.by_proof == {CutProof.OPTIMAL: 1, CutProof.BOUNDED: 0, CutProof.NONE: 0}
 
 

@@ -16,8 +16,10 @@ import pytest
 
 from scheduler.core import JobState
 from scheduler.core.model.events import Event
+from scheduler.core.model.job import Attempt, HostNames
 from scheduler.core.model.lifecycle import HostState, WindowState
 from scheduler.eventlog import codec, snapshots
+from scheduler.eventlog.ended_jobs import job_of
 from scheduler.eventlog.store import open_store
 from scheduler.eventlog.store.verify import verify
 from tests.cases import case
@@ -78,3 +80,16 @@ def test_a_field_that_must_be_there_is_missed() -> None:
     kind, body = next(row for row in ROWS if row.startswith("JobRequeued")).split("\t")
     with pytest.raises(codec.UndecodableEvent, match="missing required field `name`"):
         codec.decode(kind, body.replace('"name"', '"called"'))
+
+
+def test_an_ended_job_that_was_written_before_attempts_has_its_hosts() -> None:
+    job = job_of(zlib.compress((STORED / "ended_job.json").read_bytes()))
+    assert job.gang == Attempt(
+        start_ns=5,
+        hosts=(0, 1),
+        spares=(2,),
+        start_dp=2,
+        lower_bound=7,
+        notes=("a\nnote",),
+        placed=HostNames(("z0-r0-h0", "z0-r0-h1"), ("z0-r1-h0",)),
+    )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import isclose, isfinite
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.fabric.tree import Fabric
 from placement.objective.check import SAME, step_violations
 from placement.objective.step_time import step_time
@@ -43,8 +43,8 @@ def present_step(state: State, job: Job) -> StepBound | None:
 
     Cost: nothing unless links or the fabric changed since its start; then a step time, once.
     """
-    step = job.step
-    if step is None or job.state is not JobState.RUNNING or job.start_ns > state.links_ns:
+    step = job.present.step
+    if step is None or job.state is not JobState.RUNNING or job.present.start_ns > state.links_ns:
         return step
     seconds = seconds_now(state.loaded_fabric, job.request, job.hosts)
     if not isfinite(seconds):
@@ -81,7 +81,7 @@ def _likely_now(fabric: Fabric, request: Request, hosts: tuple[int, ...]) -> Lik
 def at_present(state: State, job: Job) -> Job:
     """The same job with this step, for who shows it."""
     step = present_step(state, job)
-    return job if step is job.step else evolve(job, step=step)
+    return job if step is job.present.step else evolve(job, gang=replace(job.present, step=step))
 
 
 @lru_cache(maxsize=512)
