@@ -95,8 +95,9 @@ class SlurmKeys(Keys):
     `muster`: the program on the hosts; None: where the server's own is. `state`: a folder of each
     agent on its host, %h is its name. `server`: HOST:PORT at which hosts reach `agents.listen`, of
     all servers that share the store. `allow`, `ca`: files on the hosts. `name`: of allocations, one
-    for all servers of a store. `partition`, `account`, `qos`: of allocations. `set_down`:
-    tell Slurm that a host of a lost agent is down, for which an operator's rights are needed.
+    for all servers of a store. `partition`, `account`, `qos`, `reservation`: of
+    allocations. `set_down`: tell Slurm that a host of a lost agent is down, for which an operator's
+    rights are needed.
     """
 
     holding: HoldingScope = HoldingScope.WHOLE
@@ -111,13 +112,15 @@ class SlurmKeys(Keys):
     partition: Text | None = None
     account: Text | None = None
     qos: Text | None = None
+    reservation: Text | None = None
     set_down: Flag = False
 
     @property
     def allocation_options(self) -> tuple[str, ...]:
         """Those of salloc."""
-        given = {"partition": self.partition, "account": self.account, "qos": self.qos}
-        return tuple(f"--{name}={value}" for name, value in given.items() if value)
+        names = ("partition", "account", "qos", "reservation")
+        given = ((name, getattr(self, name)) for name in names)
+        return tuple(f"--{name}={value}" for name, value in given if value)
 
 
 class ConditionEffect(StrEnum):

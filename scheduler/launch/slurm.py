@@ -13,8 +13,8 @@ is asked for; so a server that starts again, or a slurmctld that does, changes n
 is one allocation more beside the first, which no site has to permit, unlike `expand`. Allocations
 of this name that nothing accounts for are cancelled.
 
-What Slurm says of its nodes is written to the log: drained, down, or held by a job of somebody
-else.
+What Slurm says of its nodes is written to the log: drained, down, held by a job of somebody else,
+or refused, and why. Its reservations are windows there.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,24 +38,29 @@ from placement.fabric import hostlist
 from scheduler.access.addresses import host_and_port, is_loopback
 from scheduler.access.tokens import join_token
 from scheduler.core import Rejected, State
-from scheduler.core.model.commands import MoveHost, ReportHost
+from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost, SetWindow
+from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostState, JobState
+from scheduler.core.model.window import Leave, Window, WindowKind
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
-from scheduler.files.health.found import SLURM, NodeState
+from scheduler.files.health.found import REFUSED, SLURM, NodeState
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
 from scheduler.launch.launcher import AGENT_LOST
 from scheduler.launch.node_reports import report_of
 from scheduler.launch.sessions import AgentSessions
 from scheduler.launch.slurm_commands import (
+    Partition,
+    Reservation,
     SlurmCommands,
     SlurmFailed,
     SlurmJob,
     agent_step,
     own_name,
 )
+from scheduler.launch.slurm_refusals import Refusals
 from scheduler.launch.substrate import AgentFolder
 from scheduler.observe.supervision import Heartbeats, Tasks
 
@@ -63,6 +71,15 @@ _LOOK_S = 0.1
 _ABSENT = "it has no such node, or hides it from this user"
 _START_S = 20.0  # for which an agent may take to come in, before it is started again
 _MOST_START_S = 120.0
+_MOST_ASKED = 16  # allocations at a time
+_LEAVE_S = (
+    180  # a gang leaves hosts so long before a reservation, an allocation ends a little later
+)
+_LEAST_MINUTES = 5  # of an allocation before a reservation
+_WINDOW = "slurm-"  # names of windows that are reservations begin so
+# salloc has no answer of the controller, which is no refusal.
+_NO_ANSWER = re.compile(r"contact|[Ss]ocket|Zero Bytes|temporarily|[Cc]ommunication|such program")
+_NO_REASON = ("", "None", "Cleaning")  # the controller has not come to it within GRANT_S
 _ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "PYTHONPATH", "SLURM_CONF", "MUSTER_CA")
 
 log = logging.getLogger("muster.slurm")
@@ -106,6 +123,15 @@ class SlurmAgents:
         self._nodes: dict[str, tuple[NodeState | None, str]] = {}
         self._gpus: dict[str, int] = {}  # of hosts that have some for Slurm
         self._nodes_s = self._jobs_s = float("-inf")
+        self._partitions: dict[str, list[str]] = {}  # by host
+        self._partition: Partition | None = None
+        self._reservations: list[Reservation] = []
+        self._refusals = Refusals()
+        self._asked: set[str] = set()  # hosts of allocations that are asked for now
+        self._tasks_asked: set[asyncio.Task[None]] = set()
+        self._waiting: dict[frozenset[str], str] = {}  # why each of these is not granted
+        self._held: set[str] | None = None  # hosts of own allocations; None: not known yet
+        self._allocations: dict[str, tuple[str, ...]] = {}  # hosts of each, by job id
         self._starting: dict[str, Starting] = {}
         self._awaited: dict[
             str, float
@@ -137,6 +163,9 @@ class SlurmAgents:
         return {host for host, until_s in self._awaited.items() if now_s < until_s}
 
     def is_dismissed(self, host: str) -> bool:
+        """A host without an allocation can have no agent, whatever its health."""
+        if self._held is not None and host in self._nodes and host not in self._held:
+            return True
         return host not in self._agent_hosts(self._writer.state)
 
     async def close(self) -> None:
@@ -151,6 +180,8 @@ class SlurmAgents:
                 self._granted.clear()
                 self._awaited.clear()
                 self._stepped = None
+                self._held = self._partition = None
+                self._allocations.clear()
             else:
                 try:
                     await self._look()
@@ -173,8 +204,13 @@ class SlurmAgents:
         jobs = await self._commands.jobs()
         if now_s - self._nodes_s >= _NODES_EVERY_S:
             self._nodes_s = now_s
-            nodes, self._gpus = await self._commands.nodes()
+            nodes, self._gpus, self._partitions = await self._commands.nodes()
             self._nodes = {node.host: (node.standing, node.detail) for node in nodes}
+            self._reservations = await self._commands.reservations()
+            if self._partition is None and (partition := await self._commands.partition()):
+                self._partition = partition
+                self._warn_of_limits(partition)
+            await self._set_windows()
             await self._tell(jobs)
         await self.reconcile(wanted, jobs, self._agent_hosts(state), attempts)
         if self._keys.set_down:
@@ -235,50 +271,134 @@ class SlurmAgents:
         SlurmFailed."""
         ours = self._ours(jobs)
         busy = self._busy()
+        self._note(ours)
         self._await_agents(with_agent)
         of_attempts = {host for each in attempts for host in each.hosts}
         is_first, self._stepped = self._stepped is None, self._stepped or {}
         for group, held in ours.items():
             needed = set(wanted.get(group, ()))
             for job in held:
+                if job.requested and self._asked.issuperset(job.requested):
+                    continue  # it may be granted yet
                 if needed.isdisjoint(job.hosts) and busy.isdisjoint(job.hosts):
                     log.warning("cancelling %s: nothing runs on %s", job.name, job.hosts)
+                    self._allocations.pop(job.job_id, None)
                     await self._commands.cancel(job.job_id)
                 elif job.is_running:
                     kept = with_agent - of_attempts
                     self._keep_agents(job, [host for host in job.hosts if host in kept])
                     for attempt in attempts:
                         self._step_attempt(job, attempt, is_first)
-        await self._allocate(wanted, {host for job in jobs for host in job.hosts})
+        self._allocate(wanted, {host for job in jobs for host in job.hosts})
 
-    async def _allocate(self, wanted: Mapping[str, Sequence[str]], taken: set[str]) -> None:
-        """All that is missing, at once: one that is not granted keeps no other waiting.
-        Raises: SlurmFailed."""
-        missing: dict[str, list[str]] = {}
+    def _note(self, ours: Mapping[str, Sequence[SlurmJob]]) -> None:
+        """Keep which hosts are held, and why others are not; say how allocations ended."""
+        allocations = {}
+        for job in (job for held in ours.values() for job in held):
+            if job.hosts:
+                allocations[job.job_id] = job.hosts
+            elif job.reason not in _NO_REASON:
+                self._waiting[frozenset(job.requested)] = job.reason
+        for job_id in self._allocations.keys() - allocations.keys():
+            self._tasks.start(self._say_end(job_id, self._allocations[job_id]))
+        self._allocations = allocations
+        self._held = {host for hosts in allocations.values() for host in hosts}
+
+    async def _say_end(self, job_id: str, hosts: Sequence[str]) -> None:
+        try:
+            ending = await self._commands.end_of(job_id)
+        except SlurmFailed as error:
+            ending = str(error)
+        text = "allocation %s of %s has ended: %s; its hosts are asked for again where wanted"
+        log.warning(text, job_id, hostlist.fold(hosts), ending)
+
+    def _allocate(self, wanted: Mapping[str, Sequence[str]], taken: Set[str]) -> None:
+        """Ask for all that is missing, at once: one that is not granted keeps no other waiting."""
+        now_s, name = self._clock(), self._keys.name
+        self._refusals.release({host for hosts in wanted.values() for host in hosts}, now_s)
+        taken = taken | self._asked
         for group, hosts in wanted.items():
-            if absent := [h for h in hosts if h not in taken and self._is_up(h)]:
-                missing[group] = absent
-                taken.update(absent)
-        if not missing:
-            return
-        name = self._keys.name
-        calls = (self._commands.allocate(f"{name}:{g}", hosts) for g, hosts in missing.items())
-        done = await asyncio.gather(*calls, return_exceptions=True)
-        self._jobs_s = float("-inf")
-        for hosts, error in zip(missing.values(), done, strict=True):
-            if error is None:
-                self._granted.add(frozenset(hosts))
-        for error in done:
-            if error is not None:
-                raise error
+            absent = [h for h in hosts if h not in taken and self._is_up(h)]
+            by_end: dict[int, list[str]] = {}
+            for host in absent:
+                if not self._bar(host):
+                    by_end.setdefault(self._minutes(host), []).append(host)
+            for minutes, alike in by_end.items():
+                most = (self._partition and self._partition.most_nodes) or len(alike)
+                for piece in self._refusals.split(alike, now_s):
+                    for at in range(0, len(piece), most):
+                        self._ask(f"{name}:{group}", piece[at : at + most], minutes)
+            taken = taken | set(absent)
+
+    def _ask(self, name: str, hosts: Sequence[str], minutes: int) -> None:
+        if len(self._tasks_asked) < _MOST_ASKED:
+            self._asked.update(hosts)
+            self._tasks_asked.add(task := self._tasks.start(self._request(name, hosts, minutes)))
+            task.add_done_callback(self._tasks_asked.discard)
+
+    async def _request(self, name: str, hosts: Sequence[str], minutes: int) -> None:
+        """Have these hosts allocated, or write down why not."""
+        try:
+            await self._commands.allocate(name, hosts, minutes)
+        except SlurmFailed as error:
+            reason = self._waiting.get(frozenset(hosts), "") or _refusal(error)
+            if not reason:
+                log.warning("%s is not allocated: %s", hostlist.fold(hosts), error)
+            elif self._refusals.add(hosts, reason, self._clock()):
+                log.warning("Slurm does not grant %s: %s", hostlist.fold(hosts), reason)
+                self._nodes_s = float("-inf")
+        else:
+            self._granted.add(frozenset(hosts))
+            self._refusals.remove(hosts)
+        finally:
+            self._asked.difference_update(hosts)
+            self._waiting.pop(frozenset(hosts), None)
+            self._jobs_s = float("-inf")
+
+    def _bar(self, host: str) -> str:
+        """Return why it is of no use to ask for this host now, "" where it may be granted."""
+        own, of_host = self._partition, self._partitions.get(host)
+        if own is not None and of_host is not None and own.name not in of_host:
+            return f"it is not in partition {own.name}"
+        reservation = self._next_reservation(host)
+        if reservation is not None and self._minutes_to(reservation) < _LEAST_MINUTES:
+            return reservation.text
+        return ""
+
+    def _minutes(self, host: str) -> int:
+        """Return for how long the host is asked for, 0 for as long as Slurm gives it."""
+        reservation = self._next_reservation(host)
+        return 0 if reservation is None else self._minutes_to(reservation)
+
+    def _next_reservation(self, host: str) -> Reservation | None:
+        """Return the first reservation that an allocation of this host would reach into."""
+        most_ns = self._partition.most_ns if self._partition else None
+        reached = [
+            each
+            for each in self._reservations
+            if host in each.hosts
+            and (most_ns is None or each.start_ns < self._writer.now_ns() + most_ns)
+        ]
+        return min(reached, key=lambda each: each.start_ns, default=None)
+
+    def _minutes_to(self, reservation: Reservation) -> int:
+        left_s = (reservation.start_ns - self._writer.now_ns()) / SECOND_NS
+        return int(left_s - _LEAVE_S / 3) // 60
 
     def _await_agents(self, wanted: Set[str]) -> None:
-        """Each that is newly wanted is awaited until its agent has come in."""
+        """Each that is newly wanted is awaited until its agent has come in, for a while from when
+        its host is held."""
         until_s, connected = self._clock() + _START_S, self._sessions.connected
-        before = self._awaited
-        self._awaited = {
-            host: 0.0 if host in connected else before.get(host, until_s) for host in wanted
-        }
+        held, before = self._held or set(), self._awaited
+        self._awaited = {}
+        for host in wanted:
+            since_s = before.get(host, math.inf)
+            if host in connected:
+                self._awaited[host] = 0.0
+            elif host not in held:
+                self._awaited[host] = math.inf
+            else:
+                self._awaited[host] = until_s if since_s == math.inf else since_s
         for host in self._starting.keys() - wanted:
             del self._starting[host]
 
@@ -415,11 +535,55 @@ class SlurmAgents:
 
     # --- states of nodes ------------------------------------------------------------------------
 
+    def _warn_of_limits(self, partition: Partition) -> None:
+        """Say which limits of the partition gangs will meet."""
+        if partition.most_ns is not None:
+            span = timedelta(seconds=partition.most_ns // SECOND_NS)
+            text = "partition %s ends each allocation after %s: its gangs start again then"
+            log.warning(text, partition.name, span)
+        if partition.most_nodes is not None:
+            text = "partition %s gives %d nodes at most to an allocation: hosts are held by several"
+            log.warning(text, partition.name, partition.most_nodes)
+
+    async def _set_windows(self) -> None:
+        """Have a window for each reservation of hosts of the fabric."""
+        state, now_ns = self._writer.state, self._writer.now_ns()
+        fabric, wanted = state.loaded_fabric, dict[str, Window]()
+        for each in self._reservations:
+            hosts = tuple(host for host in each.hosts if host in fabric.index_by_name)
+            if not hosts or each.end_ns <= now_ns:
+                continue
+            name, start_ns = f"{_WINDOW}{each.name}", each.start_ns - _LEAVE_S * SECOND_NS
+            wanted[name] = Window(
+                name,
+                WindowKind.MAINTENANCE,
+                start_ns,
+                each.end_ns,
+                hosts,
+                leave=Leave.REQUEUE,
+                reason=f"{SLURM}: {each.text}",
+            )
+        mark = f"{SLURM}: "
+        known = {name: booking.window for name, booking in state.windows.items()}
+        for name, window in wanted.items():
+            before = known.get(name)
+            is_same = before is not None and all(
+                getattr(before, key) == getattr(window, key)
+                for key in ("start_ns", "end_ns", "among", "reason")
+            )
+            if not is_same:
+                await self._submit(SetWindow(window, is_change=before is not None))
+        for name, window in known.items():
+            is_ours = name.startswith(_WINDOW) and window.reason.startswith(mark)
+            if is_ours and name not in wanted:
+                await self._submit(RemoveWindow(name, f"{SLURM}: it has no such reservation"))
+
     async def _tell(self, jobs: Sequence[SlurmJob]) -> None:
         """Tell the log what Slurm says of the hosts."""
         ours = {job.job_id for held in self._ours(jobs).values() for job in held}
+        held = {host for job in jobs if job.job_id in ours for host in job.hosts}
         others = {
-            host: f"held by job {job.job_id} of {job.user}"
+            host: f"held by {job.user}'s job {job.job_id}"
             for job in jobs
             if job.job_id not in ours
             for host in job.hosts
@@ -429,13 +593,15 @@ class SlurmAgents:
             if name not in self._nodes and name in self._sessions.connected:
                 continue  # somebody else started its agent
             standing, detail = self._nodes.get(name, (NodeState.DRAIN, _ABSENT))
-            if standing is NodeState.UP and name in others:
-                standing, detail = NodeState.DRAIN, others[name]
+            if standing is NodeState.UP and name not in held:
+                refused = self._bar(name) or self._refusals.reason(name)
+                detail = others.get(name) or (f"{REFUSED}: {refused}" if refused else detail)
+                standing = NodeState.DRAIN if name in others or refused else standing
             command = report_of(SLURM, name, standing, detail, state.host(index))
             if command is not None:
                 await self._submit(command)
 
-    async def _submit(self, command: MoveHost | ReportHost) -> None:
+    async def _submit(self, command: MoveHost | ReportHost | SetWindow | RemoveWindow) -> None:
         with contextlib.suppress(NotLeading, WriterStopped, StoreError, NotWritten):
             answer = await self._writer.submit(command)
             if isinstance(answer, Rejected):
@@ -451,6 +617,12 @@ class SlurmAgents:
                 except SlurmFailed as error:
                     log.warning("%s is not set down: %s", host, error)
         self._down = lost
+
+
+def _refusal(error: SlurmFailed) -> str:
+    """Return what Slurm objects to, "" where it has not answered or not come to it yet."""
+    text = str(error).partition("failed: ")[2]
+    return "" if _NO_ANSWER.search(str(error)) else text
 
 
 def _lost_hosts(state: State) -> set[str]:

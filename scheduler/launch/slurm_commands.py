@@ -10,19 +10,21 @@ import asyncio
 import os
 import pwd
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from muster.structs import struct
 from placement import BadInput
 from placement.fabric import hostlist
+from scheduler.core.model.job import SECOND_NS
 from scheduler.files.errors import InputError
 from scheduler.files.health.found import ImportedReport
 from scheduler.files.health.slurmnodes import read_nodes
 
 _PATIENCE_S = 30.0
-_JOBS = "%i|%T|%u|%N|%j"  # the name last: it may hold anything
-_NODE_FIELD = re.compile(r"(?:^|\s)(NodeName|Gres)=(\S+)")
+_JOBS = "%i|%T|%u|%N|%n|%r|%j"  # the name last: it may hold anything
+_FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S+)")
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)??:(\d+)(?=[,(]|$)")
 _GPU_OPTIONS = ("--gres", "--gpus")  # and --gpus-per-node, ...
 GRANT_S = 5  # an allocation of idle hosts that is not granted by then is given up
@@ -36,17 +38,44 @@ class SlurmFailed(Exception):
 
 @struct(frozen=True, slots=True)
 class SlurmJob:
-    """`hosts`: none while it waits."""
+    """`hosts`: none while it waits, for the reason `reason` and the hosts `requested`."""
 
     job_id: str
     state: str
     user: str
     hosts: tuple[str, ...]
     name: str
+    requested: tuple[str, ...] = ()
+    reason: str = ""
 
     @property
     def is_running(self) -> bool:
         return self.state == "RUNNING"
+
+
+@struct(frozen=True, slots=True)
+class Partition:
+    """Limits of a partition on each allocation; None: it has none."""
+
+    name: str
+    most_nodes: int | None = None
+    most_ns: int | None = None
+
+
+@struct(frozen=True, slots=True)
+class Reservation:
+    """Hosts that Slurm keeps for some of its users. `holders`: users and accounts, as it says."""
+
+    name: str
+    hosts: tuple[str, ...]
+    start_ns: int
+    end_ns: int
+    holders: str
+
+    @property
+    def text(self) -> str:
+        until = datetime.fromtimestamp(self.end_ns // SECOND_NS, UTC).strftime("%FT%TZ")
+        return f"reservation {self.name} of {self.holders} until {until}"
 
 
 async def run_command(words: Sequence[str]) -> str:
@@ -93,18 +122,51 @@ class SlurmCommands:
         text = await self.run(["squeue", "-h", "-t", states, "-o", _JOBS])
         return [read_job(row) for row in text.splitlines() if row.strip()]
 
-    async def nodes(self) -> tuple[list[ImportedReport], dict[str, int]]:
-        """How Slurm sees its nodes, and the GPUs of nodes that have some for it. Raises:
-        SlurmFailed."""
+    async def nodes(self) -> tuple[list[ImportedReport], dict[str, int], dict[str, list[str]]]:
+        """Return how Slurm sees its nodes, the GPUs of nodes that have some for it, and the
+        partitions of each. Raises: SlurmFailed."""
         text = await self.run(["scontrol", "show", "nodes", "-o"])
         try:
-            return read_nodes(text, "scontrol show nodes"), read_gpus(text)
+            return read_nodes(text, "scontrol show nodes"), read_gpus(text), read_partitions(text)
         except InputError as error:
             raise SlurmFailed(str(error)) from None
 
-    async def allocate(self, name: str, hosts: Sequence[str]) -> None:
-        """Exactly these hosts, all or none. Raises: SlurmFailed."""
-        await self.run(allocation(name, hosts, self.options))
+    async def reservations(self) -> list[Reservation]:
+        """Return reservations of nodes by others than this server. Raises: SlurmFailed."""
+        text = await self.run(["scontrol", "show", "reservations", "-o"])
+        own = self.option("reservation").split(",")
+        rows = (row for row in text.splitlines() if "ReservationName=" in row)
+        return [each for row in rows if (each := read_reservation(row)) and each.name not in own]
+
+    async def partition(self) -> Partition | None:
+        """Return the partition of allocations, None where several or none are. Raises:
+        SlurmFailed."""
+        text = await self.run(["scontrol", "show", "partitions", "-o"])
+        own = self.option("partition")
+        for row in text.splitlines():
+            fields = dict(_FIELD.findall(row))
+            if fields.get("PartitionName") == own or (not own and fields.get("Default") == "YES"):
+                nodes, most_ns = fields.get("MaxNodes", ""), _span_ns(fields.get("MaxTime", ""))
+                most_nodes = int(nodes) if nodes.isdecimal() else None
+                return Partition(fields["PartitionName"], most_nodes, most_ns)
+        return None
+
+    def option(self, name: str) -> str:
+        """Return the value of an option of salloc, "" where it is not given."""
+        mark = f"--{name}="
+        return next((o.removeprefix(mark) for o in self.options if o.startswith(mark)), "")
+
+    async def end_of(self, job_id: str) -> str:
+        """Return how a job ended that is over, as far as Slurm still knows. Raises: SlurmFailed."""
+        fields = dict(_FIELD.findall(await self.run(["scontrol", "show", "job", "-o", job_id])))
+        state, reason = (fields.get(key, "") for key in ("JobState", "Reason"))
+        return state if reason in ("", "None") else f"{state} ({reason})"
+
+    async def allocate(self, name: str, hosts: Sequence[str], minutes: int = 0) -> None:
+        """Allocate exactly these hosts, all or none, for so many minutes, 0 for as many as the
+        partition gives. Raises: SlurmFailed."""
+        limit = (f"--time={minutes}",) if minutes else ()
+        await self.run(allocation(name, hosts, (*self.options, *limit)))
 
     async def cancel(self, job_id: str) -> None:
         """Raises: SlurmFailed."""
@@ -149,24 +211,68 @@ def read_gpus(text: str) -> dict[str, int]:
     """The GPUs of each node in `scontrol show nodes -o`: of Gres=gpu:h100:8(S:0-1),shard:64 it is
     8. Nodes without any are left out."""
     gpus: dict[str, int] = {}
-    for row in text.splitlines():
-        fields = dict(_NODE_FIELD.findall(row))
+    for name, fields in _node_rows(text):
         if count := sum(int(number) for number in _GPUS.findall(fields.get("Gres", ""))):
-            gpus[fields.get("NodeName", "")] = count
+            gpus[name] = count
     return gpus
+
+
+def read_partitions(text: str) -> dict[str, list[str]]:
+    """Return the partitions of each node in `scontrol show nodes -o`."""
+    return {name: row.get("Partitions", "").split(",") for name, row in _node_rows(text)}
+
+
+def _node_rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The fields of each node before its reason, in which anything may stand."""
+    for row in text.splitlines():
+        fields = dict(_FIELD.findall(row.partition(" Reason=")[0]))
+        yield fields.get("NodeName", ""), fields
+
+
+def read_reservation(row: str) -> Reservation | None:
+    """Read a row of `scontrol show reservations -o`. None: it has no nodes, or its times move with
+    the clock. Raises: SlurmFailed."""
+    fields = dict(_FIELD.findall(row))
+    nodes = fields.get("Nodes", "(null)")
+    if nodes == "(null)" or "TIME_FLOAT" in fields.get("Flags", ""):
+        return None
+    given = (fields.get(key, "(null)") for key in ("Users", "Accounts", "Groups"))
+    holders = ", ".join(text for text in given if text != "(null)") or "nobody"
+    try:
+        hosts = tuple(hostlist.expand(nodes))
+        start_ns, end_ns = (_moment_ns(fields[key]) for key in ("StartTime", "EndTime"))
+    except (BadInput, KeyError, ValueError) as error:
+        raise SlurmFailed(f"scontrol show reservations: cannot read {row!r}: {error}") from None
+    return Reservation(fields["ReservationName"], hosts, start_ns, end_ns, holders)
+
+
+def _moment_ns(text: str) -> int:
+    """Slurm's commands write times of the zone in which they run, which is the server's."""
+    return int(datetime.fromisoformat(text).timestamp()) * SECOND_NS
+
+
+def _span_ns(text: str) -> int | None:
+    """1-02:00:00 as nanoseconds; None of UNLIMITED."""
+    days, _, clock = text.rpartition("-")
+    parts = clock.split(":")
+    if len(parts) != 3 or not all(part.isdecimal() for part in (days or "0", *parts)):
+        return None
+    hours, minutes, seconds = (int(part) for part in parts)
+    return (((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds) * SECOND_NS
 
 
 def read_job(row: str) -> SlurmJob:
     """Raises: SlurmFailed."""
-    cells = row.strip().split("|", 4)
-    if len(cells) != 5:
+    cells = row.strip().split("|", 6)
+    if len(cells) != 7:
         raise SlurmFailed(f"squeue: cannot read {row.strip()!r}")
-    job_id, state, user, nodes, name = cells
+    job_id, state, user, nodes, wanted, reason, name = cells
     try:
         hosts = tuple(hostlist.expand(nodes)) if nodes else ()
+        requested = tuple(hostlist.expand(wanted)) if wanted and not hosts else ()
     except BadInput as error:
         raise SlurmFailed(f"squeue: {error.message}") from None
-    return SlurmJob(job_id, state, user, hosts, name)
+    return SlurmJob(job_id, state, user, hosts, name, requested, reason)
 
 
 def own_name() -> str:

@@ -51,6 +51,12 @@ OLDEST_WAIT = _gauge(
 HOSTS = _gauge("hosts", "Hosts by health.", "zone", "state")
 GPUS = _gauge("gpus", "GPUs by use.", "zone", "use")
 SPARE_HOSTS = _gauge("spare_hosts", "Healthy hosts that jobs hold as spares.", "zone")
+WITHHELD_HOSTS = _gauge(
+    "withheld_hosts",
+    "Hosts that another scheduler keeps from gangs: `refused` them, or has them cordoned or held.",
+    "source",
+    "cause",
+)
 CUT = _gauge("cut_bytes_per_step", "Bytes per step of all running gangs over a tier.", "tier")
 BOUND = _gauge(
     "cut_lower_bound_bytes_per_step",

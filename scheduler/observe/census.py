@@ -15,10 +15,12 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.model.lifecycle import IN_SERVICE, LIVE
+from scheduler.files.health.found import KUBERNETES, REFUSED, SLURM, is_word_of
 from scheduler.observe.proof import CutProof, proof
 
 MOST_DOMAINS = 256  # outermost domains that are told apart
 EVERYTHING = "all"
+CORDONED = "cordoned"
 SHARED = "shared"  # a use of GPUs, not of hosts
 
 Key = TypeVar("Key")
@@ -115,6 +117,17 @@ def cuts(state: State) -> Cuts:
         bound += job.present.lower_bound
         by_proof[proof(job.present.cuts, job.present.lower_bound)] += 1
     return Cuts(by_tier, bound, by_proof)
+
+
+def withheld(state: State) -> Counter[tuple[str, str]]:
+    """Return how many hosts another scheduler keeps from gangs, by it and why."""
+    counts = Counter({(SLURM, cause): 0 for cause in (REFUSED, CORDONED)})
+    for host in state.hosts.values():
+        for source in (SLURM, KUBERNETES):
+            if host.cordon is not None and is_word_of(source, host.cordon):
+                is_refused = host.cordon.startswith(f"{source}: {REFUSED}")
+                counts[source, REFUSED if is_refused else CORDONED] += 1
+    return counts
 
 
 def gangs(state: State) -> list[Job]:

@@ -204,6 +204,43 @@ def test_each_attempt_is_a_step_and_nothing_stays_on_the_hosts_behind_it(tmp_pat
         within(20, lambda: not any(cluster.processes(node) for node in [hosts[0], spare]))
 
 
+def test_nodes_that_slurm_refuses_are_named_and_cost_neither_gangs_nor_health(
+    tmp_path: Path,
+) -> None:
+    with slurm_cluster(tmp_path / "s", 6) as cluster:
+        reserve = ["scontrol", "create", "reservation", "users=nobody"]
+        cluster.call(*reserve, "reservationname=ada", "starttime=now", "duration=60", "nodes=n3")
+        times = ["starttime=now+1hour", "duration=60", "flags=time_float"]  # found by asking alone
+        cluster.call(*reserve, "reservationname=later", *times, "nodes=n6")
+        server = SlurmServer(cluster, "whole", CALM_LEASE_S)
+        server.start()
+        try:
+            with Client(server.address) as client:
+                within(20, lambda: client.get_host("n3").cordon_reason)
+                reason = client.get_host("n3").cordon_reason
+                assert reason.startswith("slurm: refused: reservation ada of nobody until ")
+                within(60, lambda: client.get_host("n6").cordon_reason)
+                reason = client.get_host("n6").cordon_reason
+                assert reason.startswith("slurm: refused: ReqNodeNotAvail")
+                client.create_job(gang("a", tmp_path, steps=10**6))
+                job = until(client, "a", is_launched(1))
+                assert {"n3", "n6"}.isdisjoint(job.placement.hosts)
+                client.create_job(gang("b", tmp_path, steps=10**6, hosts=5))
+                obstacles = client.explain_job("b").reason.obstacles
+                assert reason in [each.name for each in obstacles]
+                cluster.call("scontrol", "delete", "reservationname=ada")
+                within(60, lambda: any(row.endswith(" n3") for row in cluster.jobs()))
+                within(20, lambda: not client.get_host("n3").cordon_reason)
+                for name in cluster.nodes:
+                    assert client.get_host(name).state in (
+                        host_pb2.HOST_STATE_HEALTHY,
+                        host_pb2.HOST_STATE_CORDONED,
+                    )
+                    assert client.get_host(name).record.failures == 0, name
+        finally:
+            server.end()
+
+
 def _short(name: str, folder: Path) -> JobSpec:
     made = gang(name, folder, steps=5)
     return replace(made, run=RunSpec(("true",), workdir="/tmp"))

@@ -64,6 +64,7 @@ async def test_the_state_is_exposed(tmp_path: Path) -> None:
         assert found("muster_gpus", use="running") == 24
         assert found("muster_gpus") == found("muster_hosts") * 8 == 64
         assert found("muster_spare_hosts") == 1
+        assert found("muster_withheld_hosts", source="slurm", cause="refused") == 0
         assert found("muster_jobs", tenant="default", state="queued") == 1
         assert found("muster_queued_gpus") == 64
         assert found("muster_oldest_wait_seconds") > 0
@@ -71,6 +72,12 @@ async def test_the_state_is_exposed(tmp_path: Path) -> None:
         assert found("muster_running_gangs", proof="optimal") == 1
         assert found("muster_ready") == found("muster_leader") == 1
         assert found("muster_store_bytes") > 0
+        free = (await served.stub.ListHosts(service_pb2.ListHostsRequest())).hosts[-1].name
+        await served.stub.CordonHost(
+            service_pb2.CordonHostRequest(name=free, reason="slurm: refused: QOS")
+        )
+        again = await scraped(served)
+        assert again("muster_withheld_hosts", source="slurm", cause="refused") == 1
 
 
 async def test_what_happened_is_counted(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from placement.fabric import hostset
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.explain.reason import Basis, DomainRoom, Obstacle, ObstacleKind
 from scheduler.core.model.job import Job
@@ -10,6 +13,8 @@ from scheduler.core.model.scheduling_options import SchedulingOptions, time_limi
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.tenancy.quota_check import Allowance, Quotas
+
+_MOST_REASONS = 4  # of cordons that are told apart
 
 
 class Obstacles:
@@ -80,8 +85,21 @@ class Obstacles:
         return tuple(sorted(windows, key=lambda o: (o.clear_ns, o.name)))
 
     def out_of_service(self) -> tuple[Obstacle, ...]:
-        hosts = self._state.unhealthy.bit_count()
-        return (Obstacle(ObstacleKind.OUT_OF_SERVICE, "", hosts),) if hosts else ()
+        """Hosts that nothing can start on, by the commonest reasons for which they were cordoned,
+        then all others."""
+        state = self._state
+        cordons = Counter(
+            host.cordon
+            for index, host in state.hosts.items()
+            if host.cordon and hostset.has(state.unhealthy, index)
+        )
+        named = cordons.most_common(_MOST_REASONS)
+        others = state.unhealthy.bit_count() - sum(count for _, count in named)
+        return tuple(
+            Obstacle(ObstacleKind.OUT_OF_SERVICE, reason, count)
+            for reason, count in (*named, ("", others))
+            if count
+        )
 
     def rooms(self, allowed: Allowance) -> tuple[DomainRoom, ...]:
         """Each outermost domain, in the order of the fabric; none on a flat fabric."""

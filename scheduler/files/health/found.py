@@ -35,6 +35,7 @@ class ImportedReport:
 
 
 SLURM, KUBERNETES = "slurm", "kubernetes"
+REFUSED = "refused"  # with which a reason begins where another scheduler does not give a host
 CORDON, DRAIN, UNCORDON = "cordon", "drain", "uncordon"
 _SERVING = (HostState.HEALTHY, HostState.GOLDEN, HostState.SUSPECT)
 _AWAY = (HostState.FAILED, HostState.IN_REPAIR, HostState.RMA)

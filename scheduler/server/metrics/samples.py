@@ -36,6 +36,7 @@ def of_state(state: State, now_ns: int) -> Iterator[Sample]:
     yield from ((c.CUT, (tier,), count) for tier, count in cuts.by_tier.items())
     yield from ((c.BOUND, (tier,), cuts.lower_bound) for tier in list(cuts.by_tier)[:1])
     yield from ((c.GANGS, (proof,), count) for proof, count in cuts.by_proof.items())
+    yield from ((c.WITHHELD_HOSTS, key, count) for key, count in census.withheld(state).items())
     for (depth, number), share in fabric.links:
         yield c.LINK_SHARE, (fabric.tiers[depth].domains[number],), share
     spent = goodput.spent(state, now_ns)

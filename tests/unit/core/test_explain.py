@@ -14,7 +14,8 @@ from scheduler.core import (
 )
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.reason import Basis, DomainRoom, Obstacle, ObstacleKind
-from scheduler.core.model.commands import Command, LoadTenants
+from scheduler.core.model.commands import Command, LoadTenants, MoveHost
+from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.plan import Start
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant
@@ -108,6 +109,14 @@ def test_hosts_out_of_service() -> None:
         "needs 10 hosts; 8 are free; it needs hosts that are out of service (2 hosts)"
     )
     assert reason.start_ns is None
+
+
+def test_cordoned_hosts_are_counted_by_the_reason_given() -> None:
+    why_not = "slurm: refused: QOS"
+    refused = [MoveHost(f"z0-r0-h{at}", HostMove.CORDON, why_not) for at in (1, 2)]
+    state = run(TEN, fail("z0-r0-h0"), *refused, submit("c", 9))
+    obstacles = why(state, "c").obstacles
+    assert [(each.name, each.hosts) for each in obstacles] == [("slurm: refused: QOS", 2), ("", 1)]
 
 
 def test_one_host_is_singular() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model.commands import MoveHost, ReportHost
+from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost
 from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
 from scheduler.files.health.found import NodeState
@@ -22,6 +23,7 @@ from scheduler.launch.slurm import (
     StepAttempt,
 )
 from scheduler.launch.slurm_commands import (
+    Partition,
     SlurmCommands,
     SlurmFailed,
     SlurmJob,
@@ -30,6 +32,7 @@ from scheduler.launch.slurm_commands import (
     own_name,
     read_gpus,
     read_job,
+    read_reservation,
     run_command,
 )
 from tests.build import fabric, fail, loaded, run
@@ -78,10 +81,12 @@ async def test_hosts_with_other_numbers_of_gpus_have_a_step_of_their_own(tmp_pat
 
 
 def test_a_row_of_squeue_is_read_whatever_the_name_holds() -> None:
-    job = read_job("12|RUNNING|alice|n[1-3,5]|a|b: c")
-    assert job == SlurmJob("12", "RUNNING", "alice", ("n1", "n2", "n3", "n5"), "a|b: c")
-    assert read_job("13|PENDING|bob||x").hosts == ()
-    for row in ("12|RUNNING", "1|RUNNING|a|n[1|x"):
+    job = read_job("12|RUNNING|alice|n[1-3,5]|n1|None|a|b: c")
+    assert job == SlurmJob("12", "RUNNING", "alice", ("n1", "n2", "n3", "n5"), "a|b: c", (), "None")
+    waiting = read_job("13|PENDING|bob||n[1-2]|ReqNodeNotAvail, UnavailableNodes:n2|x")
+    assert (waiting.hosts, waiting.requested) == ((), ("n1", "n2"))
+    assert waiting.reason == "ReqNodeNotAvail, UnavailableNodes:n2"
+    for row in ("12|RUNNING", "1|RUNNING|a|n[1||None|x"):
         with pytest.raises(SlurmFailed, match="squeue"):
             read_job(row)
 
@@ -209,7 +214,7 @@ async def test_a_host_that_slurm_does_not_know_is_drained_with_the_reason(tmp_pa
     state = loaded(fabric(1, 1, 2))
     first, second = state.loaded_fabric.hosts
     agents._nodes = {first: (NodeState.UP, ""), "n99": (NodeState.DOWN, "")}
-    agents._writer = SimpleNamespace(state=state)  # type: ignore[assignment]
+    agents._writer = SimpleNamespace(state=state, now_ns=lambda: 0)  # type: ignore[assignment]
     agents._submit = submit  # type: ignore[assignment]
     await agents._tell([])
     reason = "slurm: it has no such node, or hides it from this user"
@@ -263,9 +268,195 @@ async def test_an_allocation_that_is_refused_keeps_no_other_waiting(tmp_path: Pa
 
     slurm = Refusing()
     agents = Kept(tmp_path / "a", slurm, [0.0])
-    with pytest.raises(SlurmFailed, match="no"):
-        await agents.reconcile({"g": ("n1",), "h": ("n2", "n3")}, [], {"n1", "n2", "n3"})
+    await settled(agents, {"g": ("n1",), "h": ("n2", "n3")})
     assert ["--nodelist=n2,n3" in call for call in slurm.calls] == [True]
+
+
+class Granting(FakeSlurm):
+    """Grants nodes that nothing stands against; of one that pends, squeue is asked meanwhile."""
+
+    def __init__(self, refused: dict[str, str]) -> None:
+        super().__init__()
+        self.refused, self.granted = refused, set[str]()
+
+    async def __call__(self, words: Sequence[str]) -> str:
+        if words[0] != "salloc":
+            return await super().__call__(words)
+        (nodes,) = (word.partition("=")[2] for word in words if word.startswith("--nodelist="))
+        for node in nodes.split(","):
+            if node in self.refused:
+                raise SlurmFailed(f"salloc: Job submit/allocate failed: {self.refused[node]}")
+        self.granted |= set(nodes.split(","))
+        return await super().__call__(words)
+
+
+async def test_a_node_that_is_refused_is_found_by_halves_and_the_others_are_held(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s, slurm = [0.0], Granting({"n3": "Requested node configuration is not available"})
+    agents = Kept(tmp_path / "a", slurm, now_s)
+    names = tuple(f"n{number}" for number in range(1, 7))
+    agents._nodes = dict.fromkeys(names, (NodeState.UP, ""))
+
+    async def look() -> None:
+        jobs = [held(f"j{node}", (node,)) for node in sorted(slurm.granted)]
+        await settled(agents, {"g": names}, *jobs)
+
+    for _ in range(5):
+        await look()
+    assert slurm.granted == set(names) - {"n3"}
+    assert "does not grant n3: Requested node configuration is not available" in caplog.text
+    agents._sessions.connected = {"n1", "n2", "n4", "n5", "n6"}
+    now_s[0] = 9.0
+    await look()
+    assert agents.starting() == {"n3"}  # not lost: it cannot have an agent
+    slurm.refused.clear()
+    now_s[0] = 10.0
+    await look()
+    assert "n3" in slurm.granted
+    assert agents._refusals.reason("n3") == ""
+
+
+async def test_a_controller_that_does_not_answer_refuses_nothing(tmp_path: Path) -> None:
+    slurm = Granting({"n1": "Unable to contact slurm controller (connect failure)"})
+    agents = Kept(tmp_path / "a", slurm, [0.0])
+    for _ in range(3):
+        await settled(agents, {"g": ("n1", "n2")})
+    assert agents._refusals.reason("n1") == ""
+    slurm.refused.clear()
+    await settled(agents, {"g": ("n1", "n2")})
+    assert slurm.granted == {"n1", "n2"}
+
+
+ROW = (
+    "ReservationName=maint StartTime=1970-01-01T10:00:00 EndTime=1970-01-01T12:00:00"
+    " Duration=02:00:00 Nodes=n[1-2] NodeCnt=2 Flags=MAINT,SPEC_NODES Users=ada Accounts=(null)"
+)
+
+
+async def test_hosts_are_held_until_a_reservation_begins_and_not_asked_for_within(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    reservation = read_reservation(ROW)
+    assert reservation is not None
+    assert reservation.text == "reservation maint of ada until 1970-01-01T12:00:00Z"
+    slurm = FakeSlurm()
+    agents = Kept(tmp_path / "a", slurm, [0.0])
+    agents._reservations = [reservation]
+    now_s = 8 * 3_600
+    agents._writer = SimpleNamespace(now_ns=lambda: now_s * 10**9)  # type: ignore[assignment]
+    await settled(agents, {"g": ("n1", "n3")})
+    assert [[w for w in call if "--time" in w or "--nodelist" in w] for call in slurm.calls] == [
+        ["--nodelist=n1", "--time=119"],
+        ["--nodelist=n3"],
+    ]
+    now_s = 10 * 3_600
+    await settled(agents, {"g": ("n1",)})
+    assert len(slurm.calls) == 2
+    assert agents._bar("n1") == reservation.text
+
+
+async def test_a_reservation_is_a_window_until_slurm_has_it_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    state = loaded(fabric(1, 1, 2))
+    host = state.loaded_fabric.hosts[0]
+    found = read_reservation(ROW.replace("n[1-2]", host))
+    assert found is not None
+    agents = Kept(tmp_path / "a", FakeSlurm(), [0.0])
+    agents._reservations = [found]
+    told: list[Any] = []
+
+    async def submit(command: object) -> None:
+        told.append(command)
+
+    writer: Any = SimpleNamespace(state=state, now_ns=lambda: 0)
+    agents._writer, agents._submit = writer, submit  # type: ignore[method-assign]
+    await agents._set_windows()
+    (command,) = told
+    window = command.window
+    assert (window.name, window.among, window.end_ns) == ("slurm-maint", (host,), 43_200 * 10**9)
+    writer.state = run(state, command)
+    await agents._set_windows()
+    assert len(told) == 1
+    agents._reservations = []
+    await agents._set_windows()
+    assert told[1:] == [RemoveWindow("slurm-maint", "slurm: it has no such reservation")]
+
+
+async def test_limits_of_the_partition_are_said_and_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Limited(FakeSlurm):
+        async def __call__(self, words: Sequence[str]) -> str:
+            await super().__call__(words)
+            return "PartitionName=main Default=YES MaxNodes=2 MaxTime=1-00:30:00 Nodes=n[1-6]"
+
+    slurm = Limited()
+    agents = Kept(tmp_path / "a", slurm, [0.0])
+    partition = await agents._commands.partition()
+    assert partition == Partition("main", 2, 88_200 * 10**9)
+    agents._warn_of_limits(partition)
+    assert "main ends each allocation after 1 day, 0:30:00" in caplog.text
+    assert "2 nodes at most" in caplog.text
+    agents._partition, agents._partitions = partition, {"n2": ["other"]}
+    agents._nodes["n4"] = (NodeState.UP, "")
+    slurm.calls.clear()
+    await settled(agents, {"g": ("n1", "n2", "n3", "n4")})
+    asked = [word for call in slurm.calls for word in call if "--nodelist" in word]
+    assert asked == ["--nodelist=n1,n3", "--nodelist=n4"]
+    assert agents._bar("n2") == "it is not in partition main"
+
+
+async def test_a_host_that_slurm_refuses_or_another_holds_is_drained_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    state = loaded(fabric(1, 1, 2))
+    first, second = state.loaded_fabric.hosts
+    agents = Kept(tmp_path / "a", FakeSlurm(), [0.0])
+    agents._nodes = dict.fromkeys((first, second), (NodeState.UP, ""))
+    agents._refusals.add([first], "AssocGrpNodeLimit", 0.0)
+    told: list[object] = []
+
+    async def submit(command: object) -> None:
+        told.append(command)
+
+    agents._writer = SimpleNamespace(state=state)  # type: ignore[assignment]
+    agents._submit = submit  # type: ignore[assignment]
+    await agents._tell([held("123", (second,), user="ada")])
+    assert told == [
+        MoveHost(first, HostMove.DRAIN, "slurm: refused: AssocGrpNodeLimit"),
+        MoveHost(second, HostMove.DRAIN, "slurm: held by ada's job 123"),
+    ]
+    told.clear()
+    await agents._tell([held("7", (first, second))])  # granted: what was known is over
+    assert told == []
+
+
+async def test_a_host_without_an_allocation_is_not_lost_by_its_agent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Ending(FakeSlurm):
+        async def __call__(self, words: Sequence[str]) -> str:
+            await super().__call__(words)
+            return "JobId=7 JobState=TIMEOUT Reason=TimeLimit" if "job" in words else ""
+
+    agents = Kept(tmp_path / "a", Ending(), [0.0])
+    state = loaded(fabric(1, 1, 2))
+    host = state.loaded_fabric.hosts[0]
+    agents._writer = SimpleNamespace(state=state)  # type: ignore[assignment]
+    agents._nodes = {host: (NodeState.UP, "")}
+    wanted = {"hosts": (host,)}
+    await settled(agents, wanted, held("7", (host,), "hosts"))
+    assert not agents.is_dismissed(host)
+    await settled(agents, wanted)
+    await asyncio.sleep(0.01)
+    assert agents.is_dismissed(host)
+    assert f"allocation 7 of {host} has ended: TIMEOUT (TimeLimit)" in caplog.text
 
 
 async def test_a_host_of_a_lost_agent_is_to_have_one_again(tmp_path: Path) -> None:
@@ -388,7 +579,7 @@ async def test_the_launcher_goes_on_after_an_error_of_any_kind(
     slurm = Odd()
     agents = SlurmAgents(SlurmKeys(), tmp_path / "a", "", SlurmCommands(run=slurm))
     state = loaded(fabric(1, 1, 3))
-    writer: Any = SimpleNamespace(term=1, state=state, submit=None)
+    writer: Any = SimpleNamespace(term=1, state=state, submit=None, now_ns=lambda: 0)
     sessions: Any = SimpleNamespace(connected=set(state.loaded_fabric.hosts), address="h:1")
     agents.start(writer, sessions, frozenset)
     try:

@@ -47,6 +47,10 @@ def _zone(spare: int, free: int, running: int) -> dict[str, str]:
     }
 
 
+def _withheld(values: str) -> dict[str, str]:
+    return _all("muster_withheld_hosts", values, ',source="slurm",cause="refused"')
+
+
 def _stuck(wait_s: str, starts: str, free: int) -> dict[str, str]:
     return {
         **_all("muster_oldest_wait_seconds", wait_s, ',tenant="t"'),
@@ -124,6 +128,8 @@ CASES = [
     Case("MusterDecisionsStopped", 1, "40m", _decisions("7x60")),
     Case("MusterDecisionsStopped", 0, "40m", _decisions("0+1x60")),
     Case("MusterDecisionsStopped", 0, "40m", _decisions("7x60", leader=0)),
+    Case("MusterHostsRefused", 1, "40m", _withheld("1x60")),
+    Case("MusterHostsRefused", 0, "40m", _withheld("1x20 0x40")),
     Case("MusterNoSpareInZone", 1, "20m", _zone(spare=0, free=0, running=8)),
     Case("MusterNoSpareInZone", 0, "20m", _zone(spare=1, free=0, running=8)),
     Case("MusterNoSpareInZone", 0, "20m", _zone(spare=0, free=8, running=8)),

@@ -1,0 +1,71 @@
+"""Hosts that Slurm does not grant: why, and when they are asked for again.
+
+A refusal says nothing of the health of a host. Slurm grants all hosts of an allocation or none and
+names the culprit seldom, so those of a refused allocation are asked for again in halves, until each
+is granted or has been refused alone. That also finds how many hosts a limit of nodes permits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+_FIRST_WAIT_S, _MOST_WAIT_S = 10.0, 300.0
+
+
+@dataclass(slots=True)
+class HostRefusal:
+    """`most`: hosts of the next allocation that is asked for with this one, 0 for any number.
+    `reason`: "" until the host was refused alone. `again_s`: when it may be asked for again."""
+
+    most: int = 0
+    reason: str = ""
+    again_s: float = 0.0
+    wait_s: float = _FIRST_WAIT_S
+
+
+class Refusals:
+    """What is known of hosts that were not granted, by host. Times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._by_host: dict[str, HostRefusal] = {}
+
+    def reason(self, host: str) -> str:
+        """Return why the host is not granted, "" where it was not refused."""
+        refusal = self._by_host.get(host)
+        return refusal.reason if refusal else ""
+
+    def split(self, hosts: Sequence[str], now_s: float) -> Iterator[list[str]]:
+        """Yield the allocations to ask for now, so that each of these hosts that is due is in
+        one."""
+        due = [(self._by_host.get(host, HostRefusal()), host) for host in hosts]
+        due = [(refusal, host) for refusal, host in due if now_s >= refusal.again_s]
+        for most, group in groupby(due, key=lambda pair: pair[0].most):
+            names = [host for _, host in group]
+            size = most or len(names)
+            yield from (names[at : at + size] for at in range(0, len(names), size))
+
+    def add(self, hosts: Sequence[str], reason: str, now_s: float) -> bool:
+        """Record that these were refused together. Return whether a host has a new reason."""
+        if len(hosts) > 1:
+            for host in hosts:
+                self._by_host.setdefault(host, HostRefusal()).most = (len(hosts) + 1) // 2
+            return False
+        refusal = self._by_host.setdefault(hosts[0], HostRefusal())
+        is_new = refusal.reason != reason
+        refusal.reason, refusal.most = reason, 0
+        refusal.again_s = now_s + refusal.wait_s
+        refusal.wait_s = min(_MOST_WAIT_S, refusal.wait_s * 2)
+        return is_new
+
+    def remove(self, hosts: Sequence[str]) -> None:
+        """Forget refusals of hosts that were granted."""
+        for host in hosts:
+            self._by_host.pop(host, None)
+
+    def release(self, wanted: set[str], now_s: float) -> None:
+        """Let gangs try hosts again that nobody has asked for since they were refused."""
+        for host, refusal in self._by_host.items():
+            if host not in wanted and now_s >= refusal.again_s:
+                refusal.reason, refusal.most = "", 0
