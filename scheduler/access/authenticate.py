@@ -12,6 +12,7 @@ from muster.structs import struct
 from scheduler.access.auth_file.reading import AuthFile, load_auth
 from scheduler.access.oidc.section import OidcKeys, is_id_token
 from scheduler.access.reloading import Reloading
+from scheduler.access.tokens import certified_host
 from scheduler.identity import ANYBODY, Caller
 from scheduler.service.errors import unauthenticated
 
@@ -73,6 +74,9 @@ class Authenticator:
         file = self._file.current()
         if token is not None:
             return self._by_token(file, token)
+        if (host := certified_host(names.sans)) is not None:
+            words = f"this certificate is for the agent of host {host}, and lets nobody else in"
+            raise unauthenticated(f"{words}: give a token or a certificate of a caller")
         caller = file.by_certificate(names.sans, names.common_name)
         if caller is None:
             raise unauthenticated(unknown(names, does))

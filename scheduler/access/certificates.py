@@ -2,7 +2,8 @@
 
     ca.pem, ca.key              who signs; the key belongs on no server
     server.pem, server.key      of servers, for the names and addresses that clients call them by
-    NAME.pem, NAME.key          of a caller or of a host with an agent; the common name is NAME
+    NAME.pem, NAME.key          of a caller, or of a host with an agent; the common name is NAME,
+                                and urn:muster:host:NAME makes it that of a host
 
 A site that has a CA does without. Keys are on P-256, signatures are ECDSA with SHA-256.
 """
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from muster.structs import struct
+from scheduler.access.tokens import HOST_URI
 from scheduler.files.errors import InputError, Problem
 
 CA, SERVER = "ca", "server"
@@ -67,12 +69,19 @@ def make_ca(folder: Path, now: datetime) -> None:
 
 
 def issue(
-    folder: Path, name: str, alternatives: Sequence[str], days: int, now: datetime, *, replace: bool
+    folder: Path,
+    name: str,
+    alternatives: Sequence[str],
+    days: int,
+    now: datetime,
+    *,
+    replace: bool,
+    is_host: bool = False,
 ) -> Path:
     """A certificate signed by the CA in `folder`, and its key; the certificate's path.
 
     `name`: the common name and that of the files; SERVER for a server's. `alternatives`: names
-    and IP addresses. Raises: InputError.
+    and IP addresses. `is_host`: the agent of a host shows it, and no caller. Raises: InputError.
     """
     ca, ca_key = _read_ca(folder)
     if now + timedelta(days=days) > ca.not_valid_after_utc:
@@ -83,11 +92,13 @@ def issue(
     shown = alternatives[0] if is_server else name
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, shown)])
     purpose = ExtendedKeyUsageOID.SERVER_AUTH if is_server else ExtendedKeyUsageOID.CLIENT_AUTH
+    listed = list(map(_general, alternatives))
+    listed += [x509.UniformResourceIdentifier(HOST_URI + name)] if is_host else []
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
     certificate = (
         _builder(subject, ca.subject, key.public_key(), now, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(list(map(_general, alternatives))), False)
+        .add_extension(x509.SubjectAlternativeName(listed), False)
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(authority, critical=False)
         .sign(ca_key, hashes.SHA256())
@@ -118,6 +129,7 @@ def read_certificate(path: Path) -> CertificateFile:
         listed = x509.SubjectAlternativeName([])
     names += listed.get_values_for_type(x509.DNSName)
     names += map(str, listed.get_values_for_type(x509.IPAddress))
+    names += listed.get_values_for_type(x509.UniformResourceIdentifier)
     begins, expires = read.not_valid_before_utc, read.not_valid_after_utc
     return CertificateFile(path, tuple(dict.fromkeys(names)), begins, expires)
 

@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Iterable
 
 from muster.structs import struct
 
@@ -64,6 +65,16 @@ def new_secret() -> str:
 
 def join_token(secret: str, host: str) -> str:
     return f"join:{host}:{_mac(secret, host)}"
+
+
+HOST_URI = "urn:muster:host:"  # before the name of a host, in the certificate of its agent
+
+
+def certified_host(alternatives: Iterable[str]) -> str | None:
+    """Return the host that a certificate with these alternative names is for; None: for none, as
+    that of a caller."""
+    uris = (name for name in alternatives if name.startswith(HOST_URI))
+    return next((uri.removeprefix(HOST_URI) for uri in uris), None)
 
 
 def host_of(token: str, known: tuple[str, ...]) -> str | None:

@@ -30,7 +30,7 @@ import uvloop
 from muster.structs import struct
 from scheduler.access import tls
 from scheduler.access.tls import TlsFiles
-from scheduler.access.tokens import host_of
+from scheduler.access.tokens import HOST_URI, certified_host, host_of
 from scheduler.files.errors import InputError
 from scheduler.launch.frames import Frame, FrameKind, read_frame
 from scheduler.v1 import agent_pb2
@@ -289,7 +289,7 @@ class Gateway:
             )
         proved = self._proved(context)
         if proved is None and not self._options.is_insecure:
-            reason = "an agent shows a client certificate or a join token of its host"
+            reason = _unproved(context, message.hello.host)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
         if proved is not None and proved != message.hello.host:
             reason = f"this agent may speak for {proved}, not for {message.hello.host}"
@@ -304,9 +304,7 @@ class Gateway:
                 text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
                 token = text[len(_BEARER) :] if text.lower().startswith(_BEARER) else ""
                 return host_of(token.strip(), self._options.secrets())
-        shown: Mapping[str, Any] = context.auth_context()
-        names = [bytes(name).decode("utf-8", "replace") for name in _names(shown)]
-        return names[0] if names else None
+        return certified_host(_names(context, "x509_subject_alternative_name"))
 
 
 def _without_place(body: bytes) -> bytes:
@@ -316,9 +314,19 @@ def _without_place(body: bytes) -> bytes:
     return message.SerializeToString()
 
 
-def _names(shown: Mapping[str, Any]) -> list[bytes]:
-    """The common name of a client certificate that the handshake has verified."""
-    return list(shown.get("x509_common_name", ())) if shown else []
+def _names(context: Context, kind: str) -> list[str]:
+    """Return names of a client certificate that the handshake has verified."""
+    shown: Mapping[str, Any] = context.auth_context() or {}
+    return [bytes(name).decode("utf-8", "replace") for name in shown.get(kind, ())]
+
+
+def _unproved(context: Context, host: str) -> str:
+    """Return why an agent is not let in, and what to do."""
+    named = _names(context, "x509_common_name")
+    if not named:
+        return "an agent shows a client certificate or a join token of its host"
+    new = f"`muster certs new {host} --host --replace` makes one (URI {HOST_URI}{host})"
+    return f"the certificate of {named[0]} is not that of a host: {new}; or give a join token"
 
 
 async def serve(options: GatewayOptions, link: socket.socket) -> None:

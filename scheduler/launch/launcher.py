@@ -449,7 +449,9 @@ class AgentLauncher(Launcher):
                 self._greetings[host] = hello
                 self._joins.offer(host, hello.place)
             else:
-                reason = f"the fabric has no host {host}, and its agent does not say where it is"
+                reason = f"the fabric has no host {host}, and "
+                place = "its agent does not say where it is"
+                reason += place if self._may_join else "none joins by itself (agents.join is off)"
                 self._sessions.drop(host, reason)
             return
         self._seen.add(host)

@@ -26,7 +26,7 @@ class AgentSettings:
     gateway: GatewayOptions
     lease_s: float = 30.0
     substrate: Callable[[Heartbeats], Substrate] | None = None
-    may_join: bool = True
+    may_join: bool = False
     stragglers_s: float | None = None
     keeps_ranks: bool = True
 

@@ -223,9 +223,9 @@ class AgentKeys(Keys):
     `lease_s`: a host whose agent says nothing for so long is lost. `join_secret`: a file with what
     join tokens are made with (`muster agent-token`), for agents without a certificate of their own.
     `join`: hosts that the fabric lacks join it, where their agents prove their names and say where
-    they are. `stragglers_s`: between looks for hosts that slow gangs, by what ranks say; they are
-    reported as `straggler`. None: never. `on_server_loss`: what an agent does with its ranks that
-    hears nothing for three leases.
+    they are; the operator says so. `stragglers_s`: between looks for hosts that slow gangs, by what
+    ranks say; they are reported as `straggler`. None: never. `on_server_loss`: what an agent does
+    with its ranks that hears nothing for three leases.
     """
 
     listen: Annotated[
@@ -242,7 +242,7 @@ class AgentKeys(Keys):
     join_secret: Annotated[
         FilePath | None, ServerOption("File with the secret of join tokens.", "join-secret")
     ] = None
-    join: Flag = True
+    join: Flag = False
     stragglers_s: Annotated[Seconds, AfterValidator(_at_most(MOST_LEASE_S))] | None = None
     on_server_loss: ServerLoss = ServerLoss.KEEP
 

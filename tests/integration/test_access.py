@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,12 +16,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from typer.testing import CliRunner
 
+from scheduler.access.authenticate import Authenticator, CallerNames
 from scheduler.access.listener import Access, CannotListen
 from scheduler.access.methods import METHODS
 from scheduler.access.options import Reflection
 from scheduler.cli.program import app
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.identity import Role
+from scheduler.service.errors import ApiError
 from scheduler.v1 import service_pb2
 from tests.secured import House
 from tests.serving import START_NS, create, refused, serving
@@ -168,6 +171,15 @@ async def test_a_certificate_is_a_caller_by_its_common_name(tmp_path: Path, hous
         house.calling(served, shown=shown) as stub,
     ):
         assert (await stub.ListHosts(LIST)).hosts
+
+
+def test_a_certificate_of_a_host_is_no_callers_whatever_the_host_is_called(house: House) -> None:
+    house.admit("{common_name: ada, role: admin}")
+    house.admit("{san: ada, role: admin}")
+    asked = Authenticator(str(house.auth), time.time_ns)
+    assert asked.caller(None, CallerNames(("ada",), "ada"), "calls").name == "ada"
+    with pytest.raises(ApiError, match="for the agent of host ada, and lets nobody else in"):
+        asked.caller(None, CallerNames(("ada", "urn:muster:host:ada"), "ada"), "calls")
 
 
 async def test_a_certificate_that_the_file_does_not_know_is_refused(

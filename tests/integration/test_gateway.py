@@ -12,10 +12,11 @@ from typing import Any
 
 import grpc
 import pytest
-import trustme
+from typer.testing import CliRunner
 
 from scheduler.access.tls import TlsFiles
 from scheduler.access.tokens import join_token
+from scheduler.cli import program
 from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.sessions import AgentSessions, CannotServeAgents
 from scheduler.observe.supervision import Heartbeats
@@ -103,24 +104,33 @@ async def test_an_agent_speaks_for_the_host_of_its_token_alone() -> None:
         assert await seen.next() == ("lost", "a")
 
 
-async def test_an_agent_speaks_for_the_common_name_of_its_certificate(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    files = {name: str(tmp_path / name) for name in ("certificate", "key", "client_ca")}
-    shown = authority.issue_cert("127.0.0.1")
-    shown.private_key_pem.write_to_path(files["key"])
-    shown.cert_chain_pems[0].write_to_path(files["certificate"])
-    authority.cert_pem.write_to_path(files["client_ca"])
-    own = authority.issue_cert("agents.example.org", common_name="a")
-    credentials = grpc.ssl_channel_credentials(
-        authority.cert_pem.bytes(), own.private_key_pem.bytes(), own.cert_chain_pems[0].bytes()
-    )
-    async with (
-        gateway(tls=TlsFiles(**files)) as seen,
-        grpc.aio.secure_channel(seen.sessions.address, credentials) as channel,
-    ):
-        await say_hello(channel, "a")
-        assert await seen.next() == ("hello", "a")
-        assert await code_of(channel, "b") is grpc.StatusCode.PERMISSION_DENIED
+async def test_an_agent_speaks_for_the_host_of_its_certificate_and_a_caller_for_none(
+    tmp_path: Path,
+) -> None:
+    made = ("--server", "127.0.0.1", "--host", "a", "--client", "ada")
+    program.load_commands()
+    words = ["certs", "init", *made, "--folder", str(tmp_path)]
+    assert CliRunner().invoke(program.app, words).exit_code == 0
+    paths = {name: str(tmp_path / name) for name in ("server.pem", "server.key", "ca.pem")}
+    async with gateway(tls=TlsFiles(*paths.values())) as seen:
+        async with channel_of(tmp_path, "a", seen) as channel:
+            await say_hello(channel, "a")
+            assert await seen.next() == ("hello", "a")
+            assert await code_of(channel, "b") is grpc.StatusCode.PERMISSION_DENIED
+        async with channel_of(tmp_path, "ada", seen) as channel:
+            for host in ("a", "ada"):
+                assert await code_of(channel, host) is grpc.StatusCode.UNAUTHENTICATED
+            call = agent_pb2_grpc.AgentServiceStub(channel).Session()
+            await call.write(agent_pb2.SessionRequest(hello=agent_pb2.Hello(host="ada")))
+            words = "the certificate of ada is not that of a host: `muster certs new ada --host"
+            with pytest.raises(grpc.aio.AioRpcError, match=words):
+                await call.read()
+
+
+def channel_of(folder: Path, name: str, seen: Seen) -> grpc.aio.Channel:
+    files = ("ca.pem", f"{name}.key", f"{name}.pem")
+    shown = [(folder / file).read_bytes() for file in files]
+    return grpc.aio.secure_channel(seen.sessions.address, grpc.ssl_channel_credentials(*shown))
 
 
 async def test_who_does_not_lead_turns_agents_away() -> None:

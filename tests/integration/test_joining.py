@@ -16,6 +16,7 @@ from scheduler.agent.place import parse_place
 from scheduler.files.errors import InputError
 from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.service import AgentSettings
+from scheduler.server.config import AgentKeys
 from scheduler.v1 import agent_pb2, agent_pb2_grpc, service_pb2
 from tests.serving import RUNNING, Served, create, serving
 
@@ -23,10 +24,12 @@ SECRET = "s" * 40
 
 
 @asynccontextmanager
-async def with_agents(folder: Path, **options: Any) -> AsyncIterator[tuple[Served, Any]]:
+async def with_agents(
+    folder: Path, *, may_join: bool = True, **options: Any
+) -> AsyncIterator[tuple[Served, Any]]:
     """A server and a stub of its port for agents."""
     gateway = GatewayOptions("127.0.0.1:0", **({"join_secrets": (SECRET,)} | options))
-    settings = AgentSettings(gateway, 5.0)
+    settings = AgentSettings(gateway, 5.0, may_join=may_join)
     async with (
         serving(folder, agents=settings) as served,
         grpc.aio.insecure_channel(served.ready.agents) as channel,
@@ -106,6 +109,14 @@ async def test_a_host_without_a_place_that_can_be_does_not_join(tmp_path: Path) 
         assert "its place does not say in which rack it is" in await ended(torn)
         odd = await hello(stub, "new", zone="z0", rack="a\nb")
         assert "is not a name: must be" in await ended(odd)
+        assert "new" not in await hosts(served)
+
+
+async def test_no_host_joins_unless_the_operator_says_so(tmp_path: Path) -> None:
+    async with with_agents(tmp_path, may_join=AgentKeys().join) as (served, stub):
+        session = await hello(stub, "new", rack="z0-r0")
+        words = "the fabric has no host new, and none joins by itself (agents.join is off)"
+        assert words in await ended(session)
         assert "new" not in await hosts(served)
 
 

@@ -37,21 +37,28 @@ def init(
     ] = None,
     client: Annotated[
         list[str] | None,
-        typer.Option(help="A caller, or a host with an agent; give it again for more."),
+        typer.Option(help="A caller; give it again for more."),
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="A host, for its agent; give it again for more."),
     ] = None,
     days: Days = _YEAR_D,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Make a CA, a server's certificate, and certificates of callers.
+    """Make a CA, a server's certificate, and certificates of callers and hosts.
 
     Example: muster certs init --server muster.example.org --client ada --folder /etc/muster/tls
     """
     from scheduler.access.certificates import CA, SERVER, issue, make_ca
     from scheduler.files.errors import InputError, Problem
 
-    now, clients = _now(), client or []
-    for name in clients:
-        _check(name, "--client")
+    now, clients, hosts = _now(), client or [], host or []
+    for option, names in (("--client", clients), ("--host", hosts)):
+        for name in names:
+            _check(name, option)
+    if both := sorted({*clients} & {*hosts}):
+        raise InputError(Problem("--host", f"{both[0]} is the name of a caller already"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -60,7 +67,9 @@ def init(
     issue(folder, SERVER, server or _this_machine(), days, now, replace=False)
     for name in clients:
         issue(folder, name, [name], days, now, replace=False)
-    for name in (CA, SERVER, *clients):
+    for name in hosts:
+        issue(folder, name, [name], days, now, replace=False, is_host=True)
+    for name in (CA, SERVER, *clients, *hosts):
         typer.echo(f"{folder / name}.pem  {folder / name}.key")
     typer.echo(
         f"muster: keep {folder / CA}.key away from the server: whoever has it can let anybody in",
@@ -77,6 +86,9 @@ def new(
         typer.Option(help="With `server`: name or IP address of it; give it again for more."),
     ] = None,
     days: Days = _YEAR_D,
+    is_host: Annotated[
+        bool, typer.Option("--host", help="For the agent of a host, and for no caller.")
+    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing certificate.")] = (
         False
     ),
@@ -86,16 +98,18 @@ def new(
 
     A server takes a replaced one for the next connection, without a restart.
 
-    Example: muster certs new h0001 --folder /etc/muster/tls
+    Example: muster certs new h0001 --host --folder /etc/muster/tls
     """
     from scheduler.access.certificates import SERVER, issue
     from scheduler.files.errors import InputError, Problem
 
     if server and name != SERVER:
         raise InputError(Problem("--server", "goes with the name `server` alone"))
+    if is_host and name == SERVER:
+        raise InputError(Problem("--host", "does not go with the name `server`"))
     _check(name, "NAME")
     names = (server or _this_machine()) if name == SERVER else [name]
-    path = issue(folder, name, names, days, _now(), replace=replace)
+    path = issue(folder, name, names, days, _now(), replace=replace, is_host=is_host)
     typer.echo(f"{path}  {path.with_suffix('.key')}")
 
 
