@@ -125,7 +125,7 @@ def at_random(seed: str) -> Choose:
 
 @lru_cache(maxsize=4_096)
 def by_spread(request: Request) -> Request:
-    """The same gang, to be placed by Arnold's measure."""
+    """Return the request of the gang with Arnold's measure as its objective."""
     return replace(request, objective=Objective.SPREAD)
 
 

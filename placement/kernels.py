@@ -33,7 +33,7 @@ log = logging.getLogger("muster.placement")
 
 
 class _Process:
-    """What this process has done without machine code, and whether that is enough."""
+    """The work that this process has done without machine code, and whether that is enough."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -52,7 +52,7 @@ class _Process:
         return numba
 
     def tell(self, dispatcher: Any) -> None:
-        """That someone waits, once, where the machine code is not there."""
+        """Warn once that machine code is not there and somebody waits for it."""
         kept = getattr(dispatcher._cache, "_cache_file", None)
         if not self.has_told and (kept is None or not kept._load_index()):
             self.has_told = True
@@ -69,7 +69,7 @@ def compile_from_now_on() -> None:
 
 
 def refill(into: Ints, source: Ints) -> None:
-    """What one array holds into another; a part of every kernel."""
+    """Copy one array into another; a part of every kernel."""
     for k in range(len(into)):
         into[k] = source[k]
 

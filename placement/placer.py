@@ -90,7 +90,7 @@ def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
     job says a GPU has, or a precision that the GPUs lack, or when its constraints name a tier or
     label that is not there.
     """
-    gang, required = _wanted(fabric, request)
+    gang, required = _hosts_and_spares(fabric, request)
     fabric, everything = fabric.as_built, hostset.full(fabric.host_count)
     if usable_for(fabric, request, everything, gang + required).bit_count() >= gang + required:
         return None
@@ -101,7 +101,7 @@ def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
 
 
 @lru_cache(maxsize=4096)
-def _wanted(fabric: Fabric, request: Request) -> tuple[int, int]:
+def _hosts_and_spares(fabric: Fabric, request: Request) -> tuple[int, int]:
     """Hosts for the gang, and spares without which it cannot start. Raises: BadInput."""
     refuse_too_large(request)
     check(fabric, request.where)
@@ -137,7 +137,7 @@ def place(
     Cost: 16,384 ranks on 3,072 hosts in about half a second.
     """
     limits = limits or Limits()
-    gang, required = _wanted(fabric, request)
+    gang, required = _hosts_and_spares(fabric, request)
     if hint is not None:
         hint.check(gang, fabric)
     room = usable_for(fabric, request, free, gang + required)
@@ -324,7 +324,7 @@ class _Placer:
         return block_grid(self.request, self.fabric.gpus_per_host)
 
     def place(self) -> Placement:
-        layouts, bound, near = self._found()
+        layouts, bound, near = self._candidates()
         options = [self._option(hosts) for hosts in layouts]
         best = self._suited(self._best(options))
         if near is not None:
@@ -350,7 +350,7 @@ class _Placer:
             step=self._step(best.hosts),
         )
 
-    def _found(self) -> tuple[list[Hosts], Fraction, Near | None]:
+    def _candidates(self) -> tuple[list[Hosts], Fraction, Near | None]:
         """Where the blocks may lie, a bound on the outermost cut in bytes, and what is near
         the hint."""
         if self.hint is None and self._inside and self._inside[0][1] >= len(self.fabric.tiers):
@@ -399,7 +399,7 @@ class _Placer:
         return self._solved(fabric, by_cut, free, limits)
 
     def _solved(self, fabric: Fabric, request: Request, free: Ints, limits: Limits) -> list[Hosts]:
-        """The same gang by another measure; where nothing is to be proved, one layout."""
+        """Return the request with another objective; where nothing is to be proved, one layout."""
         placer = _Placer(*(fabric, request, limits, free, self.most_spares, None, self.sizing))
         seating, ways, _ = placer._ways()
         return seating.seated([*islice(ways, None if limits.rounds else 1)])

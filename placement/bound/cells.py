@@ -45,7 +45,7 @@ def cells_of(request: Request, gpus: int) -> Cells:
     chain = next((a for a in block_axes(request, cell) or () if a.pattern is Pattern.CHAIN), None)
     stage = chain.stride if chain else grid.size
     if stage * grid.rows == grid.size and stage % lot == 0:
-        return Cells(_whole(grid, lot), 1, lot)
+        return Cells(_whole_block_stages(grid, lot), 1, lot)
     if stage * grid.rows == grid.size and stage > 2 * lot:
         return Cells(_floored(replace(grid, floors=floors(grid, lot))), lot, lot)
     return Cells(grid, lot, lot)
@@ -76,7 +76,7 @@ def _cells(request: Request, gpus: int) -> tuple[int, BlockGrid]:
     raise AssertionError("single ranks always form a grid")
 
 
-def _whole(grid: BlockGrid, lot: int) -> BlockGrid:
+def _whole_block_stages(grid: BlockGrid, lot: int) -> BlockGrid:
     """Stages of whole blocks, which neither part nor shift between one stage and the next."""
     order = np.argsort(grid.block, axis=1)
     in_ranks = np.take_along_axis(grid.block, order, axis=1)

@@ -47,8 +47,8 @@ class Quotient:
 
 
 def least_by_orbits(graph: Hypergraph, orders: Sequence[Ints], most: int, work: int) -> Ints | None:
-    """What a part of n = 0 .. most blocks pays at least. None without symmetry, where it tells
-    nothing, or if it takes more `work` (additions). Shape: (most + 1,)."""
+    """Bound from below what a part of n = 0 .. most blocks pays. None without symmetry, where it
+    tells nothing, or if it takes more `work` (additions). Shape: (most + 1,)."""
     quotient = quotient_of(graph, orders)
     if quotient is None:
         return None
@@ -114,8 +114,8 @@ def _edge_orbits(graph: Hypergraph, order: Ints, period: int) -> dict[tuple[int,
 
 
 def _rings(sets: Sequence[tuple[int, int]], copies: int) -> list[int]:
-    """What the rings through two orbits pay, by the sets of edges between them: two sets form a
-    ring if it comes round all copies."""
+    """Return what the rings through two orbits pay, by the sets of edges between them: two sets
+    form a ring if it comes round all copies."""
     dearest = sorted(sets, reverse=True)
     pairs = zip(dearest[::2], dearest[1::2], strict=False)
     return [min(w, v) for (w, s), (v, t) in pairs if gcd(s - t, copies) == 1]

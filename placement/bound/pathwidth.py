@@ -30,8 +30,8 @@ A_STATE = 16  # sizes that take as long as to look at a state
 
 
 class Steps(NamedTuple):
-    """What happens along an order: blocks `ENTER` a bit of the frontier, `TOUCH` the bit of a
-    group, and either `LEAVE` it.
+    """The events along an order of blocks: blocks `ENTER` a bit of the frontier, `TOUCH` the bit of
+    a group, and either `LEAVE` it.
 
     Shapes: what, bit, other (a group's bit), weight (a group's, doubled), tie (what a block pays,
     if it is in, beside its edges), used (bits before the step)
@@ -51,8 +51,8 @@ class Steps(NamedTuple):
 
 
 def paid_for(steps: Steps, step: int, state: int) -> tuple[int, int]:
-    """What a block that enters pays for its edges where it is in, and where it is out; a part of
-    kernels."""
+    """Costs that a block pays when it enters, for its edges where it is in, and where it is out; a
+    part of kernels."""
     inside, outside = steps.tie[step], 0 * steps.tie[step]
     for e in range(steps.begin[step], steps.begin[step + 1]):
         if state >> steps.at[e] & 1:
@@ -254,7 +254,8 @@ class Passage:
 
 
 class Ahead:
-    """What parts pay at least from each state to the end of a walk, where no state may be left."""
+    """Bound from below what parts pay from each state to the end of a walk, where no state may be
+    left."""
 
     def __init__(self, walk: Walk, mixed: Collection[int] = ()) -> None:
         """`mixed`: after how many steps the frontier may be neither all in nor all out."""
@@ -299,9 +300,9 @@ class Ahead:
 def least_parts(
     graph: Hypergraph, orders: Sequence[Ints], most: int, work: int
 ) -> tuple[Ints, int] | None:
-    """What a part of n = 0 .. most blocks pays at least, doubled over all parts, and what these
-    pay too much together: 2 cut >= sum over parts of least[n] - offset. A part pays each of its cut
-    edges, and twice the weight of each group that it touches.
+    """Bound from below what a part of n = 0 .. most blocks pays, doubled over all parts, and what
+    these pay too much together: 2 cut >= sum over parts of least[n] - offset. A part pays each of
+    its cut edges, and twice the weight of each group that it touches.
 
     `orders`: of the blocks, the one with the narrowest frontier is gone along. None if that takes
     more `work`. Shape: (most + 1,).
@@ -360,7 +361,7 @@ def _through(
                 if many:
                     table.coming[coming] = there
                     coming += 1
-                if _kept(table, sizes, state, room_out, paid_out, outside):
+                if _keep_state(table, sizes, state, room_out, paid_out, outside):
                     table.coming[coming] = state
                     coming += 1
                 continue
@@ -370,7 +371,7 @@ def _through(
             elif state & mask and not state & group:
                 there = state | group
                 paid = steps.weight[step]
-            if there == state or _moved(table, sizes, state, there, paid):
+            if there == state or _move_state(table, sizes, state, there, paid):
                 table.coming[coming] = there
                 coming += 1
         for k in range(coming):
@@ -413,7 +414,7 @@ def _copied(
     return 1
 
 
-def _kept(table: Table, sizes: int, state: int, room: int, paid: int, more: int) -> bool:
+def _keep_state(table: Table, sizes: int, state: int, room: int, paid: int, more: int) -> bool:
     """The state itself, where there is room for any of its sizes; else its row is spare."""
     begin, end = _within(table, sizes, state, room, more)
     if begin > end:
@@ -437,7 +438,7 @@ def _freed(table: Table, state: int) -> None:
     table.tally[1] += 1
 
 
-def _moved(table: Table, sizes: int, state: int, there: int, paid: int) -> bool:
+def _move_state(table: Table, sizes: int, state: int, there: int, paid: int) -> bool:
     """A state becomes another one, for what it pays; whether nobody was there before, whom it
     joins."""
     cost = table.cost
@@ -488,5 +489,5 @@ def _backward(steps: Steps, first: int, last: int, states: int, to_go: Ints) -> 
                 to_go[here + state] = to_go[after + state]
 
 
-_passed = Kernel(_through, paid_for, _within, _copied, _kept, _freed, _moved)
+_passed = Kernel(_through, paid_for, _within, _copied, _keep_state, _freed, _move_state)
 _back = Kernel(_backward, paid_for)

@@ -33,7 +33,7 @@ IN_CACHE = 65_536  # entries of the parts of a table that are transformed at a t
 
 
 class Prices(NamedTuple):
-    """What patterns cost at the prices of a master program, in whole parts of a unit of the
+    """Costs of patterns at the prices of a master program, in whole parts of a unit of the
     grid: of each row by `slots`, shape (rows, width + 1); less by size, as in `Pricer.price`.
     `constant`: what all zones together pay beside that. `of_slot`, `of_counter`: the prices
     themselves, of a slot of each row and of each counter."""

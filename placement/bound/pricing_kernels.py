@@ -14,9 +14,9 @@ INFINITE = 1 << 60
 
 
 class Between(NamedTuple):
-    """What is paid between rows. After row s come the slopes from begin[s] to begin[s + 1], each
-    `weight` a slot for `reach` of them, and `floor[s]`, but for empty rows and for full ones, of
-    `width` slots. `joint`, row by row, is what each difference costs."""
+    """Costs between neighbouring rows. After row s come the slopes from begin[s] to begin[s + 1],
+    each `weight` a slot for `reach` of them, and `floor[s]`, but for empty rows and for full ones,
+    of `width` slots. `joint`, row by row, is what each difference costs."""
 
     begin: Ints
     weight: Ints
@@ -161,7 +161,8 @@ price_rows = Kernel(
 
 
 def _pay(room: Tables, between: Between, row: int, n: int) -> None:
-    """What n slots of this row or of the next one pay beside 0, 1, .. of the other: in `first`."""
+    """Compute what n slots of this row or of the next one pay beside 0, 1, .. of the other: in
+    `first`."""
     paid, joint = room.first[: room.slots], between.joint[row * room.slots :]
     floor = between.floor[row]
     for other in range(len(paid)):

@@ -35,8 +35,8 @@ class _Gate(NamedTuple):
 def least_around(
     graph: Hypergraph, orders: Sequence[Ints], most: int, budget: int, known: int, work: int
 ) -> Ints | None:
-    """What a part of n = 0 .. most blocks pays at least: exact below the lesser of `budget` and the
-    least cost of a part mixed at all gates; of dearer parts, no less than that.
+    """Bound from below what a part of n = 0 .. most blocks pays: exact below the lesser of `budget`
+    and the least cost of a part mixed at all gates; of dearer parts, no less than that.
 
     `orders`: of the blocks, of which the one is gone round in that is narrowest. None where the
     graph has groups or is wide, where what is mixed pays no more than is `known` of parts anyway,
@@ -145,8 +145,8 @@ def _least(ring: _Ring, most: int, budget: int, known: int, work: int) -> Ints |
 def _mixed(
     ring: _Ring, gates: Sequence[tuple[_Gate, list[int]]], budget: int, work: int
 ) -> int | None:
-    """What a part pays at least that is clean at none of these; `budget` + 1 if it is more. None if
-    that takes more work."""
+    """Bound from below what a part pays that is clean at none of these gates; `budget` + 1 if it is
+    more. None if that takes more work."""
     passage = Passage(ring.walk, 1, budget, (0, 0))
     at = 0
     for place in sorted(place for _, alike in gates for place in alike):
@@ -163,8 +163,8 @@ def _mixed(
 def _round(
     ring: _Ring, gate: _Gate, passed: Sequence[int], most: int, budget: int, work: int
 ) -> Ints | None:
-    """What parts pay that have all blocks of a gate, or none, and are mixed at those `passed`; None
-    if it takes more work."""
+    """Return what parts pay that have all blocks of a gate, or none, and are mixed at those
+    `passed`; None if it takes more work."""
     walk, sizes = ring.around(gate), most + 1
     work -= walk.done[-1][0] << walk.bits
     if walk.bits > MOST_BITS or work < 0:

@@ -61,7 +61,7 @@ ANYWHERE = Constraints()
 
 
 def tier_of(fabric: Fabric, name: str, field: str) -> int:
-    """Which tier is meant: by its name; `zone` is also the outermost and `rack` the
+    """Return the tier that a name means: `zone` is also the outermost and `rack` the
     innermost above the hosts, whatever they are called.
 
     Raises: BadInput naming `field` when there is no such tier.
@@ -241,7 +241,7 @@ def broken(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> list[str]:
 
 
 def room_text(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> str:
-    """What of `hosts` the constraints leave, in words: `12 with gpu=h100, at most 4 of them
+    """Say in words what the constraints leave of `hosts`: `12 with gpu=h100, at most 4 of them
     in one rack`."""
     fit, kind = labelled(fabric, wanted, hosts), _kind_text(fabric, wanted)
     said = [f"{fit.bit_count():,}{kind}"] if kind else []
@@ -261,7 +261,7 @@ def room_text(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> str:
 
 
 def wish_text(fabric: Fabric, wanted: Constraints) -> str:
-    """What is asked of the hosts, in words: ` with gpu=h100 in one rack`."""
+    """Say in words what the constraints ask of hosts: ` with gpu=h100 in one rack`."""
     said = _kind_text(fabric, wanted) + _segments_text(wanted)
     if wanted.same:
         tier = tier_of(fabric, wanted.same, "constraints.same")

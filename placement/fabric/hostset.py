@@ -64,7 +64,7 @@ def indices(hosts: HostSet) -> Indices:
 
 
 def members(hosts: HostSet) -> list[int]:
-    """The same as a list."""
+    """Return the members of a set as a list."""
     numbers: list[int] = indices(hosts).tolist()
     return numbers
 

@@ -145,11 +145,11 @@ def sizes_of(tier: Tier) -> Ints:
 
 @struct(frozen=True, slots=True, eq=False)
 class Hardware:
-    """What each host has: GPUs, and what one GPU sends in one direction, out of the host over
-    its network card and inside over NVLink. Each of shape (hosts,). `gpu_groups`: by host, its
+    """The hardware of each host: GPUs, and what one GPU sends in one direction, out of the host
+    over its network card and inside over NVLink. Each of shape (hosts,). `gpu_groups`: by host, its
     GPUs by NUMA node, neighbours on a network card side by side; none: all of them in order.
-    `kinds`: of GPU; `kind_by_host`: shape (hosts,), index into `kinds`; None: all are of the
-    first. `is_kind_assumed`: whether the file names no GPU for some hosts."""
+    `kinds`: of GPU; `kind_by_host`: shape (hosts,), index into `kinds`; None: all are of the first.
+    `is_kind_assumed`: whether the file names no GPU for some hosts."""
 
     gpus: Ints
     nic_gbps: Floats
@@ -210,7 +210,7 @@ class Fabric:
 
     @property
     def host_tier(self) -> str:
-        """What the file calls hosts."""
+        """The name that the file gives to hosts."""
         tiers = self.spec.get("tiers")
         return str(tiers[-1]["name"]) if tiers else "host"
 
@@ -235,7 +235,7 @@ class Fabric:
 
     @cached_property
     def injection_bytes_per_s(self) -> Floats:
-        """What each host sends over its network cards. Shape: (hosts,)."""
+        """Gbit/s that each host sends over its network cards. Shape: (hosts,)."""
         return self.by_host.gpus * self.by_host.nic_gbps * 1e9 / 8
 
     @cached_property
@@ -484,7 +484,7 @@ def seen_with(fabric: Fabric, gpus: int) -> Fabric:
 
 @lru_cache(maxsize=64)
 def innermost(fabric: Fabric) -> Fabric:
-    """The same hosts with the tier next to them as the only one."""
+    """Return the fabric with the innermost tier as its only one."""
     last = len(fabric.tiers) - 1
     return replace(
         fabric,
@@ -498,7 +498,7 @@ def innermost(fabric: Fabric) -> Fabric:
 
 @struct(frozen=True, slots=True)
 class _Like:
-    """What hosts have unless a domain nearer to them says otherwise."""
+    """Hardware of hosts, unless a domain nearer to them says otherwise."""
 
     gpus: int = 0
     nic_gbps: float = 400.0
@@ -546,8 +546,8 @@ def _gpu_groups(value: Any, gpus: int, path: str) -> GpuGroups:
 
 
 def scale_up_gbps(item: Mapping[str, Any], path: str, default: float) -> float:
-    """What a GPU sends over NVLink to the hosts of its domain, in Gbit/s; 0 where it is no
-    scale-up domain."""
+    """Return the rate at which a GPU sends over NVLink to the hosts of its domain, in Gbit/s; 0
+    where it is no scale-up domain."""
     if "scale_up" not in item:
         return default
     value = item["scale_up"]

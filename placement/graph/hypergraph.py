@@ -81,7 +81,7 @@ class Hypergraph:
         return len(self.sizes)
 
     def cost(self, layout: Ints) -> int:
-        """What a layout cuts. `layout`: the zone of each vertex."""
+        """Compute the weight that a layout cuts. `layout`: the zone of each vertex."""
         cut = int(self.weight[layout[self.tail] != layout[self.head]].sum())
         if not len(self.group_weight):
             return cut
@@ -95,7 +95,7 @@ class Hypergraph:
         return cut + int((self.group_weight * apart).sum())
 
     def paid_by_zone(self, layout: Ints) -> Ints:
-        """What the edges add up to that each zone cuts; groups aside. Shape: (zones,)."""
+        """Sum the edges that each zone cuts; groups are left out. Shape: (zones,)."""
         apart = layout[self.tail] != layout[self.head]
         paid = np.zeros(int(layout.max()) + 1, dtype=np.int64)
         for ends in (self.tail, self.head):
@@ -103,8 +103,8 @@ class Hypergraph:
         return paid
 
     def egress(self, layout: Ints, zones: int) -> Floats:
-        """What leaves each zone: of a cut edge each end sends half, and a group leaves the domains
-        that it touches equally. Shape: (zones,)."""
+        """Compute the weight that leaves each zone: of a cut edge each end sends half, and a group
+        leaves the domains that it touches equally. Shape: (zones,)."""
         leaving = np.zeros(zones)
         edges = self.paid_by_zone(layout)
         leaving[: len(edges)] = edges / 2
@@ -148,7 +148,7 @@ class Hypergraph:
         return self.merged(label)
 
     def pairwise(self) -> Hypergraph:
-        """The same with a clique as edges. For vertices of one block each."""
+        """Return the graph with the edges of a clique added. For vertices of one block each."""
         if not self.is_clique.any():
             return self
         edges = [(self.tail, self.head, self.weight)]
@@ -160,7 +160,7 @@ class Hypergraph:
         rest = self.is_clique[self.group] == 0
         memberships = self.group[rest], self.members[rest], self.counts[rest]
         kinds = self.group_weight, np.zeros_like(self.is_clique)
-        return hypergraph(self.sizes, _joined(edges), memberships, *kinds, scale=self.scale)
+        return hypergraph(self.sizes, _concatenate(edges), memberships, *kinds, scale=self.scale)
 
     @cached_property
     def savings(self) -> Triples:
@@ -295,13 +295,13 @@ class _Builder:
 
     def graph(self, blocks: int, scale: int = 1) -> Hypergraph:
         sizes = np.ones(blocks, dtype=np.int64)
-        edges, memberships = _joined(self._edges), _joined(self._memberships)
+        edges, memberships = _concatenate(self._edges), _concatenate(self._memberships)
         weights, cliques = zip(*self._kinds, strict=True)
         kinds = np.concatenate(weights), np.concatenate(cliques)
         return hypergraph(sizes, edges, memberships, *kinds, scale=scale)
 
 
-def _joined(parts: Sequence[Triples]) -> Triples:
+def _concatenate(parts: Sequence[Triples]) -> Triples:
     first, second, third = zip(*parts, strict=True)
     return np.concatenate(first), np.concatenate(second), np.concatenate(third)
 

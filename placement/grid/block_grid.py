@@ -89,7 +89,7 @@ class BlockGrid:
         return self.rows * (self.width + 1) * max(room)
 
     def by_block(self, layout: Ints) -> Ints:
-        """What a layout says, by number of the block. Shape: (blocks,)."""
+        """Return the zone of each block in a layout, by number of the block. Shape: (blocks,)."""
         said = np.empty(self.size, dtype=np.int64)
         said[self.block] = layout
         return said
@@ -103,7 +103,7 @@ class BlockGrid:
         return joint_costs(self.slopes, self.width)
 
     def between(self, held: Ints) -> Ints:
-        """What patterns pay between rows. Shapes: (patterns, rows) to (patterns,)."""
+        """Compute what patterns pay between rows. Shapes: (patterns, rows) to (patterns,)."""
         pairs = np.arange(self.rows - 1)
         paid = self.joint[pairs, np.abs(np.diff(held, axis=1))].sum(axis=1)
         if self.floors:
@@ -131,7 +131,7 @@ def joint_costs(every: tuple[Slopes, ...], width: int) -> Ints:
 
 
 def joint_cost(slopes: Slopes, most: int) -> Ints:
-    """What a difference of 0 .. `most` slots between two rows costs."""
+    """Return the cost of 0 .. `most` slots of difference between two rows."""
     cost = np.full(most + 1, MUCH)
     cost[0] = 0
     reached = total = 0
@@ -200,7 +200,7 @@ def block_grid(request: Request, gpus_per_host: int) -> BlockGrid | None:
 
 
 def finer(grid: BlockGrid, factor: int) -> BlockGrid:
-    """The same costs in smaller units."""
+    """Return the grid with its costs in smaller units."""
     return replace(
         grid,
         row_weight=grid.row_weight * factor,

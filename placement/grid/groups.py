@@ -100,7 +100,7 @@ def _lines(axis: BlockAxis, many: int) -> BlockAxis:
 
 
 def _parted(axis: BlockAxis, weight: int) -> int:
-    """What a group in several zones costs at least, doubled, at this weight."""
+    """Bound from below the doubled cost of a group in several zones, at this weight."""
     if axis.pattern is Pattern.HIERARCHICAL:
         return 2 * weight
     return 4 * weight * (axis.size - 1 if axis.pattern is Pattern.ALL_TO_ALL else 1)

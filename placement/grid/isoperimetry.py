@@ -37,7 +37,7 @@ class BlockAxis:
 
     @property
     def per_slot(self) -> int:
-        """What it costs to part two neighbours."""
+        """Return the cost of two neighbours in different zones."""
         return self.weight * (self.size if self.pattern is Pattern.ALL_TO_ALL else 1)
 
 

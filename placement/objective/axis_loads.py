@@ -44,7 +44,8 @@ class LinkKind:
 
 @struct(frozen=True, slots=True)
 class Load:
-    """What one axis sends over one layer. `seconds`: of its busiest domain, alone on it."""
+    """The bytes that one axis sends over one layer. `seconds`: of its busiest domain, alone on
+    it."""
 
     layer: str
     domain: str

@@ -199,18 +199,20 @@ def _leaving(traffic: AxisTraffic, groups: Ints, units: int, unit: Ints | None =
         return _by_unit(unit, _of_ranks(groups, (n - inside) * float(w)), units)
     unit = groups if unit is None else unit
     if traffic.pattern is Pattern.RING:
-        return _sent(groups, np.roll(groups, -1, axis=1), unit, w, units)
+        return _bytes_leaving(groups, np.roll(groups, -1, axis=1), unit, w, units)
     # A chain edge carries as much forwards as back: each end sends half.
     total = np.zeros(units)
     ways = ((slice(None, -1), slice(1, None)), w), ((LAST, FIRST), traffic.wrap_bytes)
     for one_way, edge in ways:
         for tail, head in (one_way, one_way[::-1]):
-            total += _sent(groups[:, tail], groups[:, head], unit[:, tail], edge, units) / 2
+            total += (
+                _bytes_leaving(groups[:, tail], groups[:, head], unit[:, tail], edge, units) / 2
+            )
     return total
 
 
 def _of_ranks(groups: Ints, of_part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """What holds of each (group, domain) that meet, in the order of `_parts`, for each rank."""
+    """Return a value of each (group, domain) that meet, in the order of `_parts`, for each rank."""
     domains = int(groups.max()) + 1
     keys = groups + np.arange(len(groups))[:, None] * domains
     return np.asarray(of_part[np.unique(keys, return_inverse=True)[1].reshape(groups.shape)])
@@ -220,6 +222,6 @@ def _by_unit(unit: Ints, sent: npt.NDArray[Any], units: int) -> Floats:
     return np.asarray(np.bincount(unit.ravel(), sent.ravel(), units), dtype=np.float64)
 
 
-def _sent(tail: Ints, head: Ints, unit: Ints, edge_bytes: int, units: int) -> Floats:
+def _bytes_leaving(tail: Ints, head: Ints, unit: Ints, edge_bytes: int, units: int) -> Floats:
     """Bytes of the edges tail -> head that leave a domain, by the unit of the tail."""
     return np.asarray(np.bincount(unit[tail != head], minlength=units) * float(edge_bytes))

@@ -87,7 +87,7 @@ class LinkTime(Protocol):
 
 
 class RoutedFlows(Protocol):
-    """What a routing makes of the flows of a step."""
+    """The flows of a step under one routing."""
 
     @property
     def busiest(self) -> LinkTime: ...
@@ -357,7 +357,8 @@ def busiest_link(loads: Sequence[AxisLoad], routed: RoutedFlows | None) -> tuple
 
 @struct(frozen=True, slots=True)
 class Exposure:
-    """What of each axis the step waits for: convex in the time that the axis takes.
+    """Return the seconds of each axis that the step waits for: convex in the time that the axis
+    takes.
 
     `shares`: of activations that are waited for, by axis, and of state under `dp`. `hiding_s`:
     compute behind which communication hides.

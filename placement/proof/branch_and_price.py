@@ -79,12 +79,12 @@ class Prover:
         return self._tables.scale
 
     @cached_property
-    def _other_tables(self) -> PricingTables:
+    def _second_tables(self) -> PricingTables:
         """For a node that is explored beside another one."""
         return PricingTables(self._case)
 
     def _root(self) -> Node:
-        """What is known of the counters before any decision."""
+        """Return the node with what is known of the counters before any decision."""
         g, capacities, zones = self.grid, self._case.capacities, len(self._case.capacities)
         known = {Counter(WHOLE_GANG, 1): (fewest(capacities, g.size), zones)}
         for larger, smaller in pairwise(self._case.classes):
@@ -132,13 +132,13 @@ class Prover:
         begun: list[Exploration] = []
         while self._is_open and len(begun) < many:
             known, _, node = heapq.heappop(self.heap)
-            tables = self._other_tables if begun else self._tables
+            tables = self._second_tables if begun else self._tables
             state = self.pool, self._cuts, node, known, self.incumbent
             begun.append(Exploration(self._case, tables, *state))
         return begun
 
     def _learn(self, done: Exploration) -> None:
-        """What a node has come to."""
+        """Record what the exploration of a node has found."""
         self._explored += 1
         self.steps.append(Step(done.node, tuple(done.children), done.proved, done.witness))
         self.pool.add(done.fresh)
@@ -156,7 +156,7 @@ class Prover:
             heapq.heappush(self.heap, (done.proved, self.made, child))
 
     def good_patterns(self, most: int) -> list[ZonePattern]:
-        """What a whole cover is made of: the patterns in use where nodes ended, the last
-        node first, then the cheapest at the last prices."""
+        """Return patterns that a whole cover can be made of: those in use where nodes ended, the
+        last node first, then the cheapest at the last prices."""
         cheapest = self.pool.cheapest(*self._last, most, np.inf)
         return list(dict.fromkeys([*reversed(self._in_use), *cheapest]))[:most]

@@ -23,7 +23,7 @@ CLOSING = 0.75  # of a gap: a proof that leaves no more of it goes on
 
 
 class CellProof:
-    """What is proved over cells, and goes on from call to call, unless its table is too large.
+    """The proof over cells, which goes on from call to call, unless its table is too large.
     Bounds are doubled cuts in bytes that no layout beats."""
 
     def __init__(self, request: Request, gpus: int, capacities: Sequence[int], states: int) -> None:

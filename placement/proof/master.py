@@ -57,7 +57,8 @@ def _counted(counter: Counter, length: int) -> Ints:
 
 
 class Held:
-    """What patterns hold, for many counters. Shape of `patterns`: (patterns, rows)."""
+    """The slots of patterns, to be counted by many counters. Shape of `patterns`: (patterns,
+    rows)."""
 
     def __init__(self, patterns: Ints) -> None:
         self._by_row = np.ascontiguousarray(patterns.T)
@@ -65,7 +66,7 @@ class Held:
         self._length = 1 << int(self._in_all.max(initial=0)).bit_length()
 
     def counted(self, counter: Counter) -> Ints:
-        """What each pattern counts. Shape: (patterns,)."""
+        """Evaluate the counter on each pattern. Shape: (patterns,)."""
         held = self._in_all if counter.row == WHOLE_GANG else self._by_row[counter.row]
         return np.asarray(_counted(counter, self._length)[held])
 
@@ -157,7 +158,7 @@ class Pool:
         self._keep()
 
     def _keep(self) -> None:
-        """What is asked for again and again of the same patterns: what they hold, and count."""
+        """Store the slots and counts of the patterns, which every pricing round reads."""
         self._held, self._slots = Held(self._array), self._array.astype(np.float64)
         self._counted: dict[Counter, Floats] = {}
 
@@ -188,7 +189,7 @@ class Pool:
         return [tuple(pattern) for pattern in self._array[order].tolist()]
 
     def _counts(self, counter: Counter) -> Floats:
-        """What each pattern counts."""
+        """Evaluate the counter on each pattern."""
         known = self._counted.get(counter)
         if known is None:
             known = self._counted[counter] = self._held.counted(counter).astype(np.float64)

@@ -122,7 +122,7 @@ class Node:
 
 
 class Case:
-    """What all nodes of a proof have in common, and none of them changes."""
+    """The grid, capacities and limits that all nodes of a proof share and none changes."""
 
     def __init__(self, grid: BlockGrid, capacities: Sequence[int], lot: int) -> None:
         """As of a `branch_and_price.Prover`."""
@@ -193,7 +193,8 @@ class Exploration:
         self.last: tuple[tuple[float, ...], Mapping[Counter, float]] | None = None
 
     def explore(self, most: float) -> Exploration:
-        """Itself, explored. After so many rounds, `most`, it is not split."""
+        """Solve the node's linear program, and split the node unless that took `most` rounds.
+        Return self."""
         node, case = self.node, self._case
         ranges = {**node.ranges, **self.cuts}
         master = Master(case.grid, ranges, case.norm)
@@ -251,7 +252,8 @@ class Exploration:
         return master.solve()
 
     def _ceiling(self, solution: LpSolution) -> int:
-        """What the node's bound can reach at most, before it is rounded: the master's own cost."""
+        """Return the master's own cost, which the node's bound cannot exceed before it is
+        rounded."""
         return floor(solution.cost * self._case.norm + 1e-6) - self._case.grid.offset
 
     def _price(self, master: Master, solution: LpSolution) -> list[ZonePattern]:

@@ -27,7 +27,7 @@ OWN, SHARED = "own", "shared"
 
 
 class WrittenProof(NamedTuple):
-    """What a certificate says, and the bytes that follow from it."""
+    """The claim of a certificate, and the bytes that follow from it."""
 
     content: dict[str, Any]
     least_bytes: int
@@ -39,8 +39,9 @@ NOTHING = WrittenProof({"by": "nothing"}, 0)
 def written_proof(
     grid: BlockGrid, room: Sequence[int], layout: Layout, claimed: int, rounds: int
 ) -> WrittenProof:
-    """That no layout of the grid on zones with so much room cuts less than `claimed` bytes, or as
-    much of that as can be shown. `layout`: a good one. `rounds`: of the proof that is known."""
+    """Claim that no layout of the grid on zones with so much room cuts less than `claimed` bytes,
+    or as much of that as can be shown. `layout`: a good one. `rounds`: of the proof that is
+    known."""
     best = NOTHING
     for content, doubled in _proofs(grid, room, layout, claimed, rounds):
         proof = WrittenProof(content, ceil(grid.to_bytes(doubled)))
@@ -104,7 +105,8 @@ class _Writer:
         return node.ranges.get(counter, (0, self._zones))
 
     def below(self, node: Node, known: Witness | None, bound: int) -> tuple[Any, int]:
-        """What is written of a node, and its bound. `known`: prices at which `bound` holds."""
+        """Return what the certificate says of a node, and its bound. `known`: prices at which
+        `bound` holds."""
         step = self._steps.get(id(node))
         if step is not None:
             known, bound = step.witness or known, max(bound, step.proved)

@@ -160,7 +160,7 @@ class Near:
         return _fewest_moves(layouts, moves, values, most)
 
     def _value(self, zone_by_block: Ints) -> float | int:
-        """What the request minimises, which hosts inside the zones do not change."""
+        """Return the value of the objective, which hosts inside the zones do not change."""
         some_host = np.zeros(self._zones, dtype=np.int64)
         some_host[self._zone_of[self._free]] = self._free
         hosts = some_host[zone_by_block].tolist()
@@ -172,7 +172,7 @@ class Near:
         return cuts[0].bytes_per_step if cuts else 0
 
     def notes(self, hosts: Hosts) -> list[str]:
-        """What moving no more than the lost blocks would have come to instead of `hosts`."""
+        """Say what the objective is, against `hosts`, when no more than the lost blocks move."""
         if self.swapped is None or self._moved(self.swapped) == self._moved(hosts):
             return []
         moved = self._moved(self.swapped)

@@ -87,7 +87,7 @@ class _Borders:
         """Until no zone holds too many, for which there is room somewhere, or more is cut than
         that: whether it came so far."""
         while (self._held > self._most).any():
-            for here, there in self._way():
+            for here, there in self._cheapest_path():
                 self._move(int(self._block[here, there]), there)
             if self.risen > most_rise:
                 return False
@@ -120,7 +120,8 @@ class _Borders:
         self._compare({here, there, *self.zone[changed].tolist()})
 
     def _priced(self, blocks: Ints) -> Ints:
-        """What more is cut once each of these is in another zone. Shape: (them, zones)."""
+        """Compute how much more is cut once each block is in another zone. Shape: (blocks,
+        zones)."""
         near, zones = self._graph.incidence, len(self._most)
         at, link = _spans(near.link_begin, blocks)
         more = np.zeros((len(blocks), zones), dtype=np.int64)
@@ -146,7 +147,7 @@ class _Borders:
                 self._more[here] = dearer[first, np.arange(len(self._most))]
                 self._more[here, here] = NEVER
 
-    def _way(self) -> list[tuple[int, int]]:
+    def _cheapest_path(self) -> list[tuple[int, int]]:
         """The cheapest way from a zone that holds too many to one with room, by steps."""
         price = np.where(self._more < NEVER, np.maximum(self._more, 0) + self._a_move, NEVER)
         steps = price.tolist()
@@ -168,7 +169,7 @@ class _Borders:
 
 
 def _spans(ends: Ints, blocks: Ints) -> tuple[Ints, Ints]:
-    """What is of these blocks in a list by block: at which of them, and where in the list."""
+    """Find the entries of these blocks in a list sorted by block: whose they are, and where."""
     begin, count = ends[blocks], ends[blocks + 1] - ends[blocks]
     at = np.repeat(np.arange(len(blocks)), count)
     return at, np.arange(len(at)) + (begin - np.cumsum(count) + count)[at]

@@ -193,7 +193,7 @@ def added_cut(
 def _edges(
     traffic: AxisTraffic, ranks: Ints, gpus: int, domain_by_block: Ints, block: int, domains: int
 ) -> Floats:
-    """What the edges of the ranks of a block along one axis cut, by the domain of the block."""
+    """Compute what the edges of a block's ranks along one axis cut, by the domain of the block."""
     n, w = traffic.size, traffic.edge_bytes
     if traffic.pattern is Pattern.HIERARCHICAL:  # only the set of domains of a group matters
         first_of_group = ranks - ranks // traffic.stride % n * traffic.stride

@@ -56,7 +56,7 @@ def _next(word: int) -> int:
 
 
 def _dearer(graph: Incidence, now: AnnealingState, vertex: int, here: int, there: int) -> int:
-    """What the cut grows by when `vertex` goes from `here` to `there`."""
+    """Return by how much the cut grows when `vertex` goes from `here` to `there`."""
     at, to, weight = now.at, graph.link_to, graph.link_weight
     more = 0
     for link in range(graph.link_begin[vertex], graph.link_begin[vertex + 1]):
@@ -99,7 +99,7 @@ def _reseat(now: AnnealingState, vertex: int, here: int, there: int) -> None:
     held[there] += 1
 
 
-def _moved(
+def _move_vertex(
     graph: Incidence, now: AnnealingState, vertex: int, there: int, word: int, most: float
 ) -> tuple[bool, int]:
     """Take a vertex to the domain `there`, in exchange for a random one where that is full, if
@@ -172,7 +172,7 @@ def _anneal(
             word = _next(word)
             most = warmth * draws[word >> 22]
             word = _next(word)
-            is_done, more = _moved(graph, now, vertex, there, word, most)
+            is_done, more = _move_vertex(graph, now, vertex, there, word, most)
             if is_done:
                 saved -= more
                 if saved > most_saved:
@@ -183,7 +183,7 @@ def _anneal(
     return most_saved
 
 
-anneal = Kernel(_anneal, _next, _dearer, _shift, _reseat, _moved, _wish)
+anneal = Kernel(_anneal, _next, _dearer, _shift, _reseat, _move_vertex, _wish)
 
 
 def annealed(

@@ -387,7 +387,7 @@ def combs(zones: Sequence[int], capacities: Sequence[int], axes: int) -> list[Tr
 
 
 def roomiest(room: Sequence[int], blocks: int) -> list[int]:
-    """The same room with none in the tightest domains, while the others have twice what is
+    """Take the room of the tightest domains away, while the others have twice what is
     needed: half empty domains are as good as any."""
     left = 2 * blocks
     kept = [0] * len(room)

@@ -66,7 +66,7 @@ def covering_slots(
 
 def laid_out(grid: BlockGrid, slots: Ints) -> Layout:
     """A layout with so many slots of each row in each zone."""
-    layouts = _kept(grid, slots), arranged(slots, grid.row_weight)
+    layouts = _keep_slots(grid, slots), arranged(slots, grid.row_weight)
     return min(layouts, key=lambda layout: layout_cost(grid, layout))
 
 
@@ -107,7 +107,7 @@ def _chosen(
 
 
 def _trimmed(grid: BlockGrid, slots: Ints) -> Ints:
-    """What a row has too much comes off the zone that holds least of it."""
+    """Take what a row has too much from the zone that holds least of it."""
     for s in np.flatnonzero(slots.sum(axis=0) > grid.width):
         excess = int(slots[:, s].sum()) - grid.width
         for zone in np.argsort(slots[:, s], kind="stable"):
@@ -117,7 +117,7 @@ def _trimmed(grid: BlockGrid, slots: Ints) -> Ints:
     return slots
 
 
-def _kept(grid: BlockGrid, slots: Ints) -> Layout:
+def _keep_slots(grid: BlockGrid, slots: Ints) -> Layout:
     """Every slot stays in the zone of the row before where the zone's count allows it.
 
     Exact where the order of slots costs nothing, as with one hierarchical axis: two rows
@@ -168,7 +168,7 @@ def _least(slots: Ints) -> int:
 
 
 def _apart(slots: Ints) -> Ints:
-    """The same of each row and the next one, by how much further the next one is turned. Shape:
+    """Count the slots of each row in another zone than in the next, by turn of the next. Shape:
     (rows - 1, width)."""
     width = int(slots[:, 0].sum())
     begins = np.cumsum(slots, axis=0) - slots

@@ -102,7 +102,7 @@ def _matched(graph: Hypergraph, limit: int) -> Ints:
 
 
 def _numbered(labels: Ints) -> Ints:
-    """The same partition with labels 0, 1, .. without holes."""
+    """Renumber the parts 0, 1, .. without holes."""
     return np.asarray(np.unique(labels, return_inverse=True)[1])
 
 

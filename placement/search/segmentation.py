@@ -97,8 +97,8 @@ class Segmenter:
         return range(first, len(self._orders))
 
     def costs(self, orders: Sequence[int], domains: Sequence[int]) -> Ints:
-        """What each order cuts at least when `domains` take segments in this sequence; any of
-        them may stay empty, and together they hold the graph. Shape: (orders,)."""
+        """Bound from below what each order cuts when `domains` take segments in this sequence; any
+        of them may stay empty, and together they hold the graph. Shape: (orders,)."""
         if self._is_filled:
             return np.array([self._graph.cost(self.layout(order, domains)) for order in orders])
         return np.array([self._total - self._values(order, domains)[-1, -1] for order in orders])

@@ -110,7 +110,7 @@ def _meeting(plan: TreeArrays, a: int, b: int, path: Ints) -> int:
     return b
 
 
-def _held_more(plan: TreeArrays, node: int, top: int, more: int) -> None:
+def _add_capacity(plan: TreeArrays, node: int, top: int, more: int) -> None:
     """`more` capacity at `node` and above it, below `top`."""
     while node != top:
         plan.held[node] += more
@@ -133,8 +133,8 @@ def _swapped(plan: TreeArrays, path: Ints, word: int) -> tuple[int, int]:
     if a == b:
         return NOWHERE, word
     meeting, more = _meeting(plan, a, b, path), plan.held[b] - plan.held[a]
-    _held_more(plan, a, meeting, more)
-    _held_more(plan, b, meeting, -more)
+    _add_capacity(plan, a, meeting, more)
+    _add_capacity(plan, b, meeting, -more)
     plan.zone[a], plan.zone[b] = plan.zone[b], plan.zone[a]
     return meeting, word
 
@@ -159,8 +159,8 @@ def _shuffled(plan: TreeArrays, axes: int, path: Ints, word: int) -> tuple[int, 
         a, b = path[k], path[word * (k + 1) >> 32]
         more = plan.held[b] - plan.held[a]
         plan.zone[a], plan.zone[b] = plan.zone[b], plan.zone[a]
-        _held_more(plan, a, plan.above[top], more)
-        _held_more(plan, b, plan.above[top], -more)
+        _add_capacity(plan, a, plan.above[top], more)
+        _add_capacity(plan, b, plan.above[top], -more)
     return top, word
 
 
@@ -173,7 +173,7 @@ def _grafted(plan: TreeArrays, axes: int, path: Ints, word: int) -> tuple[int, i
         return NOWHERE, word
     more, old = plan.held[leaf], plan.above[stem]
     sibling = plan.second[stem] if plan.first[stem] == leaf else plan.first[stem]
-    _held_more(plan, old, NOWHERE, -more)
+    _add_capacity(plan, old, NOWHERE, -more)
     _put(plan, old, stem, sibling)
     _put(plan, plan.above[target], target, stem)
     word = _next(word)
@@ -184,7 +184,7 @@ def _grafted(plan: TreeArrays, axes: int, path: Ints, word: int) -> tuple[int, i
     word = _next(word)
     plan.lean[stem] = word * 3 >> 32
     plan.held[stem] = plan.held[target] + more
-    _held_more(plan, plan.above[stem], NOWHERE, more)
+    _add_capacity(plan, plan.above[stem], NOWHERE, more)
     return _meeting(plan, old, stem, path), word
 
 
@@ -218,7 +218,7 @@ PARTS = (
     _next,
     _drawn,
     _meeting,
-    _held_more,
+    _add_capacity,
     _put,
     _swapped,
     _shuffled,

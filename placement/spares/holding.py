@@ -67,7 +67,7 @@ def standing_by(
     zone_of = fabric.tiers[0].domain_by_host if fabric.tiers else np.zeros(fabric.host_count, int)
     room = np.bincount(zone_of[free], minlength=int(zone_of.max()) + 1)
     wishes = reserve_by_zone(request, room.tolist(), gang, most_spares, sizing)
-    racks = _whole_racks(fabric, free, zone_of, np.ones_like(room), sizing, is_last=True)
+    racks = _choose_racks(fabric, free, zone_of, np.ones_like(room), sizing, is_last=True)
     kept = [host for hosts in racks.values() for host in hosts]
     others = _by_preference(fabric, np.setdiff1d(free, kept), np.empty(0, dtype=np.int64))
     for zone in np.flatnonzero(room).tolist():
@@ -100,7 +100,7 @@ def hold_spares(
     used = np.bincount(zone_of[gang], minlength=len(hosts_in))
     left = np.setdiff1d(free, gang, assume_unique=True)
     is_auto = request.spares.is_auto
-    racks = _whole_racks(fabric, left, zone_of, used, sizing) if is_auto and not at else {}
+    racks = _choose_racks(fabric, left, zone_of, used, sizing) if is_auto and not at else {}
     wishes = _wishes(request, used, len(hosts), sizing, is_outer=not at)
     for zone, rack in racks.items():
         wishes[zone] += len(rack)
@@ -136,7 +136,7 @@ def _wishes(
     return shares
 
 
-def _whole_racks(
+def _choose_racks(
     fabric: Fabric, left: Ints, zone_of: Ints, used: Ints, sizing: Sizing, *, is_last: bool = False
 ) -> dict[int, list[int]]:
     """By zone of the gang, the hosts of wholly free racks that the sizing asks for, as many

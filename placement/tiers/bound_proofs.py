@@ -38,8 +38,9 @@ def bound_proofs(
     placement: Placement,
     limits: Limits | None = None,
 ) -> list[BoundProof]:
-    """Of the outermost tier, then of the first that is cut in one domain of the tier outside it.
-    `free`: hosts that the gang could have taken. Cost: about that of the placement."""
+    """Prove the bound of the outermost tier, then of the first that is cut in one domain of the
+    tier outside it. `free`: hosts that the gang could have taken. Cost: about that of the
+    placement."""
     limits = limits or Limits()
     if not fabric.tiers:
         return []

@@ -32,7 +32,7 @@ class FreeTier:
 
 
 def left_free(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[FreeTier, ...]:
-    """What is free, tier by tier, once the hosts `taken` are not any more."""
+    """Count the free domains of each tier once the hosts `taken` are in use."""
     left = _without(fabric, free, taken)
     unused = []
     for tier in fabric.tiers:
@@ -92,7 +92,7 @@ def _movable(used: Ints, free: Ints, size: Ints, kept: Ints) -> tuple[Ints, Ints
 
 
 def rehoused(fabric: Fabric, free: Ints, hosts: tuple[int, ...]) -> tuple[int, ...]:
-    """The same gang with the parts in innermost domains exchanged for the least harm.
+    """Exchange the parts in innermost domains so that the gang does the least harm.
 
     Parts stay whole and within the domain above, so that no tier's cut changes.
     """

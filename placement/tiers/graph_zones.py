@@ -132,7 +132,7 @@ class _BlockZones:
 
     @property
     def _target(self) -> int:
-        """What a layout need not go below, in units of the graph."""
+        """The cost, in units of the graph, below which no layout is looked for."""
         return self._best.bound * self._graph.scale // 2
 
     def _bound_by_parts(self, share: int) -> None:

@@ -210,7 +210,7 @@ def _covered(
     step = _costed(grid, laid_out(grid, slots))
     if not is_counted(grid):
         # Counts do not tell the cut: there are better layouts with the same ones, or nearly so.
-        step = _moved(grid, capacities, replace(step, bound=best.bound), trees)
+        step = _refine(grid, capacities, replace(step, bound=best.bound), trees)
     return _better(best, step)
 
 
@@ -221,7 +221,7 @@ def _searched(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees:
         best = _better(best, step)
         if best.is_proved:
             return best
-    return _better(best, _moved(grid, capacities, best, trees))
+    return _better(best, _refine(grid, capacities, best, trees))
 
 
 def _sliced(
@@ -231,7 +231,7 @@ def _sliced(
     return ZoneStep(layout, layout_cost(grid, layout), target)
 
 
-def _moved(grid: BlockGrid, capacities: Sequence[int], step: ZoneStep, trees: int) -> ZoneStep:
+def _refine(grid: BlockGrid, capacities: Sequence[int], step: ZoneStep, trees: int) -> ZoneStep:
     """After moves of single blocks."""
     at = refined(
         grid_sweeper(grid).graph,

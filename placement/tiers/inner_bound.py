@@ -64,14 +64,14 @@ def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:
     a good layout."""
     if not is_priceable(grid, max(room)):
         return 0
-    known = _known(grid, tuple(sorted((n for n in room if n), reverse=True)))
+    known = _bound_cell(grid, tuple(sorted((n for n in room if n), reverse=True)))
     if not known:
         known.append(Prover(grid, room, []).prove(cost + 1, ONE_NODE, is_last=True))
     return min(cost, known[0])
 
 
 @lru_cache(maxsize=32)
-def _known(grid: BlockGrid, room: tuple[int, ...]) -> list[int]:
+def _bound_cell(grid: BlockGrid, room: tuple[int, ...]) -> list[int]:
     """Mutable cell per grid and room: the bound proved earlier in the search, reused by the
     certificate."""
     return []

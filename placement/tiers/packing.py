@@ -92,7 +92,7 @@ class Gang:
         return block_coordinates(self._request, self._gpus)
 
     def part(self, region: Region) -> Part:
-        """The same one of all regions that look alike: on a grid, edges are the same wherever a
+        """Return one part for all regions that look alike: on a grid, edges are the same wherever a
         region lies."""
         blocks = np.flatnonzero(region)
         inside = self._coordinates[:, blocks]
@@ -151,8 +151,8 @@ class Gang:
         return -(-self._part_bound.least_cut(room) // 2) if region.all() else 0
 
     def proved(self, room: Sequence[int], cost: int) -> int:
-        """The same for the whole gang by the prover, which takes longer. `cost`: of a good
-        packing."""
+        """Bound the cut of the whole gang by branch and price, which takes longer. `cost`: of a
+        good packing."""
         return -(-proved(self._grid, room, 2 * cost) // 2) if self._is_grid else 0
 
 
@@ -164,7 +164,7 @@ def _dearest_first(grid: BlockGrid) -> Ints:
 
 
 def best_fit(at: Ints, room: Sequence[int]) -> Ints | None:
-    """The same parts, each in the tightest child that holds it, the largest part first:
+    """Put each part into the tightest child that holds it, the largest part first:
     who is with whom decides the cut, and roomy children stay free for others. None when
     they do not fit."""
     parts, part, sizes = np.unique(at, return_inverse=True, return_counts=True)

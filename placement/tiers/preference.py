@@ -40,7 +40,7 @@ NO_PREFERENCE = Preference()
 
 
 def suited(fabric: Fabric, free: Ints, hosts: Hosts, preference: Preference) -> list[Hosts]:
-    """The same gang on hosts that it prefers: inside its outermost domains, and across them.
+    """Move the gang to hosts that it prefers: inside its outermost domains, and across them.
 
     Every tier's cut is that of `hosts`. Cost: O(blocks + domains x shapes).
     """
@@ -125,7 +125,7 @@ class _Deal:
     def _dealt(
         self, part: Hosts, domain: _Domain, level: int
     ) -> list[tuple[Hosts, _Domain, int]] | None:
-        """Which part goes to which domain below, and what each gains there."""
+        """Choose the domain below for each part, and return what each gains there."""
         left, parts = list(domain.below), []
         for inner in self._parts(part, level):
             shape, home = self._shape(inner, level + 1), self._of[level][self._now[inner[0]]]

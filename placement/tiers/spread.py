@@ -84,7 +84,7 @@ def spread_layouts(grid: BlockGrid, capacities: Sequence[int], alpha: float) -> 
 def spread_note(
     grid: BlockGrid, layout: Layout, capacities: Sequence[int], alpha: float, zone: str
 ) -> str:
-    """What the spread is, of what, and how low any other could be."""
+    """Say what the spread is, of which groups, and how low any other could be."""
     data, pipeline = most_zones(grid, layout)
     least = min(spread(grid, layout, alpha), least_spread(grid, capacities, alpha))
     return (
@@ -158,7 +158,7 @@ class _Packing:
         )
 
     def _needed(self) -> Ints:
-        """What the zones of a band of h = 1 .. height rows must add up to."""
+        """Return the room that zones of a band of h = 1 .. height rows must add up to."""
         rows = np.arange(1, self.height + 1)
         return self.length * (rows if self.is_shared else np.ones_like(rows))
 

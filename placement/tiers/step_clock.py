@@ -119,13 +119,13 @@ class StepClock:
         sizes: Sequence[int] = range(1, int(rank.max()) + 1)
         each = self._fabric.injection_bytes_per_s
         if (tier.uplink_bytes_per_s >= np.bincount(tier.domain_by_host, each)).all():
-            sizes = self._whole_groups(int(rank.max()) + 1)
+            sizes = self._even_group_sizes(int(rank.max()) + 1)
         for most in sizes:
             some = free[rank < most]
             if len(some) >= needed:
                 yield some
 
-    def _whole_groups(self, room: int) -> Sequence[int]:
+    def _even_group_sizes(self, room: int) -> Sequence[int]:
         """Hosts of an NVLink rack, of `room` that are free, that groups fill evenly."""
         if not self._fabric.has_scale_up_tier:
             return ()

@@ -12,7 +12,7 @@ from placement.workload.request import Request
 
 @lru_cache(maxsize=4096)
 def sized(request: Request, dp: int) -> Request:
-    """The same gang with `dp` replicas; explicit bytes per edge stay as they are. Its batch is
+    """Return the request with `dp` replicas; explicit bytes per edge stay as they are. Its batch is
     the same, so that fewer replicas compute longer."""
     if dp == request.parallelism.dp:
         return request

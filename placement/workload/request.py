@@ -25,7 +25,8 @@ class Collective(StrEnum):
 
 
 class Objective(StrEnum):
-    """What is minimised first; the cuts, outermost first, break the ties of the others."""
+    """The measure that is minimised first; the cuts, outermost first, break the ties of the
+    others."""
 
     CUT = "cut"
     SPREAD = "spread"

@@ -108,7 +108,7 @@ def _wrap(request: Request, axis: str, edge_bytes: int) -> int:
 
 def _explicit(request: Request) -> dict[str, int]:
     for axis, edge_bytes in request.traffic:
-        _known(axis, "traffic")
+        _traffic_cache(axis, "traffic")
         if edge_bytes < 0:
             raise BadInput(f"traffic.{axis}", f"must not be negative, is {edge_bytes}")
     return dict(request.traffic)
@@ -116,7 +116,7 @@ def _explicit(request: Request) -> dict[str, int]:
 
 def _collectives(request: Request) -> dict[str, Collective]:
     for axis, collective in request.collectives:
-        _known(axis, "collectives")
+        _traffic_cache(axis, "collectives")
         if collective is Collective.RING:
             continue
         if axis == "pp" or is_all_to_all(axis, request.training):
@@ -125,6 +125,6 @@ def _collectives(request: Request) -> dict[str, Collective]:
     return dict(request.collectives)
 
 
-def _known(axis: str, field: str) -> None:
+def _traffic_cache(axis: str, field: str) -> None:
     if axis not in AXES:
         raise BadInput(f"{field}.{axis}", f"unknown axis; axes are {', '.join(AXES)}")

@@ -19,7 +19,7 @@ MODEL_BYTES = {**DTYPE_BYTES, "fp8": 2, "mxfp8": 2, "nvfp4": 2, "int8": 2}
 
 
 class DataParallel(StrEnum):
-    """What data-parallel ranks share out, and so what they exchange.
+    """The scheme by which data-parallel ranks share state out, and so what they exchange.
 
     FSDP is Llama 3's: parameters gathered once a step and kept, gradients scattered.
     ZERO3 gathers once forward and once more backward. DDP sums gradients, shares nothing.
@@ -41,7 +41,7 @@ class ContextParallel(StrEnum):
 
 
 class Recompute(StrEnum):
-    """What of the forward pass is computed again in backward instead of being kept."""
+    """The part of the forward pass that backward computes again instead of keeping it."""
 
     SELECTIVE = "selective"
     NONE = "none"

@@ -145,7 +145,7 @@ def edge_volumes(request: Request) -> dict[str, int]:
 
 
 def state_share(request: Request, axis: str) -> Fraction:
-    """What of an axis' bytes is parameters and gradients, exchanged for the whole step.
+    """Return the share of an axis' bytes that is parameters and gradients, exchanged once a step.
 
     The rest is activations, exchanged for each micro-batch. Bytes given by hand count as
     state on dp and as activations elsewhere.
