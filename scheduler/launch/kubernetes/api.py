@@ -84,12 +84,12 @@ class KubernetesApi:
 
     async def _connected(self) -> tuple[Configuration, RESTClientObject]:
         if self._configuration is None or self._rest is None:
-            found = await configuration(self._keys)
+            settings = await configuration(self._keys)
             try:
-                self._rest = RESTClientObject(found)
+                self._rest = RESTClientObject(settings)
             except OSError as error:
                 raise ApiFailed(f"cannot use the certificates of the kubeconfig: {error}") from None
-            self._configuration = found
+            self._configuration = settings
         return self._configuration, self._rest
 
     async def _request(

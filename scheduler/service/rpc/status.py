@@ -16,7 +16,7 @@ from scheduler.service import pagination
 from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary
 from scheduler.v1 import service_pb2
-from scheduler.wire.cluster.status import Server, status
+from scheduler.wire.cluster.status import ServerFacts, status
 from scheduler.wire.reasons import ReasonCache
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -43,7 +43,7 @@ class StatusServicer:
         state, now_ns = writer.state, writer.now_ns()
         gangs = pagination.size(request.gangs, GANGS, pagination.MOST_JOBS, "gangs")
         incidents = pagination.size(request.incidents, INCIDENTS, KEPT, "incidents")
-        server = Server(self._started_ns, writer.last_ns, now_ns, writer.is_leading)
+        server = ServerFacts(self._started_ns, writer.last_ns, now_ns, writer.is_leading)
         oldest = [queue.oldest.name for queue in census.queues(state).values() if queue.oldest]
         why = self._reasons.explain(state, oldest, now_ns, writer.limits)
         known = [each for each in writer.instruments.incidents.newest() if _concerns(state, each)]

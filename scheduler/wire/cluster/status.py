@@ -24,7 +24,7 @@ _KINDS: dict[IncidentKind, status_pb2.IncidentKind.ValueType] = numbers(
 
 
 @struct(frozen=True, slots=True)
-class Server:
+class ServerFacts:
     """What a server says of itself. Times in ns; `last_ns` is of the newest event."""
 
     started_ns: int
@@ -35,7 +35,7 @@ class Server:
 
 def status(
     state: State,
-    server: Server,
+    server: ServerFacts,
     reasons: Mapping[str, Reason],
     incidents: list[Incident],
     gangs: int,
