@@ -1,4 +1,4 @@
-"""Fits to what a cluster measured: latency and rate of a link, a factor of a GPU's compute by
+"""Fits to what a cluster measured: the rate of a link, a factor of a GPU's compute by
 precision. Errors count as shares of the time, so that short and long ones weigh alike."""
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ ROUNDS = 60  # of the search for a factor: each narrows it by a third
 
 @struct(frozen=True, slots=True)
 class LinkFit:
-    """Latency in microseconds, and GB/s of bus bandwidth that large messages reach. `error`: median
-    share by which times of all sizes differ from latency + bytes / rate."""
+    """GB/s of bus bandwidth that large messages reach. `error`: median share by which times of all
+    sizes differ from a time that each takes + bytes / rate."""
 
-    latency_us: float
     gb_per_s: float
     error: float
 
@@ -58,6 +57,9 @@ class RateFit:
 def fit_link(rows: Sequence[tuple[int, float, float]]) -> LinkFit:
     """Fit (bytes, microseconds, GB/s of bus bandwidth) of one collective.
 
+    What every message takes besides its bytes is fitted so that it does not slow the rate, and left
+    out: steps are a model of bandwidth.
+
     Raises: BadInput where there are too few sizes, or none large enough to fill the link.
     """
     sizes = {size for size, _, _ in rows}
@@ -76,7 +78,7 @@ def fit_link(rows: Sequence[tuple[int, float, float]]) -> LinkFit:
         raise BadInput("", "larger messages take no longer: nothing follows from that")
     latency = max(0.0, float(latency))
     error = median(np.abs((latency + gigabytes * per_gb) / micros - 1).tolist())
-    return LinkFit(latency, 1e6 / float(per_gb), error)
+    return LinkFit(1e6 / float(per_gb), error)
 
 
 def fit_rates(fabric: Fabric, runs: Sequence[MeasuredRun]) -> tuple[RateFit, ...]:

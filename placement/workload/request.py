@@ -87,8 +87,8 @@ class Request:
     PP group weighs the rest. `prices`: what a byte of an axis counts in the cut, in
     thousandths; 1,000 where nothing is said. `where`: on which hosts it may lie.
     `compute_s`: measured seconds of compute in one step; wins over what the model says.
-    `step_model`: version of the model of its step time; a job keeps the one it was given in with,
-    so that logs replay as they were decided.
+    `step_model`: version of the model of its step time, the newest where nothing is said; a job
+    keeps the one it was given in with, so that logs replay as they were decided.
     `cut_slack`: how much longer than the shortest a step may be for fewer bytes between zones, as
     a share of it, with the objective *time*; None: as much as the model cannot tell apart
     (`resolution` of objective/step_constants.py).
@@ -106,7 +106,7 @@ class Request:
     training: Training = AS_LLAMA3
     where: Constraints = ANYWHERE
     compute_s: float | None = None
-    step_model: int = FIRST_STEP_MODEL
+    step_model: int = STEP_MODEL
     cut_slack: float | None = None
 
     def __post_init__(self) -> None:

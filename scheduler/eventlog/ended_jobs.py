@@ -19,6 +19,7 @@ from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.job import Attempt
 from scheduler.core.names import short_name
+from scheduler.eventlog.codec import with_step_models
 from scheduler.eventlog.store.base import EndedJob, EndedQuery, NotRead, Store, StoreError
 
 PAGE: Final = 500  # jobs read at once
@@ -63,11 +64,11 @@ def job_in(row: EndedJob) -> Job:
 def job_of(body: bytes) -> Job:
     """The job of a row's body. Raises: ValueError when this release cannot read it."""
     try:
-        text = zlib.decompress(body)
+        text = with_step_models(zlib.decompress(body))
         job = _DECODER.decode(text)
         old = _GANG_DECODER.decode(text) if job.gang is None and job.attempt else None
         return evolve(job, gang=old) if old and old.hosts else job
-    except (zlib.error, msgspec.DecodeError) as error:
+    except (zlib.error, msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 

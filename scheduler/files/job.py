@@ -189,9 +189,8 @@ def _request(keys: JobKeys, document: Document) -> Request:
         cut_slack=keys.cut_slack,
         where=_where(keys),
         compute_s=keys.compute_time_s,
+        step_model=keys.step_model or STEP_MODEL,
     )
-    if request.has_step_time:
-        request = replace(request, step_model=keys.step_model or STEP_MODEL)
     if keys.objective is None:
         request = replace(request, objective=usual_objective(request))
     if request.objective is Objective.TIME and not request.has_step_time:

@@ -64,6 +64,7 @@ CUT_OFF, REACHED = "agents-cut-off", "agents-reached"  # of domains
 LOG_EVERY_S = 60.0  # checkpoints of one job that are written down, besides an attempt's last
 STACKS_S = 5.0  # for which agents may take stacks before a gang that hangs is stopped
 MOST_SAVE_S = 30.0  # for which ranks that are to leave may save first
+MOST_ENDED = 200  # jobs that have ended and whose steps are remembered
 _TICK_S = 0.1
 _SILENT_S = 10.0  # without a tick, after which the launcher does not work
 _AGAIN_S = 0.5  # after the store could not be written
@@ -111,6 +112,7 @@ class AgentLauncher(Launcher):
         self._clock = clock
         self._gangs: dict[str, LaunchedGang] = {}  # by job uid, of attempts that run or should
         self._leaving: list[Leaving] = []
+        self._ended: dict[str, LaunchedGang] = {}  # by job uid, the newest last
         self._jobs: dict[str, Job] = {}  # with something to run, as the last change left them
         self._saved: dict[str, tuple[int, str]] = {}  # by job uid: step, where
         self._logged_s: dict[str, float] = {}  # by job uid: when the log had one last
@@ -268,6 +270,7 @@ class AgentLauncher(Launcher):
     def _leave(self, gang: LaunchedGang, grace_s: float, *, saves: bool = False) -> None:
         """Stop what may still run of an attempt; with `saves` it may save before."""
         self._write_down(gang)
+        self._remember_ended(gang)
         gang.enter(GangPhase.OVER, self._clock())
         hosts = set(gang.left)
         for host in gang.hosts:
@@ -281,6 +284,16 @@ class AgentLauncher(Launcher):
             self._to_all(gang, _save(gang, MOST_SAVE_S))
         else:
             self._stop_all(leaving)
+
+    def _remember_ended(self, gang: LaunchedGang) -> None:
+        """Keep how long its steps took, for who asks later."""
+        gang.watch.steps.clear()
+        gang.watch.busy.clear()
+        gang.times.clear()
+        self._ended.pop(gang.uid, None)
+        self._ended[gang.uid] = gang
+        if len(self._ended) > MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
 
     def _stop_all(self, leaving: Leaving) -> None:
         leaving.is_saving = False
@@ -706,9 +719,9 @@ class AgentLauncher(Launcher):
         )
 
     def progress(self, uid: str, attempt: int) -> tuple[StepWatch, float] | None:
-        """How far the ranks of an attempt are, and how long ago their newest step was complete, in
-        seconds; None: they have not said."""
-        gang = self._gangs.get(uid)
+        """How far the ranks of an attempt are or came, and how long ago their newest step was
+        complete, in seconds; None: they have not said, or it ended long ago."""
+        gang = self._gangs.get(uid) or self._ended.get(uid)
         if gang is None or gang.attempt != attempt or gang.watch.since_s is None:
             return None
         return gang.watch, self._clock() - gang.watch.since_s

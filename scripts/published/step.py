@@ -19,7 +19,7 @@ from placement.fabric.tree import Fabric, preset
 from placement.objective.axis_loads import NIC, axis_loads
 from placement.objective.cut import egress
 from placement.objective.step_time import StepTime, step_time
-from placement.workload.request import STEP_MODEL, Collective, Placement, Request
+from placement.workload.request import Collective, Placement, Request
 from placement.workload.training import Batch
 from scripts.published import Evidence, Row, Value, between, differs, near, within
 from scripts.published.traffic import LLAMA3_RUNS, all_within
@@ -39,7 +39,7 @@ def run(row: int, chunks: int = CHUNKS) -> Request:
     published = LLAMA3_RUNS[row - 1]
     sequences = published.batch.global_sequences if published.batch else 0
     batch = Batch(sequences, virtual_stages=chunks)
-    return replace(published, batch=batch, step_model=STEP_MODEL)
+    return replace(published, batch=batch)
 
 
 def zone_tb(request: Request, hosts: tuple[int, ...] = IN_ORDER) -> float:

@@ -38,7 +38,7 @@ from random import Random
 
 from muster.structs import replace, struct
 from placement.workload.parallelism import Parallelism
-from placement.workload.request import NO_SPARES, STEP_MODEL, Request, SpareRule
+from placement.workload.request import NO_SPARES, Request, SpareRule
 from placement.workload.training import (
     AS_LLAMA3,
     Batch,
@@ -184,7 +184,7 @@ def _request(
     micro_batches = max(8, 2 * p.pp)
     batch = Batch(micro_batches * p.dp * p.ep)
     request = Request(p, model=shape.model, batch=batch, spares=spares, training=shape.training)
-    request = replace(request, objective=usual_objective(request), step_model=STEP_MODEL)
+    request = replace(request, objective=usual_objective(request))
     is_elastic = elastic and p.dp == gpus and not gpus % (2 * gpus_per_host)
     return request, p.dp // 2 if is_elastic else 0
 

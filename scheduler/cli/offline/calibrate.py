@@ -45,7 +45,9 @@ def calibrate(
     ] = None,
     job: Annotated[
         list[str] | None,
-        typer.Option("--job", help="A running job, whose ranks report their steps to the server."),
+        typer.Option(
+            "--job", help="A job that runs or has ended, whose ranks reported their steps."
+        ),
     ] = None,
     nccl: Annotated[
         list[str] | None,
@@ -245,7 +247,7 @@ def _placed_run(fabric: Fabric, job: Any, source: str, seconds: float) -> Measur
 
 
 def _runs_of_jobs(fabric: Fabric, names: list[str], address: str) -> list[MeasuredRun]:
-    """Return the steps that ranks of running jobs report, on the hosts that they are on."""
+    """Return the steps that ranks of jobs reported, on the hosts that they are or were on."""
     if not names:
         return []
     from placement.objective.measured import MeasuredRun
@@ -259,9 +261,8 @@ def _runs_of_jobs(fabric: Fabric, names: list[str], address: str) -> list[Measur
         for name in names:
             message = client.get_job(name)
             if not message.placement.hosts or not message.progress.HasField("step_time"):
-                raise end(
-                    f"the ranks of job {name} have not reported how long a step takes", FAILED
-                )
+                text = f"the server knows no steps of job {name}: its ranks report none"
+                raise end(f"{text}, or it ended before the server began; --run takes a log", FAILED)
             hosts = tuple(message.placement.hosts)
             if missing := [host for host in hosts if host not in fabric.index_by_name]:
                 raise end(f"job {name} runs on {missing[0]}, which {fabric.name} has not", FAILED)
@@ -279,7 +280,6 @@ def _content(name: str, links: dict[str, Link], rates: tuple[RateFit, ...]) -> d
     measured = {
         layer: {
             "gb_per_s": round(fit.gb_per_s, 2),
-            "latency_us": round(fit.latency_us, 2),
             "stated_gb_per_s": round(expected, 2),
             "error": round(fit.error, 4),
         }
@@ -306,19 +306,11 @@ def _table(links: dict[str, Link], rates: tuple[RateFit, ...]) -> str:
 
     parts = []
     if links:
-        rows = [["links", "stated", "measured", "goodput", "latency", "error", "from"]]
+        rows = [["links", "stated", "measured", "goodput", "error", "from"]]
         for layer, (share, fit, sizes, expected) in links.items():
             speeds = [f"{expected:.1f} GB/s", f"{fit.gb_per_s:.1f} GB/s", f"{100 * share:.1f} %"]
-            rows.append(
-                [
-                    layer,
-                    *speeds,
-                    f"{fit.latency_us:.1f} us",
-                    f"{100 * fit.error:.1f} %",
-                    sizes.source,
-                ]
-            )
-        parts.append(columns(rows, right={1, 2, 3, 4, 5}))
+            rows.append([layer, *speeds, f"{100 * fit.error:.1f} %", sizes.source])
+        parts.append(columns(rows, right={1, 2, 3, 4}))
     if rates:
         rows = [["GPU", "precision", "rate", "runs", "error before", "after, each by the others"]]
         for rate in rates:

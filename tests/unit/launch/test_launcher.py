@@ -627,6 +627,22 @@ def stepped(world: World, host: str, step: int, *rank_steps: int, busy: str = ""
     world.say(host, progress=word)
 
 
+async def test_an_ended_job_still_says_how_long_its_steps_took(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    key = world.key()
+    for step in (1, 2, 3):
+        stepped(world, first, step)
+        await world.after(2)
+    await world.exited(first, 0)
+    await world.exited(second, 8)
+    assert job(world.state, "a").state is JobState.COMPLETED
+    known = world.launcher.progress(key.job_uid, key.attempt)
+    assert known is not None
+    assert (known[0].step, known[0].step_s) == (3, 2)
+    assert world.launcher.progress(key.job_uid, key.attempt + 1) is None
+
+
 @pytest.mark.parametrize("action", list(HangAction))
 async def test_a_gang_whose_steps_stop_is_said_to_hang_and_treated_as_its_file_says(
     action: HangAction,

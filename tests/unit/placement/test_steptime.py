@@ -7,6 +7,7 @@ version 1, which logs keep. test_compute_time.py has what version 2 makes of the
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +24,20 @@ from placement.objective.step_time import (
     step_time,
 )
 from placement.workload.flops import training_flops
-from placement.workload.request import Batch, Request
+from placement.workload.request import FIRST_STEP_MODEL, Batch, Request
 from placement.workload.training import DataParallel, Sync, Training
-from tests.build import fabric, gang, llama3
+from tests.build import fabric, gang
+from tests.build import llama3 as newest_llama3
 
 ROCE, IB = preset("roce-24k"), preset("ib-24k")
 WHOLE_REPLICAS = range(2_048)
+
+
+def llama3(row: int, **changes: Any) -> Request:
+    """A row of table 4 in the first model."""
+    return replace(newest_llama3(row, **changes), step_model=FIRST_STEP_MODEL)
+
+
 INTERLEAVED = llama3(2, virtual_stages=8)
 
 
