@@ -6,6 +6,8 @@ import time
 
 import typer
 
+from placement import BadInput
+
 MOST = 2**31 - 1  # what whole numbers on the wire can be
 
 
@@ -14,7 +16,6 @@ def seconds(text: str, least: int = 0) -> int:
 
     Raises: typer.BadParameter.
     """
-    from placement import BadInput
     from scheduler.core.model.job import SECOND_NS
     from scheduler.files.timeparse import parse_duration
 
@@ -40,7 +41,6 @@ def past_ns(text: str, option: str) -> int:
 
     Raises: typer.BadParameter.
     """
-    from placement import BadInput
     from scheduler.files.timeparse import parse_duration, parse_time
 
     try:

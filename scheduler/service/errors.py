@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -186,36 +187,16 @@ def left_elsewhere(request_id: str, purpose: str, elsewhere: str) -> ApiError:
     )
 
 
-def infeasible(message: str) -> ApiError:
-    return ApiError(error_pb2.ERROR_REASON_INFEASIBLE, message)
-
-
-def wrong_state(message: str) -> ApiError:
-    return ApiError(error_pb2.ERROR_REASON_WRONG_STATE, message)
-
-
-def compacted(message: str) -> ApiError:
-    return ApiError(error_pb2.ERROR_REASON_COMPACTED, message)
-
-
-def conflict(message: str) -> ApiError:
-    return ApiError(error_pb2.ERROR_REASON_CONFLICT, message)
-
-
-def unauthenticated(message: str) -> ApiError:
-    return ApiError(error_pb2.ERROR_REASON_UNAUTHENTICATED, message)
-
-
-def denied(message: str) -> ApiError:
-    return ApiError(error_pb2.ERROR_REASON_PERMISSION_DENIED, message)
-
-
-def exhausted(message: str) -> ApiError:
-    return ApiError(error_pb2.ERROR_REASON_EXHAUSTED, message)
-
-
-def starting(message: str) -> ApiError:
-    return ApiError(error_pb2.ERROR_REASON_STARTING, message)
+# Errors of which there is no more to say than a sentence.
+infeasible = partial(ApiError, error_pb2.ERROR_REASON_INFEASIBLE)
+wrong_state = partial(ApiError, error_pb2.ERROR_REASON_WRONG_STATE)
+compacted = partial(ApiError, error_pb2.ERROR_REASON_COMPACTED)
+conflict = partial(ApiError, error_pb2.ERROR_REASON_CONFLICT)
+unauthenticated = partial(ApiError, error_pb2.ERROR_REASON_UNAUTHENTICATED)
+denied = partial(ApiError, error_pb2.ERROR_REASON_PERMISSION_DENIED)
+exhausted = partial(ApiError, error_pb2.ERROR_REASON_EXHAUSTED)
+starting = partial(ApiError, error_pb2.ERROR_REASON_STARTING)
+not_caught_up = partial(ApiError, error_pb2.ERROR_REASON_NOT_CAUGHT_UP)
 
 
 def not_leader(address: str) -> ApiError:
@@ -223,10 +204,6 @@ def not_leader(address: str) -> ApiError:
     message = f"another server leads: {address}" if address else "no server leads just now"
     metadata = {"leader": address} if address else {}
     return ApiError(error_pb2.ERROR_REASON_NOT_LEADER, message, metadata=metadata)
-
-
-def not_caught_up(message: str) -> ApiError:
-    return ApiError(error_pb2.ERROR_REASON_NOT_CAUGHT_UP, message)
 
 
 _STOPPING = ApiError(error_pb2.ERROR_REASON_STOPPING, "the server is stopping")

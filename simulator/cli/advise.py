@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from placement import BadInput
 from scheduler.files.errors import InputError, Problem
 from simulator.cli.twin_question import AnswerFiles, TwinQuestion, asks_twin
 
@@ -245,7 +246,6 @@ def _numbers(option: str, text: str) -> list[float]:
 
 
 def _durations(option: str, text: str) -> list[str]:
-    from placement import BadInput
     from scheduler.files.timeparse import parse_duration
 
     parts = _parts(option, text)

@@ -15,6 +15,7 @@ from scheduler.files.errors import InputError, Problem
 from simulator.cli.parameters import checked_values, with_options
 from simulator.cli.replay import TotalsFormat
 from simulator.options import BY_KEY, DEFAULTS, OPTIONS, ReplayOption, Value, from_command_line
+from simulator.report.text import columns
 
 
 class PointsFormat(StrEnum):
@@ -153,22 +154,12 @@ def _side_by_side(result: dict[str, Any]) -> str:
     several = "; mean (least to most) over them" if len(result["seeds"]) > 1 else ""
     head = f"{result['trace']['file']}, seed{'s' if several else ''} {seeds}{several}"
     notes = [f"note: {sentence}" for sentence in (*result["notes"], *_shared(runs))]
-    return "\n".join([head, "", *_columns(rows), "", *notes])
+    return "\n".join([head, "", columns(rows), "", *notes])
 
 
 def _shared(runs: Sequence[dict[str, Any]]) -> list[str]:
     """What all runs assume."""
     return [s for s in runs[0]["assumptions"] if all(s in run["assumptions"] for run in runs)]
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        first = row[0].ljust(widths[0])
-        rest = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        lines.append("  ".join([first, *rest]).rstrip())
-    return lines
 
 
 def sweep_command(
@@ -215,6 +206,6 @@ def sweep_command(
     elif output is PointsFormat.CSV:
         typer.echo((report / "points.csv").read_text(), nl=False)
     else:
-        typer.echo("\n".join(_columns(points.rows(table))))
+        typer.echo(columns(points.rows(table)))
     for note in [] if output is PointsFormat.JSON else table["notes"]:
         typer.echo(f"note: {note}", err=output is PointsFormat.CSV)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from scheduler.cli.numbers import finite
+from scheduler.files.errors import InputError, Problem
 from simulator.cli.replay import TotalsFormat
 from simulator.options import BY_KEY
 
@@ -87,7 +88,6 @@ def convert_command(
     seed: Seed = 0,
 ) -> None:
     """Convert a trace of any format to muster's: one JSON record a line."""
-    from scheduler.files.errors import InputError, Problem
     from scheduler.files.inputs import load_fabric
 
     if attach != "ring" and fabric is None:
@@ -156,7 +156,6 @@ def _jobs(
     path: Path, trace_format: str, columns: str | None, strict: bool, skipped: Counter[str]
 ) -> Iterator[TraceJob]:
     """The jobs of a file. Wrong records go to stderr; whatever is left out is counted."""
-    from scheduler.files.errors import InputError, Problem
     from simulator.cli.terminal import Warnings
     from simulator.options import DEFAULTS, conflicts
     from simulator.traces.load import TraceFile, advice, find_format

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from muster.structs import struct
+from placement import BadInput
 from scheduler.cli.calls import DEFAULT_ADDRESS, Address
 from scheduler.cli.signatures import SharedOptions, with_shared
 from scheduler.files.errors import InputError, Problem
@@ -272,8 +273,6 @@ def _workload(fork: ClusterFork, arrivals: Arrivals, horizon_ns: int) -> Workloa
 @contextmanager
 def _named(option: str) -> Iterator[None]:
     """A fault of a value is one of this option."""
-    from placement import BadInput
-
     try:
         yield
     except BadInput as error:

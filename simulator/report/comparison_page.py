@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.ticker import EngFormatter
 
+from scheduler.core.wording import jobs_text
 from simulator.report import theme
 from simulator.report.figures import (
     BY_KEY,
@@ -22,7 +23,6 @@ from simulator.report.run_charts import (
     PARTS,
     Chart,
     has_waits,
-    jobs_text,
     label_bar,
     note_if_empty,
     percent,

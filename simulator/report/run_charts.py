@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from muster.structs import struct
+from scheduler.core.wording import jobs_text
 from simulator.report import theme
 from simulator.report.text import duration
 from simulator.report.theme import light
@@ -123,10 +124,6 @@ def note_if_empty(axes: Axes, is_any: bool, sentence: str) -> None:
     if not is_any:
         place: Any = {"transform": axes.transAxes, "ha": "center", "va": "center"}
         axes.text(0.5, 0.5, sentence, fontsize=8, color=light("pale"), **place)
-
-
-def jobs_text(count: int) -> str:
-    return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def wait_axis(axes: Axes) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from scheduler.cli.render.text import columns as aligned
 
 
 def figures(totals: dict[str, Any]) -> list[tuple[str, str]]:
@@ -58,6 +61,11 @@ def markdown(totals: dict[str, Any]) -> str:
     lines += [f"- {sentence}" for sentence in totals["assumptions"]]
     lines += ["", f"SHA-256 of events.jsonl: `{totals['log_sha256']}`", ""]
     return "\n".join(lines)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Aligned rows of a table, the first column to the left, all others to the right."""
+    return aligned(rows, right=set(range(1, len(rows[0]))))
 
 
 def duration(seconds: float) -> str:

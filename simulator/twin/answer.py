@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from muster.structs import struct
-from simulator.report.text import duration
+from simulator.report.text import columns, duration
 
 Values = Mapping[str, Any]
 
@@ -259,16 +259,5 @@ def text(answer: Values) -> str:
             rows.append([*words, entries[0].text])
             for entry in entries[1:]:
                 rows[-1] += [entry.text, entry.change]
-        lines += ["", *([section.title] if section.title else []), *columns(rows)]
+        lines += ["", *([section.title] if section.title else []), columns(rows)]
     return "\n".join([*lines, "", *(f"note: {each}" for each in notes(answer))])
-
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """As lines, the first column to the left."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        first = row[0].ljust(widths[0])
-        rest = (each.rjust(width) for each, width in zip(row[1:], widths[1:], strict=True))
-        lines.append("  ".join([first, *rest]).rstrip())
-    return lines

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
+from muster.structs import struct
 from simulator.report import theme
 from simulator.report.html import TableCell, render
 from simulator.twin.advice.choices import TwinDecision, advice_notes, rows
@@ -63,34 +66,52 @@ def write_advice(path: Path, decision: TwinDecision, advice: Values) -> None:
 def _front(decision: TwinDecision, advice: Values) -> Markup:
     """What a choice costs against what it buys less of, with the intervals of that."""
     cost, gain = decision.cost, decision.gain
+    dots = [
+        FrontDot(
+            choice.words,
+            point[cost.key]["mean"],
+            point[gain.key],
+            point["is_on_front"],
+            choice.value == advice["advice"],
+        )
+        for choice, point in zip(decision.choices, advice["points"], strict=True)
+    ]
+    return front_picture(dots, cost.axis, gain.axis, advice["sentence"])
+
+
+@struct(frozen=True, slots=True)
+class FrontDot:
+    """A choice on a picture: what it costs (`at`), and what is lost with it, as a SeedMean."""
+
+    words: str
+    at: float
+    lost: Values
+    is_on_front: bool
+    is_advised: bool
+
+
+def front_picture(dots: Sequence[FrontDot], cost: str, gain: str, sentence: str) -> Markup:
+    """Draw the front of choices as a line, and the advice in red. `cost`, `gain`: words of axes."""
     made, (axes,) = theme.new(3.2)
-    front = [point for point in advice["points"] if point["is_on_front"]]
-    front.sort(key=lambda point: (point[cost.key]["mean"], -point[gain.key]["mean"]))
+    front = sorted((dot.at, -dot.lost["mean"]) for dot in dots if dot.is_on_front)
     axes.plot(
-        [point[cost.key]["mean"] for point in front],
-        [point[gain.key]["mean"] for point in front],
+        [at for at, _ in front],
+        [-lost for _, lost in front],
         color=theme.light("blue"),
         linewidth=1.2,
     )
-    for choice, point in zip(decision.choices, advice["points"], strict=True):
-        at, lost = point[cost.key]["mean"], point[gain.key]
-        is_advised = choice.value == advice["advice"]
-        colour = theme.light("red" if is_advised else "blue")
-        if lost["low"] is not None:
-            axes.vlines(at, lost["low"], lost["high"], color=colour, alpha=0.35, linewidth=2)
-        axes.plot([at], [lost["mean"]], "o", color=colour, markersize=5)
-        axes.annotate(
-            choice.words,
-            (at, lost["mean"]),
-            xytext=(5, 4),
-            textcoords="offset points",
-            fontsize=8,
-            color=theme.light("ink"),
-        )
-    axes.set_xlabel(cost.axis)
+    for dot in dots:
+        colour, mean = theme.light("red" if dot.is_advised else "blue"), dot.lost["mean"]
+        if dot.lost["low"] is not None:
+            ends = (dot.lost["low"], dot.lost["high"])
+            axes.vlines(dot.at, *ends, color=colour, alpha=0.35, linewidth=2)
+        axes.plot([dot.at], [mean], "o", color=colour, markersize=5)
+        place: Any = {"xytext": (5, 4), "textcoords": "offset points"}
+        axes.annotate(dot.words, (dot.at, mean), fontsize=8, color=theme.light("ink"), **place)
+    axes.set_xlabel(cost)
     axes.set_ylim(bottom=0)
-    theme.titled(axes, gain.axis)
-    return inlined(made, advice["sentence"])
+    theme.titled(axes, gain)
+    return inlined(made, sentence)
 
 
 def _cell(entry: Entry) -> TableCell:

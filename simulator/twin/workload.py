@@ -23,6 +23,7 @@ from scheduler.core.model.job import JobSpec
 from scheduler.core.model.job_account import shown
 from scheduler.core.names import is_name
 from scheduler.core.policies.affinity import ANYBODY
+from scheduler.core.wording import jobs_text
 from simulator.report.text import duration
 from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
 from simulator.twin.fork import ClusterFork
@@ -87,17 +88,17 @@ class Workload:
         if self.seen_ns < WEEK_H * HOUR_NS:
             hours = "one rate for all hours, for less than a week was seen"
         text = (
-            f"jobs: {_jobs(jobs)} over {duration(self.seen_ns / SECOND_NS)}"
+            f"jobs: {jobs_text(jobs)} over {duration(self.seen_ns / SECOND_NS)}"
             f" ({sum(self.rates) / WEEK_H * 24:,.1f} a day), {hours}"
         )
         if self.unstarted:
-            text += f"; {_jobs(self.unstarted)} left out that ended before they ran"
+            text += f"; {jobs_text(self.unstarted)} left out that ended before they ran"
         if self.dropped:
-            text += f"; {_jobs(self.dropped)} that ended long ago are not kept any more"
+            text += f"; {jobs_text(self.dropped)} that ended long ago are not kept any more"
         return [text, *self._runs(ended)]
 
     def _runs(self, ended: int) -> list[str]:
-        runs = f"run times: {_jobs(ended)} that ended"
+        runs = f"run times: {jobs_text(ended)} that ended"
         live = len(self.samples) - ended
         if live:
             runs += f", and {live:,} that did not, which run longer than they have so far"
@@ -293,7 +294,3 @@ def _renamed(spec: JobSpec, number: int) -> JobSpec:
         begin_ns=0,
         run=None,
     )
-
-
-def _jobs(count: int) -> str:
-    return f"{count:,} job{'' if count == 1 else 's'}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from placement import BadInput
 from scheduler.cli import complete
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
@@ -289,7 +290,6 @@ def _without_ports(uplinks: str, columns: str) -> None:
 
 def _share(link: str, share: str, *, down: bool, up: bool) -> float:
     """Raises: BadParameter."""
-    from placement import BadInput
     from scheduler.files.links.linksfile import parse_share
 
     if not link:

@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from muster.structs import replace
+from placement import BadInput
 from scheduler.cli import complete
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, AnswerFormat, Output, formatted
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    Address,
+    AnswerFormat,
+    Output,
+    connected,
+    end,
+    formatted,
+)
+from scheduler.cli.exit_codes import FAILED
+from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
@@ -70,10 +82,8 @@ def calibrate(
     and after; a fit is refused where there is too little. docs/calibration.md says how.
     Example: muster calibrate --fabric mine.yaml --run job.yaml=train.log --nccl all_reduce.txt
     """
-    from placement import BadInput
     from scheduler.files import inputs
     from scheduler.files.atomic_file import write as write_file
-    from scheduler.files.errors import InputError, Problem
 
     if not (run or step or job or nccl):
         message = "give at least one of --run, --step, --job and --nccl"
@@ -120,9 +130,7 @@ def _links(fabric: Fabric, texts: list[str]) -> dict[str, Link]:
 
     Raises: InputError with the file.
     """
-    from placement import BadInput
     from placement.objective.measured import fit_link
-    from scheduler.files.errors import InputError, Problem
     from scheduler.files.plugins import importer
 
     measured: dict[str, tuple[LinkFit, Sizes]] = {}
@@ -155,8 +163,6 @@ def _layers(fabric: Fabric) -> list[str]:
 
 def _layer(fabric: Fabric, sizes: Sizes) -> str:
     """The outermost links that lie between the hosts of a test. Raises: InputError."""
-    from scheduler.files.errors import InputError, Problem
-
     hint = "--nccl LAYER=FILE says between what it ran"
     if not sizes.hosts:
         raise InputError(Problem("", f"names no hosts: {hint}", sizes.source))
@@ -189,7 +195,6 @@ def _expected(fabric: Fabric, layer: str, sizes: Sizes, inner: dict[str, Link]) 
 
 def _job_of(text: str, option: str) -> tuple[Any, str]:
     from scheduler.files import inputs
-    from scheduler.files.errors import InputError, Problem
 
     path, is_pair, value = text.partition("=")
     if not is_pair or not path or not value:
@@ -199,7 +204,6 @@ def _job_of(text: str, option: str) -> tuple[Any, str]:
 
 
 def _run_of_log(fabric: Fabric, text: str) -> MeasuredRun:
-    from scheduler.files.errors import InputError, Problem
     from scheduler.files.measurements import FEWEST_STEPS
     from scheduler.files.plugins import importer
 
@@ -216,8 +220,6 @@ def _run_of_log(fabric: Fabric, text: str) -> MeasuredRun:
 
 
 def _run_of_seconds(fabric: Fabric, text: str) -> MeasuredRun:
-    from scheduler.files.errors import InputError, Problem
-
     job, value = _job_of(text, "--step")
     try:
         seconds = float(value)
@@ -230,8 +232,7 @@ def _run_of_seconds(fabric: Fabric, text: str) -> MeasuredRun:
 
 def _placed_run(fabric: Fabric, job: Any, source: str, seconds: float) -> MeasuredRun:
     """The job where muster places it on the empty fabric: a log does not say where it ran."""
-    from muster.structs import replace
-    from placement import BadInput, place
+    from placement import place
     from placement.fabric import hostset
     from placement.objective.measured import MeasuredRun
     from placement.workload.request import NO_SPARES, Limits, Placement
@@ -252,8 +253,6 @@ def _runs_of_jobs(fabric: Fabric, names: list[str], address: str) -> list[Measur
         return []
     from placement.objective.measured import MeasuredRun
     from placement.workload.replicas import sized
-    from scheduler.cli.calls import connected, end
-    from scheduler.cli.exit_codes import FAILED
     from scheduler.wire.specs import spec_from_proto
 
     runs = []

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from placement import BadInput
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.numbers import finite
 from scheduler.cli.parameters import FabricName, JobPath
+from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from scheduler.cli.offline.checkpoint_intervals import CheckpointSizes, FailureModel
@@ -61,7 +63,6 @@ def checkpoint_command(
     The gang fails as often as all of its hosts together; the write time follows from the size
     of the model's state. docs/reliability.md has the formulas and where they hold.
     """
-    from placement import BadInput
     from placement.fabric.constraints import gpus_wanted
     from scheduler.cli.offline.checkpoint_intervals import sizes_of
     from scheduler.files import inputs
@@ -92,7 +93,6 @@ def _faults(
         FailureModel,
         mean_between_s,
     )
-    from scheduler.files.errors import InputError, Problem
 
     given = {"--rate": rate, "--write-s": write_s, "--bandwidth": bandwidth}
     for option, value in given.items():

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from placement import BadInput
 from scheduler.cli import clock, complete
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.exit_codes import EXIT_CODES
 from scheduler.cli.offline.place import cluster_of, outcome_of, place_job
 from scheduler.cli.parameters import OptionalJobPath
 from scheduler.cli.plot.options import Plot, PlotBy, drawers
+from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
@@ -176,8 +178,6 @@ def estimate_command(
 
 
 def _refuse_beside_sweep(fabrics: list[str], *others: object) -> None:
-    from scheduler.files.errors import InputError, Problem
-
     rates = ("achieved-tflops", "efficiency", "peak-tflops", "compute-seconds", "hidden")
     if len(fabrics) > 1:
         raise InputError(Problem("--sweep", f"takes one --fabric, not {len(fabrics)}"))
@@ -189,8 +189,6 @@ def _refuse_beside_sweep(fabrics: list[str], *others: object) -> None:
 
 def _refuse_beside_table(context: typer.Context) -> None:
     """Raises: InputError where an option is given that a table has no use for."""
-    from scheduler.files.errors import InputError, Problem
-
     used = ("table", "output")
     for param in context.command.params:
         name = param.name or ""
@@ -201,8 +199,6 @@ def _refuse_beside_table(context: typer.Context) -> None:
 
 
 def _refuse_without_sweep(gpus: int | None, top: int | None) -> None:
-    from scheduler.files.errors import InputError, Problem
-
     for name, value in (("--gpus", gpus), ("--top", top)):
         if value is not None:
             raise InputError(Problem(name, "needs --sweep"))
@@ -212,8 +208,6 @@ Run = tuple["Question", "Answer", "Estimate | None"]
 
 
 def _by_fabric(fabrics: list[str], given: list[Path] | None, option: str) -> list[Path | None]:
-    from scheduler.files.errors import InputError, Problem
-
     files: list[Path | None] = [*(given or [])]
     if len(files) > len(fabrics):
         message = f"{len(files)} files for {len(fabrics)} fabrics: give at most one for each"
@@ -229,7 +223,6 @@ def _assumptions(
     hidden: list[str] | None,
 ) -> Assumptions:
     from placement.objective.step_time import Assumptions
-    from scheduler.files.errors import InputError, Problem
 
     given = {
         "--achieved-tflops": achieved,
@@ -255,7 +248,6 @@ def _assumptions(
 def _refuse_above_peak(machine: Fabric, job: JobFile, assumed: Assumptions) -> None:
     """Raises: InputError where no GPU of the fabric reaches the rate that is stated."""
     from placement.objective.step_time import peak_flops
-    from scheduler.files.errors import InputError, Problem
 
     achieved, request = assumed.achieved_tflops, job.spec.request
     if achieved is None or assumed.peak_tflops is not None:
@@ -269,7 +261,6 @@ def _refuse_above_peak(machine: Fabric, job: JobFile, assumed: Assumptions) -> N
 
 def _hidden(text: str) -> tuple[str, float]:
     from placement.workload.parallelism import AXES
-    from scheduler.files.errors import InputError, Problem
 
     axis, _, share = text.partition("=")
     try:
@@ -283,8 +274,6 @@ def _hidden(text: str) -> tuple[str, float]:
 
 
 def _refuse_simulation(option: str) -> NoReturn:
-    from scheduler.files.errors import InputError, Problem
-
     raise InputError(Problem("--simulate", f"conflicts with {option}, a rule of the formula alone"))
 
 
@@ -292,9 +281,7 @@ def _network(
     routing: str | None, failed: list[str] | None, seed: int, simulate: bool
 ) -> NetworkChoice:
     from network.routing import parse_routing
-    from placement import BadInput
     from scheduler.cli.render.place.steps import NetworkChoice
-    from scheduler.files.errors import InputError, Problem
 
     if failed and routing is None:
         raise InputError(
@@ -319,11 +306,9 @@ def _run(
     assumed: Assumptions,
     network: NetworkChoice,
 ) -> Run:
-    from placement import BadInput
     from placement.workload.request import Placement
     from scheduler.cli.render.place.steps import estimate
     from scheduler.files import inputs
-    from scheduler.files.errors import InputError, Problem
 
     machine = inputs.load_fabric(fabric)
     _refuse_above_peak(machine, job, assumed)

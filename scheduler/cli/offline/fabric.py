@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from placement import BadInput
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.hosts.fabrics import apply_command, get_command
 from scheduler.cli.parameters import FabricName, OutFile
@@ -134,8 +135,6 @@ def show_command(fabric: FabricName, output: Output = AnswerFormat.TABLE) -> Non
 def _pattern(text: str | None) -> str | None:
     """Raises: BadInput when it is not a regular expression."""
     import re
-
-    from placement import BadInput
 
     try:
         re.compile(text or "")

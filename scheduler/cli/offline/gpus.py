@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from placement import BadInput
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.render.text import columns
+from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from placement.fabric.gpus import Gpu
@@ -30,9 +32,7 @@ def gpus_command(
 
     Peaks are dense, in TFLOP/s of one GPU. docs/steptime.md says what of them steps reach.
     """
-    from placement import BadInput
     from placement.fabric.gpus import catalogue, gpu_named
-    from scheduler.files.errors import InputError, Problem
 
     try:
         chosen = [gpu_named(name, "", {}) for name in names or ()] or [*catalogue().values()]

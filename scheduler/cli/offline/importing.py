@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from scheduler.files.errors import InputError, Problem
+
 
 def import_command(
     file: Annotated[
@@ -65,7 +67,6 @@ def import_command(
     settings that a job file cannot express become comments. Exit code: 0 written, 2 bad input.
     """
     from scheduler.files.atomic_file import write
-    from scheduler.files.errors import InputError, Problem
     from scheduler.files.plugins import importer
 
     if output is not None and output.is_file() and not force:
@@ -81,8 +82,6 @@ def import_command(
 
 
 def _pairs(given: list[str] | None, option: str) -> list[tuple[str, str]]:
-    from scheduler.files.errors import InputError, Problem
-
     pairs = [text.partition("=") for text in given or []]
     for key, equals, _ in pairs:
         if not key or not equals:

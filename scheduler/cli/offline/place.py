@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from muster.structs import replace
+from placement import BadInput
 from placement.workload.request import Answer, Objective, Placement, Request
 from scheduler.cli import clock, complete
 from scheduler.cli.exit_codes import EXIT_CODES
@@ -243,7 +244,6 @@ def _refuse_alone(option: str, given: object, needed: str, value: object) -> Non
 
 
 def _moment(at: str) -> int:
-    from placement import BadInput
     from scheduler.files.timeparse import parse_moment
 
     try:
@@ -294,7 +294,6 @@ def cluster_of(
     Without a tenants file the cluster has the tenants that the job and the windows name, side
     by side, and the job's priority class. Raises: InputError.
     """
-    from placement import BadInput
     from placement.fabric import hostset
     from placement.fabric.constraints import around, tier_of
     from scheduler.core import replay

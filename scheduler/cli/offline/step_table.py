@@ -6,6 +6,7 @@ import csv
 import sys
 from typing import TYPE_CHECKING, Any
 
+from placement import BadInput
 from scheduler.cli.calls import AnswerFormat, formatted
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ def print_table(path: str, output: AnswerFormat) -> None:
 
 
 def _estimated(row: StepRow) -> tuple[Any, ...]:
-    from placement import BadInput
     from placement.objective.step_time import step_time
     from placement.workload.memory import memory
 

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placement import BadInput
 from scheduler.cli import clock
 from scheduler.cli.calls import AnswerFormat, formatted
 from scheduler.cli.exit_codes import EXIT_CODES
 from scheduler.cli.offline.place import cluster_of, outcome_of
+from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from placement import PlacedChoice, Sweep
@@ -32,11 +34,10 @@ def run_sweep(
 
     Raises: InputError naming the line of the job file that cannot be compared.
     """
-    from placement import BadInput, sweep
+    from placement import sweep
     from scheduler.cli import plot
     from scheduler.core.rules.network.links import fabric_between
     from scheduler.files import inputs
-    from scheduler.files.errors import InputError, Problem
 
     if picture is not None:
         plot.check_path(picture)

@@ -10,6 +10,7 @@ import typer
 
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.exit_codes import FAILED
+from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from muster.verify import Report
@@ -39,7 +40,6 @@ def verify_command(
     """
     from muster.certificate import Malformed
     from muster.verify import Refused, verify
-    from scheduler.files.errors import InputError, Problem
 
     content = _content(str(certificate))
     try:
@@ -57,7 +57,6 @@ def verify_command(
 
 def _content(path: str) -> Any:
     """Raises: InputError naming the line where the file is no JSON."""
-    from scheduler.files.errors import InputError, Problem
     from scheduler.files.yaml12 import read_text
 
     try:

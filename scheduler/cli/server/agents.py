@@ -12,6 +12,7 @@ from scheduler.cli.calls import DEFAULT_ADDRESS, Address, connected
 from scheduler.cli.contexts import quiet_grpc
 from scheduler.cli.jobs.jobs import JobName
 from scheduler.cli.numbers import MOST, finite
+from scheduler.files.errors import InputError, Problem
 
 STATE = "/var/lib/muster-agent"
 
@@ -153,7 +154,6 @@ def agent_token(
     from pathlib import Path
 
     from scheduler.access.tokens import LEAST_CHARACTERS, join_token, new_secret
-    from scheduler.files.errors import InputError, Problem
     from scheduler.files.yaml12 import read_text
 
     path = Path(secret)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from scheduler.cli.calls import AnswerFormat, Output, formatted
+from scheduler.files.errors import InputError, Problem
 
 Folder = Annotated[Path, typer.Option("--folder", help="Where the files are.", file_okay=False)]
 Days = Annotated[int, typer.Option(min=1, max=3_650, help="Days until it expires.")]
@@ -51,7 +52,6 @@ def init(
     Example: muster certs init --server muster.example.org --client ada --folder /etc/muster/tls
     """
     from scheduler.access.certificates import CA, SERVER, issue, make_ca
-    from scheduler.files.errors import InputError, Problem
 
     now, clients, hosts = _now(), client or [], host or []
     for option, names in (("--client", clients), ("--host", hosts)):
@@ -101,7 +101,6 @@ def new(
     Example: muster certs new h0001 --host --folder /etc/muster/tls
     """
     from scheduler.access.certificates import SERVER, issue
-    from scheduler.files.errors import InputError, Problem
 
     if server and name != SERVER:
         raise InputError(Problem("--server", "goes with the name `server` alone"))
@@ -145,7 +144,6 @@ def _check(name: str, option: str) -> None:
     """A name is one of files, too."""
     from scheduler.access.certificates import CA
     from scheduler.core.names import NAME_RULE, is_name
-    from scheduler.files.errors import InputError, Problem
 
     if not is_name(name) or name == CA:
         raise InputError(Problem(option, NAME_RULE if name != CA else "is the CA's"))

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from scheduler.files.errors import InputError, Problem
+
 LISTEN = "127.0.0.1:7481"
 
 
@@ -44,7 +46,6 @@ def show_log(source: str, listen: str) -> None:
     from scheduler.console.server import log_server
     from scheduler.console.thread import ConsoleEndpoint, bound
     from scheduler.console.timeline import timeline
-    from scheduler.files.errors import InputError, Problem
 
     host, port = host_and_port(listen)
     if not is_loopback(host) or port is None:

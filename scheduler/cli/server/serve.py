@@ -16,6 +16,7 @@ from scheduler.cli.calls import end
 from scheduler.cli.contexts import quiet_grpc
 from scheduler.cli.exit_codes import BAD_INPUT, FAILED
 from scheduler.cli.signatures import with_parameters
+from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,7 +204,6 @@ def _console(keys: ServerKeys) -> ConsoleEndpoint | None:
 def _agents(keys: ServerKeys) -> AgentSettings | None:
     """Raises: InputError for agents that could not prove for which host they speak."""
     from scheduler.access.addresses import host_and_port, is_loopback
-    from scheduler.files.errors import InputError, Problem
     from scheduler.launch.gateway import GatewayOptions
     from scheduler.launch.service import AgentSettings
     from scheduler.server.config import AgentKeys, ServerLoss
@@ -239,7 +239,6 @@ def _substrate(
     """What brings agents up. Raises: InputError."""
     from pathlib import Path
 
-    from scheduler.files.errors import InputError, Problem
     from scheduler.files.yaml12 import read_text
     from scheduler.launch.local import LocalAgents
     from scheduler.launch.slurm import SlurmAgents
@@ -270,7 +269,6 @@ def _substrate(
 def _need_server(section: str, server: str | None, gateway: GatewayOptions) -> None:
     """Raises: InputError where agents could not tell at which address the server is."""
     from scheduler.access.addresses import host_and_port
-    from scheduler.files.errors import InputError, Problem
 
     if not server and host_and_port(gateway.listen).host in ("0.0.0.0", "::"):
         reason = f"is needed where agents.listen is {gateway.listen}: HOST:PORT for agents"
@@ -281,7 +279,6 @@ def _pods(
     keys: ServerKeys, gateway: GatewayOptions, folder: Path, secret: str
 ) -> Callable[[Heartbeats], Substrate]:
     """Agents in pods. Raises: InputError."""
-    from scheduler.files.errors import InputError, Problem
     from scheduler.files.yaml12 import read_text
 
     try:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from muster.structs import replace, struct
-from simulator.report.text import duration
-from simulator.twin.answer import Values, cell, columns, count_text, header, money, notes, time_text
+from simulator.report.text import columns, duration
+from simulator.twin.answer import Values, cell, count_text, header, money, notes, time_text
 from simulator.twin.study import SeedMean
 
 
@@ -390,7 +390,7 @@ def rows(decision: TwinDecision, advice: Values) -> Iterator[list[str]]:
 def text(decision: TwinDecision, advice: Values) -> str:
     """For a terminal."""
     lines = [advice["sentence"], "", header(advice["study"]), ""]
-    lines += [*columns(list(rows(decision, advice))), ""]
+    lines += [columns(list(rows(decision, advice))), ""]
     return "\n".join([*lines, *(f"note: {each}" for each in advice_notes(decision, advice))])
 
 

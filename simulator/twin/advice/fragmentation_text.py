@@ -6,11 +6,11 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from simulator.report import theme
+from scheduler.core.wording import hosts_text
 from simulator.report.html import TableCell, render
-from simulator.report.text import duration
-from simulator.twin.answer import Values, columns, count_text, money
-from simulator.twin.page import inlined
+from simulator.report.text import columns, duration
+from simulator.twin.answer import Values, count_text, money
+from simulator.twin.page import FrontDot, front_picture
 
 
 def fragmentation_sentence(answer: Values) -> str:
@@ -19,20 +19,21 @@ def fragmentation_sentence(answer: Values) -> str:
     free = answer["fabric"]["free_hosts"]
     if not cost:
         return (
-            f"Fragmentation costs nothing now: of {_hosts(free)} that are free, every kind of gang"
-            " that comes has a slot in one domain, or would have none in one piece either."
+            f"Fragmentation costs nothing now: of {hosts_text(free)} that are free, every kind of"
+            " gang that comes has a slot in one domain, or would have none in one piece either."
         )
     text = (
-        f"Fragmentation costs {money(cost)} {unit} an hour while {_hosts(free)} are free as now,"
-        f" {money(answer['cost_per_day'])} a day."
+        f"Fragmentation costs {money(cost)} {unit} an hour while {hosts_text(free)} are free as"
+        f" now, {money(answer['cost_per_day'])} a day."
     )
     best = next((p for p in answer["points"] if _is_advised(p, answer)), None)
     if best is None:
         return f"{text} No move of gangs to free hosts makes it less."
     saved = cost - best["cost_per_hour"]
     return (
-        f"{text} Free {_hosts(best['hosts'])} more in {best['domain']}: that saves {money(saved)}"
-        f" an hour, and pays for the moves in {duration(best['pays_back_h'] * 3600)}."
+        f"{text} Free {hosts_text(best['hosts'])} more in {best['domain']}: that"
+        f" saves {money(saved)} an hour, and pays for the moves in"
+        f" {duration(best['pays_back_h'] * 3600)}."
     )
 
 
@@ -43,10 +44,6 @@ def _is_advised(point: Values, answer: Values) -> bool:
 
 def _unit(answer: Values) -> str:
     return str(answer["currency"] or "GPU-hours")
-
-
-def _hosts(count: int) -> str:
-    return f"{count:,} host{'' if count == 1 else 's'}"
 
 
 def fragmentation_tables(answer: Values) -> list[tuple[str, list[list[str]]]]:
@@ -116,7 +113,7 @@ def fragmentation_text(answer: Values) -> str:
         f" {answer['source']} at version {answer['version']:,}",
     ]
     for title, rows in fragmentation_tables(answer):
-        lines += ["", title, *columns(rows)]
+        lines += ["", title, columns(rows)]
     return "\n".join([*lines, "", *(f"note: {each}" for each in fragmentation_notes(answer))])
 
 
@@ -140,21 +137,15 @@ def write_fragmentation(path: Path, answer: Values) -> None:
 
 
 def _picture(answer: Values) -> Markup:
-    made, (axes,) = theme.new(3.2)
-    front = sorted((p["hosts"], p["cost_per_hour"]) for p in answer["points"] if p["is_on_front"])
-    axes.plot(*zip(*front, strict=True), color=theme.light("blue"), linewidth=1.2)
-    for point in answer["points"]:
-        colour = theme.light("red" if _is_advised(point, answer) else "blue")
-        axes.plot([point["hosts"]], [point["cost_per_hour"]], "o", color=colour, markersize=5)
-        axes.annotate(
+    dots = [
+        FrontDot(
             point["domain"] or "as it is",
-            (point["hosts"], point["cost_per_hour"]),
-            xytext=(5, 4),
-            textcoords="offset points",
-            fontsize=8,
-            color=theme.light("ink"),
+            point["hosts"],
+            {"mean": point["cost_per_hour"], "low": None},
+            point["is_on_front"],
+            _is_advised(point, answer),
         )
-    axes.set_xlabel("hosts to free in one domain")
-    axes.set_ylim(bottom=0)
-    theme.titled(axes, f"{_unit(answer)} an hour")
-    return inlined(made, fragmentation_sentence(answer))
+        for point in answer["points"]
+    ]
+    head = f"{_unit(answer)} an hour"
+    return front_picture(dots, "hosts to free in one domain", head, fragmentation_sentence(answer))
