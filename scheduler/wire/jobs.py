@@ -49,25 +49,13 @@ HOUR_NS = 3_600 * 10**9
 _HOSTS = UUID("0c5f5a3e-5d0e-4a5c-9d3a-3f4b8f6d2a71")  # names of hosts, below their fabric
 
 
-JOB_STATES: dict[JobState, job_pb2.JobState.ValueType] = numbers(
-    job_pb2.JobState, "JOB_STATE", JobState
-)
-OBJECTIVES: dict[Objective, placement_pb2.Objective.ValueType] = numbers(
-    placement_pb2.Objective, "OBJECTIVE", Objective
-)
-_HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = numbers(
-    host_pb2.HostState, "HOST_STATE", HostState
-)
-_CHANGES: dict[JobChangeKind, service_pb2.JobChange.ValueType] = numbers(
-    service_pb2.JobChange, "JOB_CHANGE", JobChangeKind
-)
-_DECISIONS: dict[DecisionKind, placement_pb2.DecisionKind.ValueType] = numbers(
-    placement_pb2.DecisionKind, "DECISION_KIND", DecisionKind
-)
-_HOLDS: dict[Hold, job_pb2.Hold.ValueType] = numbers(job_pb2.Hold, "HOLD", Hold)
-_RESTART_OPTIONS: dict[RestartOption, spares_pb2.RestartOption.ValueType] = numbers(
-    spares_pb2.RestartOption, "RESTART_OPTION", RestartOption
-)
+JOB_STATES = numbers(job_pb2.JobState, "JOB_STATE", JobState)
+OBJECTIVES = numbers(placement_pb2.Objective, "OBJECTIVE", Objective)
+_HOST_STATES = numbers(host_pb2.HostState, "HOST_STATE", HostState)
+_CHANGES = numbers(service_pb2.JobChange, "JOB_CHANGE", JobChangeKind)
+_DECISIONS = numbers(placement_pb2.DecisionKind, "DECISION_KIND", DecisionKind)
+_HOLDS = numbers(job_pb2.Hold, "HOLD", Hold)
+_RESTART_OPTIONS = numbers(spares_pb2.RestartOption, "RESTART_OPTION", RestartOption)
 _JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in JOB_STATES.items()}
 _HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_STATES.items()}
 

@@ -29,15 +29,9 @@ from scheduler.wire.specs import numbers
 
 FRESH_NS = 5 * SECOND_NS  # reasons speak of minutes
 
-_WAIT_REASONS: dict[WaitReason, advice_pb2.WaitReason.ValueType] = numbers(
-    advice_pb2.WaitReason, "WAIT_REASON", WaitReason
-)
-_KINDS: dict[ObstacleKind, advice_pb2.ObstacleKind.ValueType] = numbers(
-    advice_pb2.ObstacleKind, "OBSTACLE_KIND", ObstacleKind
-)
-_BASES: dict[Basis, advice_pb2.EndBasis.ValueType] = numbers(
-    advice_pb2.EndBasis, "END_BASIS", Basis
-)
+_WAIT_REASONS = numbers(advice_pb2.WaitReason, "WAIT_REASON", WaitReason)
+_KINDS = numbers(advice_pb2.ObstacleKind, "OBSTACLE_KIND", ObstacleKind)
+_BASES = numbers(advice_pb2.EndBasis, "END_BASIS", Basis)
 
 
 class ReasonCache:

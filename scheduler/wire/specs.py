@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from inspect import signature
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
@@ -32,11 +33,18 @@ from scheduler.v1 import job_pb2
 from scheduler.wire.durations import duration
 from scheduler.wire.names import parse_job_name
 
+if TYPE_CHECKING:
+    from google.protobuf.internal.enum_type_wrapper import _EnumTypeWrapper as EnumTypeWrapper
+
+Member = TypeVar("Member", bound=Enum)
+Number = TypeVar("Number", bound=int)
 Read: TypeAlias = Callable[[Any], Any]
 Fill: TypeAlias = Callable[[Any, Mapping[str, Any]], None]
 
 
-def numbers(enum: Any, prefix: str, members: type[Any]) -> dict[Any, Any]:
+def numbers(
+    enum: EnumTypeWrapper[Number], prefix: str, members: type[Member]
+) -> dict[Member, Number]:
     """The wire number of each member; a member without one fails at import."""
     return {member: enum.Value(f"{prefix}_{member.name}") for member in members}
 

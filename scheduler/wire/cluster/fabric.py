@@ -17,9 +17,7 @@ from scheduler.wire.jobs import timestamp
 from scheduler.wire.names import resource_of
 from scheduler.wire.specs import numbers
 
-_OBSTACLES: dict[FabricObstacle, service_pb2.FabricObstacle.ValueType] = numbers(
-    service_pb2.FabricObstacle, "FABRIC_OBSTACLE", FabricObstacle
-)
+_OBSTACLES = numbers(service_pb2.FabricObstacle, "FABRIC_OBSTACLE", FabricObstacle)
 
 
 def fabric_to_proto(state: State, *, with_file: bool = False) -> fabric_pb2.Fabric:

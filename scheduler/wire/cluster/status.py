@@ -18,9 +18,7 @@ from scheduler.wire.jobs import JOB_STATES, OBJECTIVES, cut_to_proto, timestamp
 from scheduler.wire.names import job_resource, resource_of
 from scheduler.wire.specs import numbers
 
-_KINDS: dict[IncidentKind, status_pb2.IncidentKind.ValueType] = numbers(
-    status_pb2.IncidentKind, "INCIDENT_KIND", IncidentKind
-)
+_KINDS = numbers(status_pb2.IncidentKind, "INCIDENT_KIND", IncidentKind)
 
 
 @struct(frozen=True, slots=True)
