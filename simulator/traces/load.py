@@ -46,7 +46,7 @@ class TraceFormat:
 
 FORMATS: dict[str, TraceFormat] = {
     "swf": TraceFormat(swf.read, is_sorted=True),
-    "philly-csv": TraceFormat(philly.read_csv),
+    "philly-csv": TraceFormat(table.read_philly),
     "philly-json": TraceFormat(philly.read_json, is_lines=False),
     "helios": TraceFormat(table.read_helios),
     "acme": TraceFormat(table.read_acme),

@@ -10,14 +10,6 @@
   what it used is kept.
 - A time may be missing, null or the text `None`. An attempt without a start never ran; a
   job whose last attempt has no end still ran when the log was taken, and is left out.
-
-The five-column reduction of it, as CSV:
-
-    timestamp,duration,num_gpus,gpu_time,cluster
-    2017-10-09 07:01:55,66.0,1,66.0,11cb48
-
-- Submit times carry no zone and are read as UTC; the file is not sorted. It has no job
-  ids: a job is named by its line. `cluster` is the virtual cluster, taken as the queue.
 """
 
 from __future__ import annotations
@@ -27,7 +19,6 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from simulator.traces.formats.columns import Row, read_table
 from simulator.traces.formats.jsonarray import elements, value_of
 from simulator.traces.formats.times import EPOCH, instant_ns, is_unknown
 from simulator.traces.record import (
@@ -38,12 +29,8 @@ from simulator.traces.record import (
     NothingToReplay,
     TraceJob,
     TraceOutcome,
-    count,
-    seconds_ns,
-    usable,
 )
 
-CSV_COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 HOUR_NS = 3600 * SECOND_NS
 OUTCOMES = {
     "Pass": TraceOutcome.COMPLETED,
@@ -165,20 +152,3 @@ def _text(values: Mapping[str, Any], key: str, must: bool = True) -> str:
     if not isinstance(value, str) or not (value or not must):
         raise FieldError(key, "must be a text", str(value)[:40])
     return value
-
-
-def read_csv(lines: Lines) -> Iterator[TraceJob | BadRecord]:
-    """Jobs in the order of the file."""
-    return read_table(lines, _csv_job, CSV_COLUMNS)
-
-
-def _csv_job(line: int, row: Row) -> TraceJob:
-    job = TraceJob(
-        id=f"line-{line}",
-        submit_ns=instant_ns(row["timestamp"], "timestamp"),
-        run_ns=seconds_ns(row["duration"], "duration"),
-        line=line,
-        gpus=count(row["num_gpus"], "num_gpus"),
-        queue=row["cluster"],
-    )
-    return usable(job, "duration", "num_gpus")

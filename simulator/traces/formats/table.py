@@ -12,6 +12,8 @@ first line has most of.
 
 Tables that are published are named here, with their column maps:
 
+- `philly-csv`: Microsoft's Philly in five columns; submit times carry no zone and are read as UTC.
+  It has no job ids: a job is named by its line. The virtual cluster is the queue.
 - `helios`: SenseTime's `cluster_log.csv`, whose times have no zone and are read as UTC, which keeps
   the hour of the day. Its virtual cluster is the queue.
 - `acme`: Shanghai AI Lab's `trace_seren.csv` and `trace_kalos.csv`; the kind of work is the queue.
@@ -318,6 +320,7 @@ def _named(
     return reader(ColumnMap(parse_columns(text).by_key, also, without))
 
 
+read_philly = _named("submit=timestamp,duration=duration,gpus=num_gpus,queue=cluster")
 _HELIOS = (
     "id=job_id,user=user,gpus=gpu_num,outcome=state,submit=submit_time,start=start_time,"
     "end=end_time"

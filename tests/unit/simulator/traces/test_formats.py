@@ -174,13 +174,15 @@ def test_philly_columns_are_found_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        ("2017-10-09 07:01:55,-1,1,0,a", "2: duration: must not be negative: '-1'"),
-        ("2017-10-09 07:01:55,5,0,0,a", "2: num_gpus: must be more than 0, not '0'"),
-        ("2017-10-09 07:01:55,5,1.5,0,a", "2: num_gpus: must be a whole number, not '1.5'"),
-        ("2017-10-09,5,1,0,a", "2: timestamp: must be YYYY-MM-DD HH:MM:SS, not '2017-10-09'"),
+        ("2017-10-09 07:01:55,-1,1,0,a", "2: column 2 (duration): must not be negative: '-1'"),
+        ("2017-10-09 07:01:55,5,0,0,a", "2: column 3 (num_gpus): is 0: a job of CPUs"),
+        (
+            "2017-10-09,5,1,0,a",
+            "2: column 1 (timestamp): must be a number or YYYY-MM-DD HH:MM:SS, not '2017-10-09'",
+        ),
         (
             "2017-13-09 07:01:55,5,1,0,a",
-            "2: timestamp: must be YYYY-MM-DD HH:MM:SS, not '2017-13-09 07:01:55'",
+            "2: column 1 (timestamp): must be YYYY-MM-DD HH:MM:SS, not '2017-13-09 07:01:55'",
         ),
         ("2017-10-09 07:01:55,5", "2: columns: must be as many as in the header, not '2'"),
     ],
