@@ -31,6 +31,8 @@ from scheduler.eventlog.store import (
 )
 from scheduler.files.errors import InputError
 from scheduler.v1 import error_pb2
+from scheduler.wire.lists.filters import BadFilter
+from scheduler.wire.lists.paging import BadOrder, BadToken
 from scheduler.wire.specs import wire_path
 
 DOMAIN = "muster"
@@ -239,6 +241,12 @@ def _refused(error: Exception) -> ApiError:
     match error:
         case ApiError():
             return error
+        case BadToken():
+            return invalid("page_token", str(error))
+        case BadOrder():
+            return invalid("order_by", str(error))
+        case BadFilter():
+            return invalid("filter", str(error))
         case WriterStopped() | Closed():
             return _STOPPING
         case NotLeading():

@@ -21,7 +21,6 @@ from scheduler.wire.cluster.audit import audit_filter, audit_record_to_proto
 from scheduler.wire.durations import nanoseconds
 from scheduler.wire.jobs import host_state, host_to_proto, job_state
 from scheduler.wire.lists import listing, paging
-from scheduler.wire.lists.filters import BadFilter
 
 JOBS_PAGE, MOST_JOBS = 100, 1_000
 HOSTS_PAGE, MOST_HOSTS = 1_000, 10_000
@@ -42,28 +41,15 @@ def jobs_page(
     query = listing.Query(states, request.filter, request.order_by)
     most = size(request.page_size, JOBS_PAGE, MOST_JOBS)
     stored = None if request.recent_only else ended
-    return _checked(
-        lambda: listing.jobs(
-            state,
-            query,
-            most,
-            request.page_token,
-            own_jobs(state),
-            stored,
-            caller().own_tenants(state.tenants),
-        )
-    )
+    known = caller().own_tenants(state.tenants)
+    token = request.page_token
+    return listing.jobs(state, query, most, token, own_jobs(state), stored, known)
 
 
 def all_jobs(state: State, filter: str) -> Sequence[Job]:
     """The jobs of a list, in the order of their arrival. Raises: ApiError."""
     query = listing.Query(filter=filter)
-    return _checked(lambda: listing.jobs(state, query, _ALL, "", own_jobs(state)).items)
-
-
-def job_filter(text: str) -> Callable[[Job], bool]:
-    """Raises: ApiError."""
-    return _checked(lambda: listing.job_filter(text))
+    return listing.jobs(state, query, _ALL, "", own_jobs(state)).items
 
 
 def hosts_page(
@@ -74,7 +60,7 @@ def hosts_page(
     job = full_name_of(state, request.job, field="job") if request.job else ""
     query = listing.Query(states, request.filter, job=job)
     most = size(request.page_size, HOSTS_PAGE, MOST_HOSTS)
-    page = _checked(lambda: listing.hosts(state, query, most, request.page_token, own_jobs(state)))
+    page = listing.hosts(state, query, most, request.page_token, own_jobs(state))
     return service_pb2.ListHostsResponse(
         hosts=[host_to_proto(state, held, now_ns) for held in page.items],
         next_page_token=page.next_token,
@@ -96,8 +82,8 @@ def audit_page(
             raise invalid("start_time", "must be between 1970 and 2262")
     scope = ["audit", since_ns, request.filter]
     most = size(request.page_size, AUDIT_PAGE, MOST_JOBS)
-    (after,) = _checked(lambda: paging.place_of(scope, request.page_token) or (0,))
-    is_wanted = _checked(lambda: audit_filter(request.filter))
+    (after,) = paging.place_of(scope, request.page_token) or (0,)
+    is_wanted = audit_filter(request.filter)
     records, last = log.page(after, since_ns, is_wanted, most)
     return service_pb2.ListAuditRecordsResponse(
         audit_records=map(audit_record_to_proto, records),
@@ -113,7 +99,7 @@ def windows_page(
     states = _states(request.states, windows.window_state)
     query = listing.Query(states, request.filter, request.order_by)
     most, seen = size(request.page_size, WINDOWS_PAGE, MOST_WINDOWS), own_windows(state)
-    page = _checked(lambda: listing.windows(state, query, most, request.page_token, seen))
+    page = listing.windows(state, query, most, request.page_token, seen)
     return service_pb2.ListWindowsResponse(
         windows=[windows.window_to_proto(state, booking) for booking in page.items],
         next_page_token=page.next_token,
@@ -124,12 +110,7 @@ def windows_page(
 def all_windows(state: State, filter: str) -> Sequence[Booking]:
     """The windows of a list, in the order in which they were made. Raises: ApiError."""
     query, seen = listing.Query(filter=filter), own_windows(state)
-    return _checked(lambda: listing.windows(state, query, _ALL, "", seen).items)
-
-
-def window_filter(state: State, text: str) -> Callable[[Booking], bool]:
-    """Raises: ApiError."""
-    return _checked(lambda: listing.window_filter(state, text))
+    return listing.windows(state, query, _ALL, "", seen).items
 
 
 def tenants_page(
@@ -139,7 +120,7 @@ def tenants_page(
     who, every = caller(), standings(state, now_ns)
     shown = [standing for standing in every if who.knows(state.tenants, standing.tenant.name)]
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
-    page = _checked(lambda: listing.tenants(state, shown, request.filter, most, request.page_token))
+    page = listing.tenants(state, shown, request.filter, most, request.page_token)
     return service_pb2.ListTenantsResponse(
         tenants=[tenants.tenant_to_proto(state, standing) for standing in page.items],
         next_page_token=page.next_token,
@@ -153,7 +134,7 @@ def links_page(
     state: State, request: service_pb2.ListLinksRequest
 ) -> service_pb2.ListLinksResponse:
     """Raises: ApiError."""
-    matches = _checked(lambda: links.link_filter(state, request.filter))
+    matches = links.link_filter(state, request.filter)
     names = [n for n in links.link_names(state, every=request.show_all) if matches(n)]
     # A token is good for the same links: those that are up come and go with reports.
     of = f"{state.loaded_fabric.digest} {digest(*names)}"
@@ -171,18 +152,7 @@ def links_page(
 def whole_page(kind: str, of: str, items: Sequence[Item], request: Any) -> paging.Page[Item]:
     """A page of a list without filter and order. Raises: ApiError."""
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
-    return _checked(lambda: listing.in_order(kind, of, items, most, request.page_token))
-
-
-def _checked(read: Callable[[], Item]) -> Item:
-    try:
-        return read()
-    except paging.BadToken as error:
-        raise invalid("page_token", str(error)) from None
-    except paging.BadOrder as error:
-        raise invalid("order_by", str(error)) from None
-    except BadFilter as error:
-        raise invalid("filter", str(error)) from None
+    return listing.in_order(kind, of, items, most, request.page_token)
 
 
 def _states(numbers: Iterable[int], by_number: Callable[[int], Member | None]) -> frozenset[Member]:

@@ -17,10 +17,10 @@ from scheduler.identity import caller, own_jobs
 from scheduler.service.backend import Backend
 from scheduler.service.bulk_reads import BulkReads
 from scheduler.service.errors import error_boundary, invalid
-from scheduler.service.pagination import job_filter
 from scheduler.v1 import service_pb2
 from scheduler.wire.cluster.usage import usage_keys, usage_to_proto
 from scheduler.wire.durations import nanoseconds
+from scheduler.wire.lists.listing import job_filter
 
 Context = grpc.aio.ServicerContext[Any, Any]
 USUAL_NS = 30 * 86_400 * SECOND_NS

@@ -39,6 +39,7 @@ from scheduler.v1 import service_pb2
 from scheduler.wire.cluster.links import link_change_to_proto, link_names, link_to_proto
 from scheduler.wire.cluster.windows import listed_window, window_change_to_proto
 from scheduler.wire.jobs import change_to_proto, host_to_proto, listed_job, timestamp
+from scheduler.wire.lists import listing
 from scheduler.wire.lists.listing import domains, held_hosts
 
 MOST_HOSTS: Final = 2_000  # of one message: half a megabyte
@@ -102,7 +103,7 @@ class WatchServicer:
     ) -> AsyncIterator[service_pb2.WatchJobsResponse]:
         async with error_boundary(context):
             writer, who = self._backend.writer, caller()
-            matches, pace = pagination.job_filter(request.filter), _Pace(request)
+            matches, pace = listing.job_filter(request.filter), _Pace(request)
             state = writer.state
             is_named = _job_named(state, request.name)
             after = await _begun(state, request, context, is_leading=writer.is_leading)
@@ -165,7 +166,7 @@ class WatchServicer:
         async with error_boundary(context):
             writer = self._backend.writer
             state, pace = writer.state, _Pace(request)
-            matches = pagination.window_filter(state, request.filter)
+            matches = listing.window_filter(state, request.filter)
             after = await _begun(state, request, context, is_leading=writer.is_leading)
             if request.initial_list:
                 for booking in pagination.all_windows(state, request.filter):
