@@ -206,7 +206,7 @@ def _refused(error: ServiceError, file: JobFile | None) -> Exception:
 
 
 @struct(frozen=True, slots=True)
-class Server:
+class AskedServer:
     """The server that a command asks, and what its answers are written as."""
 
     output: AnswerFormat
@@ -243,7 +243,7 @@ class Server:
 def asks_server(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command `(server, ...)` the options --format and --address, after its own."""
     options = {"output": (Output, AnswerFormat.TABLE), "address": (Address, DEFAULT_ADDRESS)}
-    return with_shared(command, SharedOptions(Server, options))
+    return with_shared(command, SharedOptions(AskedServer, options))
 
 
 def expanded(texts: Sequence[str]) -> list[str]:

@@ -9,9 +9,9 @@ import typer
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
+    AskedServer,
     DryRun,
     Etag,
-    Server,
     asks_server,
     before_call,
     checked_only,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @asks_server
 def apply_command(
-    server: Server,
+    server: AskedServer,
     file: Annotated[str, typer.Argument(help="The fabric file (YAML).", show_default=False)],
     rename: Annotated[
         list[str] | None,

@@ -14,10 +14,10 @@ from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
     AnswerFormat,
+    AskedServer,
     DryRun,
     Etag,
     Filter,
-    Server,
     States,
     Why,
     asks_server,
@@ -93,7 +93,7 @@ def list_hosts(
 
 @asks_server
 def show_host(
-    server: Server,
+    server: AskedServer,
     name: HostName,
 ) -> None:
     """Show one host: its job, its record and its etag."""
@@ -104,7 +104,7 @@ def show_host(
 
 @asks_server
 def cordon(
-    server: Server,
+    server: AskedServer,
     hosts: HostNames = None,
     link: LinkName = "",
     reason: Why = "",
@@ -121,7 +121,7 @@ def cordon(
 
 @asks_server
 def drain(
-    server: Server,
+    server: AskedServer,
     hosts: HostNames = None,
     link: LinkName = "",
     reason: Why = "",
@@ -138,7 +138,7 @@ def drain(
 
 @asks_server
 def uncordon(
-    server: Server,
+    server: AskedServer,
     hosts: HostNames = None,
     link: LinkName = "",
     reason: Why = "",
@@ -242,7 +242,7 @@ def report(
         from scheduler.cli.render import link_tables
 
         left = _share(link, share, down=down, up=up)
-        Server(AnswerFormat(output.value), address).show(
+        AskedServer(AnswerFormat(output.value), address).show(
             lambda client: client.report_link(link, left, detail, dry_run=dry_run),
             link_tables.link_text,
         )
@@ -268,7 +268,7 @@ def report(
             raise typer.BadParameter("is missing", param_hint=option)
     if output not in (ReportFormat.TABLE, ReportFormat.JSON):
         raise typer.BadParameter("is a file format: use it with --import", param_hint="--format")
-    server = Server(AnswerFormat(output.value), address)
+    server = AskedServer(AnswerFormat(output.value), address)
     with server.connected() as client:
         reported = client.report_host(
             host, signal, detail, value=value, gpu=gpu, xid=xid, dry_run=dry_run
@@ -305,7 +305,7 @@ def _share(link: str, share: str, *, down: bool, up: bool) -> float:
 
 
 def _change(
-    server: Server,
+    server: AskedServer,
     verb: Literal["cordon", "drain", "uncordon"],
     hosts: Sequence[str],
     link: str,

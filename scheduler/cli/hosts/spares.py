@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from scheduler.cli.calls import Server, asks_server
+from scheduler.cli.calls import AskedServer, asks_server
 from scheduler.cli.render.text import columns, counted
 from scheduler.v1 import service_pb2, spares_pb2
 
@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 @asks_server
-def spares(server: Server) -> None:
+def spares(server: AskedServer) -> None:
     """Show the spares of each zone, and what one more would save.
 
     Jobs with `spares: auto` share their spares in a zone. SHORT: share of the time in which

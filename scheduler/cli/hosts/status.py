@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import Server, asks_server
+from scheduler.cli.calls import AskedServer, asks_server
 
 
 def register(app: typer.Typer) -> None:
@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 @asks_server
 def status(
-    server: Server,
+    server: AskedServer,
     gangs: Annotated[
         int, typer.Option(help="Largest number of gangs to show.", min=1, max=1_000)
     ] = 20,

@@ -11,10 +11,10 @@ from placement import BadInput
 from scheduler.cli import complete
 from scheduler.cli.calls import (
     After,
+    AskedServer,
     DryRun,
     Etag,
     Filter,
-    Server,
     States,
     Why,
     asks_server,
@@ -90,7 +90,7 @@ def register(root: typer.Typer) -> None:
 @app.command()
 @asks_server
 def create(
-    server: Server,
+    server: AskedServer,
     name: Name,
     kind: Annotated[Kind, typer.Option(help="Kind of window.", show_default=False)],
     start: Annotated[
@@ -131,7 +131,7 @@ def create(
 @app.command()
 @asks_server
 def apply(
-    server: Server,
+    server: AskedServer,
     file: Annotated[str, typer.Argument(help="A windows file.", show_default=False)],
     dry_run: DryRun = False,
 ) -> None:
@@ -189,7 +189,7 @@ def list_windows(
 @app.command()
 @asks_server
 def get(
-    server: Server,
+    server: AskedServer,
     name: Name,
 ) -> None:
     """Show one window, its hosts and the jobs on them."""
@@ -199,7 +199,7 @@ def get(
 @app.command()
 @asks_server
 def watch(
-    server: Server,
+    server: AskedServer,
     after: After = None,
     name: Annotated[str, typer.Option("--window", help="Only changes of this window.")] = "",
 ) -> None:
@@ -213,7 +213,7 @@ def watch(
 @app.command()
 @asks_server
 def change(
-    server: Server,
+    server: AskedServer,
     name: Name,
     start: Start = None,
     end: End = None,
@@ -251,7 +251,7 @@ def change(
 @app.command()
 @asks_server
 def delete(
-    server: Server,
+    server: AskedServer,
     name: Name,
     reason: Why = "",
     etag: Etag = "",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import Server, asks_server, checked_only
+from scheduler.cli.calls import AskedServer, asks_server, checked_only
 from scheduler.cli.numbers import MOST, some_seconds
 
 
@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 @asks_server
 def slots(
-    server: Server,
+    server: AskedServer,
     sizes: Annotated[
         str,
         typer.Option(help="Job sizes in GPUs, with commas. (default: 8,64,512,2048)"),
@@ -63,7 +63,7 @@ def _sizes(text: str) -> list[int]:
 
 @asks_server
 def defrag(
-    server: Server,
+    server: AskedServer,
     hosts: Annotated[
         int | None,
         typer.Option("--for-hosts", min=1, max=MOST, help="Number of hosts to free in one zone."),

@@ -10,9 +10,9 @@ import typer
 
 from scheduler.cli import complete
 from scheduler.cli.calls import (
+    AskedServer,
     DryRun,
     Etag,
-    Server,
     Uid,
     Why,
     asks_server,
@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
 
 @asks_server
 def hold(
-    server: Server,
+    server: AskedServer,
     names: JobNames,
     reason: Why = "",
     uid: Uid = "",
@@ -72,7 +72,7 @@ def hold(
 
 @asks_server
 def release(
-    server: Server,
+    server: AskedServer,
     names: JobNames,
     uid: Uid = "",
     etag: Etag = "",
@@ -93,7 +93,7 @@ def release(
 
 @asks_server
 def requeue(
-    server: Server,
+    server: AskedServer,
     names: JobNames,
     hold: Annotated[
         bool, typer.Option("--hold", help="Hold the job, so that it does not start again.")
@@ -131,7 +131,7 @@ def requeue(
 
 @asks_server
 def cancel(
-    server: Server,
+    server: AskedServer,
     names: JobNames,
     reason: Why = "",
     uid: Uid = "",
@@ -152,7 +152,10 @@ def cancel(
 
 
 def _each(
-    server: Server, texts: Sequence[str], act: Callable[[Client, str], job_pb2.Job], of_one: str
+    server: AskedServer,
+    texts: Sequence[str],
+    act: Callable[[Client, str], job_pb2.Job],
+    of_one: str,
 ) -> None:
     """Do it to every job. `of_one`: the uid or etag, which only one job has."""
     from scheduler.cli.jobs.arrays import with_tasks
@@ -173,7 +176,7 @@ def _each(
 
 
 def each_of(
-    server: Server, things: Sequence[Thing], act: Callable[[Client, Thing], job_pb2.Job]
+    server: AskedServer, things: Sequence[Thing], act: Callable[[Client, Thing], job_pb2.Job]
 ) -> None:
     """Do it for each, and show the jobs after it. Report refusals, and go on with the others."""
     from scheduler.cli.render import messages

@@ -21,10 +21,10 @@ from scheduler.cli.calls import (
     Address,
     After,
     AnswerFormat,
+    AskedServer,
     DryRun,
     Etag,
     Filter,
-    Server,
     States,
     Uid,
     Why,
@@ -87,7 +87,7 @@ def register(app: typer.Typer) -> None:
 
 @asks_server
 def submit(
-    server: Server,
+    server: AskedServer,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -320,7 +320,7 @@ def job(
     from scheduler.client import ServiceError
     from scheduler.v1 import service_pb2
 
-    server = Server(AnswerFormat(output.value), address)
+    server = AskedServer(AnswerFormat(output.value), address)
     with server.connected() as client:
         try:
             reply = client.get_job(name)
@@ -356,7 +356,7 @@ def _write_ranks(name: str, wanted: JobFormat, address: str) -> None:
 
 @asks_server
 def explain(
-    server: Server,
+    server: AskedServer,
     name: JobName,
     suppose: Annotated[
         list[str] | None,
@@ -378,7 +378,7 @@ def explain(
 
 @asks_server
 def watch(
-    server: Server,
+    server: AskedServer,
     after: After = None,
     name: Annotated[str, typer.Option("--job", help="Only changes of this job.")] = "",
     hosts: Annotated[bool, typer.Option("--hosts", help="Changes of the states of hosts.")] = False,
@@ -411,7 +411,7 @@ def watch(
 
 @asks_server
 def finish(
-    server: Server,
+    server: AskedServer,
     name: JobName,
     outcome: Annotated[
         Literal["completed", "failed"], typer.Option(help="How it ended.", show_default=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scheduler.cli import complete
-from scheduler.cli.calls import Filter, Server, asks_server
+from scheduler.cli.calls import AskedServer, Filter, asks_server
 from scheduler.cli.lists import Listing, asks_list
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def tenants(
 
 @asks_server
 def tenant(
-    server: Server,
+    server: AskedServer,
     name: Annotated[
         str,
         typer.Argument(

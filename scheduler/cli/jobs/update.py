@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from scheduler.cli import complete
-from scheduler.cli.calls import DryRun, Etag, Server, asks_server, checked_only
+from scheduler.cli.calls import AskedServer, DryRun, Etag, asks_server, checked_only
 from scheduler.cli.numbers import MOST, seconds
 
 
@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 @asks_server
 def update(
-    server: Server,
+    server: AskedServer,
     name: Annotated[
         str,
         typer.Argument(help="Name of the job.", autocompletion=complete.jobs, show_default=False),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.cli.calls import Server, asks_server
+from scheduler.cli.calls import AskedServer, asks_server
 from scheduler.cli.contexts import quoted
 from scheduler.cli.exit_codes import FAILED, TIMED_OUT
 from scheduler.cli.jobs.holds import JobNames
@@ -29,7 +29,7 @@ class Awaited(StrEnum):
 
 @asks_server
 def wait(
-    server: Server,
+    server: AskedServer,
     names: JobNames,
     awaited: Annotated[
         Awaited, typer.Option("--for", help="`start`: until their gangs run, or they have ended.")

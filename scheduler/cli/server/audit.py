@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import AnswerFormat, Server, asks_server, end, formatted
+from scheduler.cli.calls import AnswerFormat, AskedServer, asks_server, end, formatted
 from scheduler.cli.contexts import quoted
 from scheduler.cli.exit_codes import BAD_INPUT
 from scheduler.cli.numbers import past_ns
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 @asks_server
 def audit(
-    server: Server,
+    server: AskedServer,
     since: Annotated[
         str, typer.Option(help="From this time on: 90m, 2h or 7d ago, or 2026-11-20T08:00Z.")
     ] = "",
