@@ -147,10 +147,11 @@ OPTIONS = (
     ),
     ReplayOption(
         "columns",
-        TextKind("simulator.traces.formats.table:parse_columns"),
+        TextKind("simulator.traces.load:check_columns"),
         "With --trace-format csv, which column holds what, by name or by number:"
         " submit=COLUMN[:UNIT],gpus=COLUMN,duration=COLUMN[:UNIT], or end=; also workers, start,"
-        " limit, id, user, queue, account, class, priority, outcome. Units: us, ms, s, min, h, d.",
+        " limit, id, user, queue, account, class, priority, outcome. Units: us, ms, s, min, h, d."
+        " With slurm-sacct: gpus_per_node=N, for jobs that name no GPU.",
     ),
     ReplayOption(
         "fabric",
@@ -388,10 +389,15 @@ def from_command_line(key: str, value: Value) -> Value:
 
 def conflicts(options: Options) -> Iterator[tuple[str, str]]:
     """(key, message) of options that would have no effect."""
-    if (options["trace_format"] == "csv") != (options["columns"] is not None):
-        is_csv = options["trace_format"] == "csv"
+    is_csv = options["trace_format"] == "csv"
+    may_have_columns = is_csv or options["trace_format"] == "slurm-sacct"
+    has_columns = options["columns"] is not None
+    if is_csv > has_columns or has_columns > may_have_columns:
         need = "is needed with the format csv: submit=COLUMN,gpus=COLUMN,duration=COLUMN"
-        yield "columns", need if is_csv else "has an effect only with the format csv"
+        yield (
+            "columns",
+            need if is_csv else "has an effect only with the formats csv and slurm-sacct",
+        )
     if options["times"] is not None:
         for key in COSTS:
             if options[key] is not None:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from muster.structs import replace, struct
 from scheduler.files.fabrics.network import TopologyNetwork, shortened
 
+USUAL_ADAPTERS = 8  # of hosts with eight GPUs
 LEVEL_NAMES = ("leaf", "spine", "core")
 
 
@@ -70,13 +71,18 @@ def _with_bandwidth(
     per_host = Counter(cable.a if cable.a in hosts else cable.b for cable in attached)
     adapters = _commonest(per_host.values())
     odd = sorted((hosts[key] for key, n in per_host.items() if n != adapters), key=natural)
+    cards = "1 adapter" if adapters == 1 else f"{adapters:g} adapters"
+    notes = []
+    if adapters != USUAL_ADAPTERS:
+        text = "and as many GPUs unless gpus_per_host of an overlay says else"
+        notes.append(f"hosts have {cards} each, {text}")
     note = f"{shortened(odd)}: not {adapters} adapters as the others; --hosts leaves hosts out"
     return replace(
         network,
         gpus_per_host=int(adapters),
         nic_gbps=_commonest(cable.gbps for cable in attached),
         oversubscription={key: ratio for level in ratios for key, ratio in level.items()},
-        notes=(note,) if odd else (),
+        notes=(*notes, *([note] if odd else [])),
     )
 
 

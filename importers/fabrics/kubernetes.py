@@ -1,7 +1,8 @@
 """Labels of Kubernetes nodes: `kubectl get nodes -o json`, or the labels alone.
 
 No key is standard below the zone, so keys are chosen, or the first family of keys
-that the nodes have is taken. GPUs of a node are what its status says a pod may ask for.
+that the nodes have is taken. GPUs of a node are those of its status: what it has, where a sick one
+is withdrawn from pods. A fabric file has no health, so nodes that are not well are named.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")  # resources of device plugins
 
+_PARTS = ("allocatable", "capacity")
+_REPORT = "muster report --import FILE --format kubernetes tells a server of cordons and failures"
+_DRAIN = "muster drain takes it out"
 _VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 Labels = dict[str, str]
@@ -51,17 +55,25 @@ def read(path: str, choices: Choices) -> TopologyNetwork:
     file = JsonFile.load(path)
     nodes: dict[str, Labels] = {}
     gpus: dict[str, int] = {}
-    for at, name, labels, count in _nodes(file):
+    troubles: dict[str, list[str]] = {}
+    for at, name, labels, count, trouble in _nodes(file):
         if name in nodes:
             raise file.error(at, f"node {name} is listed twice")
         nodes[name] = labels
-        if count is not None and _is_wanted(name, choices):
+        if not _is_wanted(name, choices):
+            continue
+        if count is not None:
             gpus[name] = count
+        for text in trouble:
+            troubles.setdefault(text, []).append(name)
     keys = _keys(file, nodes.values(), choices.label_keys)
     gpus_per_host = _gpus_per_host(file, gpus)
     idle = [name for name, count in gpus.items() if not count] if gpus_per_host else []
     network = _network({name: nodes[name] for name in nodes if name not in set(idle)}, keys)
     notes = [f"left out: {shortened(idle)}, without a GPU"] if idle else []
+    for text, names in troubles.items():
+        if unwell := [name for name in names if name in network.hosts]:
+            notes.append(f"{shortened(unwell)}: {text}, which a fabric does not say: {_REPORT}")
     return replace(network, gpus_per_host=gpus_per_host, notes=(*network.notes, *notes))
 
 
@@ -94,8 +106,12 @@ def _network(nodes: dict[str, Labels], keys: Sequence[str]) -> TopologyNetwork:
     return TopologyNetwork(tuple(whole), tuple(paths), _tier_names(keys), notes=tuple(notes))
 
 
-def _nodes(file: JsonFile) -> Iterator[tuple[str, str, Labels, int | None]]:
-    """(field, name, labels, GPUs) of a node list, a list of nodes or labels, or labels by name.
+Node = tuple[str, str, Labels, int | None, list[str]]
+
+
+def _nodes(file: JsonFile) -> Iterator[Node]:
+    """(field, name, labels, GPUs, what is wrong) of a node list, a list of nodes or labels, or
+    labels by name.
 
     GPUs are None where the node has no status.
     """
@@ -104,12 +120,12 @@ def _nodes(file: JsonFile) -> Iterator[tuple[str, str, Labels, int | None]]:
         yield from _listed(file, value["items"], "items")
     elif isinstance(value, dict):
         for name, labels in value.items():
-            yield name, name, _labels(file, labels, name), None
+            yield name, name, _labels(file, labels, name), None, []
     else:
         yield from _listed(file, value, "")
 
 
-def _listed(file: JsonFile, value: Any, at: str) -> Iterator[tuple[str, str, Labels, int | None]]:
+def _listed(file: JsonFile, value: Any, at: str) -> Iterator[Node]:
     if not isinstance(value, list):
         raise file.error(at, "must be a list of nodes, or of their labels")
     for i, item in enumerate(value):
@@ -123,24 +139,37 @@ def _listed(file: JsonFile, value: Any, at: str) -> Iterator[tuple[str, str, Lab
             name = labels.get(HOSTNAME)
         if not isinstance(name, str) or not name:
             raise file.error(here, f"has no name: neither metadata.name nor a label {HOSTNAME}")
-        yield here, name, labels, _gpus(file, item, here)
+        yield here, name, labels, *_standing(file, item, here)
 
 
-def _gpus(file: JsonFile, node: dict[str, Any], at: str) -> int | None:
-    """Allocatable GPUs; capacity where nothing is allocatable; None without either."""
-    status = node.get("status")
+def _standing(file: JsonFile, node: dict[str, Any], at: str) -> tuple[int | None, list[str]]:
+    """The node's GPUs, None without any word of them, and what is wrong with it."""
+    status, spec = node.get("status"), node.get("spec")
+    troubles = []
+    if isinstance(spec, dict) and spec.get("unschedulable") is True:
+        troubles.append("cordoned")
     if not isinstance(status, dict):
+        return None, troubles
+    conditions = status.get("conditions")
+    for condition in conditions if isinstance(conditions, list) else []:
+        is_ready = isinstance(condition, dict) and condition.get("type") == "Ready"
+        if is_ready and condition.get("status") != "True":
+            troubles.append("not ready")
+    given, built = (_gpus(file, status.get(part), f"{at}.status.{part}") for part in _PARTS)
+    if given and built and given < built:
+        troubles.append(f"{given} of {built} GPUs are given to pods ({_DRAIN})")
+        return built, troubles
+    return (built if given is None else given), troubles
+
+
+def _gpus(file: JsonFile, resources: Any, at: str) -> int | None:
+    if not isinstance(resources, dict):
         return None
-    for part in ("allocatable", "capacity"):
-        resources = status.get(part)
-        if not isinstance(resources, dict):
-            continue
-        counts = [(key, resources[key]) for key in GPUS if key in resources]
-        for key, count in counts:
-            if not str(count).isdecimal():
-                raise file.error(f"{at}.status.{part}.{key}", f"is not a number: {count!r}")
-        return sum(int(count) for _, count in counts)
-    return None
+    counts = [(key, resources[key]) for key in GPUS if key in resources]
+    for key, count in counts:
+        if not str(count).isdecimal():
+            raise file.error(f"{at}.{key}", f"is not a number: {count!r}")
+    return sum(int(count) for _, count in counts)
 
 
 def _labels(file: JsonFile, value: Any, at: str) -> Labels:

@@ -67,7 +67,7 @@ def read(path: str, _choices: Choices) -> TopologyNetwork:
     if sizes:
         _check_sizes(sizes[0], parsed)
     whole = network(parsed)
-    return slurm.of_blocks(whole) if blocks else whole
+    return slurm.of_blocks(whole) if blocks else slurm.note_roots(whole)
 
 
 def _lines(path: str, depth: int) -> Iterator[_Line]:
@@ -165,12 +165,15 @@ def write_tree(network: TopologyNetwork) -> str:
     rows = []
     for switch in slurm.switches(network):
         key, below = ("Nodes", switch.nodes) if switch.nodes else ("Switches", switch.switches)
-        rows.append(f"SwitchName={switch.name} {key}={hostlist.fold(below)}\n")
+        rows.append(f"SwitchName={switch.name} {key}={hostlist.fold(below, has_suffixes=False)}\n")
     return "".join(rows)
 
 
 def write_blocks(network: TopologyNetwork) -> str:
     """`BlockName=` lines, and the smallest block as the only size."""
     blocks = slurm.blocks(network)
-    rows = [f"BlockName={name} Nodes={hostlist.fold(hosts)}\n" for name, hosts in blocks.items()]
+    rows = [
+        f"BlockName={name} Nodes={hostlist.fold(hosts, has_suffixes=False)}\n"
+        for name, hosts in blocks.items()
+    ]
     return "".join(rows) + f"BlockSizes={min(map(len, blocks.values()))}\n"

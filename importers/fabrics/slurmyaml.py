@@ -10,6 +10,7 @@ from typing import Any
 
 from importers.fabrics import slurm
 from importers.fabrics.switches import Switch, network
+from muster.structs import replace
 from placement.fabric import hostlist
 from scheduler.files.fabrics.network import Choices, TopologyNetwork
 from scheduler.files.yaml12 import Document, load
@@ -24,11 +25,17 @@ def read(path: str, choices: Choices) -> TopologyNetwork:
     """
     document = load(path)
     body, at = _chosen(document, choices.topology)
+    others = [entry["topology"] for entry in document.value if entry is not body]
+    note = f"read {body['topology']}; the file also has {', '.join(others)}: --topology takes one"
+    notes = (note,) if others and choices.topology is None else ()
     if "tree" in body:
-        return network(list(_switches(document, body["tree"], f"{at}.tree", "switches", "switch")))
+        switches = _switches(document, body["tree"], f"{at}.tree", "switches", "switch")
+        whole = slurm.note_roots(network(list(switches)))
+        return replace(whole, notes=(*notes, *whole.notes))
     blocks = list(_switches(document, body["block"], f"{at}.block", "blocks", "block"))
     _sizes(document, body["block"], f"{at}.block", blocks)
-    return slurm.of_blocks(network(blocks))
+    whole = slurm.of_blocks(network(blocks))
+    return replace(whole, notes=(*notes, *whole.notes))
 
 
 def _chosen(document: Document, name: str | None) -> tuple[Mapping[str, Any], str]:
@@ -66,8 +73,10 @@ def _check_type(document: Document, entry: Mapping[str, Any], at: str) -> None:
     if len(types) != 1:
         raise document.error((at, "must have one of tree, block and flat"))
     if types[0] not in ("tree", "block"):
+        fitting = [each["topology"] for each in document.value if {"tree", "block"} & each.keys()]
+        others = f": choose {' or '.join(fitting)} with --topology" if fitting else ""
         raise document.error(
-            (f"{at}.{types[0]}", "has no tiers; a tree or blocks can become a fabric")
+            (f"{at}.{types[0]}", f"has no tiers; a tree or blocks can become a fabric{others}")
         )
 
 
@@ -120,7 +129,10 @@ def write_tree(network: TopologyNetwork) -> str:
     rows = [*_head(network), "  tree:", "    switches:"]
     for switch in slurm.switches(network):
         key, below = ("nodes", switch.nodes) if switch.nodes else ("children", switch.switches)
-        rows += [f'    - switch: "{switch.name}"', f'      {key}: "{hostlist.fold(below)}"']
+        rows += [
+            f'    - switch: "{switch.name}"',
+            f'      {key}: "{hostlist.fold(below, has_suffixes=False)}"',
+        ]
     return "\n".join(rows) + "\n"
 
 
@@ -129,7 +141,10 @@ def write_blocks(network: TopologyNetwork) -> str:
     sizes = f"    block_sizes: [{min(map(len, blocks.values()))}]"
     rows = [*_head(network), "  block:", sizes, "    blocks:"]
     for name, hosts in blocks.items():
-        rows += [f'    - block: "{name}"', f'      nodes: "{hostlist.fold(hosts)}"']
+        rows += [
+            f'    - block: "{name}"',
+            f'      nodes: "{hostlist.fold(hosts, has_suffixes=False)}"',
+        ]
     return "\n".join(rows) + "\n"
 
 

@@ -1,7 +1,8 @@
 """Hostlist ranges: `z0-r[000-011]-h[0-1]` names 24 hosts.
 
 The notation is Slurm's: a bracket holds comma-separated numbers and ranges, and
-leading zeros are kept. Several names may share a line, separated by commas.
+leading zeros are kept. Several names may share a line, separated by commas; as in Slurm, nothing
+between two commas, or after the last, is no name.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ def expand(text: str, field: str = "") -> list[str]:
     Raises: BadInput naming `field` on an unclosed bracket, an empty or a descending range.
     """
     try:
-        return [name for part in split(text) for name in _expand_one(part)]
+        names = [name for part in split(text) if part for name in _expand_one(part)]
+        if not names:
+            raise BadInput("", "empty host name")
+        return names
     except BadInput as error:
         raise BadInput(field, error.message) from None
 
@@ -51,8 +55,6 @@ def split(text: str) -> Iterator[str]:
 
 
 def _expand_one(part: str) -> Iterator[str]:
-    if not part:
-        raise BadInput("", "empty host name")
     pieces = _BRACKET.split(part)
     choices = [_numbers(p, part) if i % 2 else [p] for i, p in enumerate(pieces)]
     size = 1
@@ -78,10 +80,11 @@ def _numbers(body: str, part: str) -> list[str]:
     return names
 
 
-def fold(names: Sequence[str]) -> str:
+def fold(names: Sequence[str], *, has_suffixes: bool = True) -> str:
     """`names` with ranges where they count up, in their order: `expand(fold(x)) == x`.
 
-    Cost: O(names), 2 us each.
+    `has_suffixes`: False writes no range before something else, which Slurm does not read. Cost:
+    O(names), 2 us each.
     """
     parts: list[str] = []
     for (before, after, has_number), group in groupby(
@@ -90,6 +93,8 @@ def fold(names: Sequence[str]) -> str:
         ranges = [first if first == last else f"{first}-{last}" for _, first, last, _ in group]
         if not has_number:
             parts += [before] * len(ranges)
+        elif after and not has_suffixes:
+            parts += _expand_one(f"{before}[{','.join(ranges)}]{after}")
         elif len(ranges) == 1 and ranges[0].isdigit():
             parts.append(f"{before}{ranges[0]}{after}")
         else:

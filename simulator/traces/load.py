@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
 from pathlib import Path
@@ -59,18 +61,37 @@ FORMATS: dict[str, TraceFormat] = {
     "slurm-sacct": TraceFormat(sacct.read),
     "muster": TraceFormat(muster.read, is_sorted=True),
 }
+SACCT = "slurm-sacct"
 TABLE = "csv"  # the format whose columns are given
 
 
 def find_format(name: str, columns: str | None = None) -> TraceFormat:
-    """`columns`: the column map of the format csv, which has none of its own.
+    """`columns`: the column map of the format csv, which has none of its own; of slurm-sacct
+    `gpus_per_node=N`.
 
     Raises: InputError with the formats there are, or what is wrong with the columns.
     """
     if name == TABLE:
         return TraceFormat(table.reader(_column_map(columns or "")), note=table.NOTE)
     check_format(name)
+    if columns and name == SACCT:
+        if (gpus := _gpus_per_node(columns)) is None:
+            message = f"with {SACCT} must be gpus_per_node=N, not {columns!r}"
+            raise InputError(Problem("--columns", message))
+        note = f"a job without GPUs holds {gpus} on each node"
+        return TraceFormat(partial(sacct.read, gpus_per_node=gpus), note=note)
     return FORMATS[name]
+
+
+def check_columns(text: str) -> None:
+    """Raises: BadInput on what no format takes."""
+    if _gpus_per_node(text) is None:
+        table.parse_columns(text)
+
+
+def _gpus_per_node(text: str) -> int | None:
+    match = re.fullmatch(r"gpus_per_node=([1-9][0-9]{0,3})", text, re.ASCII)
+    return int(match[1]) if match else None
 
 
 def check_format(name: str) -> None:

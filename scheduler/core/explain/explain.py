@@ -257,7 +257,7 @@ class _Explainer:
     def _constrained(self, turn: _Turn) -> Reason:
         job = turn.verdict.job
         reservation = self._own_reservation(job)
-        running = self._obstacles.running(reservation)
+        running = self._obstacles.running(reservation, hosts_for=job)
         room = AffinityIndex(self._state).room_text(job, self._state.free)
         when = (
             self._when(job, reservation, running)
@@ -272,7 +272,7 @@ class _Explainer:
         job, free = turn.verdict.job, turn.verdict.free
         windows = self._obstacles.windows(job)
         reservation = self._own_reservation(job)
-        running = self._obstacles.running(reservation)
+        running = self._obstacles.running(reservation, hosts_for=job)
         calendar, now_ns = self._outlook.calendar, self._now_ns
         lasts_ns = time_limit_ns(job, self._limits)
         reach = self._quotas.allowance(job, self._state.free).reach
@@ -287,7 +287,7 @@ class _Explainer:
     def _short(self, turn: _Turn) -> Reason:
         job, free = turn.verdict.job, self._free
         reservation = self._own_reservation(job)
-        running = self._obstacles.running(reservation)
+        running = self._obstacles.running(reservation, hosts_for=job)
         windows = self._obstacles.windows(job)
         wish = wish_text(self._state.loaded_fabric, job.request.where)
         are = "is" if free == 1 else "are"

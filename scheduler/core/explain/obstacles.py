@@ -11,6 +11,7 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation
 from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
+from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.tenancy.quota_check import Allowance, Quotas
 
@@ -27,12 +28,18 @@ class Obstacles:
         self._quotas, self._outlook = quotas, outlook
 
     def running(
-        self, reservation: BackfillReservation | None, tenant: str = ""
+        self,
+        reservation: BackfillReservation | None,
+        tenant: str = "",
+        hosts_for: Job | None = None,
     ) -> tuple[Obstacle, ...]:
         """Gangs that end by the start of `reservation`, first end first; with `tenant`, only
-        those of that tenant."""
+        those of that tenant, and with `hosts_for` those on hosts that this job may have."""
         if reservation is None:
             return ()
+        usable = hostset.full(self._state.loaded_fabric.host_count)
+        if hosts_for is not None:
+            usable = AffinityIndex(self._state).fitting(hosts_for, usable)
         return tuple(
             Obstacle(
                 ObstacleKind.RUNNING,
@@ -44,6 +51,7 @@ class Obstacles:
             for gang in self._outlook.ends()
             if gang.end_ns <= reservation.start_ns
             and (not tenant or tenant in self._quotas.path(gang.tenant))
+            and gang.hosts & usable
         )
 
     def _basis(self, job: Job) -> Basis:

@@ -3,13 +3,15 @@
     sacct -a -X -P -S 2026-01-01 -E 2026-07-01 \\
       -o JobID,User,Account,Partition,State,Submit,Start,End,ElapsedRaw,Timelimit,NNodes,AllocTRES
 
-- Columns are found by their names, so any `-o` or `--format=ALL` goes that has JobID,
+- Columns are found by their names, so any `-o` or `--format=ALL` goes that has JobID or JobIDRaw,
   Submit, State, a run time (ElapsedRaw, Elapsed, or Start and End) and GPUs (AllocTRES,
   ReqTRES, AllocGRES or ReqGRES).
 - Rows of steps (`123.batch`, `123.0`) are parts of a job, and left out.
 - GPUs are `gres/gpu=8` of what was allocated, else of what was asked for; of
   `gres/gpu:a100=8` alone the models are added up. GRES of old versions: `gpu:a100:8` is
   for the job in AllocGRES, for each of NNodes in ReqGRES.
+- Where a site does not count GPUs, `--columns gpus_per_node=8` has jobs hold so many on each of
+  NNodes.
 - Run times are ElapsedRaw or Elapsed, which leave out what a job was suspended for and do
   not change with the clocks; End - Start else. Times carry no zone and are read as UTC;
   seconds since 1970 (SLURM_TIME_FORMAT=%s) go as well.
@@ -20,7 +22,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from simulator.traces.formats.columns import Row, read_table
 from simulator.traces.formats.times import instant_ns, is_unknown, span_ns
@@ -35,7 +38,8 @@ from simulator.traces.record import (
     count,
 )
 
-NEEDED = ("JobID", "Submit", "State")
+NEEDED = ("Submit", "State")
+ID_COLUMNS = ("JobID", "JobIDRaw")
 GPU_COLUMNS = ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")
 TIME_COLUMNS = ("ElapsedRaw", "Elapsed", "End")
 TRES = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,9})(?=,|$)")
@@ -54,41 +58,45 @@ OUTCOMES = {
 UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING")
 
 
-def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
-    """Jobs in the order of the file.
+def read(lines: Lines, gpus_per_node: int = 0) -> Iterator[TraceJob | BadRecord]:
+    """Jobs in the order of the file. `gpus_per_node`: held on each node by jobs that name no GPU,
+    0 for none.
 
     Raises: FieldError when the header lacks what a job needs.
     """
-    return read_table(_checked(lines), _job, NEEDED, "|")
+    sizes = ("NNodes",) if gpus_per_node else GPU_COLUMNS
+    groups = (ID_COLUMNS, sizes, TIME_COLUMNS)
+    return read_table(_checked(lines, groups), partial(_job, gpus_per_node), NEEDED, "|")
 
 
-def _checked(lines: Lines) -> Iterator[tuple[int, str]]:
-    """The lines, when their header has GPUs and run times in one form or another."""
+def _checked(lines: Lines, groups: Sequence[Sequence[str]]) -> Iterator[tuple[int, str]]:
+    """The lines, when their header has a column of each group."""
     is_header = True
     for line, text in lines:
         if is_header and text.strip():
             names = text.strip().split("|")
-            for group in (GPU_COLUMNS, TIME_COLUMNS):
+            for group in groups:
                 if not set(group) & set(names):
                     raise FieldError("header", f"must name {' or '.join(group)}", text[:200])
             is_header = False
         yield line, text
 
 
-def _job(line: int, row: Row) -> TraceJob:
-    if "." in row["JobID"]:
-        raise NothingToReplay("JobID", "is a step of a job, not a job")
-    if not row["JobID"]:
-        raise FieldError("JobID", "is empty")
+def _job(gpus_per_node: int, line: int, row: Row) -> TraceJob:
+    id_column = next(name for name in ID_COLUMNS if name in row)
+    if "." in row[id_column]:
+        raise NothingToReplay(id_column, "is a step of a job, not a job")
+    if not row[id_column]:
+        raise FieldError(id_column, "is empty")
     state = row["State"].partition(" ")[0].rstrip("+")
     if state in UNFINISHED or is_unknown(row.get("Start", "?")):
         raise NothingToReplay("State", "says that it never ran or still runs")
     return TraceJob(
-        id=row["JobID"],
+        id=row[id_column],
         submit_ns=_instant_ns(row, "Submit"),
         run_ns=_run_ns(row),
         line=line,
-        gpus=_gpus(row),
+        gpus=_gpus(row, gpus_per_node),
         time_limit_ns=_limit_ns(row.get("Timelimit", "")),
         user=row.get("User", ""),
         queue=row.get("Partition", ""),
@@ -116,12 +124,15 @@ def _run_ns(row: Row) -> int:
     return run_ns
 
 
-def _gpus(row: Row) -> int:
+def _gpus(row: Row, gpus_per_node: int) -> int:
     for name in GPU_COLUMNS:
         gpus = _of_tres(row.get(name, "")) if "TRES" in name else _of_gres(row.get(name, ""))
         if gpus:
             return gpus * (_nodes(row) if name == "ReqGRES" else 1)
-    raise NothingToReplay("AllocTRES", "names no GPU")
+    if gpus_per_node:
+        return gpus_per_node * _nodes(row)
+    hint = "; --columns gpus_per_node=8 gives each of its nodes so many" if "NNodes" in row else ""
+    raise NothingToReplay("AllocTRES", f"names no GPU{hint}")
 
 
 def _of_tres(text: str) -> int:

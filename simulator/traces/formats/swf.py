@@ -6,6 +6,8 @@ blanks, -1 = unknown; further fields, as MetaCentrum's logs have them, are ignor
 - Submit times count from `UnixStartTime` where the header has one.
 - Processors: those requested, or those allocated where nothing was requested.
 - A processor is taken for a GPU.
+- Lines of status 2, 3 and 4 are the parts of a job that was swapped out, whose line of status 0 or
+  1 sums them up; they are left out.
 
 Source: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html
 """
@@ -19,6 +21,7 @@ from simulator.traces.record import (
     BadRecord,
     FieldError,
     Lines,
+    NothingToReplay,
     TraceJob,
     count,
     number,
@@ -27,6 +30,7 @@ from simulator.traces.record import (
 )
 
 FIELDS = 18
+PARTS = ("2", "3", "4")  # as status
 
 
 def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
@@ -56,6 +60,8 @@ def _start_ns(header: str, start_ns: int) -> int:
 def _job(line: int, fields: Sequence[str], start_ns: int) -> TraceJob:
     if len(fields) < FIELDS:
         raise FieldError("fields", f"must be {FIELDS} numbers", str(len(fields)))
+    if fields[10] in PARTS:
+        raise NothingToReplay("status", "says that it is a part of a job, whose line precedes")
     return TraceJob(
         id=str(count(fields[0], "job")),
         submit_ns=start_ns + _submit_ns(fields[1]),

@@ -67,7 +67,10 @@ class TestShow:
         needed = "is needed with the format csv: submit=COLUMN,gpus=COLUMN,duration=COLUMN"
         assert str(show("p.csv", "--trace-format", "csv").exception) == f"--columns: {needed}"
         extra = show("p.csv", "--trace-format", "swf", "--columns", "submit=1")
-        assert str(extra.exception) == "--columns: has an effect only with the format csv"
+        assert (
+            str(extra.exception)
+            == "--columns: has an effect only with the formats csv and slurm-sacct"
+        )
 
     def test_a_file_of_another_format_is_refused_with_the_one_that_fits(self) -> None:
         refused = show("p.csv", "--trace-format", "helios")

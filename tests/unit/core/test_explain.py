@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from placement.fabric.constraints import Constraints
+from placement.fabric.tree import from_spec
 from scheduler.core import (
     Reason,
     SchedulingOptions,
@@ -28,6 +30,7 @@ from tests.build import (
     cordon,
     end,
     fabric,
+    fabric_spec,
     fail,
     loaded,
     run,
@@ -117,6 +120,18 @@ def test_cordoned_hosts_are_counted_by_the_reason_given() -> None:
     state = run(TEN, fail("z0-r0-h0"), *refused, submit("c", 9))
     obstacles = why(state, "c").obstacles
     assert [(each.name, each.hosts) for each in obstacles] == [("slurm: refused: QOS", 2), ("", 1)]
+
+
+def test_gangs_on_hosts_that_the_job_may_not_have_are_no_obstacles() -> None:
+    labels = {"z0": {"pool": "a"}, "z1": {"pool": "b"}}
+    state = loaded(from_spec(fabric_spec(2, 1, 3) | {"labels": labels}))
+    first, second = (Constraints(labels=(("pool", pool),)) for pool in "ab")
+    small = submit("a", 1, where=first, limit_s=HOUR // 2)
+    state = started(state, small, submit("b", 2, where=second, limit_s=HOUR))
+    reason = why(run(state, submit("c", 3, where=second)), "c")
+    assert "; b ends in 1 h 00 min by stated limits" in reason.sentence
+    assert reason.waits_for == ("b",)
+    assert [each.name for each in reason.obstacles] == ["b"]
 
 
 def test_one_host_is_singular() -> None:

@@ -72,7 +72,10 @@ def test_units_are_what_hosts_join_and_pods_what_spines_join(read: Read) -> None
         for host in (8, 9, 10)
     }
     assert [tier.name for tier in built.fabric.tiers] == ["spine", "leaf"]
-    assert built.notes == ("dropped: CORE-01, above every host and so no boundary",)
+    assert built.notes == (
+        "hosts have 2 adapters each, and as many GPUs unless gpus_per_host of an overlay says else",
+        "dropped: CORE-01, above every host and so no boundary",
+    )
 
 
 def test_hosts_are_sorted_by_number(read: Read) -> None:

@@ -11,6 +11,8 @@ from tests.unit.fabricfiles.conftest import Read, Refused, tree
 
 ZONE = "topology.kubernetes.io/zone"
 
+GPU = "nvidia.com/gpu"
+
 
 def graph(**layers: Any) -> str:
     instances = [
@@ -249,3 +251,24 @@ def test_nodes_that_differ_in_gpus_are_named(read: Read, refused: Refused) -> No
     assert set(read(text, "kubernetes", hosts="[ab]").fabric.by_host.gpus) == {4}
     said = refused(gpu_nodes(a="four"), "kubernetes")
     assert "items.0.status.allocatable.nvidia.com/gpu: is not a number: 'four'" in said
+
+
+def test_nodes_that_are_not_well_are_named_and_sick_gpus_counted(read: Read) -> None:
+    def node(name: str, given: str, **more: Any) -> dict[str, Any]:
+        status = {"allocatable": {GPU: given}, "capacity": {GPU: "8"}, **more.pop("status", {})}
+        meta = {"name": name, "labels": {"topology.kubernetes.io/zone": "a"}}
+        return {"metadata": meta, "status": status, **more}
+
+    unready = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    items = [
+        node("n1", "8", spec={"unschedulable": True}),
+        node("n2", "8", status=unready),
+        node("n3", "8", status={"conditions": [{"type": "Ready", "status": "True"}]}),
+        node("n4", "7"),
+    ]
+    built = read(json.dumps({"items": items}), "kubernetes")
+    assert built.fabric.gpus_per_host == 8
+    assert built.fabric.host_count == 4
+    gpus = "n4: 7 of 8 GPUs are given to pods (muster drain takes it out)"
+    said = [note.partition(", which")[0] for note in built.notes if "does not say" in note]
+    assert said == ["n1: cordoned", "n2: not ready", gpus]

@@ -41,6 +41,32 @@ def test_several_roots_are_the_outermost_tier(read: Read) -> None:
     assert tree(read(rows, "slurm").fabric) == {"x1": "a", "x2": "a", "x3": "b", "x4": "b"}
 
 
+def test_trees_that_no_switch_joins_are_named(read: Read) -> None:
+    forest = "SwitchName=a Switches=l\nSwitchName=l Nodes=x[1-2]\nSwitchName=b Switches=m\n"
+    forest += "SwitchName=m Nodes=y[1-2]\n"
+    assert read(forest, "slurm").notes[0].startswith("no switch joins a, b: Slurm gives no job")
+    assert not any("joins" in note for note in read(TREE, "slurm").notes)
+    blocks = "BlockName=b1 Nodes=n[1-4]\nBlockName=b2 Nodes=n[5-8]\nBlockSizes=4\n"
+    assert not any("joins" in note for note in read(blocks, "slurm").notes)
+
+
+def test_a_catch_all_of_hosts_without_a_place_is_said(read: Read) -> None:
+    rows = "SwitchName=root Switches=leaf,unknown\nSwitchName=leaf Nodes=n1\n"
+    notes = read(rows + "SwitchName=unknown Nodes=n2,,n3,\n", "slurm").notes
+    assert any(note.startswith("unknown is where hosts are put whose") for note in notes)
+
+
+def test_other_topologies_of_the_file_are_named(read: Read, refused: Refused) -> None:
+    gpu = "- topology: gpu\n  block: {blocks: [{block: b, nodes: 'n[0-7]'}]}\n"
+    cpu = "- topology: cpu\n  cluster_default: true\n"
+    tree_text = cpu + "  tree: {switches: [{switch: s, nodes: 'c[0-3]'}]}\n"
+    notes = read(gpu + tree_text, "slurm-yaml").notes
+    assert notes[0] == "read cpu; the file also has gpu: --topology takes one"
+    assert not any("also" in note for note in read(gpu, "slurm-yaml").notes)
+    says = "a tree or blocks can become a fabric: choose gpu with --topology"
+    refused(gpu + cpu + "  flat: true\n", "slurm-yaml", says)
+
+
 def test_one_switch_is_kept(read: Read) -> None:
     assert tree(read("SwitchName=s Nodes=a,b\n", "slurm").fabric) == {"a": "s", "b": "s"}
 

@@ -21,6 +21,8 @@ from placement.fabric.hostlist import expand, fold
         ("a[5-5]x", ["a5x"]),
         ("r[0-1]-h[0-1]", ["r0-h0", "r0-h1", "r1-h0", "r1-h1"]),
         ("a[1,2],b3,c[04]", ["a1", "a2", "b3", "c04"]),
+        ("a,,b", ["a", "b"]),
+        (",a[1-2], ", ["a1", "a2"]),
     ],
 )
 def test_expand(text: str, names: list[str]) -> None:
@@ -47,8 +49,7 @@ def test_the_example_of_the_module_names_24_hosts() -> None:
         ("a[1-2-3]", "not a number or range"),
         ("a[3-1]", "backwards"),
         ("", "empty host name"),
-        ("a,,b", "empty host name"),
-        ("a,", "empty host name"),
+        (", ,", "empty host name"),
         ("a[0-99999999]", "more than"),
         ("a[0-9999][0-9999]", "more than"),
         ("a[0-999999,0-999999,0-999999]", "more than"),
@@ -84,3 +85,9 @@ def test_what_names_no_hosts_is_refused(text: str, says: str) -> None:
 def test_fold(names: list[str], text: str) -> None:
     assert fold(names) == text
     assert (expand(text) if text else []) == names
+
+
+def test_no_range_stands_before_a_suffix_where_slurm_is_to_read_it() -> None:
+    assert fold(["n1b", "n2b", "n3"], has_suffixes=False) == "n1b,n2b,n3"
+    assert fold(["n1b", "n2b", "n3"]) == "n[1-2]b,n3"
+    assert fold(["r0-h0", "r0-h1"], has_suffixes=False) == "r0-h[0-1]"

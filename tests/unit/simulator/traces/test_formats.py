@@ -66,6 +66,15 @@ def test_swf_fields(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("status", ["2", "3", "4"])
+def test_swf_parts_of_a_job_that_was_swapped_out_are_no_jobs(tmp_path: Path, status: str) -> None:
+    whole = "1 0 10 300 8 -1 -1 8 3600 -1 1 5 2 -1 1 0 -1 -1"
+    part = f"1 -1 10 100 8 -1 -1 8 3600 -1 {status} 5 2 -1 1 0 -1 -1"
+    jobs, told = swf(tmp_path, whole, part, header="")
+    assert [job.run_ns for job in jobs] == [300 * SECOND_NS]
+    assert "is a part of a job" in told[0]
+
+
 def test_swf_without_a_request_takes_what_was_allocated_and_no_limit(tmp_path: Path) -> None:
     row = "1 0 -1 1451 128 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1"
     (job,), _ = swf(tmp_path, row, header="")

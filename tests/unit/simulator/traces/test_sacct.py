@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.files.errors import InputError
+from simulator.traces.load import find_format
 from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
 from tests.tracefiles import read_text
 
@@ -35,6 +36,28 @@ def only(tmp_path: Path, **changed: str) -> TraceJob:
     (job,), told = read(tmp_path, {**ROW, **changed})
     assert told == []
     return job
+
+
+def test_raw_job_ids_are_ids(tmp_path: Path) -> None:
+    row = {"JobIDRaw" if key == "JobID" else key: text for key, text in ROW.items()}
+    (job,), told = read(tmp_path, row)
+    assert (job.id, told) == ("123_4", [])
+    none = {key: text for key, text in ROW.items() if key != "JobID"}
+    with pytest.raises(InputError, match="must name JobID or JobIDRaw"):
+        read(tmp_path, none)
+
+
+def test_gpus_a_node_may_be_said_where_the_site_counts_none(tmp_path: Path) -> None:
+    row = {**ROW, "AllocTRES": "billing=64,cpu=64,node=2"}
+    _, told = read(tmp_path, row)
+    assert "--columns gpus_per_node=8 gives each of its nodes so many" in told[0]
+    lines = list(enumerate(["|".join(row), "|".join(row.values())], 1))
+    (job,) = find_format("slurm-sacct", "gpus_per_node=4").read(lines)
+    assert isinstance(job, TraceJob)
+    assert job.gpus == 8
+    for wrong in ("gpus=4", "gpus_per_node=0", "gpus_per_node=x"):
+        with pytest.raises(InputError, match="must be gpus_per_node=N"):
+            find_format("slurm-sacct", wrong)
 
 
 def test_fields(tmp_path: Path) -> None:
