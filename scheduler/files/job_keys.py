@@ -533,6 +533,7 @@ class _RestartKeys(Keys):
 class _HangKeys(Keys):
     after_s: Seconds = AS_WARNED.after_s
     action: Annotated[HangAction, BeforeValidator(_hang_action)] = AS_WARNED.action
+    first_step_s: SomeSeconds | None = None
 
 
 class _DependencyKeys(Keys):

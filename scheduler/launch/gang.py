@@ -208,9 +208,10 @@ class LaunchedGang:
     def hang_text(self, now_s: float) -> str:
         """`no step for 31 min after step 20, where one took 0.5 s; rank 1 on h1 has ended; ...`"""
         watch = self.watch
-        text = f"no step for {duration(round(now_s - (watch.since_s or now_s)))}"
+        since_s = self.since_s if watch.since_s is None else watch.since_s
+        text = f"no step for {duration(round(now_s - since_s))}"
         pace = f", where one took {watch.step_s:.3g} s" if watch.step_s else ""
-        text += f" after step {watch.step:,}{pace}"
+        text += f" after step {watch.step:,}{pace}" if watch.step else " after its ranks started"
         if watch.busy:
             text += f" and ranks have been {next(iter(watch.busy.values()))}"
         lagging = [rank for rank in watch.lagging() if rank not in self.done]

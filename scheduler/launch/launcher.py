@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,12 +36,13 @@ from scheduler.core.fold.attempts import (
     carry_out,
 )
 from scheduler.core.fold.effects import JobChange
-from scheduler.core.model.commands import EndJob, ReportHost
+from scheduler.core.model.commands import EndJob, ReportHost, RequeueJob
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import LIVE, HostState, JobState
 from scheduler.core.model.run_lineage import lineage_key, resume_point
 from scheduler.core.model.scheduling_options import Overrun
+from scheduler.core.names import short_name
 from scheduler.core.policies.hang import HangAction
 from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
@@ -698,11 +700,23 @@ class AgentLauncher(Launcher):
         if terms.action is HangAction.IGNORE or is_deaf:
             return
         if gang.hung_s is None:
-            if gang.watch.is_overdue(terms.after_s, now_s):
+            if gang.watch.is_overdue(
+                *(terms.after_s, now_s), first_s=terms.first_step_s, start_s=gang.since_s
+            ):
                 gang.hung_s = now_s
                 self._to_all(gang, Response(dump_stacks=agent_pb2.DumpStacks(key=_key(gang))))
                 self._say_hung(gang, gang.hang_text(now_s))
-        elif terms.action is HangAction.RESTART and now_s - gang.hung_s >= STACKS_S:
+        elif now_s - gang.hung_s < STACKS_S:
+            return
+        elif terms.action is HangAction.ASK:
+            gang.hung_s, name = math.inf, short_name(gang.name)  # it is asked once
+            text = (
+                f"hangs: {gang.hang_text(now_s)}; `muster release {name}` starts it again,"
+                f" `muster cancel {name}` ends it, `muster logs {name} --attempt"
+                f" {gang.attempt} --stacks` says where it stood"
+            )
+            self._submit(RequeueJob(gang.name, text, hold=True, uid=gang.uid))
+        elif terms.action is HangAction.RESTART:
             known = gang.watch.steps
             rank = next((r for r in gang.watch.lagging() if r not in gang.done), None)
             rank = min(set(known) - gang.done, default=0) if rank is None else rank
@@ -950,7 +964,7 @@ class AgentLauncher(Launcher):
     ) -> None:
         self._tasks.start(self._written(partial(self._writer.carry_out, check), then))
 
-    def _submit(self, command: EndJob | ReportHost) -> None:
+    def _submit(self, command: EndJob | ReportHost | RequeueJob) -> None:
         self._tasks.start(self._written(partial(self._writer.submit, command)))
 
     async def _written(

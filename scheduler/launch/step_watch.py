@@ -68,9 +68,14 @@ class StepWatch:
         limit_s = max(after_s, PAUSES * self.longest_s)
         return BUSY * limit_s if self.busy else limit_s
 
-    def is_overdue(self, after_s: float, now_s: float) -> bool:
-        """Whether the ranks hang; never before a first step is complete."""
-        return self.since_s is not None and now_s - self.since_s > self.limit_s(after_s)
+    def is_overdue(
+        self, after_s: float, now_s: float, *, first_s: float | None = None, start_s: float = 0
+    ) -> bool:
+        """Whether the ranks, which started at `start_s`, hang: before a first step is complete
+        once it has not come for `first_s`, None = for ever."""
+        if self.since_s is not None:
+            return now_s - self.since_s > self.limit_s(after_s)
+        return first_s is not None and now_s - start_s > (BUSY if self.busy else 1) * first_s
 
     def lagging(self) -> list[int]:
         """Ranks that are behind the furthest step, of those that say how far they are."""

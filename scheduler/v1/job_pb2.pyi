@@ -37,6 +37,8 @@ class _HangActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HangAction
     """The attempt has failed, and the next one begins."""
     HANG_ACTION_IGNORE: _HangAction.ValueType  # 3
     """Nobody looks."""
+    HANG_ACTION_ASK: _HangAction.ValueType  # 4
+    """The attempt is stopped, and the job is held until it is released."""
 
 class HangAction(_HangAction, metaclass=_HangActionEnumTypeWrapper):
     """What is done once a gang hangs. Stacks of its ranks are taken first."""
@@ -49,6 +51,8 @@ HANG_ACTION_RESTART: HangAction.ValueType  # 2
 """The attempt has failed, and the next one begins."""
 HANG_ACTION_IGNORE: HangAction.ValueType  # 3
 """Nobody looks."""
+HANG_ACTION_ASK: HangAction.ValueType  # 4
+"""The attempt is stopped, and the job is held until it is released."""
 Global___HangAction: _TypeAlias = HangAction  # noqa: Y015
 
 class _Requeueing:
@@ -689,6 +693,7 @@ class Hang(_message.Message):
 
     AFTER_FIELD_NUMBER: _builtins.int
     ACTION_FIELD_NUMBER: _builtins.int
+    FIRST_STEP_FIELD_NUMBER: _builtins.int
     action: Global___HangAction.ValueType
     """What is done. Unspecified means warn."""
     @_builtins.property
@@ -697,15 +702,22 @@ class Hang(_message.Message):
         before; four times as long while ranks say that they save or evaluate. Unset: half an hour.
         """
 
+    @_builtins.property
+    def first_step(self) -> _duration_pb2.Duration:
+        """Without a first step after all ranks have started, in whole seconds. Unset: for ever, as for
+        ranks that do not report steps.
+        """
+
     def __init__(
         self,
         *,
         after: _duration_pb2.Duration | None = ...,
         action: Global___HangAction.ValueType = ...,
+        first_step: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "first_step", b"first_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "after", b"after"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "after", b"after", "first_step", b"first_step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

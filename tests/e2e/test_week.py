@@ -122,6 +122,29 @@ def test_a_hang_is_found_named_with_its_stacks_and_restarted(tmp_path: Path) -> 
         assert (told.returncode, "no stacks were taken" in told.stderr) == (1, True)
 
 
+NEVER_MEETS = """
+import os, sys, time
+if os.environ["MUSTER_ATTEMPT"] == "2":
+    sys.exit(0)
+time.sleep(3600)
+"""
+
+
+def test_a_gang_that_never_makes_a_step_is_stopped_and_waits_for_its_owner(tmp_path: Path) -> None:
+    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
+        made = gang("a", tmp_path, 1, spares=NO_SPARES)
+        run = replace(made.run, command=(sys.executable, "-c", NEVER_MEETS), grace_s=1)
+        terms = HangTerms(action=HangAction.ASK, first_step_s=1)
+        client.create_job(replace(made, run=run, hang=terms))
+        until(client, "a", lambda job: job.hold != job_pb2.HOLD_UNSPECIFIED)
+        shown = muster("job", "a", address=server.address).stdout
+        assert "after its ranks started; no rank lags" in " ".join(shown.split())
+        assert "`muster release a` starts it again" in " ".join(shown.split())
+        assert muster("release", "a", address=server.address).returncode == 0
+        until(client, "a", lambda job: job.state == COMPLETED)
+        assert client.get_job("a").attempt == 2
+
+
 def test_logs_of_an_earlier_attempt_and_of_all_ranks_are_read(tmp_path: Path) -> None:
     with local_server(tmp_path, racks=1, hosts=2, lease_s=15) as (server, client):
         made = gang("a", tmp_path, 2, spares=NO_SPARES)

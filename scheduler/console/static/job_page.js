@@ -35,6 +35,8 @@ function Shown({ cluster, job }) {
       ["Ranks started", moment(job.launchTime)],
       ["Parallelism", axes.filter(([, size]) => size > 1).map(([axis, size]) => `${axis} ${size}`).join(" × ") || "one rank"],
       ["Time limit", spec.timeLimit ? span(seconds(spec.timeLimit)) : ""],
+      ["Step", stepOf(job.progress)],
+      ["Hangs", job.hang],
       ["Held by", job.hold ? words(job.hold, "HOLD") : ""],
       ["Preemptible", job.preemptible ? "yes" : ""],
     ]} />
@@ -83,6 +85,21 @@ function PlacementPart({ cluster, job }) {
 function leftOpen(placement) {
   if (placement.objectiveGap === undefined) return "";
   return placement.objectiveGap < 1e-4 ? "nothing: optimal" : percent(placement.objectiveGap);
+}
+
+/** How far its ranks are, how fast, and when they are done at that rate. */
+function stepOf(progress) {
+  if (!Number(progress?.step)) return "";
+  const { step, totalSteps, stepTime, loss, busy } = progress;
+  const each = stepTime ? seconds(stepTime) : 0;
+  const left = Number(totalSteps) - Number(step);
+  return [
+    Number(totalSteps) ? `${count(step)} of ${count(totalSteps)}` : count(step),
+    each && `${span(each)} each`,
+    each && left > 0 && `ends in ${span(left * each)}`,
+    loss !== undefined && `loss ${Number(loss).toPrecision(4)}`,
+    busy,
+  ].filter(Boolean).join(", ");
 }
 
 function stepsOf(progress) {

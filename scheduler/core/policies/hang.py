@@ -12,16 +12,18 @@ class HangAction(StrEnum):
 
     WARN = "warn"  # it is said, and the gang runs on
     RESTART = "restart"  # the attempt has failed
+    ASK = "ask"  # the attempt is stopped, and the job held until its owner releases it
     IGNORE = "ignore"  # nobody looks
 
 
 @struct(frozen=True, slots=True)
 class HangTerms:
     """`after_s`: without a step, at least; longer where steps, or pauses between them, took long
-    before."""
+    before. `first_step_s`: without a first step after all ranks have started; None = for ever."""
 
     after_s: int = 1_800
     action: HangAction = HangAction.WARN
+    first_step_s: int | None = None
 
 
 AS_WARNED = HangTerms()

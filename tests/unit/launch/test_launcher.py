@@ -22,9 +22,11 @@ from scheduler.core.model.events import (
     GangLaunched,
     HostSignalled,
     JobEnded,
+    JobRequeued,
     LaunchFailed,
     RankFailed,
 )
+from scheduler.core.model.lifecycle import Hold
 from scheduler.core.policies.hang import HangAction, HangTerms
 from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
@@ -673,11 +675,37 @@ async def test_a_gang_whose_steps_stop_is_said_to_hang_and_treated_as_its_file_s
         await world.settle()
         assert [event.reason for event in world.of(GangHung)] == [hung.reason, ""]
         return
+    if action is HangAction.ASK:
+        (asked,) = world.of(JobRequeued)
+        assert "`muster release a` starts it again" in asked.reason
+        assert world.state.jobs["a"].hold is Hold.OWNER
+        return
     assert [kind for _, kind in world.words()] == ["stop", "stop"]
     await world.stopped(first, second)
     (failed,) = world.of(RankFailed)
     assert (failed.cause, failed.rank, failed.host) == (StopCause.HANG, 8, second)
     assert world.state.jobs["a"].attempt == 2
+
+
+@pytest.mark.parametrize(("busy", "after_s"), [("", 300), ("compiling", 1_200)])
+async def test_a_gang_that_never_makes_a_first_step_hangs_where_its_file_sets_a_limit(
+    busy: str, after_s: int
+) -> None:
+    world = World(3)
+    terms = HangTerms(60, first_step_s=300)
+    world.join()
+    wanted = replace(spec("a", 2), run=RunSpec(("train",)), hang=terms)
+    await world.give(SubmitJob(wanted, "uid-a"))
+    await world.launched()
+    stepped(world, world.hosts()[0], 0, busy=busy)
+    await world.after(after_s - 5)
+    assert world.of(GangHung) == []
+    await world.after(10)
+    (hung,) = world.of(GangHung)
+    assert hung.reason.startswith(f"no step for {after_s // 60} min after its ranks started")
+    stepped(world, world.hosts()[0], 1)
+    await world.settle()
+    assert world.of(GangHung)[-1].reason == ""
 
 
 async def test_words_of_an_attempt_that_is_over_change_nothing(world: World) -> None:
