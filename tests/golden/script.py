@@ -55,6 +55,7 @@ from scheduler.core import (
     SchedulingOptions,
     State,
     admit,
+    apply,
     commit,
     decide,
     explain,
@@ -89,6 +90,7 @@ from scheduler.core.policies.tenants import (
 )
 from scheduler.core.tenancy.standing import standings
 from tests.build import fabric_spec
+from tests.derived import check_derived
 from tests.golden.orders import COMMANDS, cell, seconds
 from tests.golden.telling import clock, cuts, reserved, said
 
@@ -315,8 +317,9 @@ class Session:
             yield from self._record(answer)
 
     def _record(self, events: tuple[Event, ...]) -> Iterator[str]:
-        self.state = replay(events, self.state)
         for event in events:
+            self.state = apply(self.state, event)
+            check_derived(self.state)
             yield f"{clock(event.time_ns)} {said(event)}"
 
     def _intent(self, action: Action) -> str:

@@ -58,6 +58,7 @@ def test_one_module_reads_which_spares_are_lent() -> None:
         "admission/etag.py",
         "admission/fabric.py",
         "fold/fabric.py",
+        "fold/holdings.py",
         "fold/hosts.py",
         "fold/jobs.py",
         "model/job.py",

@@ -20,6 +20,7 @@ from scheduler.core.fold.effects import (
     job_change,
 )
 from scheduler.core.fold.goodput import account
+from scheduler.core.fold.holdings import with_job, with_stopped
 from scheduler.core.model.events import (
     HealthLoaded,
     HostEvent,
@@ -45,7 +46,6 @@ from scheduler.core.model.records.host import BLANK, HostRecord
 from scheduler.core.model.state import Host, State
 from scheduler.core.rules.crash_loop import absolved, since_stop, struck
 from scheduler.core.rules.hosts.evaluation import is_early, verdict
-from scheduler.core.tenancy.ownership import charged
 from scheduler.core.wording import listed
 
 _REACHED = "agent-reached"  # the signal of a host that had only been cut off
@@ -126,7 +126,7 @@ def _moved(state: State, event: HostMoved) -> State:
     moved = with_host(moved, index, host)
     lost = moved.holders(index) if event.move is HostMove.FAIL else ()
     if now not in RUNS and hostset.has(moved.lent, index):
-        moved = _unlent(moved, index)
+        moved = _unlent(moved, index, event.time_ns)
     if event.move in _COUNTED:
         stopped = max((len(job.hosts) for job in lost if index in job.hosts), default=0)
         old = state.records.get(index) or HostRecord(since_ns=event.time_ns)
@@ -192,12 +192,7 @@ def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
     if index in job.spares:
         left, spent = tuple(s for s in job.spares if s != index), account(state, job, event)
         hit = evolve(job, gang=replace(job.present, spares=left), goodput=spent)
-        return evolve(
-            state,
-            jobs=with_entry(state.jobs, job.name, hit),
-            held=state.held & ~(1 << index),
-            accounts=charged(state, job.tenant, -1, event.time_ns),
-        )
+        return with_job(state, job, hit, event.time_ns)
     hit = struck(job, index, event.time_ns, state.tenants.preemption.costs)
     hit = evolve(
         hit,
@@ -206,8 +201,7 @@ def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
         reason=_failed_text(state, since_stop(hit)),
         goodput=account(state, job, event),
     )
-    stopped = (*(name for name in state.interrupted if name != job.name), job.name)
-    return evolve(state, jobs=with_entry(state.jobs, job.name, hit), interrupted=stopped)
+    return with_stopped(state, job, hit, event.time_ns)
 
 
 def _failed_text(state: State, indices: Sequence[int]) -> str:
@@ -218,14 +212,11 @@ def _failed_text(state: State, indices: Sequence[int]) -> str:
     return f"host{'' if len(names) == 1 else 's'} {listed(names)} failed: {listed(reasons)}"
 
 
-def _unlent(state: State, index: int) -> State:
+def _unlent(state: State, index: int, now_ns: int) -> State:
     """A spare that was lent failed: its holder has it back no more."""
     job = next(j for j in state.holding if index in j.present.lent)
     lent = tuple(h for h in job.present.lent if h != index)
-    less = evolve(job, gang=replace(job.present, lent=lent))
-    return evolve(
-        state, jobs=with_entry(state.jobs, job.name, less), lent=state.lent & ~(1 << index)
-    )
+    return with_job(state, job, evolve(job, gang=replace(job.present, lent=lent)), now_ns)
 
 
 def emptied(state: State, left: Job, time_ns: int) -> State:

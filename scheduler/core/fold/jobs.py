@@ -23,7 +23,7 @@ from scheduler.core.fold.effects import (
     job_change,
 )
 from scheduler.core.fold.goodput import account
-from scheduler.core.fold.holdings import holdings
+from scheduler.core.fold.holdings import with_job, with_stopped, without
 from scheduler.core.fold.host_record import begun
 from scheduler.core.fold.hosts import emptied
 from scheduler.core.model.events import (
@@ -208,7 +208,7 @@ def _let_in(state: State, array: JobArray) -> State:
         _with_job(state, job),
         deferred=_with(state.deferred, name, wake_ns(job)),
         arrays=_with(
-            state.arrays, array.uid, ArrayTurns(turns.let_in + 1, _less(turns.waiting, name))
+            state.arrays, array.uid, ArrayTurns(turns.let_in + 1, without(turns.waiting, name))
         ),
     )
 
@@ -232,7 +232,7 @@ def _without_task(state: State, over: Job) -> State:
         return state
     turns = state.arrays[array.uid]
     if over.awaits_turn:
-        left = ArrayTurns(turns.let_in, _less(turns.waiting, over.name))
+        left = ArrayTurns(turns.let_in, without(turns.waiting, over.name))
     else:
         left = ArrayTurns(turns.let_in - 1, turns.waiting)
     if left == ArrayTurns():
@@ -324,17 +324,10 @@ def _started(state: State, event: JobStarted) -> State:
         reason="",
         goodput=account(state, job, event),
     )
-    now = holdings(state, job, running, event.time_ns)
     return evolve(
-        _unreserved(state, event.name),
+        with_job(_unreserved(state, event.name), job, running, event.time_ns),
         records=begun(state.records, running.hosts, event.time_ns),
-        jobs=_with(state.jobs, event.name, running),
         queue=_unqueued(state, job),
-        running=(*state.running, event.name),
-        special=(*state.special, event.name) if job.is_special else state.special,
-        held=now.held,
-        shared=now.shared,
-        accounts=now.accounts,
     )
 
 
@@ -392,12 +385,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         restart_options=event.restart_options,
         goodput=account(state, job, event),
     )
-    swapped = evolve(
-        state,
-        jobs=_with(state.jobs, job.name, running),
-        interrupted=_less(state.interrupted, job.name),
-    )
-    return emptied(_with_holdings(swapped, job, running, event.time_ns), job, event.time_ns)
+    return emptied(with_job(state, job, running, event.time_ns), job, event.time_ns)
 
 
 def _resized(state: State, event: GangResized) -> State:
@@ -413,12 +401,7 @@ def _resized(state: State, event: GangResized) -> State:
         restart_options=event.restart_options,
         goodput=account(state, job, event),
     )
-    resized = evolve(
-        state,
-        jobs=_with(state.jobs, job.name, running),
-        interrupted=_less(state.interrupted, job.name),
-    )
-    return emptied(_with_holdings(resized, job, running, event.time_ns), job, event.time_ns)
+    return emptied(with_job(state, job, running, event.time_ns), job, event.time_ns)
 
 
 def _spares_changed(state: State, event: SparesChanged) -> State:
@@ -426,12 +409,7 @@ def _spares_changed(state: State, event: SparesChanged) -> State:
     indices = state.loaded_fabric.indices
     gang = replace(job.present, spares=indices(event.spares), lent=indices(event.lent))
     changed = evolve(job, gang=gang, goodput=account(state, job, event))
-    after_change = evolve(
-        state,
-        lent=(state.lent & ~job.lent_hosts) | changed.lent_hosts,
-        jobs=_with(state.jobs, job.name, changed),
-    )
-    return emptied(_with_holdings(after_change, job, changed, event.time_ns), job, event.time_ns)
+    return emptied(with_job(state, job, changed, event.time_ns), job, event.time_ns)
 
 
 def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:
@@ -445,21 +423,8 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         restart_options=event.restart_options if isinstance(event, JobRequeued) else (),
         goodput=account(state, job, event),
     )
-    joined = _joined(state, queued, event.time_ns)
-    freed = evolve(
-        joined,
-        running=_less(state.running, job.name),
-        interrupted=_less(state.interrupted, job.name),
-        special=_less(state.special, job.name),
-        lent=state.lent & ~job.lent_hosts,
-    )
-    freed = _with_holdings(freed, job, None, event.time_ns)
+    freed = _joined(with_job(state, job, queued, event.time_ns), queued, event.time_ns)
     return emptied(_turn_given(freed, job.name), job, event.time_ns)
-
-
-def _with_holdings(state: State, before: Job, after: Job | None, now_ns: int) -> State:
-    now = holdings(state, before, after, now_ns)
-    return evolve(state, held=now.held, shared=now.shared, accounts=now.accounts)
 
 
 def _with_job(state: State, job: Job) -> State:
@@ -492,8 +457,7 @@ def _attempt_failed(state: State, event: LaunchFailed | RankFailed) -> State:
         reason=text,
         goodput=account(state, job, event),
     )
-    interrupted = (*_less(state.interrupted, job.name), job.name)
-    return evolve(_with_job(state, hit), interrupted=interrupted)
+    return with_stopped(state, job, hit, event.time_ns)
 
 
 _ENDINGS: Mapping[JobState, JobMove] = {
@@ -523,20 +487,11 @@ def _ended(state: State, event: JobEnded) -> State:
     )
     left = _left(state, job) if job.state is JobState.QUEUED else state
     left = _informed(_independent(_unreserved(left, event.name), job), over, event.has_started)
-    now = holdings(state, job, None, event.time_ns)
     freed = evolve(
-        left,
-        jobs=_without(left.jobs, event.name),
-        running=_less(state.running, event.name),
-        interrupted=_less(state.interrupted, event.name),
-        special=_less(state.special, event.name),
+        with_job(left, job, None, event.time_ns),
         ended=ended,
         ended_counts=counts,
         spent=state.spent + over.goodput.hosts,
-        lent=state.lent & ~job.lent_hosts,
-        held=now.held,
-        shared=now.shared,
-        accounts=now.accounts,
     )
     return emptied(_without_task(freed, over), job, event.time_ns)
 
@@ -571,7 +526,7 @@ def _independent(state: State, job: Job) -> State:
     """The opposite of `_depending`."""
     dependants = state.dependants
     for uid in _awaited(job):
-        left = _less(dependants[uid], job.name)
+        left = without(dependants[uid], job.name)
         dependants = _with(dependants, uid, left) if left else _without(dependants, uid)
     return state if dependants is state.dependants else evolve(state, dependants=dependants)
 
@@ -627,13 +582,6 @@ def _unreserved(state: State, name: str) -> State:
     shares = _without(state.shares, name) if name in state.shares else state.shares
     slips = _without(state.slips, name) if name in state.slips else state.slips
     return evolve(state, reserved=_without(state.reserved, name), shares=shares, slips=slips)
-
-
-def _less(names: tuple[str, ...], name: str) -> tuple[str, ...]:
-    if name not in names:
-        return names
-    at = names.index(name)
-    return names[:at] + names[at + 1 :]
 
 
 def _gang_moved(before: State, name: str, after: State) -> HostSet:

@@ -139,7 +139,7 @@ class Attempt:
     placed: HostNames | None = None
 
 
-_NOTHING_HELD = Attempt()
+NOTHING_HELD = Attempt()
 
 
 @struct(frozen=True)
@@ -214,7 +214,7 @@ class Job:
     @property
     def present(self) -> Attempt:
         """Its attempt as `gang` has it; an empty one where that is None."""
-        return self.gang or _NOTHING_HELD
+        return self.gang or NOTHING_HELD
 
     @property
     def hosts(self) -> tuple[int, ...]:
