@@ -257,7 +257,7 @@ class Controller:
         self._api, self._done, self._name = cluster.api, folder / f"{name}.done", name
         self._path = "/api/v1/namespaces/training/pods"
 
-    def make(self, job: int, index: int, suffix: str = "a", notes: Any = None) -> None:
+    def make(self, job: int, index: int, suffix: str = "a", notes: Any = None, **more: Any) -> None:
         labels = {
             f"{JOBSET}/jobset-name": self._name,
             f"{JOBSET}/replicatedjob-name": "workers",
@@ -272,7 +272,9 @@ class Controller:
         body |= {"metadata": {"name": name, "labels": labels, "annotations": annotations}}
         toleration = {"key": "muster.dev/managed", "operator": "Exists"}
         spec = {"schedulerName": "muster", "restartPolicy": "Never", "containers": [container]}
-        self._api.call("POST", self._path, body | {"spec": spec | {"tolerations": [toleration]}})
+        self._api.call(
+            "POST", self._path, body | {"spec": spec | {"tolerations": [toleration]} | more}
+        )
 
     def end(self) -> None:
         self._done.touch()
@@ -355,6 +357,50 @@ def test_pods_of_a_jobset_are_bound_in_rank_order_and_follow_a_swap(tmp_path: Pa
         second.end()
         within(30, lambda: client.get_job("training.jobset.qwen").state == completed)
         assert "forbidden" not in server.log()[begun:]
+
+
+def test_demands_of_pods_hold_or_are_refused_and_an_evicted_pod_moves_its_gang(
+    tmp_path: Path,
+) -> None:
+    with kubernetes_server(tmp_path, adopt={"training": None}) as (server, _, client):
+        cluster = server.cluster
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "training"}}
+        cluster.api.call("POST", "/api/v1/namespaces", namespace)
+        cluster.api.apply((ROOT / "deploy" / "kubernetes" / "adopt.yaml").read_text())
+        notes = {"muster.dev/size": "1"}
+        wrong = Controller(cluster, tmp_path, "wrong")
+        wrong.make(0, 0, notes=notes, nodeSelector={"pool": "gold"})
+        within(20, lambda: any("no host has pool=gold" in text for text in wrong.events()))
+        claim = {"limits": {"nvidia.com/gpu": "1"}}
+        container = {"name": "train", "image": "train", "resources": claim}
+        fewer = Controller(cluster, tmp_path, "fewer")
+        fewer.make(0, 0, notes=notes, containers=[container])
+        within(20, lambda: any("asks for 1 GPUs" in text for text in fewer.events()))
+        assert client.list_jobs() == []
+
+        gang = Controller(cluster, tmp_path, "llama")
+        notes = {"muster.dev/job": FOUR_HOSTS}
+        for job, index in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            gang.make(job, index, notes=notes, nodeSelector={"pool": "iron"})
+        within(20, lambda: any("no host has pool=iron" in text for text in gang.events()))
+        for node in server.nodes:
+            path = f"/api/v1/nodes/{node}"
+            cluster.api.patch(path, {"metadata": {"labels": {"pool": "iron"}}})
+        within(30, lambda: all(gang.hosts()))
+        leaving = gang.hosts()[2]
+        cluster.cordon(leaving)
+        name = next(
+            name
+            for name, pod in cluster.api.pods("training").items()
+            if pod["spec"].get("nodeName") == leaving
+        )
+        cluster.api.call("DELETE", f"/api/v1/namespaces/training/pods/{name}")  # its eviction
+        within(20, lambda: len(gang.hosts()) == 3)
+        gang.make(1, 0, "b", notes, nodeSelector={"pool": "iron"})
+        within(20, lambda: len(gang.hosts()) == 4 and all(gang.hosts()))
+        assert leaving not in gang.hosts()
+        assert client.get_host(leaving).cordon_reason == "kubernetes: its pod is evicted"
+        gang.end()
 
 
 def test_conformance_names_what_a_cluster_does_not_do(

@@ -26,6 +26,7 @@ from scheduler.files.errors import InputError, Problem, short
 from scheduler.files.job import job_from_document
 from scheduler.files.yaml12 import Document, parse
 from scheduler.launch.kubernetes.api import Json
+from scheduler.launch.kubernetes.demands import PodDemands, pod_demands
 
 GATE: Final = "muster.dev/gang"  # of spec.schedulingGates: muster takes it away when it binds
 GANG, RANK, SIZE, JOB_FILE = (f"muster.dev/{word}" for word in ("gang", "rank", "size", "job"))
@@ -54,6 +55,7 @@ class AdoptedPod:
     gates: tuple[str, ...]
     size: str
     job_file: str
+    demands: PodDemands
 
     @property
     def has_ended(self) -> bool:
@@ -83,6 +85,7 @@ def adopted_pod(pod: Json) -> AdoptedPod:
         tuple(gate.get("name", "") for gate in spec.get("schedulingGates") or ()),
         notes.get(SIZE) or notes.get(f"{_LWS}/size", ""),
         notes.get(JOB_FILE, ""),
+        pod_demands(spec),
     )
 
 

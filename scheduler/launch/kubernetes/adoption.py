@@ -20,11 +20,12 @@ import logging
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Set
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from muster.structs import replace
+from placement.workload.request import Request
 from scheduler.core import Job, Rejected, State
 from scheduler.core.explain.explain import explain
 from scheduler.core.model.commands import CancelJob, Command, EndJob, SubmitJob
@@ -51,6 +52,7 @@ from scheduler.launch.kubernetes.adopted import (
     pods_mark,
 )
 from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, Json, KubernetesApi
+from scheduler.launch.kubernetes.demands import NodeMarks, labels_for
 from scheduler.launch.kubernetes.mirror import Mirror
 from scheduler.observe.supervision import Heartbeats, Tasks
 
@@ -68,17 +70,21 @@ log = logging.getLogger("muster.kubernetes")
 class PodAdoption:
     """Binds pods of the namespaces in `keys.adopt`, which name `keys.name` as their scheduler.
 
-    `is_up`: whether a node may be bound to. `clock`: seconds."""
+    `is_up`: whether a node may be bound to. `nodes`: what they are marked with, by name. `clock`:
+    seconds. `evicted`: hosts from which gangs have to go, for they take no pods and one is gone."""
 
     def __init__(
         self,
         keys: KubernetesKeys,
         api: KubernetesApi,
         is_up: Callable[[str], bool],
+        nodes: Callable[[], Mapping[str, NodeMarks]],
         clock: Callable[[], float] = time.monotonic,
         beats: Heartbeats | None = None,
     ) -> None:
         self._keys, self._api, self._is_up, self._clock = keys, api, is_up, clock
+        self._nodes = nodes
+        self.evicted: Set[str] = frozenset()
         self._changed = asyncio.Event()
         query = {"fieldSelector": f"spec.schedulerName={keys.name}"}
         self.pods = {
@@ -118,6 +124,7 @@ class PodAdoption:
     def look(self) -> None:
         """Do what the pods and the jobs that are there make necessary."""
         state = self._writer.state
+        self._unplaced: set[str] = set()
         for namespace, mirror in self.pods.items():
             if not mirror.is_current:
                 continue
@@ -130,6 +137,7 @@ class PodAdoption:
             jobs = dict(self._jobs(state, namespace))
             for gang in pods.keys() | jobs.keys():
                 self._look_at(state, namespace, gang, pods.get(gang, []), jobs.get(gang))
+        self.evicted = frozenset(self._unplaced)
         live = {job.uid for job in state.jobs.values()}
         for uid in self._gone_since_s.keys() - live:
             del self._gone_since_s[uid]
@@ -185,9 +193,26 @@ class PodAdoption:
             self._part_since_s.pop(about, None)
             marks = {ADOPTED: about, PODS: pods_mark(ranked), OWNERS: owners_mark(ranked)}
             labels = tuple(sorted((dict(gang.spec.labels) | marks).items()))
-            spec = replace(gang.spec, name=name, tenant=tenant, labels=labels)
+            try:
+                request = self._request(state, gang, ranked)
+            except InputError as error:
+                self._say(gang.namespace, gang.name, ranked[0], "Unknown", str(error))
+                return
+            spec = replace(gang.spec, name=name, tenant=tenant, labels=labels, request=request)
             command = SubmitJob(spec, str(uuid.uuid4()), user=self._user(gang.namespace))
             self._act(gang.namespace, name, self._written(gang.namespace, command, gang, ranked[0]))
+
+    def _request(self, state: State, gang: AdoptedGang, ranked: list[AdoptedPod]) -> Request:
+        """What the gang asks for with what its pods demand of nodes. Raises: InputError."""
+        fabric = state.loaded_fabric
+        nodes = {name: m for name, m in self._nodes().items() if name in fabric.index_by_name}
+        request = gang.spec.request
+        labels = dict(request.where.labels)
+        for pod in ranked:
+            name, gpus = f"pod {gang.namespace}/{pod.name}", fabric.gpus_per_host
+            labels |= labels_for(pod.demands, nodes, fabric.labels, gpus, name)
+        where = replace(request.where, labels=tuple(sorted(labels.items())))
+        return replace(request, where=where)
 
     def _delete_bound(self, gang: AdoptedGang, why: str) -> None:
         for pod in gang.live:
@@ -237,6 +262,11 @@ class PodAdoption:
         hosts = state.loaded_fabric.names(job.hosts)
         ranked = gang.ranked
         if ranked is None:  # who is which rank is not known while some are missing
+            self._unplaced.update(
+                pod.node
+                for pod in gang.pods
+                if pod.is_leaving and pod.node in hosts and not self._is_up(pod.node)
+            )
             for pod in gang.live:
                 if pod.node and pod.node not in hosts:
                     self._delete(gang, pod, f"{pod.node} is not a host of the gang any more")
@@ -244,6 +274,10 @@ class PodAdoption:
         for rank, pod in enumerate(ranked):
             if pod.node and pod.node != hosts[rank]:
                 self._delete(gang, pod, f"rank {rank} is to be on {hosts[rank]}, not {pod.node}")
+            elif not pod.node and not self._is_up(hosts[rank]):
+                self._unplaced.add(hosts[rank])
+                text = f"{hosts[rank]}, the host of rank {rank}, takes no pods: another is sought"
+                self._say(gang.namespace, gang.name, pod, "Unknown", text)
             elif not pod.node and self._is_free(gang, pod, hosts[rank]):
                 self._act(
                     gang.namespace,

@@ -46,6 +46,7 @@ from scheduler.launch.kubernetes.api import (
     Json,
     KubernetesApi,
 )
+from scheduler.launch.kubernetes.demands import NO_MARKS, NodeMarks, node_marks
 from scheduler.launch.kubernetes.mirror import Mirror
 from scheduler.launch.kubernetes.pods import MEMBER, SPARE, PodOwner, PodSettings, PodView
 from scheduler.launch.launcher import AGENT_LOST
@@ -75,6 +76,7 @@ class NodeView:
     standing: NodeState | None
     detail: str
     is_tainted: bool
+    marks: NodeMarks = NO_MARKS
 
 
 @dataclass(slots=True)
@@ -144,13 +146,19 @@ class KubernetesAgents:
         self._late: set[str] = set()  # hosts of pods that run, whose agents have not come in
         self._told: tuple[int, frozenset[str]] = (-1, frozenset())
         self._looked_s, self._seen_version = float("-inf"), -1
+        self._adoption: PodAdoption | None = None
         self._writer: Writer
         self._sessions: AgentSessions
 
     def _node_view(self, node: Json) -> NodeView:
         standing, detail = node_standing(node, self._conditions)
         taints = (node.get("spec") or {}).get("taints") or ()
-        return NodeView(standing, detail, any(taint.get("key") == MANAGED for taint in taints))
+        return NodeView(
+            standing, detail, any(taint.get("key") == MANAGED for taint in taints), node_marks(node)
+        )
+
+    def _node_marks(self) -> dict[str, NodeMarks]:
+        return {name: node.marks for name, node in self.nodes.by_name.items()}
 
     def _wake(self) -> None:
         self._changed.set()
@@ -172,7 +180,9 @@ class KubernetesAgents:
         self._tasks.keep("pods", self.pods.run)
         self._tasks.keep("kubernetes", self._keep)
         if self._keys.adopt:
-            adoption = PodAdoption(self._keys, self._api, self._is_up, self._clock, self._beats)
+            self._adoption = adoption = PodAdoption(
+                self._keys, self._api, self._is_up, self._node_marks, self._clock, self._beats
+            )
             self._tasks.keep("adoption", lambda: adoption.run(writer))
 
     async def close(self) -> None:
@@ -468,6 +478,12 @@ class KubernetesAgents:
             for pod in self.pods.by_name.values()
             if pod.is_leaving and pod.pod_uid not in self._deleted
         }
+        if self._adoption is not None:
+            evicted |= {
+                host
+                for host in self._adoption.evicted
+                if (node := self.nodes.by_name.get(host)) and node.standing is NodeState.CORDON
+            }
         now_s, seen = self._clock(), (self.nodes.revision, frozenset(evicted))
         if seen == self._told and now_s - self._nodes_s < _NODES_EVERY_S:
             return
