@@ -700,9 +700,8 @@ class AgentLauncher(Launcher):
         if terms.action is HangAction.IGNORE or is_deaf:
             return
         if gang.hung_s is None:
-            if gang.watch.is_overdue(
-                *(terms.after_s, now_s), first_s=terms.first_step_s, start_s=gang.since_s
-            ):
+            first_s, start_s = terms.first_step_s, gang.since_s
+            if gang.watch.is_overdue(terms.after_s, now_s, first_s=first_s, start_s=start_s):
                 gang.hung_s = now_s
                 self._to_all(gang, Response(dump_stacks=agent_pb2.DumpStacks(key=_key(gang))))
                 self._say_hung(gang, gang.hang_text(now_s))
