@@ -114,6 +114,7 @@ LAG = _gauge(
 )
 STORE = _gauge("store_bytes", "Bytes of the store's files (SQLite).")
 ROOM = _gauge("store_free_bytes", "Bytes free on the disk of the store (SQLite).")
+DISK_USED = _gauge("store_disk_used_ratio", "Share of the disk of the store in use (SQLite).")
 
 # Of what has happened.
 EVENTS = _counter("events", "Events written.", "type")

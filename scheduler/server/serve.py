@@ -36,6 +36,7 @@ from scheduler.engine.snapshotter import Retention
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.recovery import Recovered, check_fabric, recover, replayed
 from scheduler.eventlog.store import SharedStore, Store, StoreError, open_store
+from scheduler.eventlog.store.sqlite import SqliteStore
 from scheduler.files.errors import InputError
 from scheduler.files.health.policyfile import load_health
 from scheduler.files.tenants import TenantsFile, load_tenants
@@ -66,6 +67,7 @@ log = logging.getLogger("muster.server")
 SERVICE = DESCRIPTOR.full_name
 
 _TELL_S = 1.0  # between two looks at the parts of the server
+_NEARLY_FULL = 0.95  # of the disk of the store
 _CALL_TASK = "rpc_task"  # what gRPC calls the task of each call
 
 # Clients ping, so that they notice a server that is there but does not run.
@@ -199,7 +201,7 @@ async def _serve(
                 consistency.attach(writer, replica)
                 gauges.attach(writer, store)
                 await _set_health(checks, is_ready=True)
-                tasks.keep("health", partial(_tell_parts, checks, beats))
+                tasks.keep("health", partial(_tell_parts, checks, beats, store))
                 fabric, version = writer.state.loaded_fabric, writer.state.version
                 if launches is not None:
                     launches.start(writer)
@@ -401,11 +403,14 @@ async def _set_health(checks: health.aio.HealthServicer, is_ready: bool) -> None
         await checks.set(name, status.SERVING if is_ready else status.NOT_SERVING)
 
 
-async def _tell_parts(checks: health.aio.HealthServicer, beats: Heartbeats) -> None:
-    """Keep one health check for each part of the server in step with its heartbeat, for ever."""
+async def _tell_parts(checks: health.aio.HealthServicer, beats: Heartbeats, store: Store) -> None:
+    """Keep one health check for each part of the server in step with its heartbeat, for ever. A
+    store whose disk is nearly full is not well before it refuses to write."""
     status, before = health_pb2.HealthCheckResponse, dict[str, str]()
     while True:
         states = beats.states()
+        if isinstance(store, SqliteStore) and (full := _disk_trouble(store)):
+            states["store"] = states.get("store") or full
         for part in PARTS:
             trouble = states.get(part)
             if trouble:
@@ -416,6 +421,15 @@ async def _tell_parts(checks: health.aio.HealthServicer, beats: Heartbeats) -> N
                 log.error("%s: %s", part, trouble)
         before = states
         await asyncio.sleep(_TELL_S)
+
+
+def _disk_trouble(store: SqliteStore) -> str:
+    try:
+        used = store.disk_used()
+    except OSError:
+        return ""
+    text = f"its disk is {used:.0%} full: changes are refused when it is full; make room"
+    return text if used >= _NEARLY_FULL else ""
 
 
 async def _drain(

@@ -77,6 +77,23 @@ async def test_a_server_outlives_the_death_of_each_of_its_tasks(tmp_path: Path) 
         assert not served.task.done()
 
 
+async def test_a_disk_that_is_nearly_full_is_said_before_a_change_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path) as served:
+        monkeypatch.setattr(SqliteStore, "disk_used", lambda _: 0.96)
+        async with asyncio.timeout(10):
+            while "store: its disk is 96% full" not in caplog.text:
+                await asyncio.sleep(0.05)
+        result = await asked(served)
+        assert (result.exit_code, "do not work: store" in result.output) == (1, True)
+        await served.stub.CreateJob(create("a"))  # as long as there is room
+        await served.until("a", RUNNING)
+        monkeypatch.setattr(SqliteStore, "disk_used", lambda _: 0.94)
+        await asyncio.sleep(2.5)
+        assert (await asked(served)).exit_code == 0
+
+
 async def test_a_server_whose_writer_dies_ends_and_says_so(tmp_path: Path) -> None:
     with suppress(StoreError):  # at the end of the block
         async with serving(tmp_path) as served:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from scheduler.access.auth_file.entries import tenancy
@@ -68,8 +68,11 @@ def add_token(
     return minted
 
 
-def revoke(path: str, which: str) -> list[TokenKeys]:
-    """Remove the token with the id `which`, or all of that name; those removed.
+def revoke(
+    path: str, which: str, may_lock_out: Callable[[], bool] = lambda: True
+) -> list[TokenKeys]:
+    """Remove the token with the id `which`, or all of that name; those removed. `may_lock_out`: is
+    asked where no administrator is left then; False changes nothing, and none is removed.
 
     Raises: InputError, also when there is none.
     """
@@ -78,9 +81,21 @@ def revoke(path: str, which: str) -> list[TokenKeys]:
         revoked = [token for token in file.tokens if which in (token.id, token.name)]
         if not revoked:
             raise InputError(Problem("", f"has no token {which!r}", path))
-        ids = [token.id for token in file.tokens if token not in revoked]
+        left = [token for token in file.tokens if token not in revoked]
+        if _has_admin(file, file.tokens) and not _has_admin(file, left) and not may_lock_out():
+            return []
+        ids = [token.id for token in left]
         _write(path, _without(read_text(path).splitlines(), file, revoked), ids)
     return revoked
+
+
+def _has_admin(file: AuthFile, tokens: Iterable[TokenKeys]) -> bool:
+    """Whether somebody is an administrator by these tokens that have not expired, by a certificate
+    or by a rule for ID tokens."""
+    now = datetime.now(UTC)
+    valid = [token for token in tokens if token.expires is None or token.expires > now]
+    rules = file.oidc.rules if file.oidc is not None else ()
+    return any(each.role is Role.ADMIN for each in (*valid, *file.certificates, *rules))
 
 
 def _with(rows: Sequence[str], file: AuthFile, row: str) -> list[str]:

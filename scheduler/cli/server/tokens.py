@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from scheduler.cli.calls import AnswerFormat, Output, formatted
+from scheduler.cli.calls import AnswerFormat, Output, end, formatted
+from scheduler.cli.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from scheduler.access.auth_file.reading import TokenKeys
@@ -83,11 +85,24 @@ def list_tokens(output: Output = AnswerFormat.TABLE, auth_file: AuthFile = DEFAU
 def revoke(
     which: Annotated[str, typer.Argument(help="Id of a token, or name of an owner.")],
     auth_file: AuthFile = DEFAULT_FILE,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove the last administrator's token without asking.")
+    ] = False,
 ) -> None:
-    """Remove tokens; a running server refuses them within a second."""
+    """Remove tokens; a running server refuses them within a second. Asks before no administrator
+    is left. Exit code 1: nothing was removed."""
     from scheduler.access.auth_file.editing import revoke as revoke_in
 
-    for token in revoke_in(auth_file, which):
+    def may_lock_out() -> bool:
+        text = f"{which} is the last administrator of {auth_file}; revoke it all the same?"
+        if not yes and not sys.stdin.isatty():
+            raise end(f"{which} is the last administrator of {auth_file}; --yes revokes it", FAILED)
+        return yes or typer.confirm(text)
+
+    revoked = revoke_in(auth_file, which, may_lock_out)
+    if not revoked:
+        raise end("nothing was revoked", FAILED)
+    for token in revoked:
         typer.echo(f"revoked {token.id} of {token.name}")
 
 

@@ -210,6 +210,13 @@ class SqliteStore:
         except OSError as error:
             raise StoreError(f"cannot read {self.path}: {error.strerror}") from None
 
+    def disk_used(self) -> float:
+        """Return the share of its disk that is in use, of what is not kept for root. Raises:
+        OSError."""
+        room = os.statvfs(self.path.parent)
+        used = room.f_blocks - room.f_bfree
+        return used / max(1, used + room.f_bavail)
+
     def last_version(self) -> int:
         with self._reading() as connection:
             return int(connection.execute(_LAST).fetchone()[0])

@@ -132,6 +132,7 @@ def of_disk(store: SqliteStore) -> Iterator[Sample]:
         yield c.STORE, (), store.size_bytes()
         room = os.statvfs(store.path.parent)
         yield c.ROOM, (), room.f_bavail * room.f_frsize
+        yield c.DISK_USED, (), store.disk_used()
     except (OSError, StoreError):
         return
 

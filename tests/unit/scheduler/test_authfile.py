@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from scheduler.access import tokens
 from scheduler.access.auth_file.editing import add_token, revoke
 from scheduler.access.auth_file.reading import load_auth
+from scheduler.cli.program import app
 from scheduler.client.credentials import Credentials
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.errors import InputError
@@ -130,6 +132,25 @@ def test_a_layout_that_cannot_be_changed_is_left_alone(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == text
 
 
+def test_the_last_administrator_is_revoked_only_by_who_says_so(path: Path) -> None:
+    add_token(str(path), "ada", Role.ADMIN, "", NOW, None)
+    add_token(str(path), "ci", Role.SUBMITTER, "a", NOW, None)
+    asked: list[str] = []
+
+    def no() -> bool:
+        asked.append("?")
+        return False
+
+    assert [token.name for token in revoke(str(path), "ci", no)] == ["ci"]
+    assert asked == []
+    assert revoke(str(path), "ada", no) == []
+    assert asked == ["?"]
+    assert [token.name for token in load_auth(str(path)).tokens] == ["ada"]
+    add_token(str(path), "eve", Role.ADMIN, "", NOW, datetime(2020, 1, 1, tzinfo=UTC))
+    assert revoke(str(path), "ada", no) == []  # the other one's token has expired
+    assert [token.name for token in revoke(str(path), "ada")] == ["ada"]
+
+
 def test_a_token_of_nobody_cannot_be_revoked(path: Path) -> None:
     add_token(str(path), "ada", Role.ADMIN, "", NOW, None)
     with pytest.raises(InputError, match="has no token 'eve'"):
@@ -183,3 +204,14 @@ def test_an_edited_file_keeps_its_owner_and_mode(path: Path) -> None:
     revoke(str(path), made.id)
     found = path.stat()
     assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (65_534, 65_534, 0o600)
+
+
+def test_the_last_administrator_is_not_revoked_without_a_word(tmp_path: Path) -> None:
+    file = ["--auth-file", str(tmp_path / "auth.yaml")]
+    runner = CliRunner()
+    assert runner.invoke(app, ["token", "new", "ada", "--role", "admin", *file]).exit_code == 0
+    result = runner.invoke(app, ["token", "revoke", "ada", *file])
+    assert (result.exit_code, "ada is the last administrator" in result.output) == (1, True)
+    assert "ada" in runner.invoke(app, ["token", "list", *file]).output
+    result = runner.invoke(app, ["token", "revoke", "ada", "--yes", *file])
+    assert (result.exit_code, "revoked" in result.output) == (0, True)
