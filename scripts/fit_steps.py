@@ -112,14 +112,14 @@ def _family(row: StepRow) -> tuple[str, str, str]:
     return row.cells["source"].split(":")[0], row.cells["gpu"], row.cells["model"]
 
 
-def _crowd(family: tuple[str, str, str]) -> tuple[str, str, str]:
-    """Families that one study varied: they count as one where rows are weighed."""
+def _study(family: tuple[str, str, str]) -> tuple[str, str, str]:
+    """Join families that one study varied: they count as one where rows are weighed."""
     source, gpu, model = family
     return source, gpu, "bs" if model.startswith(("bs-", "bloom")) else model
 
 
 def _terms(row: StepRow) -> dict[str, float]:
-    """Seconds of each axis alone: of activations, of state (`dp`); and the pipeline."""
+    """Return seconds of each axis alone, of state under `dp`, and what the pipeline adds."""
     request, fabric = row.request, row.fabric
     assert request is not None
     assert fabric is not None
@@ -168,8 +168,8 @@ class Fit:
             [PRIORS[n].spread if n in PRIORS else spread[n.split(".")[0]] for n in self.names]
         )
 
-    def steps(self, x: Floats, rows: npt.NDArray[np.int64]) -> Floats:
-        """The model's seconds of these rows."""
+    def predict(self, x: Floats, rows: npt.NDArray[np.int64]) -> Floats:
+        """Return the model's seconds of these rows."""
         value = {name: float(np.exp(x[self.at[name]])) for name in PRIORS}
         for name in self.without:
             if name in value:
@@ -187,10 +187,10 @@ class Fit:
             **{n: value[n] for n in PRIORS if "." not in n and n != "attention"}
         )
         compute = compute_seconds(parts, rates, constants)
-        return compute * (1 + t.bubble) + self._waited(value, t, compute)
+        return compute * (1 + t.bubble) + self._exposed_seconds(value, t, compute)
 
-    def _waited(self, value: dict[str, float], t: Any, compute: Floats) -> Floats:
-        """Seconds of communication that steps wait for."""
+    def _exposed_seconds(self, value: dict[str, float], t: Any, compute: Floats) -> Floats:
+        """Return seconds of communication that steps wait for."""
         waited = sum(value[f"exposed.{a}"] * getattr(t, a) for a in ("tp", "tp_whole", "ep"))
         waited = waited + value["exposed.tp"] * t.cp
         share = value["exposed.dp"]
@@ -198,10 +198,9 @@ class Fit:
         filled = t.fills * t.pp + np.maximum(0.0, (1 - t.fills) * t.pp - compute)
         return waited * (1 + t.bubble) + share * t.dp + hidden + filled
 
-    def spread_of_waits(self, draws: int = 200) -> float:
-        """How far the communication that a step waits for is known: its standard deviation over
-        constants as likely as those fitted, as a share of the step, the median of all rows on
-        several hosts."""
+    def wait_uncertainty(self, draws: int = 200) -> float:
+        """Return the standard deviation of the communication that a step waits for, over constants
+        as likely as those fitted: a share of the step, the median of all rows on several hosts."""
         rows = np.array(
             [
                 i
@@ -209,17 +208,17 @@ class Fit:
                 if row.fabric is not None and row.fabric.host_count > 1
             ]
         )
-        x, covariance = self.fitted(np.arange(len(self.table)))
+        x, covariance = self.fit_rows(np.arange(len(self.table)))
         t = SimpleNamespace(**{k: v[rows] for k, v in vars(self.table.terms).items()})
-        steps, waits = self.steps(x, rows), []
+        steps, waits = self.predict(x, rows), []
         for drawn in np.random.default_rng(0).multivariate_normal(x, covariance, draws):
             value = {name: float(np.exp(drawn[self.at[name]])) for name in PRIORS}
-            waits.append(self._waited(value, t, steps) / steps)
+            waits.append(self._exposed_seconds(value, t, steps) / steps)
         return float(np.median(np.std(waits, axis=0)))
 
     def errors(self, x: Floats, rows: npt.NDArray[np.int64]) -> Floats:
-        """Logarithms of estimate over measured."""
-        return np.log(self.steps(x, rows) / self.table.measured[rows])
+        """Return logarithms of estimate over measured."""
+        return np.log(self.predict(x, rows) / self.table.measured[rows])
 
     def _residuals(self, x: Floats, rows: npt.NDArray[np.int64], weights: Floats) -> Floats:
         noise = np.where(self.table.has_experts[rows], NOISE["experts"], NOISE["dense"])
@@ -227,8 +226,8 @@ class Fit:
         robust = np.sign(z) * OUTLIER * np.sqrt(2 * (np.sqrt(1 + (z / OUTLIER) ** 2) - 1))
         return np.concatenate([robust * weights, (x - self.start) / self.spread])
 
-    def fitted(self, rows: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """The constants that fit these rows best, and their covariance, both as logarithms."""
+    def fit_rows(self, rows: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Fit the constants to these rows; return their logarithms and the covariance of these."""
         weights = self._weights(rows)
         x, damping = self.start.copy(), 1e-2
         r = self._residuals(x, rows, weights)
@@ -262,13 +261,13 @@ class Fit:
 
     def _weights(self, rows: npt.NDArray[np.int64]) -> Floats:
         """Each study counts as the square root of its rows."""
-        crowds = [_crowd(self.table.family[row]) for row in rows]
-        count = {crowd: crowds.count(crowd) for crowd in set(crowds)}
-        return np.array([count[crowd] ** -0.25 for crowd in crowds])
+        studies = [_study(self.table.family[row]) for row in rows]
+        count = {study: studies.count(study) for study in set(studies)}
+        return np.array([count[study] ** -0.25 for study in studies])
 
 
-def held_out(fit: Fit, repeats: int = REPEATS) -> list[tuple[int, float]]:
-    """Rows and their errors, of fits to halves of the families that they are not of."""
+def predict_unseen_families(fit: Fit, repeats: int = REPEATS) -> list[tuple[int, float]]:
+    """Return rows and their errors, each of a fit to the half of the families without its own."""
     random = np.random.default_rng(0)
     families = sorted(set(fit.table.family))
     every = np.arange(len(fit.table))
@@ -278,18 +277,18 @@ def held_out(fit: Fit, repeats: int = REPEATS) -> list[tuple[int, float]]:
         half = {families[i] for i in order[: len(order) // 2]}
         is_in = np.array([family in half for family in fit.table.family])
         for seen in (is_in, ~is_in):
-            x, _ = fit.fitted(every[seen])
+            x, _ = fit.fit_rows(every[seen])
             found += zip(every[~seen].tolist(), fit.errors(x, every[~seen]).tolist(), strict=True)
     return found
 
 
-def unseen_gpus(fit: Fit) -> list[tuple[int, float]]:
-    """Dense rows and their errors, of fits that have seen no run of their GPU."""
+def predict_unseen_gpus(fit: Fit) -> list[tuple[int, float]]:
+    """Return dense rows and their errors, each of a fit without any run of its GPU."""
     every, found = np.arange(len(fit.table)), []
     for gpu in sorted(set(fit.table.gpu)):
         rows = every[(fit.table.gpu == gpu) & ~fit.table.has_experts]
         if len(rows):
-            x, _ = fit.fitted(every[fit.table.gpu != gpu])
+            x, _ = fit.fit_rows(every[fit.table.gpu != gpu])
             found += zip(rows.tolist(), fit.errors(x, rows).tolist(), strict=True)
     return found
 
@@ -300,8 +299,8 @@ def unseen_gpus(fit: Fit) -> list[tuple[int, float]]:
 def content_of(
     fit: Fit, outside: dict[str, tuple[float, float]], resolution: float
 ) -> dict[str, Any]:
-    """The constants as step_constants.toml has them, fitted to all rows."""
-    x, covariance = fit.fitted(np.arange(len(fit.table)))
+    """Fit all rows; return the constants as step_constants.toml has them."""
+    x, covariance = fit.fit_rows(np.arange(len(fit.table)))
 
     def entry(names: Sequence[str], **more: Any) -> dict[str, Any]:
         at = [fit.at[name] for name in names]
@@ -310,21 +309,21 @@ def content_of(
         numbers = [float(f"{each:.4g}") for each in (np.exp(middle), low, high)]
         return {"value": numbers[0], "low": numbers[1], "high": numbers[2], **more}
 
-    def known(name: str) -> dict[str, Any]:
+    def expected(name: str) -> dict[str, Any]:
         return entry([name], source=PRIORS[name].source)
 
-    gemm = {p: known(f"gemm.{p}") for p in ("bf16", "fp8", "fp4")}
+    gemm = {p: expected(f"gemm.{p}") for p in ("bf16", "fp8", "fp4")}
     for key in sorted(set(fit.kinds) | set(fit.gpus)):
         kind, gpu = key.split(":")
         names = [f"gemm.{kind}", f"kin.{kind}:{KINS.get(gpu, gpu)}"]
         if key in fit.gpus:
             names.append(f"gpu.{key}")
         gemm[key] = entry(names, rows=fit.gpus.count(key))
-    attention = {"": known("attention")}
+    attention = {"": expected("attention")}
     for gpu in sorted({key.split(":")[1] for key in fit.kinds}):
         attention[gpu] = entry(["attention", f"attention.{gpu}"])
-    kernel = {n: known(n) for n in PRIORS if "." not in n and n != "attention"}
-    exposed = {a: known(f"exposed.{a}") for a in ("dp", "tp", "tp_whole", "ep")}
+    kernel = {n: expected(n) for n in PRIORS if "." not in n and n != "attention"}
+    exposed = {a: expected(f"exposed.{a}") for a in ("dp", "tp", "tp_whole", "ep")}
     exposed["cp"] = {**exposed["tp"], "source": "as tp: the runs do not tell them apart"}
     return {
         "gemm": gemm,
@@ -391,8 +390,8 @@ def error_line(label: str, errors: Floats) -> str:
     )
 
 
-def by_row(found: Sequence[tuple[int, float]]) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Rows, and the median of their errors."""
+def median_by_row(found: Sequence[tuple[int, float]]) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Return the rows, and the median of the errors of each."""
     rows = sorted({row for row, _ in found})
     return np.array(rows), np.array([np.median([e for r, e in found if r == row]) for row in rows])
 
@@ -409,19 +408,19 @@ def main() -> None:
     print(
         f"{'held out, halves of families':34s} {'rows':>5s} {'median':>9s} {'p90':>9s} {'bias':>9s}"
     )
-    found = held_out(fit)
+    found = predict_unseen_families(fit)
     errors = np.array([error for _, error in found])
     experts = np.array([table.has_experts[row] for row, _ in found])
     print(error_line("dense", errors[~experts]))
     print(error_line("with experts", errors[experts]))
-    rows, middle = by_row(found)
+    rows, middle = median_by_row(found)
     for kind in (False, True):
         print(f"\n{'with experts' if kind else 'dense'}, by GPU")
         chosen = table.has_experts[rows] == kind
         for gpu in sorted(set(table.gpu[rows[chosen]])):
             print(error_line(f"  {gpu}", middle[chosen & (table.gpu[rows] == gpu)]))
     print("\ndense, on GPUs of which the fit has seen no run")
-    foreign = unseen_gpus(fit)
+    foreign = predict_unseen_gpus(fit)
     foreign_errors = np.array([error for _, error in foreign])
     print(error_line("  all", foreign_errors))
     if options.ablation:
@@ -432,15 +431,15 @@ def main() -> None:
             "rates of GPUs",
             "attention of GPUs",
         ]:
-            left = held_out(Fit(table, (term,)), 2)
+            left = predict_unseen_families(Fit(table, (term,)), 2)
             off = np.array([error for _, error in left])
             has = np.array([table.has_experts[row] for row, _ in left])
             print(error_line(f"  {term}, dense", off[~has]))
             print(error_line(f"  {term}, experts", off[has]))
     ends = {
-        "dense": _ends(errors[~experts]),
-        "experts": _ends(errors[experts]),
-        "unmeasured": _ends(foreign_errors),
+        "dense": _interval_ends(errors[~experts]),
+        "experts": _interval_ends(errors[experts]),
+        "unmeasured": _interval_ends(foreign_errors),
     }
     content = content_of(fit, ends, print_resolution(fit))
     head = HEAD.format(rows=len(table), families=len(set(table.family)))
@@ -448,17 +447,17 @@ def main() -> None:
     if options.write:
         FILE.write_text(text)
         print(f"\nwrote {FILE}")
-    print_fitted(table, read_constants(tomllib.loads(text)))
+    print_fit_errors(table, read_constants(tomllib.loads(text)))
 
 
-def _ends(errors: Floats) -> tuple[float, float]:
-    """Measured over estimated: 10th and 90th percentile."""
+def _interval_ends(errors: Floats) -> tuple[float, float]:
+    """Return measured over estimated, 10th and 90th percentile."""
     low, high = np.quantile(np.exp(-errors), (0.1, 0.9))
     return round(float(low), 3), round(float(high), 3)
 
 
-def print_fitted(table: Table, constants: StepConstants) -> None:
-    """Errors of the product itself with all rows seen."""
+def print_fit_errors(table: Table, constants: StepConstants) -> None:
+    """Print errors of the product itself with constants that were fitted to all rows."""
     assumed, steps = Assumptions(constants=constants), []
     for row in table.rows:
         assert row.request is not None
@@ -483,7 +482,7 @@ def print_resolution(fit: Fit) -> float:
     notes = (SPREAD.search(row.cells.get("note", "")) for row in fit.table.rows)
     repeated = [float(found[1]) / 100 for found in notes if found]
     runs = float(np.median(repeated)) if repeated else 0.0
-    waits = fit.spread_of_waits()
+    waits = fit.wait_uncertainty()
     found = float(np.hypot(runs, TRADED * waits))
     print(
         f"\nrepeated runs differ by {100 * runs:.2f} % ({len(repeated)} entries, median), waits are"

@@ -54,7 +54,7 @@ _ALIASES: Final = {
 
 @struct(frozen=True, slots=True)
 class _Settings:
-    """What the recipe sets, by the last part of a path in any of the sections given."""
+    """Settings of the recipe, by the last part of a path in any of the sections given."""
 
     draft: Draft
     config: PythonConfig
@@ -185,7 +185,7 @@ def _shape_name(text: str) -> str | None:
 
 
 def _precision(settings: _Settings) -> str | None:
-    """Of matrices: what is set of it, a named recipe of mixed precision, or the recipe's name.
+    """Return the precision of matrices as set, by a named recipe, or by the recipe's name.
 
     None, with a fault, where it is set to something that cannot be read.
     """

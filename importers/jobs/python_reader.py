@@ -44,8 +44,8 @@ _NOTHING = object()  # what a body returns that ends without a return
 
 @dataclass(slots=True, eq=False)
 class Config:
-    """What a call returned. `maker`: the name of what was called. `texts`: strings and names among
-    its positional arguments. `places`: file and line by setting."""
+    """An object that a call returned. `maker`: the name of what was called. `texts`: strings and
+    names among its positional arguments. `places`: file and line by setting."""
 
     maker: str
     texts: tuple[str, ...] = ()
@@ -335,7 +335,7 @@ def _truth(value: Any) -> bool | None:
 
 
 def _is_unknown(value: Any) -> bool:
-    """Of what a function that is not at hand returned nothing is known; an object is one."""
+    """Return whether only running would tell: what a function that is not at hand returned."""
     if isinstance(value, Config):
         return not (value.settings or value.maker.rsplit(".", 1)[-1][:1].isupper())
     return isinstance(value, Computed | Symbol)

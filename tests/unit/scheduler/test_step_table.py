@@ -16,7 +16,15 @@ from scheduler.cli.calls import AnswerFormat
 from scheduler.cli.offline.step_table import print_table
 from scheduler.files.errors import InputError
 from scheduler.files.step_table import StepRow, read_table
-from scripts.fit_steps import FILE, PRIORS, Fit, Table, content_of, held_out, toml_text
+from scripts.fit_steps import (
+    FILE,
+    PRIORS,
+    Fit,
+    Table,
+    content_of,
+    predict_unseen_families,
+    toml_text,
+)
 
 HEAD = (
     "id,source,gpu,gpus,gpus_per_node,model,layers,hidden,ffn,heads,kv_heads,vocab,experts,topk,"
@@ -135,7 +143,7 @@ def runs(path: Path, slower: float) -> Table:
 def test_a_fit_finds_the_rates_of_runs_that_it_has_not_seen(tmp_path: Path) -> None:
     fit = Fit(runs(tmp_path, slower=1.25))
     before = np.abs(fit.errors(fit.start, np.arange(len(fit.table))))
-    after = np.abs([error for _, error in held_out(fit, 1)])
+    after = np.abs([error for _, error in predict_unseen_families(fit, 1)])
     assert np.median(after) < 0.1 < np.median(before)
     content = content_of(fit, {"dense": (0.9, 1.1)}, 0.01)
     again = tomllib.loads(toml_text(content, "head"))
