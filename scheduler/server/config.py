@@ -304,6 +304,10 @@ class ServerKeys(Keys):
         FilePath | None,
         ServerOption("A health file: the effect of reports. (default: as in the log)"),
     ] = None
+    notify: Annotated[
+        FilePath | None,
+        ServerOption("A notify file: who is told what of which jobs. (default: nobody)"),
+    ] = None
     policy: Annotated[
         str,
         BeforeValidator(_policy),

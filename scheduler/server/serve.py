@@ -39,6 +39,7 @@ from scheduler.eventlog.store import SharedStore, Store, StoreError, open_store
 from scheduler.eventlog.store.sqlite import SqliteStore
 from scheduler.files.errors import InputError
 from scheduler.files.health.policyfile import load_health
+from scheduler.files.notify import Receiver
 from scheduler.files.tenants import TenantsFile, load_tenants
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.service import AgentSettings, LaunchService
@@ -48,6 +49,7 @@ from scheduler.observe.instruments import Instruments, Tracer
 from scheduler.observe.supervision import PARTS, PREFIX, Heartbeats, Tasks
 from scheduler.server.metrics.access import MetricsAuth, metrics_auth
 from scheduler.server.metrics.exposition import Gauges, MetricsEndpoint, MetricsPortTaken
+from scheduler.server.notify import Notifier
 from scheduler.server.signals import Signals, tell_systemd
 from scheduler.service.backend import Backend
 from scheduler.service.call_metrics import CallMetrics
@@ -92,7 +94,7 @@ class Settings:
     `init`, `mark`: as for store.open_store.
     `tracer` None: no traces. `long_decision_s`: decisions that take longer move to a process of
     their own, and questions that keep coming to another; None: never. `agents` None: nobody starts
-    what jobs say in `run`. `console` None: there is none.
+    what jobs say in `run`. `console` None: there is none. `notify`: folder of cursors, receivers.
     """
 
     store: str
@@ -119,6 +121,7 @@ class Settings:
     mark: str | None = None
     agents: AgentSettings | None = None
     console: ConsoleEndpoint | None = None
+    notify: tuple[Path, tuple[Receiver, ...]] | None = None
 
 
 @struct(frozen=True, slots=True)
@@ -183,6 +186,7 @@ async def _serve(
         await server.start()
         launches = LaunchService(settings.agents, beats) if settings.agents else None
         tasks = Tasks(beats)
+        notifier: Notifier | None = None
         try:
             agents = await launches.listen() if launches else ""
             writer, replica = await _recovered(store, settings, address, gauges.instruments)
@@ -202,6 +206,8 @@ async def _serve(
                 gauges.attach(writer, store)
                 await _set_health(checks, is_ready=True)
                 tasks.keep("health", partial(_tell_parts, checks, beats, store))
+                if settings.notify is not None:
+                    notifier = Notifier(writer, *settings.notify, beats)
                 fabric, version = writer.state.loaded_fabric, writer.state.version
                 if launches is not None:
                     launches.start(writer)
@@ -219,6 +225,8 @@ async def _serve(
             (replica or writer).stop()
             await _ended(writing)
         finally:
+            if notifier is not None:
+                await notifier.close()
             await tasks.close()
             questions.close()
             if console is not None:

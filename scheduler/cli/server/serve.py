@@ -140,6 +140,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
     from scheduler.engine.snapshotter import DAY_S, Retention
     from scheduler.files.health.policyfile import load_health
     from scheduler.files.inputs import load_fabric
+    from scheduler.files.notify import load_notify
     from scheduler.files.tenants import load_tenants
     from scheduler.server.config import scheduling_options
     from scheduler.server.serve import Settings
@@ -159,6 +160,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         tenants=file.tenants if file else None,
         tenants_file=keys.tenants,
         health_file=keys.health,
+        notify=load_notify(keys.notify) if keys.notify is not None else None,
         init=keys.init,
         mark=keys.mark,
         access=_access(keys),
