@@ -208,7 +208,7 @@ def serve(lab: Lab, spec: Path, agents: bool, lease_s: int = 5) -> Lab:
         time.sleep(0.05)
     _leave_running(process)
     if agents:
-        _start_agents(lab, f"{server.address}:{AGENT_PORT}")
+        start_agents(lab, f"{server.address}:{AGENT_PORT}")
     return lab
 
 
@@ -221,7 +221,7 @@ def _is_serving(log: Path) -> bool:
     return "muster serves" in log.read_text(errors="replace")
 
 
-def _start_agents(lab: Lab, servers: str) -> None:
+def start_agents(lab: Lab, servers: str) -> None:
     allow = lab.folder / "allow.yaml"
     allow.write_text("users: [root]\ndefault_user: root\n", encoding="ascii")
     allow.chmod(0o600)

@@ -103,12 +103,12 @@ def _version(initdb: Path) -> float:
 @contextmanager
 def _running(found: Path, folder: Path) -> Iterator[Cluster]:
     """A cluster in `folder`, made and started."""
-    user = _user()
+    user = postgres_user()
     if user:
         shutil.chown(folder, user.pw_uid, user.pw_gid)
     data, port = folder / "data", free_port()
     init = [found / "initdb", "-D", data, "-U", _ADMIN, "-A", "trust", "--no-sync", "-E", "UTF8"]
-    made = subprocess.run(init, capture_output=True, text=True, **_as(user))
+    made = subprocess.run(init, capture_output=True, text=True, **as_user(user))
     if made.returncode:
         raise NoPostgres(f"initdb failed: {made.stderr.strip()}")
     options = [f"port={port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={folder}"]
@@ -116,7 +116,7 @@ def _running(found: Path, folder: Path) -> Iterator[Cluster]:
     for option in (*options, *_SETTINGS):
         command += ["-c", option]
     with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, **_as(user))
+        process = subprocess.Popen(command, stdout=log, stderr=log, **as_user(user))
     url = f"postgresql://{_ADMIN}@127.0.0.1:{port}/postgres"
     try:
         _wait(url, process, folder / "server.log")
@@ -126,7 +126,7 @@ def _running(found: Path, folder: Path) -> Iterator[Cluster]:
         process.wait(20)
 
 
-def _user() -> pwd.struct_passwd | None:
+def postgres_user() -> pwd.struct_passwd | None:
     """Whom root lends the server to."""
     if os.geteuid() != 0:
         return None
@@ -138,7 +138,7 @@ def _user() -> pwd.struct_passwd | None:
     raise NoPostgres("PostgreSQL does not run as root, and there is no other user here")
 
 
-def _as(user: pwd.struct_passwd | None) -> dict[str, Any]:
+def as_user(user: pwd.struct_passwd | None) -> dict[str, Any]:
     if user is None:
         return {}
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": "/"}

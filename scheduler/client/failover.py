@@ -160,6 +160,8 @@ class _Call:
                 self._servers.failed(address, leader)
                 if address == named and not is_heard:
                     patience.tell_once(f"{named} leads, as others say, and does not answer here")
+                elif is_heard and not leader and error.code() in UNANSWERED:
+                    patience.tell_once(f"{address} says: {error.details()}")
                 named = leader or named
                 if not patience.may_repeat(error, is_heard):
                     raise

@@ -24,14 +24,15 @@ _ENDED = (
 
 class Load:
     """Runs between `start` and `finish`. `histories`: calls by name; `acknowledged`: the
-    mark and the uid of every create that was answered."""
+    mark and the uid of every create that was answered. `gpus`: of each job."""
 
-    def __init__(self, addresses: str, seed: int, prefix: str) -> None:
+    def __init__(self, addresses: str, seed: int, prefix: str, *, gpus: int = 8) -> None:
         self.histories: dict[str, list[Call]] = defaultdict(list)
         self.acknowledged: dict[int, str] = {}
         self._addresses = addresses
         self._seed = seed
         self._prefix = prefix
+        self._gpus = gpus
         self._stop = Event()
         self._lock = Lock()
         self._mark = 0
@@ -90,7 +91,7 @@ class Load:
         try:
             match kind:
                 case Kind.CREATE:
-                    job = client.create_job(spec(name, limit_s=mark))
+                    job = client.create_job(spec(name, 1, gpus=self._gpus, limit_s=mark))
                     with self._lock:
                         self.acknowledged[mark] = job.uid
                 case Kind.CANCEL:

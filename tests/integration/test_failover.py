@@ -134,3 +134,15 @@ def test_a_client_that_is_cut_off_from_the_leader_says_so_within_seconds(
     assert record.created - began_s < 5
     assert f"another server leads: {leader}; of {listed} it was asked" in caught.value.message
     assert f"no server answers at {leader}" in caught.value.message
+
+
+def test_a_client_says_within_seconds_that_nobody_leads(caplog: pytest.LogCaptureFixture) -> None:
+    follower = grpc.server(ThreadPoolExecutor(2), handlers=[_Follower("")])
+    port = follower.add_insecure_port("127.0.0.1:0")
+    follower.start()
+    client = Client(f"127.0.0.1:{port},localhost:{port}", deadline_s=4)
+    with client, pytest.raises(ServiceError, match="no server leads just now"):
+        client.list_jobs()
+    follower.stop(None)
+    (record,) = caplog.records
+    assert "says: no server leads just now; trying again" in record.getMessage()

@@ -1,0 +1,29 @@
+"""A small part of `make drill-partition`, where namespaces and PostgreSQL can be had."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from lab.cluster import missing_programs
+from tests.drills.partition import AGENT_LEASE_S, partition_lab
+from tests.postgres import NoPostgres, binaries
+
+
+@pytest.mark.slow
+def test_a_gang_steps_on_and_no_write_is_lost_where_agents_and_clients_are_cut_off() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the drill runs as root")
+    if lacking := missing_programs():
+        pytest.skip(lacking)
+    try:
+        binaries()
+    except NoPostgres as error:
+        pytest.skip(str(error))
+    with partition_lab() as made:
+        agents = made.cut("agents from all servers", 1)
+        clients = made.cut("clients from leader", 2)
+    assert agents.calls > 50
+    assert agents.gap_s < AGENT_LEASE_S
+    assert "leads, as others say, and does not answer here" in clients.said
