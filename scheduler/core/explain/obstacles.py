@@ -51,7 +51,7 @@ class Obstacles:
             for gang in self._outlook.ends()
             if gang.end_ns <= reservation.start_ns
             and (not tenant or tenant in self._quotas.path(gang.tenant))
-            and gang.hosts & usable
+            and (hosts_for is None or gang.hosts & usable)
         )
 
     def _basis(self, job: Job) -> Basis:
