@@ -12,13 +12,12 @@ Constraints and spares are as in `place`. Nothing is proved: the bound is 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from random import Random
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.fabric import hostset
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.hostset import HostSet

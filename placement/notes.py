@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
+from muster.structs import replace
 from placement.fabric.tree import Fabric
 from placement.spares.holding import Holding
 from placement.workload.framework_limits import framework_notes

@@ -4,9 +4,8 @@ and the most promising are placed until no other can be among the best."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.fabric import hostset
 from placement.fabric.constraints import labelled
 from placement.fabric.hostset import HostSet

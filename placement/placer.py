@@ -9,7 +9,6 @@ free decides, or, near an old placement, how few blocks move.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
 from itertools import islice, product
@@ -17,7 +16,7 @@ from math import ceil
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.baselines import by_spread, consecutive
 from placement.bound.size_relaxation import by_sizes
 from placement.errors import BadInput

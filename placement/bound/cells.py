@@ -14,12 +14,11 @@ See docs/engine.md, "Gangs that are no grid".
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from math import ceil
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.grid.block_grid import BlockGrid, block_axes, block_grid
 from placement.workload.request import Request
 from placement.workload.traffic import Pattern

@@ -9,12 +9,12 @@ these does that is never clean. See docs/engine.md, "Gangs that are no grid".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
+from muster.structs import replace
 from placement.bound.pathwidth import Ahead, Passage, Walk
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph

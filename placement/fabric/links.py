@@ -9,10 +9,10 @@ parts the tree: hosts on both sides of it form no gang. What such sides are is `
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from muster.structs import replace
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.tree import masks

@@ -13,13 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property, lru_cache, wraps
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.errors import BadInput
 from placement.fabric import hostlist, hostset
 from placement.fabric.calibration import NIC, SCALE_UP, read_calibration

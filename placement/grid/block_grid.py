@@ -18,14 +18,13 @@ See docs/engine.md, "The problem".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from math import gcd, lcm, prod
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Ints
 from placement.grid.isoperimetry import MUCH, BlockAxis, steps

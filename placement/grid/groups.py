@@ -9,11 +9,10 @@ less weight on the axis. See docs/engine.md, "Groups kept together".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import BlockAxis, steps

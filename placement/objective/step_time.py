@@ -17,13 +17,12 @@ Flows spread perfectly unless `step_time` gets what a routing makes of them (net
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import isfinite
 from typing import Protocol
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import labelled, seen_by_gang

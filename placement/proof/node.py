@@ -6,13 +6,12 @@ See docs/engine.md, "The proof".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from math import floor
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.bound.pricing import Pricer, Prices
 from placement.bound.rounding import attainable, stairs
 from placement.fabric.tree import Floats, Ints

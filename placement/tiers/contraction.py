@@ -14,12 +14,11 @@ what leaves it is spread over the cards of all its hosts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from placement.fabric.hostset import HostSet

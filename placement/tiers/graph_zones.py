@@ -13,12 +13,12 @@ grid, are placed one by one (`cells`). See docs/engine.md, "Gangs that are no gr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import product
 
 import numpy as np
 
+from muster.structs import replace
 from placement.bound.orbits import least_by_orbits
 from placement.bound.part_sizes import PartBound
 from placement.bound.ring_width import least_around

@@ -10,13 +10,12 @@ See docs/engine.md, "The tiers".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from math import floor
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.bound.size_relaxation import ChargingForm, by_sizes, forms
 from placement.graph.hypergraph import grid_graph
 from placement.grid.block_grid import BlockGrid

@@ -9,11 +9,10 @@ See docs/engine.md, "The tiers".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.fabric.tree import Fabric, Ints, sizes_of
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region, layout_cost

@@ -7,8 +7,8 @@ See docs/engine.md, "The tiers".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
+from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.constraints import Room, around, broken, fullest, tier_of, zones_of
 from placement.fabric.hostset import HostSet

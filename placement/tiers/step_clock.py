@@ -11,12 +11,12 @@ See docs/engine.md, "The tiers".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from math import isfinite
 
 import numpy as np
 
+from muster.structs import replace
 from placement.bound.size_relaxation import is_priceable, size_bound
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.links import seconds_over

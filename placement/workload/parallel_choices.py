@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 
+from muster.structs import replace
 from placement.errors import BadInput
 from placement.workload.framework_limits import is_accepted
 from placement.workload.memory import fits, memory

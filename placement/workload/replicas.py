@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from math import isqrt
 
+from muster.structs import replace
 from placement.errors import BadInput
 from placement.workload.request import Request
 

@@ -5,10 +5,10 @@ Every value is frozen and hashable. Hosts are indices into `Fabric.hosts`.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 from enum import StrEnum
 
-from muster.structs import Derived, struct
+from muster.structs import Derived, replace, struct
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, Constraints

@@ -15,13 +15,12 @@ answers and bounds are those of the gang (tiers/contraction.py).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from math import lcm
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import Room, broken, gpus_wanted, labelled, tier_of, usable
