@@ -69,12 +69,8 @@ class SimulatedLauncher(Launcher):
         """Go on with the gangs that hold hosts in `state`, all of which are expected; the log goes
         on from there."""
         self._effects.adopt(state)
-        names = state.built_fabric.names
         for job in state.holding:
-            hosts, spares = names(job.hosts), names(job.spares)
-            run = PlacedGang(
-                job.name, job.attempt, hosts, spares, job.present.start_ns, job.present.stop_ns
-            )
+            run = PlacedGang.of(job, state.built_fabric)
             self._gangs.adopt(run)
             self.begin(run)
             if run.stop_ns is not None:

@@ -190,15 +190,11 @@ class AgentLauncher(Launcher):
         self._tracker = GangTracker()
         before, self._gangs = self._gangs, {}
         self._jobs = {}
-        names = state.loaded_fabric.names
         for job in state.holding:
             if job.spec.run is None:
                 continue
             self._jobs[job.name] = job
-            hosts = names(job.hosts), names(job.spares)
-            run = PlacedGang(
-                job.name, job.attempt, *hosts, job.present.start_ns, gpus=job.present.gpus
-            )
+            run = PlacedGang.of(job, state.loaded_fabric)
             self._tracker.adopt(run)
             self._recall(job)
             known = before.get(job.uid)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import Protocol, assert_never
 
 from muster.structs import replace, struct
+from placement.fabric.tree import Fabric
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import (
     EventEffect,
@@ -24,6 +25,7 @@ from scheduler.core.fold.effects import (
     WindowChange,
 )
 from scheduler.core.model.events import Event
+from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.state import State
 
@@ -60,6 +62,13 @@ class PlacedGang:
     start_ns: int
     stop_ns: int | None = None
     gpus: tuple[int, ...] = ()
+
+    @staticmethod
+    def of(job: Job, fabric: Fabric) -> PlacedGang:
+        """Return the gang of a job that holds hosts of `fabric`."""
+        now, names = job.present, fabric.names
+        hosts = names(now.hosts), names(now.spares)
+        return PlacedGang(job.name, job.attempt, *hosts, now.start_ns, now.stop_ns, now.gpus)
 
 
 @struct(frozen=True, slots=True)
@@ -189,9 +198,11 @@ class GangTracker:
         job, now_ns = change.job, change.time_ns
         match change.kind:
             case JobChangeKind.STARTED:
-                return self._enter(_attempt(change))
+                return self._enter(PlacedGang.of(job, change.fabric))
             case JobChangeKind.SWAPPED | JobChangeKind.RESIZED:
-                return self._leave(job.name, now_ns) + self._enter(_attempt(change))
+                return self._leave(job.name, now_ns) + self._enter(
+                    PlacedGang.of(job, change.fabric)
+                )
             case JobChangeKind.SPARES_CHANGED | JobChangeKind.SPARE_LOST:
                 return self._hold(job.name, change.fabric.names(job.spares))
             case JobChangeKind.REQUEUED:
@@ -249,13 +260,6 @@ class GangTracker:
         self.running += _hosts(run, self._running_on, -1)
         self._runs[name] = stopped = replace(run, stop_ns=now_ns)
         return (AttemptStopped(stopped),)
-
-
-def _attempt(change: JobChange) -> PlacedGang:
-    """The attempt that this change begins."""
-    job, names = change.job, change.fabric.names
-    hosts = names(job.hosts), names(job.spares)
-    return PlacedGang(job.name, job.attempt, *hosts, change.time_ns, gpus=job.present.gpus)
 
 
 def _hosts(run: PlacedGang, sharing: Counter[str], sign: int) -> int:
