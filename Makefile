@@ -12,7 +12,7 @@ PEERS := .venv-bench
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate fit-steps bench bench-service bench-queue bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover drill-partition lock clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
+.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate fit-steps bench bench-service bench-queue bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-emulated bench-replay drill-crash-postgres drill-failover drill-partition lock clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -137,6 +137,9 @@ bench-placement: $(PEERS)/.ready ## 336 placements against every peer: 10 to 20 
 
 bench-time: $(READY) ## seconds of a training step against what other schedulers place: 15 minutes on two cores
 	$(BIN)/python -m tests.bench.bench_time $(ARGS) --json build/bench-time.json --docs docs/seconds.md
+
+bench-emulated: $(READY) ## formula, simulation and packets of 14 small jobs in six placements: 15 minutes; ARGS=--no-packets
+	$(BIN)/python -m tests.bench.bench_emulated $(ARGS)
 
 bench-replay: $(PEERS)/.ready ## the same jobs replayed by AccaSim: the same starts, and how fast
 	$(PEERS)/bin/python -m tests.bench.against --traces "$(TRACES)" $(ARGS) \

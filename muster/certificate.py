@@ -71,10 +71,12 @@ def schedule(value: Any, path: str) -> None:
 
 
 def facts_of_step(value: Any, path: str) -> None:
-    """Files of the first model of a step say nothing of shares and schedules."""
+    """Files of the first model of a step say nothing of shares and schedules, and only those from
+    the third on count hops of a pipeline."""
     if value is not None:
-        is_first = isinstance(value, dict) and "exposed" not in value
-        check(value, STEP_FACTS if is_first else {**STEP_FACTS, **LATER_STEP_FACTS}, path)
+        said = value if isinstance(value, dict) else {}
+        later = LATER_STEP_FACTS if "exposed" in said else {}
+        check(value, {**STEP_FACTS, **later, **(HOP_FACTS if "hops" in said else {})}, path)
 
 
 def claim_of_step(value: Any, path: str) -> None:
@@ -121,6 +123,7 @@ LATER_STEP_FACTS = {
     "most_compute_s": ratio,
     "exposed": partial(by_name, of=ratio),
 }
+HOP_FACTS = {"hops": truth, "last_layer": share}
 STEP_CLAIM = dict.fromkeys(("seconds", "least_seconds", "engine_least_seconds"), ratio)
 CLAIMS = {
     "hosts": [text],

@@ -74,7 +74,46 @@ class CountedStep:
             times = [longest(sent, speed) for sent, speed in loads]
             add(busy, times)
             spent.append((axis["axis"], max(times)))
-        return self._total(spent, busy.values())
+        return self._total(spent, busy.values(), self._hops(by_rank, self.links))
+
+    def _chain(self) -> dict[str, Any] | None:
+        """Return the pipeline, where its hops are counted."""
+        chains = [axis for axis in self.case.traffic if axis["pattern"] == "chain"]
+        return chains[0] if chains and self.facts.get("hops") else None
+
+    def _hops(self, by_rank: list[int], links: LinkSpeeds) -> list[Fraction]:
+        """Seconds of all messages between a stage and the next, there and back, where only they
+        are sent; between the last and the first at the end, where chunks wrap."""
+        if (chain := self._chain()) is None:
+            return []
+        own, joined = list(range(len(links.joined))), links.joined
+        layers = [(own, links.inside), (own, links.cards), *links.uplinks]
+        spent = []
+        for hop in range(chain["size"] - 1 + bool(chain["wrap_bytes"])):
+            many = Counter[tuple[int, int, int]]()  # by layer, domain and end
+            for ranks in groups_of(chain, len(by_rank)):
+                ends = by_rank[ranks[hop]], by_rank[ranks[(hop + 1) % len(ranks)]]
+                is_out = joined[ends[0]] != joined[ends[1]]
+                for layer, (domain, _) in enumerate(layers):
+                    a, b = domain[ends[0]], domain[ends[1]]
+                    if is_out == (layer > 0) and (layer < 2 or a != b):
+                        many.update([(layer, a, 0), (layer, b, 1)])
+            size = Fraction(chain["wrap_bytes" if hop == chain["size"] - 1 else "edge_bytes"])
+            times = [longest({at: size * n}, layers[k][1]) for (k, at, _), n in many.items()]
+            spent.append(max(times))
+        return spent
+
+    def _least_hops(self, most: int, inside: int, cards: int) -> Fraction:
+        """Seconds of all hops at least: out of racks of `most` ranks by network cards, else by
+        NVLink, each of all pipelines that a host holds."""
+        if (chain := self._chain()) is None:
+            return Fraction(0)
+        gpus, stride, size = self.case.gpus, chain["stride"], chain["size"]
+        if stride % gpus and (gpus % stride or stride * size % gpus):
+            return Fraction(0)
+        out = -(-size // most) - 1
+        sent = Fraction(chain["edge_bytes"] * (gpus // max(1, gpus // stride)) * MEGASECOND)
+        return sent * (Fraction(size - 1 - out, max(inside, cards)) + Fraction(out, cards))
 
     def least(self) -> Fraction:
         """Bound the step on any free hosts: the network never holds it up, with compute of the
@@ -96,11 +135,17 @@ class CountedStep:
                 beyond = self._leaves_racks(axis, most) / cards
                 add(busy, (within, beyond))
                 spent.append((axis["axis"], max(within, both, beyond)))
+                if axis["pattern"] == "chain":
+                    hops = self._least_hops(most, inside, cards)
+                    spent[-1] = axis["axis"], max(spent[-1][1], hops)
             else:
                 times = within, longest(out, [cards] * blocks)
                 add(busy, times)
                 spent.append((axis["axis"], max(times)))
-        return self._total(spent, busy.values())
+        if most > gpus:
+            return self._total(spent, busy.values(), [])
+        alike = LinkSpeeds([inside] * blocks, [cards] * blocks, list(range(blocks)), [])
+        return self._total(spent, busy.values(), self._hops(own, alike))
 
     def _leaves_racks(self, axis: dict[str, Any], most: int) -> Fraction:
         """Bytes in a megasecond that a host sends out of its rack, of `most` ranks, on average."""
@@ -116,14 +161,18 @@ class CountedStep:
         sent: Fraction = by_pattern[axis["pattern"]] * groups * MEGASECOND / self.case.blocks
         return sent if racks > 1 else Fraction(0)
 
-    def _total(self, spent: list[tuple[str, Fraction]], busy: Iterable[Fraction]) -> Fraction:
+    def _total(
+        self, spent: list[tuple[str, Fraction]], busy: Iterable[Fraction], hops: list[Fraction]
+    ) -> Fraction:
         bubble = idle_share(self.facts["pipeline"])
-        waited = sum((self._exposed(axis, s) for axis, s in spent), Fraction(0))
+        waited = sum((self._exposed(axis, s, hops) for axis, s in spent), Fraction(0))
         return max(self.compute * (1 + bubble) + waited, *busy, Fraction(0))
 
-    def _exposed(self, axis: str, seconds: Fraction) -> Fraction:
+    def _exposed(self, axis: str, seconds: Fraction, hops: list[Fraction]) -> Fraction:
         """What the step waits for."""
         pipeline = self.facts["pipeline"]
+        if axis == "pp" and self.facts.get("hops"):
+            return self._waited_hops(hops) if hops else self._least_hop_share() * seconds
         if axis == "pp":
             share = min(Fraction(1), Fraction(pipeline["stages"] - 1, pipeline["micro_batches"]))
             return share * seconds + max(Fraction(0), (1 - share) * seconds - self.hiding)
@@ -133,12 +182,39 @@ class CountedStep:
         share = Fraction(*exposed.get("dp", (0, 1)))
         return waited + share * state + max(Fraction(0), (1 - share) * state - self._window())
 
+    def _waited_hops(self, hops: list[Fraction]) -> Fraction:
+        """The first micro-batch meets all hops, there and back, in each chunk; the others wait for
+        those behind a stage by turns, as many as are under way there."""
+        pipeline = self.facts["pipeline"]
+        stages: int = pipeline["stages"]
+        chunks: int = pipeline["chunks"]
+        passes = chunks * int(pipeline["micro_batches"])
+        steady = Fraction(0)
+        for s in range(stages - 1):
+            behind = sum(hops[s : stages - 1], Fraction(0)) / passes
+            if chunks == 1:
+                steady = max(steady, behind / (stages - s))
+            else:
+                idle = behind - (stages - s - 1) * self.hiding / passes
+                steady = max(steady, idle / (2 * (stages - s) - 1))
+        return sum(hops, Fraction(0)) * chunks / passes + (passes - 1) * steady
+
+    def _least_hop_share(self) -> Fraction:
+        pipeline = self.facts["pipeline"]
+        first = Fraction(1, pipeline["micro_batches"])
+        steady = (1 - first) / Fraction(pipeline["stages"])
+        return first if pipeline["chunks"] > 1 else Fraction(first + steady)
+
     def _window(self) -> Fraction:
         """Compute behind which parameters and gradients hide."""
         pipeline = self.facts["pipeline"]
         chunks, many = pipeline["chunks"], pipeline["micro_batches"]
-        passes = (chunks - 1) * min(pipeline["stages"], many) + 1
-        part = Fraction(passes, chunks * many) if self.facts["sync"] == "step" else Fraction(1)
+        passes = (
+            (chunks - 1) * min(pipeline["stages"], many)
+            + 1
+            - Fraction(*self.facts.get("last_layer", (0, 1)))
+        )
+        part = passes / (chunks * many) if self.facts["sync"] == "step" else Fraction(1)
         return self.hiding * part * (Fraction(2, 3) if self.facts["gradients_alone"] else 1)
 
 

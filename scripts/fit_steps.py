@@ -126,20 +126,18 @@ def _terms(row: StepRow) -> dict[str, float]:
     line = Pipeline.of(request)
     hosts = range(request.hosts_needed(fabric.gpus_per_host))
     seconds = dict.fromkeys(("tp", "tp_whole", "cp", "ep", "pp", "dp"), 0.0)
+    hops: tuple[float, ...] = ()
     for load in axis_loads(fabric, request, hosts):
-        axis = load.traffic.axis
+        axis, hops = load.traffic.axis, load.hops or hops
         state = float(state_share(request, axis)) * load.seconds
         seconds["dp"] += state
         is_whole = axis == "tp" and not request.training.sequence_parallel
         if load.seconds > state:
             seconds["tp_whole" if is_whole else axis] += load.seconds - state
     hiding = Exposure(request, line, 1.0, {}, {"dp": 0.0}, 1.0)
-    return {
-        **seconds,
-        "bubble": float(line.bubble),
-        "fills": min(1.0, (line.stages - 1) / line.micro_batches),
-        "window": hiding.window_s,
-    }
+    # Hops are short against compute where chunks hide them: only the first micro-batch waits.
+    seconds["pp"] = line.wait_for_hops(hops, 1e9)
+    return {**seconds, "bubble": float(line.bubble), "window": hiding.window_s}
 
 
 class Fit:
@@ -195,8 +193,7 @@ class Fit:
         waited = waited + value["exposed.tp"] * t.cp
         share = value["exposed.dp"]
         hidden = np.maximum(0.0, (1 - share) * t.dp - t.window * compute)
-        filled = t.fills * t.pp + np.maximum(0.0, (1 - t.fills) * t.pp - compute)
-        return waited * (1 + t.bubble) + share * t.dp + hidden + filled
+        return waited * (1 + t.bubble) + share * t.dp + hidden + t.pp
 
     def wait_uncertainty(self, draws: int = 200) -> float:
         """Return the standard deviation of the communication that a step waits for, over constants

@@ -17,10 +17,10 @@ import numpy as np
 from muster.structs import struct
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.links import seconds_over
-from placement.fabric.tree import Fabric, Floats
+from placement.fabric.tree import Fabric, Floats, Ints
 from placement.objective.cut import egress_by_axis, egress_by_host
 from placement.workload.request import Request
-from placement.workload.traffic import AxisTraffic
+from placement.workload.traffic import AxisTraffic, Pattern, groups_of
 
 SCALE_UP = "scale-up"
 NIC = "nic"
@@ -59,13 +59,16 @@ class AxisLoad:
     """One axis: the domain that holds each of its groups, and its loads from the inside.
 
     `runs_on`: the smallest kind of domain that no group leaves, "fabric" when some group
-    crosses the outermost tier. `bytes_per_gpu`: sent per step by a rank, on average.
+    crosses the outermost tier. `bytes_per_gpu`: sent per step by a rank, on average. `hops`: of a
+    pipeline, seconds of all messages between one stage and the next, there and back, where only
+    this pair of stages sends; between the last and the first at the end, where chunks wrap.
     """
 
     traffic: AxisTraffic
     runs_on: str
     bytes_per_gpu: float
     loads: tuple[Load, ...]
+    hops: tuple[float, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -121,8 +124,37 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
             out[0] = cards[i]
         used = zip(kinds, [np.rint(sent - out[0]), *out], strict=True)
         over = tuple(_load(kind, b) for kind, b in used if b.any())
-        loads.append(AxisLoad(traffic, runs_on, per_gpu, over))
+        hops: tuple[float, ...] = ()
+        if request.has_hops and traffic.pattern is Pattern.CHAIN and traffic.edge_bytes:
+            hops = _hop_seconds(fabric, kinds, traffic, groups_of(host_by_rank, traffic))
+        loads.append(AxisLoad(traffic, runs_on, per_gpu, over, hops))
     return tuple(loads)
+
+
+def _hop_seconds(
+    fabric: Fabric, kinds: Sequence[LinkKind], traffic: AxisTraffic, hosts: Ints
+) -> tuple[float, ...]:
+    """Seconds between a stage and the next, of all pipelines at once. `hosts`: of each pipeline's
+    stages, shape (pipelines, stages)."""
+    if traffic.wrap_bytes:
+        hosts = np.concatenate([hosts, hosts[:, :1]], axis=1)
+    near, far = hosts[:, :-1], hosts[:, 1:]
+    count, hop = near.shape[1], np.broadcast_to(np.arange(near.shape[1]), near.shape)
+    joined, every = fabric.scale_up_by_host, np.arange(fabric.host_count)
+    is_out = joined[near] != joined[far]
+    by_host = [(every, ~is_out), (every, is_out)]
+    by_tier = [(tier.domain_by_host, is_out) for tier in reversed(fabric.tiers)]
+    most = np.zeros(count)
+    for kind, (domain, may_pass) in zip(kinds, [*by_host, *by_tier], strict=True):
+        passes = may_pass if domain is every else may_pass & (domain[near] != domain[far])
+        for end in (near, far):
+            where = hop[passes] * len(kind.names) + domain[end[passes]]
+            each = np.bincount(where, minlength=count * len(kind.names))
+            busy = seconds_over(each.reshape(count, -1).astype(float), kind.bytes_per_s)
+            most = np.maximum(most, busy.max(axis=1))
+    size = np.full(count, float(traffic.edge_bytes))
+    size[traffic.size - 1 :] = traffic.wrap_bytes
+    return tuple((most * size).tolist())
 
 
 def _load(kind: LinkKind, out: Floats) -> Load:

@@ -54,10 +54,24 @@ def step_floor(fabric: Fabric, request: Request, free: Ints | None = None) -> St
         seconds = max(inside, mean / (nvlink + cards), outside, min(whole, parted))
         inside_s, on_cards_s = inside_s + inside, on_cards_s + outside
         load = AxisLoad(traffic, HOST, float(sent.sum()) / ranks, ())
-        axes.append(AxisTime(load, seconds, rule.exposed_s(traffic.axis, seconds)))
+        longest_s = seconds
+        if request.has_hops and traffic.pattern is Pattern.CHAIN:
+            longest_s = max(seconds, _least_hops(traffic, gpus, most, nvlink, cards))
+        axes.append(AxisTime(load, seconds, rule.exposed_s(traffic.axis, longest_s)))
     link, link_s = (NIC, on_cards_s) if on_cards_s > inside_s else (SCALE_UP, inside_s)
     bubble_s = rule.compute_s * float(rule.pipeline.bubble)
     return StepTime(rule.compute_s, bubble_s, tuple(axes), link, link_s, 0, 0.0)
+
+
+def _least_hops(traffic: AxisTraffic, gpus: int, most: int, nvlink: float, cards: float) -> float:
+    """Seconds of all hops of a pipeline at least: those out of racks of `most` ranks by network
+    cards, the others by NVLink, each of all pipelines that a host holds at once."""
+    _, inside = _hosts_of_group(traffic, gpus)
+    if not inside:
+        return 0.0
+    out = -(-traffic.size // most) - 1
+    sent = traffic.edge_bytes * (gpus // inside)
+    return sent * ((traffic.size - 1 - out) / max(nvlink, cards) + out / cards)
 
 
 def _hosts_of_group(traffic: AxisTraffic, gpus: int) -> tuple[int, int]:

@@ -4,7 +4,8 @@
 
 compute   by its parts, on the GPUs of the hosts (compute_time.py); the slowest kind sets the pace.
 bubble    idle share of compute: (p-1) / (v m) for p stages, v chunks each, m micro-batches
-          (Narayanan et al. 2021, 2.2); less with other schedules (`Pipeline.bubble`).
+          (Narayanan et al. 2021, 2.2); less with other schedules (`Pipeline.bubble`). What tp, cp
+          and ep expose is part of each micro-batch, so it has the same share on top.
 exposed   an axis' time on its slowest layer (axis_loads.py) but for what hides behind
           compute. The rules, each with its source, are the functions below; their shares are in
           step_constants.toml.
@@ -43,6 +44,8 @@ BACKWARD_SHARE = Fraction(2, 3)  # of compute: gradients of inputs and of weight
 # Of 1F1B's bubble, where a backward pass is as long as two forward ones: gradients of weights fill
 # the rest (zero bubble, Qi et al. 2024, table 1: F + B - 2 W of F + B).
 ZERO_BUBBLE_SHARE = Fraction(1, 3)
+# Parts in which a chunk's layers are gathered and reduced where no model says how many there are.
+LAYERS_OF_CHUNK = 8
 
 
 @struct(frozen=True, slots=True)
@@ -167,6 +170,31 @@ class Pipeline:
         is_filled = self.schedule is PipelineSchedule.ZERO_BUBBLE
         return plain * ZERO_BUBBLE_SHARE if is_filled else plain
 
+    def wait_for_hops(self, hops: Sequence[float], compute_s: float) -> float:
+        """Seconds of a step that wait for messages between stages: receives are posted early, and
+        sends do not hold up the sender. `hops`: as in `AxisLoad`; `compute_s`: of the step.
+
+        The first micro-batch meets every hop there and back, in each chunk. Then, of 1F1B, p - s
+        micro-batches are under way behind stage s, and its next one enters when one has come back:
+        each waits for a (p-s)-th of the hops from s on. With chunks 2 (p-s) - 1 passes of a chunk
+        are under way, and the hops hide behind the compute of p - s - 1 of them.
+        """
+        p, v, passes = self.stages, self.chunks, self.chunks * self.micro_batches
+        hidden_s = compute_s / passes if v > 1 else 0.0
+        steady_s, trip_s = 0.0, 0.0
+        for behind, hop in enumerate(reversed(hops[: p - 1]), start=1):
+            trip_s += hop / passes
+            under_way = behind + 1 if v == 1 else 2 * behind + 1
+            steady_s = max(steady_s, (trip_s - behind * hidden_s) / under_way)
+        wrap_s = sum(hops[p - 1 :]) / self.micro_batches
+        return v * trip_s + wrap_s + (passes - 1) * steady_s
+
+    @property
+    def least_hop_share(self) -> float:
+        """The share of all hops together that a step waits for at least."""
+        first = 1 / self.micro_batches
+        return first if self.chunks > 1 else first + (1 - first) / self.stages
+
 
 @seen_by_gang
 def step_time(
@@ -189,7 +217,9 @@ def step_time(
     rule = rule or exposure(fabric, request, assumed, hosts)
     loads = axis_loads(fabric, request, hosts)
     spent = [(load, axis_seconds(load, routed)) for load in loads]
-    axes = tuple(AxisTime(load, s, rule.exposed_s(load.traffic.axis, s)) for load, s in spent)
+    axes = tuple(
+        AxisTime(load, s, rule.exposed_s(load.traffic.axis, s, _hops(load, s))) for load, s in spent
+    )
     link, link_s = busiest_link(loads, routed)
     bubble_s = rule.compute_s * float(rule.pipeline.bubble)
     gpu = fabric.by_host.kinds_of(hosts)[0]
@@ -318,11 +348,13 @@ def _exposed_shares(
     """Shares of an axis' time that the step waits for: of activations by axis, each micro-batch
     in turn and while the pipeline fills as well; of state under `dp`."""
     is_first = request.step_model == FIRST_STEP_MODEL
-    if (
-        request.model is None or is_first
-    ):  # nothing says what of it is which: all of it waits or hides
-        return {"tp": 1.0, "cp": 1.0, "ep": 1.0, "dp": 0.0}
     shares, stretched = constants.exposed, 1 + float(line.bubble)
+    if request.model is None and request.has_hops:  # but for one layer all state may hide
+        waited = dict.fromkeys(("tp", "cp", "ep"), stretched)
+        return {**waited, "dp": 1 / (line.chunks * LAYERS_OF_CHUNK)}
+    if request.model is None or is_first:
+        # Nothing says what of it is which: all of it waits or hides.
+        return {"tp": 1.0, "cp": 1.0, "ep": 1.0, "dp": 0.0}
     is_split = request.training.sequence_parallel
     return {
         "tp": shares["tp" if is_split else "tp_whole"] * stretched,
@@ -337,6 +369,13 @@ def axis_seconds(load: AxisLoad, routed: RoutedFlows | None) -> float:
     if routed is None:
         return load.seconds
     return max(load.on(SCALE_UP), routed.axis_seconds(load.traffic.axis))
+
+
+def _hops(load: AxisLoad, seconds: float) -> Sequence[float]:
+    """Hops of a pipeline that takes so long; routing slows all of them alike."""
+    if seconds == load.seconds or not load.seconds or not isfinite(load.seconds):
+        return load.hops
+    return [hop * seconds / load.seconds for hop in load.hops]
 
 
 def busiest_link(loads: Sequence[AxisLoad], routed: RoutedFlows | None) -> tuple[str, float]:
@@ -371,17 +410,23 @@ class Exposure:
     hiding_s: float
 
     def slope(self, axis: str, start_s: float, end_s: float) -> float:
-        """The share of the time between for which the step waits."""
+        """The share of the time between for which the step waits; of a pipeline at least."""
         if end_s <= start_s:
             return 0.0
         waited_s = self.exposed_s(axis, end_s) - self.exposed_s(axis, start_s)
         return waited_s / (end_s - start_s)
 
-    def exposed_s(self, axis: str, seconds: float) -> float:
+    def exposed_s(self, axis: str, seconds: float, hops: Sequence[float] = ()) -> float:
+        """What of the time of an axis the step waits for. `hops`: of a pipeline; without them it
+        is the least that they can cost, for each link is met by the hops over it one by one."""
         if not isfinite(seconds):  # over a link that is down
             return seconds
         if axis in self.hidden:
             return seconds * (1 - self.hidden[axis])
+        if axis == "pp" and self.request.has_hops:
+            if hops:
+                return self.pipeline.wait_for_hops(hops, self.hiding_s)
+            return self.pipeline.least_hop_share * seconds
         if axis == "pp":
             return self._pipeline(seconds)
         state = float(state_share(self.request, axis)) * seconds
@@ -411,7 +456,9 @@ class Exposure:
         """Seconds of compute that parameters and gradients hide behind."""
         line = self.pipeline
         together = min(line.stages, line.micro_batches)  # micro-batches on a chunk in turn
-        passes = (line.chunks - 1) * together + 1
+        passes: float = (line.chunks - 1) * together + 1
+        if self.request.model is None and self.request.has_hops:
+            passes -= 1 / LAYERS_OF_CHUNK  # behind whose compute nothing is left to hide
         window_s = self.hiding_s * passes / (line.chunks * line.micro_batches)
         if self.request.training.sync is Sync.MICRO_BATCH:
             window_s = self.hiding_s

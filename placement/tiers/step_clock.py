@@ -191,6 +191,12 @@ class StepClock:
         slopes = {
             axis: int(FULL_PRICE * rule.slope(axis, s, s * AT_FIRST)) for axis, s in seconds.items()
         }
+        if self._request.has_hops and slopes.get("pp"):
+            # Hops cost a share of any uplink's time, no matter what they cost on one switch.
+            waited_s = next(a.exposed_s for a in least.axes if a.load.traffic.axis == "pp")
+            seconds["pp"] = waited_s * FULL_PRICE / slopes["pp"]
+        # The busiest link says nothing of what an axis adds.
+        alone_s = least.compute_s + least.bubble_s + least.exposed_s
         exposed = [axis for axis, slope in slopes.items() if slope]
         for axes in [*([axis] for axis in exposed), exposed]:
             prices = tuple((axis, slopes[axis] if axis in axes else 0) for axis in slopes)
@@ -198,7 +204,7 @@ class StepClock:
             priced = replace(self._request, prices=prices)
             for tier in self._fabric.tiers:
                 busiest = _least_busiest(self._fabric, free, priced, tier)
-                yield least.seconds + busiest - already
+                yield alone_s + busiest - already
 
 
 @seen_by_gang

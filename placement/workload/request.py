@@ -71,8 +71,9 @@ class SpareRule:
 
 AUTO = SpareRule()
 NO_SPARES = SpareRule(hosts=0)
-STEP_MODEL = 2  # of step times: that of jobs that are given in now
+STEP_MODEL = 3  # of step times: that of jobs that are given in now
 FIRST_STEP_MODEL = 1  # that of logs which name none
+HOP_STEP_MODEL = 3  # the first that counts messages between stages one by one
 EVEN_ALPHA = 0.5  # DP and PP groups weigh the same
 
 
@@ -119,6 +120,11 @@ class Request:
             raise BadInput("compute_time_s", f"must be above 0, is {self.compute_s}")
         if not 0 <= self.spread_alpha <= 1:
             raise BadInput("spread_alpha", f"must be 0 to 1, is {self.spread_alpha}")
+
+    @property
+    def has_hops(self) -> bool:
+        """Whether its step counts messages between stages one by one."""
+        return self.step_model >= HOP_STEP_MODEL
 
     @property
     def has_step_time(self) -> bool:

@@ -24,7 +24,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Floats
 from placement.objective.axis_loads import BYTES_PER_S
 from placement.objective.cut import cut
-from placement.objective.step_time import exposure, step_bound
+from placement.objective.step_time import LAYERS_OF_CHUNK, exposure, step_bound
 from placement.workload.request import (
     NO_SPARES,
     Limits,
@@ -186,6 +186,7 @@ def _facts_of_step(fabric: Fabric, request: Request, hosts: Sequence[int]) -> di
     shares = {axis: state_share(request, axis) for axis in axes}
     seconds = {"compute_s": rule.compute_s, "least_compute_s": fastest.compute_s}
     seconds["most_compute_s"] = fastest.hiding_s
+    last_layer = [0, 1] if request.model else [1, LAYERS_OF_CHUNK]
     return {
         **{name: list(value.as_integer_ratio()) for name, value in seconds.items()},
         "pipeline": asdict(line),
@@ -193,6 +194,7 @@ def _facts_of_step(fabric: Fabric, request: Request, hosts: Sequence[int]) -> di
         "gradients_alone": training.data_parallel is DataParallel.DDP,
         "state": {axis: [each.numerator, each.denominator] for axis, each in shares.items()},
         "exposed": {axis: list(share.as_integer_ratio()) for axis, share in rule.shares.items()},
+        **({"hops": True, "last_layer": last_layer} if request.has_hops else {}),
     }
 
 

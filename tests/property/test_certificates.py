@@ -26,7 +26,7 @@ from muster.verify import crossing, verify
 from placement import place
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, from_spec
-from placement.workload.request import Placement, Request
+from placement.workload.request import FIRST_STEP_MODEL, STEP_MODEL, Placement, Request
 from placement.workload.training import Batch, Sync
 from scheduler.files.certificates import certificate
 from tests.build import request, training
@@ -77,6 +77,7 @@ def timed(draw: st.DrawFn, gang: Request) -> Request:
         gang,
         traffic=tuple((axis, each * size + each) for axis, each in gang.traffic),
         compute_s=draw(st.sampled_from((0.001, 0.25, 3.0))),
+        step_model=draw(st.sampled_from((FIRST_STEP_MODEL, STEP_MODEL))),
         batch=Batch(draw(st.sampled_from((8, 48, 500))), 1, draw(st.sampled_from((1, 2)))),
         training=training(sync=sync.value, data_parallel=draw(st.sampled_from(("fsdp", "ddp")))),
     )
@@ -320,7 +321,7 @@ def timed_and_inner() -> tuple[Content, ...]:
     """Certificates of gangs whose steps uplinks hold up, and of gangs in one zone."""
     mega = 10**9
     across = request(tp=2, pp=2, dp=6, traffic={"dp": 400 * mega, "pp": 3 * mega})
-    across = replace(across, compute_s=0.1, batch=Batch(48))
+    across = replace(across, compute_s=0.1, batch=Batch(48), step_model=STEP_MODEL)
     within = request(tp=2, pp=2, dp=6, traffic={"dp": 4 * mega, "pp": 3 * mega})
     within = replace(within, compute_s=0.1, batch=Batch(48))
     found = []

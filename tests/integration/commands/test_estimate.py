@@ -111,7 +111,7 @@ def test_networks_are_equal_in_order_and_not_at_random() -> None:
     narrow, wide = (placements(estimate(fabrics=("narrow", "wide")), i) for i in (0, 1))
     in_order = narrow["muster"]["step_seconds"] / wide["muster"]["step_seconds"]
     at_random = narrow["at_random"]["step_seconds"] / wide["at_random"]["step_seconds"]
-    assert in_order < 1.03
+    assert in_order < 1.06
     assert at_random > 1.1
 
 

@@ -21,6 +21,7 @@ from placement.objective.step_time import Pipeline, step_time
 from placement.tiers.step_clock import LEAST_PRICE, RESOLUTION, StepClock
 from placement.workload.request import Objective, Placement, Request
 from placement.workload.traffic import FULL_PRICE
+from placement.workload.training import Batch
 from scheduler.files.job import job_from_mapping
 from tests.build import request
 
@@ -107,8 +108,13 @@ def test_bytes_that_hide_have_the_least_price() -> None:
     prices = dict(clock.prices(clock.step((0, 4, 1, 5))))
     share = step_constants().exposed["tp"] * (1 + float(Pipeline.of(request).bubble))
     assert prices["tp"] == pytest.approx(FULL_PRICE * share, abs=1)  # the rest hides behind GEMMs
-    assert prices["pp"] < FULL_PRICE  # half of it, while the pipeline fills and drains
+    assert prices["pp"] < FULL_PRICE
+    # Of two stages, which keep two micro-batches under way, each waits for half of a round trip.
     many = _request({"tp": 2, "pp": 2, "dp": 2}, DENSE, 4_000)
+    clock = StepClock(fabric, many)
+    assert dict(clock.prices(clock.step((0, 4, 1, 5))))["pp"] == pytest.approx(500, abs=1)
+    # With chunks more are under way, and only the first micro-batch of many waits.
+    many = replace(many, batch=Batch(4_000, 1, 2))
     clock = StepClock(fabric, many)
     assert dict(clock.prices(clock.step((0, 4, 1, 5))))["pp"] == LEAST_PRICE
 
