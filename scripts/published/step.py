@@ -206,7 +206,7 @@ ROWS = (
         "... placed at random",
         "> 1",
         lambda: ratio("at random"),
-        between(1.12, 1.22),
+        between(1.05, 1.15),
         Evidence.INDEPENDENT,
     ),
 )
