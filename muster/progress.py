@@ -180,8 +180,9 @@ def saved(step: int, path: str | os.PathLike[str], *, marker: str = "") -> None:
     below `path` that the framework writes last. Raises: FileNotFoundError where the checkpoint or
     its marker is not there, StaleAttempt."""
     where = os.path.abspath(path)
-    if not os.path.exists(os.path.join(where, marker)):
-        raise FileNotFoundError(f"no checkpoint is complete at {os.path.join(where, marker)}")
+    last = os.path.join(where, marker) if marker else where
+    if not os.path.exists(last):
+        raise FileNotFoundError(f"no checkpoint is complete at {last}")
     _check_fence(Path(where).parent)
     _say(step=max(step, _reported()), checkpoint_step=step, checkpoint=where)
 

@@ -171,6 +171,19 @@ def test_a_stale_rank_saves_nothing_once_its_successor_has_resumed(
     assert sorted(path.name for path in old.parent.iterdir()) == [old.name]
 
 
+def test_a_checkpoint_that_is_one_file_is_reported(
+    monkeypatch: pytest.MonkeyPatch, root: Path, tmp_path: Path
+) -> None:
+    be(monkeypatch, 1)
+    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("MUSTER_SOCKET", str(tmp_path / "no.sock"))
+    monkeypatch.setattr(progress, "_said", {})
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "step-20.ckpt").touch()
+    progress.saved(20, root / "step-20.ckpt")
+    assert said(tmp_path)["checkpoint"] == str(root / "step-20.ckpt")
+
+
 def test_a_rank_that_slept_while_it_saved_publishes_nothing(
     monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:
