@@ -4,8 +4,7 @@ Three servers, PostgreSQL, agents and clients are in namespaces of one machine, 
 (docs/lab.md). Each kind of cut lasts longer than three leases of an agent. Checked after each:
 
 - the history of every name is linearizable, and every acknowledged job is in the log once;
-- the gang runs in the attempt in which it began, and no rank of another one is there;
-- no host is held to have failed.
+- the gang runs in the attempt in which it began, and no rank of another one is there.
 
 Printed: the longest time without an acknowledged write, calls without an answer, and what a client
 that begins in the cut says, with its exit code and the seconds until its first word.
