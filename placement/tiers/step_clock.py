@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from math import isfinite
+from random import Random
 
 import numpy as np
 
@@ -97,6 +98,29 @@ class StepClock:
             return not self.excess(hosts)
         near = max(NEAR_BOUND, 1 + self.cut_slack)
         return self.step(hosts).seconds <= self.bound(free) * near
+
+    def shorten(self, hosts: tuple[int, ...], free: Ints, tries: int) -> tuple[int, ...]:
+        """Exchange blocks for one another, or their hosts for free ones, while no step gets longer.
+
+        Prices know no link by itself: this sees which one is busiest. The exchanges are drawn;
+        those inside an innermost domain are left out, for they change no uplink.
+        """
+        tiers, draw = self._fabric.tiers, Random(f"shorten {hosts}")
+        rest = np.setdiff1d(free, hosts).tolist()
+        if not tiers or len(hosts) < 2:
+            return hosts
+        domain, at, shortest = tiers[-1].domain_by_host, [*hosts, *rest], self.step(hosts).seconds
+        for _ in range(tries):
+            block, other = draw.randrange(len(hosts)), draw.randrange(len(at))
+            if domain[at[block]] == domain[at[other]]:
+                continue
+            at[block], at[other] = at[other], at[block]
+            seconds = self.step(at[: len(hosts)]).seconds
+            if seconds <= shortest:
+                shortest = seconds
+            else:
+                at[block], at[other] = at[other], at[block]
+        return tuple(at[: len(hosts)])
 
     def prices(self, step: StepTime) -> tuple[tuple[str, int], ...]:
         """By axis, what a byte more adds to the step, in thousandths of its own time."""

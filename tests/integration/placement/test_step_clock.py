@@ -52,13 +52,15 @@ JOBS = {
 QUICK = ("dense", "experts and stages")
 
 
-def _fabric(zone: float, rack: float, zones: int = 2, racks: int = 2, hosts: int = 2) -> Fabric:
+def _fabric(
+    zone: float, rack: float, zones: int = 2, racks: int = 2, hosts: int = 2, gpus: int = 2
+) -> Fabric:
     tiers = [
         {"name": "zone", "count": zones, "oversubscription": zone},
         {"name": "rack", "count": racks, "oversubscription": rack},
         {"name": "host", "count": hosts},
     ]
-    return from_spec({"name": "f", "gpus_per_host": 2, "nic_gbps": 50, "tiers": tiers})
+    return from_spec({"name": "f", "gpus_per_host": gpus, "nic_gbps": 50, "tiers": tiers})
 
 
 @pytest.mark.parametrize(
@@ -194,3 +196,24 @@ def test_llama_405b_sends_the_least_between_zones_and_the_answer_states_the_trad
 def test_a_slack_outside_0_to_1_is_refused(slack: float) -> None:
     with pytest.raises(BadInput, match="cut_slack: must be 0 to 1"):
         replace(STAGES_OR_REPLICAS, cut_slack=slack)
+
+
+def test_experts_of_a_small_gang_step_no_longer_than_on_random_hosts() -> None:
+    """One rank a host, on 20 free hosts of thin zones: the least cuts made one uplink of them
+    the busiest by far, and their steps 9 % longer than the best of 60 random ones."""
+    on = _fabric(8, 2, zones=4, hosts=4, gpus=1)
+    sent = {"ep": 1_000_000_000, "dp": 1_250_000_000}
+    gang = replace(
+        request(ep=8, dp=2, traffic=sent),
+        batch=Batch(64, 1),
+        compute_s=0.4,
+        objective=Objective.TIME,
+    )
+    for number in (1, 6, 7):
+        rng = random.Random(number)
+        by_zone = [rng.sample(range(8 * z, 8 * z + 8), k) for z, k in enumerate((5, 4, 6, 5))]
+        free = sorted(host for hosts in by_zone for host in hosts)
+        answer = place(on, hostset.of(free), gang)
+        assert isinstance(answer, Placement)
+        drawn = (step_time(on, gang, rng.sample(free, 16)).seconds for _ in range(60))
+        assert step_time(on, gang, answer.hosts).seconds <= min(drawn)
