@@ -186,6 +186,7 @@ class Adopting:
             settings,
             self.cluster,  # type: ignore[arg-type]
             lambda host: host not in self.down,
+            dict,
             lambda: self.now_s,
         )
         self.adoption._writer = writer

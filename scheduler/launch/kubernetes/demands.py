@@ -142,17 +142,13 @@ def _is_met(terms: Iterable[Iterable[tuple[str, str, tuple[str, ...]]]], labels:
 
 
 def _holds(key: str, operator: str, values: tuple[str, ...], labels: Mapping[str, str]) -> bool:
-    match operator:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-        case _:
-            return False  # Gt and Lt: nothing is known to meet them
+    is_held = {
+        "In": labels.get(key) in values,
+        "NotIn": labels.get(key) not in values,
+        "Exists": key in labels,
+        "DoesNotExist": key not in labels,
+    }
+    return is_held.get(operator, False)  # Gt and Lt: nothing is known to meet them
 
 
 def _is_tolerated(toleration: tuple[str, str, str, str], key: str, value: str, effect: str) -> bool:

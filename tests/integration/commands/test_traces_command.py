@@ -53,8 +53,8 @@ class TestShow:
         assert found["run_s"]["p50"] == pytest.approx(66.5, rel=0.01)
         assert found["by_gpus"]["9-63"]["gpu_hours_share"] == pytest.approx(0.998, abs=0.001)
         assert found["submits_by_hour"][6:8] == [1, 1]
-        assert found["skipped_by_reason"] == {"duration must not be negative": 1}
-        assert "p.csv:4: duration: must not be negative: '-1'; skipped" in result.stderr
+        assert found["skipped_by_reason"] == {"column 2 (duration) must not be negative": 1}
+        assert "p.csv:4: column 2 (duration): must not be negative: '-1'; skipped" in result.stderr
 
     def test_a_table_of_which_the_columns_are_given(self) -> None:
         columns = "submit=timestamp,gpus=num_gpus,duration=duration"
@@ -81,7 +81,7 @@ class TestShow:
         text = show("p.csv", "--trace-format", "philly-csv").stdout
 
         assert text.startswith("p.csv: 2 jobs in 49 min\n16 GPU-hours")
-        assert "not replayed: 1, duration must not be negative" in text
+        assert "not replayed: 1, column 2 (duration) must not be negative" in text
         assert "\n9-63 " in text
         assert "\n2-7 " not in text  # no such jobs
         assert "ended" not in text  # this format does not say
@@ -111,7 +111,7 @@ class TestShow:
         result = show("p.csv", "--trace-format", "philly-csv", "--strict")
 
         assert isinstance(result.exception, InputError)
-        assert str(result.exception).startswith("p.csv:4: duration: ")
+        assert str(result.exception).startswith("p.csv:4: column 2 (duration): ")
 
 
 @pytest.mark.usefixtures("folder")
@@ -123,7 +123,7 @@ class TestConvert:
             {"submit_s": 22_383, "run_s": 66.5, "name": "line-3", "gpus": 1, "queue": "6214e9"},
             {"submit_s": 25_315, "run_s": 3600, "name": "line-2", "gpus": 16, "queue": "11cb48"},
         ]
-        assert "2 jobs; 1 left out: duration must not be negative" in result.stderr
+        assert "2 jobs; 1 left out: column 2 (duration) must not be negative" in result.stderr
 
     @pytest.mark.slow
     def test_a_replay_of_either_file_is_the_same(self) -> None:
