@@ -202,6 +202,8 @@ def links(fabric: Fabric, striping: Striping = Striping.EVEN) -> Links:
         raise BadInput(
             "domains", "hosts differ in GPUs or network cards: switches are derived for equal ones"
         )
+    if not fabric.joined:
+        raise BadInput("joined", "is false: switches are derived for one network, not for several")
     gpus, is_mesh = fabric.gpus_per_host, fabric.kind == MESH
     rails = 1 if is_mesh else gpus
     # One layer a tier, and one more where outermost domains are to be joined.

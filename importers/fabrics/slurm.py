@@ -12,7 +12,7 @@ from muster.structs import replace
 from placement import BadInput
 from placement.fabric import hostlist
 from scheduler.files.errors import refusal
-from scheduler.files.fabrics.network import TopologyNetwork, shortened
+from scheduler.files.fabrics.network import TopologyNetwork
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 CATCH_ALL = "unknown"  # of Soperator
@@ -65,20 +65,14 @@ def of_blocks(network: TopologyNetwork) -> TopologyNetwork:
     return replace(network, scale_up=frozenset(network.domains(network.depth - 1)))
 
 
-def note_roots(network: TopologyNetwork) -> TopologyNetwork:
-    """Say of a forest that nothing in the file joins its trees, and of a catch-all what it is."""
+def of_tree(network: TopologyNetwork) -> TopologyNetwork:
+    """Return the network of a tree or forest: Slurm gives no job hosts of two trees."""
     notes = list(network.notes)
-    if len(roots := network.domains(0)) > 1:
-        notes.append(
-            f"no switch joins {shortened(roots)}: Slurm gives no job hosts of two of them, but a"
-            " gang may lie across them in this fabric; where no cable joins them, make a fabric of"
-            " each with --hosts"
-        )
     if CATCH_ALL in {name for path in network.paths for name in path}:
         notes.append(
             f"{CATCH_ALL} is where hosts are put whose place is not known; --hosts leaves them out"
         )
-    return replace(network, notes=tuple(notes))
+    return replace(network, notes=tuple(notes), joined=len(network.domains(0)) == 1)
 
 
 def blocks(network: TopologyNetwork) -> dict[str, list[str]]:

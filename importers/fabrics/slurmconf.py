@@ -67,7 +67,7 @@ def read(path: str, _choices: Choices) -> TopologyNetwork:
     if sizes:
         _check_sizes(sizes[0], parsed)
     whole = network(parsed)
-    return slurm.of_blocks(whole) if blocks else slurm.note_roots(whole)
+    return slurm.of_blocks(whole) if blocks else slurm.of_tree(whole)
 
 
 def _lines(path: str, depth: int) -> Iterator[_Line]:

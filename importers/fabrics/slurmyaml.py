@@ -30,7 +30,7 @@ def read(path: str, choices: Choices) -> TopologyNetwork:
     notes = (note,) if others and choices.topology is None else ()
     if "tree" in body:
         switches = _switches(document, body["tree"], f"{at}.tree", "switches", "switch")
-        whole = slurm.note_roots(network(list(switches)))
+        whole = slurm.of_tree(network(list(switches)))
         return replace(whole, notes=(*notes, *whole.notes))
     blocks = list(_switches(document, body["block"], f"{at}.block", "blocks", "block"))
     _sizes(document, body["block"], f"{at}.block", blocks)

@@ -3,7 +3,8 @@
 A fabric says what its links were built for. `with_links` gives the same fabric with the
 uplinks as they are, so that whoever asks a tier for its bandwidth reads what is left:
 `Tier.uplink_bytes_per_s` is the only place. An uplink that is down, or closed to new gangs,
-parts the tree: hosts on both sides of it form no gang. What such sides are is `islands`.
+parts the tree: hosts on both sides of it form no gang; so do outermost domains that nothing joins.
+What such sides are is `islands`.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def with_links(
             if level == depth:
                 uplink[number] *= share
         tiers.append(replace(tier, uplink_bytes_per_s=uplink))
-    barred = shut | {at for at, share in shares.items() if not share}
+    barred = shut | {at for at, share in shares.items() if not share} | set(built.barred)
     return replace(
         built,
         tiers=tuple(tiers),

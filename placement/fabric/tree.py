@@ -49,7 +49,7 @@ Uplink: TypeAlias = tuple[int, int]  # tier and domain below it
 GpuGroups: TypeAlias = tuple[tuple[int, ...], ...]
 KINDS = ("roce", "infiniband")
 _OF_HOSTS = ("gpus_per_host", "gpu", "nic_gbps", "scale_up_gbps", "gpu_groups")
-_KEYS = ("name", "kind", *_OF_HOSTS, "gpus", "tiers", "domains", "labels", "calibration")
+_KEYS = ("name", "kind", "joined", *_OF_HOSTS, "gpus", "tiers", "domains", "labels", "calibration")
 _OF_DOMAINS = ("oversubscription", "domains", "hosts", "scale_up", "labels", *_OF_HOSTS)
 MOST_HOSTS = 200_000
 MOST_GPUS_PER_HOST = 65_536
@@ -182,7 +182,8 @@ class Fabric:
     `scale_up_gbps`: of one GPU of these, one direction: out of its host, and inside it.
     `by_host`: the same of every host. `labels`: the hosts of each value of each label.
     `links`: the share that is left of uplinks, by tier and domain, and `barred`: uplinks that
-    no gang may cross; `base`: the fabric as it was built, where that is another (links.py).
+    no gang may cross, of the outermost domains where nothing joins them; `base`: the fabric as it
+    was built, where that is another (links.py).
     """
 
     name: str
@@ -203,6 +204,11 @@ class Fabric:
     def as_built(self) -> Fabric:
         """This fabric with all links up."""
         return self.base or self
+
+    @property
+    def joined(self) -> bool:
+        """Whether links join the outermost domains."""
+        return bool(self.spec.get("joined", True))
 
     @property
     def host_count(self) -> int:
@@ -390,7 +396,11 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     inherited = [dict(leaf.like.labels) for leaf in leaves]
     labels = read_labels(spec.get("labels", {}), _places(fabric.tiers, fabric.hosts), inherited)
     by_host = _with_kinds(fabric.by_host, spec.get("gpu"), own_gpus, labels, leaves)
-    built = replace(fabric, labels=labels, by_host=by_host)
+    if not isinstance(joined := spec.get("joined", True), bool):
+        raise BadInput("joined", f"must be true or false, not {joined!r}")
+    zones = range(0 if joined or not fabric.tiers else fabric.zone_count)
+    barred = tuple((0, number) for number in zones)
+    built = replace(fabric, labels=labels, by_host=by_host, barred=barred)
     if (measured := spec.get("calibration")) is None:
         return built
     names = [tier.name for tier in built.tiers]

@@ -373,7 +373,7 @@ def _hardware(fabric: Fabric) -> list[tuple[object, ...]]:
 
 
 def _settings(before: Fabric, after: Fabric) -> Iterator[str]:
-    for name in ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps"):
+    for name in ("name", "kind", "joined", "gpus_per_host", "nic_gbps", "scale_up_gbps"):
         old, new = getattr(before, name), getattr(after, name)
         if old != new:
             yield f"{name} {old} -> {new}"

@@ -16,7 +16,7 @@ from placement.fabric import hostlist
 from placement.fabric.tree import Fabric, from_spec
 from scheduler.files.errors import refusal
 from scheduler.files.fabrics.fitting import fitted, rates
-from scheduler.files.fabrics.network import TopologyNetwork
+from scheduler.files.fabrics.network import TopologyNetwork, shortened
 from scheduler.files.fabrics.overlay import DEFAULT_HOST_TIER, FabricOverlay, TierOverlay
 
 DEFAULT_GPUS = 8
@@ -54,7 +54,16 @@ def build(network: TopologyNetwork, overlay: FabricOverlay, name: str, source: s
         fabric = from_spec(_spec(network, overlay, by_tier, name))
     except BadInput as error:
         raise refusal(f"is not a fabric: {error}", source) from None
-    return Built(fabric, (*network.notes, *_assumptions(network, overlay, by_tier)))
+    notes = (*network.notes, *_roots(fabric, overlay), *_assumptions(network, overlay, by_tier))
+    return Built(fabric, notes)
+
+
+def _roots(fabric: Fabric, overlay: FabricOverlay) -> Iterable[str]:
+    if not fabric.joined and overlay.joined is None:
+        yield (
+            f"no switch joins {shortened(fabric.tiers[0].domains)}: no gang lies across them, as no"
+            " job of Slurm does; where cables join them, say `joined: true` in an overlay"
+        )
 
 
 def _assumptions(network: TopologyNetwork, overlay: FabricOverlay, by_tier: Rates) -> Iterable[str]:
@@ -81,6 +90,9 @@ def _spec(
         "gpus_per_host": overlay.gpus_per_host or network.gpus_per_host or DEFAULT_GPUS,
         "nic_gbps": plain(overlay.nic_gbps or network.nic_gbps or DEFAULT_GBPS),
     }
+    joined = network.joined if overlay.joined is None else overlay.joined
+    if not joined and network.depth and len(network.domains(0)) > 1:
+        head["joined"] = False
     if overlay.gpu:
         head["gpu"] = overlay.gpu
     if overlay.scale_up_gbps:

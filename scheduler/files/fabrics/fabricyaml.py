@@ -53,6 +53,8 @@ def _scalar(value: Any) -> str:
     """Texts are quoted unless nothing could read them as anything else."""
     if value is None:
         return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
     if not isinstance(value, str):
         return repr(value)
     if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:

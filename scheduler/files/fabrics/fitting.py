@@ -60,7 +60,7 @@ def _without_roots(network: TopologyNetwork, wanted: int | None) -> TopologyNetw
     if not dropped:
         return network
     note = f"dropped: {shortened(dropped)}, above every host and so no boundary"
-    return replace(network, notes=(*network.notes, note))
+    return replace(network, notes=(*network.notes, note), joined=True)
 
 
 def _other_tiers(network: TopologyNetwork, wanted: int) -> str:
@@ -71,6 +71,7 @@ def _other_tiers(network: TopologyNetwork, wanted: int) -> str:
 
 def _with_tier(network: TopologyNetwork, overlay: FabricOverlay, level: int) -> TopologyNetwork:
     """One more tier outside, from what each of its domains holds."""
+    network = replace(network, joined=True)  # by the domains of this tier
     tier = overlay.tiers[level]
     holder: dict[str, str] = {}
     below = set(network.domains(0)) if network.depth else set(network.hosts)

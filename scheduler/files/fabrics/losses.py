@@ -45,6 +45,7 @@ def overlay_of(fabric: Fabric, has_outer_tiers: bool) -> dict[str, Any]:
     return {
         "name": fabric.name,
         "kind": fabric.kind,
+        **({} if fabric.joined else {"joined": False}),
         "gpus_per_host": fabric.gpus_per_host,
         **({"gpu": stated} if isinstance(stated, str) else {}),
         "nic_gbps": plain(fabric.nic_gbps),

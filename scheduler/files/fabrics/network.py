@@ -24,7 +24,8 @@ class TopologyNetwork:
 
     `oversubscription` is by (tiers below, domain). It and the bandwidths are what the
     format itself knows: for most, nothing. `scale_up` are innermost domains whose GPUs share an
-    NVLink. `notes` are sentences for the person who imports.
+    NVLink. `joined`: whether anything joins the outermost domains. `notes` are sentences for the
+    person who imports.
     """
 
     hosts: tuple[str, ...]
@@ -38,6 +39,7 @@ class TopologyNetwork:
     )
     notes: tuple[str, ...] = ()
     scale_up: frozenset[str] = frozenset()
+    joined: bool = True
 
     @property
     def depth(self) -> int:
@@ -125,19 +127,22 @@ def second_parent(paths: Sequence[Path]) -> tuple[str, str, str] | None:
 
 
 def of_fabric(fabric: Fabric) -> TopologyNetwork:
-    """A fabric as a network, below one root: a file needs something that joins the tiers."""
+    """Return a fabric as a network, below one root where its tiers are joined."""
     taken = {name for tier in fabric.tiers for name in tier.domains}
     root = re.sub(r"[^A-Za-z0-9._-]+", "-", fabric.name).strip("-.") or "root"
     while root in taken:
         root += "-root"
     columns = [[tier.domains[i] for i in tier.domain_by_host.tolist()] for tier in fabric.tiers]
-    paths = tuple((root, *path) for path in zip(*columns, strict=True)) if columns else ()
-    names = ("root", *(tier.name for tier in fabric.tiers))
+    joined = fabric.joined or not columns
+    above = (root,) if joined else ()
+    paths = tuple((*above, *path) for path in zip(*columns, strict=True)) if columns else ()
+    names = (*(("root",) if joined else ()), *(tier.name for tier in fabric.tiers))
     scale_up: frozenset[str] = frozenset()
     if fabric.has_scale_up_tier:
         rack = fabric.tiers[-1]
         pairs = zip(rack.domains, np.asarray(rack.is_scale_up).tolist(), strict=True)
         scale_up = frozenset(name for name, is_joined in pairs if is_joined)
+    paths = paths or ((root,),) * fabric.host_count
     return TopologyNetwork(
-        fabric.hosts, paths or ((root,),) * fabric.host_count, names, fabric.kind, scale_up=scale_up
+        fabric.hosts, paths, names, fabric.kind, scale_up=scale_up, joined=joined
     )

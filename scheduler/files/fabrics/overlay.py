@@ -27,7 +27,7 @@ from scheduler.files.yaml12 import Document, load
 
 DEFAULT_HOST_TIER = "host"
 LARGEST = 1e12
-_KEYS = ("name", "kind", "gpus_per_host", "gpu", "nic_gbps", "scale_up_gbps", "tiers")
+_KEYS = ("name", "kind", "joined", "gpus_per_host", "gpu", "nic_gbps", "scale_up_gbps", "tiers")
 
 
 @struct(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class FabricOverlay:
     tiers: tuple[TierOverlay, ...] = ()
     document: Document = field(default_factory=lambda: Document(None))
     gpu: str | None = None
+    joined: bool | None = None
 
 
 def read(path: str) -> FabricOverlay:
@@ -90,7 +91,10 @@ def _overlay(document: Document) -> FabricOverlay:
         raise BadInput("gpus_per_host", f"must be a whole number of at least 1, not {gpus!r}")
     speeds = _number(body, "nic_gbps", ""), _number(body, "scale_up_gbps", "")
     gpu = gpu_named(body["gpu"], "gpu", {}).name if "gpu" in body else None
-    return FabricOverlay(name, kind, gpus, *speeds, _tiers(body), document, gpu)
+    joined = body.get("joined")
+    if joined is not None and not isinstance(joined, bool):
+        raise BadInput("joined", f"must be true or false, not {joined!r}")
+    return FabricOverlay(name, kind, gpus, *speeds, _tiers(body), document, gpu, joined)
 
 
 def _tiers(body: Mapping[str, Any]) -> tuple[TierOverlay, ...]:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from placement.fabric.tree import from_spec
+from scheduler.files.fabrics import write_fabric, write_overlay
 from tests.unit.fabricfiles.conftest import Read, Refused, tree
 
 TREE = """\
@@ -41,10 +43,18 @@ def test_several_roots_are_the_outermost_tier(read: Read) -> None:
     assert tree(read(rows, "slurm").fabric) == {"x1": "a", "x2": "a", "x3": "b", "x4": "b"}
 
 
-def test_trees_that_no_switch_joins_are_named(read: Read) -> None:
+def test_trees_that_no_switch_joins_stay_apart(read: Read) -> None:
     forest = "SwitchName=a Switches=l\nSwitchName=l Nodes=x[1-2]\nSwitchName=b Switches=m\n"
     forest += "SwitchName=m Nodes=y[1-2]\n"
-    assert read(forest, "slurm").notes[0].startswith("no switch joins a, b: Slurm gives no job")
+    built = read(forest, "slurm")
+    assert built.notes[0].startswith("no switch joins a, b: no gang lies across them")
+    assert not from_spec(built.fabric.spec).joined
+    overlay = write_overlay(built.fabric, "slurm")
+    assert read(write_fabric(built.fabric, "slurm"), "slurm", overlay).fabric == built.fabric
+    joined = read(forest, "slurm", "joined: true\n")
+    assert joined.fabric.joined
+    assert not any("joins" in note for note in joined.notes)
+    assert read(forest, "slurm", hosts="x.*").fabric.joined
     assert not any("joins" in note for note in read(TREE, "slurm").notes)
     blocks = "BlockName=b1 Nodes=n[1-4]\nBlockName=b2 Nodes=n[5-8]\nBlockSizes=4\n"
     assert not any("joins" in note for note in read(blocks, "slurm").notes)

@@ -10,6 +10,7 @@ from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints, around, joinable, zones_of
 from placement.fabric.hostset import HostSet
+from placement.fabric.links import with_links
 from placement.fabric.tree import Fabric, from_spec
 from placement.objective.check import violations
 from placement.placer import place
@@ -177,3 +178,17 @@ def test_around_is_the_whole_domain() -> None:
     network = fabric()
     hosts = around(network, 1, hostset.of(network.indices(["z0-r1-h0"])))
     assert network.names(hostset.members(hosts)) == ("z0-r1-h0", "z0-r1-h1")
+
+
+def test_no_gang_lies_across_zones_that_nothing_joins() -> None:
+    apart = from_spec({**fabric_spec(zones=2, racks=2, hosts=2), "joined": False})
+    assert zones_of(apart, hostset.of(placed(apart, everything(apart), gang(4)).hosts)) == 1
+    answer = place(apart, everything(apart), gang(5))
+    assert isinstance(answer, Infeasible)
+    assert "at most 4 on one side" in str(answer)
+    assert isinstance(place(apart, without(apart, "z0-r0-h0", "z1-r0-h0"), gang(4)), Insufficient)
+    slow = with_links(apart, {"z0-r0": 0.5})
+    assert slow.barred == apart.barred
+    assert with_links(slow, {}) == apart
+    with pytest.raises(BadInput, match="joined: must be true or false"):
+        from_spec({**apart.spec, "joined": "no"})
