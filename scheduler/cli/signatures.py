@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any
@@ -24,13 +24,12 @@ class SharedOptions:
 def with_shared(
     command: Callable[..., None],
     *shared: SharedOptions,
-    without: Collection[str] = (),
     defaults: Mapping[str, Any] | None = None,
 ) -> Callable[..., None]:
     """Return `command`, whose first parameters are what `shared` makes, as one that has the
     options of these after its own.
 
-    `without`: options that say nothing here. `defaults`: in place of the usual ones.
+    `defaults`: in place of the usual ones.
     """
     own = [*signature(command, eval_str=True).parameters.values()][len(shared) :]
     usual = {key: option for group in shared for key, option in group.options.items()}
@@ -38,15 +37,11 @@ def with_shared(
     common = [
         Parameter(key, Parameter.KEYWORD_ONLY, default=defaults[key], annotation=annotation)
         for key, (annotation, _) in usual.items()
-        if key not in without
     ]
 
     @wraps(command)
     def wrapped(**values: Any) -> None:
-        made = [
-            group.make(**{key: values.pop(key, defaults[key]) for key in group.options})
-            for group in shared
-        ]
+        made = [group.make(**{key: values.pop(key) for key in group.options}) for group in shared]
         command(*made, **values)
 
     keyword = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]

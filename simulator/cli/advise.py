@@ -20,7 +20,7 @@ MOST_SPARES = 100
 MOST_CHOICES = 24
 
 app = typer.Typer(
-    help="Ask a copy of the cluster for advice: spares, checkpoints, quotas, maintenance.",
+    help="Ask a copy of the cluster for advice: spares, uplinks, checkpoints, maintenance.",
     no_args_is_help=True,
 )
 Durations = Annotated[str, typer.Option("--every", help="Try these, with commas between them.")]
@@ -83,89 +83,6 @@ def checkpoints(
     from simulator.twin.advice.choices import checkpoints
 
     _advise(question, checkpoints(_durations("--every", every)), files)
-
-
-@app.command()
-@asks_twin()
-def policy(
-    question: TwinQuestion,
-    files: AnswerFiles,
-    policies: Annotated[
-        list[str], typer.Argument(help="Policies to compare with the present one.")
-    ],
-) -> None:
-    """Advise by which policy the queue should be served."""
-    from simulator.twin.advice.choices import queue_policies
-
-    if len(set(policies)) < len(policies):
-        raise InputError(Problem("policies", "a policy is named twice"))
-    _advise(question, queue_policies(policies), files)
-
-
-@app.command()
-@asks_twin()
-def defrag(
-    question: TwinQuestion,
-    files: AnswerFiles,
-    every: Durations = "6h,1d",
-    hosts: Annotated[
-        int,
-        typer.Option(
-            min=1, max=200_000, help="Free so many hosts in one domain for the first that waits."
-        ),
-    ] = 8,
-) -> None:
-    """Advise whether to defragment by policy, and how often."""
-    from simulator.twin.advice.choices import defragmentation
-
-    _advise(question, defragmentation(_durations("--every", every), hosts), files)
-
-
-@app.command()
-@asks_twin()
-def quotas(
-    question: TwinQuestion,
-    files: AnswerFiles,
-    shapes: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Shapes to try beside the present quotas: none, guarantees, limits, racks, or"
-            " tenants files. (default: the four shapes)",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
-    """Advise in which shape tenants should have their share of the cluster.
-
-    The share of a tenant is what it has used in the log. The answer lists the shapes that no other
-    shape beats in both figures: the mean wait of the tenant that waits longest, and the GPU-hours
-    that gangs hold for an hour of work.
-    """
-    from simulator.twin.advice.choices import quotas
-    from simulator.twin.advice.quota_shapes import QUOTA_SHAPES
-
-    wanted = shapes or list(QUOTA_SHAPES)
-    if len(set(wanted)) < len(wanted):
-        raise InputError(Problem("shapes", "a shape is named twice"))
-    _advise(question, quotas(wanted), files)
-
-
-@app.command()
-@asks_twin(without=("horizon", "seeds", "arrivals", "config", "processes", "dask"), times="default")
-def fragmentation(question: TwinQuestion, files: AnswerFiles) -> None:
-    """Say what it costs now that free hosts do not lie together, by shadow prices of slots.
-
-    Nothing runs: gangs that come, as they did in the log, lie across domains where no domain has
-    room for them, and are slower by their step. The front has moves that free hosts in a domain.
-    """
-    from simulator.twin.advice.fragmentation_text import fragmentation_text, write_fragmentation
-
-    answer = question.fragmentation()
-
-    def write_page(path: Path) -> None:
-        write_fragmentation(path, answer)
-
-    files.write(answer, lambda: fragmentation_text(answer), write_page)
 
 
 @app.command()

@@ -6,7 +6,7 @@ A command that `asks_twin` states what is its own, and gets the question and whe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -133,20 +133,6 @@ class TwinQuestion:
             typer.echo(_speed_up(took_s, perf_counter() - began_s, workers), err=True)
         return answer
 
-    def fragmentation(self) -> dict[str, Any]:
-        """What it costs now. Raises: InputError; typer.Exit."""
-        from simulator.timing import load_time_model
-        from simulator.twin.advice.fragmentation import fragmentation
-        from simulator.twin.prices import load_prices
-        from simulator.twin.workload import fit_workload
-
-        money = None if self.prices is None else load_prices(self.prices)
-        with _named("--times"):
-            model = load_time_model(self.times or "default")
-        fork = _fork(self.source, self.config, self.address)
-        gpu_hour, currency = (money.gpu_hour, money.currency) if money else (None, None)
-        return fragmentation(fork, fit_workload(fork), model, gpu_hour, currency)
-
     def _horizon_ns(self) -> int:
         from scheduler.files.timeparse import parse_duration
 
@@ -210,14 +196,12 @@ _WRITTEN = SharedOptions(
 )
 
 
-def asks_twin(
-    without: Collection[str] = (), **defaults: str
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def asks_twin(**defaults: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command `(question, files, ...)` the options of both, after its own.
-    `defaults`: in place of the usual ones; `without`: options that would say nothing here."""
+    `defaults`: in place of the usual ones."""
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
-        return with_shared(command, _ASKED, _WRITTEN, without=without, defaults=defaults)
+        return with_shared(command, _ASKED, _WRITTEN, defaults=defaults)
 
     return made
 

@@ -34,9 +34,9 @@ from scheduler.files.tenants import load_tenants
 from scheduler.files.timeparse import parse_duration, parse_moment
 from simulator.report.text import duration
 from simulator.traces.record import SECOND_NS
-from simulator.twin.advice.quota_shapes import QUOTA_SHAPES, used_host_ns, with_quotas
 from simulator.twin.fork import ClusterFork, unwatched, with_auto_spares
 from simulator.twin.hardware import with_oversubscription, with_scale_up
+from simulator.twin.quota_shapes import QUOTA_SHAPES, used_host_ns, with_quotas
 
 OPTION = "--change"
 MOST_CHECKPOINT_S = 30 * 86_400

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from muster.structs import struct
 from simulator.report import theme
 from simulator.report.html import TableCell, render
 from simulator.twin.advice.choices import TwinDecision, advice_notes, rows
@@ -64,54 +62,32 @@ def write_advice(path: Path, decision: TwinDecision, advice: Values) -> None:
 
 
 def _front(decision: TwinDecision, advice: Values) -> Markup:
-    """What a choice costs against what it buys less of, with the intervals of that."""
+    """Draw the front of choices as a line, and the advice in red: what a choice costs against what
+    it buys less of, with the intervals of that."""
     cost, gain = decision.cost, decision.gain
-    dots = [
-        FrontDot(
-            choice.words,
-            point[cost.key]["mean"],
-            point[gain.key],
-            point["is_on_front"],
-            choice.value == advice["advice"],
-        )
-        for choice, point in zip(decision.choices, advice["points"], strict=True)
-    ]
-    return front_picture(dots, cost.axis, gain.axis, advice["sentence"])
-
-
-@struct(frozen=True, slots=True)
-class FrontDot:
-    """A choice on a picture: what it costs (`at`), and what is lost with it, as a SeedMean."""
-
-    words: str
-    at: float
-    lost: Values
-    is_on_front: bool
-    is_advised: bool
-
-
-def front_picture(dots: Sequence[FrontDot], cost: str, gain: str, sentence: str) -> Markup:
-    """Draw the front of choices as a line, and the advice in red. `cost`, `gain`: words of axes."""
     made, (axes,) = theme.new(3.2)
-    front = sorted((dot.at, -dot.lost["mean"]) for dot in dots if dot.is_on_front)
+    points = advice["points"]
+    front = sorted((p[cost.key]["mean"], -p[gain.key]["mean"]) for p in points if p["is_on_front"])
     axes.plot(
         [at for at, _ in front],
         [-lost for _, lost in front],
         color=theme.light("blue"),
         linewidth=1.2,
     )
-    for dot in dots:
-        colour, mean = theme.light("red" if dot.is_advised else "blue"), dot.lost["mean"]
-        if dot.lost["low"] is not None:
-            ends = (dot.lost["low"], dot.lost["high"])
-            axes.vlines(dot.at, *ends, color=colour, alpha=0.35, linewidth=2)
-        axes.plot([dot.at], [mean], "o", color=colour, markersize=5)
+    for choice, point in zip(decision.choices, points, strict=True):
+        colour = theme.light("red" if choice.value == advice["advice"] else "blue")
+        at, lost = point[cost.key]["mean"], point[gain.key]
+        if lost["low"] is not None:
+            axes.vlines(at, lost["low"], lost["high"], color=colour, alpha=0.35, linewidth=2)
+        axes.plot([at], [lost["mean"]], "o", color=colour, markersize=5)
         place: Any = {"xytext": (5, 4), "textcoords": "offset points"}
-        axes.annotate(dot.words, (dot.at, mean), fontsize=8, color=theme.light("ink"), **place)
-    axes.set_xlabel(cost)
+        axes.annotate(
+            choice.words, (at, lost["mean"]), fontsize=8, color=theme.light("ink"), **place
+        )
+    axes.set_xlabel(cost.axis)
     axes.set_ylim(bottom=0)
-    theme.titled(axes, gain)
-    return inlined(made, sentence)
+    theme.titled(axes, gain.axis)
+    return _inlined(made, advice["sentence"])
 
 
 def _cell(entry: Entry) -> TableCell:
@@ -140,10 +116,10 @@ def _picture(answer: Values) -> Markup | None:
         each.set_ylim(len(scenarios) - 0.5, -0.5)
         each.margins(x=0.15)
         theme.titled(each, f"{words}, % of now")
-    return inlined(made, sentence(answer))
+    return _inlined(made, sentence(answer))
 
 
-def inlined(made: Figure, label: str) -> Markup:
+def _inlined(made: Figure, label: str) -> Markup:
     """The figure as part of a page."""
     with TemporaryDirectory() as folder:
         svg = theme.save(made, Path(folder), "twin", label)

@@ -31,8 +31,7 @@ def test_the_transcript_is_what_is_printed(
     def printed(block: re.Match[str]) -> str:
         command = block[0].splitlines()[0]
         words = shlex.split(command.removeprefix("$ muster "))
-        runs = [] if "fragmentation" in words else ["--processes", "1"]
-        result = muster(*words, *runs)
+        result = muster(*words, "--processes", "1")
         assert result.code == 0, result.err
         return f"{command}\n{result.out}"
 

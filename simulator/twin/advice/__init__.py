@@ -1,7 +1,6 @@
-"""Advice: which of several choices to make, and what today's state costs.
+"""Advice: which of several choices to make.
 
-Inside: studies of spares, oversubscription, checkpoints, policies, defragmentation, quotas and
-maintenance (choices), the shapes of quotas, the evacuation of a domain, and what fragmentation
-costs now.
+Inside: studies of spares, oversubscription, checkpoints and maintenance (choices), and the
+evacuation of a domain.
 Enters: a fork of a cluster. Leaves: a front of choices, and a sentence.
 """

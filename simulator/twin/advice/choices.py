@@ -8,7 +8,6 @@ GPU-hours, or in the cost of one where there are prices.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -127,81 +126,6 @@ def checkpoints(intervals: Sequence[str]) -> TwinDecision:
     )
 
 
-def queue_policies(names: Sequence[str]) -> TwinDecision:
-    """The present policy of the queue, and each of these."""
-    others = (Choice(name, name, (f"policy {name}",)) for name in names)
-    choices = (Choice("present", "the present policy", ()), *others)
-    return TwinDecision(
-        "policy",
-        "queue policy",
-        choices,
-        Figure("preemptions", "preemptions", "preemptions"),
-        WAIT,
-        lambda choice: f"Serve the queue by {choice.words}",
-    )
-
-
-def defragmentation(intervals: Sequence[str], hosts: int) -> TwinDecision:
-    """Each time between two defragmentations, the longest first."""
-    from scheduler.files.timeparse import parse_duration
-
-    longest_first = sorted(intervals, key=parse_duration, reverse=True)
-    choices = (
-        Choice("never", "never", ("defrag never",)),
-        *(
-            Choice(text, text, (f"defrag every {text} for {hosts} hosts",))
-            for text in longest_first
-        ),
-    )
-    return TwinDecision(
-        "defrag",
-        "time between defragmentations",
-        choices,
-        Figure("restarts", "restarts", "restarts"),
-        WAIT,
-        lambda choice: (
-            "Do not defragment by policy"
-            if choice.value == "never"
-            else f"Defragment every {choice.words}, for {hosts} hosts in one domain"
-        ),
-    )
-
-
-def quotas(shapes: Sequence[str]) -> TwinDecision:
-    """The present quotas, and each of these shapes or tenants files."""
-    choices = (
-        Choice("present", "the present quotas", ()),
-        *(Choice(shape, shape, (f"quotas {shape}",)) for shape in shapes),
-    )
-    return TwinDecision(
-        "quotas",
-        "shape of quotas",
-        choices,
-        Figure("worst_wait_s", "wait of the worst tenant", "mean wait, worst tenant, s", time_text),
-        Figure(
-            "held_per_work", "held for an hour's work", "GPU-hours held for one of work", _ratio
-        ),
-        lambda choice: (
-            f"Keep {choice.words}" if choice.value == "present" else _quota_words(choice)
-        ),
-        (
-            "shares of guarantees and limits are those of the GPU-hours that tenants held so far;"
-            " jobs of preemptible classes alone borrow what is guaranteed to others",
-            "held for an hour's work: GPU-hours that gangs hold for one that is effective",
-        ),
-    )
-
-
-def _quota_words(choice: Choice) -> str:
-    words = {
-        "none": "Promise nothing to any tenant",
-        "guarantees": "Guarantee each tenant its share",
-        "limits": "Divide the cluster by limits",
-        "racks": "Guarantee each tenant whole racks",
-    }
-    return words.get(str(choice.value), f"Load {choice.value}")
-
-
 def maintenance(domains: Sequence[str], start: str, length: str) -> TwinDecision:
     """Each domain drained at that time for so long."""
     choices = tuple(
@@ -285,20 +209,9 @@ def _figure(key: str, scenario: Values, study: Values, choice: Choice | None) ->
         return SeedMean.of([r["spare_gpu_h"] / r["all_gpu_h"] * hosts for r in runs]).data()
     if key == "held_per_work":
         return SeedMean.of([r["held_gpu_h"] / max(1.0, r["effective_gpu_h"]) for r in runs]).data()
-    if key == "worst_wait_s":
-        return SeedMean.of([max(_tenant_waits(run), default=0.0) for run in runs]).data()
     if choice is None:
         return None  # what it is now, the twin does not know
     return {"mean": choice.cost, "low": None, "high": None}
-
-
-def _tenant_waits(run: Values) -> list[float]:
-    """The mean wait of each tenant."""
-    waited, jobs = Counter[str](), Counter[str]()
-    for each in run["waits"]:
-        waited[each["tenant"]] += each["wait_mean_s"] * each["jobs"]
-        jobs[each["tenant"]] += each["jobs"]
-    return [waited[tenant] / jobs[tenant] for tenant in jobs]
 
 
 def _beats(decision: TwinDecision, one: Values, other: Values) -> bool:

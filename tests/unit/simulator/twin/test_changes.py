@@ -16,9 +16,9 @@ from scheduler.core.model.window import WindowKind
 from scheduler.core.policies.run import RunSpec
 from scheduler.core.policies.tenants import Tenant
 from scheduler.files.errors import InputError
-from simulator.twin.advice.quota_shapes import with_quotas
 from simulator.twin.changes import Scenario, scenario
 from simulator.twin.fork import ClusterFork
+from simulator.twin.quota_shapes import with_quotas
 from tests.twins import DAY_NS, MONDAY_NS, TENANTS, cluster
 
 FABRIC = cluster()

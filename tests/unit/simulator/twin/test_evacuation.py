@@ -5,8 +5,30 @@ from __future__ import annotations
 import pytest
 
 from placement import BadInput
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import NO_SPARES, Request
+from scheduler.core import JobSpec, SchedulingOptions
+from scheduler.core.fold.apply import replay
+from scheduler.core.model.events import FabricLoaded, JobStarted, JobSubmitted
 from simulator.twin.advice.evacuation import evacuated
-from tests.unit.simulator.twin.test_fragmentation import busy
+from simulator.twin.fork import ClusterFork
+from tests.twins import MONDAY_NS, cluster
+
+FABRIC = cluster()
+
+
+def busy(*free: int) -> ClusterFork:
+    """So many hosts of each zone are free; a gang has the others."""
+    held = [
+        host for zone, n in enumerate(free) for host in FABRIC.hosts[8 * zone : 8 * zone + 8 - n]
+    ]
+    ring = Request(Parallelism(tp=8, dp=len(held)), (("tp", 0), ("dp", 1000)), spares=NO_SPARES)
+    log = (
+        FabricLoaded(MONDAY_NS, FABRIC.spec),
+        JobSubmitted(MONDAY_NS, "u", JobSpec("wide", ring)),
+        JobStarted(MONDAY_NS, "wide", 1, tuple(held), (), (), 0),
+    )
+    return ClusterFork(replay(log), MONDAY_NS, (), 0, SchedulingOptions(), "test")
 
 
 @pytest.mark.parametrize(
