@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from muster.structs import struct
 from scheduler.access.auth_file.reading import AuthFile, load_auth
 from scheduler.access.oidc.section import OidcKeys, is_id_token
 from scheduler.access.reloading import Reloading
-from scheduler.access.tokens import certified_host
+from scheduler.access.tokens import SERVER_URI, certified_host
 from scheduler.identity import ANYBODY, Caller
 from scheduler.service.errors import unauthenticated
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Context = grpc.aio.ServicerContext[Any, Any]
 Identify = Callable[[Context], Caller]
 
+CALLER = "muster-caller-bin"  # names of a certificate, of whoever shows that of a server
 _BEARER = "bearer "
 
 
@@ -66,7 +68,7 @@ class Authenticator:
     def identify(self, context: Context) -> Caller:
         """Who makes the call. Raises: ApiError."""
         text = _token(context)
-        return self.caller(text, _certificate(context) if text is None else CallerNames(), "calls")
+        return self.caller(text, CallerNames() if text is not None else _names(context), "calls")
 
     def caller(self, token: str | None, names: CallerNames, does: str) -> Caller:
         """Whose token that is, else whose certificate. A certificate does not make up for a bad
@@ -120,8 +122,25 @@ def bearer(text: str) -> str:
     return text[len(_BEARER) :].strip() if is_bearer else ""
 
 
-def _certificate(context: Context) -> CallerNames:
-    """The names of a certificate that the handshake has verified."""
+def _names(context: Context) -> CallerNames:
+    """Return the names of the caller's certificate, or of that which another server has verified,
+    where that passes the call on. Raises: ApiError."""
+    shown = certificate_names(context)
+    passed = [value for key, value in context.invocation_metadata() or () if key == CALLER]
+    if not passed and SERVER_URI not in shown.sans:
+        return shown
+    try:
+        sans, common_name = json.loads(passed[0])
+        names = CallerNames(tuple(map(str, sans)), str(common_name))
+    except (IndexError, ValueError, TypeError, RecursionError):
+        raise unauthenticated("this certificate is a server's, and lets no caller in") from None
+    if SERVER_URI not in shown.sans or SERVER_URI in names.sans:
+        raise unauthenticated(f"calls of others are passed on by a certificate with {SERVER_URI}")
+    return names
+
+
+def certificate_names(context: Context) -> CallerNames:
+    """Return the names of a certificate that the handshake has verified."""
     shown = context.auth_context()
     sans = tuple(_text(name) for name in shown.get("x509_subject_alternative_name", ()))
     return CallerNames(sans, next((_text(name) for name in shown.get("x509_common_name", ())), ""))

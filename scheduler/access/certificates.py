@@ -1,7 +1,8 @@
 """Certificates for a start: a CA of one's own, and what it signs, as PEM files in one folder.
 
     ca.pem, ca.key              who signs; the key belongs on no server
-    server.pem, server.key      of servers, for the names and addresses that clients call them by
+    server.pem, server.key      of servers, for the names and addresses that clients call them by;
+                                urn:muster:server lets them pass calls on to the one that leads
     NAME.pem, NAME.key          of a caller, or of a host with an agent; the common name is NAME,
                                 and urn:muster:host:NAME makes it that of a host
 
@@ -23,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from muster.structs import struct
-from scheduler.access.tokens import HOST_URI
+from scheduler.access.tokens import HOST_URI, SERVER_URI
 from scheduler.files.errors import InputError, Problem
 
 CA, SERVER = "ca", "server"
@@ -91,15 +92,16 @@ def issue(
     key = ec.generate_private_key(ec.SECP256R1())
     shown = alternatives[0] if is_server else name
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, shown)])
-    purpose = ExtendedKeyUsageOID.SERVER_AUTH if is_server else ExtendedKeyUsageOID.CLIENT_AUTH
-    listed = list(map(_general, alternatives))
-    listed += [x509.UniformResourceIdentifier(HOST_URI + name)] if is_host else []
+    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]  # also of servers: they pass calls on
+    purposes += [ExtendedKeyUsageOID.SERVER_AUTH] if is_server else []
+    uris = [SERVER_URI] if is_server else [HOST_URI + name] if is_host else []
+    listed = [*map(_general, alternatives), *map(x509.UniformResourceIdentifier, uris)]
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
     certificate = (
         _builder(subject, ca.subject, key.public_key(), now, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(listed), False)
-        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(authority, critical=False)
         .sign(ca_key, hashes.SHA256())
     )

@@ -63,6 +63,16 @@ def credentials(
     )
 
 
+def channel_credentials(files: TlsFiles | None) -> grpc.ChannelCredentials | None:
+    """Return what a server shows another one that it calls, which must be signed by `client_ca` or,
+    without one, by a CA that the system trusts; None: nothing is encrypted."""
+    if files is None:
+        return None
+    roots = read_text(files.client_ca).encode() if files.client_ca else None
+    key, certificate = read_text(files.key).encode(), read_text(files.certificate).encode()
+    return grpc.ssl_channel_credentials(roots, key, certificate)
+
+
 def _configuration(files: TlsFiles) -> grpc.ServerCertificateConfiguration:
     certificate, key = read_text(files.certificate), read_text(files.key)
     roots = read_text(files.client_ca) if files.client_ca else None

@@ -67,6 +67,7 @@ def join_token(secret: str, host: str) -> str:
     return f"join:{host}:{_mac(secret, host)}"
 
 
+SERVER_URI = "urn:muster:server"  # in a certificate whose bearer may pass on calls of others
 HOST_URI = "urn:muster:host:"  # before the name of a host, in the certificate of its agent
 
 

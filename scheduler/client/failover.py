@@ -9,7 +9,7 @@ Repeating is safe for the same reason as with one server: see client.
 
 A leader that others name, and that does not answer here, is asked again until the deadline of the
 call: it may be about to be replaced. After a few seconds that is logged, for it may also be this
-client that is cut off from it.
+client that is cut off from it: from then on the others are asked to pass calls on to it.
 
 A server that is there but does not run (a paused process) answers no pings, and after a
 few seconds its connection counts as lost.
@@ -30,7 +30,7 @@ import grpc
 from google.rpc.error_details_pb2 import ErrorInfo
 from grpc_status import rpc_status
 
-MIN_VERSION, VERSION = "muster-min-version", "muster-version"
+MIN_VERSION, VERSION, FORWARD = "muster-min-version", "muster-version", "muster-forward"
 SILENCE_S = 5.0  # with nobody answering at all
 TELL_S = 1.5  # of asking for a leader that does not answer, before that is logged
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
@@ -68,6 +68,7 @@ class _Servers:
         self._channels: dict[str, grpc.Channel] = {}
         self._current = self._listed[0]
         self._version = 0
+        self._more: Metadata = ()
         self._lock = Lock()
 
     def current(self) -> tuple[str, grpc.Channel]:
@@ -91,8 +92,12 @@ class _Servers:
         with self._lock:
             self._version = max(self._version, version)
 
+    def have_forwarded(self) -> None:
+        """Have servers pass on from now on what the leader alone can do."""
+        self._more = ((FORWARD, "1"),)
+
     def metadata(self, given: Metadata | None) -> Metadata:
-        return [*(given or ()), (MIN_VERSION, str(self._version))]
+        return [*(given or ()), (MIN_VERSION, str(self._version)), *self._more]
 
     def close(self) -> None:
         with self._lock:
@@ -159,6 +164,7 @@ class _Call:
                 leader, is_heard = _what_it_says(error)
                 self._servers.failed(address, leader)
                 if address == named and not is_heard:
+                    self._servers.have_forwarded()
                     patience.tell_once(f"{named} leads, as others say, and does not answer here")
                 elif is_heard and not leader and error.code() in UNANSWERED:
                     patience.tell_once(f"{address} says: {error.details()}")

@@ -20,6 +20,7 @@ from muster.structs import struct
 from placement import warm_up
 from placement.fabric.tree import Fabric
 from scheduler.access.authenticate import Authenticator
+from scheduler.access.forwarding import Forwarding
 from scheduler.access.limits import at_most
 from scheduler.access.listener import Access, CannotListen, Listener
 from scheduler.console.calls import Calls
@@ -175,7 +176,9 @@ async def _serve(
         checks = health.aio.HealthServicer()
         consistency = ReadConsistency(SERVICE)
         listener = Listener(settings.access, lambda: backend.state, settings.clock)
-        interceptors = (CallMetrics(gauges.instruments), listener.interceptor, consistency)
+        forwarding = Forwarding(settings.access.tls, backend.leader)
+        metrics = CallMetrics(gauges.instruments)
+        interceptors = (metrics, forwarding, listener.interceptor, consistency)
         options = (*_OPTIONS, *listener.options)
         server = grpc.aio.server(interceptors=interceptors, options=options)
         _register(server, servicer, checks, has_reflection=listener.has_reflection)
@@ -234,6 +237,7 @@ async def _serve(
             if launches is not None:
                 await launches.close()
             await server.stop(None)
+            await forwarding.close()
             backend.reads.close()
     finally:
         store.close()

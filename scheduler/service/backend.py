@@ -69,6 +69,10 @@ class Backend:
         """The newest durable state; None before `attach`."""
         return self._writer.state if self._writer else None
 
+    def leader(self) -> str:
+        """Return the address of another server that leads, "" where none is known to."""
+        return "" if self._writer is None or self._writer.is_leading else self._writer.leader
+
     @property
     def writer(self) -> Writer:
         """Raises: ApiError before `attach`."""
