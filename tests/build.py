@@ -47,6 +47,7 @@ from scheduler.core import (
     decide,
     replay,
 )
+from scheduler.core.fold.attempts import PlacedGang
 from scheduler.core.model.commands import (
     CancelJob,
     Command,
@@ -56,7 +57,7 @@ from scheduler.core.model.commands import (
     SubmitJob,
 )
 from scheduler.core.model.events import Event, FabricLoaded
-from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.job import SECOND_NS, Attempt
 from scheduler.core.model.job_array import parse_array
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.affinity import ANYBODY, Affinity
@@ -418,6 +419,14 @@ def hosts_of(state: State, name: str) -> tuple[str, ...]:
 
 def spares_of(state: State, name: str) -> tuple[str, ...]:
     return state.loaded_fabric.names(state.jobs[name].spares)
+
+
+def placed(name: str, hosts: tuple[str, ...]) -> PlacedGang:
+    """The first attempt of a job, begun at 0 on hosts of these names."""
+    count = len(hosts)
+    attempt = Attempt(hosts=tuple(range(count)))
+    job = Job(spec(name), f"uid-{name}", count, count, 0, 1, attempt=1, gang=attempt)
+    return PlacedGang(job, hosts, ())
 
 
 def job(state: State, name: str) -> Job:

@@ -8,13 +8,108 @@ nothing in full disruption.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final
 
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from scheduler.core import State
+from scheduler.core.model.commands import ReportHost
+from scheduler.core.model.lifecycle import JobState
+from scheduler.observe.supervision import Heartbeats
+
 ALL_SHARE: Final = 1 / 4  # of all agents, silent together
 DOMAIN_SHARE: Final = 1 / 2  # of the agents of an outermost domain
 FEW: Final = 2  # hosts may fail together in a cluster of any size, unless there are no others
+CUT_OFF, REACHED = "agents-cut-off", "agents-reached"  # of domains
+
+log = logging.getLogger("muster.launch")
+
+
+class CutOffHosts:
+    """The hosts that the server is cut off from, each with its outermost domain."""
+
+    def __init__(self) -> None:
+        self._domains_by_host: dict[str, str] = {}
+        self._counts: dict[str, int] = {}  # by domain
+        self._launched: HostSet = 0  # hosts of gangs that ran when agents were silent last
+        self._judged_s = 0.0
+
+    def __contains__(self, host: str) -> bool:
+        return host in self._domains_by_host
+
+    @property
+    def hosts(self) -> set[str]:
+        return set(self._domains_by_host)
+
+    def judge(
+        self, state: State, silent: Collection[str], connected: Collection[str], now_s: float
+    ) -> list[ReportHost]:
+        """Judge whether silent hosts, and those that were cut off, have failed, or the server is
+        cut off from them; return what the log is to learn of domains."""
+        self._judged_s, fabric = now_s, state.loaded_fabric
+        known = fabric.index_by_name
+        quiet = {host for host in silent if host in known} | self._domains_by_host.keys()
+        agents = quiet.union(host for host in connected if host in known)
+        self._launched = 0
+        for job in state.in_state(JobState.RUNNING):
+            self._launched |= job.held if job.present.launched_ns is not None else 0
+        before = self._counts
+        self._counts = cut_domains(quiet, agents, lambda host: _domain_of(fabric, host))
+        by_host = {host: _domain_of(fabric, host) for host in quiet}
+        self._domains_by_host = {
+            h: domain for h, domain in by_host.items() if domain in self._counts
+        }
+        reports = []
+        for domain, count in self._counts.items():
+            if domain not in before:
+                words = f"{count:,} hosts silent; gangs there are left alone"
+                reports.append(ReportHost(domain, CUT_OFF, words))
+                log.error("control plane cut off from %s: %s", domain, words)
+        return reports + [ReportHost(domain, REACHED) for domain in before.keys() - self._counts]
+
+    def reach(self, host: str, now_s: float) -> ReportHost | None:
+        """A host has its agent again; its domain is reached once all of its hosts are."""
+        domain = self._domains_by_host.pop(host, None)
+        if domain is None:
+            return None
+        self._judged_s = now_s
+        self._counts[domain] -= 1
+        if self._counts[domain]:
+            return None
+        del self._counts[domain]
+        return ReportHost(domain, REACHED)
+
+    def is_due(self, now_s: float, lease_s: float) -> bool:
+        """Whether hosts are still silent a lease after most others have come back."""
+        return bool(self._domains_by_host) and now_s - self._judged_s > lease_s
+
+    def has_gang(self, state: State, host: str) -> bool:
+        """Whether a gang runs, as far as is known, on this host that the server is cut off from."""
+        index = state.loaded_fabric.index_by_name[host]
+        return host in self and hostset.has(self._launched, index)
+
+    def forget(self) -> None:
+        """Take no host for cut off."""
+        self._domains_by_host, self._counts = {}, {}
+
+    def show(self, beats: Heartbeats) -> None:
+        """Keep health and metrics in step."""
+        beats.cut_off.clear()
+        beats.cut_off.update({(domain,): n for domain, n in self._counts.items()})
+        silent = [f"{domain}: {n:,} hosts silent" for domain, n in self._counts.items()]
+        words = f"control plane cut off from {'; '.join(silent)}; gangs there are left alone"
+        beats.tell("agents", words if silent else "")
+
+
+def _domain_of(fabric: Fabric, host: str) -> str:
+    """Return the outermost domain of a host; in a fabric of one switch its first host."""
+    if not fabric.tiers:
+        return fabric.hosts[0]
+    return fabric.tiers[0].domains[fabric.zone_of(fabric.index_by_name[host])]
 
 
 def cut_domains(

@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from muster.structs import struct
+from scheduler.core.fold.attempts import PlacedGang
 from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
 from scheduler.core.wording import duration
@@ -78,15 +79,12 @@ class RankRange:
 
 @dataclass(slots=True, eq=False)
 class LaunchedGang:
-    """`hosts`: in block order. `processes`: how many are to end well. `since_s`: of its phase.
-    `left`: hosts that have not stopped. `saved`: (step, where) of the newest checkpoint of this
-    attempt, `logged`: of the newest one that the log has. `gpus`: those of its only host that it
-    has, where others have the rest. `lineage`: key of the run of its job."""
+    """`placed`: the attempt as the log has it. `processes`: how many are to end well. `since_s`: of
+    its phase. `left`: hosts that have not stopped. `saved`: (step, where) of the newest checkpoint
+    of this attempt, `logged`: of the newest one that the log has. `lineage`: key of the run of
+    its job."""
 
-    name: str
-    uid: str
-    attempt: int
-    hosts: tuple[str, ...]
+    placed: PlacedGang
     run: RunSpec
     world_size: int
     gpus_per_host: int
@@ -100,7 +98,6 @@ class LaunchedGang:
     can_save: bool = False
     saved: tuple[int, str] | None = None
     logged: tuple[int, str] | None = None
-    gpus: frozenset[int] = frozenset()
     lineage: str = ""
     watch: StepWatch = field(default_factory=StepWatch)
     hung_s: float | None = None  # since when it is known that its steps have stopped
@@ -116,6 +113,38 @@ class LaunchedGang:
         self._by_host = dict.fromkeys(self.hosts, HostPhase.UNKNOWN)
         self._counts = Counter({HostPhase.UNKNOWN: len(self.hosts)})
         self._nodes = {host: node for node, host in enumerate(self.hosts)}
+
+    @property
+    def name(self) -> str:
+        return self.placed.name
+
+    @property
+    def uid(self) -> str:
+        return self.placed.job.uid
+
+    @property
+    def attempt(self) -> int:
+        return self.placed.attempt
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Uid and attempt, as agents name it."""
+        return (self.placed.job.uid, self.placed.attempt)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """In block order."""
+        return self.placed.hosts
+
+    @property
+    def gpus(self) -> frozenset[int]:
+        """Those of its only host that it has, where others have the rest."""
+        return frozenset(self.placed.gpus)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the log says that all ranks of this attempt had started."""
+        return self.placed.job.present.launched_ns is not None
 
     @property
     def by_host(self) -> Mapping[str, HostPhase]:
@@ -225,12 +254,12 @@ class LaunchedGang:
             text += "; no rank lags behind the others"
         return text
 
+    def host_of(self, rank: int) -> str:
+        return self.hosts[min(rank // self.gpus_per_host, len(self.hosts) - 1)]
+
     def _named(self, ranks: Sequence[int]) -> str:
         """`rank 1 on h1, rank 9 on h2 and 6 more`."""
-        shown = [
-            f"rank {rank} on {self.hosts[min(rank // self.gpus_per_host, len(self.hosts) - 1)]}"
-            for rank in ranks[:_SHOWN_RANKS]
-        ]
+        shown = [f"rank {rank} on {self.host_of(rank)}" for rank in ranks[:_SHOWN_RANKS]]
         more = len(ranks) - len(shown)
         return ", ".join(shown) + (f" and {more} more" if more else "")
 

@@ -48,8 +48,8 @@ from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.files.health.found import REFUSED, SLURM, NodeState
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
-from scheduler.launch.launcher import AGENT_LOST
 from scheduler.launch.node_reports import report_of
+from scheduler.launch.reports import AGENT_LOST
 from scheduler.launch.sessions import AgentSessions
 from scheduler.launch.slurm_commands import (
     Partition,

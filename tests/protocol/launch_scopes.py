@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from scheduler.agent.agent import Agent
-from scheduler.launch import launcher
+from scheduler.launch import cut_off
 from scheduler.launch.launcher import AgentLauncher
 from tests.protocol.launches import LaunchFaults, LaunchScope, cancel, drain
 
@@ -165,7 +165,7 @@ LAUNCH_MUTATIONS: Final = (
     ),
     LaunchMutation(
         "a server takes all hosts for lost that are silent together",
-        _instead(launcher, "cut_domains", lambda *_: {}),
+        _instead(cut_off, "cut_domains", lambda *_: {}),
         BLACKOUT,
         6,
         "a is stopped, and only the servers were cut off",

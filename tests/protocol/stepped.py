@@ -8,7 +8,7 @@ what touches processes, files, sockets and the event loop is replaced.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,12 +21,13 @@ from scheduler.agent.agent import Agent, Preparation
 from scheduler.agent.attempt import HostAttempt, Key, Phase, RankExit
 from scheduler.agent.rank_times import ComputedStep
 from scheduler.core import State, admit
-from scheduler.core.model.commands import EndJob, ReportHost
+from scheduler.core.model.commands import EndJob, ReportHost, RequeueJob
 from scheduler.engine.proposal import Answer
 from scheduler.launch.frames import Frame, FrameKind
 from scheduler.launch.gang import LaunchedGang
 from scheduler.launch.gateway import Gateway, GatewayOptions
 from scheduler.launch.launcher import AgentLauncher, Leaving
+from scheduler.launch.reports import LaunchReports
 from scheduler.launch.sessions import AgentSessions
 from scheduler.observe.supervision import Heartbeats
 from scheduler.v1 import agent_pb2
@@ -366,20 +367,31 @@ class SteppedSessions(AgentSessions):
         self._hear(frame)
 
 
-class SteppedLauncher(AgentLauncher):
-    """What it wants written waits in `wanted`."""
+class SteppedReports(LaunchReports):
+    """What is to be written waits in `wanted`."""
 
-    wanted: list[Callable[[State, int], Answer]]
+    def __init__(self, wanted: Iterable[Callable[[State, int], Answer]] = ()) -> None:
+        self.wanted = list(wanted)
 
-    def _carry_out(
+    def carry_out(
         self, check: Callable[[State, int], Answer], then: Callable[[], None] | None = None
     ) -> None:
         self.wanted.append(check)
         if then is not None:
             then()
 
-    def _submit(self, command: EndJob | ReportHost) -> None:
+    def submit(self, command: EndJob | ReportHost | RequeueJob) -> None:
         self.wanted.append(lambda state, now_ns: admit(state, command, now_ns))
+
+
+class SteppedLauncher(AgentLauncher):
+    """It writes by SteppedReports."""
+
+    _reports: SteppedReports
+
+    @property
+    def wanted(self) -> list[Callable[[State, int], Answer]]:
+        return self._reports.wanted
 
     def key_of_state(self) -> tuple[Any, ...]:
         gangs = tuple(sorted(_gang_key(gang) for gang in self._gangs.values()))
@@ -389,14 +401,16 @@ class SteppedLauncher(AgentLauncher):
                 for e in self._leaving
             )
         )
-        jobs = tuple(sorted((j.name, j.uid, j.attempt, j.state) for j in self._jobs.values()))
         runs = self._tracker._runs.values()
-        tracked = tuple(sorted((r.name, r.attempt, r.hosts, r.stop_ns is None) for r in runs))
+        tracked = tuple(
+            sorted((r.name, r.job.uid, r.attempt, r.hosts, r.stop_ns is None) for r in runs)
+        )
         times = ago(self._led_s), ago(self._looked_s) > 1.0
-        cut = sorted(self._cut_off.items()), sorted(self._cut_domains.items()), self._launched
-        judged = ago(self._judged_s) if self._cut_off else 0.0
+        silent = self._cut_off
+        cut = sorted(silent._domains_by_host.items()), sorted(silent._counts.items())
+        cut = *cut, silent._launched, ago(silent._judged_s) if silent.hosts else 0.0
         hosts = tuple(sorted(self._seen)), tuple(sorted(self._ran_on))
-        return gangs, leaving, jobs, tracked, times, hosts, cut, judged
+        return gangs, leaving, tracked, times, hosts, cut
 
 
 def _gang_key(gang: LaunchedGang) -> tuple[Any, ...]:
@@ -439,7 +453,7 @@ class LaunchServer:
         self.launcher = SteppedLauncher(
             writer, self.sessions, LEASE_S, now_s, keeps_ranks=keeps_ranks
         )
-        self.launcher.wanted = []
+        self.launcher._reports = SteppedReports()
 
     def clone(self, send: Callable[[str, int], Callable[[bytes], None]]) -> LaunchServer:
         """`send`: where the words of a stream go in the copy, by host and number."""
@@ -468,13 +482,16 @@ class LaunchServer:
             Leaving(_cloned(e.gang), set(e.hosts), e.grace_s, e.until_s, None, e.is_saving)
             for e in old._leaving
         ]
-        new._jobs, new._seen, new._ran_on = dict(old._jobs), set(old._seen), set(old._ran_on)
-        new._cut_off, new._cut_domains = dict(old._cut_off), dict(old._cut_domains)
-        new._saved, new._logged_s = dict(old._saved), dict(old._logged_s)
+        new._seen, new._ran_on = set(old._seen), set(old._ran_on)
+        new._cut_off = copy.copy(old._cut_off)
+        new._cut_off._domains_by_host = dict(old._cut_off._domains_by_host)
+        new._cut_off._counts = dict(old._cut_off._counts)
+        new._checkpoints = copy.copy(old._checkpoints)
+        new._checkpoints._newest = dict(old._checkpoints._newest)
         new._tracker = copy.copy(old._tracker)
         new._tracker._runs = dict(old._tracker._runs)
         new._tracker._known = None
-        new.wanted = list(old.wanted)
+        new._reports = SteppedReports(old.wanted)
         if server.sessions._listener is not None:
             server.sessions._listener = new
         return new

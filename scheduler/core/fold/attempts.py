@@ -8,7 +8,7 @@ what is counted for it are one and the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Protocol, assert_never
 
 from muster.structs import replace, struct
@@ -52,23 +52,39 @@ class EffectReader:
 
 @struct(frozen=True, slots=True)
 class PlacedGang:
-    """One attempt of a job. `stop_ns`: when a failed host stopped it, if one has. `gpus`: those of
-    its only host that it has, where others may have the rest."""
+    """One attempt of a job that holds hosts, which are here by name. `job`: as the newest change
+    of this attempt has left it, with its `Attempt`."""
 
-    name: str
-    attempt: int
+    job: Job
     hosts: tuple[str, ...]
     spares: tuple[str, ...]
-    start_ns: int
-    stop_ns: int | None = None
-    gpus: tuple[int, ...] = ()
 
     @staticmethod
     def of(job: Job, fabric: Fabric) -> PlacedGang:
         """Return the gang of a job that holds hosts of `fabric`."""
-        now, names = job.present, fabric.names
-        hosts = names(now.hosts), names(now.spares)
-        return PlacedGang(job.name, job.attempt, *hosts, now.start_ns, now.stop_ns, now.gpus)
+        return PlacedGang(job, fabric.names(job.hosts), fabric.names(job.spares))
+
+    @property
+    def name(self) -> str:
+        return self.job.spec.name
+
+    @property
+    def attempt(self) -> int:
+        return self.job.attempt
+
+    @property
+    def start_ns(self) -> int:
+        return self.job.present.start_ns
+
+    @property
+    def stop_ns(self) -> int | None:
+        """When a failure stopped it; None = none has."""
+        return self.job.present.stop_ns
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Those of its only host that it has, where others may have the rest."""
+        return self.job.present.gpus
 
 
 @struct(frozen=True, slots=True)
@@ -85,11 +101,15 @@ class AttemptStopped:
 
 @struct(frozen=True, slots=True)
 class AttemptLeft:
-    """The attempt is over. `ran_ns`: how long its ranks ran."""
+    """The attempt is over. `ran_ns`: how long its ranks ran. `next_state`: what its job is now."""
 
     run: PlacedGang
     ran_ns: int
-    is_complete: bool
+    next_state: JobState
+
+    @property
+    def is_complete(self) -> bool:
+        return self.next_state is JobState.COMPLETED
 
 
 Change = AttemptBegan | AttemptStopped | AttemptLeft
@@ -159,10 +179,9 @@ class GangTracker:
             else:
                 del self._known[host]
 
-    @property
-    def names(self) -> Collection[str]:
-        """Names of the jobs whose attempts these are."""
-        return self._runs.keys()
+    def find(self, name: str) -> PlacedGang | None:
+        """Return the attempt of the job of this name, if it holds hosts."""
+        return self._runs.get(name)
 
     def adopt(self, run: PlacedGang) -> None:
         """Take in an attempt that a state knows, where the log is not read from its begin."""
@@ -200,25 +219,28 @@ class GangTracker:
             case JobChangeKind.STARTED:
                 return self._enter(PlacedGang.of(job, change.fabric))
             case JobChangeKind.SWAPPED | JobChangeKind.RESIZED:
-                return self._leave(job.name, now_ns) + self._enter(
-                    PlacedGang.of(job, change.fabric)
-                )
+                return self._leave(job, now_ns) + self._enter(PlacedGang.of(job, change.fabric))
             case JobChangeKind.SPARES_CHANGED | JobChangeKind.SPARE_LOST:
-                return self._hold(job.name, change.fabric.names(job.spares))
-            case JobChangeKind.REQUEUED:
-                return self._leave(job.name, now_ns)
-            case JobChangeKind.ENDED:
-                return self._leave(job.name, now_ns, job.state is JobState.COMPLETED)
+                return self._hold(job, change.fabric.names(job.spares))
+            case JobChangeKind.REQUEUED | JobChangeKind.ENDED:
+                return self._leave(job, now_ns)
             case JobChangeKind.INTERRUPTED:
-                return self._stop(job.name, now_ns)
+                return self._stop(job)
             case JobChangeKind.SUBMITTED | JobChangeKind.UPDATED:
-                return ()
+                return self._renew(job)
             case JobChangeKind.LAUNCHED | JobChangeKind.SAVED | JobChangeKind.HUNG:
-                return ()
+                return self._renew(job)
             case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
-                return ()
+                return self._renew(job)
             case _:
                 assert_never(change.kind)
+
+    def _renew(self, job: Job) -> tuple[Change, ...]:
+        """The job has changed, and not what it holds."""
+        run = self._runs.get(job.name)
+        if run is not None:
+            self._runs[job.name] = replace(run, job=job)
+        return ()
 
     def _enter(self, run: PlacedGang) -> tuple[Change, ...]:
         self._write(run.name, run.hosts + run.spares)
@@ -228,7 +250,8 @@ class GangTracker:
         self.spares += len(run.spares)
         return (AttemptBegan(run),)
 
-    def _leave(self, name: str, now_ns: int, complete: bool = False) -> tuple[Change, ...]:
+    def _leave(self, after: Job, now_ns: int) -> tuple[Change, ...]:
+        name = after.name
         run = self._runs.pop(name, None)
         if run is None:  # ended while it waited
             return ()
@@ -239,26 +262,26 @@ class GangTracker:
         if stop_ns is None:
             stop_ns = now_ns
             self.running += _hosts(run, self._running_on, -1)
-        return (AttemptLeft(run, stop_ns - run.start_ns, complete),)
+        return (AttemptLeft(run, stop_ns - run.start_ns, after.state),)
 
-    def _hold(self, name: str, spares: tuple[str, ...]) -> tuple[Change, ...]:
+    def _hold(self, job: Job, spares: tuple[str, ...]) -> tuple[Change, ...]:
         """Other spares from here on; the ranks run on."""
-        run = self._runs[name]
-        self._erase(name, run.spares)
-        self._write(name, spares)
+        run = self._runs[job.name]
+        self._erase(job.name, run.spares)
+        self._write(job.name, spares)
         more = len(spares) - len(run.spares)
         self.held += more
         self.spares += more
-        self._runs[name] = replace(run, spares=spares)
+        self._runs[job.name] = replace(run, job=job, spares=spares)
         return ()
 
-    def _stop(self, name: str, now_ns: int) -> tuple[Change, ...]:
+    def _stop(self, job: Job) -> tuple[Change, ...]:
         """A host failed; of a gang that stands still already, a further one."""
-        run = self._runs[name]
+        run = self._runs[job.name]
+        self._runs[job.name] = stopped = replace(run, job=job)
         if run.stop_ns is not None:
             return ()
         self.running += _hosts(run, self._running_on, -1)
-        self._runs[name] = stopped = replace(run, stop_ns=now_ns)
         return (AttemptStopped(stopped),)
 
 

@@ -49,8 +49,8 @@ from scheduler.launch.kubernetes.api import (
 from scheduler.launch.kubernetes.demands import NO_MARKS, NodeMarks, node_marks
 from scheduler.launch.kubernetes.mirror import Mirror
 from scheduler.launch.kubernetes.pods import MEMBER, SPARE, PodOwner, PodSettings, PodView
-from scheduler.launch.launcher import AGENT_LOST
 from scheduler.launch.node_reports import report_of
+from scheduler.launch.reports import AGENT_LOST
 from scheduler.launch.sessions import AgentSessions
 from scheduler.launch.substrate import AgentFolder
 from scheduler.observe.supervision import Heartbeats, Tasks

@@ -6,11 +6,12 @@ import pytest
 
 from scheduler.core.policies.run import RunSpec
 from scheduler.launch.gang import LaunchedGang, RankRange
+from tests.build import placed
 
 
 def gang(hosts: int = 4, world: int = 32, per_host: int = 0) -> LaunchedGang:
     names = tuple(f"h{n}" for n in range(hosts))
-    return LaunchedGang("a", "uid", 1, names, RunSpec(("x",), per_host=per_host), world, 8, 0.0)
+    return LaunchedGang(placed("a", names), RunSpec(("x",), per_host=per_host), world, 8, 0.0)
 
 
 def test_each_host_carries_the_ranks_of_its_block() -> None:

@@ -32,8 +32,8 @@ from scheduler.launch.kubernetes.pods import (
     secrets,
     view_of,
 )
-from scheduler.launch.launcher import AGENT_LOST
 from scheduler.launch.node_reports import report_of
+from scheduler.launch.reports import AGENT_LOST
 
 KEYS = KubernetesKeys(namespace="ns", image="train:1")
 POD = PodSettings(KEYS, {}, "m:7444", gpus=8)

@@ -31,7 +31,8 @@ from scheduler.core.policies.hang import HangAction, HangTerms
 from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
 from scheduler.identity import SERVER, Caller, Role, act_for
-from scheduler.launch.launcher import LOG_EVERY_S, MOST_SAVE_S, AgentLauncher
+from scheduler.launch.checkpoints import LOG_EVERY_S
+from scheduler.launch.launcher import MOST_SAVE_S, AgentLauncher
 from scheduler.launch.tails import LogTails
 from scheduler.observe.instruments import Instruments
 from scheduler.service.backend import RankLog

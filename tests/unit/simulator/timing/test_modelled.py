@@ -9,7 +9,7 @@ import pytest
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core import SchedulingOptions, Tenants
-from scheduler.core.fold.attempts import AttemptLeft, PlacedGang
+from scheduler.core.fold.attempts import AttemptLeft
 from scheduler.core.model.events import GangSwapped, HostMoved, JobEnded, JobStarted
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import HostMove, JobState
@@ -20,6 +20,7 @@ from simulator.replay import NO_ADVANCE
 from simulator.timing import PARTS, AttemptTime, ModelledTiming, TimeModel, load_time_model
 from simulator.timing.network import NetworkModel
 from simulator.traces.record import SECOND_NS, TraceJob
+from tests.build import placed
 from tests.replays import World, down, machine, replayed, trace_job, up
 from tests.unit.simulator.timing.test_network import fabric
 
@@ -144,7 +145,7 @@ def test_the_state_of_a_model_is_counted_by_its_parameters() -> None:
     request, roce = LLAMA3_RUNS[1], machine(2_048, 8)
     timing = ModelledTiming(roce, load_time_model("llama3"))
     timing.expect("a", 1_000 * SECOND_NS, request, 2_048)
-    timing.begin(PlacedGang("a", 1, roce.hosts, (), 0))
+    timing.begin(placed("a", roce.hosts))
 
     assert request.model is not None
     write_s = 12 * parameter_count(request.model) / 2e12 + 7.6
@@ -191,16 +192,16 @@ def test_gangs_that_share_an_uplink_slow_each_other_until_one_ends() -> None:
     request = spread("x", 1, 8).spec.request  # type: ignore[union-attr]
     load = network.load(request, hosts["a"])
     shared = load.stretch_with({sent.link: sent.mean for sent in load.sent})
-    for name, placed in hosts.items():
+    for name, names in hosts.items():
         timing.expect(name, 100 * SECOND_NS, request, 8)
-        timing.begin(PlacedGang(name, 1, placed, (), 0))
+        timing.begin(placed(name, names))
 
     assert shared > load.stretch > 1
     assert set(timing.changed()) == {"a", "b"}
     assert timing.end_ns("a", 0) == pytest.approx(100 * shared * SECOND_NS, rel=1e-5)
 
     half_ns = round(50 * shared * SECOND_NS)
-    timing.leave(AttemptLeft(PlacedGang("b", 1, hosts["b"], (), 0), half_ns, False))
+    timing.leave(AttemptLeft(placed("b", hosts["b"]), half_ns, JobState.FAILED))
 
     assert timing.changed() == ("a",)
     expected_s = 50 * shared + 50 * load.stretch

@@ -1,0 +1,78 @@
+"""What is done about a gang whose steps have stopped coming, by the terms of its owner."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+from scheduler.core.model.commands import RequeueJob
+from scheduler.core.names import short_name
+from scheduler.core.policies.hang import HangAction
+from scheduler.core.policies.restart_rule import StopCause
+from scheduler.launch.gang import LaunchedGang, RankFailure
+from scheduler.v1 import agent_pb2
+
+STACKS_S = 5.0  # for which agents may take stacks before a gang that hangs is stopped
+
+
+class HangStep(StrEnum):
+    """What comes next: take stacks and report it, ask its owner, or start it again."""
+
+    NONE = "none"
+    REPORT = "report"
+    ASK = "ask"
+    RESTART = "restart"
+
+
+def next_step(gang: LaunchedGang, now_s: float) -> HangStep:
+    """Return what is to be done now about a gang that runs, and whose hosts are all in reach."""
+    terms = gang.placed.job.spec.hang
+    if terms.action is HangAction.IGNORE:
+        return HangStep.NONE
+    if gang.hung_s is None:
+        first_s, start_s = terms.first_step_s, gang.since_s
+        late = gang.watch.is_overdue(terms.after_s, now_s, first_s=first_s, start_s=start_s)
+        return HangStep.REPORT if late else HangStep.NONE
+    if now_s - gang.hung_s < STACKS_S:
+        return HangStep.NONE
+    if terms.action is HangAction.ASK:
+        return HangStep.ASK
+    return HangStep.RESTART if terms.action is HangAction.RESTART else HangStep.NONE
+
+
+def ask_owner(gang: LaunchedGang, now_s: float) -> RequeueJob:
+    """Return the command that holds the job until its owner says how it goes on; once."""
+    text, name = gang.hang_text(now_s), short_name(gang.name)
+    gang.hung_s = math.inf
+    text = (
+        f"hangs: {text}; `muster release {name}` starts it again,"
+        f" `muster cancel {name}` ends it, `muster logs {name} --attempt"
+        f" {gang.attempt} --stacks` says where it stood"
+    )
+    return RequeueJob(gang.name, text, hold=True, uid=gang.uid)
+
+
+def hang_failure(gang: LaunchedGang, now_s: float) -> RankFailure:
+    """Return the hang as a failure of the rank that is furthest behind."""
+    rank = next((r for r in gang.watch.lagging() if r not in gang.done), None)
+    rank = min(set(gang.watch.steps) - gang.done, default=0) if rank is None else rank
+    text = f"made no step: {gang.hang_text(now_s)}"
+    return RankFailure(now_s, rank, gang.host_of(rank), text, StopCause.HANG)
+
+
+def note_progress(gang: LaunchedGang, word: agent_pb2.Progress, host: str, now_s: float) -> bool:
+    """Note how far the ranks of a host are; return whether a hang that was reported is over."""
+    gang.step = max(gang.step, word.step)
+    watch = gang.watch
+    before = watch.step
+    watch.take(word.step, now_s)
+    if host in gang.by_host:
+        watch.take_ranks(gang.ranks_of(host).first_rank, word.rank_steps)
+        watch.take_busy(host, word.busy, now_s)
+    if word.step >= watch.step:
+        watch.total = word.total_steps or watch.total
+        watch.loss = word.loss if word.HasField("loss") else watch.loss
+    if watch.step == before or gang.hung_s is None:
+        return False
+    gang.hung_s = None
+    return True

@@ -1,0 +1,85 @@
+"""What agents are told, as messages: one function for each order."""
+
+from __future__ import annotations
+
+from scheduler.core.model.job import Job
+from scheduler.core.policies.run import RunSpec
+from scheduler.launch.gang import LaunchedGang
+from scheduler.v1 import agent_pb2
+
+Order = agent_pb2.SessionResponse
+
+
+def key_of(gang: LaunchedGang) -> agent_pb2.AttemptKey:
+    return agent_pb2.AttemptKey(job_uid=gang.uid, attempt=gang.attempt)
+
+
+def prepare(gang: LaunchedGang, host: str) -> Order:
+    run, ranks = gang.run, gang.ranks_of(host)
+    return Order(
+        prepare=agent_pb2.Prepare(
+            key=key_of(gang),
+            job=gang.name,
+            command=run.command,
+            env=dict(run.env),
+            workdir=run.workdir,
+            user=run.user,
+            node=ranks.node,
+            nodes=len(gang.hosts),
+            first_rank=ranks.first_rank,
+            ranks=ranks.ranks,
+            world_size=gang.world_size,
+            one_process=run.per_host == 1,
+            warm=run.warm,
+            gpus=sorted(gang.gpus),
+        )
+    )
+
+
+def launch(gang: LaunchedGang, step: int, where: str, predecessor: str) -> Order:
+    """Start the ranks from a checkpoint. `predecessor`: uid of the ended job that saved it."""
+    assert gang.master is not None
+    address, port = gang.master
+    return Order(
+        launch=agent_pb2.Launch(
+            key=key_of(gang),
+            master_address=address,
+            master_port=port,
+            checkpoint=where,
+            checkpoint_step=step,
+            predecessor=predecessor,
+        )
+    )
+
+
+def save(gang: LaunchedGang, left_s: float) -> Order:
+    """Save within so many seconds."""
+    word = agent_pb2.SaveCheckpoint(key=key_of(gang))
+    word.left.FromMilliseconds(max(0, round(left_s * 1_000)))
+    return Order(save_checkpoint=word)
+
+
+def stop_saving(gang: LaunchedGang) -> Order:
+    """The save that was asked for is on record."""
+    return Order(save_checkpoint=agent_pb2.SaveCheckpoint(key=key_of(gang), done=True))
+
+
+def dump_stacks(gang: LaunchedGang) -> Order:
+    return Order(dump_stacks=agent_pb2.DumpStacks(key=key_of(gang)))
+
+
+def stop(key: agent_pb2.AttemptKey, grace_s: float) -> Order:
+    """End the ranks; those that have not ended by themselves after the grace are killed."""
+    word = agent_pb2.Stop(key=key)
+    word.grace.FromMilliseconds(round(grace_s * 1_000))
+    return Order(stop=word)
+
+
+def forget(key: agent_pb2.AttemptKey) -> Order:
+    """Nobody asks for this attempt any more."""
+    return Order(forget=agent_pb2.Forget(key=key))
+
+
+def warm(job: Job, run: RunSpec) -> Order:
+    """Import what the ranks of this job need, before they are needed."""
+    return Order(warm=agent_pb2.Warm(interpreter=run.command[0], modules=run.warm, user=run.user))

@@ -1,0 +1,109 @@
+"""What the log is told of gangs and hosts: reports that are checked on the newest state, and
+commands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from scheduler.core import Rejected, State
+from scheduler.core.admission import launch
+from scheduler.core.model.commands import EndJob, ReportHost, RequeueJob
+from scheduler.core.model.lifecycle import JobState
+from scheduler.engine.proposal import NotLeading, WriterStopped
+from scheduler.engine.writer import Writer
+from scheduler.eventlog.store import NotWritten, StoreError
+from scheduler.launch.gang import LaunchedGang, RankFailure
+from scheduler.observe.supervision import Tasks
+
+AGENT_LOST, AGENT_BACK, AGENT_REACHED = "agent-lost", "agent-back", "agent-reached"
+_AGAIN_S = 0.5  # after the store could not be written
+
+log = logging.getLogger("muster.launch")
+
+
+class LaunchReports:
+    """Each is written as soon as the store can be written, unless its attempt is over by then."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._tasks = Tasks(writer.instruments.beats)
+
+    def launched(self, gang: LaunchedGang) -> None:
+        """All ranks have started."""
+        key = (gang.name, gang.uid, gang.attempt)
+        self.carry_out(lambda state, now_ns: launch.launched(state, *key, now_ns))
+
+    def hung(self, gang: LaunchedGang, text: str) -> None:
+        """Steps have stopped coming; "": they come again."""
+        key = (gang.name, gang.uid, gang.attempt)
+        self.carry_out(lambda state, now_ns: launch.hung(state, *key, text, now_ns))
+
+    def saved(
+        self, gang: LaunchedGang, step: int, where: str, then: Callable[[], None] | None
+    ) -> None:
+        """A checkpoint is complete; `then` is called once the log has it."""
+        key = (gang.name, gang.uid, gang.attempt)
+        self.carry_out(
+            lambda state, now_ns: launch.checkpoint_saved(state, *key, step, where, now_ns), then
+        )
+
+    def launch_failed(self, gang: LaunchedGang, host: str, *, is_final: bool) -> None:
+        """A host cannot start its ranks. `is_final`: nor can any other."""
+        key = (gang.name, gang.uid, gang.attempt)
+        reason = gang.refusals[host]
+        self.carry_out(
+            lambda state, now_ns: launch.launch_failed(
+                state, *key, host, reason, now_ns, is_final=is_final
+            )
+        )
+
+    def rank_failed(self, gang: LaunchedGang, first: RankFailure) -> None:
+        """A rank ended other than well, before any other did."""
+        key, step = (gang.name, gang.uid, gang.attempt), gang.step
+        failed = (first.rank, first.host, first.reason)
+        self.carry_out(
+            lambda state, now_ns: launch.rank_failed(
+                state, *key, *failed, now_ns, first.cause, first.code, step
+            )
+        )
+
+    def completed(self, gang: LaunchedGang) -> None:
+        """All ranks have ended well."""
+        self.submit(EndJob(gang.name, JobState.COMPLETED, gang.attempt, uid=gang.uid))
+
+    def host_lost(self, host: str, detail: str) -> None:
+        """The agent of a host is gone."""
+        self.submit(ReportHost(host, AGENT_LOST, detail))
+
+    def submit(self, command: EndJob | ReportHost | RequeueJob) -> None:
+        """Have a command carried out."""
+        self._tasks.start(self._written(partial(self._writer.submit, command)))
+
+    def carry_out(
+        self,
+        check: Callable[[State, int], launch.Answer],
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Write what `check` makes of the newest state and the time; `then` is called after it."""
+        self._tasks.start(self._written(partial(self._writer.carry_out, check), then))
+
+    async def _written(
+        self, write: Callable[[], Coroutine[Any, Any, Any]], then: Callable[[], None] | None = None
+    ) -> None:
+        while True:
+            try:
+                answer = await write()
+            except NotWritten:
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            except (NotLeading, WriterStopped, StoreError):
+                break  # the next leader finds it out by itself
+            if isinstance(answer, Rejected):
+                log.info("not written: %s", answer.message)
+            break
+        if then is not None:
+            then()
