@@ -86,6 +86,12 @@ def _step_options(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
+def _of_gangs(accounts: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    if accounts and info.data.get("holding") is HoldingScope.WHOLE:
+        raise wrong_value("needs `holding: gang`: one allocation of all hosts has one `account`")
+    return accounts
+
+
 class SlurmKeys(Keys):
     """How `launcher: slurm` holds its hosts (docs/slurm.md).
 
@@ -96,8 +102,8 @@ class SlurmKeys(Keys):
     agent on its host, %h is its name. `server`: HOST:PORT at which hosts reach `agents.listen`, of
     all servers that share the store. `allow`, `ca`: files on the hosts. `name`: of allocations, one
     for all servers of a store. `partition`, `account`, `qos`, `reservation`: of
-    allocations. `set_down`: tell Slurm that a host of a lost agent is down, for which an operator's
-    rights are needed.
+    allocations; `accounts`: of those of single gangs, by tenant. `set_down`: tell Slurm that a host
+    of a lost agent is down, for which an operator's rights are needed.
     """
 
     holding: HoldingScope = HoldingScope.WHOLE
@@ -113,6 +119,7 @@ class SlurmKeys(Keys):
     account: Text | None = None
     qos: Text | None = None
     reservation: Text | None = None
+    accounts: Annotated[dict[str, Text], AfterValidator(_of_gangs)] = Field(default_factory=dict)
     set_down: Flag = False
 
     @property

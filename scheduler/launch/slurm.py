@@ -37,7 +37,7 @@ from typing import NamedTuple
 from placement.fabric import hostlist
 from scheduler.access.addresses import host_and_port, is_loopback
 from scheduler.access.tokens import join_token
-from scheduler.core import Rejected, State
+from scheduler.core import Job, Rejected, State
 from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost, SetWindow
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostState, JobState
@@ -52,6 +52,7 @@ from scheduler.launch.node_reports import report_of
 from scheduler.launch.reports import AGENT_LOST
 from scheduler.launch.sessions import AgentSessions
 from scheduler.launch.slurm_commands import (
+    LEAVE_S,
     Partition,
     Reservation,
     SlurmCommands,
@@ -72,9 +73,6 @@ _ABSENT = "it has no such node, or hides it from this user"
 _START_S = 20.0  # for which an agent may take to come in, before it is started again
 _MOST_START_S = 120.0
 _MOST_ASKED = 16  # allocations at a time
-_LEAVE_S = (
-    180  # a gang leaves hosts so long before a reservation, an allocation ends a little later
-)
 _LEAST_MINUTES = 5  # of an allocation before a reservation
 _WINDOW = "slurm-"  # names of windows that are reservations begin so
 # salloc has no answer of the controller, which is no refusal.
@@ -140,6 +138,7 @@ class SlurmAgents:
         self._granted: set[frozenset[str]] = set()  # hosts of new ones, which have no agents yet
         self._down: set[str] = set()  # hosts that Slurm has been told are down
         self._tasks = Tasks(beats or Heartbeats())
+        self._holders: dict[str, Job] = {}  # by the group of their allocation
         self._busy: Callable[[], Set[str]] = frozenset
         self._before: tuple[dict[str, tuple[str, ...]], list[StepAttempt]] = ({}, [])
         # By attempt and allocation: until when agents of an earlier server may come in by
@@ -198,6 +197,7 @@ class SlurmAgents:
         now_s = self._clock()
         state = self._writer.state
         wanted, attempts = self.wanted(state), self.attempts(state)
+        self._holders = {job.uid: job for job in state.holding}
         if (wanted, attempts) == self._before and now_s - self._jobs_s < _JOBS_EVERY_S:
             return
         self._before, self._jobs_s = (wanted, attempts), now_s
@@ -210,7 +210,7 @@ class SlurmAgents:
             if self._partition is None and (partition := await self._commands.partition()):
                 self._partition = partition
                 self._warn_of_limits(partition)
-            await self._set_windows()
+            await self._set_windows(jobs)
             await self._tell(jobs)
         await self.reconcile(wanted, jobs, self._agent_hosts(state), attempts)
         if self._keys.set_down:
@@ -280,8 +280,13 @@ class SlurmAgents:
             for job in held:
                 if job.requested and self._asked.issuperset(job.requested):
                     continue  # it may be granted yet
-                if needed.isdisjoint(job.hosts) and busy.isdisjoint(job.hosts):
-                    log.warning("cancelling %s: nothing runs on %s", job.name, job.hosts)
+                is_ending = self._is_ending(job)
+                is_free = busy.isdisjoint(job.hosts)
+                if is_free and (is_ending or needed.isdisjoint(job.hosts)):
+                    why = "its time is nearly over" if is_ending else "it is not needed"
+                    shown = hostlist.fold(job.hosts)
+                    log.warning("cancelling %s, %s: nothing runs on %s", job.name, why, shown)
+                    self._nodes_s = float("-inf")
                     self._allocations.pop(job.job_id, None)
                     await self._commands.cancel(job.job_id)
                 elif job.is_running:
@@ -290,6 +295,10 @@ class SlurmAgents:
                     for attempt in attempts:
                         self._step_attempt(job, attempt, is_first)
         self._allocate(wanted, {host for job in jobs for host in job.hosts})
+
+    def _is_ending(self, job: SlurmJob) -> bool:
+        """Whether its gangs are to leave it now, for its time limit kills them soon."""
+        return job.leave_ns is not None and self._writer.now_ns() >= job.leave_ns
 
     def _note(self, ours: Mapping[str, Sequence[SlurmJob]]) -> None:
         """Keep which hosts are held, and why others are not; say how allocations ended."""
@@ -327,19 +336,32 @@ class SlurmAgents:
                 most = (self._partition and self._partition.most_nodes) or len(alike)
                 for piece in self._refusals.split(alike, now_s):
                     for at in range(0, len(piece), most):
-                        self._ask(f"{name}:{group}", piece[at : at + most], minutes)
+                        options = (
+                            *self._labels(group),
+                            *([f"--time={minutes}"] if minutes else []),
+                        )
+                        self._ask(f"{name}:{group}", piece[at : at + most], options)
             taken = taken | set(absent)
 
-    def _ask(self, name: str, hosts: Sequence[str], minutes: int) -> None:
+    def _labels(self, group: str) -> list[str]:
+        """Return options of salloc that tell Slurm's users and accounting whose gang it is for."""
+        job = self._holders.get(group)
+        if job is None:
+            return []
+        account = self._keys.accounts.get(job.tenant)
+        comment = f"--comment=gang {job.name} of {job.user or 'nobody'}, tenant {job.tenant}"
+        return [comment, *([f"--account={account}"] if account else [])]
+
+    def _ask(self, name: str, hosts: Sequence[str], options: Sequence[str]) -> None:
         if len(self._tasks_asked) < _MOST_ASKED:
             self._asked.update(hosts)
-            self._tasks_asked.add(task := self._tasks.start(self._request(name, hosts, minutes)))
+            self._tasks_asked.add(task := self._tasks.start(self._request(name, hosts, options)))
             task.add_done_callback(self._tasks_asked.discard)
 
-    async def _request(self, name: str, hosts: Sequence[str], minutes: int) -> None:
+    async def _request(self, name: str, hosts: Sequence[str], options: Sequence[str]) -> None:
         """Have these hosts allocated, or write down why not."""
         try:
-            await self._commands.allocate(name, hosts, minutes)
+            await self._commands.allocate(name, hosts, options)
         except SlurmFailed as error:
             reason = self._waiting.get(frozenset(hosts), "") or _refusal(error)
             if not reason:
@@ -383,7 +405,7 @@ class SlurmAgents:
 
     def _minutes_to(self, reservation: Reservation) -> int:
         left_s = (reservation.start_ns - self._writer.now_ns()) / SECOND_NS
-        return int(left_s - _LEAVE_S / 3) // 60
+        return int(left_s - LEAVE_S / 3) // 60
 
     def _await_agents(self, wanted: Set[str]) -> None:
         """Each that is newly wanted is awaited until its agent has come in, for a while from when
@@ -539,29 +561,48 @@ class SlurmAgents:
         """Say which limits of the partition gangs will meet."""
         if partition.most_ns is not None:
             span = timedelta(seconds=partition.most_ns // SECOND_NS)
-            text = "partition %s ends each allocation after %s: its gangs start again then"
+            text = (
+                "partition %s ends each allocation after %s: gangs save before and go on in another"
+            )
             log.warning(text, partition.name, span)
         if partition.most_nodes is not None:
             text = "partition %s gives %d nodes at most to an allocation: hosts are held by several"
             log.warning(text, partition.name, partition.most_nodes)
 
-    async def _set_windows(self) -> None:
-        """Have a window for each reservation of hosts of the fabric."""
+    async def _set_windows(self, jobs: Sequence[SlurmJob]) -> None:
+        """Have a window for each reservation of hosts of the fabric, and for each allocation whose
+        gangs are to leave it now."""
         state, now_ns = self._writer.state, self._writer.now_ns()
         fabric, wanted = state.loaded_fabric, dict[str, Window]()
-        for each in self._reservations:
-            hosts = tuple(host for host in each.hosts if host in fabric.index_by_name)
-            if not hosts or each.end_ns <= now_ns:
+        closed = [
+            (each.name, each.hosts, each.start_ns - LEAVE_S * SECOND_NS, each.end_ns, each.text)
+            for each in self._reservations
+        ]
+        closed += [
+            (
+                f"job-{job.job_id}",
+                job.hosts,
+                job.leave_ns,
+                job.end_ns,
+                "allocation ends by its limit",
+            )
+            for held in self._ours(jobs).values()
+            for job in held
+            if self._is_ending(job) and job.leave_ns and job.end_ns
+        ]
+        for short, among, start_ns, end_ns, text in closed:
+            hosts = tuple(host for host in among if host in fabric.index_by_name)
+            if not hosts or end_ns <= now_ns:
                 continue
-            name, start_ns = f"{_WINDOW}{each.name}", each.start_ns - _LEAVE_S * SECOND_NS
+            name = f"{_WINDOW}{short}"
             wanted[name] = Window(
                 name,
                 WindowKind.MAINTENANCE,
                 start_ns,
-                each.end_ns,
+                end_ns,
                 hosts,
                 leave=Leave.REQUEUE,
-                reason=f"{SLURM}: {each.text}",
+                reason=f"{SLURM}: {text}",
             )
         mark = f"{SLURM}: "
         known = {name: booking.window for name, booking in state.windows.items()}
@@ -576,7 +617,7 @@ class SlurmAgents:
         for name, window in known.items():
             is_ours = name.startswith(_WINDOW) and window.reason.startswith(mark)
             if is_ours and name not in wanted:
-                await self._submit(RemoveWindow(name, f"{SLURM}: it has no such reservation"))
+                await self._submit(RemoveWindow(name, f"{SLURM}: it is over"))
 
     async def _tell(self, jobs: Sequence[SlurmJob]) -> None:
         """Tell the log what Slurm says of the hosts."""

@@ -23,10 +23,11 @@ from scheduler.files.health.found import ImportedReport
 from scheduler.files.health.slurmnodes import read_nodes
 
 _PATIENCE_S = 30.0
-_JOBS = "%i|%T|%u|%N|%n|%r|%j"  # the name last: it may hold anything
+_JOBS = "%i|%T|%u|%N|%n|%r|%l|%e|%j"  # the name last: it may hold anything
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S+)")
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)??:(\d+)(?=[,(]|$)")
 _GPU_OPTIONS = ("--gres", "--gpus")  # and --gpus-per-node, ...
+LEAVE_S = 180  # for which gangs may leave hosts before a reservation, or a limit of time
 GRANT_S = 5  # an allocation of idle hosts that is not granted by then is given up
 
 Run = Callable[[Sequence[str]], Coroutine[Any, Any, str]]
@@ -38,7 +39,8 @@ class SlurmFailed(Exception):
 
 @struct(frozen=True, slots=True)
 class SlurmJob:
-    """`hosts`: none while it waits, for the reason `reason` and the hosts `requested`."""
+    """`hosts`: none while it waits, for the reason `reason` and the hosts `requested`. `limit_ns`,
+    `end_ns`: how long it may run and when that is over; None: it has no limit."""
 
     job_id: str
     state: str
@@ -47,6 +49,15 @@ class SlurmJob:
     name: str
     requested: tuple[str, ...] = ()
     reason: str = ""
+    limit_ns: int | None = None
+    end_ns: int | None = None
+
+    @property
+    def leave_ns(self) -> int | None:
+        """When its gangs are to leave it, so that its limit kills none; None: it has no limit."""
+        if self.limit_ns is None or self.end_ns is None:
+            return None
+        return self.end_ns - min(LEAVE_S * SECOND_NS, self.limit_ns // 4)
 
     @property
     def is_running(self) -> bool:
@@ -162,11 +173,10 @@ class SlurmCommands:
         state, reason = (fields.get(key, "") for key in ("JobState", "Reason"))
         return state if reason in ("", "None") else f"{state} ({reason})"
 
-    async def allocate(self, name: str, hosts: Sequence[str], minutes: int = 0) -> None:
-        """Allocate exactly these hosts, all or none, for so many minutes, 0 for as many as the
-        partition gives. Raises: SlurmFailed."""
-        limit = (f"--time={minutes}",) if minutes else ()
-        await self.run(allocation(name, hosts, (*self.options, *limit)))
+    async def allocate(self, name: str, hosts: Sequence[str], options: Sequence[str] = ()) -> None:
+        """Allocate exactly these hosts, all or none. `options`: more of salloc. Raises:
+        SlurmFailed."""
+        await self.run(allocation(name, hosts, (*self.options, *options)))
 
     async def cancel(self, job_id: str) -> None:
         """Raises: SlurmFailed."""
@@ -252,9 +262,9 @@ def _moment_ns(text: str) -> int:
 
 
 def _span_ns(text: str) -> int | None:
-    """1-02:00:00 as nanoseconds; None of UNLIMITED."""
+    """1-02:00:00 or 2:00, minutes and seconds, as nanoseconds; None of UNLIMITED."""
     days, _, clock = text.rpartition("-")
-    parts = clock.split(":")
+    parts = ["0", *clock.split(":")][-3:]
     if len(parts) != 3 or not all(part.isdecimal() for part in (days or "0", *parts)):
         return None
     hours, minutes, seconds = (int(part) for part in parts)
@@ -263,16 +273,20 @@ def _span_ns(text: str) -> int | None:
 
 def read_job(row: str) -> SlurmJob:
     """Raises: SlurmFailed."""
-    cells = row.strip().split("|", 6)
-    if len(cells) != 7:
+    cells = row.strip().split("|", 8)
+    if len(cells) != 9:
         raise SlurmFailed(f"squeue: cannot read {row.strip()!r}")
-    job_id, state, user, nodes, wanted, reason, name = cells
+    job_id, state, user, nodes, wanted, reason, limit, end, name = cells
+    limit_ns = _span_ns(limit)
     try:
         hosts = tuple(hostlist.expand(nodes)) if nodes else ()
         requested = tuple(hostlist.expand(wanted)) if wanted and not hosts else ()
+        end_ns = _moment_ns(end) if hosts and limit_ns is not None else None
     except BadInput as error:
         raise SlurmFailed(f"squeue: {error.message}") from None
-    return SlurmJob(job_id, state, user, hosts, name, requested, reason)
+    except ValueError:
+        end_ns = None  # N/A
+    return SlurmJob(job_id, state, user, hosts, name, requested, reason, limit_ns, end_ns)
 
 
 def own_name() -> str:

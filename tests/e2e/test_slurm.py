@@ -241,6 +241,27 @@ def test_nodes_that_slurm_refuses_are_named_and_cost_neither_gangs_nor_health(
             server.end()
 
 
+def test_a_gang_goes_on_in_the_next_allocation_before_a_limit_ends_the_last(
+    tmp_path: Path,
+) -> None:
+    with slurm_cluster(tmp_path / "s", 6) as cluster:
+        cluster.call("scontrol", "update", "partitionname=main", "maxtime=1")
+        server = SlurmServer(cluster, "whole", CALM_LEASE_S)
+        server.start()
+        try:
+            with Client(server.address) as client:
+                client.create_job(gang("a", tmp_path, steps=10**6))
+                until(client, "a", is_launched(1))
+                second = until(client, "a", is_launched(2), 120)
+                assert second.saved_checkpoint.step > 0
+                assert not any(client.get_host(n).record.failures for n in cluster.nodes)
+                log = (cluster.folder / "serve.log").read_text()
+                assert "its time is nearly over" in log
+                assert "TIMEOUT" not in log
+        finally:
+            server.end()
+
+
 def _short(name: str, folder: Path) -> JobSpec:
     made = gang(name, folder, steps=5)
     return replace(made, run=RunSpec(("true",), workdir="/tmp"))

@@ -15,10 +15,12 @@ import pytest
 from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost
 from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
+from scheduler.core.model.window import Leave
 from scheduler.files.health.found import NodeState
 from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
 from scheduler.launch.node_reports import report_of
 from scheduler.launch.slurm import (
+    WHOLE,
     SlurmAgents,
     StepAttempt,
 )
@@ -81,12 +83,12 @@ async def test_hosts_with_other_numbers_of_gpus_have_a_step_of_their_own(tmp_pat
 
 
 def test_a_row_of_squeue_is_read_whatever_the_name_holds() -> None:
-    job = read_job("12|RUNNING|alice|n[1-3,5]|n1|None|a|b: c")
+    job = read_job("12|RUNNING|alice|n[1-3,5]|n1|None|UNLIMITED|NONE|a|b: c")
     assert job == SlurmJob("12", "RUNNING", "alice", ("n1", "n2", "n3", "n5"), "a|b: c", (), "None")
-    waiting = read_job("13|PENDING|bob||n[1-2]|ReqNodeNotAvail, UnavailableNodes:n2|x")
+    waiting = read_job("13|PENDING|bob||n[1-2]|ReqNodeNotAvail, UnavailableNodes:n2|2:00|N/A|x")
     assert (waiting.hosts, waiting.requested) == ((), ("n1", "n2"))
     assert waiting.reason == "ReqNodeNotAvail, UnavailableNodes:n2"
-    for row in ("12|RUNNING", "1|RUNNING|a|n[1||None|x"):
+    for row in ("12|RUNNING", "1|RUNNING|a|n[1||None|2:00|N/A|x"):
         with pytest.raises(SlurmFailed, match="squeue"):
             read_job(row)
 
@@ -376,16 +378,61 @@ async def test_a_reservation_is_a_window_until_slurm_has_it_no_more(
 
     writer: Any = SimpleNamespace(state=state, now_ns=lambda: 0)
     agents._writer, agents._submit = writer, submit  # type: ignore[method-assign]
-    await agents._set_windows()
+    await agents._set_windows([])
     (command,) = told
     window = command.window
     assert (window.name, window.among, window.end_ns) == ("slurm-maint", (host,), 43_200 * 10**9)
     writer.state = run(state, command)
-    await agents._set_windows()
+    await agents._set_windows([])
     assert len(told) == 1
     agents._reservations = []
-    await agents._set_windows()
-    assert told[1:] == [RemoveWindow("slurm-maint", "slurm: it has no such reservation")]
+    await agents._set_windows([])
+    assert told[1:] == [RemoveWindow("slurm-maint", "slurm: it is over")]
+
+
+async def test_gangs_leave_an_allocation_before_its_limit_and_it_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    state = loaded(fabric(1, 1, 1))
+    (host,) = state.loaded_fabric.hosts
+    name = "1970-01-01T01:00:00|muster:hosts"
+    job = read_job(f"7|RUNNING|{ME}|{host}||None|1:00:00|{name}")
+    assert job.leave_ns == (3_600 - 180) * 10**9
+    assert read_job(f"7|RUNNING|{ME}|{host}||None|2:00|{name}").leave_ns == 3_570 * 10**9
+    assert read_job(f"7|RUNNING|{ME}|{host}||None|UNLIMITED|{name}").leave_ns is None
+    slurm, now_s, told = FakeSlurm(), [0], list[Any]()
+
+    async def submit(command: object) -> None:
+        told.append(command)
+
+    agents = Kept(tmp_path / "a", slurm, [0.0])
+    writer: Any = SimpleNamespace(state=state, now_ns=lambda: now_s[0] * 10**9)
+    agents._writer, agents._submit = writer, submit  # type: ignore[method-assign]
+    agents._busy = lambda: {host}
+    await agents._set_windows([job])
+    now_s[0] = 3_420
+    await agents._set_windows([job])
+    (command,) = told
+    assert (command.window.name, command.window.leave) == ("slurm-job-7", Leave.REQUEUE)
+    await settled(agents, {WHOLE: (host,)}, job)
+    assert slurm.calls == []
+    agents._busy = frozenset
+    await settled(agents, {WHOLE: (host,)}, job)
+    assert slurm.calls == [["scancel", "7"]]
+
+
+async def test_allocations_of_gangs_say_whose_they_are(tmp_path: Path) -> None:
+    slurm = FakeSlurm()
+    agents = Kept(tmp_path / "a", slurm, [0.0])
+    agents._keys = agents._keys.model_copy(update={"accounts": {"nlp": "nlp-gpu"}})
+    holder: Any = SimpleNamespace(name="llama", user="ada", tenant="nlp")
+    agents._holders = {"g": holder}
+    await settled(agents, {"g": ("n1",)})
+    (call,) = slurm.calls
+    assert "--comment=gang llama of ada, tenant nlp" in call
+    assert "--account=nlp-gpu" in call
 
 
 async def test_limits_of_the_partition_are_said_and_kept(
