@@ -44,6 +44,7 @@ LEASES = 3  # without a word from the server, before its orders do not count any
 UNUSED_S = 60.0  # for which an agent of one attempt waits for it
 KEPT_LOGS = 50  # attempts that are over
 _TICK_S = 0.25
+_MOST_UNTOLD = 1_000  # unreadable reports in one word
 _MOST_POKES = 64  # that are taken in together
 _PATIENCE_S = 120.0  # for what ran before to end
 _SEARCH = "/usr/local/bin:/usr/bin:/bin"
@@ -436,6 +437,7 @@ class Agent:
             self.say(Request(started=agent_pb2.Started(key=_key(attempt.key))))
         if attempt.look_at_progress():
             self.say(Request(progress=_progress(attempt)))
+            attempt.untold = 0
         if attempt.spoiled and attempt.kill_s is None:
             log.warning("%s: ended, for %s", attempt.key.folder_name, attempt.spoiled)
             attempt.stop(0, now_s())
@@ -628,6 +630,7 @@ def _progress(attempt: HostAttempt) -> agent_pb2.Progress:
         busy=said.busy,
         total_steps=said.total,
         loss=None if math.isnan(said.loss) else said.loss,
+        unreadable=min(attempt.untold, _MOST_UNTOLD),
     )
 
 

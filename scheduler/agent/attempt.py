@@ -17,6 +17,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,9 +102,8 @@ class HostAttempt:
         self.exits: list[RankExit] = []
         self.said = Said()
         self.refusal = ""
-        self.unreadable = (
-            0  # reports that were none, of ranks of this host, since the last good one
-        )
+        # Reports that were none, of ranks of this host: since the last good one, and not yet told.
+        self.unreadable = self.untold = 0
         self.spoiled = ""  # why the agent ended the ranks, where they are to blame
         self.kill_s: float | None = None  # by when what is left is killed, of one that is stopped
         self.supervisor: subprocess.Popen[bytes] | None = None
@@ -213,7 +213,7 @@ class HostAttempt:
             if (self.folder / "started").exists():
                 self.phase, self.has_started = Phase.STARTED, True
             elif (self.folder / "refused").exists():
-                self.refusal = (self.folder / "refused").read_text(encoding="utf-8")
+                self.refusal = (self.folder / "refused").read_text("utf-8", "replace")
         if not is_over and not is_alive:
             new += self._orphaned()
             is_over = not self._is_populated()
@@ -258,7 +258,7 @@ class HostAttempt:
         self.said = self.said._replace(
             steps=tuple(steps), busy=busy, total=newest.total, loss=newest.loss
         )
-        return self.said.content != before.content
+        return self.said.content != before.content or self.untold > 0
 
     def _report(self, path: Path, rank: int) -> Said | None:
         """Return what a rank says, None where it says nothing; what is no report is counted."""
@@ -266,6 +266,7 @@ class HostAttempt:
             report = _said(path)
         except BadReport:
             self.unreadable += 1
+            self.untold += 1
             if self.unreadable >= MOST_UNREADABLE and not self.spoiled:
                 words = "wrote what is no report of muster.progress into its file"
                 self.spoiled = f"rank {rank} {words}, {self.unreadable} times in a row"
@@ -312,11 +313,7 @@ class HostAttempt:
 
     def process_pids(self) -> dict[int, int]:
         """Pids of the processes that were started for it, by rank."""
-        try:
-            text = (self.folder / "started").read_text(encoding="ascii")
-        except OSError:
-            return {}
-        return {int(rank): pid for rank, (pid, _) in json.loads(text).items()}
+        return {int(rank): pid for rank, (pid, _) in self._started().items()}
 
     def stop(self, grace_s: float, now_s: float) -> None:
         """SIGTERM, and SIGKILL after the grace; at once without one."""
@@ -374,7 +371,7 @@ class HostAttempt:
         whole = data[: data.rfind(b"\n") + 1]
         self._read_bytes += len(whole)
         entries = list(map(_entry, whole.splitlines()))
-        exits = [RankExit(**entry) for entry in entries if entry.keys() == {*RankExit._fields}]
+        exits = [RankExit(**entry) for entry in entries if _is_exit(entry)]
         return exits, any("over" in entry for entry in entries)
 
     def _orphaned(self) -> list[RankExit]:
@@ -390,11 +387,19 @@ class HostAttempt:
 
     def _pids(self) -> list[tuple[int, int]]:
         """(pid, begun) of the ranks."""
+        return list(self._started().values())
+
+    def _started(self) -> dict[str, tuple[int, int]]:
+        """Return (pid, begun) by rank. Ranks that are of the agent's user can write it as well."""
         try:
-            text = (self.folder / "started").read_text(encoding="ascii")
+            entry = _entry((self.folder / "started").read_bytes())
         except OSError:
-            return []
-        return [(pid, since) for pid, since in json.loads(text).values()]
+            return {}
+        return {
+            rank: (pair[0], pair[1])
+            for rank, pair in entry.items()
+            if rank.isdecimal() and type(pair) is list and [*map(type, pair)] == [int, int]
+        }
 
     def _over(self) -> None:
         self.phase = Phase.STOPPED
@@ -453,3 +458,9 @@ def _entry(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return entry if isinstance(entry, dict) else {}
+
+
+def _is_exit(entry: Mapping[str, Any]) -> bool:
+    most = {"monotonic_ns": 2**62}
+    fits = (type(n) is int and 0 <= n < most.get(key, 2**31) for key, n in entry.items())
+    return entry.keys() == {*RankExit._fields} and all(fits)

@@ -21,6 +21,7 @@ from scheduler.observe.supervision import Heartbeats, Tasks
 from scheduler.v1 import agent_pb2
 
 _ALIVE_S = 1.0
+_MOST_UNREADABLE = 1_000  # reports of ranks that one message of their agent counts
 _AGAIN_S = 0.5
 _START_S = 30.0
 _TURN_S = 0.002  # of the event loop
@@ -219,7 +220,10 @@ class AgentSessions:
                 message = agent_pb2.SessionRequest.FromString(frame.body)
                 listener.on_hello(frame.host, message.hello)
             case FrameKind.SAID:
-                listener.on_word(frame.host, agent_pb2.SessionRequest.FromString(frame.body))
+                word = agent_pb2.SessionRequest.FromString(frame.body)
+                if (count := word.progress.unreadable) > 0:
+                    self._beats.refused["ranks",] += min(count, _MOST_UNREADABLE)
+                listener.on_word(frame.host, word)
             case FrameKind.BROKEN:
                 self._broke(frame.host)
             case FrameKind.SILENT:

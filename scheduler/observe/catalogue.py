@@ -96,7 +96,9 @@ TASK_RESTARTS = _counter(
     "task_restarts", "Long-lived tasks of the server that ended and began again.", "task"
 )
 REFUSED_MESSAGES = _counter(
-    "refused_messages", "Messages that could not be read; each ended its session.", "door"
+    "refused_messages",
+    "Messages of agents, whose session each ended, and reports of ranks that could not be read.",
+    "door",
 )
 CUT_OFF = _gauge(
     "cut_off_hosts", "Silent hosts that are taken for cut off, and not for lost.", "domain"

@@ -534,6 +534,7 @@ class Progress(_message.Message):
     BUSY_FIELD_NUMBER: _builtins.int
     TOTAL_STEPS_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """The newest step that is complete."""
     checkpoint_step: _builtins.int
@@ -548,6 +549,8 @@ class Progress(_message.Message):
     """Steps of the whole run. 0: they do not say."""
     loss: _builtins.float
     """Of the newest step. Unset: they do not say."""
+    unreadable: _builtins.int
+    """What the ranks wrote since the last word that is no report of theirs, counted."""
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Which."""
@@ -568,10 +571,11 @@ class Progress(_message.Message):
         busy: _builtins.str = ...,
         total_steps: _builtins.int = ...,
         loss: _builtins.float | None = ...,
+        unreadable: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "busy", b"busy", "can_save", b"can_save", "checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "key", b"key", "loss", b"loss", "rank_steps", b"rank_steps", "step", b"step", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "busy", b"busy", "can_save", b"can_save", "checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "key", b"key", "loss", b"loss", "rank_steps", b"rank_steps", "step", b"step", "total_steps", b"total_steps", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
     _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015

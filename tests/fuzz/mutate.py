@@ -49,6 +49,17 @@ def text(random: Random, seeds: Sequence[str], words: Sequence[str]) -> bytes:
     return raw[:100_000]
 
 
+def raw(random: Random, seed: bytes) -> bytes:
+    """`seed` with some bytes changed, cut off or repeated; seldom none of it."""
+    found = seed
+    for _ in range(random.choice((1, 1, 2, 3))):
+        found = _bytes(random, found)
+    at = random.randrange(len(found) + 1)
+    return random.choice(
+        (found, found, found, found[:at], found + found[at:], random.randbytes(at))
+    )
+
+
 def _bytes(random: Random, raw: bytes) -> bytes:
     """Some bytes are others, or are not there."""
     changed = bytearray(raw)

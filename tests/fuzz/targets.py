@@ -50,7 +50,7 @@ STATE = started(loaded(SMALL), cordon("z1-r1-h1"), submit("a", 2), submit("b", 8
 class Target:
     """One reader. `read` takes a file; it may raise `refusals` and nothing else.
 
-    `weight`: its share of a long run.
+    `weight`: its share of a long run. `encoding`: of the seeds; latin-1 where they are no texts.
     """
 
     name: str
@@ -59,8 +59,11 @@ class Target:
     refusals: tuple[type[Exception], ...] = (InputError,)
     words: Sequence[str] = field(default_factory=tuple)
     weight: int = 1
+    encoding: str = "utf-8"
 
     def input(self, random: Random) -> bytes:
+        if self.encoding != "utf-8":
+            return mutate.raw(random, random.choice(self.seeds).encode(self.encoding))
         return mutate.text(random, self.seeds, self.words)
 
     def run(self, raw: bytes, file: Path) -> bool:
@@ -106,6 +109,9 @@ def targets() -> Iterator[Target]:
     yield Target("rank report", samples.RANK_REPORTS, _report, (BadReport,), weight=3)
     yield Target("training log", samples.TRAINING_LOGS, _steps)
     yield from _texts()
+    from tests.fuzz.hostile import hostile  # which makes targets
+
+    yield from hostile()
 
 
 def _texts() -> Iterator[Target]:

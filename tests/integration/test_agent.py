@@ -323,6 +323,7 @@ async def test_ranks_that_write_no_reports_end_and_the_agent_does_not(
     async with running(tmp_path) as server:
         poke = asyncio.create_task(_look_often(server.agent))
         await server.launch(*python(loop), ranks=1)
+        assert (await server.until("progress")).unreadable > 0  # which the server counts
         done = await server.until("exited")
         poke.cancel()
         assert done.signal == signal.SIGKILL

@@ -203,6 +203,12 @@ async def test_a_message_that_is_none_ends_its_session_alone(
         async with asyncio.timeout(10):
             assert await heard.get() == "good"
         assert seen.beats.refused["agents",] == 2
+        for count in (3, -1, 2**31 - 1):
+            progress = agent_pb2.Progress(unreadable=count)
+            await good.write(agent_pb2.SessionRequest(progress=progress))
+            async with asyncio.timeout(10):
+                assert await heard.get() == "good"
+        assert seen.beats.refused["ranks",] == 3 + 1_000  # no message counts for more
     assert caplog.text.count("the agent of bad sent what is no message") == 2
 
 

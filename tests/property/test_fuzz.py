@@ -36,7 +36,9 @@ def test_a_reader_takes_or_refuses(target: Target, random: Random, tmp_path: Pat
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_what_inputs_are_made_from_is_right(target: Target, tmp_path: Path) -> None:
     """Else everything would be refused at its first line."""
-    refused = [s for s in target.seeds if not target.run(s.encode(), tmp_path / "input")]
+    refused = [
+        s for s in target.seeds if not target.run(s.encode(target.encoding), tmp_path / "input")
+    ]
     assert refused == []
 
 
