@@ -26,8 +26,7 @@ import grpc
 from placement.fabric.tree import PRESETS
 from scheduler.console.thread import ConsoleEndpoint
 from scheduler.core.policies.tenants import Tenant, Tenants
-from scheduler.server.serve import Ready, Settings, serve
-from scheduler.server.signals import Signals
+from scheduler.server.serve import Ready, Settings, Signals, serve
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
 from tests.browser import HAS_BROWSER, MISSING, Page, browsing
 

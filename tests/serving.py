@@ -24,8 +24,7 @@ from grpc_status import rpc_status
 from scheduler.core.model.events import Event
 from scheduler.eventlog.store import EndedJob, open_store
 from scheduler.eventlog.store.sqlite import SqliteStore
-from scheduler.server.serve import Ready, Settings, serve
-from scheduler.server.signals import Signals
+from scheduler.server.serve import Ready, Settings, Signals, serve
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
 from scheduler.wire.specs import spec_to_proto
 from tests.build import fabric_spec, spec

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
+import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -51,7 +55,6 @@ from scheduler.observe.supervision import PARTS, PREFIX, Heartbeats, Tasks
 from scheduler.server.metrics.access import MetricsAuth, metrics_auth
 from scheduler.server.metrics.exposition import Gauges, MetricsEndpoint, MetricsPortTaken
 from scheduler.server.notify import Notifier
-from scheduler.server.signals import Signals, tell_systemd
 from scheduler.service.backend import Backend
 from scheduler.service.call_metrics import CallMetrics
 from scheduler.service.questions import Questions
@@ -62,6 +65,7 @@ from scheduler.v1 import service_pb2_grpc
 
 if TYPE_CHECKING:
     from scheduler.console.server import ConsoleServer
+
 
 __all__ = ["SERVICE", "CannotListen", "Ready", "Settings", "serve"]
 
@@ -457,3 +461,42 @@ async def _drain(
         message = "calls that have not ended %g s after the stop: %d; after %g s they are cut off"
         log.warning(message, drain_s / 2, under_way, drain_s)
     await stopping
+
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+class Signals:
+    """`stop` is set by SIGTERM and Ctrl-C, `reload` by SIGHUP; who waits for it clears it.
+
+    A second SIGTERM or Ctrl-C ends the process at once, which loses nothing: what was
+    acknowledged is in the log.
+    """
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.reload = asyncio.Event()
+
+    def listen(self) -> Signals:
+        """Take the process's signals; to be called on the event loop."""
+        loop = asyncio.get_running_loop()
+        for number in _STOPPING:
+            loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, self.reload.set)
+        return self
+
+    def _stop(self) -> None:
+        self.stop.set()
+        for number in _STOPPING:
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+
+def tell_systemd(state: str) -> None:
+    """sd_notify: `READY=1`, `STOPPING=1`; nothing without systemd (sd_notify(3))."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+        out.connect("\0" + address[1:] if address[0] == "@" else address)
+        out.sendall(state.encode())

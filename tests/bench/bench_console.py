@@ -44,8 +44,7 @@ from scheduler.core.model.events import FabricLoaded
 from scheduler.core.model.lifecycle import HostState
 from scheduler.core.model.state import Host
 from scheduler.identity import Caller, Role
-from scheduler.server.serve import Ready, Settings, serve
-from scheduler.server.signals import Signals
+from scheduler.server.serve import Ready, Settings, Signals, serve
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from scheduler.wire.specs import spec_to_proto
 from tests.browser import HAS_BROWSER, MISSING, browsing

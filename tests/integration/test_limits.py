@@ -288,7 +288,7 @@ async def test_the_log_has_who_asked_and_nobody_for_the_schedulers_own(tmp_path:
 async def test_a_second_signal_ends_a_server_that_drains(tmp_path: Path) -> None:
     """The first one waits for a watch that does not end; the second waits for nothing."""
     script = (
-        "import asyncio, scheduler.server.signals as s\n"
+        "import asyncio, scheduler.server.serve as s\n"
         "async def main():\n"
         "    signals = s.Signals().listen()\n"
         "    print('up', flush=True)\n"

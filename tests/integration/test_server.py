@@ -15,8 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from scheduler.eventlog.recovery import Recovered, recover
 from scheduler.eventlog.store import Store
-from scheduler.server.serve import SERVICE, CannotListen, Settings, serve
-from scheduler.server.signals import Signals
+from scheduler.server.serve import SERVICE, CannotListen, Settings, Signals, serve
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from tests.build import fabric_spec
 from tests.serving import Served, create, refused, serving, slow_disk, url

@@ -11,13 +11,16 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from time import perf_counter, thread_time
+from time import perf_counter, perf_counter_ns, thread_time
 from typing import Any
 
-from scheduler.core import Plan, SchedulingOptions, State
+from muster.structs import struct
+from placement.fabric.hostset import HostSet
+from placement.workload.request import Placement
+from scheduler.core import Job, Plan, SchedulingOptions, State, decide
+from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.events import Event
 from scheduler.engine.mirror import Lacking, MirrorEnded, NoSuchVersion, StateMirror
-from scheduler.engine.planning.worker import Spans, plan_response
 
 LONG_S = 0.02
 _MOST_REST_S = 2.0
@@ -133,3 +136,30 @@ class PlanExecutor:
             return self._here(state, now_ns)
         finally:
             self._took_s, self._was_here = thread_time() - began_s, True
+
+
+Spans = list[tuple[int, int]]
+
+
+@struct(frozen=True, slots=True)
+class PlanResponse:
+    """The plan, and from when to when each placement was looked for, by perf_counter_ns,
+    which all processes of a machine share."""
+
+    plan: Plan
+    solves: Spans
+
+
+def plan_response(state: State, now_ns: int, limits: SchedulingOptions) -> PlanResponse:
+    """Decide, and take the time of every placement."""
+    solves: Spans = []
+    find = make_placer(state, limits, now_ns=now_ns)
+
+    def timed(job: Job, free: HostSet, most: int) -> Placement | None:
+        began_ns = perf_counter_ns()
+        try:
+            return find(job, free, most)
+        finally:
+            solves.append((began_ns, perf_counter_ns()))
+
+    return PlanResponse(decide(state, now_ns, limits, timed), solves)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from simulator.collectors.spread import Distribution
+from simulator.collectors.size_classes import Distribution
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.95, 0.99, 1.0])

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.files.errors import InputError
 from simulator.timing import load_time_model
-from simulator.timing.presets import PRESETS
+from simulator.timing.times_file import PRESETS
 
 
 @pytest.mark.parametrize("name", PRESETS)
