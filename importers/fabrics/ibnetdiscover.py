@@ -11,11 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from importers.fabrics.cabling import Cable, network
 from muster.structs import replace
-from placement import BadInput
 from scheduler.files.errors import refusal
 from scheduler.files.fabrics.network import Choices, TopologyNetwork
 from scheduler.files.yaml12 import MOST_PROGRAM_BYTES, read_text
@@ -121,36 +119,3 @@ def _host_name(text: str) -> str:
     if not words or len(words) > 2 or _VENDOR.search(text):
         return ""
     return words[0]
-
-
-def write(network: TopologyNetwork) -> str:
-    """One switch a domain, one adapter a host, no speeds: a fabric file knows no cables.
-
-    Raises: BadInput on a name that cannot stand in quotes.
-    """
-    links: dict[str, dict[str, None]] = {}
-    text: dict[str, str] = {}
-    numbers: dict[tuple[int, str], str] = {}
-    for i, (host, path) in enumerate(zip(network.hosts, network.paths, strict=True)):
-        ends = [
-            numbers.setdefault((level, name), f"S-{level:04x}{len(numbers):012x}")
-            for level, name in enumerate(path)
-        ]
-        ends.append(f"H-ffff{i:012x}")
-        text.update(zip(ends, (*path, f"{host} mlx5_0"), strict=True))
-        for upper, lower in pairwise(ends):
-            links.setdefault(upper, {})[lower] = None
-            links.setdefault(lower, {})[upper] = None
-    bad = next((name for name in text.values() if '"' in name or ";" in name), None)
-    if bad is not None:
-        raise BadInput("", f"{bad!r} cannot be quoted in a topology file")
-    port = {node: {peer: i + 1 for i, peer in enumerate(peers)} for node, peers in links.items()}
-    return "\n".join(_record(node, text, port) for node in port)
-
-
-def _record(node: str, text: Mapping[str, str], port: Mapping[str, Mapping[str, int]]) -> str:
-    kind = "Switch" if node.startswith("S-") else "Ca"
-    rows = [f'{kind}\t{len(port[node])} "{node}"\t\t# "{text[node]}"']
-    for peer, number in port[node].items():
-        rows.append(f'[{number}]\t"{peer}"[{port[peer][node]}]\t\t# "{text[peer]}"')
-    return "\n".join(rows) + "\n"

@@ -7,13 +7,11 @@ is withdrawn from pods. A fabric file has no health, so nodes that are not well 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from muster.structs import replace
-from placement import BadInput
 from scheduler.files.fabrics.network import (
     Choices,
     Path,
@@ -45,7 +43,6 @@ GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")  # resources of d
 _PARTS = ("allocatable", "capacity")
 _REPORT = "muster report --import FILE --format kubernetes tells a server of cordons and failures"
 _DRAIN = "muster drain takes it out"
-_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 Labels = dict[str, str]
 
@@ -232,19 +229,3 @@ def _distinct(paths: list[Path]) -> tuple[list[Path], list[str]]:
             for path in paths
         ]
     return paths, list(renamed)
-
-
-def write(network: TopologyNetwork) -> str:
-    """A node list with Topograph's labels, one node a line.
-
-    Raises: BadInput on a name that no label can hold.
-    """
-    for name in [*network.hosts, *(n for i in range(network.depth) for n in network.domains(i))]:
-        if not _VALUE.fullmatch(name):
-            raise BadInput("", f"{name!r} cannot be a label: 63 letters, digits, . _ - at most")
-    rows = []
-    for host, path in zip(network.hosts, network.paths, strict=True):
-        tiers = {f"{TOPOGRAPH_TIER}{i}": name for i, name in enumerate(reversed(path))}
-        labels = {HOSTNAME: host, **tiers}
-        rows.append(json.dumps({"kind": "Node", "metadata": {"name": host, "labels": labels}}))
-    return '{"apiVersion": "v1", "kind": "List", "items": [\n' + ",\n".join(rows) + "\n]}\n"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from importers.fabrics.switches import Switch, table
+from importers.fabrics.switches import Switch
 from muster.structs import replace
 from placement import BadInput
 from placement.fabric import hostlist
 from scheduler.files.errors import refusal
 from scheduler.files.fabrics.network import TopologyNetwork
 
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
 CATCH_ALL = "unknown"  # of Soperator
 LARGEST_BLOCK_SIZE = 10**9
 
@@ -53,13 +51,6 @@ def check_sizes(
             )
 
 
-def checked(names: Iterable[str]) -> None:
-    """Raises: BadInput on a name that Slurm would read as something else."""
-    for name in names:
-        if not _NAME.fullmatch(name):
-            raise BadInput("", f"{name!r} cannot be a name in Slurm: letters, digits, . _ - only")
-
-
 def of_blocks(network: TopologyNetwork) -> TopologyNetwork:
     """Blocks are what one NVLink joins."""
     return replace(network, scale_up=frozenset(network.domains(network.depth - 1)))
@@ -73,18 +64,3 @@ def of_tree(network: TopologyNetwork) -> TopologyNetwork:
             f"{CATCH_ALL} is where hosts are put whose place is not known; --hosts leaves them out"
         )
     return replace(network, notes=tuple(notes), joined=len(network.domains(0)) == 1)
-
-
-def blocks(network: TopologyNetwork) -> dict[str, list[str]]:
-    """Hosts of each innermost domain: a block file holds no other tier."""
-    by_block: dict[str, list[str]] = {}
-    for host, path in zip(network.hosts, network.paths, strict=True):
-        by_block.setdefault(path[-1], []).append(host)
-    checked([*by_block, *network.hosts])
-    return by_block
-
-
-def switches(network: TopologyNetwork) -> list[Switch]:
-    rows = table(network)
-    checked([*(switch.name for switch in rows), *network.hosts])
-    return rows

@@ -15,7 +15,6 @@ from pathlib import Path
 from importers.fabrics import slurm
 from importers.fabrics.switches import Switch, network
 from muster.structs import struct
-from placement.fabric import hostlist
 from scheduler.files.errors import InputError, refusal
 from scheduler.files.fabrics.network import Choices, TopologyNetwork
 from scheduler.files.yaml12 import MOST_PROGRAM_BYTES, read_text
@@ -158,22 +157,3 @@ def _check_sizes(line: _Line, blocks: list[Switch]) -> None:
     values = line.pairs["blocksizes"].split(",")
     sizes = slurm.sizes(values, line.source, line.line, "BlockSizes")
     slurm.check_sizes(sizes, blocks, line.source, line.line, "BlockSizes")
-
-
-def write_tree(network: TopologyNetwork) -> str:
-    """`SwitchName=` lines, from the root down."""
-    rows = []
-    for switch in slurm.switches(network):
-        key, below = ("Nodes", switch.nodes) if switch.nodes else ("Switches", switch.switches)
-        rows.append(f"SwitchName={switch.name} {key}={hostlist.fold(below, has_suffixes=False)}\n")
-    return "".join(rows)
-
-
-def write_blocks(network: TopologyNetwork) -> str:
-    """`BlockName=` lines, and the smallest block as the only size."""
-    blocks = slurm.blocks(network)
-    rows = [
-        f"BlockName={name} Nodes={hostlist.fold(hosts, has_suffixes=False)}\n"
-        for name, hosts in blocks.items()
-    ]
-    return "".join(rows) + f"BlockSizes={min(map(len, blocks.values()))}\n"

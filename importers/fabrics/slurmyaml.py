@@ -11,7 +11,6 @@ from typing import Any
 from importers.fabrics import slurm
 from importers.fabrics.switches import Switch, network
 from muster.structs import replace
-from placement.fabric import hostlist
 from scheduler.files.fabrics.network import Choices, TopologyNetwork
 from scheduler.files.yaml12 import Document, load
 
@@ -122,31 +121,3 @@ def _only(document: Document, item: Mapping[str, Any], at: str, known: set[str])
         if key not in known:
             message = f"unknown key; known are {', '.join(sorted(known))}"
             raise document.error((f"{at}.{key}", message))
-
-
-def write_tree(network: TopologyNetwork) -> str:
-    """One topology, called after the root, default of the cluster."""
-    rows = [*_head(network), "  tree:", "    switches:"]
-    for switch in slurm.switches(network):
-        key, below = ("nodes", switch.nodes) if switch.nodes else ("children", switch.switches)
-        rows += [
-            f'    - switch: "{switch.name}"',
-            f'      {key}: "{hostlist.fold(below, has_suffixes=False)}"',
-        ]
-    return "\n".join(rows) + "\n"
-
-
-def write_blocks(network: TopologyNetwork) -> str:
-    blocks = slurm.blocks(network)
-    sizes = f"    block_sizes: [{min(map(len, blocks.values()))}]"
-    rows = [*_head(network), "  block:", sizes, "    blocks:"]
-    for name, hosts in blocks.items():
-        rows += [
-            f'    - block: "{name}"',
-            f'      nodes: "{hostlist.fold(hosts, has_suffixes=False)}"',
-        ]
-    return "\n".join(rows) + "\n"
-
-
-def _head(network: TopologyNetwork) -> list[str]:
-    return [f'- topology: "{network.paths[0][0]}"', "  cluster_default: true"]

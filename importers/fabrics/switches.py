@@ -7,10 +7,8 @@ than its height (a leaf directly under the core) stands alone on the levels betw
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
 
 from muster.structs import replace, struct
-from placement import BadInput
 from scheduler.files.errors import InputError, refusal
 from scheduler.files.fabrics.network import Path, TopologyNetwork, names_from_below, shortened
 
@@ -152,36 +150,3 @@ def _leaves(
         yield switch, path
     for child in switch.switches:
         yield from _leaves(by_name, heights, child, path, height - 1, notes)
-
-
-def table(network: TopologyNetwork) -> list[Switch]:
-    """The switches of a network, from the root down; the inverse of `network`.
-
-    A domain repeated on the next tier, where it stands alone, is one switch.
-
-    Raises: BadInput when two domains would be switches of one name.
-    """
-    below: dict[str, dict[str, None]] = {}
-    hosts: dict[str, list[str]] = {}
-    parent: dict[str, str] = {}
-    for host, path in zip(network.hosts, network.paths, strict=True):
-        switches = [name for name, _ in groupby(path)]
-        for upper, lower in pairwise(switches):
-            below.setdefault(upper, {})[lower] = None
-            if parent.setdefault(lower, upper) != upper:
-                raise _two_of_a_name(lower)
-        hosts.setdefault(switches[-1], []).append(host)
-    for name in below:
-        if name in hosts:
-            raise _two_of_a_name(name)
-    level = dict.fromkeys(n for depth in range(network.depth) for n in network.domains(depth))
-    return [
-        Switch(name, tuple(below.get(name, ())), tuple(hosts.get(name, ())), "", 0)
-        for name in level
-    ]
-
-
-def _two_of_a_name(name: str) -> BadInput:
-    return BadInput(
-        "", f"two domains on different tiers are called {name}: a switch has its own name"
-    )

@@ -6,7 +6,6 @@ domains; other labels and attributes are not read.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from scheduler.files.fabrics.network import (
@@ -104,14 +103,3 @@ def _accelerator(file: JsonFile, item: dict[str, Any], at: str) -> str:
                     raise file.error(f"{at}.{key}.{name}", f"must be a name, not {domain!r}")
                 return domain
     return ""
-
-
-def write(network: TopologyNetwork) -> str:
-    """One instance a line."""
-    rows = []
-    for host, path in zip(network.hosts, network.paths, strict=True):
-        entry: dict[str, Any] = {"id": host, "network_layers": path[::-1]}
-        if path[-1] in network.scale_up:
-            entry["labels"] = {ACCELERATORS[0]: path[-1]}
-        rows.append(json.dumps(entry))
-    return '{"instances": [\n' + ",\n".join(rows) + "\n]}\n"

@@ -80,11 +80,10 @@ def _numbers(body: str, part: str) -> list[str]:
     return names
 
 
-def fold(names: Sequence[str], *, has_suffixes: bool = True) -> str:
+def fold(names: Sequence[str]) -> str:
     """`names` with ranges where they count up, in their order: `expand(fold(x)) == x`.
 
-    `has_suffixes`: False writes no range before something else, which Slurm does not read. Cost:
-    O(names), 2 us each.
+    Cost: O(names), 2 us each.
     """
     parts: list[str] = []
     for (before, after, has_number), group in groupby(
@@ -93,8 +92,6 @@ def fold(names: Sequence[str], *, has_suffixes: bool = True) -> str:
         ranges = [first if first == last else f"{first}-{last}" for _, first, last, _ in group]
         if not has_number:
             parts += [before] * len(ranges)
-        elif after and not has_suffixes:
-            parts += _expand_one(f"{before}[{','.join(ranges)}]{after}")
         elif len(ranges) == 1 and ranges[0].isdigit():
             parts.append(f"{before}{ranges[0]}{after}")
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,9 +26,11 @@ from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.files import fabrics
 from scheduler.wire.lists import listing
-from tests.build import fabric, fabric_spec, flat, spec, two_tiers
+from tests.build import fabric, fabric_spec, flat, spec
 
-EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
+ROOT: Final = Path(__file__).resolve().parents[2]
+EXAMPLES: Final = ROOT / "examples"
+FORMATS_PAGE: Final = ROOT / "docs" / "fabric-formats.md"
 
 
 def _example(name: str) -> str:
@@ -290,9 +293,9 @@ def traces() -> dict[str, Sequence[str]]:
 
 
 def topologies(form: str) -> Sequence[str]:
-    """Three fabrics as files of another program."""
-    known = (fabric(), two_tiers([2, 1], [3], gpus=8), fabric(zones=1, racks=2, hosts=3))
-    return [fabrics.write_fabric(one, form) for one in known]
+    """The example of docs/fabric-formats.md; the two of a topology.yaml are read alike."""
+    blocks = dict(re.findall(r"```(\S+)\n(.*?)```", FORMATS_PAGE.read_text(), re.DOTALL))
+    return [blocks.get(form, blocks["slurm-yaml"])]
 
 
 def events() -> Iterator[Event]:

@@ -12,11 +12,9 @@ import pytest
 
 from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError
-from scheduler.files.fabrics import FORMATS, read_fabric, write_fabric, write_overlay
-from tests.build import fabric, two_tiers
+from scheduler.files.fabrics import FORMATS, read_fabric
 from tests.cases import case
-
-FABRICS = (fabric(zones=2, racks=2, hosts=2), two_tiers([2, 1], [3]))
+from tests.unit.fabricfiles.test_page import BLOCKS, EXAMPLES
 
 
 def broken(text: str, draw: random.Random) -> str:
@@ -40,13 +38,12 @@ def broken(text: str, draw: random.Random) -> str:
     return text
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", EXAMPLES)
 def test_a_broken_file_is_read_or_refused(tmp_path: Path, form: str) -> None:
     for seed in range(30):
         with case(seed=seed):
             draw = random.Random(seed)
-            found = draw.choice(FABRICS)
-            texts = [write_fabric(found, form), write_overlay(found, form)]
+            texts = [BLOCKS[form], BLOCKS[f"overlay{'-for-blocks' * form.endswith('block')}"]]
             which = draw.choice((0, 0, 1))
             texts[which] = broken(texts[which], draw)
             (tmp_path / "file").write_text(texts[0])
@@ -62,7 +59,7 @@ def test_a_broken_file_is_read_or_refused(tmp_path: Path, form: str) -> None:
 @pytest.mark.slow
 def test_hash_seeds_decide_nothing(tmp_path: Path) -> None:
     for form in FORMATS:
-        (tmp_path / form).write_text(write_fabric(FABRICS[1], form))
+        (tmp_path / form).write_text(BLOCKS.get(form, BLOCKS["slurm-yaml"]))
     assert imported(tmp_path, "0") == imported(tmp_path, "1")
 
 

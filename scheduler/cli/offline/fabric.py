@@ -1,4 +1,4 @@
-"""`muster fabric`: import and export topology files, look at a fabric, change a server's."""
+"""`muster fabric`: import topology files, look at a fabric, change a server's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FileFormat(StrEnum):
-    """The topology files that are read and written: the keys of fabricfiles.FORMATS."""
+    """The topology files that are read: the keys of fabricfiles.FORMATS."""
 
     SLURM = "slurm"
     SLURM_BLOCK = "slurm-block"
@@ -36,11 +36,10 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
         name="fabric",
-        help="Import and export topology files; show a fabric; change the fabric of a server.",
+        help="Import topology files; show a fabric; change the fabric of a server.",
         no_args_is_help=True,
     )
     group.command("import")(import_command)
-    group.command("export")(export_command)
     group.command("show")(show_command)
     group.command("apply")(apply_command)
     group.command("get")(get_command)
@@ -93,32 +92,6 @@ def import_command(
     _say(f"note: {note}" for note in built.notes)
     if output:
         _say([f"{output}: {_head(built.fabric)}"])
-
-
-def export_command(
-    fabric: FabricName,
-    form: Annotated[FileFormat, typer.Option("--to", help="The format.", show_default=False)],
-    output: OutFile = None,
-    overlay: Annotated[
-        Path | None,
-        typer.Option(help="Also write an overlay with the facts that the format cannot hold."),
-    ] = None,
-) -> None:
-    """Write a fabric as a topology file of another program."""
-    from scheduler.files import fabrics
-    from scheduler.files.inputs import load_fabric
-
-    network = load_fabric(fabric)
-    _write(fabrics.write_fabric(network, form.value), output)
-    if output:
-        _say([f"{output}: {_head(network)}"])
-    if overlay:
-        _write(fabrics.write_overlay(network, form.value), overlay, "--overlay")
-    else:
-        lost = "bandwidths and names of tiers"
-        if not fabrics.FORMATS[form.value].has_outer_tiers and len(network.tiers) > 1:
-            lost += f", every tier above {network.tiers[-1].name}"
-        _say([f"note: not in the file: {lost}; --overlay FILE writes them"])
 
 
 def show_command(fabric: FabricName, output: Output = AnswerFormat.TABLE) -> None:

@@ -1,4 +1,4 @@
-"""Topology files of other programs, made into fabrics and back.
+"""Topology files of other programs, made into fabrics.
 
 Every format becomes one value, a `TopologyNetwork`: hosts, and the domains above each. What
 it lacks, an overlay adds (overlay.py); what comes out is a fabric file
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from muster.structs import struct
 from placement.fabric.tree import Fabric
-from scheduler.files.fabrics import fabricyaml, losses, overlay
+from scheduler.files.fabrics import fabricyaml, overlay
 from scheduler.files.fabrics.build import Built, build
 from scheduler.files.fabrics.fitting import only_hosts
-from scheduler.files.fabrics.network import Choices, TopologyNetwork, of_fabric
+from scheduler.files.fabrics.network import Choices, TopologyNetwork
 from scheduler.files.fabrics.overlay import FabricOverlay
 from scheduler.files.plugins import Plugins
 
@@ -25,18 +25,14 @@ __all__ = [
     "FabricFormat",
     "dump",
     "read_fabric",
-    "write_fabric",
-    "write_overlay",
 ]
 
 
 @struct(frozen=True, slots=True)
 class FabricFormat:
-    """How one format is read and written; blocks hold only the innermost tier."""
+    """How one format is read."""
 
     read: Callable[[str, Choices], TopologyNetwork]
-    write: Callable[[TopologyNetwork], str]
-    has_outer_tiers: bool = True
 
 
 FORMATS: Plugins[FabricFormat] = Plugins("muster.fabric-formats")
@@ -53,16 +49,6 @@ def read_fabric(
     extra = overlay.read(overlay_path) if overlay_path else FabricOverlay()
     network = only_hosts(FORMATS[form].read(path, choices), choices.hosts)
     return build(network, extra, Path(path).stem, path)
-
-
-def write_fabric(fabric: Fabric, form: str) -> str:
-    """The text of a topology file. Raises: BadInput when the format cannot hold a name."""
-    return FORMATS[form].write(of_fabric(fabric))
-
-
-def write_overlay(fabric: Fabric, form: str) -> str:
-    """The text of the overlay with which the file becomes this fabric again."""
-    return fabricyaml.dump(losses.overlay_of(fabric, FORMATS[form].has_outer_tiers))
 
 
 def dump(fabric: Fabric) -> str:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
 
-import numpy as np
-
 from muster.structs import struct
-from placement.fabric.tree import Fabric
 
 FROM_BELOW = ("rack", "zone", "building")  # tiers of a file that does not name them
 MOST_NAMED = 3
@@ -124,25 +120,3 @@ def second_parent(paths: Sequence[Path]) -> tuple[str, str, str] | None:
             if first != path[level - 1]:
                 return path[level], first, path[level - 1]
     return None
-
-
-def of_fabric(fabric: Fabric) -> TopologyNetwork:
-    """Return a fabric as a network, below one root where its tiers are joined."""
-    taken = {name for tier in fabric.tiers for name in tier.domains}
-    root = re.sub(r"[^A-Za-z0-9._-]+", "-", fabric.name).strip("-.") or "root"
-    while root in taken:
-        root += "-root"
-    columns = [[tier.domains[i] for i in tier.domain_by_host.tolist()] for tier in fabric.tiers]
-    joined = fabric.joined or not columns
-    above = (root,) if joined else ()
-    paths = tuple((*above, *path) for path in zip(*columns, strict=True)) if columns else ()
-    names = (*(("root",) if joined else ()), *(tier.name for tier in fabric.tiers))
-    scale_up: frozenset[str] = frozenset()
-    if fabric.has_scale_up_tier:
-        rack = fabric.tiers[-1]
-        pairs = zip(rack.domains, np.asarray(rack.is_scale_up).tolist(), strict=True)
-        scale_up = frozenset(name for name, is_joined in pairs if is_joined)
-    paths = paths or ((root,),) * fabric.host_count
-    return TopologyNetwork(
-        fabric.hosts, paths, names, fabric.kind, scale_up=scale_up, joined=joined
-    )

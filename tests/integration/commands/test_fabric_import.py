@@ -1,4 +1,4 @@
-"""`muster fabric`: import, export, show."""
+"""`muster fabric`: import, show."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from placement.fabric.tree import from_spec, preset
+from placement.fabric.tree import from_spec
 from scheduler import cli
 from scheduler.files.fabrics.summary import summary
-from scheduler.files.inputs import load_fabric
 from tests.build import fabric, fabric_spec, two_tiers
 
 Muster = Callable[..., tuple[int, str, str]]
@@ -37,35 +36,6 @@ def muster(
         return int(finished.value.code or 0), out, err
 
     return run
-
-
-@pytest.mark.slow
-def test_there_and_back(muster: Muster) -> None:
-    """What export and --overlay write, import makes a file of that is the preset."""
-    args = ("--fabric", "roce-24k", "--to", "slurm", "-o", "topology.conf")
-    code, out, err = muster("export", *args, "--overlay", "overlay.yaml")
-    assert (code, out) == (0, "")
-    assert err == "topology.conf: roce-24k, 8 x zone, 1,536 x rack, 3,072 hosts\n"
-    code, out, err = muster(
-        "import", "topology.conf", "--from", "slurm", "--overlay", "overlay.yaml", "-o", "f.yaml"
-    )
-    assert (code, out) == (0, "")
-    assert err.endswith("f.yaml: roce-24k, 8 x zone, 1,536 x rack, 3,072 hosts\n")
-    assert load_fabric("f.yaml") == preset("roce-24k")
-
-
-def test_without_files_it_is_standard_output(muster: Muster) -> None:
-    code, out, err = muster("export", "--fabric", "roce-24k", "--to", "slurm-block")
-    assert (code, out.splitlines()[-1]) == (0, "BlockSizes=2")
-    assert err == (
-        "note: not in the file: bandwidths and names of tiers, every tier above rack;"
-        " --overlay FILE writes them\n"
-    )
-    Path("blocks").write_text(out)
-    code, out, err = muster("import", "blocks", "--from", "slurm-block")
-    Path("f.yaml").write_text(out)
-    assert load_fabric("f.yaml").host_count == 3072
-    assert err.startswith("note: assumed: ")
 
 
 @pytest.mark.slow
@@ -106,31 +76,6 @@ def test_errors_name_the_place(muster: Muster) -> None:
         code, out, err = muster("import", "t.conf", "--from", "slurm", option, "x")
         assert (code, out) == (2, "")
         assert option in err
-    assert muster("export", "--fabric", "roce-23k", "--to", "slurm")[0] == 2
-
-
-def test_a_name_that_a_format_cannot_hold(muster: Muster) -> None:
-    Path("f.yaml").write_text(
-        "name: f\ngpus_per_host: 8\ntiers: [{name: rack}, {name: host}]\n"
-        "domains: [{name: a b, hosts: [x]}, {name: c, hosts: [y]}]\n"
-    )
-    for form, says in (("slurm", "Slurm"), ("slurm-yaml-block", "Slurm"), ("kubernetes", "label")):
-        code, out, err = muster("export", "--fabric", "f.yaml", "--to", form)
-        assert (code, out) == (2, "")
-        assert "'a b' cannot be a" in err
-        assert says in err
-
-
-def test_two_domains_of_one_name_are_no_switches(muster: Muster) -> None:
-    Path("f.yaml").write_text(
-        "name: f\ngpus_per_host: 8\ntiers: [{name: zone}, {name: rack}, {name: host}]\n"
-        "domains:\n"
-        "  - {name: a, domains: [{name: b, hosts: 1}]}\n"
-        "  - {name: b, domains: [{name: c, hosts: 1}]}\n"
-    )
-    code, _, err = muster("export", "--fabric", "f.yaml", "--to", "slurm")
-    assert code == 2
-    assert err == "two domains on different tiers are called b: a switch has its own name\n"
 
 
 def test_show(muster: Muster) -> None:

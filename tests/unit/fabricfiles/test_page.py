@@ -27,7 +27,7 @@ def test_every_format_is_on_the_page() -> None:
 @pytest.mark.parametrize("form", EXAMPLES)
 def test_the_example_is_the_cluster(tmp_path: Path, form: str) -> None:
     (tmp_path / "file").write_text(BLOCKS[form])
-    extra = BLOCKS["overlay" if FORMATS[form].has_outer_tiers else "overlay-for-blocks"]
+    extra = BLOCKS["overlay-for-blocks" if form.endswith("block") else "overlay"]
     (tmp_path / "overlay.yaml").write_text(extra)
     found = read_fabric(str(tmp_path / "file"), form, str(tmp_path / "overlay.yaml")).fabric
     racks = {1: "zone1/rack1", 2: "zone1/rack1", 3: "zone1/rack2", 4: "zone1/rack2"}

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from placement.fabric.tree import from_spec
-from scheduler.files.fabrics import write_fabric, write_overlay
 from tests.unit.fabricfiles.conftest import Read, Refused, tree
 
 TREE = """\
@@ -49,8 +48,6 @@ def test_trees_that_no_switch_joins_stay_apart(read: Read) -> None:
     built = read(forest, "slurm")
     assert built.notes[0].startswith("no switch joins a, b: no gang lies across them")
     assert not from_spec(built.fabric.spec).joined
-    overlay = write_overlay(built.fabric, "slurm")
-    assert read(write_fabric(built.fabric, "slurm"), "slurm", overlay).fabric == built.fabric
     joined = read(forest, "slurm", "joined: true\n")
     assert joined.fabric.joined
     assert not any("joins" in note for note in joined.notes)

@@ -85,9 +85,3 @@ def test_what_names_no_hosts_is_refused(text: str, says: str) -> None:
 def test_fold(names: list[str], text: str) -> None:
     assert fold(names) == text
     assert (expand(text) if text else []) == names
-
-
-def test_no_range_stands_before_a_suffix_where_slurm_is_to_read_it() -> None:
-    assert fold(["n1b", "n2b", "n3"], has_suffixes=False) == "n1b,n2b,n3"
-    assert fold(["n1b", "n2b", "n3"]) == "n[1-2]b,n3"
-    assert fold(["r0-h0", "r0-h1"], has_suffixes=False) == "r0-h[0-1]"
