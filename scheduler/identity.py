@@ -113,7 +113,7 @@ def seen_text(state: State, who: Caller, text: str) -> str:
 
     def shown(match: re.Match[str]) -> str:
         tenant = match["of"] or match["tenant"]
-        is_tenant = tenant in state.tenants.by_name or tenant in state.ended_counts
+        is_tenant = tenant in state.tenants.by_name or tenant in state.index.ended_counts
         if match["tenant"] and not is_tenant:
             return match[0]  # a slash between other words
         if not who.sees(state.tenants, tenant):

@@ -133,9 +133,9 @@ def at_most(waiting_jobs: int) -> Admit:
 
 
 def _waiting(state: State, tenant: str) -> int:
-    names = chain(state.queue, state.deferred)
+    names = chain(state.index.queue, state.index.deferred)
     return sum(state.jobs[name].tenant == tenant for name in names)
 
 
 def _all(state: State) -> int:
-    return len(state.queue) + len(state.deferred)
+    return len(state.index.queue) + len(state.index.deferred)

@@ -50,8 +50,8 @@ class HostColumns:
     def codes(self, state: State) -> Column:
         """Shape: (hosts,), indices into `STATES`; not to be written to."""
         # The holder of a host decides whether it drains or is cordoned during maintenance.
-        held = state.held if state.closed else 0
-        of = (state.built_fabric, state.hosts, state.closed, held)
+        held = state.index.held if state.index.closed else 0
+        of = (state.built_fabric, state.hosts, state.index.closed, held)
         if not self._of or any(a is not b for a, b in zip(of, self._of, strict=True)):
             self._codes, self._of = _state_codes(state), of
         return self._codes
@@ -61,9 +61,9 @@ def _state_codes(state: State) -> Column:
     codes = np.full(state.built_fabric.host_count, _HEALTHY, np.uint8)
     for index, host in state.hosts.items():
         codes[index] = _CODES[host.state]
-    if state.closed:
+    if state.index.closed:
         running = {index for job in state.holding for index in job.hosts}
-        for index in hostset.members(state.closed):
+        for index in hostset.members(state.index.closed):
             codes[index] = _CODES[state.shown(index, index in running).state]
     return codes
 

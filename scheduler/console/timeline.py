@@ -85,9 +85,9 @@ class _Timeline:
             return
         at_s = at_ns / _SECOND_NS
         self._end_s = at_s
-        out = hostset.members(state.out_of_service)
-        waiting = len(state.queue) + len(state.deferred)
-        self._samples.append((at_s, waiting, state.held.bit_count(), sum(1 for _ in out)))
+        out = hostset.members(state.index.out_of_service)
+        waiting = len(state.index.queue) + len(state.index.deferred)
+        self._samples.append((at_s, waiting, state.index.held.bit_count(), sum(1 for _ in out)))
         if self._map is None:
             self._map = ClusterMap(self._tenant, self._columns, state)
             self._add(at_s, self._map.snapshot(), is_whole=True)

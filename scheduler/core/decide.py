@@ -84,7 +84,7 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) 
         moments = (*due_ns(state, now_ns, limits), next_limit_ns(state, limits))
         moments = (*moments, next_eligible_ns(state))
         return Plan(state.version, next_decision_ns=_first(moments))
-    if first and not state.queue:  # a gang stands still; all else has time until it runs
+    if first and not state.index.queue:  # a gang stands still; all else has time until it runs
         return Plan(state.version, first)
     moved = _after(state, first, now_ns)
     cycle = SchedulingCycle(moved, now_ns, limits, moved.free, find, find)
@@ -94,7 +94,7 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) 
     actions: tuple[Action, ...] = (*first, *starts, *grown, *filled)
     if not first:  # a server commits these by themselves, and its log is that of a replay
         actions += cycle.promises()
-    stopped = (state.jobs[name] for name in state.interrupted)
+    stopped = (state.jobs[name] for name in state.index.interrupted)
     moments = (
         *(cycle.preempting.next_decision_ns, grow_ns, cycle.clear_ns),
         *due_ns(moved, now_ns, limits),
@@ -114,9 +114,9 @@ def _first(moments: Iterable[int | None]) -> int | None:
 def _is_idle(state: State) -> bool:
     """Whether nobody waits, and those that run want nothing: most decisions of a cluster
     that is not full."""
-    if state.queue or state.interrupted:
+    if state.index.queue or state.index.interrupted:
         return False
-    special = map(state.jobs.__getitem__, state.special)
+    special = map(state.jobs.__getitem__, state.index.special)
     return not any(job.sizes or job.spec.request.spares.hosts != 0 for job in special)
 
 

@@ -1,7 +1,7 @@
 """A state as bytes and back, so that a start replays the tail of the log alone.
 
-One line for each entry of a map and for each other field: name, key and value apart by
-tabs, key and value as JSON, which has no raw tabs or line ends. The first line says
+One line for each entry of a map and for each other field of a state and its index: name, key and
+value apart by tabs, key and value as JSON, which has no raw tabs or line ends. The first line says
 what this is and in which format, the second has a digest of the fields that states have: where it
 is another one, the log is read instead (recovery.py). All of it is deflated, and its checksum
 is what finds a damaged one. Equal states give equal bytes. A field that a snapshot lacks has
@@ -11,7 +11,7 @@ its default.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from hashlib import blake2b
 from itertools import islice
@@ -23,6 +23,7 @@ from placement import BadInput
 from placement.fabric.tree import from_spec
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap
+from scheduler.core.model.index import Index
 from scheduler.core.model.state import State
 
 TITLE = "muster snapshot 1"
@@ -52,7 +53,8 @@ def encode(state: State, last_ns: int, pause: Pause = lambda: None) -> bytes:
 
 def entries(state: State) -> int:
     """Lines of its snapshot, but for lines that every snapshot has."""
-    return sum(len(getattr(state, name)) for name, form in _FORMS.items() if form.is_map)
+    maps = (name for name, form in _FORMS.items() if form.is_map)
+    return sum(len(_value(state, name)) for name in maps)
 
 
 def decode(body: bytes, pause: Pause = lambda: None) -> tuple[State, int]:
@@ -106,7 +108,7 @@ def _form(name: str, kind: Any) -> _Form:
         return _made(str, lambda number: f"{number:x}", lambda text: int(text, 16))
     if get_origin(kind) is Mapping:
         return _made(get_args(kind)[1])._replace(is_map=True)
-    if get_origin(kind) is Sequence:
+    if kind is NameList:
         return _made(tuple[str, ...], tuple, NameList)
     return _made(kind)
 
@@ -139,8 +141,10 @@ def _undescribed(schema: Any) -> Any:
 
 
 _encode = msgspec.json.Encoder().encode
-_HINTS = get_type_hints(State)
-_FORMS = {field.name: _form(field.name, _HINTS[field.name]) for field in fields(State)}
+_HINTS = get_type_hints(State) | get_type_hints(Index)
+_IN_INDEX = [field.name for field in fields(Index)]
+_NAMES = [field.name for field in fields(State) if field.name != "index"] + _IN_INDEX
+_FORMS = {name: _form(name, _HINTS[name]) for name in _NAMES}
 _HEAD = f"{TITLE}\n".encode() + _fields_line(_FORMS)  # the lines that every snapshot begins with
 
 
@@ -154,7 +158,7 @@ def _paused(lines: Iterable[bytes], pause: Pause) -> Iterator[bytes]:
 def _lines(state: State, last_ns: int) -> Iterator[bytes]:
     yield _HEAD + f"last_ns\t\t{last_ns}\n".encode()
     for name, form in _FORMS.items():
-        value = getattr(state, name)
+        value = _value(state, name)
         if form.is_map:
             for key, entry in value.items():
                 yield b"%s\t%s\t%s\n" % (name.encode(), _encode(key), _encode(entry))
@@ -179,4 +183,9 @@ def _read(lines: Iterable[bytes]) -> tuple[State, int]:
         else:
             values[name.decode()] = form.value(form.decoder.decode(body))
     values.update((name, PersistentMap(entries)) for name, entries in maps.items())
-    return State(**values), last_ns
+    index = {name: values.pop(name) for name in _IN_INDEX if name in values}
+    return State(**values, index=Index(**index)), last_ns
+
+
+def _value(state: State, name: str) -> Any:
+    return getattr(state.index if name in _IN_INDEX else state, name)

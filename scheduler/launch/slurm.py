@@ -247,7 +247,7 @@ class SlurmAgents:
         if self._keys.step is StepScope.ALLOCATION:
             return {host for hosts in self.wanted(state).values() for host in hosts}
         names = state.loaded_fabric.hosts
-        shared = {names[host] for host in state.shared}  # one agent for all that share it
+        shared = {names[host] for host in state.index.shared}  # one agent for all that share it
         return shared.union(_lost_hosts(state), *(each.hosts for each in self.attempts(state)))
 
     def _ours(self, jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:

@@ -143,9 +143,9 @@ def _by_use(state: State) -> dict[Use, HostSet]:
     return {
         Use.RUNNING: running,
         Use.STOPPED: stopped,
-        Use.SPARE: state.held & ~gang & ~state.out_of_service,
+        Use.SPARE: state.index.held & ~gang & ~state.index.out_of_service,
         Use.FREE: state.free,
-        Use.OUT: state.out_of_service & ~gang,
+        Use.OUT: state.index.out_of_service & ~gang,
     }
 
 
@@ -154,7 +154,7 @@ def _free_beside(state: State, running: HostSet) -> dict[int, int]:
     gpus = state.built_fabric.by_host.gpus
     return {
         host: int(gpus[host]) - len(state.gpus_taken(host))
-        for host in state.shared
+        for host in state.index.shared
         if hostset.has(running, host)
     }
 
@@ -171,13 +171,13 @@ def _by_state(state: State, gang: HostSet) -> dict[HostState, HostSet]:
     counts = dict.fromkeys(HostState, 0)
     for index, host in state.hosts.items():
         counts[host.state] |= 1 << index
-    closed = state.closed & ~state.unhealthy
+    closed = state.index.closed & ~state.index.unhealthy
     for host_state in IN_SERVICE:
         counts[host_state] &= ~closed
     counts[HostState.DRAINING] |= closed & gang
     counts[HostState.CORDONED] |= closed & ~gang
     everything = hostset.full(state.loaded_fabric.host_count)
-    counts[HostState.HEALTHY] = everything & ~(hostset.of(state.hosts) | state.closed)
+    counts[HostState.HEALTHY] = everything & ~(hostset.of(state.hosts) | state.index.closed)
     return counts
 
 

@@ -155,4 +155,4 @@ def _why_swapped(job: Job, state: State, left: Iterable[int]) -> str:
     """A gang that stood still had failed; one that runs leaves hosts, or is moved."""
     if job.state is JobState.INTERRUPTED:
         return "failure"
-    return "drain" if any(hostset.has(state.unhealthy, index) for index in left) else "move"
+    return "drain" if any(hostset.has(state.index.unhealthy, index) for index in left) else "move"

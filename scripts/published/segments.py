@@ -48,7 +48,7 @@ class Occupancy:
         begin_ns = max(self.since_ns, BEGIN_NS)
         end_ns = min(event.time_ns, END_NS)
         self.tray_ns += self.held * max(0, end_ns - begin_ns)
-        self.since_ns, self.held = event.time_ns, state.held.bit_count()
+        self.since_ns, self.held = event.time_ns, state.index.held.bit_count()
 
     @property
     def share(self) -> float:

@@ -158,8 +158,8 @@ class InvariantChecker:
         elif isinstance(event, LaunchEvent):
             self._reported(event, state.version)
         held = len(self._holder) + len(self._gpus)
-        if held != state.held.bit_count():
-            text = f"{held} hosts are held, the state has {state.held.bit_count()}"
+        if held != state.index.held.bit_count():
+            text = f"{held} hosts are held, the state has {state.index.held.bit_count()}"
             raise InvariantViolated(f"event {state.version}: {text}")
 
     def _fold(self, event: HoldingEvent, state: State) -> None:

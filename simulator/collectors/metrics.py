@@ -151,9 +151,9 @@ class Metrics:
     def feed(self, event: Event, state: State) -> None:
         """Count one event. `state`: right after it."""
         self.events += 1
-        self._shared_host_ns += (event.time_ns - self._now_ns) * len(self._state.shared)
+        self._shared_host_ns += (event.time_ns - self._now_ns) * len(self._state.index.shared)
         self._now_ns, self._state = event.time_ns, state
-        self.most_waiting = max(self.most_waiting, len(state.queue))
+        self.most_waiting = max(self.most_waiting, len(state.index.queue))
         for effect in self._effects.read(event, state):
             match effect:
                 case JobChange():

@@ -44,8 +44,8 @@ def with_auto_spares(state: State) -> State:
         if not job.spec.request.spares.is_auto:
             changed[name] = evolve(job, spec=auto_spares(job.spec), needed=job.gang_hosts)
     after = _with_jobs(state, changed)
-    special = tuple(name for name in after.running if after.jobs[name].is_special)
-    return evolve(after, special=special)
+    special = tuple(name for name in after.index.running if after.jobs[name].is_special)
+    return evolve(after, index=evolve(after.index, special=special))
 
 
 def auto_spares(spec: JobSpec) -> JobSpec:

@@ -72,7 +72,7 @@ class RunTally:
         self._waits_s[waiting.kind].append((until_ns - waiting.since_ns) / SECOND_NS)
 
     def _pass(self, now_ns: int) -> None:
-        self._out_host_ns += self._state.out_of_service.bit_count() * (now_ns - self._at_ns)
+        self._out_host_ns += self._state.index.out_of_service.bit_count() * (now_ns - self._at_ns)
         self._at_ns = now_ns
 
     def figures(

@@ -94,7 +94,7 @@ def walled(state: State) -> State:
     """Twenty gangs end, and the first in the queue needs what they leave and what the
     next gang to end holds. Every other job would outlast that: hosts are free, and
     nothing can start."""
-    state = run(state, *(end(name) for name in state.running[::50]), now_ns=NOW_NS)
+    state = run(state, *(end(name) for name in state.index.running[::50]), now_ns=NOW_NS)
     quotas = Quotas(state)
     first = Outlook(state, NOW_NS, SchedulingOptions(), quotas).ends()[0]
     assert first.end_ns < NOW_NS + 2 * 3_600 * SECOND_NS
@@ -147,7 +147,7 @@ def zone_cut(state: State, name: str, hosts: Sequence[int]) -> int:
 def measured(question: str, target_ms: int, state: State) -> Row:
     _, spent = timed(lambda: decide(state, NOW_NS, SchedulingOptions()))
     after = settled(state, NOW_NS)
-    begun = [(n, after.jobs[n].hosts) for n in after.running if n not in state.running]
+    begun = [(n, after.jobs[n].hosts) for n in after.index.running if n not in state.index.running]
     begin = time.process_time()
     rival = greedy(state)
     rival_ms = (time.process_time() - begin) * 1e3
@@ -169,9 +169,9 @@ def measured(question: str, target_ms: int, state: State) -> Row:
 def rows(tenants: Tenants | None) -> list[Row]:
     state = cluster(tenants)
     who = f"{len(tenants.tenants)} tenants" if tenants else "one tenant"
-    ended = run(state, *(end(name) for name in state.running[::10]), now_ns=NOW_NS)
+    ended = run(state, *(end(name) for name in state.index.running[::10]), now_ns=NOW_NS)
     # Hosts that the queue leaves: a short job of one host fits beside the reservation.
-    gone = iter(state.running)
+    gone = iter(state.index.running)
     room = state
     while not room.free:
         room = settled(run(room, end(next(gone)), now_ns=NOW_NS), NOW_NS)
@@ -180,7 +180,7 @@ def rows(tenants: Tenants | None) -> list[Row]:
     free = idle.free.bit_count()
     return [
         measured(f"{free} free, nothing can start, {who}", IDLE_MS, idle),
-        measured(f"{len(state.running[::10])} gangs end, {who}", BATCH_MS, ended),
+        measured(f"{len(state.index.running[::10])} gangs end, {who}", BATCH_MS, ended),
         measured(f"one small job more, {who}", SUBMIT_MS, small),
     ]
 

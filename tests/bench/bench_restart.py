@@ -88,7 +88,7 @@ def cluster() -> State:
     state = run(loaded(preset("roce-24k")), LoadTenants(IN_ZONE))
     state = run(state, SubmitJob(big(), "uid-big"))
     state = settled(run(settled(state, 0), *others()), 0)
-    assert len(state.running) == OTHERS + 1, len(state.running)
+    assert len(state.index.running) == OTHERS + 1, len(state.index.running)
     return state
 
 

@@ -64,7 +64,7 @@ def questions(tenants: Tenants | None) -> Iterator[tuple[str, State, State]]:
     bare = walled(cluster(tenants))
     booked = settled(run(bare, *twenty_windows(tenant), now_ns=NOW_NS), NOW_NS)
     yield f"nothing can start, {who}", bare, booked
-    leaving = [name for name in booked.running[::10] if name in bare.running]
+    leaving = [name for name in booked.index.running[::10] if name in bare.index.running]
     ended = [run(state, *(end(n) for n in leaving), now_ns=NOW_NS) for state in (bare, booked)]
     yield f"{len(leaving)} gangs end, {who}", ended[0], ended[1]
     small = submit("small", 1, limit_s=60, tenant="team00" if tenants else "")
@@ -75,7 +75,7 @@ def questions(tenants: Tenants | None) -> Iterator[tuple[str, State, State]]:
 
 def with_room(state: State) -> State:
     """Gangs of one host end until the queue leaves some."""
-    gone = (name for name in state.running if state.jobs[name].needed == 1)
+    gone = (name for name in state.index.running if state.jobs[name].needed == 1)
     while not state.free:
         state = settled(run(state, end(next(gone)), now_ns=NOW_NS), NOW_NS)
     return state

@@ -227,9 +227,9 @@ def referee(events: list[Event], uid_by_name: dict[str, str]) -> State:
     state = State.empty()
     for event in events:
         state = apply(state, event)
-        running = [state.jobs[name] for name in state.running]
+        running = [state.jobs[name] for name in state.index.running]
         held = sum(len(job.hosts) + len(job.spares) for job in running)
-        assert held == state.held.bit_count(), f"a host is held twice at {state.version}"
+        assert held == state.index.held.bit_count(), f"a host is held twice at {state.version}"
     return state
 
 

@@ -89,7 +89,7 @@ def free(state: State) -> str:
 
 
 def failed(state: State) -> str:
-    return FABRIC.hosts[hostset.members(state.unhealthy)[0]]
+    return FABRIC.hosts[hostset.members(state.index.unhealthy)[0]]
 
 
 def on(make: Callable[[str], Command], where: Callable[[State], str]) -> Step:
@@ -115,7 +115,7 @@ STORY: list[Step] = [
     plain(end("brief")),
     plain(end("long", JobState.FAILED)),
     on(repair, failed),
-    on(uncordon, lambda state: FABRIC.hosts[hostset.members(state.unhealthy)[0]]),
+    on(uncordon, lambda state: FABRIC.hosts[hostset.members(state.index.unhealthy)[0]]),
     on(repair, failed),
     plain(submit("rest", 3, priority=5)),  # takes what wide leaves
     plain(submit("last", 1, spares=AUTO)),

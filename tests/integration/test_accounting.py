@@ -45,7 +45,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def few_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """A state keeps the newest two of a tenant; the rest is in the store alone."""
-    monkeypatch.setattr("scheduler.core.fold.jobs.RETAINED", 2)
+    monkeypatch.setattr("scheduler.core.fold.index.RETAINED", 2)
     monkeypatch.setattr("scheduler.service.rpc.usage.PAGE", 2)
 
 

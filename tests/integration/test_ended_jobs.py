@@ -32,7 +32,7 @@ TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
 @pytest.fixture(autouse=True)
 def few_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """A state keeps the newest two of a tenant; the rest is in the store alone."""
-    monkeypatch.setattr("scheduler.core.fold.jobs.RETAINED", 2)
+    monkeypatch.setattr("scheduler.core.fold.index.RETAINED", 2)
 
 
 async def live_and_die(served: Served, stub: Any = None) -> dict[str, str]:

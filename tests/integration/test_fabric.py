@@ -181,7 +181,7 @@ async def test_an_ended_job_shows_the_hosts_that_it_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those at hand and those in the store alone."""
-    monkeypatch.setattr("scheduler.core.fold.jobs.RETAINED", 1)
+    monkeypatch.setattr("scheduler.core.fold.index.RETAINED", 1)
     async with serving(tmp_path) as served:
         placed = {}
         for name in ("a", "b"):

@@ -247,7 +247,7 @@ async def test_callers_of_one_name_and_two_tenants_keep_their_request_ids(tmp_pa
 async def test_jobs_that_end_do_not_push_out_those_of_another_tenant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.core.fold.jobs.RETAINED", 3)
+    monkeypatch.setattr("scheduler.core.fold.index.RETAINED", 3)
     house = House(tmp_path)
     ada, bob = house.token("ada", "submitter", "ads"), house.token("bob", "submitter", "bots")
     async with (

@@ -189,7 +189,7 @@ async def test_what_was_said_before_there_was_an_auth_file_is_shown_to_nobody_of
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may call jobs by their bare names, which do not say whose they are."""
-    monkeypatch.setattr("scheduler.core.fold.jobs.RETAINED", 1)
+    monkeypatch.setattr("scheduler.core.fold.index.RETAINED", 1)
     said, hosts = "makes room for secret", ["z0-r0-h0", "z0-r0-h1", "z0-r1-h0"]
     window = window_pb2.Window(
         name="firmware", kind=window_pb2.WINDOW_KIND_MAINTENANCE, hosts=["z1-r1-h1"], reason=said

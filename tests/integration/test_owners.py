@@ -249,7 +249,7 @@ async def test_jobs_are_listed_by_user_and_keep_theirs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Live ones, ended ones at hand and those in the store alone, before and after a restart."""
-    monkeypatch.setattr("scheduler.core.fold.jobs.RETAINED", 1)
+    monkeypatch.setattr("scheduler.core.fold.index.RETAINED", 1)
     everybody = {"ada": ["old0", "old1", "live"], "bea": ["hers"]}
 
     async def listed(stub: Any, filter: str) -> list[str]:

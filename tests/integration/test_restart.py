@@ -78,7 +78,7 @@ async def test_the_state_is_the_replay_of_the_log(tmp_path: Path) -> None:
         version = (await served.get("j0")).version
     state = replay(logged(tmp_path))
     assert state.version == version
-    assert state.held.bit_count() == 6
+    assert state.index.held.bit_count() == 6
 
 
 async def test_times_in_the_log_never_decrease(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ async def test_windows_and_guarantees_of_others_are_not_named(tmp_path: Path) ->
 async def test_incidents_of_others_jobs_are_not_shown_however_long_their_job_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.core.fold.jobs.RETAINED", 2)
+    monkeypatch.setattr("scheduler.core.fold.index.RETAINED", 2)
     async with trio(tmp_path) as t:
         for turn in range(5):
             name = f"victim{turn}"

@@ -69,7 +69,7 @@ def check_parts(state: State) -> None:
     assert len(gpus) == len(set(gpus))
     assert all(len(job.present.gpus) == job.part_gpus and not job.spares for job in parts)
     whole = {h for j in state.jobs.values() if not j.part_gpus for h in (*j.hosts, *j.spares)}
-    assert not whole & set(state.shared)
+    assert not whole & set(state.index.shared)
     for tenant, account in state.accounts.items():
         mine = [job for job in state.jobs.values() if job.tenant == tenant]
         filled = -(-sum(len(job.present.gpus) for job in mine) // FABRIC.gpus_per_host)
@@ -80,25 +80,25 @@ def check_parts(state: State) -> None:
 def check_deferred(state: State) -> None:
     """Held jobs and those that wait for others are deferred, these for live ones; nothing is
     promised to them."""
-    for name in state.queue:
+    for name in state.index.queue:
         job = state.jobs[name]
         assert job.hold is None
         assert all(each.is_met for each in job.dependencies)
         assert job.eligible_ns >= job.spec.begin_ns
-    assert not set(state.deferred) & set(state.reserved)
-    assert state.dependants.keys() <= {job.uid for job in state.jobs.values()}
+    assert not set(state.index.deferred) & set(state.reserved)
+    assert state.index.dependants.keys() <= {job.uid for job in state.jobs.values()}
 
 
 def check_event(state: State, event: Event) -> None:
     """Gangs start, and hosts join, on healthy hosts that nobody else holds."""
     if isinstance(event, JobStarted):
         taken = hostset.of(FABRIC.indices(event.hosts + event.spares))
-        borrowed = hostset.of(FABRIC.indices(event.hosts)) & state.lent & ~state.held
+        borrowed = hostset.of(FABRIC.indices(event.hosts)) & state.index.lent & ~state.index.held
         joined = 0
         if event.gpus:
             (host,) = hostset.members(taken)
             assert not set(event.gpus) & set(state.gpus_taken(host))
-            joined = taken & hostset.of(state.shared) & ~state.out_of_service
+            joined = taken & hostset.of(state.index.shared) & ~state.index.out_of_service
         assert taken & ~(state.free | borrowed | joined) == 0
         assert state.jobs[event.name].is_preemptible or not borrowed
         assert len(event.hosts) == state.jobs[event.name].on(len(event.hosts)).gang_hosts
@@ -110,11 +110,11 @@ def check_event(state: State, event: Event) -> None:
     if isinstance(event, SparesChanged):
         job = state.jobs[event.name]
         more = hostset.of(FABRIC.indices(event.spares)) & ~hostset.of(job.spares)
-        assert not more & ~(state.free | hostset.of(job.present.lent) & ~state.held)
+        assert not more & ~(state.free | hostset.of(job.present.lent) & ~state.index.held)
     if isinstance(event, GangResized):
         check_resize(state, event)
     if isinstance(event, GangSwapped):
-        own = hostset.of(state.jobs[event.name].spares) & ~state.unhealthy
+        own = hostset.of(state.jobs[event.name].spares) & ~state.index.unhealthy
         joined = hostset.of(FABRIC.indices([s.joined for s in event.swaps]))
         assert joined & ~(state.free | own) == 0
         assert joined.bit_count() == len(event.swaps)
@@ -145,7 +145,7 @@ def check_resize(state: State, event: GangResized) -> None:
         FABRIC.indices(event.hosts), FABRIC.indices(event.spares), event.cuts, event.lower_bound
     )
     failed = {i for i, host in state.hosts.items() if host.state is HostState.FAILED}
-    own = hostset.of(set(job.hosts) - failed) | (job.held & ~state.unhealthy)
+    own = hostset.of(set(job.hosts) - failed) | (job.held & ~state.index.unhealthy)
     assert not violations(FABRIC, state.free | own, job.at(event.dp).request, placement)
     assert event.dp in job.sizes
     assert event.attempt == job.attempt + 1
@@ -159,7 +159,7 @@ def check_resize(state: State, event: GangResized) -> None:
         assert any(left & booking.hosts for booking in state.windows.values())
     else:
         assert event.dp > job.dp
-        assert not job.held & state.unhealthy
+        assert not job.held & state.index.unhealthy
 
 
 def check_growth(
@@ -170,7 +170,7 @@ def check_growth(
     if not grown:
         return
     assert not any(isinstance(action, Start | Swap) for action in plan.actions)
-    if limits.policy == "conservative" or not before.queue:
+    if limits.policy == "conservative" or not before.index.queue:
         return
     order = queue_order(before, now_ns, limits)
     promised = [foreseen(before, name, now_ns, limits) for name in order]

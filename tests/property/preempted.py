@@ -77,7 +77,7 @@ def check_right(state: State, event: MadeRoom, is_covered: bool, now_ns: int) ->
     only give back what they have grown, to nobody of lower priority."""
     job, victim = state.jobs[event.preempted_by], state.jobs[event.name]
     booked = [booking.hosts for booking in state.windows.values()]
-    is_leaving = any(job.held & hosts for hosts in (*booked, state.unhealthy))
+    is_leaving = any(job.held & hosts for hosts in (*booked, state.index.unhealthy))
     assert job.state in (JobState.QUEUED, JobState.INTERRUPTED) or is_leaving
     assert victim.state is JobState.RUNNING
     assert now_ns - victim.present.start_ns >= GUARD_S * SECOND_NS
@@ -105,7 +105,7 @@ def check_needed(state: State, job: Job, gone: list[MadeRoom], earlier: list[str
 
 def check_lent(state: State, event: GangSwapped, gone: list[MadeRoom]) -> None:
     """Without any one of them the gang that failed would find too few hosts."""
-    own = hostset.of(state.jobs[event.name].spares) & ~state.unhealthy
+    own = hostset.of(state.jobs[event.name].spares) & ~state.index.unhealthy
     shy = avoided(state.jobs[event.name], state.tenants.restarts, event.time_ns)
     joined = hostset.of(laws.FABRIC.indices([swap.joined for swap in event.swaps]))
     for spared in gone:

@@ -143,7 +143,7 @@ def test_constraints_hold_in_every_state(
             log += events
             state = replay(events, state)
             check(state)
-        for name in state.queue:
+        for name in state.index.queue:
             assert explain(state, name, now_ns, limits).sentence
     assert replay(decode(*encode(event)) for event in log) == state
 
@@ -157,7 +157,7 @@ def test_constraints_hold_through_failures(jobs: list[Command], blocks: list[int
         state = replay(sent(state, command, 0), state)
     state = replay(decided(state, 0, SchedulingOptions()), state)
     for block in blocks:
-        held = [host for name in state.running for host in state.jobs[name].hosts]
+        held = [host for name in state.index.running for host in state.jobs[name].hosts]
         if held:
             host = FABRIC.hosts[held[block % len(held)]]
             state = replay(sent(state, fail(host), 0), state)
@@ -174,9 +174,9 @@ def test_who_could_start_alone_starts_in_the_end(jobs: list[Command]) -> None:
         state = replay(sent(state, command, 0), state)
     for round_ in range(len(jobs) + 1):
         now_ns = round_ * SECOND_NS
-        waiting = state.queue
+        waiting = state.index.queue
         state = replay(decided(state, now_ns, SchedulingOptions()), state)
-        assert not waiting or len(state.queue) < len(waiting)
-        for name in state.running:
+        assert not waiting or len(state.index.queue) < len(waiting)
+        for name in state.index.running:
             state = replay(sent(state, end(name), now_ns), state)
-    assert not state.queue
+    assert not state.index.queue

@@ -151,7 +151,7 @@ class World(preemption.Machine):
         with patch.multiple(Ledger, state_for=_newest, _enter=_forget_views):
             assert commit(self.state, plan, self.now_ns) == answer
         if not isinstance(answer, Conflict):
-            self.check_preemptions(answer, list(self.state.queue))
+            self.check_preemptions(answer, list(self.state.index.queue))
             self.record(answer)
         return answer
 
@@ -208,7 +208,7 @@ class World(preemption.Machine):
             self.committed(self.stale.pop())
 
     def explain(self) -> None:
-        for name in self.state.queue:
+        for name in self.state.index.queue:
             reason = explained(self.state, name, self.now_ns, self.limits)
             assert reason.sentence
             assert reason.start_ns is None or reason.start_ns >= self.now_ns
@@ -246,7 +246,7 @@ class World(preemption.Machine):
         """Hosts are well, gangs end one after the other: whoever fits has a turn."""
         for name in list(self.state.windows):
             self.ask(windows.remove_window(name))
-        for name in list(self.state.deferred):
+        for name in list(self.state.index.deferred):
             self.ask(ReleaseJob(name, Hold.OPERATOR))
             self.ask(UpdateJob(name, ("begin_ns", "dependencies")))
         for host in HOSTS:
@@ -265,7 +265,7 @@ class World(preemption.Machine):
 
     def could_start(self, job: Job) -> bool:
         alone = self.state
-        for name in list(self.state.queue):
+        for name in list(self.state.index.queue):
             if name != job.name:
                 answer = preemption.admit(alone, cancel(name), self.now_ns)
                 assert isinstance(answer, tuple)

@@ -53,7 +53,7 @@ def test_a_forecast_ends_and_has_the_start_of_the_first(
         if not isinstance(events, Rejected):
             state = settled(replay(events, state), 0, limits)
     ahead = forecast(state, 0, limits)
-    assert ahead.waiting == {*state.queue, *state.deferred}
+    assert ahead.waiting == {*state.index.queue, *state.index.deferred}
     assert ahead.starts.keys() <= ahead.waiting
     assert ahead.until_ns is None
     reasons = Reasons(state, 0, limits)

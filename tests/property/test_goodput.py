@@ -79,7 +79,7 @@ class _Count:
     def until(self, state: State, event: Event) -> None:
         elapsed_ns = event.time_ns - self._now_ns
         self._now_ns = event.time_ns
-        self.held_ns += elapsed_ns * state.held.bit_count()
+        self.held_ns += elapsed_ns * state.index.held.bit_count()
         for job in state.jobs.values():
             self.running_ns += elapsed_ns * _running(job)
             self.spare_ns += elapsed_ns * len(job.spares)

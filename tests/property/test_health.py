@@ -144,9 +144,9 @@ class Machine(RuleBasedStateMachine):
             return
         for index in range(FABRIC.host_count):
             allows = ALLOWS[self.state.host(index).state]
-            assert hostset.has(self.state.unhealthy, index) is (allows is Allows.NOTHING)
-            assert hostset.has(self.state.probation, index) is (allows is Allows.PREEMPTIBLE)
-            assert hostset.has(self.state.golden, index) is (allows is Allows.LARGE_FIRST)
+            assert hostset.has(self.state.index.unhealthy, index) is (allows is Allows.NOTHING)
+            assert hostset.has(self.state.index.probation, index) is (allows is Allows.PREEMPTIBLE)
+            assert hostset.has(self.state.index.golden, index) is (allows is Allows.LARGE_FIRST)
 
     @invariant()
     def what_runs_runs_where_it_may(self) -> None:

@@ -54,7 +54,7 @@ def test_after_a_last_plan_nothing_starts(
     state = run(EMPTY, LoadTenants(tenants))
     for now_s, (jobs, ending) in enumerate(rounds):
         now_ns = now_s * 10 * SECOND_NS
-        for name in state.running[:ending]:
+        for name in state.index.running[:ending]:
             state = run(state, end(name), now_ns=now_ns)
         state, plan = arrived(state, jobs, now_s * 10), None
         while plan is None or plan.actions:

@@ -145,7 +145,7 @@ class Machine(RuleBasedStateMachine):
         on = Counter(host for job in gangs for host in (*job.hosts, *job.spares))
         assert all(count == 1 for count in on.values()), on
         if gangs:
-            assert hostset.of(on) == self.state.held
+            assert hostset.of(on) == self.state.index.held
         for job in gangs:
             assert len(job.hosts) == job.gang_hosts
             if job.state is JobState.RUNNING:
@@ -159,7 +159,7 @@ class Machine(RuleBasedStateMachine):
     def accounts_are_of_the_hosts_that_are_held(self) -> None:
         state = getattr(self, "state", State.empty())
         held = sum(account.held for account in state.accounts.values())
-        assert held == state.held.bit_count()
+        assert held == state.index.held.bit_count()
 
     def teardown(self) -> None:
         if not hasattr(self, "state"):
@@ -171,19 +171,19 @@ class Machine(RuleBasedStateMachine):
 
 
 def gangs_of(state: State) -> list[Job]:
-    return [state.jobs[name] for name in state.running]
+    return [state.jobs[name] for name in state.index.running]
 
 
 def check_books(state: State) -> None:
     lent = Counter(host for job in gangs_of(state) for host in job.present.lent)
     assert all(count == 1 for count in lent.values()), lent
-    assert hostset.of(lent) == state.lent
+    assert hostset.of(lent) == state.index.lent
     for job in gangs_of(state):
         assert not {*job.present.lent} & {*job.hosts, *job.spares}
-        borrowed = hostset.of((*job.hosts, *job.spares)) & state.lent
+        borrowed = hostset.of((*job.hosts, *job.spares)) & state.index.lent
         assert job.is_preemptible or not borrowed, job.name
     if state.fabric is not None:
-        assert not state.free & (state.lent | state.held)
+        assert not state.free & (state.index.lent | state.index.held)
 
 
 def kept(before: State, event: Event, after: State) -> None:

@@ -61,7 +61,7 @@ class World(everything.World):
         assert isinstance(answer, Rejected) == bool(change.refusals)
         for host in change.drains:
             index = self.state.built_fabric.index_by_name[host]
-            assert (self.state.held | self.state.lent) >> index & 1
+            assert (self.state.index.held | self.state.index.lent) >> index & 1
         if isinstance(answer, Rejected):
             self.refusals += 1
         else:
@@ -82,8 +82,11 @@ def check_nobody_noticed(before: State, event: FabricChanged, after: State) -> N
     those that came and went."""
     renames = dict(event.renames)
     was, now = before.built_fabric, after.built_fabric
-    assert list(after.queue) == list(before.queue)
-    assert (after.running, after.interrupted) == (before.running, before.interrupted)
+    assert list(after.index.queue) == list(before.index.queue)
+    assert (after.index.running, after.index.interrupted) == (
+        before.index.running,
+        before.index.interrupted,
+    )
     for name, job in before.jobs.items():
         assert after.jobs[name].host_names(now) == job.host_names(was)
         assert after.jobs[name].state is job.state

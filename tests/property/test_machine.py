@@ -158,7 +158,7 @@ class Cluster:
         assert replay(self.log[middle:], snapshots.decode(body)[0]) == self.state
 
     def check_reasons(self) -> None:
-        for name in self.state.queue:
+        for name in self.state.index.queue:
             reason = explain(self.state, name, self.now_ns, self.limits)
             assert reason.sentence
             assert set(reason.waits_for) <= set(self.state.jobs) - {name}

@@ -195,7 +195,7 @@ class Machine(RuleBasedStateMachine):
         others = sum(not isinstance(event, SparesChanged) for event in answer)
         assert others == alone + sent + recalled
         names = {action.name for action in started}
-        self.check_preemptions(answer, [name for name in before.queue if name not in names])
+        self.check_preemptions(answer, [name for name in before.index.queue if name not in names])
         self.record(answer)
         if plan.next_decision_ns is not None:
             assert plan.next_decision_ns > self.now_ns
@@ -209,11 +209,11 @@ class Machine(RuleBasedStateMachine):
         """Nobody that waits with a reservation waits longer for what was evicted."""
         starts = [action for action in plan.actions if isinstance(action, Start)]
         names = {action.name for action in starts}
-        waiting = next((name for name in before.queue if name not in names), None)
+        waiting = next((name for name in before.index.queue if name not in names), None)
         if waiting is None or len(starts) != len(plan.actions):
             return
-        place = before.queue.index(waiting)
-        ahead = [a.name for a in starts if before.queue.index(a.name) < place]
+        place = before.index.queue.index(waiting)
+        ahead = [a.name for a in starts if before.index.queue.index(a.name) < place]
         at_once = replay(laws.started_alone(before, plan, ahead, self.now_ns), before)
         promised, kept = (
             laws.foreseen(state, waiting, self.now_ns, self.limits)
@@ -225,7 +225,7 @@ class Machine(RuleBasedStateMachine):
         """The first that waits would not fit if all that it outranks, and that had their
         time, were gone: a plan that sends nobody away starves nobody who could."""
         names = {action.name for action in plan.actions if isinstance(action, Start)}
-        waiting = next((before.jobs[n] for n in before.queue if n not in names), None)
+        waiting = next((before.jobs[n] for n in before.index.queue if n not in names), None)
         if waiting is None or any(
             not isinstance(action, Start | Reserve) for action in plan.actions
         ):
@@ -242,7 +242,9 @@ class Machine(RuleBasedStateMachine):
         )
         hosts = self.state.free
         for job in lower:
-            hosts |= job.held & ~(before.unhealthy | before.lent)  # what it borrowed goes home
+            hosts |= job.held & ~(
+                before.index.unhealthy | before.index.lent
+            )  # what it borrowed goes home
         assert waiting.needed > hosts.bit_count(), f"{waiting.name} waits in vain"
 
     @rule()
@@ -255,12 +257,12 @@ class Machine(RuleBasedStateMachine):
         if self.stale:
             answer = commit(self.state, self.stale.pop(), self.now_ns)
             if not isinstance(answer, Conflict):
-                self.check_preemptions(answer, list(self.state.queue))
+                self.check_preemptions(answer, list(self.state.index.queue))
                 self.record(answer)
 
     @rule()
     def explain(self) -> None:
-        for name in self.state.queue:
+        for name in self.state.index.queue:
             assert explain(self.state, name, self.now_ns, self.limits).sentence
 
     @rule()

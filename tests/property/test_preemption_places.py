@@ -104,7 +104,7 @@ class Day:
         gone: list[MadeRoom],
     ) -> None:
         job = start.jobs[event.name]
-        if isinstance(event, JobStarted) and start.queue[0] != job.name:
+        if isinstance(event, JobStarted) and start.index.queue[0] != job.name:
             return  # somebody waits before it, whom it must not delay
         lacking = job.needed if isinstance(event, JobStarted) else len(event.swaps)
         for spared in gone:
@@ -119,7 +119,7 @@ def room(state: State, job: Job, event: JobStarted | GangSwapped, now_ns: int) -
     free = state.free
     if isinstance(event, GangSwapped):
         stays = {*job.hosts} - {*FABRIC.indices([swap.left for swap in event.swaps])}
-        free |= hostset.of(job.spares) & ~state.out_of_service
+        free |= hostset.of(job.spares) & ~state.index.out_of_service
     free &= ~avoided(job, state.tenants.restarts, now_ns) & ~closed(state, job, now_ns)
     hosts = [host for host in hostset.members(free) if is_open(state, job, host)]
     where = job.spec.request.where

@@ -105,7 +105,7 @@ def holding(state: State, name: str) -> HostSet:
 
 def own(state: State, name: str) -> HostSet:
     """Those of them that nobody has back at will, and those that they have back from others."""
-    hosts = holding(state, name) & ~state.lent
+    hosts = holding(state, name) & ~state.index.lent
     for job in state.jobs.values():
         if name in state.tenants.path(job.tenant):
             hosts |= hostset.of(job.present.lent)
@@ -141,7 +141,7 @@ def check_state(state: State) -> None:
 def lent(state: State, name: str = "") -> int:
     """Hosts of preemptible gangs that `name` holds beyond its guarantee, or all together."""
     gangs = [j for j in state.jobs.values() if j.tenant == name and j.is_preemptible]
-    lent_out = state.unhealthy | state.lent
+    lent_out = state.index.unhealthy | state.index.lent
     hosts = sum((j.held & ~lent_out).bit_count() for j in gangs if j.state is JobState.RUNNING)
     hosts += sum(lent(state, t.name) for t in state.tenants.tenants if t.parent == name)
     if not name:
@@ -244,7 +244,9 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def explain(self) -> None:
         """Who is said to be due starts, and every sentence can be made."""
-        reasons = {n: explain(self.state, n, self.now_ns, self.limits) for n in self.state.queue}
+        reasons = {
+            n: explain(self.state, n, self.now_ns, self.limits) for n in self.state.index.queue
+        }
         assert all(reason.sentence for reason in reasons.values())
 
     def teardown(self) -> None:

@@ -72,8 +72,8 @@ def arrived(
 
 def check_found(state: State) -> None:
     """What stands with each part of the queue is what would be found now."""
-    assert isinstance(state.queue, NameList)
-    for part in state.queue.parts:
+    assert isinstance(state.index.queue, NameList)
+    for part in state.index.queue.parts:
         assert [name for block in part.blocks for name in block] == list(part)
         assert part.block_ends == [*accumulate(len(block) for block in part.blocks)]
         for limit_s in (None, 0, 5, 20, 59, 60, 300):
@@ -116,12 +116,12 @@ def test_the_same_plan_as_one_by_one(
         for at, (jobs, ending, updates, host) in enumerate(rounds):
             now_s = 10 * at
             now_ns = now_s * SECOND_NS
-            gone = [end(name) for name in state.running[:ending]]
+            gone = [end(name) for name in state.index.running[:ending]]
             state = tried(state, now_ns, *gone)
             for number, job in enumerate(jobs):
                 state = arrived(state, now_s, number, job)
             for number, limit_s in updates:
-                queued = tuple(state.queue)
+                queued = tuple(state.index.queue)
                 if queued:
                     name = queued[number % len(queued)]
                     longer = UpdateJob(name, ("time_limit_s",), time_limit_s=limit_s)
@@ -164,7 +164,7 @@ def test_of_a_long_queue_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
 
     assert not plan.actions
     assert len(asked) < name_list.MOST + 20
-    assert asked[-1] == tuple(state.queue)[-1]
+    assert asked[-1] == tuple(state.index.queue)[-1]
 
 
 def desks() -> set[SchedulingCycle | EquivalenceCache]:

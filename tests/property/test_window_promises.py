@@ -85,12 +85,12 @@ class Life:
 
     def live(self) -> None:
         now_ns = 0
-        while self.due or self.state.queue:
+        while self.due or self.state.index.queue:
             edge_ns = next_edge_ns(self.state)
             moments = [
                 at for at in (edge_ns, self.due[0][0] if self.due else None) if at is not None
             ]
-            assert moments, f"{list(self.state.queue)} wait for ever"
+            assert moments, f"{list(self.state.index.queue)} wait for ever"
             now_ns = max(now_ns, min(moments))
             while self.due and self.due[0][0] == now_ns:
                 _, is_arrival, name = heappop(self.due)
@@ -114,7 +114,7 @@ class Life:
             for start in starts:
                 heappush(self.due, (start.end_ns, 0, start.name))
         check_open(self.state)
-        for name in self.state.queue:
+        for name in self.state.index.queue:
             assert self.promised.get(name, now_ns + 1) > now_ns, f"{name} is late"
 
     def check(

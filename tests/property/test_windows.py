@@ -97,8 +97,8 @@ def check_ends(state: State, plan: Plan, now_ns: int, limits: SchedulingOptions)
 
 def check_closed(state: State) -> None:
     closed = [b.hosts for b in state.windows.values() if b.is_closing]
-    assert state.closed == hostset.of(h for hosts in closed for h in hostset.members(hosts))
-    assert not state.free & state.closed
+    assert state.index.closed == hostset.of(h for hosts in closed for h in hostset.members(hosts))
+    assert not state.free & state.index.closed
 
 
 def check_left(state: State, now_ns: int) -> None:
@@ -119,7 +119,7 @@ def check_counts(state: State) -> None:
         if not window.count:
             continue
         assert booking.hosts.bit_count() == window.count
-        if booking.hosts & state.unhealthy:
+        if booking.hosts & state.index.unhealthy:
             others = [b for other, b in state.windows.items() if other != name]
             alike = [b for b in others if b.overlaps(window.start_ns, window.end_ns)]
             spoken_for = hostset.of(index for b in alike for index in b.indices)
@@ -138,7 +138,7 @@ def check_first(
     order = queue_order(before, now_ns, limits)
     starts = {action.name for action in plan.actions if isinstance(action, Start)}
     first = next((name for name in order if name not in starts), None)
-    if first is None or any(name not in after.running for name in starts):
+    if first is None or any(name not in after.index.running for name in starts):
         return
     ahead = [name for name in order[: order.index(first)] if name in starts]
     at_once = replay(started_alone(before, plan, ahead, now_ns), before)
@@ -159,7 +159,7 @@ def foreseen(state: State, job: Job, now_ns: int, limits: SchedulingOptions) -> 
 
 
 def check_reasons(state: State, now_ns: int, limits: SchedulingOptions) -> None:
-    for name in state.queue:
+    for name in state.index.queue:
         reason = explain(state, name, now_ns, limits)
         assert reason.sentence
         assert reason.start_ns is None or reason.start_ns >= now_ns

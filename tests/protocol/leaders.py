@@ -191,7 +191,7 @@ class Leaders:
         if any(kind == known for known, _ in (*server.plans, *server.queue)):
             return None
         node = self._tree.nodes[server.at]
-        if kind == "restarts" and not node.state.interrupted:
+        if kind == "restarts" and not node.state.index.interrupted:
             return None
         return (kind, server.at) if self._tree.plan(node, kind).actions else None
 
@@ -420,10 +420,10 @@ class Leaders:
         if any(status != "done" for status in state.calls):
             return f"a request is never answered: {state.calls}"
         at = self._tree.nodes[state.log].state
-        if at.interrupted:
-            return f"{at.interrupted[0]} stands still for ever"
+        if at.index.interrupted:
+            return f"{at.index.interrupted[0]} stands still for ever"
         free = at.free.bit_count()
-        for name in at.queue:
+        for name in at.index.queue:
             if _hosts(at, at.jobs[name]) <= free:
                 return f"{name} waits for ever beside {free} free hosts"
         return ""

@@ -133,7 +133,7 @@ def check_event(before: State, event: Event) -> None:
     for host in new:
         if host in holders and host not in own:
             raise Broken(f"{event.name} begins on host {host}, which {holders[host]} has")
-        if hostset.has(before.out_of_service, host):
+        if hostset.has(before.index.out_of_service, host):
             raise Broken(f"{event.name} begins on host {host}, which is out of service")
 
 
@@ -152,7 +152,7 @@ def check_state(state: State) -> None:
     """No host is in two gangs, a gang is whole, and what is written of hosts is so. Raises:
     Broken."""
     holders = holders_of(state)
-    if hostset.of(holders) != state.held:
+    if hostset.of(holders) != state.index.held:
         raise Broken("the state says of other hosts than those of gangs that they are held")
     for job in state.jobs.values():
         has_hosts = job.state in (JobState.RUNNING, JobState.INTERRUPTED)

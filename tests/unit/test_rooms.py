@@ -58,12 +58,30 @@ def test_one_module_reads_which_spares_are_lent() -> None:
         "admission/etag.py",
         "admission/fabric.py",
         "fold/fabric.py",
-        "fold/holdings.py",
         "fold/hosts.py",
+        "fold/index.py",
         "fold/jobs.py",
+        "model/index.py",
         "model/job.py",
-        "model/state.py",
         "tenancy/spare_loans.py",
+    }
+
+
+def test_one_module_keeps_the_index_of_a_state() -> None:
+    """Event by event fold/index does; the others translate or suppose a whole state."""
+    core = ROOT / "scheduler" / "core"
+    writers = {
+        path.relative_to(core).as_posix()
+        for path in core.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and any(word.arg == "index" for word in node.keywords)
+    }
+    assert writers == {
+        "explain/conditions.py",
+        "fold/fabric.py",
+        "fold/index.py",
+        "tenancy/ownership.py",
+        "tenancy/qualified_names.py",
     }
 
 

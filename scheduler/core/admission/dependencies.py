@@ -77,7 +77,7 @@ def _too_many(state: State, spec: JobSpec, dependencies: Sequence[Dependency]) -
     """The refusal of a job that waits for a large array beside many that do: with every task that
     ends, all of them are looked at."""
     tenant = tenant_of(spec, state.tenants)
-    waiting = (job for name in state.deferred if (job := state.jobs[name]).tenant == tenant)
+    waiting = (job for name in state.index.deferred if (job := state.jobs[name]).tenant == tenant)
     awaited = sum(len(job.dependencies) for job in waiting)
     if awaited + len(dependencies) <= MOST_AWAITED:
         return None

@@ -226,7 +226,7 @@ def _leaves(state: State, change: FabricChange, index: int) -> bool:
     that has it as a spare lets it go."""
     name = change.before.hosts[index]
     is_touched = name in (*change.removed, *change.moved, *dict(change.renames))
-    return is_touched and hostset.has(state.unhealthy, index)
+    return is_touched and hostset.has(state.index.unhealthy, index)
 
 
 def _released(state: State, change: FabricChange, now_ns: int) -> Iterator[SparesChanged]:

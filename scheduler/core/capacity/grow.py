@@ -72,11 +72,13 @@ def growths(
 
 def _growable(state: State) -> list[Job]:
     """Gangs that run whole, below their largest size."""
-    special = map(state.jobs.__getitem__, state.special)
+    special = map(state.jobs.__getitem__, state.index.special)
     return [
         job
         for job in special
-        if job.state is JobState.RUNNING and is_smaller(job) and not job.held & state.out_of_service
+        if job.state is JobState.RUNNING
+        and is_smaller(job)
+        and not job.held & state.index.out_of_service
     ]
 
 

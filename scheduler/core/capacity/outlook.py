@@ -51,7 +51,7 @@ def releases(
     the limit that they state. Cost: O(gangs log gangs), O(log gangs) for each whose limit is over
     while all hosts are their own and well."""
     loans = SpareLoans(state)
-    if loans.hosts or state.unhealthy & state.held:
+    if loans.hosts or state.index.unhealthy & state.index.held:
         gangs = sorted(_release(job, loans, now_ns, limits) for job in state.holding)
         return tuple(gangs), _late(
             job.release for job in state.holding if job.release.end_ns <= now_ns
@@ -78,7 +78,7 @@ def _release(job: Job, loans: SpareLoans, now_ns: int, limits: SchedulingOptions
     release = job.release
     if release.end_ns <= now_ns:
         release = _overdue(release, job, now_ns, limits)
-    if lost := release.hosts & loans.state.unhealthy:
+    if lost := release.hosts & loans.state.index.unhealthy:
         release = release._replace(hosts=release.hosts & ~lost)
     if borrowed := loans.borrowed(job):
         release = release._replace(borrowed=borrowed.bit_count())
@@ -89,7 +89,7 @@ def repairs(state: State, now_ns: int) -> tuple[tuple[int, HostSet], ...]:
     """Moments at which hosts are taken to come back, and which. A repair that takes longer than
     the mean is given more and more time, as a gang is that outruns its limit."""
     mean_ns = mean_repair_ns(state.tenants.spares, state.faults)
-    away = state.held | SpareLoans(state).hosts | state.closed
+    away = state.index.held | SpareLoans(state).hosts | state.index.closed
     returns = (
         (later_ns(host.since_ns + mean_ns, now_ns), 1 << index)
         for index, host in state.hosts.items()
@@ -121,7 +121,7 @@ class Outlook:
         self.calendar = Calendar(state)
         self._started: list[Release] = []
         self._lent = SpareLoans(state).hosts
-        self._shared = hostset.of(state.shared)
+        self._shared = hostset.of(state.index.shared)
         self._running: tuple[Release, ...] | None = None
         self._late: frozenset[str] = frozenset()
         self._repairs: tuple[tuple[int, HostSet], ...] | None = None
@@ -136,7 +136,7 @@ class Outlook:
         then."""
         self._lent |= borrowed
         on_loan = (hosts & self._lent & ~job.lent_hosts).bit_count()
-        held, well = hosts.bit_count(), hosts & ~self._state.unhealthy
+        held, well = hosts.bit_count(), hosts & ~self._state.index.unhealthy
         self._shared |= hosts if job.part_gpus else 0
         self._started.append(
             Release(end_ns, job.name, job.tenant, held, well, on_loan, job.part_gpus)
@@ -272,7 +272,7 @@ class Outlook:
 
     def shared_until_ns(self, host: int) -> int:
         """When the last of the jobs that shared this host before this decision is taken to end."""
-        jobs = map(self._state.jobs.__getitem__, self._state.shared.get(host, ()))
+        jobs = map(self._state.jobs.__getitem__, self._state.index.shared.get(host, ()))
         ends = (expected_end_ns(job, self._now_ns, self._limits) for job in jobs)
         return max(ends, default=0)
 
@@ -294,7 +294,7 @@ class Outlook:
         or with their maker, and that nobody has cordoned. Cost: O(hosts that are not well)."""
         if self._repairs is None:
             state = self._state
-            self._repairs = repairs(state, self._now_ns) if state.unhealthy else ()
+            self._repairs = repairs(state, self._now_ns) if state.index.unhealthy else ()
         return self._repairs
 
     def _futures(

@@ -39,7 +39,7 @@ def make_placer(
     which few blocks move."""
 
     start_ns = state.seen_ns if now_ns is None else now_ns
-    pools, large = SparePools(state), Preference(state.golden, state.early)
+    pools, large = SparePools(state), Preference(state.index.golden, state.early)
     traffic = Traffic(state)
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:

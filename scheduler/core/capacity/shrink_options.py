@@ -48,7 +48,7 @@ class ShrinkOptions:
     def __init__(
         self, state: State, now_ns: int, limits: SchedulingOptions, calendar: Calendar
     ) -> None:
-        self._fabric, self._out = state.loaded_fabric, state.out_of_service
+        self._fabric, self._out = state.loaded_fabric, state.index.out_of_service
         self._lent = SpareLoans(state).hosts
         self._now_ns, self._limits, self._calendar = now_ns, limits, calendar
         self._costs = state.tenants.preemption.costs

@@ -52,7 +52,7 @@ class SparePools:
     @cached_property
     def jobs(self) -> list[Job]:
         """Gangs with `spares: auto` that hold hosts, most important first."""
-        jobs = map(self.state.jobs.__getitem__, self.state.special)
+        jobs = map(self.state.jobs.__getitem__, self.state.index.special)
         return sorted((j for j in jobs if j.spec.request.spares.is_auto), key=lambda j: j.order)
 
     @cached_property
@@ -64,7 +64,7 @@ class SparePools:
     def held(self) -> tuple[int, ...]:
         """Their spares in service, lent ones among them, by outermost domain."""
         held = reduce(or_, (hostset.of(job.all_spares) for job in self.jobs), 0)
-        return self._by_zone(held & ~self.state.out_of_service)
+        return self._by_zone(held & ~self.state.index.out_of_service)
 
     @cached_property
     def wishes(self) -> tuple[int, ...]:
@@ -102,7 +102,7 @@ class SparePools:
             return {}
         hosts = hostset.of(job.hosts)
         near = reduce(or_, (zone for zone in self.zones if zone & hosts), 0)
-        near &= ~self.state.out_of_service
+        near &= ~self.state.index.out_of_service
         return {
             spare: lender.name
             for lender in self.jobs
@@ -117,7 +117,7 @@ class SparePools:
         mine = job.lent_hosts
         if job.spec.request.spares.is_auto:
             mine |= reduce(or_, (lender.lent_hosts for lender in self.jobs), 0)
-        return mine & self.state.held & ~self.state.out_of_service
+        return mine & self.state.index.held & ~self.state.index.out_of_service
 
     def _by_zone(self, hosts: HostSet) -> tuple[int, ...]:
         return tuple((hosts & zone).bit_count() for zone in self.zones)

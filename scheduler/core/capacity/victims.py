@@ -72,7 +72,7 @@ def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Vic
     if not state.tenants.preemption.is_on:
         return ()
     # Where no class is preemptible, only an elastic gang can be, and those are few.
-    names = state.running if state.tenants.has_preemptible else state.special
+    names = state.index.running if state.tenants.has_preemptible else state.index.special
     return tuple(
         victim(state, job, now_ns)
         for job in map(state.jobs.__getitem__, names)
@@ -89,7 +89,8 @@ def victim(state: State, job: Job, now_ns: int) -> Victim:
     ripe_ns = job.present.start_ns + terms.min_run_s * SECOND_NS
     return Victim(
         job,
-        held & ~(state.out_of_service | SpareLoans(state).hosts),  # what it borrowed goes home
+        held
+        & ~(state.index.out_of_service | SpareLoans(state).hosts),  # what it borrowed goes home
         held.bit_count(),
         cost_ns(job, now_ns, terms.costs),
         ripe_ns,

@@ -127,7 +127,7 @@ def _chosen(state: State, window: Window) -> HostSet:
     pool = named(fabric, window.among)
     if not window.count:
         return pool
-    pool &= ~(reserved_by_others(state, window) | state.unhealthy)
+    pool &= ~(reserved_by_others(state, window) | state.index.unhealthy)
     there = pool.bit_count()
     if there < window.count:
         where = f" in {', '.join(window.among)}" if window.among else ""

@@ -52,7 +52,7 @@ def rehosted(state: State, action: ReplaceReservedHosts, now_ns: int) -> WindowS
 
 
 def _lost(state: State, booking: Booking) -> HostSet:
-    return booking.hosts & state.unhealthy if booking.window.count else 0
+    return booking.hosts & state.index.unhealthy if booking.window.count else 0
 
 
 def _pool(state: State, booking: Booking) -> HostSet:
@@ -60,7 +60,7 @@ def _pool(state: State, booking: Booking) -> HostSet:
     window is open."""
     window = booking.window
     pool = named(state.loaded_fabric, window.among) & ~booking.hosts
-    pool &= ~(reserved_by_others(state, window) | state.unhealthy)
+    pool &= ~(reserved_by_others(state, window) | state.index.unhealthy)
     if booking.state is WindowState.OPEN:
         return pool & state.free
     return pool & ~held_past(state, window.start_ns)

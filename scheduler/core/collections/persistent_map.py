@@ -191,7 +191,12 @@ def newest_of_each(
     """`mapping` with an entry of `owner`, of whom the newest `most` stay, and up to a fiftieth
     more: to drop the oldest each time one comes would be to walk past all entries each time.
     `counts`: entries of each owner, before and in the answer."""
-    count = counts.get(owner, 0) + (key not in mapping)
+    before = mapping.get(key)
+    if before is not None and (old := owner_of(key, before)) != owner:
+        count = counts[old] - 1
+        counts = with_entry(counts, old, count) if count else without_entry(counts, old)
+        before = None
+    count = counts.get(owner, 0) + (before is None)
     mapping = with_entry(mapping, key, value)
     if count > most + most // 50:
         own = (k for k, v in mapping.items() if owner_of(k, v) == owner)

@@ -181,7 +181,7 @@ def _event(ledger: Ledger, action: Action, now_ns: int) -> Event | tuple[Event, 
                 now_ns, action.name, action.reason, action.cause, action.restart_options
             )
         case GiveUp():
-            if action.name not in state.interrupted:
+            if action.name not in state.index.interrupted:
                 return _not_interrupted(action.name)
             return JobEnded(now_ns, action.name, JobState.FAILED, action.reason)
         case EnforceTimeLimit():
@@ -213,7 +213,7 @@ def _untimely(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
     if isinstance(action, Requeue):
         may, must = calendar.leaving(job)
         if job.part_gpus:  # it moves by waiting again
-            must |= may | state.unhealthy
+            must |= may | state.index.unhealthy
         is_due = job.state is JobState.INTERRUPTED or job.held & must
         return None if is_due else _not_interrupted(job.name)
     hosts = taken(action)
@@ -280,7 +280,7 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
     if not _may(state, action.name, JobMove.START):
         return Stale(StaleReason.JOB, f"job {action.name} is no longer queued")
     job = state.jobs[action.name]
-    if action.name in state.deferred:
+    if action.name in state.index.deferred:
         text = f"is not considered meanwhile: {deferral_text(job, now_ns)}"
         return stale_job(action.name, StaleReason.JOB, text)
     fabric = state.loaded_fabric
@@ -317,7 +317,11 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
 def _joins(state: State, job: Job, placement: Placement) -> bool:
     """Whether a job takes GPUs that are free of a host that others share."""
     host = placement.hosts[0]
-    if not job.part_gpus or host not in state.shared or hostset.has(state.out_of_service, host):
+    if (
+        not job.part_gpus
+        or host not in state.index.shared
+        or hostset.has(state.index.out_of_service, host)
+    ):
         return False
     return not set(placement.gpus) & set(state.gpus_taken(host))
 
@@ -326,7 +330,7 @@ def _reserve(state: State, action: Reserve, now_ns: int) -> JobsReserved | Stale
     starts = tuple(
         (name, at)
         for name, at in action.starts
-        if _may(state, name, JobMove.START) and name not in state.deferred
+        if _may(state, name, JobMove.START) and name not in state.index.deferred
     )
     if not starts:
         return Stale(StaleReason.JOB, "no job with a reservation is waiting any more")
@@ -354,13 +358,13 @@ def _swap(ledger: Ledger, action: Swap, now_ns: int) -> tuple[Event, ...] | Stal
         return _not_running(name)
     fabric = state.loaded_fabric
     hosts = list(job.hosts)
-    usable = ledger.free | (hostset.of(job.spares) & ~state.out_of_service)
+    usable = ledger.free | (hostset.of(job.spares) & ~state.index.out_of_service)
     shared = _shared(state, action)
     if isinstance(shared, Stale):
         return shared
     usable |= hostset.of(shared)
     # Blocks may change places: what one leaves another may take.
-    usable |= hostset.of(move.left for move in action.moves) & ~state.out_of_service
+    usable |= hostset.of(move.left for move in action.moves) & ~state.index.out_of_service
     for move in action.moves:
         if move.block >= len(hosts) or hosts[move.block] != move.left:
             return stale_job(name, StaleReason.JOB, f"block {move.block} moved meanwhile")
@@ -372,7 +376,7 @@ def _swap(ledger: Ledger, action: Swap, now_ns: int) -> tuple[Event, ...] | Stal
     is_due = action.is_requested or _leaves_what_it_must(state, job, action)
     if job.state is JobState.RUNNING and not is_due:
         return _needless(name)
-    ill = hostset.members(hostset.of(hosts) & state.unhealthy)
+    ill = hostset.members(hostset.of(hosts) & state.index.unhealthy)
     has_failed = any(state.host(host).state not in RUNS for host in ill)
     barred = avoided(job, state.tenants.restarts, now_ns)
     if has_failed or (barred & hostset.of(hosts) and job.state is JobState.INTERRUPTED):
@@ -393,7 +397,7 @@ def _shared(state: State, action: Swap) -> list[int] | Stale:
     for name in action.lenders:
         job = state.jobs.get(name)
         held = job.spares if job is not None else ()
-        mine = [s for s in held if s in joined and not hostset.has(state.out_of_service, s)]
+        mine = [s for s in held if s in joined and not hostset.has(state.index.out_of_service, s)]
         if job is None or not mine or not job.spec.request.spares.is_auto:
             return stale_job(action.name, StaleReason.LOAN, f"{name} has no spare for it now")
         spares += mine
@@ -426,11 +430,13 @@ def _resize(ledger: Ledger, action: Resize, now_ns: int) -> GangResized | Stale:
         return _not_running(action.name)
     job = state.jobs[action.name]
     failed = hostset.of(h for h in job.hosts if state.host(h).state not in RUNS)
-    room = ledger.free | (hostset.of(job.hosts) & ~failed) | (job.held & ~state.out_of_service)
+    room = (
+        ledger.free | (hostset.of(job.hosts) & ~failed) | (job.held & ~state.index.out_of_service)
+    )
     if wrong := misfit(state, action, room):
         return wrong
     if action.dp > job.dp:
-        if job.held & state.out_of_service:
+        if job.held & state.index.out_of_service:
             return stale_job(action.name, StaleReason.HOSTS, "has to leave a host now")
         allowed = ledger.quotas.allowance(job, ledger.free)
         count = taken(action).bit_count() - job.held.bit_count()  # it may leave some
@@ -456,5 +462,5 @@ def _defragmented(state: State, action: Defragment, now_ns: int) -> tuple[Event,
 
 def _leaves_what_it_must(state: State, job: Job, action: Swap) -> bool:
     """A running gang is stopped only for hosts that it still has to leave."""
-    leaving = state.unhealthy | Calendar(state).leaving(job)[0]
+    leaving = state.index.unhealthy | Calendar(state).leaving(job)[0]
     return bool(action.moves) and all(hostset.has(leaving, m.left) for m in action.moves)

@@ -64,5 +64,5 @@ def _spared(ledger: Ledger, action: Start | Swap, victims: list[Victim]) -> Vict
     job = ledger.state.jobs[action.name]
     if isinstance(action, Start):
         return unneeded(job, victims, ledger.free, ledger.quotas)
-    own = hostset.of(job.spares) & ~ledger.state.unhealthy
+    own = hostset.of(job.spares) & ~ledger.state.index.unhealthy
     return unneeded_to_swap(len(action.moves), victims, ledger.free | own)

@@ -55,7 +55,7 @@ def _relocation(
     """None where no placement is so much faster that a move pays."""
     job, fabric, now_ns = slow.job, state.loaded_fabric, mover.now_ns
     gang, others = as_neighbour(state, job), others_of(state, job, mover.limits)
-    if job.held & state.out_of_service:
+    if job.held & state.index.out_of_service:
         return None  # it has hosts to leave in any case
     free, end_ns = mover.room(job, free)
     stays = hostset.of(job.spares)

@@ -35,7 +35,7 @@ def defragmented(
     """
     policy = state.tenants.defragmentation
     wanted, waiting = _wanted(state, idle, policy)
-    if policy is None or not state.running or not is_lacking(state, wanted):
+    if policy is None or not state.index.running or not is_lacking(state, wanted):
         return idle
     due_ns = state.defragmented_ns + policy.every_s * SECOND_NS
     if state.defragmented_ns and now_ns < due_ns:

@@ -100,7 +100,7 @@ def propose(
     if most >= wanted:
         sentence = f"nothing to move: {tier.domains[at]} has {hosts_text(most)} free"
         return DefragProposal(sentence, wanted, state.version, tier.domains[at], most, most)
-    if max((mask & ~state.out_of_service).bit_count() for mask in masks) < wanted:
+    if max((mask & ~state.index.out_of_service).bit_count() for mask in masks) < wanted:
         sentence = f"no {tier.name} has {hosts_text(wanted)} in service"
         return DefragProposal(sentence, wanted, state.version)
     if free.bit_count() < wanted:
@@ -127,7 +127,7 @@ def is_lacking(state: State, wanted: int) -> bool:
     if not wanted or not fabric.tiers or free.bit_count() < wanted:
         return False
     masks = domain_masks(fabric, fabric.tiers[0].name)
-    could = max((mask & ~state.unhealthy).bit_count() for mask in masks) >= wanted
+    could = max((mask & ~state.index.unhealthy).bit_count() for mask in masks) >= wanted
     return could and max((mask & free).bit_count() for mask in masks) < wanted
 
 
@@ -140,7 +140,7 @@ def _cheapest(
     best: tuple[tuple[int, int, int], DefragProposal] | None = None
     for at, mask in enumerate(masks):
         before = (state.free & mask).bit_count()
-        if (mask & ~state.out_of_service).bit_count() < wanted:
+        if (mask & ~state.index.out_of_service).bit_count() < wanted:
             continue
         there = candidates(state, mask, now_ns, costs)
         moves = mover.moves(there, mask, wanted - before, best[0] if best else None)
@@ -176,7 +176,7 @@ def candidates(state: State, mask: HostSet, now_ns: int, costs: Costs) -> list[M
     for job in state.in_state(JobState.RUNNING):
         if job.part_gpus:
             continue  # it leaves no host whole
-        if job.held & mask and not job.held & state.out_of_service:
+        if job.held & mask and not job.held & state.index.out_of_service:
             blocks = tuple(b for b, host in enumerate(job.hosts) if hostset.has(mask, host))
             if blocks:
                 options.append(

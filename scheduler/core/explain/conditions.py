@@ -126,14 +126,12 @@ def _respecified(state: State, job: Job, spec: JobSpec, now_ns: int) -> State:
         eligible_ns=job.eligible_ns,
     )
     jobs = PersistentMap({**state.jobs, job.name: changed})
-    return replace(
-        trial,
-        jobs=jobs,
-        queue=NameList(sorted(state.queue, key=lambda name: jobs[name].order)),
-        deferred=state.deferred,
-        dependants=state.dependants,
-        arrays=state.arrays,
+    queue = NameList(sorted(state.index.queue, key=lambda name: jobs[name].order))
+    before = state.index
+    index = replace(
+        trial.index, queue=queue, deferred=before.deferred, dependants=before.dependants
     )
+    return replace(trial, jobs=jobs, index=index, arrays=state.arrays)
 
 
 def _with_spares(spec: JobSpec, value: str) -> JobSpec:

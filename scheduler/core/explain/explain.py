@@ -79,7 +79,7 @@ class Reasons:
             terms, fabric = self._state.tenants.restarts, self._state.loaded_fabric
             size += resting_text(fabric, job, terms, self._now_ns)
             return Reason(name, WaitReason.NOT_WAITING, f"{name} is {job.state}{size}")
-        if name in self._state.deferred:
+        if name in self._state.index.deferred:
             return self._deferred(job)
         while name not in self._turns:
             turn = self._explainer.turn(next(self._walk))
@@ -355,7 +355,7 @@ class _Explainer:
         return self._outlook.reservation(job, self._state.free)
 
     def _hopeless(self) -> str:
-        out = self._state.unhealthy.bit_count()
+        out = self._state.index.unhealthy.bit_count()
         fabric = self._state.loaded_fabric
         if fabric.barred:
             return f"no gang may cross {barred_links(fabric)}"

@@ -83,7 +83,7 @@ def forecast(
     Cost: the decisions that would follow, MOST_DECISIONS at most.
     """
     ahead = _Ahead(state, now_ns, limits)
-    waiting = frozenset((*state.queue, *state.deferred))
+    waiting = frozenset((*state.index.queue, *state.index.deferred))
     while ahead.is_waited_for and ahead.decisions < MOST_DECISIONS and not is_over():
         if not ahead.decide() and not ahead.advance():
             return Forecast(waiting, ahead.starts)
@@ -98,7 +98,7 @@ class _Ahead:
         self.starts: dict[str, ForecastStart] = {}
         self._state = state
         self._limits = replace(limits, place=limits.place.part(LEAST_SEARCH))
-        self._waiting = {*state.queue, *state.deferred}
+        self._waiting = {*state.index.queue, *state.index.deferred}
         self._ended: tuple[str, ...] = ()
         self._next_ns: int | None = None
 
@@ -119,7 +119,7 @@ class _Ahead:
         for action in plan.actions:
             if isinstance(action, Start) and action.name in self._waiting:
                 self._started(action.name)
-        self._waiting &= {*self._state.queue, *self._state.deferred}
+        self._waiting &= {*self._state.index.queue, *self._state.index.deferred}
         return True
 
     def _started(self, name: str) -> None:

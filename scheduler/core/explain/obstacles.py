@@ -79,7 +79,7 @@ class Obstacles:
     def windows(self, job: Job) -> tuple[Obstacle, ...]:
         """Windows that close idle hosts to the job if it starts now, first end first."""
         end_ns = self._now_ns + time_limit_ns(job, self._limits)
-        idle = ~(self._state.held | self._state.unhealthy)
+        idle = ~(self._state.index.held | self._state.index.unhealthy)
         windows = [
             Obstacle(
                 ObstacleKind.WINDOW,
@@ -99,10 +99,10 @@ class Obstacles:
         cordons = Counter(
             host.cordon
             for index, host in state.hosts.items()
-            if host.cordon and hostset.has(state.unhealthy, index)
+            if host.cordon and hostset.has(state.index.unhealthy, index)
         )
         named = cordons.most_common(_MOST_REASONS)
-        others = state.unhealthy.bit_count() - sum(count for _, count in named)
+        others = state.index.unhealthy.bit_count() - sum(count for _, count in named)
         return tuple(
             Obstacle(ObstacleKind.OUT_OF_SERVICE, reason, count)
             for reason, count in (*named, ("", others))

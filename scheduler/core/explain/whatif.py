@@ -52,10 +52,10 @@ def what_if(
     job = changed.find(name)
     assert job is not None  # it is at least among the ended
     after = explain(changed, name, now_ns, limits)
-    holding, then = set(state.running), set(changed.running)
-    starts = tuple(n for n in changed.running if n not in holding and n != name)
-    stops = tuple(n for n in state.running if n not in then and n != name)
-    is_running = name in state.running
+    holding, then = set(state.index.running), set(changed.index.running)
+    starts = tuple(n for n in changed.index.running if n not in holding and n != name)
+    stops = tuple(n for n in state.index.running if n not in then and n != name)
+    is_running = name in state.index.running
     sentence = _sentence(changed, job, before, after, is_running, now_ns)
     return WhatIf(sentence, before, after, job, starts, stops)
 

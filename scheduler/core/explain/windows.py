@@ -18,7 +18,7 @@ def closed_text(
     state: State, job: Job, windows: tuple[Obstacle, ...], now_ns: int, lasts_ns: int
 ) -> str:
     """`4 in window w (firmware), which opens in 1 h 00 min, before ...`."""
-    suspect = (state.free & state.probation).bit_count()
+    suspect = (state.free & state.index.probation).bit_count()
     if not windows:
         return f"{suspect:,} of them suspect and for preemptible jobs only"
     window = state.windows[windows[0].name].window

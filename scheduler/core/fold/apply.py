@@ -14,6 +14,7 @@ from placement.fabric.tree import from_spec
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.fold import fabric, hosts, jobs, links, windows
 from scheduler.core.fold.effects import EventEffect
+from scheduler.core.fold.index import with_request
 from scheduler.core.model.events import (
     ClusterEvent,
     Defragmented,
@@ -29,7 +30,6 @@ from scheduler.core.model.events import (
     WindowEvent,
 )
 from scheduler.core.model.records import failure_rates
-from scheduler.core.model.requests import Remembered, remembered
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.ownership import reloaded
 from scheduler.core.tenancy.qualified_names import qualified
@@ -57,16 +57,9 @@ def apply(state: State, event: Event) -> State:
     else:
         after = _applied(state, event)
     seen_ns = max(state.seen_ns, event.time_ns)
-    if not getattr(event, "request_id", ""):
-        return evolve(after, version=state.version + 1, seen_ns=seen_ns)
-    known = remembered(Remembered(state.requests, state.request_counts), event, state.jobs)
-    return evolve(
-        after,
-        version=state.version + 1,
-        requests=known.requests,
-        request_counts=known.counts,
-        seen_ns=seen_ns,
-    )
+    if getattr(event, "request_id", ""):
+        after = with_request(after, event, state.jobs)
+    return evolve(after, version=state.version + 1, seen_ns=seen_ns)
 
 
 def effects(before: State, event: Event, after: State) -> tuple[EventEffect, ...]:

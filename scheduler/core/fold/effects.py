@@ -154,7 +154,7 @@ class _Shown:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        gangs = state.in_state(JobState.RUNNING, JobState.INTERRUPTED) if state.closed else ()
+        gangs = state.in_state(JobState.RUNNING, JobState.INTERRUPTED) if state.index.closed else ()
         self._blocks = hostset.of(host for job in gangs for host in job.hosts)
 
     def of(self, index: int) -> tuple[Host, str | None]:

@@ -21,6 +21,7 @@ from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.fold.effects import EventEffect, HostsChange
 from scheduler.core.fold.hosts import rejudged
 from scheduler.core.model.events import FabricChanged
+from scheduler.core.model.index import Index
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.records import failure_rates
@@ -101,25 +102,12 @@ def changed(state: State, event: FabricChanged) -> State:
         jobs=PersistentMap(jobs),
         ended=PersistentMap(ended),
         hosts=PersistentMap(hosts),
-        held=numbers.set(state.held),
-        shared=PersistentMap(
-            {
-                at: names
-                for host, names in state.shared.items()
-                if (at := numbers.of(host)) is not None
-            }
-        ),
-        lent=numbers.set(state.lent),
-        unhealthy=numbers.set(state.unhealthy),
-        probation=numbers.set(state.probation),
-        golden=numbers.set(state.golden),
         early=numbers.set(state.early),
         records=PersistentMap(dict(sorted(records.items()))),
         reserved=_without(state.reserved, lapsed),
         slips=_without(state.slips, lapsed),
         shares=PersistentMap({name: kinds for name, kinds in shares.items() if kinds is not None}),
         windows=PersistentMap(windows),
-        closed=reduce(or_, (b.hosts for b in windows.values() if b.is_closing), 0),
         links=PersistentMap(
             {
                 renames.get(name, name): record
@@ -128,8 +116,24 @@ def changed(state: State, event: FabricChanged) -> State:
             }
         ),
         faults=faults,
+        index=_renumbered(state.index, numbers, windows),
     )
     return rejudged(following, event.time_ns)
+
+
+def _renumbered(index: Index, numbers: Renumbering, windows: Mapping[str, Booking]) -> Index:
+    """The index on the other fabric. `windows`: there."""
+    shared = ((numbers.of(host), names) for host, names in index.shared.items())
+    return replace(
+        index,
+        held=numbers.set(index.held),
+        lent=numbers.set(index.lent),
+        shared=PersistentMap({host: names for host, names in shared if host is not None}),
+        unhealthy=numbers.set(index.unhealthy),
+        probation=numbers.set(index.probation),
+        golden=numbers.set(index.golden),
+        closed=reduce(or_, (b.hosts for b in windows.values() if b.is_closing), 0),
+    )
 
 
 def effects(before: State, event: FabricChanged, after: State) -> Iterator[EventEffect]:

@@ -8,7 +8,6 @@ from typing import assert_never
 from muster.structs import replace
 from placement.fabric import hostset
 from scheduler.core.collections.evolve import evolve
-from scheduler.core.collections.persistent_map import with_entry, without_entry
 from scheduler.core.fold import host_record
 from scheduler.core.fold.effects import (
     EventEffect,
@@ -20,7 +19,7 @@ from scheduler.core.fold.effects import (
     job_change,
 )
 from scheduler.core.fold.goodput import account
-from scheduler.core.fold.holdings import with_job, with_stopped
+from scheduler.core.fold.index import with_host, with_job
 from scheduler.core.model.events import (
     HealthLoaded,
     HostEvent,
@@ -30,12 +29,10 @@ from scheduler.core.model.events import (
 )
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import (
-    ALLOWS,
     HOST_MOVES,
     IN_SERVICE,
     JOB_MOVES,
     RUNS,
-    Allows,
     HostMove,
     HostState,
     JobMove,
@@ -125,7 +122,7 @@ def _moved(state: State, event: HostMoved) -> State:
     )
     moved = with_host(moved, index, host)
     lost = moved.holders(index) if event.move is HostMove.FAIL else ()
-    if now not in RUNS and hostset.has(moved.lent, index):
+    if now not in RUNS and hostset.has(moved.index.lent, index):
         moved = _unlent(moved, index, event.time_ns)
     if event.move in _COUNTED:
         stopped = max((len(job.hosts) for job in lost if index in job.hosts), default=0)
@@ -143,25 +140,8 @@ def _absolved(state: State, index: int, failed_ns: int) -> State:
     struck_jobs = [job for job in state.jobs.values() if job.strikes]
     for job in struck_jobs:
         if (freed := absolved(job, index, failed_ns)) is not job:
-            state = evolve(state, jobs=with_entry(state.jobs, job.name, freed))
+            state = with_job(state, job, freed, 0)
     return state
-
-
-def with_host(state: State, index: int, host: Host) -> State:
-    """With the host in another state, and in the sets that this puts it in."""
-    hosts = state.hosts
-    if host.state is not HostState.HEALTHY:
-        hosts = with_entry(hosts, index, host)
-    elif index in hosts:
-        hosts = without_entry(hosts, index)
-    bit, allows = 1 << index, ALLOWS[host.state]
-    return evolve(
-        state,
-        hosts=hosts,
-        unhealthy=state.unhealthy & ~bit | bit * (allows is Allows.NOTHING),
-        probation=state.probation & ~bit | bit * (allows is Allows.PREEMPTIBLE),
-        golden=state.golden & ~bit | bit * (allows is Allows.LARGE_FIRST),
-    )
 
 
 def _due(state: State, index: int, now_ns: int) -> State:
@@ -201,7 +181,7 @@ def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
         reason=_failed_text(state, since_stop(hit)),
         goodput=account(state, job, event),
     )
-    return with_stopped(state, job, hit, event.time_ns)
+    return with_job(state, job, hit, event.time_ns, is_last=True)
 
 
 def _failed_text(state: State, indices: Sequence[int]) -> str:
@@ -221,7 +201,7 @@ def _unlent(state: State, index: int, now_ns: int) -> State:
 
 def emptied(state: State, left: Job, time_ns: int) -> State:
     """Draining and retiring hosts that `left` no longer holds are empty."""
-    left_empty = left.held & ~state.held & state.unhealthy
+    left_empty = left.held & ~state.index.held & state.index.unhealthy
     for index in hostset.members(left_empty) if left_empty else ():
         host = state.hosts[index]
         if HostMove.EMPTY in HOST_MOVES[host.state]:

@@ -11,8 +11,6 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.request import StepBound
 from scheduler.core.collections.evolve import evolve
-from scheduler.core.collections.name_list import NameList
-from scheduler.core.collections.persistent_map import newest_of_each
 from scheduler.core.collections.persistent_map import with_entry as _with
 from scheduler.core.collections.persistent_map import without_entry as _without
 from scheduler.core.fold.effects import (
@@ -23,9 +21,9 @@ from scheduler.core.fold.effects import (
     job_change,
 )
 from scheduler.core.fold.goodput import account
-from scheduler.core.fold.holdings import with_job, with_stopped, without
 from scheduler.core.fold.host_record import begun
 from scheduler.core.fold.hosts import emptied
+from scheduler.core.fold.index import with_eligibility, with_ended, with_job, with_lineage, without
 from scheduler.core.model.events import (
     CheckpointSaved,
     GangHung,
@@ -58,11 +56,9 @@ from scheduler.core.model.lifecycle import (
     after,
 )
 from scheduler.core.model.records.goodput import Goodput
-from scheduler.core.model.run_lineage import with_checkpoint
-from scheduler.core.model.state import RETAINED, State
+from scheduler.core.model.state import State
 from scheduler.core.policies.run import SavedCheckpoint
 from scheduler.core.rules.crash_loop import stopped, struck
-from scheduler.core.rules.eligibility import eligible_ns, wake_ns
 from scheduler.core.rules.job_size import fitted
 from scheduler.core.tenancy.ownership import owned
 
@@ -97,10 +93,10 @@ def applied(state: State, event: JobEvent) -> State:
         case GangLaunched():
             job = state.jobs[event.name]
             gang = replace(job.present, launched_ns=event.time_ns)
-            return _with_job(state, evolve(job, gang=gang))
+            return _renewed(state, evolve(job, gang=gang))
         case GangHung():
             job = state.jobs[event.name]
-            return _with_job(state, evolve(job, gang=replace(job.present, hang=event.reason)))
+            return _renewed(state, evolve(job, gang=replace(job.present, hang=event.reason)))
         case CheckpointSaved():
             return _saved(state, event)
         case LaunchFailed() | RankFailed():
@@ -116,10 +112,10 @@ def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffec
             yield job_change(before, event, after, event.spec.name, JobChangeKind.SUBMITTED)
         case JobStarted():
             yield job_change(before, event, after, event.name, JobChangeKind.STARTED)
-            yield from _hosts(before, event, after, before.held ^ after.held)
+            yield from _hosts(before, event, after, before.index.held ^ after.index.held)
         case JobEnded():
             yield job_change(before, event, after, event.name, JobChangeKind.ENDED)
-            yield from _hosts(before, event, after, before.held ^ after.held)
+            yield from _hosts(before, event, after, before.index.held ^ after.index.held)
         case JobsReserved():
             return
         case JobUpdated():
@@ -138,15 +134,15 @@ def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffec
             yield from _hosts(before, event, after, _gang_moved(before, event.name, after))
         case SparesChanged():
             yield job_change(before, event, after, event.name, JobChangeKind.SPARES_CHANGED)
-            yield from _hosts(before, event, after, before.held ^ after.held)
+            yield from _hosts(before, event, after, before.index.held ^ after.index.held)
         case JobRequeued():
             change = job_change(before, event, after, event.name, JobChangeKind.REQUEUED)
             yield change._replace(cause=event.cause)
-            yield from _hosts(before, event, after, before.held ^ after.held)
+            yield from _hosts(before, event, after, before.index.held ^ after.index.held)
         case JobPreempted():
             change = job_change(before, event, after, event.name, JobChangeKind.REQUEUED)
             yield change._replace(cause=RequeueCause.PREEMPTED)
-            yield from _hosts(before, event, after, before.held ^ after.held)
+            yield from _hosts(before, event, after, before.index.held ^ after.index.held)
         case GangLaunched():
             yield job_change(before, event, after, event.name, JobChangeKind.LAUNCHED)
         case GangHung():
@@ -179,7 +175,7 @@ def _submitted(state: State, event: JobSubmitted) -> State:
     )
     job = owned(fitted(job, state.loaded_fabric), state.tenants)
     state, job = _in_turn(state, job)
-    return _depending(_joined(state, job, event.time_ns), job)
+    return with_job(state, None, with_eligibility(job, event.time_ns), event.time_ns)
 
 
 def _in_turn(state: State, job: Job) -> tuple[State, Job]:
@@ -204,13 +200,8 @@ def _let_in(state: State, array: JobArray) -> State:
     if name is None or (array.most_running and turns.let_in >= array.most_running):
         return state
     job = evolve(state.jobs[name], awaits_turn=False)
-    return evolve(
-        _with_job(state, job),
-        deferred=_with(state.deferred, name, wake_ns(job)),
-        arrays=_with(
-            state.arrays, array.uid, ArrayTurns(turns.let_in + 1, without(turns.waiting, name))
-        ),
-    )
+    turns = ArrayTurns(turns.let_in + 1, without(turns.waiting, name))
+    return evolve(_renewed(state, job), arrays=_with(state.arrays, array.uid, turns))
 
 
 def _turn_given(state: State, name: str) -> State:
@@ -221,7 +212,7 @@ def _turn_given(state: State, name: str) -> State:
         return state
     turns = state.arrays[array.uid]
     waiting = ArrayTurns(turns.let_in - 1, (name, *turns.waiting))
-    state = _with_job(state, evolve(job, awaits_turn=True))
+    state = _renewed(state, evolve(job, awaits_turn=True))
     return _let_in(evolve(state, arrays=_with(state.arrays, array.uid, waiting)), array)
 
 
@@ -250,15 +241,13 @@ def _updated(state: State, event: JobUpdated) -> State:
         job = state.jobs[event.name]
         updated = evolve(updated, awaits_turn=job.awaits_turn)
     if job.state is not JobState.QUEUED:
-        changed = evolve(state, jobs=_with(state.jobs, job.name, updated))
-        special = tuple(name for name in state.running if changed.jobs[name].is_special)
-        return evolve(changed, special=special)
-    less = _independent(_left(state, job), job)
+        return with_job(state, job, updated, event.time_ns)
     has_moved = evolve(updated, spec=job.spec, update_ns=job.update_ns) != job
-    is_as_long = event.spec.time_limit_s == job.spec.time_limit_s
-    kept = less if is_as_long and not has_moved else _unreserved(less, job.name)
-    joined = _depending(_joined(kept, updated, event.time_ns), updated)
-    return joined if job.name not in joined.deferred else _unreserved(joined, job.name)
+    if has_moved or event.spec.time_limit_s != job.spec.time_limit_s:
+        state = _unreserved(state, job.name)
+    updated = with_eligibility(updated, event.time_ns)
+    joined = with_job(state, job, updated, event.time_ns, is_last=True)
+    return joined if updated.eligible_ns is not None else _unreserved(joined, job.name)
 
 
 def _throttled(state: State, array: JobArray) -> State:
@@ -268,7 +257,7 @@ def _throttled(state: State, array: JobArray) -> State:
         if job is None or job.spec.array is None or job.spec.array.uid != array.uid:
             continue
         own = replace(job.spec.array, most_running=array.most_running)
-        state = _with_job(state, evolve(job, spec=replace(job.spec, array=own)))
+        state = _renewed(state, evolve(job, spec=replace(job.spec, array=own)))
     while (more := _let_in(state, array)) is not state:
         state = more
     return state
@@ -279,9 +268,10 @@ def _held(state: State, event: JobHeld) -> State:
     job = state.jobs[event.name]
     held = evolve(job, hold=event.hold, update_ns=event.time_ns)
     if job.state is not JobState.QUEUED:
-        return _with_job(state, held)
-    left = _unreserved(_left(state, job), job.name)
-    return _turn_given(_joined(left, held, event.time_ns), job.name)
+        return _renewed(state, held)
+    held = with_eligibility(held, event.time_ns)
+    state = _unreserved(state, job.name)
+    return _turn_given(with_job(state, job, held, event.time_ns, is_last=True), job.name)
 
 
 def _considered(state: State, event: JobReleased | JobEligible) -> State:
@@ -289,10 +279,11 @@ def _considered(state: State, event: JobReleased | JobEligible) -> State:
     if isinstance(event, JobReleased):
         changed = evolve(job, hold=None, update_ns=event.time_ns)
         if job.state is not JobState.QUEUED:
-            return _with_job(state, changed)
+            return _renewed(state, changed)
     else:
         changed = job
-    joined = _joined(_left(state, job), changed, event.time_ns)
+    changed = with_eligibility(changed, event.time_ns)
+    joined = with_job(state, job, changed, event.time_ns, is_last=True)
     array = job.spec.array
     return joined if array is None or not job.awaits_turn else _let_in(joined, array)
 
@@ -327,7 +318,6 @@ def _started(state: State, event: JobStarted) -> State:
     return evolve(
         with_job(_unreserved(state, event.name), job, running, event.time_ns),
         records=begun(state.records, running.hosts, event.time_ns),
-        queue=_unqueued(state, job),
     )
 
 
@@ -423,21 +413,22 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         restart_options=event.restart_options if isinstance(event, JobRequeued) else (),
         goodput=account(state, job, event),
     )
-    freed = _joined(with_job(state, job, queued, event.time_ns), queued, event.time_ns)
+    queued = with_eligibility(queued, event.time_ns)
+    freed = with_job(state, job, queued, event.time_ns)
     return emptied(_turn_given(freed, job.name), job, event.time_ns)
 
 
-def _with_job(state: State, job: Job) -> State:
-    return evolve(state, jobs=_with(state.jobs, job.name, job))
+def _renewed(state: State, job: Job) -> State:
+    """The state with a live job in its place, which holds the same hosts."""
+    return with_job(state, state.jobs[job.name], job, 0)
 
 
 def _saved(state: State, event: CheckpointSaved) -> State:
     saved = SavedCheckpoint(event.attempt, event.step, event.where, event.time_ns)
     job = state.ended[event.uid] if event.uid else state.jobs[event.name]
-    lineages, counts = with_checkpoint(state.lineages, state.lineage_counts, job, saved)
-    state = evolve(state, lineages=lineages, lineage_counts=counts)
+    state = with_lineage(state, job, saved)
     job = evolve(job, saved=saved)
-    return state.with_ended(job) if event.uid else _with_job(state, job)
+    return state.with_ended(job) if event.uid else _renewed(state, job)
 
 
 def _attempt_failed(state: State, event: LaunchFailed | RankFailed) -> State:
@@ -457,7 +448,7 @@ def _attempt_failed(state: State, event: LaunchFailed | RankFailed) -> State:
         reason=text,
         goodput=account(state, job, event),
     )
-    return with_stopped(state, job, hit, event.time_ns)
+    return with_job(state, job, hit, event.time_ns, is_last=True)
 
 
 _ENDINGS: Mapping[JobState, JobMove] = {
@@ -476,73 +467,16 @@ def _ended(state: State, event: JobEnded) -> State:
         reason=event.reason,
         goodput=account(state, job, event),
     )
-    ended, counts = newest_of_each(
-        state.ended,
-        state.ended_counts,
-        job.uid,
-        over,
-        job.tenant,
-        RETAINED,
-        lambda _, other: other.tenant,
-    )
-    left = _left(state, job) if job.state is JobState.QUEUED else state
-    left = _informed(_independent(_unreserved(left, event.name), job), over, event.has_started)
-    freed = evolve(
-        with_job(left, job, None, event.time_ns),
-        ended=ended,
-        ended_counts=counts,
-        spent=state.spent + over.goodput.hosts,
-    )
+    left = _informed(_unreserved(state, event.name), over, event.has_started)
+    freed = with_ended(with_job(left, job, None, event.time_ns), over)
+    freed = evolve(freed, spent=state.spent + over.goodput.hosts)
     return emptied(_without_task(freed, over), job, event.time_ns)
-
-
-def _joined(state: State, job: Job, now_ns: int) -> State:
-    """The state with a waiting job, in the queue or among those that are not considered yet."""
-    at_ns = eligible_ns(job)
-    is_eligible = at_ns <= now_ns
-    job = evolve(job, eligible_ns=now_ns if is_eligible else 0)
-    jobs = _with(state.jobs, job.name, job)
-    if is_eligible:
-        return evolve(state, jobs=jobs, queue=_queued(state, job))
-    return evolve(state, jobs=jobs, deferred=_with(state.deferred, job.name, wake_ns(job)))
-
-
-def _left(state: State, job: Job) -> State:
-    """The state with a waiting job neither in the queue nor deferred."""
-    if job.name in state.deferred:
-        return evolve(state, deferred=_without(state.deferred, job.name))
-    return evolve(state, queue=_unqueued(state, job))
-
-
-def _depending(state: State, job: Job) -> State:
-    """The state with a job that is told when those have ended that it depends on."""
-    dependants = state.dependants
-    for uid in _awaited(job):
-        dependants = _with(dependants, uid, (*dependants.get(uid, ()), job.name))
-    return state if dependants is state.dependants else evolve(state, dependants=dependants)
-
-
-def _independent(state: State, job: Job) -> State:
-    """The opposite of `_depending`."""
-    dependants = state.dependants
-    for uid in _awaited(job):
-        left = without(dependants[uid], job.name)
-        dependants = _with(dependants, uid, left) if left else _without(dependants, uid)
-    return state if dependants is state.dependants else evolve(state, dependants=dependants)
-
-
-def _awaited(job: Job) -> tuple[str, ...]:
-    if not job.dependencies:
-        return ()
-    return tuple(dict.fromkeys(each.uid for each in job.dependencies if each.outcome is None))
 
 
 def _informed(state: State, over: Job, has_started: bool) -> State:
     """The state in which those that depend on a job know how it has ended. They are considered by
     the next decision, each with an event of its own."""
-    names = state.dependants.get(over.uid, ())
-    jobs, deferred = state.jobs, state.deferred
-    for name in names:
+    for name in state.index.dependants.get(over.uid, ()):
         job = state.jobs[name]
         known = (
             replace(each, outcome=over.state, has_started=has_started)
@@ -550,29 +484,8 @@ def _informed(state: State, over: Job, has_started: bool) -> State:
             else each
             for each in job.dependencies
         )
-        job = evolve(job, dependencies=tuple(known))
-        jobs, deferred = _with(jobs, name, job), _with(deferred, name, wake_ns(job))
-    if not names:
-        return state
-    return evolve(
-        state, jobs=jobs, deferred=deferred, dependants=_without(state.dependants, over.uid)
-    )
-
-
-def _queued(state: State, job: Job) -> NameList:
-    """The queue with `job` in its place: a requeued job keeps its seniority."""
-    jobs = state.jobs
-    return _names(state).having(job.name, job.order, lambda name: jobs[name].order, job.tenant)
-
-
-def _unqueued(state: State, job: Job) -> NameList:
-    """The queue without `job`, which is in it."""
-    jobs = state.jobs
-    return _names(state).without(job.name, job.order, lambda name: jobs[name].order, job.tenant)
-
-
-def _names(state: State) -> NameList:
-    return state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
+        state = _renewed(state, evolve(job, dependencies=tuple(known)))
+    return state
 
 
 def _unreserved(state: State, name: str) -> State:
@@ -587,11 +500,11 @@ def _unreserved(state: State, name: str) -> State:
 def _gang_moved(before: State, name: str, after: State) -> HostSet:
     """Hosts that a gang took or left; a block's host may be a spare by now."""
     blocks = hostset.of(before.jobs[name].hosts) ^ hostset.of(after.jobs[name].hosts)
-    return before.held ^ after.held | blocks
+    return before.index.held ^ after.index.held | blocks
 
 
 def _hosts(before: State, event: JobEvent, after: State, touched: HostSet) -> Iterator[HostsChange]:
     """Host changes for the hosts that a gang took or left and that are out of service."""
     return hosts_change(
-        before, event, after, touched & (before.unhealthy | after.unhealthy | after.closed)
+        before, event, after, touched & (before.index.unhealthy | after.index.out_of_service)
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import reduce
-from operator import or_
 from typing import assert_never
 
 from muster.structs import replace
@@ -16,6 +14,7 @@ from scheduler.core.fold.effects import (
     WindowChangeKind,
     hosts_change,
 )
+from scheduler.core.fold.index import with_windows
 from scheduler.core.model.events import (
     WindowClosed,
     WindowEvent,
@@ -85,10 +84,9 @@ def _set(state: State, event: WindowSet) -> Booking:
 
 
 def _with(state: State, windows: Mapping[str, Booking], event: WindowEvent) -> State:
-    closed = reduce(or_, (b.hosts for b in windows.values() if b.is_closing), 0)
     is_same = _shares(state.windows) == _shares(windows)
     links_ns = state.links_ns if is_same else event.time_ns
-    return replace(state, windows=windows, closed=closed, links_ns=links_ns)
+    return with_windows(state, windows, links_ns)
 
 
 def _shares(windows: Mapping[str, Booking]) -> list[tuple[tuple[str, ...], float]]:

@@ -165,7 +165,7 @@ class Job:
 
     `hold`: who holds it, None = nobody. `dependencies`: the jobs that it depends on. `awaits_turn`:
     as many tasks of its array run as may.
-    `eligible_ns`: since when it has been considered without a break; before that it was deferred.
+    `eligible_ns`: since when it has been considered without a break; None: it is deferred.
 
     `part_gpus`: how many GPUs it takes of one host, which has `host_gpus`, and leaves the others
     to other jobs; 0 of a gang of whole hosts.
@@ -198,7 +198,7 @@ class Job:
     hold: Hold | None = None
     dependencies: tuple[Dependency, ...] = ()
     awaits_turn: bool = False
-    eligible_ns: int = 0
+    eligible_ns: int | None = 0
     part_gpus: int = 0
     host_gpus: int = 0
     failure: StopCause | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from itertools import chain
 
@@ -14,8 +14,8 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.links import FULL, with_links
 from placement.fabric.tree import Fabric
 from scheduler.core.collections.evolve import derived_from, evolve
-from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap, with_entry
+from scheduler.core.model.index import Index
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.job_array import ArrayTurns
 from scheduler.core.model.lifecycle import HOLDING, IN_SERVICE, HostState, JobState, LinkUse
@@ -76,33 +76,26 @@ PLAIN_LINK = LinkRecord()
 
 @struct(frozen=True)
 class State:
-    """`version` is the number of the last event applied. `fabric_version`: that of the last one
+    """The facts that the log has made true, and `index`, which follows from them.
+
+    `version` is the number of the last event applied. `fabric_version`: that of the last one
     that made another fabric; `fabric_ns`: when that was; `origin`: the digest of the first fabric,
     which names the log. `qualified_version`, `qualified_ns`: of the event that gave jobs their full
     names once callers said who they are; what was said before may call a job by its bare name.
 
-    `jobs`: live jobs by name. `queue`: names of the queued ones that are considered, in order;
-    `deferred`: queued jobs that are not yet, with the time from which on they are as far as is
-    known. `dependants`: deferred jobs by the uid of a live job that they depend on. `arrays`:
-    arrays with live tasks, by uid. `running`: names of jobs that hold hosts, in order of start.
-    `interrupted`: those among them that a failure interrupted; `special`: jobs that want more than
-    hosts for their gang. `ended`: the newest ended jobs of each tenant by uid, oldest first;
-    `ended_counts`: how many. `hosts`: hosts that are not plainly healthy, by index. `held`: hosts
-    of gangs and spares. `lent`: spares that others may be on: their holders have them back.
-    `unhealthy`: hosts that nothing may begin on; `shared`: of hosts that jobs hold parts of, the
-    names of these jobs; `probation`: hosts that preemptible gangs alone may begin on; `golden`:
-    that large gangs take first, `early`: last. `records`: hosts of which anything is known.
+    `jobs`: live jobs by name. `arrays`: arrays with live tasks, by uid. `ended`: the newest ended
+    jobs of each tenant by uid, oldest first. `hosts`: hosts that are not plainly healthy, by index.
+    `early`: hosts that large gangs take last. `records`: hosts of which anything is known.
     `judge_ns`: when the policy next looks at the hosts, 0 = not foreseen. `accounts`: what each
     tenant holds and has used. `marks`: when those came and changed that a tenants file named.
     `reserved`: latest start of waiting jobs in ns, under the policy *conservative*, and where gangs
     that outran their limits keep the first from starting; `shares`: on how many hosts of which
     kind, where windows tell hosts apart; `slips`: how often that start was put off. `requests`:
-    what the newest requests of each tenant did, by the key of their request_id, oldest first;
-    `request_counts`: how many. `windows`: those not over, by name. `closed`: hosts of open
-    maintenance windows, whatever their own state. `links`: uplinks that are not plainly up, by
-    domain. `links_ns`: when links or the fabric last came to carry something else.
+    what the newest requests of each tenant did, by the key of their request_id, oldest first.
+    `windows`: those not over, by name. `links`: uplinks that are not plainly up, by domain.
+    `links_ns`: when links or the fabric last came to carry something else.
     `lineages`: what runs have saved that outlive their jobs, by core.model.run_lineage's key, least
-    recently begun first; `lineage_counts`: how many each tenant has.
+    recently begun first.
     `defragmented_ns`: when defragmentation by policy was last due, 0 = never. `faults`: failures
     and repairs so far. `seen_ns`: the time of the newest event. `spent`: host time of all ended
     jobs, by what it went to.
@@ -113,20 +106,11 @@ class State:
     fabric_version: int = 0
     fabric_ns: int = 0
     origin: str = ""
+    index: Index = Index()
     jobs: Mapping[str, Job] = field(default_factory=PersistentMap)
-    queue: Sequence[str] = NameList()
-    running: tuple[str, ...] = ()
-    interrupted: tuple[str, ...] = ()
-    special: tuple[str, ...] = ()
     ended: Mapping[str, Job] = field(default_factory=PersistentMap)
     hosts: Mapping[int, Host] = field(default_factory=PersistentMap)
-    held: HostSet = 0
-    lent: HostSet = 0
-    unhealthy: HostSet = 0
-    probation: HostSet = 0
-    golden: HostSet = 0
     early: HostSet = 0
-    shared: Mapping[int, tuple[str, ...]] = field(default_factory=PersistentMap)
     records: Mapping[int, HostRecord] = field(default_factory=PersistentMap)
     health: HealthPolicy = AS_STATED
     judge_ns: int = 0
@@ -135,25 +119,19 @@ class State:
     marks: Mapping[str, TenantMark] = field(default_factory=PersistentMap)
     reserved: Mapping[str, int] = field(default_factory=PersistentMap)
     shares: Mapping[str, Shares] = field(default_factory=PersistentMap)
-    ended_counts: Mapping[str, int] = field(default_factory=PersistentMap)
     slips: Mapping[str, int] = field(default_factory=PersistentMap)
     requests: Mapping[str, CompletedRequest] = field(default_factory=PersistentMap)
-    request_counts: Mapping[str, int] = field(default_factory=PersistentMap)
     windows: Mapping[str, Booking] = field(default_factory=PersistentMap)
-    closed: HostSet = 0
     links: Mapping[str, LinkRecord] = field(default_factory=PersistentMap)
     links_ns: int = 0
     defragmented_ns: int = 0
     faults: FailureRates = NO_FAULTS
     seen_ns: int = 0
     spent: Parts = NOTHING
-    deferred: Mapping[str, int] = field(default_factory=PersistentMap)
-    dependants: Mapping[str, tuple[str, ...]] = field(default_factory=PersistentMap)
     arrays: Mapping[str, ArrayTurns] = field(default_factory=PersistentMap)
     qualified_version: int = 0
     qualified_ns: int = 0
     lineages: Mapping[str, RunLineage] = field(default_factory=PersistentMap)
-    lineage_counts: Mapping[str, int] = field(default_factory=PersistentMap)
 
     @staticmethod
     def empty() -> State:
@@ -192,16 +170,10 @@ class State:
         """What is known of the uplink of this domain."""
         return self.links.get(name, PLAIN_LINK)
 
-    @derived_from("fabric", "held", "lent", "unhealthy", "closed")
+    @derived_from("fabric", "index")
     def free(self) -> HostSet:
         """Hosts in service that nobody holds, nor has lent."""
-        everything = hostset.full(self.built_fabric.host_count)
-        return everything & ~(self.held | self.lent | self.out_of_service)
-
-    @property
-    def out_of_service(self) -> HostSet:
-        """Hosts on which nothing may begin, whatever it is."""
-        return self.unhealthy | self.closed
+        return hostset.full(self.built_fabric.host_count) & ~self.index.taken
 
     def host(self, index: int) -> Host:
         """What people and monitors said of the host; see `shown` for windows."""
@@ -216,7 +188,7 @@ class State:
         `runs_gang`: whether it does, where that is known; None: look.
         """
         host = self.host(index)
-        if host.state not in IN_SERVICE or not hostset.has(self.closed, index):
+        if host.state not in IN_SERVICE or not hostset.has(self.index.closed, index):
             return host
         blocking = (
             b for b in self.windows.values() if b.is_closing and hostset.has(b.hosts, index)
@@ -262,11 +234,6 @@ class State:
         """The state as if this ended job were still at hand."""
         return evolve(self, ended=with_entry(self.ended, job.uid, job))
 
-    @derived_from("deferred")
-    def first_deferred_ns(self) -> int:
-        """From when on the first deferred job is considered."""
-        return min(self.deferred.values(), default=2**63 - 1)
-
     def request(self, request_id: str) -> CompletedRequest | None:
         """What the request with this id did; None: there was none, or it is forgotten."""
         return self.requests.get(parse_request_id(request_id).key) if request_id else None
@@ -274,7 +241,7 @@ class State:
     @property
     def holding(self) -> Iterator[Job]:
         """Jobs that hold hosts, in order of start."""
-        return map(self.jobs.__getitem__, self.running)
+        return map(self.jobs.__getitem__, self.index.running)
 
     @derived_from("jobs")
     def releases(self) -> tuple[Release, ...]:
@@ -286,15 +253,15 @@ class State:
     def in_state(self, *states: JobState) -> Iterator[Job]:
         """Jobs in these states, in order of start; of submission when QUEUED is among them."""
         # Few run and many wait: those that run are found without looking at the queue.
-        names = self.jobs if JobState.QUEUED in states else self.running
+        names = self.jobs if JobState.QUEUED in states else self.index.running
         return (job for job in map(self.jobs.__getitem__, names) if job.state in states)
 
     def holders(self, index: int) -> tuple[Job, ...]:
         """The job that holds this host, as a gang member or as a spare, or the jobs that share
         it."""
-        if not hostset.has(self.held, index):
+        if not hostset.has(self.index.held, index):
             return ()
-        if names := self.shared.get(index):
+        if names := self.index.shared.get(index):
             return tuple(map(self.jobs.__getitem__, names))
         held = self.in_state(JobState.RUNNING, JobState.INTERRUPTED)
         return (next(job for job in held if index in job.hosts or index in job.spares),)
@@ -302,7 +269,7 @@ class State:
     def gpus_taken(self, index: int) -> tuple[int, ...]:
         """GPUs of a shared host that jobs have; none of a host that nobody shares."""
         return tuple(
-            gpu for name in self.shared.get(index, ()) for gpu in self.jobs[name].present.gpus
+            gpu for name in self.index.shared.get(index, ()) for gpu in self.jobs[name].present.gpus
         )
 
 

@@ -62,9 +62,9 @@ class PreemptionStage:
     def _candidates(self) -> Victims:
         """Without guarantees to take back, those whom the first in the queue outranks, and
         those that have grown."""
-        if not self._state.queue:
+        if not self._state.index.queue:
             return ()
-        first = self._state.jobs[self._state.queue[0]]
+        first = self._state.jobs[self._state.index.queue[0]]
         below = first.priority if self._quotas.is_open else None
         return candidates(self._state, self._now_ns, below)
 

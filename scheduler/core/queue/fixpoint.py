@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from scheduler.core.collections.name_list import NameList
 from scheduler.core.model.plan import Start
 from scheduler.core.model.state import State
 from scheduler.core.policies.tenants import Tenants
@@ -25,7 +24,7 @@ def is_fixpoint(state: State, cycle: SchedulingCycle, starts: Collection[Start])
     """Whether another decision finds nothing once all these `starts` of `cycle` are made."""
     if not cycle.is_through or not cycle.quotas.is_open or cycle.calendar:
         return False
-    if state.special or state.interrupted or state.unhealthy & state.held:
+    if state.index.special or state.index.interrupted or state.index.unhealthy & state.index.held:
         return False
     if not _is_plain(state.tenants) or any(
         state.jobs[start.name].is_special or start.placement.gpus for start in starts
@@ -34,9 +33,9 @@ def is_fixpoint(state: State, cycle: SchedulingCycle, starts: Collection[Start])
     if cycle.order.is_stable:
         return cycle.backfill.is_stable
     names = {start.name for start in starts}
-    if len(names) == len(state.queue):
+    if len(names) == len(state.index.queue):
         return True
-    if state.shared or not _waits_plainly(state, cycle):
+    if state.index.shared or not _waits_plainly(state, cycle):
         return False
     return not cycle.free or _is_same_first(cycle, names)
 
@@ -58,6 +57,5 @@ def _waits_plainly(state: State, cycle: SchedulingCycle) -> bool:
     nobody waits for a host that stopped it to be forgotten."""
     if cycle.is_anybody_late:
         return False
-    queue = state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
-    by_tenant = queue.by_group(lambda name: state.jobs[name].tenant)
+    by_tenant = state.index.queue.by_group(lambda name: state.jobs[name].tenant)
     return not any(has_strikes(names, state.jobs) for names in by_tenant.values())

@@ -89,7 +89,7 @@ class QueueLoans:
         if not self._may or not self._tries or not self._lenders:
             return False
         if self._least is None:
-            queue = map(self._state.jobs.__getitem__, self._state.queue)
+            queue = map(self._state.jobs.__getitem__, self._state.index.queue)
             self._least = min((j.needed for j in queue if j.is_preemptible), default=1 << 40)
         return self._least <= free.bit_count() + len(self._lenders)
 

@@ -52,15 +52,17 @@ class FixedOrder:
 
 def by_arrival(state: State, all_wait: AllWait = lambda *_: False) -> Iterator[Job]:
     """The queued jobs in the order in which they came."""
-    ends = [state.queue[at] for at in (0, -1)] if state.queue else []
+    ends = [state.index.queue[at] for at in (0, -1)] if state.index.queue else []
     if len({state.jobs[name].priority for name in ends}) <= 1:  # then it is by arrival as well
         return as_queued(state, all_wait)
-    return iter(sorted(map(state.jobs.__getitem__, state.queue), key=lambda job: job.sequence))
+    return iter(
+        sorted(map(state.jobs.__getitem__, state.index.queue), key=lambda job: job.sequence)
+    )
 
 
 def as_queued(state: State, all_wait: AllWait) -> Iterator[Job]:
     """One after the other: a decision seldom looks at more than the first few."""
-    walk = QueueWalk(_parts(state.queue), state.jobs)
+    walk = QueueWalk(_parts(state.index.queue), state.jobs)
     while not walk.is_over:
         walk.passes(all_wait)
         yield walk.head

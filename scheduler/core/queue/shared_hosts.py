@@ -19,9 +19,9 @@ class SharedHosts:
 
     def __init__(self, state: State, outlook: Outlook) -> None:
         self._fabric, self._outlook = state.built_fabric, outlook
-        self._taken = {host: set(state.gpus_taken(host)) for host in state.shared}
+        self._taken = {host: set(state.gpus_taken(host)) for host in state.index.shared}
         self._by_room: dict[int, HostSet] = {}  # by how many GPUs are free
-        out = state.out_of_service
+        out = state.index.out_of_service
         for host in self._taken:
             if not hostset.has(out, host):
                 self._enter(host)

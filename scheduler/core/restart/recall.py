@@ -85,7 +85,7 @@ class Recalls:
         reason = f"gives back {hosts_text(debt.hosts.bit_count())} that it borrowed, for {owner}"
         if not job.sizes or job.state is not JobState.RUNNING:
             return Recall(job.name, reason)
-        own = job.held & ~(state.out_of_service | debt.hosts)
+        own = job.held & ~(state.index.out_of_service | debt.hosts)
         fabric = state.loaded_fabric
         shrunk = without_hosts(fabric, job, debt.hosts, own, 0, self.limits.place)
         if shrunk is None:

@@ -30,11 +30,11 @@ FEW = 8  # hosts that are looked for one by one
 
 def restarts(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[Action, ...]:
     """Ways on for gangs that stopped or have hosts to leave, most important first."""
-    hit = state.unhealthy & state.held
-    if not hit and not state.interrupted and not state.windows and not state.links:
+    hit = state.index.unhealthy & state.index.held
+    if not hit and not state.index.interrupted and not state.windows and not state.links:
         return ()
     calendar = Calendar(state)
-    if not hit and not state.interrupted and not calendar.cleared() & state.held:
+    if not hit and not state.index.interrupted and not calendar.cleared() & state.index.held:
         return ()
     moved = [
         job
@@ -87,7 +87,7 @@ class _Desk:
                 continue  # its turn comes again at once, and with what others have left
             restarts.append(action)
             if isinstance(action, Requeue | GiveUp):
-                self._left |= job.held & ~self._state.out_of_service
+                self._left |= job.held & ~self._state.index.out_of_service
             self._acted.add(job.name)
             if isinstance(action, Swap | Resize):
                 self._take(job, action)
@@ -120,8 +120,8 @@ class _Desk:
         avoid = avoided(job, terms, now_ns) if is_stopped else 0
         away = {*_broken(state, job), *_blocks_in(job, must | avoid)}
         if is_stopped:
-            leaving |= state.closed  # it stands still: a good moment to go
-            leaving |= 0 if job.is_preemptible else state.probation
+            leaving |= state.index.closed  # it stands still: a good moment to go
+            leaving |= 0 if job.is_preemptible else state.index.probation
         if has_just_saved(state, job, now_ns):
             leaving |= hostset.of(job.hosts[b] for b in _blocks_on(state, job, HostState.RETIRING))
         rest = {*_blocks_on(state, job, HostState.DRAINING), *_blocks_in(job, leaving)}
@@ -134,7 +134,7 @@ class _Desk:
             way = search.best()
             is_back = (
                 isinstance(way, Requeue)
-                and not hostset.of(job.hosts[block] for block in away) & state.out_of_service
+                and not hostset.of(job.hosts[block] for block in away) & state.index.out_of_service
             )
             return None if is_back and not has_to_go and is_soon(job, terms, now_ns) else way
         if is_stopped:  # its hosts were repaired, long enough ago
@@ -151,7 +151,7 @@ class _Desk:
         if _broken(state, job) or _blocks_in(job, avoid):
             return Requeue(job.name, job.reason, RequeueCause.FAILURE)
         if is_stopped:
-            leaving |= state.out_of_service
+            leaving |= state.index.out_of_service
         draining = bool(_blocks_on(state, job, HostState.DRAINING)) and bool(self._free)
         if draining or job.held & (must | (leaving if self._free else 0)):
             return Requeue(job.name, self._calendar.leave_text(job), RequeueCause.MAINTENANCE)
@@ -183,7 +183,7 @@ class _Desk:
     def _loss(self, job: Job, blocks: tuple[int, ...], barred: HostSet) -> Loss:
         state = self._state
         own = hostset.of(self._pools.loans.idle(job)) & ~(
-            state.out_of_service | barred | self._borrowed
+            state.index.out_of_service | barred | self._borrowed
         )
         lendable = (
             {

@@ -329,7 +329,7 @@ class RestartSearch:
             ), None
         moves = tuple(Move(b, job.hosts[b], joined) for b, joined in loan.swaps.joined)
         names, shrinks = parted(loan.victims)
-        room = self.state.free | (hostset.of(job.spares) & ~self.state.unhealthy)
+        room = self.state.free | (hostset.of(job.spares) & ~self.state.index.unhealthy)
         is_counted = unneeded_to_swap(len(moves), loan.victims, room) is None
         lost_s = sum(v.cost_ns for v in loan.victims) * self._gpus_per_host // SECOND_NS
         note = yielding(("evicts", "shrinks"), names, shrinks)
@@ -343,7 +343,7 @@ class RestartSearch:
         if not job.sizes:
             return
         lost = hostset.of(job.hosts[block] for block in loss.blocks)
-        fit = job.held & ~(self.state.out_of_service | loss.barred | lost)
+        fit = job.held & ~(self.state.index.out_of_service | loss.barred | lost)
         fabric = self.state.loaded_fabric
         shrunk = without_hosts(fabric, job, lost, fit, loss.free, self.limits.place)
         if shrunk is None:

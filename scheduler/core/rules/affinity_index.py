@@ -38,7 +38,7 @@ class AffinityIndex:
         self._state = state
         self._wanting = [
             name
-            for name in state.special
+            for name in state.index.special
             if (wants := state.jobs[name].spec.affinity) is not ANYBODY and wants != ANYBODY
         ]
         # Made when it is first needed, for most decisions do not need it.

@@ -40,7 +40,7 @@ class Calendar:
 
     def __init__(self, state: State) -> None:
         self._bookings = tuple(state.windows.values()) if state.windows else ()
-        self._tenants, self._probation = state.tenants, state.probation
+        self._tenants, self._probation = state.tenants, state.index.probation
         self._links = tuple(closed_links(state)) if state.links or self._bookings else ()
         self._strange: dict[tuple[str, str], int] = {}
         self._groups: list[tuple[Booking, ...]] = []  # of windows that are closed to the same
@@ -51,7 +51,7 @@ class Calendar:
         self._names = tuple(dict.fromkeys([n for b in self._bookings for n in b.window.jobs]))
         self._prefixes = tuple([_WILD.split(name, maxsplit=1)[0] for name in self._names])
         self._clearing = [b for b in self._bookings if b.is_clearing]
-        self._idle = state.closed & ~state.held & ~state.unhealthy
+        self._idle = state.index.closed & ~state.index.held & ~state.index.unhealthy
 
     def __bool__(self) -> bool:
         return bool(self._bookings) or bool(self._probation)

@@ -1,7 +1,7 @@
 """Whether a waiting job is considered at all: nobody holds it, its begin time has come, the jobs
 that it depends on have ended as it wants, and its array lets one more of its tasks run.
 
-Jobs that are not stand apart from the queue (`State.deferred`), so that whoever walks the queue,
+Jobs that are not stand apart from the queue (`Index.deferred`), so that whoever walks the queue,
 to decide, to explain, to reserve or on a copy for a dry run, meets eligible ones alone.
 """
 
@@ -85,19 +85,21 @@ def deferrals_over(state: State, now_ns: int) -> tuple[EndDeferral, ...]:
     next_ns = next_eligible_ns(state)
     if next_ns is None or next_ns > now_ns:
         return ()
-    return tuple(EndDeferral(name) for name, at_ns in state.deferred.items() if at_ns <= now_ns)
+    return tuple(
+        EndDeferral(name) for name, at_ns in state.index.deferred.items() if at_ns <= now_ns
+    )
 
 
 def next_eligible_ns(state: State) -> int | None:
     """When the next job is considered by the mere passing of time."""
-    if not state.deferred or state.first_deferred_ns == NEVER:
+    if not state.index.deferred or state.index.first_deferred_ns == NEVER:
         return None
-    return state.first_deferred_ns
+    return state.index.first_deferred_ns
 
 
 def deferral_ended(state: State, action: EndDeferral, now_ns: int) -> Event | Stale:
     """The job is considered from here on, or it is cancelled where it can never start."""
-    at_ns = state.deferred.get(action.name)
+    at_ns = state.index.deferred.get(action.name)
     if at_ns is None or at_ns > now_ns:
         return Stale(StaleReason.JOB, f"job {action.name} waits for other jobs now, or for none")
     job = state.jobs[action.name]

@@ -58,7 +58,7 @@ def is_needless(state: State, action: Resize) -> bool:
     if job is None or job.state is not JobState.RUNNING or action.dp >= job.dp:
         return False
     left = job.held & ~hostset.of(action.placement.hosts)
-    return not left & (state.unhealthy | Calendar(state).leaving(job)[0])
+    return not left & (state.index.unhealthy | Calendar(state).leaving(job)[0])
 
 
 def resized(

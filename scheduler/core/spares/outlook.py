@@ -92,7 +92,7 @@ def _zone(pools: SparePools, at: int, name: str, price_s: float | None) -> ZoneO
     failed = [i for i, host in state.hosts.items() if host.state is HostState.FAILED]
     spares = {
         job.name: count
-        for job in map(state.jobs.__getitem__, state.running)
+        for job in map(state.jobs.__getitem__, state.index.running)
         if (count := sum(inside >> s & 1 for s in job.all_spares))
     }
     owing = [(debt.job.name, debt.hosts.bit_count()) for debt in pools.loans.debts(inside)]

@@ -47,7 +47,7 @@ def replenishments(
 ) -> tuple[ReplenishSpares, ...]:
     """Spares that change hands between jobs and nobody. Cost: O(hosts held), nothing where
     none wants spares."""
-    gangs = map(state.jobs.__getitem__, state.special)
+    gangs = map(state.jobs.__getitem__, state.index.special)
     if all(job.spec.request.spares.hosts == 0 for job in gangs):
         return ()
     pools = SparePools(state)

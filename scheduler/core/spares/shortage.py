@@ -39,7 +39,7 @@ def spare_shortages(
     pools, fabric, rule = SparePools(state), state.loaded_fabric, job.spec.request.spares
     sizing, gpus = pools.sizing, len(job.hosts) * fabric.gpus_per_host
     names = fabric.tiers[0].domains if fabric.tiers else (fabric.name,)
-    own = hostset.of(job.all_spares) & ~state.out_of_service
+    own = hostset.of(job.all_spares) & ~state.index.out_of_service
     shortages = []
     for at, (domain, zone) in enumerate(zip(names, pools.zones, strict=True)):
         mine = (hostset.of(job.hosts) & zone).bit_count()

@@ -72,7 +72,9 @@ def reloaded(state: State, event: TenantsLoaded) -> State:
     """
     jobs = {name: owned(job, event.tenants) for name, job in state.jobs.items()}
     waiting = (j for j in jobs.values() if j.state is JobState.QUEUED)
-    queued = sorted((j for j in waiting if j.name not in state.deferred), key=lambda j: j.order)
+    queued = sorted(
+        (j for j in waiting if j.name not in state.index.deferred), key=lambda j: j.order
+    )
     held, parts = Counter[str](), Counter[str]()
     for job in jobs.values():
         event.tenants.by_name[job.tenant]
@@ -92,7 +94,7 @@ def reloaded(state: State, event: TenantsLoaded) -> State:
         tenants=event.tenants,
         marks=PersistentMap(marked(state.mark, state.tenants, event.tenants, event.time_ns)),
         jobs=PersistentMap(jobs),
-        queue=NameList(job.name for job in queued),
+        index=evolve(state.index, queue=NameList(job.name for job in queued)),
         accounts=PersistentMap(
             {n: UsageAccount(held[n], used.get(n, 0), event.time_ns, parts[n]) for n in names}
         ),

@@ -58,7 +58,7 @@ class Quotas:
         self._by_name, self.is_open = self._empty.nodes, self._empty.is_open
         self._book: QuotaBook | None = None
         self._taken: list[tuple[str, int, int]] = []  # what the book has to say besides
-        accounts = state.accounts.items() if state.shared else ()
+        accounts = state.accounts.items() if state.index.shared else ()
         self._part_gpus = {name: account.part_gpus for name, account in accounts}  # by tenant
         self._borrowed: dict[str, HostSet] = {}  # others' spares, by the tenant that uses them
         loans = SpareLoans(state)
@@ -66,7 +66,7 @@ class Quotas:
             self._take(job.tenant, job.lent_hosts.bit_count())  # it still holds them
             self._borrow(job, loans.borrowed(job))
         self._held = _held_by_leaf(state) if state.tenants.has_cells else {}
-        self._unhealthy = state.unhealthy | loans.hosts
+        self._unhealthy = state.index.unhealthy | loans.hosts
         is_lending = can_take_back and state.tenants.preemption.is_on and not self.is_open
         self._lent = _preemptible_by_leaf(state) if is_lending else None
         self._kept: dict[str, HostSet] | None = None
@@ -237,7 +237,7 @@ class Quotas:
 def _preemptible_by_leaf(state: State) -> dict[str, int]:
     """Healthy hosts of each tenant's gangs that can be evicted."""
     by_leaf: dict[str, int] = {}
-    elsewhere = state.unhealthy | SpareLoans(state).hosts
+    elsewhere = state.index.unhealthy | SpareLoans(state).hosts
     for job in state.in_state(JobState.RUNNING):
         if job.is_preemptible:
             hosts = (job.held & ~elsewhere).bit_count()

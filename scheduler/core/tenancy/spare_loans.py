@@ -47,12 +47,12 @@ class SpareLoans:
     @property
     def hosts(self) -> HostSet:
         """Spares that are lent, whether or not their borrowers are still on them."""
-        return self.state.lent
+        return self.state.index.lent
 
     @property
     def vacated(self) -> HostSet:
         """Lent spares that nobody uses any more: their holders may have them back."""
-        return self.hosts & ~self.state.held
+        return self.hosts & ~self.state.index.held
 
     def borrowed(self, job: Job) -> HostSet:
         """Hosts of `job` that are spares of others."""
@@ -64,8 +64,8 @@ class SpareLoans:
 
     def idle(self, job: Job) -> tuple[int, ...]:
         """Spares of `job` in service that nobody runs on, lent ones that were left first."""
-        home = (host for host in job.present.lent if not hostset.has(self.state.held, host))
-        out = self.state.out_of_service
+        home = (host for host in job.present.lent if not hostset.has(self.state.index.held, host))
+        out = self.state.index.out_of_service
         return tuple(h for h in (*home, *job.spares) if not hostset.has(out, h))
 
     def lendable(self, evicted: Collection[str] = ()) -> Mapping[int, Job]:
@@ -98,7 +98,7 @@ class SpareLoans:
     def debts(self, hosts: HostSet) -> list[SpareDebt]:
         """Who is on those of these hosts that are lent, in order of start."""
         lent = hosts & self.hosts
-        gangs = self.state.holding if lent & self.state.held else ()
+        gangs = self.state.holding if lent & self.state.index.held else ()
         return [SpareDebt(job, mine) for job in gangs if (mine := hostset.of(job.hosts) & lent)]
 
     def lend(
@@ -106,7 +106,7 @@ class SpareLoans:
     ) -> tuple[SparesChanged, ...] | Stale:
         """Lend the spares among `hosts`. Stale: their holders are not these any more,
         or keep them."""
-        may, spares = self.lendable(), hosts & (self.state.held | self.hosts)
+        may, spares = self.lendable(), hosts & (self.state.index.held | self.hosts)
         wanted = {h: may[h] for h in hostset.members(spares) if h in may}
         if {job.name for job in wanted.values()} != {*holders}:
             text = "spares that it would borrow are no longer available"

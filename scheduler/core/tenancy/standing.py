@@ -41,7 +41,7 @@ def standings(state: State, now_ns: int) -> tuple[TenantStanding, ...]:
         for name in by_name[leaf].path:
             held[name] += whole_hosts * gpus + account.part_gpus
             used[name] += account.used_at(now_ns, half_life_ns(tenants))
-    for job in map(state.jobs.__getitem__, chain(state.queue, state.deferred)):
+    for job in map(state.jobs.__getitem__, chain(state.index.queue, state.index.deferred)):
         for name in by_name[job.tenant].path:
             queued[name] += job.part_gpus or job.needed * gpus
     siblings = Counter[str]()

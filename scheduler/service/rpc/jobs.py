@@ -259,7 +259,7 @@ class JobServicer:
                 return supposed
             state = await self._backend.run(command, "spec.")
             job = await self._answered(state, _first_name(spec), "", request.request_id)
-            is_long = writer.is_busy or len(state.queue) > _SHORT_QUEUE
+            is_long = writer.is_busy or len(state.index.queue) > _SHORT_QUEUE
             if (
                 is_long and spec.array is None and job.uid == command.uid
             ):  # else an earlier call made it

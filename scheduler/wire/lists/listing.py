@@ -331,7 +331,7 @@ def holders(state: State) -> dict[int, HeldHost]:
     for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
         held.update((host, HeldHost(host, job, block)) for block, host in enumerate(job.hosts))
         held.update((host, HeldHost(host, job, None)) for host in job.spares)
-    for host, names in state.shared.items():
+    for host, names in state.index.shared.items():
         sharers = tuple(map(state.jobs.__getitem__, names))
         held[host] = HeldHost(host, sharers[0], 0, sharers)
     return held
@@ -353,5 +353,5 @@ def held(state: State, index: int, is_seen: Callable[[Job], bool] = everybodys) 
         return HeldHost(index, None, None)
     is_block = index in holders[0].hosts
     block = holders[0].hosts.index(index) if is_block else None
-    host = HeldHost(index, holders[0], block, holders if index in state.shared else ())
+    host = HeldHost(index, holders[0], block, holders if index in state.index.shared else ())
     return _shown(host, is_seen)

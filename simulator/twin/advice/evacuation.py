@@ -28,7 +28,7 @@ def evacuated(state: State, domain: str) -> tuple[int, int]:
     graph: nx.DiGraph[str] = nx.DiGraph()
     total = 0
     free = state.free & ~inside
-    for name in state.running:
+    for name in state.index.running:
         job = state.jobs[name]
         if job.part_gpus:  # it needs GPUs, not a host
             continue

@@ -112,7 +112,7 @@ def test_a_time_model_goes_on_with_the_present_attempt() -> None:
     replay = Replay(experiment, trace, keep)
     replay.run()
     ends = {e.name: e.time_ns for e in log if isinstance(e, JobEnded)}
-    at = next(i for i, state in enumerate(states) if len(state.running) > 3)
+    at = next(i for i, state in enumerate(states) if len(state.index.running) > 3)
     start, at_ns = states[at], log[at].time_ns + 1
     by_name = {job.spec.name: job for job in trace if job.spec}
     runs = {
@@ -129,7 +129,7 @@ def test_a_time_model_goes_on_with_the_present_attempt() -> None:
     later: list[TraceJob] = []
     future = Listening(experiment, as_it_is(start), at_ns, 20 * DAY_NS, runs, later, ())
     figures = future.figures()
-    running = set(start.running)
+    running = set(start.index.running)
     assert len(running) > 3
     for name in running:
         assert abs(forked[name] - ends[name]) < 2 * 10**9
@@ -170,7 +170,7 @@ def busy() -> tuple[State, int]:
     state, at_ns = State.empty(), 0
     for _, event, after in past(FABRIC, days=3):
         state, at_ns = after, event.time_ns + 1
-    assert len(state.running) > 3
+    assert len(state.index.running) > 3
     return state, at_ns
 
 

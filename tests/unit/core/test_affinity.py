@@ -112,7 +112,7 @@ def test_a_swap_out_of_the_one_domain_falls() -> None:
     away = next(h for h in range(8) if FABRIC.domain(h) != FABRIC.domain(job.hosts[0]))
     moved = (away, *job.hosts[1:])
     swap = Swap("a", (Move(0, job.hosts[0], away),), on(FABRIC, job.spec.request, *moved).cuts)
-    state = replace(state, unhealthy=hostset.of(job.hosts[:1]))
+    state = replace(state, index=replace(state.index, unhealthy=hostset.of(job.hosts[:1])))
     answer = commit(state, Plan(state.version, (swap,)), 0)
     assert isinstance(answer, Conflict)
     assert "must be in one" in answer.stale[0].detail
@@ -130,7 +130,7 @@ def test_a_longer_job_does_not_take_the_only_rack_that_will_do() -> None:
     assert not is_running(state, "d")
     rack = domains(state, "a", 1)
     state = schedule(run(state, *(submit(f"long{i}", 1, limit_s=360_000) for i in range(4))))
-    longs = [n for n in state.running if n.startswith("long")]
+    longs = [n for n in state.index.running if n.startswith("long")]
     assert len(longs) == 3
     assert all(domains(state, name, 1) != rack for name in longs)
     state = schedule(run(state, end("a"), now_ns=HOUR_NS), HOUR_NS)

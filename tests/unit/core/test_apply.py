@@ -65,8 +65,8 @@ def test_submitted() -> None:
     a = state.jobs["a"]
     assert (a.state, a.gang_hosts, a.attempt, a.submit_ns) == (JobState.QUEUED, 2, 0, 9)
     assert a.sequence == state.version
-    assert state.queue == ("a",)
-    assert state.held == 0
+    assert state.index.queue == ("a",)
+    assert state.index.held == 0
 
 
 def test_the_queue_is_by_priority_then_arrival() -> None:
@@ -76,7 +76,7 @@ def test_the_queue_is_by_priority_then_arrival() -> None:
         submitted("urgent", priority=5),
         submitted("second"),
     )
-    assert state.queue == ("urgent", "first", "second", "low")
+    assert state.index.queue == ("urgent", "first", "second", "low")
 
 
 def test_started() -> None:
@@ -84,8 +84,8 @@ def test_started() -> None:
     a = state.jobs["a"]
     assert (a.state, a.attempt, a.present.start_ns) == (JobState.RUNNING, 1, 3)
     assert (a.hosts, a.spares) == ((5, 4), (6,))
-    assert state.queue == ()
-    assert state.held == hostset.of((4, 5, 6))
+    assert state.index.queue == ()
+    assert state.index.held == hostset.of((4, 5, 6))
     assert state.free == hostset.of((0, 1, 2, 3, 7))
     assert state.holders(6) == (a,)
     assert state.holders(7) == ()
@@ -97,7 +97,7 @@ def test_ended(outcome: JobState) -> None:
         submitted("a"), begun("a", 5, 4, spares=(6,)), JobEnded(8, "a", outcome, "because")
     )
     assert "a" not in state.jobs
-    assert state.held == 0
+    assert state.index.held == 0
     a = state.ended["uid-a"]
     assert (a.state, a.state_ns, a.reason) == (outcome, 8, "because")
     assert (a.hosts, a.spares) == ((5, 4), (6,))  # what it ran on stays on record
@@ -105,7 +105,7 @@ def test_ended(outcome: JobState) -> None:
 
 def test_a_queued_job_that_is_cancelled_leaves_the_queue() -> None:
     state = after(submitted("a"), submitted("b"), JobEnded(0, "a", JobState.CANCELLED))
-    assert state.queue == ("b",)
+    assert state.index.queue == ("b",)
 
 
 def test_find_takes_the_live_job_then_the_newest() -> None:
@@ -133,7 +133,7 @@ def test_a_failed_host_stops_its_gang() -> None:
     assert (a.state, a.state_ns) == (JobState.INTERRUPTED, 5)
     assert a.reason == "host z0-r0-h0 failed: why"
     assert a.hosts == (0, 1)  # held until a decision
-    assert state.held == hostset.of((0, 1))
+    assert state.index.held == hostset.of((0, 1))
     assert state.host(0).state is HostState.FAILED
     assert not hostset.has(state.free, 0)
 
@@ -178,7 +178,7 @@ def test_a_failed_spare_is_lost_and_the_gang_runs_on() -> None:
     state = after(submitted("a"), begun("a", 0, 1, spares=(2, 3)), moved(2, HostMove.FAIL))
     assert state.jobs["a"].state is JobState.RUNNING
     assert state.jobs["a"].spares == (3,)
-    assert state.held == hostset.of((0, 1, 3))
+    assert state.index.held == hostset.of((0, 1, 3))
 
 
 def test_a_repaired_host_is_free_again() -> None:
@@ -209,7 +209,7 @@ def test_a_swap_with_a_spare() -> None:
     a = state.jobs["a"]
     assert (a.state, a.attempt, a.present.start_ns, a.reason) == (JobState.RUNNING, 2, 9, "")
     assert (a.hosts, a.spares) == ((2, 1), ())
-    assert state.held == hostset.of((1, 2))
+    assert state.index.held == hostset.of((1, 2))
     assert a.present.cuts == (TierCut("zone", 320),)
 
 
@@ -236,7 +236,7 @@ def test_the_bound_on_a_step_outlives_a_swap_as_that_on_the_cut_does() -> None:
 def test_a_swap_with_a_free_host_keeps_the_spare() -> None:
     state = after(*STRUCK, swap((0, 0, 7)))
     assert state.jobs["a"].spares == (2,)
-    assert state.held == hostset.of((1, 2, 7))
+    assert state.index.held == hostset.of((1, 2, 7))
 
 
 def test_a_swap_of_no_host_is_a_restart_in_place() -> None:
@@ -252,14 +252,14 @@ def test_requeued() -> None:
     assert (a.state, a.reason, a.state_ns) == (JobState.QUEUED, "no host", 7)
     assert (a.hosts, a.spares, a.present.cuts, a.present.lower_bound) == ((), (), (), 0)
     assert a.attempt == 1  # the next is the second
-    assert state.held == 0
+    assert state.index.held == 0
     assert state.free == hostset.full(8) & ~1
 
 
 def test_a_requeued_job_keeps_its_seniority() -> None:
     state = after(submitted("z"), begun("z", 0, 1), submitted("b"), submitted("c"))
     state = replay([moved(0, HostMove.FAIL), JobRequeued(0, "z", "", RequeueCause.FAILURE)], state)
-    assert state.queue == ("z", "b", "c")
+    assert state.index.queue == ("z", "b", "c")
 
 
 @pytest.mark.parametrize(
@@ -313,9 +313,9 @@ def test_what_the_log_cannot_hold_is_a_bug(events: tuple[Event, ...]) -> None:
 
 def test_apply_leaves_its_argument_alone() -> None:
     before = after(submitted("a"))
-    held, queue = before.held, before.queue
+    held, queue = before.index.held, before.index.queue
     apply(before, begun("a", 0, 1))
-    assert (before.held, before.queue) == (held, queue)
+    assert (before.index.held, before.index.queue) == (held, queue)
     assert before.jobs["a"].state is JobState.QUEUED
 
 
@@ -334,4 +334,4 @@ def test_a_gang_that_had_just_ended_when_its_host_died_is_completed() -> None:
     assert state.jobs["a"].state is JobState.INTERRUPTED
     ended = apply(state, JobEnded(9, "a", JobState.COMPLETED))
     assert ended.ended["uid-a"].state is JobState.COMPLETED
-    assert not ended.held
+    assert not ended.index.held

@@ -36,7 +36,7 @@ def test_who_would_outlast_its_reservation_waits() -> None:
         assert (reservation.name, reservation.start_ns) == ("all", at_ns)
 
         state = schedule(state, NOW_NS, limits)
-        assert state.running == ("short",)
+        assert state.index.running == ("short",)
 
 
 def test_it_starts_when_it_may_use_the_host_again() -> None:
@@ -44,4 +44,4 @@ def test_it_starts_when_it_may_use_the_host_again() -> None:
     plan = decide(state, NOW_NS, SchedulingOptions(policy="easy"))
     assert plan.next_decision_ns == NOW_NS + AVOIDS_S * SECOND_NS
     state = schedule(state, plan.next_decision_ns, policy="easy")
-    assert state.running == ("all",)
+    assert state.index.running == ("all",)

@@ -69,7 +69,7 @@ def test_moves_let_the_job_start_that_needed_them() -> None:
 def test_the_price_is_work_since_the_last_checkpoint_and_a_restart() -> None:
     job = schedule(run(EMPTY, submit("a", 2))).jobs["a"]
     now_ns = 2_400 * SECOND_NS
-    state = replace(EMPTY, jobs={"a": job}, running=("a",))
+    state = replace(EMPTY, jobs={"a": job}, index=replace(EMPTY.index, running=("a",)))
     for costs, lost_s in ((Costs(1_000, 100), 400 + 100), (Costs(0, 100), 100)):
         assert [c.lost_gpu_s for c in candidates(state, job.held, now_ns, costs)] == [lost_s * 16]
 

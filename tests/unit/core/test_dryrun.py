@@ -139,7 +139,7 @@ def test_a_job_that_its_tenants_limit_holds_back_waits() -> None:
     assert (outcome.answer.needed, outcome.answer.free) == (3, 8)
     assert outcome.answer.free_by_domain == (("z0", 8),)
     after = settled(run(state, command))
-    assert after.running == ("a",)
+    assert after.index.running == ("a",)
 
 
 def test_a_job_waits_behind_those_before_it() -> None:

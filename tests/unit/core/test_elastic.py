@@ -309,7 +309,7 @@ class TestGrow:
         )
         assert isinstance(event, GangResized)
         after = replay([event], state)
-        assert after.held == hostset.full(8)
+        assert after.index.held == hostset.full(8)
         assert after.account("default").held == 8
 
 

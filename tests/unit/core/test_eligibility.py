@@ -62,7 +62,7 @@ def reason(state: State, name: str, now_ns: int = NOW) -> str:
 
 def test_a_held_job_starts_when_it_is_released() -> None:
     held = schedule(run(EMPTY, waiting("a", hold=True), now_ns=NOW), now_ns=NOW)
-    assert (state_of(held, "a"), dict(held.deferred).keys()) == (JobState.QUEUED, {"a"})
+    assert (state_of(held, "a"), dict(held.index.deferred).keys()) == (JobState.QUEUED, {"a"})
     assert "held by its owner" in reason(held, "a")
 
     free = schedule(run(held, ReleaseJob("a"), now_ns=NOW), now_ns=NOW)
@@ -78,13 +78,13 @@ def test_a_gang_that_runs_goes_on_when_it_is_held_and_waits_when_it_is_requeued(
     requeued = schedule(run(held, RequeueJob("a")))
 
     assert state_of(requeued, "a") is JobState.QUEUED
-    assert requeued.held == 0
+    assert requeued.index.held == 0
 
 
 def test_a_requeued_job_starts_again_in_its_old_place() -> None:
     full = started(EMPTY, submit("a", 8))
     state = run(full, submit("b", 8), RequeueJob("a", "bad data"))
-    assert state.queue == ("a", "b")
+    assert state.index.queue == ("a", "b")
     assert state.jobs["a"].reason == "bad data"
     assert schedule(state).jobs["a"].attempt == 2
 
@@ -101,7 +101,7 @@ def test_what_an_operator_holds_an_operator_releases() -> None:
     held = run(EMPTY, submit("a"), HoldJob("a", Hold.OPERATOR))
     assert refused(held, ReleaseJob("a")).code is Code.PRECONDITION
     assert run(held, HoldJob("a")).jobs["a"].hold is Hold.OPERATOR
-    assert run(held, ReleaseJob("a", Hold.OPERATOR)).queue == ("a",)
+    assert run(held, ReleaseJob("a", Hold.OPERATOR)).index.queue == ("a",)
 
 
 def test_a_hold_voids_what_was_promised() -> None:
@@ -209,13 +209,13 @@ def test_namesakes_of_one_user_take_turns() -> None:
         waiting("daily-1", "ada", turn),
     )
     state = schedule(state)
-    assert set(state.running) == {"nightly-1", "nightly-3", "daily-1"}
+    assert set(state.index.running) == {"nightly-1", "nightly-3", "daily-1"}
 
     state = run(state, end("nightly-1", JobState.FAILED))
     for _ in range(2):
         state = schedule(state)
 
-    assert set(state.running) == {"nightly-2", "nightly-3", "daily-1"}
+    assert set(state.index.running) == {"nightly-2", "nightly-3", "daily-1"}
 
 
 @pytest.mark.parametrize(
@@ -236,9 +236,9 @@ def test_jobs_do_not_wait_for_themselves_nor_in_a_circle() -> None:
 def test_dependencies_and_begin_time_change_while_a_job_waits() -> None:
     state = run(EMPTY, submit("a"), waiting("b", "", after("afterok", "a")))
     free = run(state, UpdateJob("b", ("dependencies",)))
-    assert (free.queue, dict(free.dependants)) == (("a", "b"), {})
+    assert (free.index.queue, dict(free.index.dependants)) == (("a", "b"), {})
     later = run(free, UpdateJob("b", ("begin_ns",), begin_ns=NOW))
-    assert later.queue == ("a",)
+    assert later.index.queue == ("a",)
     assert (
         "only labels" in refused(schedule(free), UpdateJob("b", ("begin_ns",), begin_ns=9)).message
     )
@@ -272,9 +272,12 @@ def test_a_what_if_leaves_those_that_wait_for_the_job() -> None:
     other = supposed(state, "a", ["priority 7"], NOW)
     assert other.jobs["a"].priority == 7
     assert other.jobs["b"] == state.jobs["b"]
-    assert (other.deferred, other.dependants) == (state.deferred, state.dependants)
+    assert (other.index.deferred, other.index.dependants) == (
+        state.index.deferred,
+        state.index.dependants,
+    )
     held = supposed(state, "c", ["limit 2h"], NOW)
-    assert (held.jobs["c"].hold, held.queue) == (Hold.OWNER, state.queue)
+    assert (held.jobs["c"].hold, held.index.queue) == (Hold.OWNER, state.index.queue)
 
 
 def test_a_job_file_says_what_a_job_waits_for() -> None:

@@ -198,7 +198,9 @@ def test_due_is_what_decide_starts(policy: str) -> None:
                 limits = SchedulingOptions(policy=policy)
                 begun = {a.name for a in decide(state, 0, limits).actions if isinstance(a, Start)}
                 due = {
-                    n for n in state.queue if explain(state, n, 0, limits).cause is WaitReason.DUE
+                    n
+                    for n in state.index.queue
+                    if explain(state, n, 0, limits).cause is WaitReason.DUE
                 }
                 assert due == begun
 

@@ -104,9 +104,9 @@ def test_hosts_in_front_of_a_gang_leave_it_where_it_is() -> None:
     after = run(state, more)
     assert (hosts_of(after, "a"), spares_of(after, "a")) == before
     assert after.jobs["a"].hosts == tuple(h + 2 for h in state.jobs["a"].hosts)
-    assert after.held == state.held << 2
+    assert after.index.held == state.index.held << 2
     failed = after.built_fabric.index_by_name["z1-r1-h1"]
-    assert (members(after.unhealthy), after.host(failed)) == ([9], state.host(7))
+    assert (members(after.index.unhealthy), after.host(failed)) == ([9], state.host(7))
     assert [members(after.free)[:2]] == [[0, 1]]
     big = settled(run(after, submit("b", 4, pp=4)))
     assert {"new-0", "new-1"} <= {*hosts_of(big, "b"), *hosts_of(big, "a")}

@@ -48,7 +48,7 @@ def test_a_failed_host_is_swapped_and_the_rest_stay() -> None:
     assert state.jobs["a"].present.start_ns == 5
     assert hosts_of(state, "a") == (before[0], spare, before[2])
     assert spares_of(state, "a") == ()
-    assert not hostset.has(state.held, state.loaded_fabric.index_by_name[before[1]])
+    assert not hostset.has(state.index.held, state.loaded_fabric.index_by_name[before[1]])
 
 
 def test_a_gang_without_spares_takes_a_free_host() -> None:
@@ -82,7 +82,7 @@ def test_two_hosts_of_one_gang_fail_at_once() -> None:
     assert state.jobs["a"].state is JobState.RUNNING
     assert state.jobs["a"].attempt == 2
     assert hosts_of(state, "a")[1:3] == before[1:3]
-    assert not state.held & state.unhealthy
+    assert not state.index.held & state.index.unhealthy
 
 
 def test_no_host_to_swap_in_requeues() -> None:
@@ -95,7 +95,7 @@ def test_no_host_to_swap_in_requeues() -> None:
     )
     state = schedule(state)
     assert state.jobs["a"].state is JobState.QUEUED
-    assert state.held == 0
+    assert state.index.held == 0
 
 
 def test_a_requeued_job_starts_as_its_next_attempt() -> None:
@@ -116,7 +116,7 @@ def test_a_requeued_job_keeps_its_seniority() -> None:
     state = started(EIGHT, submit("a", 8))
     state = run(state, submit("b", 8), submit("c", 8), fail("z0-r0-h0"))
     state = schedule(state)
-    assert state.queue == ("a", "b", "c")
+    assert state.index.queue == ("a", "b", "c")
     state = schedule(run(state, repair("z0-r0-h0")), LATER_NS)
     assert running(state) == {"a"}
 

@@ -49,7 +49,7 @@ def test_a_forecast_is_what_happens_when_jobs_run_to_their_limits() -> None:
     jobs = (submit(f"j{i}", n, limit_s=h * 3_600) for i, (n, h) in enumerate(sizes))
     state = settled(run(state, *jobs))
     first = forecast(state, 0, SchedulingOptions())
-    assert set(first.starts) == set(state.queue)
+    assert set(first.starts) == set(state.index.queue)
     for hour in range(1, 20):
         now_ns = hour * HOUR_NS
         over = [job.name for job in state.holding if job.release.end_ns <= now_ns]
@@ -57,7 +57,7 @@ def test_a_forecast_is_what_happens_when_jobs_run_to_their_limits() -> None:
         for job in state.holding:
             if job.present.start_ns == now_ns:
                 assert first.starts[job.name].start_ns == now_ns, job.name
-    assert not state.queue
+    assert not state.index.queue
 
 
 def test_limits_of_tenants_count() -> None:

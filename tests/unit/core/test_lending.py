@@ -196,4 +196,6 @@ def test_nobody_shuts_a_spare_that_is_lent_out_of_its_gang() -> None:
     assert state.jobs["gang"].present.lent
     alone = submit("alone", 1, affinity=Affinity(exclusive="rack"))
     state = run(state, end("loan"), end("filler"), alone)
-    assert AffinityIndex(state).closed("alone", state.jobs["alone"].spec.affinity) & state.lent
+    assert (
+        AffinityIndex(state).closed("alone", state.jobs["alone"].spec.affinity) & state.index.lent
+    )

@@ -114,12 +114,12 @@ def lived(tenants: Tenants, hours: int) -> dict[str, int]:
     starts: dict[str, int] = {}
     for hour in range(hours):
         now_ns = hour * HOUR_NS
-        done = [n for n in state.running if starts[n] == hour - (1 if n == "meek" else 2)]
+        done = [n for n in state.index.running if starts[n] == hour - (1 if n == "meek" else 2)]
         state = run(state, *(end(name) for name in done), now_ns=now_ns)
         state = run(state, submit(f"p{hour}", 4, limit_s=2 * HOUR, priority=5), now_ns=now_ns)
-        before = set(state.running)
+        before = set(state.index.running)
         state = schedule(state, now_ns)
-        starts |= dict.fromkeys(set(state.running) - before, hour)
+        starts |= dict.fromkeys(set(state.index.running) - before, hour)
     return starts
 
 
@@ -137,14 +137,14 @@ def test_rounding_evens_out_over_rounds() -> None:
     state, held, count = with_tenants(tenants), {"a": 0, "b": 0}, 0
     for hour in range(100):
         now_ns = hour * HOUR_NS
-        state = run(state, *(end(name) for name in state.running), now_ns=now_ns)
+        state = run(state, *(end(name) for name in state.index.running), now_ns=now_ns)
         for tenant in held:
-            queued = sum(state.jobs[name].tenant == tenant for name in state.queue)
+            queued = sum(state.jobs[name].tenant == tenant for name in state.index.queue)
             jobs = [f"{tenant}{count + i}" for i in range(8 - queued)]
             count += len(jobs)
             state = run(state, *(submit(name, tenant=tenant) for name in jobs), now_ns=now_ns)
         state = settled(state, now_ns)
-        for name in state.running:
+        for name in state.index.running:
             held[state.jobs[name].tenant] += 1
     assert 0.98 * 2 / 3 < held["a"] / (held["a"] + held["b"]) < 1.02 * 2 / 3
 
@@ -173,7 +173,7 @@ def preemptions(aging: Aging | None) -> int:
     state, evicted = settled(state), 0
     for turn in range(12):
         now_ns = (1 + 4 * turn) * HOUR_NS
-        done = [name for name in state.running if name.startswith("p")]
+        done = [name for name in state.index.running if name.startswith("p")]
         new = submit(f"p{turn}", 4, priority_class="production", limit_s=4 * HOUR)
         state = run(state, *map(end, done), new, now_ns=now_ns)
         before = running(state)
@@ -200,7 +200,7 @@ def test_neighbours_that_wait_are_passed_over_and_looked_at_again_after_a_start(
         job = submit(f"j{i}", tenant=f"t{random.randrange(3)}", priority=random.randrange(2))
         state = run(state, job, now_ns=i * HOUR_NS // 500)
     if aging is not None:  # those that were requeued wait for less long than their neighbours
-        waiting = [state.jobs[name] for name in random.sample(tuple(state.queue), 40)]
+        waiting = [state.jobs[name] for name in random.sample(tuple(state.index.queue), 40)]
         jobs = {j.name: replace(j, attempt=1, state_ns=2 * HOUR_NS) for j in waiting}
         state = replace(state, jobs=PersistentMap({**state.jobs, **jobs}))
     now_ns, policy = 9 * HOUR_NS, queue_policy("production")
@@ -215,7 +215,7 @@ def test_neighbours_that_wait_are_passed_over_and_looked_at_again_after_a_start(
         return names
 
     each, some = shown(False), shown(True)
-    assert sorted(each) == sorted(state.queue)
+    assert sorted(each) == sorted(state.index.queue)
     for name in each:
         if int(name[1:]) % 97 == 0 and name in some:  # what stands between starts may be passed
             assert set(some[: some.index(name)]) <= set(each[: each.index(name)])
@@ -227,13 +227,13 @@ def test_neighbours_that_wait_are_passed_over_and_looked_at_again_after_a_start(
 
 def test_the_queue_by_tenant_follows_every_change() -> None:
     state = with_tenants(TWO)
-    assert isinstance(state.queue, NameList)
-    state.queue.by_group(lambda name: state.jobs[name].tenant)  # from here on it is kept
+    assert isinstance(state.index.queue, NameList)
+    state.index.queue.by_group(lambda name: state.jobs[name].tenant)  # from here on it is kept
     for step in range(300):
         state = run(state, submit(f"j{step}", tenant="ab"[step % 3 % 2], priority=step % 5))
         if step % 4 == 3:
             state = run(state, cancel(f"j{step - 3}"))
-    assert isinstance(state.queue, NameList)
-    kept = state.queue.by_group(str)
-    anew = NameList(state.queue).by_group(lambda name: state.jobs[name].tenant)
+    assert isinstance(state.index.queue, NameList)
+    kept = state.index.queue.by_group(str)
+    anew = NameList(state.index.queue).by_group(lambda name: state.jobs[name].tenant)
     assert dict(kept) == dict(anew)

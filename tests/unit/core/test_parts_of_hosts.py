@@ -208,7 +208,7 @@ class TestFailures:
         state = settled(state)
         assert running(state) == {"a", "b"}
         assert state.host(index).state is HostState.CORDONED
-        assert not hostset.has(state.held, index)
+        assert not hostset.has(state.index.held, index)
 
     def test_where_there_is_no_room_it_stays_on_a_draining_host(self) -> None:
         state = started(loaded(fabric(1, 1, 1)), part("a", 4))

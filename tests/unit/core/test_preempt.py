@@ -193,7 +193,7 @@ def test_a_victim_says_who_took_its_place_and_keeps_its_own() -> None:
     state = run(state, submit("u", priority_class="urgent"), submit("t", priority_class="spot"))
     state = schedule(state, 2 * HOUR_NS)
     assert running(state) == {"u"}
-    assert state.queue == ("s0", "t")
+    assert state.index.queue == ("s0", "t")
     assert job(state, "s0").reason == "preempted by u after 2 h 00 min (priority 10 to -10)"
     again = schedule(run(state, end("u")), 3 * HOUR_NS)
     assert (job(again, "s0").attempt, running(again)) == (2, {"s0"})

@@ -29,14 +29,14 @@ def test_every_name_of_the_state_is_full() -> None:
     after = replay([NamesQualified(7)], state)
     assert not has_bare_names(after)
     assert list(after.jobs) == ["default/a", "default/b"] == [j.name for j in after.jobs.values()]
-    assert (list(after.queue), after.running) == (["default/b"], ("default/a",))
+    assert (list(after.index.queue), after.index.running) == (["default/b"], ("default/a",))
     assert [job.name for job in after.ended.values()] == ["default/old"]
     assert (dict(after.reserved), list(after.shares)) == ({"default/b": 10}, ["default/b"])
     assert after.jobs["default/b"].spec.tenant == OPEN.default
     wants = after.jobs["default/b"].spec.affinity
     assert wants == Affinity(avoid=(("rack", ("default/b*", "ads/x")),), near="default/a")
     assert after.windows["w"].window.jobs == ("default/a", "ads/*")
-    assert (after.version, after.held) == (state.version + 1, state.held)
+    assert (after.version, after.index.held) == (state.version + 1, state.index.held)
 
 
 def test_sentences_of_jobs_say_the_full_name() -> None:
@@ -69,7 +69,7 @@ def test_jobs_that_wait_for_others_wait_for_their_full_names() -> None:
     job = after.jobs["default/b"]
     assert [each.job for each in job.dependencies] == ["default/a"]
     assert [term.job for term in job.spec.dependencies] == ["default/a", ""]
-    assert (list(after.deferred), list(after.dependants.values())) == (
+    assert (list(after.index.deferred), list(after.index.dependants.values())) == (
         ["default/b"],
         [("default/b",)],
     )

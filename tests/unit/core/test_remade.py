@@ -20,11 +20,11 @@ STATE = run(loaded(), submit("a"))
 
 
 def test_it_is_what_replace_makes_of_it() -> None:
-    changed = evolve(STATE, version=99, held=5)
+    changed = evolve(STATE, version=99, early=5)
 
-    assert changed == replace(STATE, version=99, held=5)
-    assert (changed.version, changed.held) == (99, 5)
-    others = {field.name for field in fields(State)} - {"version", "held"}
+    assert changed == replace(STATE, version=99, early=5)
+    assert (changed.version, changed.early) == (99, 5)
+    others = {field.name for field in fields(State)} - {"version", "early"}
     assert all(getattr(changed, name) is getattr(STATE, name) for name in others)
 
 
@@ -83,7 +83,9 @@ class _Reads:
         return partial(function, self) if callable(function) else getattr(self._value, name)
 
 
-@pytest.mark.parametrize("value", [STATE, STATE.jobs["a"]], ids=["state", "job"])
+@pytest.mark.parametrize(
+    "value", [STATE, STATE.index, STATE.jobs["a"]], ids=["state", "index", "job"]
+)
 def test_what_is_found_out_comes_from_the_fields_that_it_names(value: Any) -> None:
     names = {field.name for field in fields(value)}
     found = {name: prop for name, prop in vars(type(value)).items() if isinstance(prop, Derived)}
@@ -100,5 +102,5 @@ def test_what_was_found_out_is_kept_until_what_it_comes_from_changes() -> None:
     free = before.free
 
     assert evolve(before, version=99).__dict__["free"] is free
-    assert "free" not in evolve(before, held=5).__dict__
-    assert evolve(before, held=1).free == free & ~1
+    assert "free" not in evolve(before, index=evolve(before.index, held=5)).__dict__
+    assert evolve(before, index=evolve(before.index, held=1)).free == free & ~1

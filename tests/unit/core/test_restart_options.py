@@ -141,7 +141,7 @@ def test_a_gang_takes_the_spare_of_another_and_the_pool_is_filled_again() -> Non
 
 
 def _is_out(state: State, name: str) -> bool:
-    return bool(state.unhealthy >> state.loaded_fabric.index_by_name[name] & 1)
+    return bool(state.index.unhealthy >> state.loaded_fabric.index_by_name[name] & 1)
 
 
 def test_spares_that_a_job_asked_for_are_its_own() -> None:

@@ -99,14 +99,14 @@ def waited_s(most_slips: int, policy: str, most_s: int = 3_000) -> int:
             del ends[name]
         if second == 500:
             state = run(state, submit("wide", 8, limit_s=100), now_ns=now_ns)
-        while sum(name != "wide" for name in state.queue) < 8:
+        while sum(name != "wide" for name in state.index.queue) < 8:
             number += 1
             limit_s = 20 + 10 * (number * 7 % 5)
             state = run(state, submit(f"j{number}", limit_s=limit_s), now_ns=now_ns)
         before = state
         while (after := schedule(state, now_ns, options)) != state:
             state = after
-        for name in set(state.running) - set(before.running):
+        for name in set(state.index.running) - set(before.index.running):
             if name == "wide":
                 return second - 500
             ends[name] = second + 2 * (state.jobs[name].limit_ns or 0) // SECOND_NS

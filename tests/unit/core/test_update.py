@@ -54,7 +54,7 @@ def update(name: str = "b", **changes: object) -> UpdateJob:
 
 def test_a_larger_priority_moves_a_job_to_the_front() -> None:
     state = run(WAITING, update(priority=7), now_ns=9)
-    assert state.queue == ("b", "a")
+    assert state.index.queue == ("b", "a")
     job = state.jobs["b"]
     assert (job.priority, job.spec.priority, job.update_ns) == (7, 7, 9)
     assert (job.sequence, job.state_ns) == (WAITING.jobs["b"].sequence, 5)
@@ -314,7 +314,7 @@ def test_the_newest_requests_of_each_tenant_are_remembered(monkeypatch: pytest.M
     assert state.request(RequestId("b0", "bots", "bob").text)
     assert state.request(RequestId("a49", "ads", "ada").text)
     assert not state.request(RequestId("a39", "ads", "ada").text)
-    assert dict(state.request_counts) == {"ads": 10, "bots": 1}
+    assert dict(state.index.request_counts) == {"ads": 10, "bots": 1}
 
 
 _TURNS = (HostMove.CORDON, HostMove.UNCORDON)

@@ -167,7 +167,7 @@ def test_a_window_on_a_link_takes_its_share_while_it_is_open() -> None:
     assert state.windows["w"].window.hosts == ()
     assert state.loaded_fabric is EMPTY.loaded_fabric
     state = settled(state, HOUR_NS)
-    assert not state.closed
+    assert not state.index.closed
     built = EMPTY.loaded_fabric.tiers[0].uplink_bytes_per_s
     assert state.loaded_fabric.tiers[0].uplink_bytes_per_s[1] == built[1] / 2
     state = settled(state, 2 * HOUR_NS)

@@ -49,7 +49,7 @@ def test_hosts_under_maintenance_are_out_or_draining_as_the_host_list_shows_them
     state = started(loaded(), submit("a", 3, spares=exactly(1)))
     before = {use: sum(d.by_use[use] for d in census.domains(state)) for use in Use}
     state = schedule(run(state, set_window("w", "z0", "z1-r0")))
-    assert state.closed
+    assert state.index.closed
     found = census.domains(state)
     for host_state in HostState:
         shown = sum(state.shown(i).state is host_state for i in range(8))
@@ -76,7 +76,7 @@ def test_queues_name_every_tenant_and_the_job_that_waits_longest() -> None:
     assert found["leaf"].oldest == state.jobs["early"]
     assert (found["leaf"].queued_gpus, found["leaf"].jobs[JobState.QUEUED]) == (96, 2)
     held = census.queues(schedule(state))["leaf"].held_gpus
-    assert held == 8 * schedule(state).held.bit_count() > 0
+    assert held == 8 * schedule(state).index.held.bit_count() > 0
 
 
 def test_cuts_are_those_of_the_gangs_that_run() -> None:

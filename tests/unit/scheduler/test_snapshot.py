@@ -24,6 +24,7 @@ from scheduler.core.model.events import (
     WindowOpened,
     WindowSet,
 )
+from scheduler.core.model.index import Index
 from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.core.policies.tenants import Tenant, Tenants
@@ -99,7 +100,7 @@ def test_a_fold_goes_on_from_a_snapshot_as_from_the_state() -> None:
 def test_a_set_of_many_hosts_survives() -> None:
     """More decimal digits than Python turns into a number."""
     held = (1 << 100_000) - 1
-    assert decode(encode(State(held=held), 0))[0].held == held
+    assert decode(encode(State(index=Index(held=held)), 0))[0].index.held == held
 
 
 def test_a_preset_is_the_same_fabric() -> None:
@@ -149,7 +150,7 @@ def test_every_field_of_the_state_is_written() -> None:
     names = {
         line.split(b"\t")[0].decode() for line in zlib.decompress(encode(a_life(), 0)).split(b"\n")
     }
-    assert names >= {field.name for field in fields(State)}
+    assert names >= {field.name for kind in (State, Index) for field in fields(kind)} - {"index"}
     assert snapshots.TITLE in names
 
 
@@ -161,7 +162,7 @@ def test_a_snapshot_knows_of_which_fields_it_is() -> None:
     assert not snapshots.is_older(b"junk")
 
 
-NEEDED = {"fabric", "version", "jobs", "queue", "running", "held"}  # no state without these
+NEEDED = {"fabric", "version", "jobs", "index"}  # no state without these
 
 
 def test_a_field_that_was_not_there_yet_has_its_default() -> None:
@@ -169,6 +170,10 @@ def test_a_field_that_was_not_there_yet_has_its_default() -> None:
         with case(name=name):
             again, _ = decode(older(encode(a_life(), 9), name.encode()))
             assert getattr(again, name) == getattr(State.empty(), name)
+    for name in [f.name for f in fields(Index)]:
+        with case(name=name):
+            again, _ = decode(older(encode(a_life(), 9), name.encode()))
+            assert getattr(again.index, name) == getattr(Index(), name)
 
 
 def test_what_a_job_did_not_have_yet_has_its_default() -> None:

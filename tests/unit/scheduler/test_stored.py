@@ -50,7 +50,7 @@ def test_a_snapshot_is_read() -> None:
         "wäits\t": JobState.QUEUED,
         "later": JobState.QUEUED,
     }
-    assert list(state.deferred) == ["later"]
+    assert list(state.index.deferred) == ["later"]
     assert [job.name for job in state.ended.values()] == ["gone"]
     assert state.host(1).state is HostState.FAILED
     assert [(b.window.name, b.state, b.create_ns) for b in state.windows.values()] == [
@@ -72,7 +72,7 @@ def test_a_store_is_opened_and_sound(tmp_path: Path) -> None:
     assert (found.problems, found.last_version) == ((), 7)
     running = found.state.jobs["runs"]
     assert (running.state, running.hosts, running.spares) == (JobState.RUNNING, (0, 1), (2,))
-    assert list(found.state.queue) == ["wäits\t"]
+    assert list(found.state.index.queue) == ["wäits\t"]
 
 
 def test_a_field_that_must_be_there_is_missed() -> None:

@@ -218,7 +218,7 @@ def _needs_repairs(state: State, outlook: Outlook, free: HostSet) -> bool:
     if not outlook.repairs():
         return False
     most = free.bit_count() + sum(gang.hosts.bit_count() for gang in outlook.moments())
-    return any(state.jobs[name].needed > most for name in state.queue)
+    return any(state.jobs[name].needed > most for name in state.index.queue)
 
 
 CONSERVATIVE = QueuePolicy(

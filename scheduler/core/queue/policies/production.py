@@ -17,7 +17,7 @@ from functools import cached_property
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
-from scheduler.core.collections.name_list import Chunk, NameList
+from scheduler.core.collections.name_list import Chunk
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.state import State
 from scheduler.core.policies.tenants import Tenants
@@ -141,8 +141,7 @@ class _TenantRuns(NamedTuple):
 
 def _runs(state: State, now_ns: int) -> list[QueueWalk]:
     jobs, tenants = state.jobs, state.tenants
-    queue = state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
-    by_tenant = queue.by_group(lambda name: jobs[name].tenant)
+    by_tenant = state.index.queue.by_group(lambda name: jobs[name].tenant)
     if tenants.aging is None:
         return [QueueWalk(names.parts, jobs) for names in by_tenant.values()]
     walks: list[QueueWalk] = []

@@ -32,18 +32,18 @@ def due_ns(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[int | 
 def leave_ns(state: State, now_ns: int, limits: SchedulingOptions) -> int | None:
     """When the next gang saves that could leave its retiring hosts now; None: none could, and
     something has to change first."""
-    if not state.unhealthy & state.held:
+    if not state.index.unhealthy & state.index.held:
         return None
     retiring = hostset.of(i for i, h in state.hosts.items() if h.state is HostState.RETIRING)
     costs = state.tenants.preemption.costs
-    if not retiring & state.held or not costs.checkpoint_s:
+    if not retiring & state.index.held or not costs.checkpoint_s:
         return None
     calendar, affinity = Calendar(state), AffinityIndex(state)
 
     def could(job: Job) -> bool:
         blocks = [b for b, host in enumerate(job.hosts) if hostset.has(retiring, host)]
         barred = calendar.closed(job, now_ns, now_ns + time_limit_ns(job, limits))
-        own = hostset.of(job.spares) & ~(state.out_of_service | barred)
+        own = hostset.of(job.spares) & ~(state.index.out_of_service | barred)
         free = state.free & ~(barred | affinity.closed(job.name, job.spec.affinity))
         swaps = choose_swaps(state.loaded_fabric, job.request, job.hosts, blocks, own, free)
         return bool(blocks) and swaps is not None

@@ -83,10 +83,10 @@ def test_trouble_keeps_a_suspect_longer() -> None:
 
 def test_a_tested_host_with_a_clean_record_is_golden_until_trouble() -> None:
     state = due(run(EMPTY, ReportHost(H, "stress-test-passed"), now_ns=5))
-    assert (now(state), state.golden) == (HostState.GOLDEN, 1)
+    assert (now(state), state.index.golden) == (HostState.GOLDEN, 1)
     assert running(started(state, submit("a", 4))) == {"a"}
     state = run(state, ReportHost(H, "ecc-correctable"))
-    assert (now(state), state.golden) == (HostState.HEALTHY, 0)
+    assert (now(state), state.index.golden) == (HostState.HEALTHY, 0)
 
 
 def test_an_untested_host_or_one_with_trouble_since_is_not_golden() -> None:

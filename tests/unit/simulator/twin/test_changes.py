@@ -48,7 +48,7 @@ def test_spares_of_a_zone_are_shared_by_all() -> None:
     assert found.state.tenants.spares.per_zone == 2
     assert found.state.jobs["j"].spec.request.spares.is_auto
     assert found.state.jobs["j"].spec.run is None
-    assert found.state.special == ("j",)
+    assert found.state.index.special == ("j",)
     assert found.has_auto_spares
 
 
