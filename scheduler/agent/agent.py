@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import math
 import os
@@ -35,7 +36,7 @@ from scheduler.agent import ranklog, stacks
 from scheduler.agent.allow import AllowList, NotAllowed, program
 from scheduler.agent.attempt import SUPERVISOR, HostAttempt, Key, Phase, RankExit
 from scheduler.agent.order import order_of
-from scheduler.agent.processes import CgroupRoot, adopt_orphans
+from scheduler.agent.processes import CgroupRoot, adopt_orphans, end_strays
 from scheduler.agent.rank_times import ComputedStep
 from scheduler.release import release
 from scheduler.v1 import agent_pb2
@@ -47,6 +48,10 @@ _TICK_S = 0.25
 _MOST_UNTOLD = 1_000  # unreadable reports in one word
 _MOST_POKES = 64  # that are taken in together
 _PATIENCE_S = 120.0  # for what ran before to end
+_KEPT = (
+    "gangs of another tenant ran here, and without cgroups nothing guarantees that all their"
+    " processes have ended: the host is free for others once it has booted"
+)
 _SEARCH = "/usr/local/bin:/usr/bin:/bin"
 _PHASES = {
     Phase.PREPARED: agent_pb2.ATTEMPT_PHASE_PREPARED,
@@ -74,7 +79,10 @@ class StaleLeader(Exception):
 
 class Agent:
     """`say`: how its words get to the server, which may not be there. `address`: at which other
-    hosts reach this one. `state`: a folder of its own."""
+    hosts reach this one. `state`: a folder of its own. `may_leave_processes`: of a gang that is
+    over; then one tenant alone is served."""
+
+    may_leave_processes = False
 
     def __init__(self, host: str, state: Path, address: str, allowed: AllowList) -> None:
         self.host = host
@@ -82,6 +90,7 @@ class Agent:
         self.say: Callable[[agent_pb2.SessionRequest], None] = lambda _: None
         self.beat_s = 1.0
         self.place: Mapping[str, str] = {}
+        self._tenant_file = state / "tenant"
         self._allowed = allowed
         self._root = state / "attempts"
         self._root.mkdir(parents=True, exist_ok=True, mode=0o711)
@@ -111,6 +120,7 @@ class Agent:
         adopt_orphans()
         for folder in sorted(self._root.iterdir()):
             if not (folder / "forgotten").exists() and (attempt := HostAttempt.from_folder(folder)):
+                attempt.end_strays = self._end_strays
                 self._attempts[attempt.key] = attempt
                 attempt.look_at_progress()  # perhaps nobody has heard of it yet
                 if attempt.has_processes:
@@ -118,6 +128,22 @@ class Agent:
                         "%s: its ranks have run on without the agent", attempt.key.folder_name
                     )
                     self._lease_s = self._lease_found()
+
+    @property
+    def has_cgroups(self) -> bool:
+        return self._cgroups.path is not None
+
+    def _check_tenant(self, tenant: str) -> None:
+        """Keep the host to the first tenant since it has booted, where processes may be left.
+        Raises: NotAllowed."""
+        if not self.may_leave_processes:
+            return
+        own, known = [_boot_id(), tenant], []
+        with contextlib.suppress(FileNotFoundError):
+            known = json.loads(self._tenant_file.read_text(encoding="utf-8"))
+        if known[:1] == own[:1] and known != own:
+            raise NotAllowed(_KEPT)
+        self._tenant_file.write_text(json.dumps(own), encoding="utf-8")
 
     def _listen(self) -> socket.socket:
         """Where supervisors and ranks say that there is something to look at; nothing else."""
@@ -136,7 +162,8 @@ class Agent:
             host=self.host,
             boot_id=_boot_id(),
             version=release(),
-            has_cgroup=self._cgroups.path is not None,
+            has_cgroup=self.has_cgroups,
+            may_leave_processes=self.may_leave_processes,
             place=self.place,
         )
         for attempt in self._attempts.values():
@@ -156,6 +183,7 @@ class Agent:
             while True:
                 self._check_lease()
                 self._look()
+                self._end_strays()
                 if self._has_lapsed and not self._running():
                     self.has_expired.set()
                 for attempt in self._running():
@@ -306,6 +334,7 @@ class Agent:
     async def _make_ready(self, key: Key, wanted: agent_pb2.Prepare) -> None:
         """End what runs, check, promise a port."""
         try:
+            self._check_tenant(wanted.tenant)
             await self._clear(key, frozenset(wanted.gpus))
             user = self._allowed.user(wanted.user)
             workdir = self._allowed.workdir(wanted.workdir, user)
@@ -321,6 +350,7 @@ class Agent:
         except (NotAllowed, OSError) as error:
             self._refuse(key, str(error))
             return
+        attempt.end_strays = self._end_strays
         self._attempts[key] = attempt
         self.say(Request(prepared=self._prepared(attempt)))
 
@@ -430,6 +460,11 @@ class Agent:
             else:
                 self._failing.discard(attempt.key)
 
+    def _end_strays(self) -> bool:
+        """Kill what ranks left behind whose supervisor is gone; whether any is left."""
+        supervisors = {attempt.supervisor_pid for attempt in self._attempts.values()}
+        return end_strays(supervisors | {process.pid for process in self._warm.values()})
+
     def _take_in(self, attempt: HostAttempt) -> None:
         before, had_started = attempt.phase, attempt.has_started
         new = attempt.look()
@@ -459,7 +494,8 @@ class Agent:
 
     def _refuse(self, key: Key, reason: str) -> None:
         log.warning("%s: refused: %s", key.folder_name, reason)
-        self.say(Request(refused=agent_pb2.Refused(key=_key(key), reason=reason)))
+        word = agent_pb2.Refused(key=_key(key), reason=reason, is_passing=reason == _KEPT)
+        self.say(Request(refused=word))
 
     def _prepared(self, attempt: HostAttempt) -> agent_pb2.Prepared:
         port = attempt.order["port"]

@@ -3,6 +3,7 @@
     users: [alice, bob]            whom ranks may run as
     default_user: alice            of jobs that name none
     workdirs: [/home, /scratch]    below which their working directory lies
+    without_cgroups: true          ranks run although the host has no cgroups to end them by
 
 Without a file an agent runs ranks as its own user alone, in any directory; one that is root runs
 none at all.
@@ -35,6 +36,7 @@ class AllowList:
     users: frozenset[str]
     default_user: str = ""
     workdirs: tuple[str, ...] = ()
+    without_cgroups: bool = False
 
     def user(self, wanted: str) -> pwd.struct_passwd:
         """The user as whom ranks run. Raises: NotAllowed."""
@@ -95,7 +97,7 @@ def load_allow_list(path: str) -> AllowList:
     if os.stat(path).st_mode & stat.S_IWOTH:
         raise InputError(Problem("", "is writable by everybody: chmod o-w", path))
     keys = document.mapping()
-    known = ("users", "default_user", "workdirs")
+    known = ("users", "default_user", "workdirs", "without_cgroups")
     faults = [
         (str(key), f"unknown key; known are {', '.join(known)}") for key in keys if key not in known
     ]
@@ -107,9 +109,13 @@ def load_allow_list(path: str) -> AllowList:
     workdirs = keys.get("workdirs", [])
     if not _are_texts(workdirs) or not all(Path(root).is_absolute() for root in workdirs):
         faults.append(("workdirs", f"must be a list of absolute paths, not {short(workdirs)}"))
+    without_cgroups = keys.get("without_cgroups", False)
+    if not isinstance(without_cgroups, bool):
+        reason = f"must be true or false, not {short(without_cgroups)}"
+        faults.append(("without_cgroups", reason))
     if faults:
         raise document.error(*faults)
-    return AllowList(frozenset(users), default, tuple(workdirs))
+    return AllowList(frozenset(users), default, tuple(workdirs), without_cgroups)
 
 
 def _are_texts(value: Any) -> bool:

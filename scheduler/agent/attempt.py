@@ -17,7 +17,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from scheduler.agent.processes import (
     begun,
     end_group,
+    end_marked,
     end_process,
     has_killed_for_memory,
     is_of_user,
@@ -33,6 +34,7 @@ from scheduler.agent.processes import (
     remove_group,
 )
 from scheduler.agent.rank_times import ComputedStep, TimesOfRanks
+from scheduler.agent.supervisor import entry_of
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 MOST_SAID = 64 << 10  # bytes of a file that ranks write
@@ -105,9 +107,10 @@ class HostAttempt:
         # Reports that were none, of ranks of this host: since the last good one, and not yet told.
         self.unreadable = self.untold = 0
         self.spoiled = ""  # why the agent ended the ranks, where they are to blame
+        self.end_strays: Callable[[], bool] = lambda: False  # of supervisors that are gone
         self.kill_s: float | None = None  # by when what is left is killed, of one that is stopped
         self.supervisor: subprocess.Popen[bytes] | None = None
-        self._supervisor_pid = self._supervisor_begun = 0
+        self.supervisor_pid = self._supervisor_begun = 0
         self._read_bytes = 0
         self._said_ns = 0
         self._times: TimesOfRanks | None = None
@@ -145,7 +148,7 @@ class HostAttempt:
             return None
         if (folder / "supervisor").exists():
             pid, since = (folder / "supervisor").read_text().split()
-            attempt._supervisor_pid, attempt._supervisor_begun = int(pid), int(since)
+            attempt.supervisor_pid, attempt._supervisor_begun = int(pid), int(since)
             attempt.phase = Phase.STARTING
             attempt.look()
         elif (folder / "stopped").exists():
@@ -193,7 +196,7 @@ class HostAttempt:
                     env={},
                 )
         pid = self.supervisor.pid
-        self._supervisor_pid, self._supervisor_begun = pid, begun(pid)
+        self.supervisor_pid, self._supervisor_begun = pid, begun(pid)
         text = f"{pid} {self._supervisor_begun}"
         (self.folder / "supervisor").write_text(text, encoding="ascii")
         if self.supervisor is warm and warm is not None and warm.stdin is not None:
@@ -219,7 +222,7 @@ class HostAttempt:
             is_over = not self._is_populated()
         self.exits += new
         if is_over and self._is_populated():
-            kill_group(self.order["cgroup"])
+            kill_group(self.order.get("cgroup", ""))
         elif is_over:
             if self.phase is Phase.STARTING and not self.refusal:
                 self.refusal = "its supervisor ended before the ranks had started"
@@ -302,7 +305,7 @@ class HostAttempt:
     def stack_pids(self) -> dict[int, int]:
         """Pids of ranks that write their stacks down when they are asked to, by rank: as they say,
         if it is a process of the user of the job, who may signal it anyway."""
-        owner = pwd.getpwnam(self.order["user"]).pw_uid if self.order["user"] else os.geteuid()
+        owner = self._owner
         first, count = self.order["ranks"][0]["rank"], int(self.order["env"]["LOCAL_WORLD_SIZE"])
         pids = {}
         for rank in range(first, first + count):
@@ -327,7 +330,7 @@ class HostAttempt:
         if grace_s <= 0:
             self.kill(now_s)
         elif is_first:
-            end_process(self._supervisor_pid, self._supervisor_begun, signal.SIGTERM)
+            end_process(self.supervisor_pid, self._supervisor_begun, signal.SIGTERM)
 
     def kill(self, now_s: float) -> None:
         """End every process of the attempt. Again where some are left after a second."""
@@ -336,11 +339,11 @@ class HostAttempt:
         is_again, self._killed_s = self._killed_s > 0, now_s
         if group := self.order.get("cgroup"):
             kill_group(group)
-        end_process(self._supervisor_pid, self._supervisor_begun, signal.SIGUSR1)
+        end_process(self.supervisor_pid, self._supervisor_begun, signal.SIGUSR1)
         if is_again:  # the supervisor does not answer: its ranks are to die with it
             for pid, since in self._pids():
                 end_group(pid, since)
-            end_process(self._supervisor_pid, self._supervisor_begun, signal.SIGKILL)
+            end_process(self.supervisor_pid, self._supervisor_begun, signal.SIGKILL)
 
     def release(self) -> None:
         """The agent ends; what it has started goes on."""
@@ -354,11 +357,20 @@ class HostAttempt:
     def _is_supervised(self) -> bool:
         if self.supervisor is not None:
             return self.supervisor.poll() is None
-        return begun(self._supervisor_pid) == self._supervisor_begun != 0
+        return begun(self.supervisor_pid) == self._supervisor_begun != 0
 
     def _is_populated(self) -> bool:
-        group = str(self.order.get("cgroup", ""))
-        return group != "" and is_populated(group)
+        """Return whether a process of it is left; without a cgroup, whether one was that its
+        supervisor had left behind, which is killed now."""
+        if group := str(self.order.get("cgroup", "")):
+            return is_populated(group)
+        is_left = self.end_strays()
+        return end_marked(f"MUSTER_RUN_DIR={self.folder / 'run'}", self._owner) or is_left
+
+    @property
+    def _owner(self) -> int:
+        """The number of the user as whom its ranks run."""
+        return entry_of(self.order["user"]).pw_uid if self.order["user"] else os.geteuid()
 
     def _new_exits(self) -> tuple[list[RankExit], bool]:
         """New exits of its ranks, and whether nothing of the attempt is left."""

@@ -6,9 +6,13 @@ import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Collection
 from pathlib import Path
 
+from scheduler.agent.supervisor import children, end_child, most_processes
+
 _PR_SET_CHILD_SUBREAPER = 36
+_MOST_LOOKS = 1_000  # in a row for processes that come and go
 
 
 def adopt_orphans() -> None:
@@ -39,6 +43,40 @@ def end_group(pid: int, since: int) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
+def end_strays(known: Collection[int]) -> bool:
+    """Kill and reap adopted children, which are processes of ranks whose supervisor is gone.
+
+    `known`: pids that this process started in a session of their own. Return whether any is left.
+    """
+    for _ in range(_MOST_LOOKS):
+        strays = [pid for pid in children() if pid not in known and _is_of_other_session(pid)]
+        for pid in strays:
+            end_child(pid)
+            with contextlib.suppress(OSError):
+                os.waitpid(pid, os.WNOHANG)
+        if not strays:
+            return False
+    return True
+
+
+def _is_of_other_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) != os.getsid(0)
+    except OSError:
+        return False
+
+
+def end_marked(variable: str, uid: int) -> bool:
+    """Kill the processes of a user with this in their environment; whether there was any."""
+    is_found, mark = False, variable.encode() + b"\0"
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if path.parent.stat().st_uid == uid and mark in path.read_bytes() + b"\0":
+                is_found = True
+                os.kill(int(path.parent.name), signal.SIGKILL)
+    return is_found
+
+
 class CgroupRoot:
     """Where the agent makes a cgroup (v2) for each attempt; `path` None: it cannot."""
 
@@ -54,6 +92,8 @@ class CgroupRoot:
             group.mkdir(parents=True, exist_ok=True)
         except OSError:
             return ""
+        with contextlib.suppress(OSError):  # where the controller is not enabled
+            (group / "pids.max").write_text(str(most_processes()))
         return str(group)
 
     def close(self) -> None:
@@ -65,7 +105,8 @@ class CgroupRoot:
 def kill_group(group: str) -> None:
     """SIGKILL to every process in the cgroup, also to processes that are being forked."""
     with contextlib.suppress(OSError):
-        Path(group, "cgroup.kill").write_text("1")
+        if group:
+            Path(group, "cgroup.kill").write_text("1")
 
 
 def is_populated(group: str) -> bool:

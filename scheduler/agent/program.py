@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from scheduler.access.addresses import host_and_port
 from scheduler.agent.agent import Agent, now_s
-from scheduler.agent.allow import load_allow_list, own_user
+from scheduler.agent.allow import AllowList, load_allow_list, own_user
 from scheduler.agent.place import parse_place
 from scheduler.agent.session import ServerAddresses, keep_session
 from scheduler.files.errors import InputError, Problem
@@ -93,6 +93,7 @@ async def _run(options: AgentOptions) -> None:
     agent = Agent(options.name, state.resolve(), options.address or towards(addresses[0]), allowed)
     agent.place = place
     agent.is_for_one = options.one_attempt
+    agent.may_leave_processes = _may_leave_processes(agent, allowed)
     if options.warm:
         agent.have_warm(options.warm_interpreter, options.warm, "")
     stop = asyncio.Event()
@@ -122,6 +123,22 @@ async def _run(options: AgentOptions) -> None:
     for task in done:
         if error := task.exception():
             raise error
+
+
+def _may_leave_processes(agent: Agent, allowed: AllowList) -> bool:
+    """Whether nothing but the agent ends the processes of a gang, which could outlive it: there are
+    no cgroups, no pod whose first process it is, no step of Slurm for this attempt alone.
+
+    Raises: InputError where it is root, and is not told to do without.
+    """
+    if agent.has_cgroups or os.getpid() == 1 or agent.is_for_one or allowed.without_cgroups:
+        return False
+    reason = "this host has no cgroup v2 of the agent's own with cgroup.kill (Linux 5.14)"
+    if os.geteuid() == 0 and allowed.users:
+        remedy = "`without_cgroups: true` in the allow file runs ranks all the same"
+        raise InputError(Problem("", f"{reason}; {remedy}"))
+    log.warning("%s: until it boots it starts gangs of one tenant alone", reason)
+    return True
 
 
 def _is_locked(lock: IO[str]) -> bool:

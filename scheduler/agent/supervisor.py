@@ -24,6 +24,7 @@ import errno
 import json
 import os
 import pwd
+import resource
 import selectors
 import signal
 import socket
@@ -148,14 +149,15 @@ class Supervisor:
             self._end_all()
         self._reap()
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
+        """Return whether this process has no child left, dead or alive."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return True
             if pid == 0:
-                return
+                return False
             self._ended(pid, status)
 
     def _ended(self, pid: int, status: int) -> None:
@@ -201,23 +203,29 @@ class Supervisor:
                     pass
 
     def _end_all(self) -> None:
-        """Kill every process of the attempt, whatever group or session it is in."""
-        group = self._order.get("cgroup")
-        for _ in range(1_000):
+        """Kill every process of the attempt, whatever group or session it is in.
+
+        None is left once this process has no child, for it adopts whoever loses its parent. What
+        forks and exits is there for no longer than a look takes: its group is killed with it, and
+        looks follow each other without a pause while they find others.
+        """
+        group, before = self._order.get("cgroup"), list[int]()
+        while True:
             if group:
                 with contextlib.suppress(OSError):
                     _write_fast(os.path.join(group, "cgroup.kill"), b"1")
-            left = _descendants(os.getpid())
-            for pid in left:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            self._reap()
+            pids = children()
+            for pid in pids:
+                end_child(pid)
+            has_none = self._reap()
             if self._zygote is not None:
                 for pid, status in self._zygote.ended():
                     self._ended(pid, status)
-            if not left and not (group and _populated(group)):
+            if has_none and not (group and _populated(group)):
                 break
-            time.sleep(0.002)
+            if pids == before:
+                time.sleep(0.002)
+            before = pids
         # Those of a zygote that was killed with them report no more.
         for pid, rank in self._rank_by_pid.items():
             if rank in self._running:
@@ -375,6 +383,7 @@ def _become(user: str, variables: dict[str, str]) -> dict[str, str]:
     elif entry.pw_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "the agent is not root")
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most_processes(),) * 2)
     os.umask(0o022)
     usual = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -384,6 +393,15 @@ def _become(user: str, variables: dict[str, str]) -> dict[str, str]:
         "LOGNAME": user,
     }
     return usual | variables
+
+
+def most_processes() -> int:
+    """Return how many processes and threads a user's ranks may have: half of the kernel's."""
+    limits = [resource.getrlimit(resource.RLIMIT_NPROC)[1]]
+    for name in ("pid_max", "threads-max"):
+        with contextlib.suppress(OSError), open(f"/proc/sys/kernel/{name}", "rb") as file:
+            limits.append(int(file.read()) // 2)
+    return min((limit for limit in limits if limit >= 0), default=1 << 15)
 
 
 def die_with(parent: int) -> None:
@@ -398,21 +416,28 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _descendants(root: int) -> list[int]:
-    """Children of `root`, theirs, and so on; zombies are none."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
-                if state != b"Z":
-                    children.setdefault(int(parent), []).append(int(name))
-    pids, todo = [], [root]
-    while todo:
-        of_one = children.get(todo.pop(), [])
-        pids += of_one
-        todo += of_one
-    return pids
+def children() -> list[int]:
+    """Return the pids of the children of this process, adopted and dead ones among them."""
+    own = os.getpid()
+    try:
+        with open(f"/proc/{own}/task/{own}/children", "rb") as file:
+            return list(map(int, file.read().split()))
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        return [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _is_own(pid)]
+
+
+def _is_own(pid: int) -> bool:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1]) == os.getpid()
+    return False
+
+
+def end_child(pid: int) -> None:
+    """SIGKILL to a child, and at once to its group, unless that is the one of this process."""
+    with contextlib.suppress(OSError):
+        if os.getpgid(pid) not in (0, os.getpgrp()):
+            os.killpg(os.getpgid(pid), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
 
 
 def _populated(group: str) -> bool:

@@ -92,6 +92,7 @@ class LaunchedGang:
     phase: GangPhase = GangPhase.WAITING
     master: tuple[str, int] | None = None
     refusals: dict[str, str] = field(default_factory=dict)
+    may_fit_elsewhere: bool = False  # for a host that refused it would start other jobs
     done: set[int] = field(default_factory=set)  # ranks that ended well
     failures: dict[int, RankFailure] = field(default_factory=dict)  # by rank
     step: int = 0

@@ -350,7 +350,7 @@ class AgentLauncher(Launcher):
 
     def _refused(self, gang: LaunchedGang) -> None:
         """Some hosts cannot start it; where none can, nothing is gained by trying again."""
-        is_final = len(gang.refusals) == len(gang.hosts)
+        is_final = len(gang.refusals) == len(gang.hosts) and not gang.may_fit_elsewhere
         host = next(host for host in gang.hosts if host in gang.refusals)
         self._over(gang)
         self._reports.launch_failed(gang, host, is_final=is_final)
@@ -510,6 +510,7 @@ class AgentLauncher(Launcher):
             case "refused":
                 gang.mark(host, HostPhase.REFUSED)
                 gang.refusals[host] = word.reason
+                gang.may_fit_elsewhere |= word.is_passing
             case "started":
                 gang.mark(host, HostPhase.STARTED)
             case "exited":

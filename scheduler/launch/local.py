@@ -39,7 +39,9 @@ class LocalAgents:
         self._hosts: set[str] = set()  # that have an agent
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         user = pwd.getpwuid(os.geteuid()).pw_name
-        write_private(folder / "allow.yaml", f"users: [{user}]\ndefault_user: {user}\n")
+        write_private(
+            folder / "allow.yaml", f"users: [{user}]\ndefault_user: {user}\nwithout_cgroups: true\n"
+        )
         self.secrets: tuple[str, ...] = (self._folder.secret(),)
 
     def address(self, wanted: str) -> str:

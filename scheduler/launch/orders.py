@@ -32,6 +32,7 @@ def prepare(gang: LaunchedGang, host: str) -> Order:
             one_process=run.per_host == 1,
             warm=run.warm,
             gpus=sorted(gang.gpus),
+            tenant=gang.placed.job.tenant,
         )
     )
 

@@ -260,6 +260,7 @@ class Hello(_message.Message):
     HAS_CGROUP_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
+    MAY_LEAVE_PROCESSES_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     """The host, as the fabric calls it."""
     boot_id: _builtins.str
@@ -269,6 +270,10 @@ class Hello(_message.Message):
     has_cgroup: _builtins.bool
     """Whether ranks are in a cgroup, in which none survives; else they are ended by process group
     and by descent.
+    """
+    may_leave_processes: _builtins.bool
+    """Whether processes of a gang may be left when it is over, for the host has no cgroups and the
+    agent is not root. Gangs of one tenant alone run there until the host boots.
     """
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptStatus]:
@@ -289,10 +294,11 @@ class Hello(_message.Message):
         has_cgroup: _builtins.bool = ...,
         attempts: _abc.Iterable[Global___AttemptStatus] | None = ...,
         place: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        may_leave_processes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "boot_id", b"boot_id", "has_cgroup", b"has_cgroup", "host", b"host", "place", b"place", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "boot_id", b"boot_id", "has_cgroup", b"has_cgroup", "host", b"host", "may_leave_processes", b"may_leave_processes", "place", b"place", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -401,8 +407,11 @@ class Refused(_message.Message):
 
     KEY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    IS_PASSING_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """Why, in one sentence."""
+    is_passing: _builtins.bool
+    """Whether the host would start other jobs, or this one at another time."""
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Which."""
@@ -412,10 +421,11 @@ class Refused(_message.Message):
         *,
         key: Global___AttemptKey | None = ...,
         reason: _builtins.str = ...,
+        is_passing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_passing", b"is_passing", "key", b"key", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -753,6 +763,7 @@ class Prepare(_message.Message):
     ONE_PROCESS_FIELD_NUMBER: _builtins.int
     WARM_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     workdir: _builtins.str
@@ -771,6 +782,8 @@ class Prepare(_message.Message):
     """Ranks of the gang."""
     one_process: _builtins.bool
     """Whether one process is started, not one for each rank."""
+    tenant: _builtins.str
+    """Tenant of the job."""
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Which."""
@@ -808,10 +821,11 @@ class Prepare(_message.Message):
         one_process: _builtins.bool = ...,
         warm: _abc.Iterable[_builtins.str] | None = ...,
         gpus: _abc.Iterable[_builtins.int] | None = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "first_rank", b"first_rank", "gpus", b"gpus", "job", b"job", "key", b"key", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "first_rank", b"first_rank", "gpus", b"gpus", "job", b"job", "key", b"key", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "tenant", b"tenant", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

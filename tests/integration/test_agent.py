@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ import pytest
 from scheduler.agent.agent import Agent, StaleLeader
 from scheduler.agent.allow import AllowList
 from scheduler.agent.processes import begun
+from scheduler.agent.program import _may_leave_processes
+from scheduler.agent.supervisor import children
+from scheduler.files.errors import InputError
 from scheduler.v1 import agent_pb2
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -330,6 +334,81 @@ async def test_ranks_that_write_no_reports_end_and_the_agent_does_not(
         assert done.log_tail.startswith("rank 0 wrote what is no report of muster.progress")
         await server.launch(*python("pass"), attempt=2, ranks=1)
         assert (await server.until("exited")).code == 0
+
+
+# Processes that fork and exit for as long as 20 s; one that is left holds the pipe open.
+CHAINS = """
+import os, time
+pipe, end = os.open({!r}, os.O_WRONLY), time.monotonic() + 20
+for _ in range(4):
+    if os.fork() == 0:
+        os.setsid()
+        while time.monotonic() < end and os.fork() == 0:
+            {}
+        os._exit(0)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("kind", ["of one group", "of many", "without supervisor"])
+async def test_nothing_is_left_of_processes_that_fork_and_exit_where_there_is_no_cgroup(
+    tmp_path: Path, kind: str
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    step = "os.setsid()" if kind == "of many" else "pass"
+    before = children()
+    async with running(tmp_path / "state") as server:
+        server.agent._cgroups.path = None
+        await server.launch(*python(CHAINS.format(str(pipe), step)), ranks=1)
+        await asyncio.sleep(0.5)
+        with pytest.raises(BlockingIOError):
+            os.read(reader, 1)
+        if kind == "without supervisor":
+            os.kill(supervisor_pid(tmp_path / "state"), signal.SIGKILL)
+        server.stop()
+        await server.until("stopped")
+        assert os.read(reader, 1) == b""  # nobody has it open
+        assert {*children()} <= {*before, supervisor_pid(tmp_path / "state")}  # no zombies
+    os.close(reader)
+
+
+async def test_a_host_that_may_keep_processes_starts_gangs_of_one_tenant_until_it_boots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):  # also through a restart of the agent
+        async with running(tmp_path) as server:
+            server.agent.may_leave_processes = True
+            assert server.agent.hello().hello.may_leave_processes
+            server.prepare(*python("pass"), tenant="vision")
+            await server.until("prepared")
+            server.prepare(*python("pass"), attempt=2, tenant="nlp")
+            refused = await server.until("refused")
+            assert refused.is_passing
+            assert "vision" not in refused.reason
+            assert "once it has booted" in refused.reason
+    monkeypatch.setattr("scheduler.agent.agent._boot_id", lambda: "another")
+    async with running(tmp_path) as server:
+        server.agent.may_leave_processes = True
+        server.prepare(*python("pass"), attempt=3, tenant="nlp")
+        await server.until("prepared")
+
+
+def test_an_agent_that_is_root_refuses_a_host_without_cgroups_unless_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, allowed = Agent("h", tmp_path, "127.0.0.1", ALLOWED), ALLOWED
+    agent._cgroups.path = None
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(InputError, match=r"no cgroup v2 .* `without_cgroups: true`"):
+        _may_leave_processes(agent, allowed)
+    assert not _may_leave_processes(agent, replace(allowed, without_cgroups=True))
+    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
+    assert _may_leave_processes(agent, allowed)
+    agent._cgroups.path = tmp_path
+    assert not _may_leave_processes(agent, allowed)
+    agent._socket.close()
 
 
 async def _look_often(agent: Agent) -> None:

@@ -348,6 +348,13 @@ async def test_a_host_that_cannot_start_it_costs_an_attempt_and_none_that_can_th
     assert world.state.jobs["a"].attempt == 2
     assert {host for host, _ in world.words("stop")} >= {second}
     await world.stopped(first, second, key=agent_pb2.AttemptKey(job_uid="uid-a", attempt=1))
+    taken = agent_pb2.Refused(key=world.key(), reason="another tenant", is_passing=True)
+    for host in world.hosts():
+        world.say(host, refused=taken)
+    await world.settle()
+    assert world.of(JobEnded) == []  # others would start it
+    taken = agent_pb2.AttemptKey(job_uid="uid-a", attempt=2)
+    await world.stopped(*world.state.loaded_fabric.hosts, key=taken)
     for host in world.hosts():
         world.say(host, refused=agent_pb2.Refused(key=world.key(), reason="no program train"))
     await world.settle()
