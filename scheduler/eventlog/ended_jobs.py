@@ -2,7 +2,7 @@
 
 A row has the whole job as it was in the state, so that it can be shown, listed and filtered like
 any other. A field that an old row lacks has its default; what is in `gang` now, old rows have among
-the fields of the job.
+the fields of the job, and `state` instead of `outcome`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from muster.structs import replace
-from scheduler.core import Job, State
+from scheduler.core import Job, JobState, State
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.job import Attempt
@@ -27,6 +27,13 @@ PAGE: Final = 500  # jobs read at once
 _encode = msgspec.json.Encoder().encode
 _DECODER: Final = msgspec.json.Decoder(Job)
 _GANG_DECODER: Final = msgspec.json.Decoder(Attempt)
+
+
+class _OldFields(msgspec.Struct):
+    state: JobState
+
+
+_OLD_DECODER: Final = msgspec.json.Decoder(_OldFields)
 
 
 def ended_by(before: State, event: Event, after: State) -> EndedJob | None:
@@ -66,6 +73,8 @@ def job_of(body: bytes) -> Job:
     try:
         text = with_step_models(zlib.decompress(body))
         job = _DECODER.decode(text)
+        if job.outcome is None:
+            job = evolve(job, outcome=_OLD_DECODER.decode(text).state)
         old = _GANG_DECODER.decode(text) if job.gang is None and job.attempt else None
         return evolve(job, gang=old) if old and old.hosts else job
     except (zlib.error, msgspec.DecodeError, RecursionError) as error:

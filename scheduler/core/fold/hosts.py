@@ -19,7 +19,7 @@ from scheduler.core.fold.effects import (
     job_change,
 )
 from scheduler.core.fold.goodput import account
-from scheduler.core.fold.index import with_host, with_job
+from scheduler.core.fold.index import check_move, with_host, with_job
 from scheduler.core.model.events import (
     HealthLoaded,
     HostEvent,
@@ -31,7 +31,6 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import (
     HOST_MOVES,
     IN_SERVICE,
-    JOB_MOVES,
     RUNS,
     HostMove,
     HostState,
@@ -176,11 +175,11 @@ def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
     hit = struck(job, index, event.time_ns, state.tenants.preemption.costs)
     hit = evolve(
         hit,
-        state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
         state_ns=event.time_ns,
         reason=_failed_text(state, since_stop(hit)),
         goodput=account(state, job, event),
     )
+    check_move(job, JobMove.INTERRUPT, hit)
     return with_job(state, job, hit, event.time_ns, is_last=True)
 
 

@@ -12,7 +12,14 @@ from scheduler.core.collections.persistent_map import newest_of_each, with_entry
 from scheduler.core.model.events import Event
 from scheduler.core.model.index import Index
 from scheduler.core.model.job import NOTHING_HELD, Attempt, Job
-from scheduler.core.model.lifecycle import ALLOWS, Allows, HostState
+from scheduler.core.model.lifecycle import (
+    ALLOWS,
+    JOB_MOVES,
+    Allows,
+    HostState,
+    JobMove,
+)
+from scheduler.core.model.lifecycle import after as state_after
 from scheduler.core.model.records.tenant import UsageAccount
 from scheduler.core.model.requests import Remembered, remembered
 from scheduler.core.model.run_lineage import with_checkpoint
@@ -21,6 +28,13 @@ from scheduler.core.model.window import Booking
 from scheduler.core.policies.run import SavedCheckpoint
 from scheduler.core.rules.eligibility import eligible_ns, wake_ns
 from scheduler.core.tenancy.ownership import charged
+
+
+def check_move(before: Job, move: JobMove, now: Job) -> None:
+    """Raises: KeyError where the table of jobs does not lead from what the job was, by this move,
+    to what it is now."""
+    if state_after(JOB_MOVES, before.state, move) is not now.state:
+        raise KeyError(f"{move} leads from {before.state} to {now.state}")
 
 
 def with_job(

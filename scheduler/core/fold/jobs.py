@@ -23,7 +23,14 @@ from scheduler.core.fold.effects import (
 from scheduler.core.fold.goodput import account
 from scheduler.core.fold.host_record import begun
 from scheduler.core.fold.hosts import emptied
-from scheduler.core.fold.index import with_eligibility, with_ended, with_job, with_lineage, without
+from scheduler.core.fold.index import (
+    check_move,
+    with_eligibility,
+    with_ended,
+    with_job,
+    with_lineage,
+    without,
+)
 from scheduler.core.model.events import (
     CheckpointSaved,
     GangHung,
@@ -48,12 +55,10 @@ from scheduler.core.model.events import (
 from scheduler.core.model.job import Attempt, Job
 from scheduler.core.model.job_array import ArrayTurns, JobArray
 from scheduler.core.model.lifecycle import (
-    JOB_MOVES,
     Hold,
     JobMove,
     JobState,
     RequeueCause,
-    after,
 )
 from scheduler.core.model.records.goodput import Goodput
 from scheduler.core.model.state import State
@@ -308,13 +313,13 @@ def _started(state: State, event: JobStarted) -> State:
     gang = _begun(fabric, event)
     running = evolve(
         size,
-        state=after(JOB_MOVES, job.state, JobMove.START),
         attempt=event.attempt,
         gang=replace(gang, start_dp=size.dp, gpus=event.gpus),
         state_ns=event.time_ns,
         reason="",
         goodput=account(state, job, event),
     )
+    check_move(job, JobMove.START, running)
     return evolve(
         with_job(_unreserved(state, event.name), job, running, event.time_ns),
         records=begun(state.records, running.hosts, event.time_ns),
@@ -340,11 +345,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
     job = state.jobs[event.name]
     before = job.present
     joined = {swap.block: fabric.index_by_name[swap.joined] for swap in event.swaps}
-    now = after(JOB_MOVES, job.state, JobMove.SWAP)
-    after_swap = list(job.hosts)
-    for block, host in joined.items():
-        after_swap[block] = host
-    hosts = tuple(after_swap)
+    hosts = tuple(joined.get(block, host) for block, host in enumerate(job.hosts))
     # The bounds hold for the hosts that were free at the start: its spares were, but for
     # those that it holds since.
     is_own = set(joined.values()) <= set(job.spares)
@@ -367,7 +368,6 @@ def _swapped(state: State, event: GangSwapped) -> State:
     )
     running = evolve(
         job,
-        state=now,
         attempt=event.attempt,
         gang=gang,
         state_ns=event.time_ns,
@@ -375,6 +375,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         restart_options=event.restart_options,
         goodput=account(state, job, event),
     )
+    check_move(job, JobMove.SWAP, running)
     return emptied(with_job(state, job, running, event.time_ns), job, event.time_ns)
 
 
@@ -383,7 +384,6 @@ def _resized(state: State, event: GangResized) -> State:
     gang, before = _begun(state.loaded_fabric, event), job.present
     running = evolve(
         job.at(event.dp),
-        state=after(JOB_MOVES, job.state, JobMove.RESIZE),
         attempt=event.attempt,
         gang=replace(gang, lent=before.lent, gpus=before.gpus, start_dp=before.start_dp),
         state_ns=event.time_ns,
@@ -391,6 +391,7 @@ def _resized(state: State, event: GangResized) -> State:
         restart_options=event.restart_options,
         goodput=account(state, job, event),
     )
+    check_move(job, JobMove.RESIZE, running)
     return emptied(with_job(state, job, running, event.time_ns), job, event.time_ns)
 
 
@@ -406,13 +407,13 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
     job = state.jobs[event.name]
     queued = evolve(
         job.least,
-        state=after(JOB_MOVES, job.state, move),
         state_ns=event.time_ns,
         gang=None,
         reason=event.reason,
         restart_options=event.restart_options if isinstance(event, JobRequeued) else (),
         goodput=account(state, job, event),
     )
+    check_move(job, move, queued)
     queued = with_eligibility(queued, event.time_ns)
     freed = with_job(state, job, queued, event.time_ns)
     return emptied(_turn_given(freed, job.name), job, event.time_ns)
@@ -442,12 +443,12 @@ def _attempt_failed(state: State, event: LaunchFailed | RankFailed) -> State:
         hit = struck(job, state.loaded_fabric.index_by_name[event.host], event.time_ns, costs)
     hit = evolve(
         hit,
-        state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
         state_ns=event.time_ns,
         gang=replace(hit.present, hang=""),
         reason=text,
         goodput=account(state, job, event),
     )
+    check_move(job, JobMove.INTERRUPT, hit)
     return with_job(state, job, hit, event.time_ns, is_last=True)
 
 
@@ -462,11 +463,12 @@ def _ended(state: State, event: JobEnded) -> State:
     job = state.jobs[event.name]
     over = evolve(
         job,
-        state=after(JOB_MOVES, job.state, _ENDINGS[event.outcome]),
+        outcome=event.outcome,
         state_ns=event.time_ns,
         reason=event.reason,
         goodput=account(state, job, event),
     )
+    check_move(job, _ENDINGS[event.outcome], over)
     left = _informed(_unreserved(state, event.name), over, event.has_started)
     freed = with_ended(with_job(left, job, None, event.time_ns), over)
     freed = evolve(freed, spent=state.spent + over.goodput.hosts)

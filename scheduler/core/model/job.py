@@ -146,9 +146,10 @@ NOTHING_HELD = Attempt()
 class Job:
     """One job in one state.
 
-    `attempt` counts runs of the gang from 1; 0 = never started. `gang`: the present one, of an
-    ended job that held hosts the last; None: it holds none. `state_ns` is the time of the last
-    change of state, `update_ns` that of the last change by its owner.
+    `outcome`: how it ended, None: it lives. `attempt` counts runs of the gang from 1; 0 = never
+    started. `gang`: the present one, of an ended job that held hosts the last; None: it holds none.
+    `state_ns` is the time of the last change of state, `update_ns` that of the last change by its
+    owner.
     `needed`: free hosts without which it cannot start, the required spares among them.
     `user`: who submitted it, "" where that is not known.
     `tenant`, `priority` and `is_preemptible` are what the tenants file makes of the spec.
@@ -180,7 +181,7 @@ class Job:
     tenant: str = DEFAULT_TENANT
     priority: int = 0
     is_preemptible: bool = False
-    state: JobState = JobState.QUEUED
+    outcome: JobState | None = None
     attempt: int = 0
     gang: Attempt | None = None
     state_ns: int = 0
@@ -210,6 +211,15 @@ class Job:
         present = self.present
         held = (present.hosts, present.spares, present.lent)
         return present.placed or HostNames(*map(fabric.names, held))
+
+    @derived_from("gang", "outcome")
+    def state(self) -> JobState:
+        """Where it is in its life: whoever lives and has no gang waits."""
+        if self.outcome is not None:
+            return self.outcome
+        if self.gang is None:
+            return JobState.QUEUED
+        return JobState.RUNNING if self.gang.stop_ns is None else JobState.INTERRUPTED
 
     @property
     def present(self) -> Attempt:

@@ -44,13 +44,16 @@ def test_every_event_has_a_row() -> None:
 def test_a_snapshot_is_read() -> None:
     text = (STORED / "snapshot.txt").read_bytes()
     state, last_ns = snapshots.decode(zlib.compress(text))
-    assert (state.version, state.seen_ns, last_ns) == (15, 9, 9)
+    assert (state.version, state.seen_ns, last_ns) == (20, 9, 9)
     assert {name: job.state for name, job in state.jobs.items()} == {
         "runs": JobState.INTERRUPTED,
         "wäits\t": JobState.QUEUED,
         "later": JobState.QUEUED,
+        "part": JobState.RUNNING,
+        "s-0": JobState.QUEUED,
+        "s-1": JobState.QUEUED,
     }
-    assert list(state.index.deferred) == ["later"]
+    assert list(state.index.deferred) == ["later", "s-1"]
     assert [job.name for job in state.ended.values()] == ["gone"]
     assert state.host(1).state is HostState.FAILED
     assert [(b.window.name, b.state, b.create_ns) for b in state.windows.values()] == [
