@@ -118,6 +118,10 @@ class _Bearing:
         call = self._channel.unary_unary(*args, **kwargs)
         return lambda request, **more: call(request, metadata=self._metadata, **more)
 
+    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
+        call = self._channel.stream_stream(*args, **kwargs)
+        return lambda requests, **more: call(requests, metadata=self._metadata, **more)
+
     def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
         call = self._channel.unary_stream(*args, **kwargs)
         return lambda request, **more: call(request, metadata=self._metadata, **more)

@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from scheduler.access.auth_file.entries import EVERY_TENANT
 from scheduler.access.authenticate import Context, Identify, anybody
 from scheduler.access.limits import Rate, Streams, check_sizes
-from scheduler.access.methods import METHODS, MethodRule
+from scheduler.access.methods import METHODS, REFLECTION, MethodRule
 from scheduler.access.options import CallLimits
 from scheduler.access.tenant_filter import TenantFilter, is_map
 from scheduler.core.model.requests import RequestId
@@ -85,7 +85,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             async with error_boundary(context):
                 who = self._admitted(method, context, request)
                 if not isinstance(request, Message):
-                    request = self._decoded(request, method, context)
+                    request = self._decoded(request, method, who, context)
                 may_change = self._identify is not anybody
                 with self._streams.one_more(who.name):
                     async with aclosing(inner(request, context)) as answers:
@@ -110,10 +110,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                 self._garbled.add(method, context.peer())
                 raise undecodable(request.reason)
             if isinstance(request, Message):  # and no stream of them
-                check_sizes(self._limits, request)
-                check_required(request)
-                self._tenant_filter.check(rule, who, request)
-                _own_request_ids(request, who)
+                self._check(rule, who, request)
         except ApiError as refused:
             if not isinstance(request, Undecodable):
                 _log_refusal(method, who, context, refused)
@@ -121,14 +118,26 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         act_for(who)
         return who
 
+    def _check(self, rule: MethodRule, who: Caller, request: Message) -> None:
+        """Hold a request to what `who` may ask for. Raises: ApiError."""
+        check_sizes(self._limits, request)
+        check_required(request)
+        self._tenant_filter.check(rule, who, request)
+        _own_request_ids(request, who)
+
     async def _decoded(
-        self, requests: AsyncIterator[Any], method: str, context: Context
+        self, requests: AsyncIterator[Any], method: str, who: Caller, context: Context
     ) -> AsyncIterator[Any]:
-        """A stream of requests. Raises: ApiError at one that is no message."""
+        """A stream of requests, of which the first says what is asked for. Raises: ApiError at one
+        that is no message."""
+        is_first = True
         async for request in requests:
             if isinstance(request, Undecodable):
                 self._garbled.add(method, context.peer())
                 raise undecodable(request.reason)
+            if is_first and method != REFLECTION:
+                self._check(self._rule(method), who, request)
+            is_first = False
             yield request
 
     def _rule(self, method: str) -> MethodRule:

@@ -52,6 +52,7 @@ _RULES: Final = {
     ),
     "GetJob": MethodRule(Role.VIEWER, refused=(_GONE, _STATE, "COMPACTED", _STORE)),
     "TailLogs": MethodRule(Role.VIEWER, refused=(_GONE, _STATE, _STORE)),
+    "OpenChannel": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, *ANY_CHANGE), is_read=True),
     "ListStepTimes": MethodRule(Role.VIEWER, refused=(_GONE, _STATE, _STORE)),
     "ListJobs": MethodRule(Role.VIEWER, refused=(_STORE,)),
     "UpdateJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, "INFEASIBLE", _OTHER)),

@@ -35,6 +35,7 @@ from google.protobuf.duration_pb2 import Duration
 from scheduler.agent import ranklog, stacks
 from scheduler.agent.allow import AllowList, NotAllowed, program
 from scheduler.agent.attempt import SUPERVISOR, HostAttempt, Key, Phase, RankExit
+from scheduler.agent.channels import Channels
 from scheduler.agent.order import order_of
 from scheduler.agent.processes import CgroupRoot, adopt_orphans, end_strays
 from scheduler.agent.rank_times import ComputedStep
@@ -108,6 +109,7 @@ class Agent:
         self._preparing: dict[Key, Preparation] = {}
         self._failing: set[Key] = set()  # attempts of which the last look failed
         self._tails: dict[str, asyncio.Task[None]] = {}
+        self._channels = Channels(lambda word: self.say(word))
         self._warm: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
         self._socket_path = str(state / "agent.sock")
         self._socket = self._listen()
@@ -232,6 +234,10 @@ class Agent:
                 self._forget(_named(message.forget.key))
             case "tail_logs":
                 self._tail(message.tail_logs)
+            case "open_channel":
+                self._open_channel(message.open_channel)
+            case "channel_data":
+                self._channels.hear(message.channel_data)
             case "warm":
                 wanted = message.warm
                 self.have_warm(wanted.interpreter, tuple(wanted.modules), wanted.user)
@@ -258,6 +264,7 @@ class Agent:
         for task in self._tails.values():
             task.cancel()
         self._tails.clear()
+        self._channels.close()
 
     # --- leases ----------------------------------------------------------------------
 
@@ -484,6 +491,7 @@ class Agent:
             self.say(Request(exited=_exited(attempt, done)))
         if attempt.is_over and before is not Phase.STOPPED:
             self.say(Request(stopped=agent_pb2.Stopped(key=_key(attempt.key))))
+            self._channels.close(attempt.key)
             self._over.set()
 
     def _say_over(self, attempt: HostAttempt) -> None:
@@ -542,6 +550,21 @@ class Agent:
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         self._warm[wanted] = process
+
+    # --- commands beside ranks ---------------------------------------------------------
+
+    def _open_channel(self, wanted: agent_pb2.OpenChannel) -> None:
+        key = _named(wanted.key)
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.phase is not Phase.STARTED or attempt.kill_s is not None:
+            self._channels.refuse(wanted.channel_id, f"this attempt does not run on {self.host}")
+            return
+        try:
+            self._allowed.commands_beside(attempt.order["user"])
+        except NotAllowed as error:
+            self._channels.refuse(wanted.channel_id, str(error))
+            return
+        self._channels.open(wanted, key, attempt.folder)
 
     # --- logs ------------------------------------------------------------------------
 

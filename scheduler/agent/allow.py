@@ -4,6 +4,7 @@
     default_user: alice            of jobs that name none
     workdirs: [/home, /scratch]    below which their working directory lies
     without_cgroups: true          ranks run although the host has no cgroups to end them by
+    exec: false                    whether users run commands beside their ranks; true by default
 
 Without a file an agent runs ranks as its own user alone, in any directory; one that is root runs
 none at all.
@@ -37,6 +38,7 @@ class AllowList:
     default_user: str = ""
     workdirs: tuple[str, ...] = ()
     without_cgroups: bool = False
+    has_commands: bool = True
 
     def user(self, wanted: str) -> pwd.struct_passwd:
         """The user as whom ranks run. Raises: NotAllowed."""
@@ -54,6 +56,12 @@ class AllowList:
         if os.geteuid() not in (0, entry.pw_uid):
             raise NotAllowed(f"the agent is not root, so it cannot run anything as {name}")
         return entry
+
+    def commands_beside(self, user: str) -> None:
+        """Check that commands may be run beside the ranks of `user`. Raises: NotAllowed."""
+        if not self.has_commands:
+            raise NotAllowed("this host runs no commands beside ranks (exec of its allow-list)")
+        self.user(user)
 
     def workdir(self, wanted: str, user: pwd.struct_passwd) -> str:
         """The working directory. Raises: NotAllowed."""
@@ -97,7 +105,7 @@ def load_allow_list(path: str) -> AllowList:
     if os.stat(path).st_mode & stat.S_IWOTH:
         raise InputError(Problem("", "is writable by everybody: chmod o-w", path))
     keys = document.mapping()
-    known = ("users", "default_user", "workdirs", "without_cgroups")
+    known = ("users", "default_user", "workdirs", "without_cgroups", "exec")
     faults = [
         (str(key), f"unknown key; known are {', '.join(known)}") for key in keys if key not in known
     ]
@@ -109,13 +117,14 @@ def load_allow_list(path: str) -> AllowList:
     workdirs = keys.get("workdirs", [])
     if not _are_texts(workdirs) or not all(Path(root).is_absolute() for root in workdirs):
         faults.append(("workdirs", f"must be a list of absolute paths, not {short(workdirs)}"))
-    without_cgroups = keys.get("without_cgroups", False)
-    if not isinstance(without_cgroups, bool):
-        reason = f"must be true or false, not {short(without_cgroups)}"
-        faults.append(("without_cgroups", reason))
+    flags = {"without_cgroups": False, "exec": True}
+    for key, usual in flags.items():
+        flags[key] = keys.get(key, usual)
+        if not isinstance(flags[key], bool):
+            faults.append((key, f"must be true or false, not {short(flags[key])}"))
     if faults:
         raise document.error(*faults)
-    return AllowList(frozenset(users), default, tuple(workdirs), without_cgroups)
+    return AllowList(frozenset(users), default, tuple(workdirs), *flags.values())
 
 
 def _are_texts(value: Any) -> bool:

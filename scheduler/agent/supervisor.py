@@ -14,6 +14,7 @@ a restart by what is in the folder of the attempt:
 
 Run as a file, by the interpreter of the agent, with the standard library alone. With --warm it
 first has a zygote import modules as the user of the job, and waits for its folder on stdin.
+With --beside it runs a command beside the ranks (`run_beside`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import pwd
@@ -30,6 +32,7 @@ import signal
 import socket
 import struct
 import sys
+import termios
 import time
 from typing import Any, NoReturn
 
@@ -312,29 +315,82 @@ class Zygote:
         return ended
 
 
-def _spawn(order: dict[str, Any], rank: dict[str, Any], into: int) -> tuple[int, int]:
-    """Its pid, and a pipe on which it says why it cannot be executed."""
+def _spawn(
+    order: dict[str, Any], rank: dict[str, Any], into: int | None, port: int = 0
+) -> tuple[int, int]:
+    """Its pid, and a pipe on which it says why it cannot be executed. `into`: what it writes
+    goes there; None: it has the terminal or the pipes of this process."""
     failure, says = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _be_rank(order, rank, into, says, parent)
+        _be_rank(order, rank, into, says, parent, port)
     os.close(says)
     return pid, failure
 
 
+def run_beside(folder: str, rank: str, port: str, command: list[str]) -> NoReturn:
+    """Run a command on the terminal or the pipes of this process, as the user of the ranks in
+    `folder` and with the environment of one of them, and end all that it has started; with a `port`
+    pass on what goes there instead. This process ends with its parent."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    die_with(os.getppid())
+    with open(os.path.join(folder, "order.json"), encoding="utf-8") as file:
+        order: dict[str, Any] = json.load(file)
+    user = entry_of(order["user"])
+    order["command"] = command or [user.pw_shell or "/bin/sh"]
+    if os.isatty(0):
+        os.fchown(0, user.pw_uid, -1)
+        order["env"] = {"TERM": "xterm-256color"} | order["env"]
+    before = [each for each in order["ranks"] if each["rank"] <= int(rank)]
+    code = 128 + signal.SIGKILL
+    try:
+        pid, failure = _spawn(order, (before or order["ranks"])[-1], None, int(port))
+        with open(failure, "rb") as says:
+            os.write(2, says.read())
+        for number in (0, 1):
+            os.close(number)
+        while (ended := os.wait())[0] != pid:
+            pass  # an orphan of it
+        code = os.waitstatus_to_exitcode(ended[1])
+    finally:
+        for left in _descendants(os.getpid()):
+            with contextlib.suppress(OSError):
+                os.kill(left, signal.SIGKILL)
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+def _relay(link: socket.socket) -> None:
+    """Pass on what comes on stdin, and on stdout what comes back, until the other side ends."""
+
+    import threading  # of no use to any other supervisor
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            while data := os.read(0, 1 << 16):
+                link.sendall(data)
+            link.shutdown(socket.SHUT_WR)
+
+    threading.Thread(target=send, daemon=True).start()
+    while data := link.recv(1 << 16):
+        os.write(1, data)
+
+
 def _be_rank(
-    order: dict[str, Any], rank: dict[str, Any], into: int, says: int, parent: int
+    order: dict[str, Any], rank: dict[str, Any], into: int | None, says: int, parent: int, port: int
 ) -> NoReturn:
     stage = "start"
     try:
         os.setsid()
         if group := order.get("cgroup"):
             _write_fast(os.path.join(group, "cgroup.procs"), b"0")
-        with open(os.devnull, "rb") as nothing:
-            os.dup2(nothing.fileno(), 0)
-        os.dup2(into, 1)
-        os.dup2(into, 2)
+        if into is not None:
+            with open(os.devnull, "rb") as nothing:
+                os.dup2(nothing.fileno(), 0)
+            os.dup2(into, 1)
+            os.dup2(into, 2)
+        elif os.isatty(0):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         stage = f"become user {order['user']}"
         environment = _become(order["user"], order["env"] | rank["env"])
         die_with(parent)
@@ -342,6 +398,13 @@ def _be_rank(
         os.chdir(order["workdir"])
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
+        if port:
+            stage = f"connect to port {port}"
+            link = socket.create_connection(("localhost", port), 10)
+            link.settimeout(None)
+            os.close(says)
+            _relay(link)
+            os._exit(0)
         stage = f"execute {order['command'][0]}"
         os.execvpe(order["command"][0], order["command"], environment)
     except OSError as error:
@@ -479,6 +542,9 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if sys.argv[1] == "--beside":
+        folder, rank, port, *command = sys.argv[2:]
+        run_beside(folder, rank, port, command)
     if sys.argv[1] != "--warm":
         Supervisor(sys.argv[1], None).run()
         return

@@ -127,6 +127,7 @@ COMMANDS = {
     "Jobs": {
         "jobs.jobs": "submit run jobs explain watch wait update hold release requeue cancel finish"
         " job",
+        "jobs.channels": "exec shell port-forward attach",
         "jobs.route": "route",
         "jobs.stragglers": "stragglers",
         "jobs.rendezvous": "rendezvous",

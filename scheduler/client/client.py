@@ -320,6 +320,14 @@ class Client:
         for piece in self._to.stream(self._stub.TailLogs, request):
             yield piece.data
 
+    def open_channel(
+        self, name: str, requests: Iterator[service_pb2.OpenChannelRequest]
+    ) -> Iterator[service_pb2.OpenChannelResponse]:
+        """What a command beside a rank writes. The first request names it, the others are what it
+        reads; it is ended where the answers are not read to their end. Raises: ServiceError."""
+        self.step_times(name)  # of several servers the leader answers it, and has the stream then
+        yield from self._to.stream(self._stub.OpenChannel, requests)
+
     def step_times(self, name: str) -> service_pb2.ListStepTimesResponse:
         """How long the ranks of a gang computed in its last steps, as they say. Raises:
         ServiceError."""

@@ -100,7 +100,11 @@ def _check_pair(certificate: str, key: str) -> None:
         raise InputError(Problem("", reason, certificate)) from None
 
 
-class _Bearer(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
+class _Bearer(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):
     """Puts the token into every call."""
 
     def __init__(self, token: str) -> None:
@@ -112,6 +116,7 @@ class _Bearer(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientIntercepto
         return continuation(self._signed(client_call_details), request)
 
     intercept_unary_stream = intercept_unary_unary
+    intercept_stream_stream: Any = intercept_unary_unary
 
     def _signed(self, details: Any) -> Any:
         return details._replace(metadata=(*(details.metadata or ()), self._metadata))

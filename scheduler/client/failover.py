@@ -117,10 +117,11 @@ class FailoverChannel(grpc.Channel):
     def unary_stream(self, method: str, *arguments: Any, **options: Any) -> Any:
         return _Stream(self._servers, lambda to: to.unary_stream(method, *arguments, **options))
 
+    def stream_stream(self, method: str, *arguments: Any, **options: Any) -> Any:
+        return _Stream(self._servers, lambda to: to.stream_stream(method, *arguments, **options))
+
     def stream_unary(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError("the service has no such call")
-
-    stream_stream = stream_unary
 
     def subscribe(self, callback: Any, try_to_connect: bool | None = False) -> None:
         raise NotImplementedError("each server has a state of its own")

@@ -18,6 +18,7 @@ from scheduler.core.model.commands import (
     EndJob,
     HoldJob,
     JobCommand,
+    OpenChannel,
     ReleaseJob,
     RequeueJob,
     SubmitJob,
@@ -37,6 +38,7 @@ class Act(StrEnum):
     CHANGE = "change"  # cancel, hold or requeue it, or change its specification
     END = "finish"  # report that its gang has ended
     READ_LOGS = "read the logs of"
+    RUN = "run commands in"
 
 
 _ACTS: Final[dict[type, Act]] = {
@@ -100,6 +102,11 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
             return no_job(command.name, command.uid)
         # What the caller's own earlier request did is told again, whoever has the name by now.
         return None if state.request(command.request_id) is not None else refusal
+    if isinstance(command, OpenChannel):
+        job = state.find(command.name, command.uid)
+        if job is None:
+            return None
+        return refused(state.tenants, who, job, Act.RUN) or _strange_user(job.spec, who)
     if isinstance(command, SubmitJob) and (refusal := _strange_user(command.spec, who)):
         return refusal
     if isinstance(command, SubmitJob) and who.tenant:

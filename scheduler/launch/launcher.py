@@ -45,6 +45,7 @@ from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Compacted
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch import hang, orders
+from scheduler.launch.channels import AgentChannels
 from scheduler.launch.checkpoints import Checkpoints
 from scheduler.launch.cut_off import CutOffHosts
 from scheduler.launch.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang
@@ -94,6 +95,7 @@ class AgentLauncher(Launcher):
         clock: Callable[[], float] = time.monotonic,
         *,
         tails: LogTails | None = None,
+        channels: AgentChannels | None = None,
         substrate: Substrate | None = None,
         may_join: bool = True,
         keeps_ranks: bool = True,
@@ -116,7 +118,7 @@ class AgentLauncher(Launcher):
         self._joins = HostJoins(writer, self._has_joined, self._has_not_joined)
         self._greetings: dict[str, agent_pb2.Hello] = {}  # of hosts that are about to join
         self._may_join, self._keeps_ranks = may_join, keeps_ranks
-        self._tails = tails
+        self._tails, self._channels = tails, channels
         self._substrate = substrate
 
     def busy_hosts(self) -> set[str]:
@@ -486,6 +488,10 @@ class AgentLauncher(Launcher):
         if kind == "log_chunk":
             if self._tails is not None:
                 self._tails.heard(host, message.log_chunk)
+            return
+        if kind == "channel_data":
+            if self._channels is not None:
+                self._channels.on_data(host, message.channel_data)
             return
         if kind in (None, "hello", "beat"):
             return

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from muster.structs import replace, struct
 from scheduler.engine.writer import Writer
+from scheduler.launch.channels import AgentChannels
 from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.launcher import AgentLauncher
 from scheduler.launch.sessions import AgentSessions
@@ -44,6 +45,7 @@ class LaunchService:
         self._sessions = AgentSessions(options, beats)
         self._tasks = Tasks(beats)
         self.tails = LogTails(self._sessions)
+        self.channels = AgentChannels(self._sessions)
         self._launcher: AgentLauncher | None = None
 
     async def listen(self) -> str:
@@ -57,6 +59,7 @@ class LaunchService:
             self._sessions,
             self._settings.lease_s,
             tails=self.tails,
+            channels=self.channels,
             substrate=self._substrate,
             may_join=self._settings.may_join,
             keeps_ranks=self._settings.keeps_ranks,

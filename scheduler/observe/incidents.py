@@ -9,6 +9,7 @@ from typing import assert_never
 from muster.structs import struct
 from scheduler.core import JobState
 from scheduler.core.model.events import (
+    ChannelOpened,
     CheckpointSaved,
     Defragmented,
     Event,
@@ -163,6 +164,7 @@ def _told(event: Event) -> tuple[IncidentKind, str, str] | None:
             | SparesChanged()
             | GangLaunched()
             | GangHung()
+            | ChannelOpened()
             | CheckpointSaved()
             | JobEnded()
             | Defragmented()

@@ -219,6 +219,7 @@ async def _serve(
                 if launches is not None:
                     launches.start(writer)
                     backend.tails, backend.step_times = launches.tails, launches.step_times
+                    backend.channels = launches.channels
                     backend.progress = gauges.progress = launches.progress
                 seen_at = console.address if console else ""
                 on_ready(Ready(address, fabric, version, gauges.address, agents, seen_at))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from scheduler.core import Job, Rejected, State, admit, replay
@@ -13,6 +13,7 @@ from scheduler.identity import caller
 from scheduler.service.bulk_reads import BulkReads
 from scheduler.service.errors import rejected, starting
 from scheduler.service.questions import Questions
+from scheduler.v1 import agent_pb2
 from scheduler.wire.jobs import StepProgress
 
 
@@ -33,6 +34,18 @@ class LogSource(Protocol):
         """What a rank has written, its last `lines`, 0 for all. Raises: NoLog."""
 
 
+class ChannelSource(Protocol):
+    """Where commands are run beside ranks."""
+
+    def connect(
+        self,
+        host: str,
+        wanted: agent_pb2.OpenChannel,
+        inputs: AsyncIterator[agent_pb2.ChannelData],
+    ) -> AsyncGenerator[agent_pb2.ChannelData, None]:
+        """What the command writes, and last how it ended. Raises: NoLog."""
+
+
 StepTimeSource = Callable[[str, int], Mapping[int, Sequence[float]]]
 """By the uid of a job and its attempt, how long each rank computed, by step."""
 
@@ -42,7 +55,7 @@ ProgressSource = Callable[[str, int], tuple[StepProgress, float] | None]
 
 
 class NoLog(Exception):
-    """There is none, or nobody to ask; the text says why."""
+    """There is none, or nobody to ask for it or for a command; the text says why."""
 
 
 class Backend:
@@ -55,6 +68,7 @@ class Backend:
         self.reads = BulkReads()
         self.has_agents = has_agents
         self.tails: LogSource | None = None
+        self.channels: ChannelSource | None = None
         self.step_times: StepTimeSource | None = None
         self.progress: ProgressSource | None = None
         self._writer: Writer | None = None

@@ -57,7 +57,7 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or not handler_call_details.method.startswith(self._prefix):
             return handler
-        is_stream = handler.unary_stream is not None
+        is_stream = (handler.unary_stream or handler.stream_stream) is not None
         return wrapped(handler, self._stream if is_stream else self._unary)
 
     def _unary(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:

@@ -64,6 +64,7 @@ class SessionRequest(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     LOG_CHUNK_FIELD_NUMBER: _builtins.int
     STEP_TIMES_FIELD_NUMBER: _builtins.int
+    CHANNEL_DATA_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """The first word of a stream."""
@@ -104,6 +105,10 @@ class SessionRequest(_message.Message):
     def step_times(self) -> Global___StepTimes:
         """How long ranks computed."""
 
+    @_builtins.property
+    def channel_data(self) -> Global___ChannelData:
+        """What a command that runs beside a rank writes."""
+
     def __init__(
         self,
         *,
@@ -117,12 +122,13 @@ class SessionRequest(_message.Message):
         progress: Global___Progress | None = ...,
         log_chunk: Global___LogChunk | None = ...,
         step_times: Global___StepTimes | None = ...,
+        channel_data: Global___ChannelData | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "exited", b"exited", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "exited", b"exited", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "prepared", "refused", "started", "exited", "stopped", "progress", "log_chunk", "step_times"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "prepared", "refused", "started", "exited", "stopped", "progress", "log_chunk", "step_times", "channel_data"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -143,6 +149,8 @@ class SessionResponse(_message.Message):
     TAIL_LOGS_FIELD_NUMBER: _builtins.int
     WARM_FIELD_NUMBER: _builtins.int
     DUMP_STACKS_FIELD_NUMBER: _builtins.int
+    OPEN_CHANNEL_FIELD_NUMBER: _builtins.int
+    CHANNEL_DATA_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lease(self) -> Global___Lease:
         """The agent may go on."""
@@ -179,6 +187,14 @@ class SessionResponse(_message.Message):
     def dump_stacks(self) -> Global___DumpStacks:
         """Write down where the ranks of an attempt are."""
 
+    @_builtins.property
+    def open_channel(self) -> Global___OpenChannel:
+        """Run a command beside a rank."""
+
+    @_builtins.property
+    def channel_data(self) -> Global___ChannelData:
+        """What that command reads."""
+
     def __init__(
         self,
         *,
@@ -191,12 +207,14 @@ class SessionResponse(_message.Message):
         tail_logs: Global___TailLogs | None = ...,
         warm: Global___Warm | None = ...,
         dump_stacks: Global___DumpStacks | None = ...,
+        open_channel: Global___OpenChannel | None = ...,
+        channel_data: Global___ChannelData | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["lease", "prepare", "launch", "stop", "save_checkpoint", "forget", "tail_logs", "warm", "dump_stacks"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["lease", "prepare", "launch", "stop", "save_checkpoint", "forget", "tail_logs", "warm", "dump_stacks", "open_channel", "channel_data"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -1036,6 +1054,121 @@ class TailLogs(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TailLogs: _TypeAlias = TailLogs  # noqa: Y015
+
+@_typing.final
+class OpenChannel(_message.Message):
+    """Run a command beside a rank, as the user of its job and with its environment, or connect to a
+    port of its host as that user; until the command ends, the attempt ends, or the channel is
+    closed. A channel does not outlive the stream that opened it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANNEL_ID_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    channel_id: _builtins.str
+    """Names what is said of it."""
+    rank: _builtins.int
+    """Beside which rank."""
+    port: _builtins.int
+    """Connect to this port of the host, and run no command. 0: no."""
+    rows: _builtins.int
+    """Lines of the terminal that the command has. 0: it has none."""
+    columns: _builtins.int
+    """Columns of that terminal."""
+    @_builtins.property
+    def key(self) -> Global___AttemptKey:
+        """Beside which attempt."""
+
+    @_builtins.property
+    def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Program and arguments. Empty: the shell of the user."""
+
+    def __init__(
+        self,
+        *,
+        channel_id: _builtins.str = ...,
+        key: Global___AttemptKey | None = ...,
+        rank: _builtins.int = ...,
+        command: _abc.Iterable[_builtins.str] | None = ...,
+        port: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        columns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_id", b"channel_id", "columns", b"columns", "command", b"command", "key", b"key", "port", b"port", "rank", b"rank", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenChannel: _TypeAlias = OpenChannel  # noqa: Y015
+
+@_typing.final
+class ChannelData(_message.Message):
+    """What goes to a command that runs beside a rank, or comes from it. Either side sends so many
+    pieces ahead of what the other has taken, and no more.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANNEL_ID_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    IS_ERROR_FIELD_NUMBER: _builtins.int
+    IS_LAST_FIELD_NUMBER: _builtins.int
+    TAKEN_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    CLOSE_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    channel_id: _builtins.str
+    """Of which channel."""
+    data: _builtins.bytes
+    """What it reads or writes."""
+    is_error: _builtins.bool
+    """Whether it wrote that to stderr."""
+    is_last: _builtins.bool
+    """Whether nothing follows in this direction."""
+    taken: _builtins.int
+    """How many pieces have been taken since the last word."""
+    rows: _builtins.int
+    """Lines of its terminal from now on. 0: as before."""
+    columns: _builtins.int
+    """Columns of its terminal from now on."""
+    close: _builtins.bool
+    """End the command."""
+    exit_code: _builtins.int
+    """It has ended with this exit code; 128 and the number of a signal that ended it."""
+    error: _builtins.str
+    """Why it cannot be run. Empty: it can."""
+    def __init__(
+        self,
+        *,
+        channel_id: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+        is_error: _builtins.bool = ...,
+        is_last: _builtins.bool = ...,
+        taken: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        columns: _builtins.int = ...,
+        close: _builtins.bool = ...,
+        exit_code: _builtins.int | None = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "channel_id", b"channel_id", "close", b"close", "columns", b"columns", "data", b"data", "error", b"error", "exit_code", b"exit_code", "is_error", b"is_error", "is_last", b"is_last", "rows", b"rows", "taken", b"taken"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
+    _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
+
+Global___ChannelData: _TypeAlias = ChannelData  # noqa: Y015
 
 @_typing.final
 class Warm(_message.Message):

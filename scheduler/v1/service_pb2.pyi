@@ -881,6 +881,94 @@ class TailLogsResponse(_message.Message):
 Global___TailLogsResponse: _TypeAlias = TailLogsResponse  # noqa: Y015
 
 @_typing.final
+class OpenChannelRequest(_message.Message):
+    """Says what to run beside a rank, or what that reads."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    IS_LAST_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the live job; of the first message alone. Required."""
+    rank: _builtins.int
+    """The rank, from 0."""
+    port: _builtins.int
+    """Connect to this port of the host, as the user of the job, and run no command. 0: no."""
+    rows: _builtins.int
+    """Lines of the terminal that the command has; in a later message, from now on. 0: it has none."""
+    columns: _builtins.int
+    """Columns of that terminal."""
+    data: _builtins.bytes
+    """What it reads."""
+    is_last: _builtins.bool
+    """Whether it reads nothing more."""
+    uid: _builtins.str
+    """The one job that is meant, where several had the name. Empty: as `name` says."""
+    @_builtins.property
+    def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Program and arguments, which no shell reads. Empty: the shell of the user."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        rank: _builtins.int = ...,
+        command: _abc.Iterable[_builtins.str] | None = ...,
+        port: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        columns: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+        is_last: _builtins.bool = ...,
+        uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "command", b"command", "data", b"data", "is_last", b"is_last", "name", b"name", "port", b"port", "rank", b"rank", "rows", b"rows", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenChannelRequest: _TypeAlias = OpenChannelRequest  # noqa: Y015
+
+@_typing.final
+class OpenChannelResponse(_message.Message):
+    """What a command beside a rank has written, or how it has ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    IS_ERROR_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """What it wrote."""
+    is_error: _builtins.bool
+    """Whether it wrote that to stderr."""
+    exit_code: _builtins.int
+    """It has ended with this exit code; 128 and the number of a signal that ended it."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+        is_error: _builtins.bool = ...,
+        exit_code: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "data", b"data", "exit_code", b"exit_code", "is_error", b"is_error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
+    _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
+
+Global___OpenChannelResponse: _TypeAlias = OpenChannelResponse  # noqa: Y015
+
+@_typing.final
 class ListStepTimesRequest(_message.Message):
     """Asks how long the ranks of a gang compute."""
 

@@ -86,6 +86,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.TailLogsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.TailLogsResponse.FromString,
                 _registered_method=True)
+        self.OpenChannel = channel.stream_stream(
+                '/scheduler.v1.SchedulerService/OpenChannel',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.OpenChannelRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.OpenChannelResponse.FromString,
+                _registered_method=True)
         self.ListStepTimes = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ListStepTimes',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListStepTimesRequest.SerializeToString,
@@ -329,6 +334,17 @@ class SchedulerServiceServicer:
 
     def TailLogs(self, request, context):
         """Streams what a rank has written, on standard output and error. Only of jobs that agents start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenChannel(self, request_iterator, context):
+        """Runs a command beside a rank of a job that agents start, on its host, as its user and with its
+        environment; or connects to a port of that host. It ends with the attempt, or when the caller
+        closes the stream. For the user of the job, and operators of its tenant who may run as the user
+        of its ranks. The first message says what is run, all others what it reads. The log has who
+        ran what.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -645,6 +661,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.TailLogs,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.TailLogsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.TailLogsResponse.SerializeToString,
+            ),
+            'OpenChannel': grpc.stream_stream_rpc_method_handler(
+                    servicer.OpenChannel,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.OpenChannelRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.OpenChannelResponse.SerializeToString,
             ),
             'ListStepTimes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListStepTimes,
@@ -1066,6 +1087,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/TailLogs',
             scheduler_dot_v1_dot_service__pb2.TailLogsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.TailLogsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenChannel(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/scheduler.v1.SchedulerService/OpenChannel',
+            scheduler_dot_v1_dot_service__pb2.OpenChannelRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.OpenChannelResponse.FromString,
             options,
             channel_credentials,
             insecure,

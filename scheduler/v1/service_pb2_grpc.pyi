@@ -64,6 +64,13 @@ class SchedulerServiceStub:
     """
     TailLogs: _grpc.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]
     """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
+    OpenChannel: _grpc.StreamStreamMultiCallable[_service_pb2.OpenChannelRequest, _service_pb2.OpenChannelResponse]
+    """Runs a command beside a rank of a job that agents start, on its host, as its user and with its
+    environment; or connects to a port of that host. It ends with the attempt, or when the caller
+    closes the stream. For the user of the job, and operators of its tenant who may run as the user
+    of its ranks. The first message says what is run, all others what it reads. The log has who
+    ran what.
+    """
     ListStepTimes: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListStepTimesRequest, _service_pb2.ListStepTimesResponse]
     """Lists how long the ranks of a gang computed in its last steps, as they say by
     `muster.progress`. Only of jobs that agents start, and of their present attempt.
@@ -199,6 +206,13 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """
     TailLogs: _aio.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]  # type: ignore[assignment]
     """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
+    OpenChannel: _aio.StreamStreamMultiCallable[_service_pb2.OpenChannelRequest, _service_pb2.OpenChannelResponse]  # type: ignore[assignment]
+    """Runs a command beside a rank of a job that agents start, on its host, as its user and with its
+    environment; or connects to a port of that host. It ends with the attempt, or when the caller
+    closes the stream. For the user of the job, and operators of its tenant who may run as the user
+    of its ranks. The first message says what is run, all others what it reads. The log has who
+    ran what.
+    """
     ListStepTimes: _aio.UnaryUnaryMultiCallable[_service_pb2.ListStepTimesRequest, _service_pb2.ListStepTimesResponse]  # type: ignore[assignment]
     """Lists how long the ranks of a gang computed in its last steps, as they say by
     `muster.progress`. Only of jobs that agents start, and of their present attempt.
@@ -385,6 +399,19 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_service_pb2.TailLogsResponse], _abc.AsyncIterator[_service_pb2.TailLogsResponse]]:
         """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
+
+    @_abc_1.abstractmethod
+    def OpenChannel(
+        self,
+        request_iterator: _MaybeAsyncIterator[_service_pb2.OpenChannelRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_service_pb2.OpenChannelResponse], _abc.AsyncIterator[_service_pb2.OpenChannelResponse]]:
+        """Runs a command beside a rank of a job that agents start, on its host, as its user and with its
+        environment; or connects to a port of that host. It ends with the attempt, or when the caller
+        closes the stream. For the user of the job, and operators of its tenant who may run as the user
+        of its ranks. The first message says what is run, all others what it reads. The log has who
+        ran what.
+        """
 
     @_abc_1.abstractmethod
     def ListStepTimes(

@@ -20,6 +20,7 @@ from fractions import Fraction
 from typing import NamedTuple, assert_never
 
 from scheduler.core.model.events import (
+    ChannelOpened,
     CheckpointSaved,
     Event,
     GangHung,
@@ -56,7 +57,7 @@ HoldingEvent = (
 )
 
 
-LaunchEvent = GangLaunched | GangHung | LaunchFailed | RankFailed | CheckpointSaved
+LaunchEvent = GangLaunched | GangHung | ChannelOpened | LaunchFailed | RankFailed | CheckpointSaved
 MINUTE_NS = 59_000_000_000  # checkpoints are timed by another clock than the log
 MOST_LAST = 2  # checkpoints sooner than that: an attempt's last, and one it was asked for
 

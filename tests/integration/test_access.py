@@ -40,7 +40,7 @@ GRANTED = {
     " GetStatus GetWindow ListWindows WatchWindows ListSpares GetFabric GetTenant GetHost TailLogs"
     " ListLinks WatchLinks SumUsage ListStepTimes",
     "launcher": "EndJob",
-    "submitter": "CreateJob UpdateJob CancelJob HoldJob ReleaseJob RequeueJob",
+    "submitter": "CreateJob UpdateJob CancelJob HoldJob ReleaseJob RequeueJob OpenChannel",
     "coordinator": "",
     "operator": "Defragment CordonHost UncordonHost DrainHost ReportHost ReportHosts"
     " ListAuditRecords ExportState ApplyFabric"
@@ -56,7 +56,8 @@ def house(tmp_path: Path) -> House:
 
 async def outcome(stub: Any, method: Any) -> grpc.StatusCode:
     """How an empty request to a method ends."""
-    call = getattr(stub, method.name)(GetMessageClass(method.input_type)(), timeout=5)
+    request = GetMessageClass(method.input_type)()
+    call = getattr(stub, method.name)([request] if method.client_streaming else request, timeout=5)
     try:
         if method.server_streaming:
             await call.initial_metadata()

@@ -15,6 +15,7 @@ from scheduler.core.admission import dependencies, idempotency
 from scheduler.core.admission.etag import host_etag, job_etag, stale, window_etag
 from scheduler.core.admission.fabric import change_fabric
 from scheduler.core.admission.hold import hold, release, requeue
+from scheduler.core.admission.launch import open_channel
 from scheduler.core.admission.links import move_link, report_link
 from scheduler.core.admission.report import report
 from scheduler.core.admission.update import update
@@ -29,6 +30,7 @@ from scheduler.core.model.commands import (
     LoadTenants,
     MoveHost,
     MoveLink,
+    OpenChannel,
     ReleaseJob,
     RemoveWindow,
     ReportHost,
@@ -86,7 +88,7 @@ __all__ = ["Code", "Rejected", "Violation", "admit"]
 def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
     """The events that `command` causes. No events: it was already true, or its request was
     answered before."""
-    if isinstance(command, LoadTenants | LoadHealth) or not command.request_id:
+    if isinstance(command, LoadTenants | LoadHealth | OpenChannel) or not command.request_id:
         return _admitted(state, command, now_ns)
     command = idempotency.identified(command)
     if earlier := idempotency.earlier(state, command.request_id):
@@ -113,6 +115,8 @@ def _admitted(state: State, command: Command, now_ns: int) -> tuple[Event, ...] 
             return _cancel(state, command, now_ns)
         case EndJob():
             return _end(state, command, now_ns)
+        case OpenChannel():
+            return open_channel(state, command, now_ns)
         case MoveHost():
             return _move_host(state, command, now_ns)
         case ReportHost():

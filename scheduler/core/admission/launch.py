@@ -6,7 +6,9 @@ PRECONDITION and changes nothing: whatever comes late cannot touch its successor
 
 from __future__ import annotations
 
+from scheduler.core.model.commands import OpenChannel
 from scheduler.core.model.events import (
+    ChannelOpened,
     CheckpointSaved,
     Event,
     GangHung,
@@ -17,9 +19,11 @@ from scheduler.core.model.events import (
 )
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.rejected import Code, Rejected, no_job
+from scheduler.core.model.rejected import Code, Rejected, invalid, no_job
 from scheduler.core.model.state import State
 from scheduler.core.policies.restart_rule import StopCause
+
+MOST_COMMAND = 16_384  # characters of a command that is run beside a rank
 
 Answer = tuple[Event, ...] | Rejected
 
@@ -104,6 +108,31 @@ def checkpoint_saved(
     if (saved := job.saved) is not None and (saved.attempt, saved.step) >= (attempt, step):
         return ()
     return (CheckpointSaved(now_ns, name, attempt, step, where),)
+
+
+def open_channel(state: State, command: OpenChannel, now_ns: int) -> Answer:
+    """Somebody runs a command beside a rank of an attempt whose ranks have started."""
+    job = _running(state, command.name, command.uid, command.attempt)
+    if isinstance(job, Rejected):
+        return job
+    if job.present.launched_ns is None:
+        return Rejected(Code.PRECONDITION, f"the ranks of job {job.name} have not started yet")
+    if not 0 <= command.port < 1 << 16:
+        return invalid("port", f"must be 1 to {(1 << 16) - 1}, not {command.port}")
+    if command.port and command.command:
+        return invalid("command", "nothing is run where a port is connected to")
+    if sum(map(len, command.command)) > MOST_COMMAND or any("\0" in t for t in command.command):
+        return invalid("command", f"must be at most {MOST_COMMAND:,} characters, none of them NUL")
+    opened = ChannelOpened(
+        now_ns,
+        job.name,
+        job.attempt,
+        command.rank,
+        command.host,
+        command.command,
+        command.port,
+    )
+    return (opened,)
 
 
 def _running(state: State, name: str, uid: str, attempt: int) -> Job | Rejected:

@@ -32,6 +32,7 @@ from scheduler.core.fold.index import (
     without,
 )
 from scheduler.core.model.events import (
+    ChannelOpened,
     CheckpointSaved,
     GangHung,
     GangLaunched,
@@ -102,6 +103,8 @@ def applied(state: State, event: JobEvent) -> State:
         case GangHung():
             job = state.jobs[event.name]
             return _renewed(state, evolve(job, gang=replace(job.present, hang=event.reason)))
+        case ChannelOpened():
+            return state
         case CheckpointSaved():
             return _saved(state, event)
         case LaunchFailed() | RankFailed():
@@ -121,7 +124,7 @@ def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffec
         case JobEnded():
             yield job_change(before, event, after, event.name, JobChangeKind.ENDED)
             yield from _hosts(before, event, after, before.index.held ^ after.index.held)
-        case JobsReserved():
+        case JobsReserved() | ChannelOpened():
             return
         case JobUpdated():
             yield job_change(before, event, after, event.name, JobChangeKind.UPDATED)

@@ -124,6 +124,20 @@ class EndJob:
 
 
 @struct(frozen=True, slots=True)
+class OpenChannel:
+    """Run a command beside a rank, which `host` has, or connect to `port` of its host, if nonzero.
+    `command` empty: the shell of its user."""
+
+    name: str
+    uid: str
+    attempt: int
+    rank: int
+    host: str
+    command: tuple[str, ...] = ()
+    port: int = 0
+
+
+@struct(frozen=True, slots=True)
 class MoveHost:
     """An operator's word: cordon, uncordon or drain."""
 
@@ -224,6 +238,7 @@ Command = (
     | RequeueJob
     | CancelJob
     | EndJob
+    | OpenChannel
     | MoveHost
     | ReportHost
     | ReportLink

@@ -251,6 +251,19 @@ class GangHung(Struct, frozen=True):
     reason: str
 
 
+class ChannelOpened(Struct, frozen=True):
+    """Somebody ran a command beside a rank, or connected to `port` of its host. `command` empty:
+    the shell of its user."""
+
+    time_ns: int
+    name: str
+    attempt: int
+    rank: int
+    host: str
+    command: tuple[str, ...] = ()
+    port: int = 0
+
+
 class CheckpointSaved(Struct, frozen=True):
     """The ranks of an attempt reported a checkpoint at `where`, in their own words. At most one a
     minute and job: others between are not in the log. `uid`: of a job that has ended meanwhile, as
@@ -425,6 +438,7 @@ JobEvent = (
     | LaunchFailed
     | RankFailed
     | GangHung
+    | ChannelOpened
     | CheckpointSaved
     | JobEnded
 )

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import grpc
 
+from placement.fabric.tree import Fabric
 from scheduler.core import Job
 from scheduler.core.model.lifecycle import LIVE
 from scheduler.core.model.rejected import Code, Rejected
@@ -89,7 +90,8 @@ class LogServicer:
                 job = self._now(job)
                 continue
             try:
-                host, rank = self._place(job, request.rank)
+                fabric = self._backend.writer.state.loaded_fabric
+                host, rank = place_of(job, fabric, request.rank)
                 wanted = RankLog(rank, job.attempt)
                 async for data in tails.tail(job, host, wanted, lines, follow=request.follow):
                     yield data
@@ -110,8 +112,9 @@ class LogServicer:
             hosts = await asyncio.to_thread(attempt_hosts, writer.store, job, attempt)
         if not hosts:
             raise _no_log(f"the log does not say any more which hosts attempt {attempt} had")
-        place, rank = self._place(job, request.rank)
-        gpus = writer.state.loaded_fabric.gpus_per_host
+        fabric = writer.state.loaded_fabric
+        place, rank = place_of(job, fabric, request.rank)
+        gpus = fabric.gpus_per_host
         host = hosts[min(request.rank // gpus, len(hosts) - 1)] if attempt != job.attempt else place
         wanted = RankLog(rank, attempt, request.stacks)
         follow = request.follow and not request.stacks
@@ -122,16 +125,15 @@ class LogServicer:
             text = f"no stacks were taken: {error}" if request.stacks else str(error)
             raise _no_log(text) from None
 
-    def _place(self, job: Job, rank: int) -> tuple[str, int]:
-        """The host of a rank, and under which rank its log is there."""
-        fabric = self._backend.writer.state.loaded_fabric
-        block = min(rank // fabric.gpus_per_host, len(job.hosts) - 1)
-        is_shared = job.spec.run is not None and job.spec.run.per_host == 1
-        first = block * fabric.gpus_per_host
-        return job.host_names(fabric).hosts[block], first if is_shared else rank
-
     def _now(self, job: Job) -> Job:
         return self._backend.writer.state.find(job.name, job.uid) or job
+
+
+def place_of(job: Job, fabric: Fabric, rank: int) -> tuple[str, int]:
+    """The host of a rank, and under which rank its process is known there."""
+    block = min(rank // fabric.gpus_per_host, len(job.hosts) - 1)
+    is_shared = job.spec.run is not None and job.spec.run.per_host == 1
+    return job.host_names(fabric).hosts[block], block * fabric.gpus_per_host if is_shared else rank
 
 
 def _no_log(text: str) -> ApiError:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from scheduler.service.backend import Backend
 from scheduler.service.rpc.audit import AuditServicer
+from scheduler.service.rpc.channels import ChannelServicer
 from scheduler.service.rpc.defrag import DefragServicer
 from scheduler.service.rpc.fabric import FabricServicer
 from scheduler.service.rpc.health import HealthServicer
@@ -36,6 +37,7 @@ def scheduler_service(
         (
             JobServicer(backend, JobMessages(backend, reasons), new_uid),
             LogServicer(backend),
+            ChannelServicer(backend),
             AuditServicer(backend),
             StateServicer(backend),
             UsageServicer(backend),

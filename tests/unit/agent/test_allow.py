@@ -37,6 +37,17 @@ def test_a_container_s_user_needs_no_name(monkeypatch: pytest.MonkeyPatch) -> No
         own_user().user("root")
 
 
+def test_a_host_may_refuse_commands_beside_its_ranks(tmp_path: Path) -> None:
+    file = tmp_path / "allow.yaml"
+    file.write_text(f"users: [{ME}]\nexec: false\n")
+    with pytest.raises(NotAllowed, match="runs no commands beside ranks"):
+        load_allow_list(str(file)).commands_beside(ME)
+    AllowList(frozenset({ME})).commands_beside(ME)
+    file.write_text(f"users: [{ME}]\nexec: sometimes\n")
+    with pytest.raises(InputError, match="exec: must be true or false"):
+        load_allow_list(str(file))
+
+
 def test_a_link_does_not_lead_out_of_the_directories(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
     inside.mkdir()

@@ -9,11 +9,12 @@ import pytest
 
 from scheduler.core import JobState, State, explain, replay
 from scheduler.core.admission import launch
+from scheduler.core.admission.admit import admit
 from scheduler.core.admission.launch import Answer
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.fold.apply import effects
-from scheduler.core.model.commands import SubmitJob
-from scheduler.core.model.events import Event, GangSwapped, JobEnded
+from scheduler.core.model.commands import OpenChannel, SubmitJob
+from scheduler.core.model.events import ChannelOpened, Event, GangSwapped, JobEnded
 from scheduler.core.model.job_account import kept, shown
 from scheduler.core.model.lifecycle import HostState
 from scheduler.core.model.rejected import Code, Rejected
@@ -21,6 +22,8 @@ from scheduler.core.model.run_lineage import ResumePoint, resume_point
 from scheduler.core.policies.restart_rule import RestartRule, StopCause
 from scheduler.core.policies.run import RunSpec
 from scheduler.core.rules.hosts.retiring import has_just_saved
+from scheduler.engine.authorisation import unauthorised
+from scheduler.identity import Caller, Role
 from tests.build import (
     HOUR_NS,
     SchedulingOptions,
@@ -80,6 +83,35 @@ def test_a_failed_rank_stops_the_gang_which_starts_again_where_it_was(state: Sta
     again = replay(events, stopped)
     assert job(again, "a").present.launched_ns is None
     assert hosts_of(again, "a") == hosts_of(state, "a")
+
+
+def test_commands_beside_ranks_are_for_who_may_be_their_user() -> None:
+    run_spec = RunSpec(("true",), user="batch")
+    wanted = submit("a")
+    made = run(loaded(), replace(wanted, spec=replace(wanted.spec, run=run_spec), user="ann"))
+    state = schedule(made)
+    command = OpenChannel("a", UID, 1, 0, "z0-r0-h0", ("ls",))
+    not_yet = admit(state, command, 4)
+    assert isinstance(not_yet, Rejected)
+    assert not_yet.message == "the ranks of job a have not started yet"
+    state = after(state, launch.launched(state, "a", UID, 1, 5))
+    opened = events_of(admit(state, command, 6))
+    assert opened == (ChannelOpened(6, "a", 1, 0, "z0-r0-h0", ("ls",)),)
+    assert replay(opened, state).jobs == state.jobs
+    may = {
+        Caller("ann", Role.SUBMITTER, run_as=("batch",)): True,
+        Caller("ann", Role.SUBMITTER): False,  # any more: it may not be batch
+        Caller("bob", Role.SUBMITTER, run_as=("batch",)): False,
+        Caller("cor", Role.COORDINATOR, run_as=("batch",)): True,
+        Caller("cor", Role.COORDINATOR): False,
+        Caller("cor", Role.COORDINATOR, tenant="other", run_as=("batch",)): False,
+        Caller("ops", Role.OPERATOR): True,
+    }
+    assert {who: unauthorised(state, command, who) is None for who in may} == may
+    for wrong in (replace(command, port=1 << 16), replace(command, command=("a\0b",))):
+        refused = admit(state, wrong, 6)
+        assert isinstance(refused, Rejected)
+        assert refused.code is Code.INVALID
 
 
 def test_only_the_first_failure_of_an_attempt_is_written_down(state: State) -> None:

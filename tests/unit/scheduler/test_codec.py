@@ -25,6 +25,7 @@ from placement.workload.request import (
 from scheduler.core import JobSpec, JobState
 from scheduler.core.model.dependency import Dependency, DependencyKind, DependencyTerm
 from scheduler.core.model.events import (
+    ChannelOpened,
     CheckpointSaved,
     Defragmented,
     Event,
@@ -129,6 +130,7 @@ EVENTS: list[Event] = [
     LaunchFailed(5, "a", 1, "z0-r0-h0", "no such user"),
     RankFailed(5, "a", 1, 7, "z0-r0-h0", "exit code 1"),
     CheckpointSaved(5, "a", 1, 100, "/ckpt/100"),
+    ChannelOpened(5, "a", 1, 8, "z0-r0-h1", ("ls", "-l")),
     GangHung(5, "a", 1, "no step for 30 min"),
     Defragmented(5, "frees 4 hosts in z0 for 1 move, 1.0 GPU-hours"),
     Defragmented(5, "frees 4 hosts in z0 for 1 move, 1.0 GPU-hours", "4 hosts", "r9"),

@@ -1,0 +1,234 @@
+"""`muster exec`, `shell`, `port-forward`, `attach`: beside the ranks of a job, on their hosts."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import socketserver
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, connected, end
+from scheduler.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
+from scheduler.cli.jobs.jobs import JobName
+from scheduler.cli.numbers import MOST
+
+if TYPE_CHECKING:
+    from scheduler.client import Client
+    from scheduler.v1.service_pb2 import OpenChannelRequest, OpenChannelResponse
+
+Rank = Annotated[int, typer.Option(min=0, max=MOST, help="Beside this rank.")]
+_CHUNK: Final = 32 << 10
+_DEPTH: Final = 64  # pieces of stdin that wait
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("exec", context_settings={"ignore_unknown_options": True})(execute)
+    app.command(context_settings={"ignore_unknown_options": True})(shell)
+    app.command("port-forward")(port_forward)
+    app.command()(attach)
+
+
+def execute(
+    job: JobName,
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="-- PROGRAM [ARGUMENT]...", help="What to run.", show_default=False),
+    ],
+    rank: Rank = 0,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", "-i", help="Let it read what this command reads.")
+    ] = False,
+    terminal: Annotated[bool, typer.Option("--tty", "-t", help="Give it this terminal.")] = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Run a command beside a rank: on its host, as its user, with its environment.
+
+    No shell reads the command. It ends with the attempt, or with Ctrl-C; the log has who ran it.
+    Exit code: its own; 128 and the number of a signal that ended it.
+    Example: muster exec pretrain --rank 8 -- nvidia-smi; muster exec pretrain -it -- bash
+    """
+    _run(address, job, rank, command, reads=stdin, terminal=terminal)
+
+
+def shell(
+    job: JobName,
+    rank: Rank = 0,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Open a shell beside a rank: on its host, as its user, with its environment.
+
+    It is the shell of that user, and ends with the attempt; the log has who opened it.
+    """
+    _run(address, job, rank, [], reads=True, terminal=sys.stdin.isatty())
+
+
+def port_forward(
+    job: JobName,
+    ports: Annotated[
+        str, typer.Argument(metavar="[LOCAL:]PORT", help="A port here, 0 for any; a port there.")
+    ],
+    rank: Rank = 0,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Connect a port of this machine to one of the host of a rank, until Ctrl-C.
+
+    Connections are made as the user of the rank, to localhost there; only programs of this machine
+    get to the port here.
+    Example: muster port-forward pretrain 6006, and TensorBoard is at http://127.0.0.1:6006
+    """
+    local, _, remote = ports.rpartition(":")
+    for text in (remote, local or remote):
+        if not text.isdecimal() or int(text) > 65_535:
+            raise end(f"{ports!r} is not a port, nor LOCAL:PORT", BAD_INPUT)
+    if int(remote) == 0:
+        raise end("the port there must be 1 to 65535, not 0", BAD_INPUT)
+
+    class Connection(socketserver.BaseRequestHandler):
+        request: socket.socket
+
+        def handle(self) -> None:
+            _pass_on(client, job, rank, int(remote), self.request)
+
+    socketserver.ThreadingTCPServer.allow_reuse_address = True
+    socketserver.ThreadingTCPServer.daemon_threads = True
+    with connected(address) as client:
+        client.step_times(job)  # is there such a job?
+        at = ("127.0.0.1", int(local or remote))
+        try:
+            server = socketserver.ThreadingTCPServer(at, Connection)
+        except OSError as error:
+            raise end(f"cannot listen on port {at[1]}: {error.strerror}", FAILED) from None
+        with server:
+            port = server.server_address[1]
+            typer.echo(f"127.0.0.1:{port} is port {remote} beside rank {rank} of {job}")
+            sys.stdout.flush()
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
+
+
+def attach(job: JobName, rank: Rank = 0, address: Address = DEFAULT_ADDRESS) -> None:
+    """Follow what a rank writes, from its last lines on, and say how to get beside it.
+
+    Ctrl-C leaves the job as it is.
+    """
+    typer.echo(f"muster: `muster shell {job} --rank {rank}` opens a shell beside it", err=True)
+    with connected(address) as client, suppress(KeyboardInterrupt):
+        for data in client.tail_logs(job, rank, 10, follow=True):
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+
+
+def _run(
+    address: str, job: str, rank: int, command: list[str], *, reads: bool, terminal: bool
+) -> None:
+    """Run a command with the streams of this process; ends with its exit code."""
+    if terminal and not (reads and sys.stdin.isatty()):
+        raise end("--tty needs --stdin and a terminal here", BAD_INPUT)
+    with connected(address) as client:
+        try:
+            code = run_beside(client, job, rank, command, reads=reads, terminal=terminal)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+    raise typer.Exit(code)
+
+
+def run_beside(
+    client: Client, job: str, rank: int, command: list[str], *, reads: bool, terminal: bool
+) -> int:
+    """Run a command beside a rank with the streams of this process; return its exit code. Raises:
+    ServiceError."""
+    from scheduler.v1.service_pb2 import OpenChannelRequest
+
+    first = OpenChannelRequest(name=job, rank=rank, command=command)
+    inputs: queue.Queue[OpenChannelRequest | None] = queue.Queue(_DEPTH)
+    if terminal:
+        first.columns, first.rows = _terminal_size()
+
+    def resize(*_: object) -> None:
+        columns, rows = _terminal_size()
+        with suppress(queue.Full):
+            inputs.put_nowait(OpenChannelRequest(rows=rows, columns=columns))
+
+    def read() -> None:
+        while data := os.read(0, _CHUNK):
+            inputs.put(OpenChannelRequest(data=data))
+        inputs.put(OpenChannelRequest(is_last=True))
+
+    if reads:
+        threading.Thread(target=read, daemon=True).start()
+    else:
+        inputs.put(OpenChannelRequest(is_last=True))
+    requests = (each for each in _after(first, iter(inputs.get, None)))
+    with _raw(resize) if terminal else nullcontext():
+        code = FAILED
+        for answer in client.open_channel(job, requests):
+            _write(answer)
+            code = answer.exit_code if answer.HasField("exit_code") else code
+    inputs.put(None)
+    return code
+
+
+def _after(
+    first: OpenChannelRequest, others: Iterator[OpenChannelRequest]
+) -> Iterator[OpenChannelRequest]:
+    yield first
+    yield from others
+
+
+def _terminal_size() -> tuple[int, int]:
+    """Columns and rows; those of a usual terminal where this one does not say."""
+    columns, rows = os.get_terminal_size(0)
+    return columns or 80, rows or 24
+
+
+def _write(answer: OpenChannelResponse) -> None:
+    stream = sys.stderr if answer.is_error else sys.stdout
+    stream.buffer.write(answer.data)
+    stream.buffer.flush()
+
+
+@contextmanager
+def _raw(resize: signal.Handlers | object) -> Iterator[None]:
+    """The terminal passes on every key, and says when it has another size."""
+    before = termios.tcgetattr(0)
+    signal.signal(signal.SIGWINCH, resize)  # type: ignore[arg-type]
+    tty.setraw(0, termios.TCSADRAIN)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        signal.signal(signal.SIGWINCH, signal.SIG_DFL)
+
+
+def _pass_on(client: Client, job: str, rank: int, port: int, link: socket.socket) -> None:
+    """One connection, to its end."""
+    from scheduler.client import ServiceError
+    from scheduler.v1.service_pb2 import OpenChannelRequest
+
+    def requests() -> Iterator[OpenChannelRequest]:
+        yield OpenChannelRequest(name=job, rank=rank, port=port)
+        with suppress(OSError):
+            while data := link.recv(_CHUNK):
+                yield OpenChannelRequest(data=data)
+        yield OpenChannelRequest(is_last=True)
+
+    try:
+        for answer in client.open_channel(job, requests()):
+            if answer.is_error:
+                typer.echo(f"muster: {answer.data.decode(errors='replace').strip()}", err=True)
+            link.sendall(answer.data if not answer.is_error else b"")
+    except ServiceError as error:
+        typer.echo(f"muster: {error.message}", err=True)
+    except OSError:
+        return  # who connected has gone

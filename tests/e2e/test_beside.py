@@ -1,0 +1,145 @@
+"""Commands, shells and connections beside the ranks of a gang, with real processes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from placement.workload.request import NO_SPARES
+from scheduler.client import Client
+from tests.e2e.gangs import LocalServer, gang, is_launched, local_server, until
+from tests.e2e.processes import MUSTER, muster
+
+SERVES = """
+import http.server, os, time
+if os.environ["RANK"] == "0":
+    class Hello(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"x" * 300_000)
+    server = http.server.HTTPServer(("localhost", 0), Hello)
+    print(server.server_port, flush=True)
+    server.serve_forever()
+time.sleep(3600)
+"""
+
+
+SLEEPS = """
+import os, subprocess, time
+child = subprocess.Popen(["sleep", "300"], start_new_session=True)
+print(os.getpid(), child.pid, flush=True)
+time.sleep(300)
+"""
+
+
+def _running(folder: Path, server: LocalServer, client: Client, script: str) -> None:
+    """A gang of two ranks on one host that runs `script`."""
+    made = gang("a", folder, 1, spares=NO_SPARES)
+    client.create_job(replace(made, run=replace(made.run, command=(sys.executable, "-c", script))))
+    until(client, "a", is_launched(1), within_s=60)
+
+
+def _wait_for_end(pids: list[int]) -> None:
+    until_s = time.monotonic() + 60
+    while any(map(_is_there, pids)):
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+
+
+def _is_there(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_a_command_runs_beside_a_rank_as_it_does_and_the_log_has_who_ran_it(
+    tmp_path: Path,
+) -> None:
+    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
+        _running(tmp_path, server, client, "import time; time.sleep(3600)")
+        at = server.address
+        script = "import os, sys; print(os.environ['RANK'], os.environ['MUSTER_JOB'], sys.argv[1])"
+        program = (sys.executable, "-c", script, "$HOME; x")
+        told = muster("exec", "a", "--rank", "1", "--", *program, address=at)
+        assert (told.returncode, told.stdout) == (0, "1 a $HOME; x\n"), told.stderr
+        script = "import os, sys; sys.stderr.write(os.getcwd()); sys.exit(7)"
+        told = muster("exec", "a", "--", sys.executable, "-c", script, address=at)
+        assert (told.returncode, told.stdout, told.stderr) == (7, "", "/tmp")
+        missing = muster("exec", "a", "--", "no-such-program", address=at)
+        assert missing.returncode == 127
+        assert "cannot execute no-such-program: No such file or directory" in missing.stderr
+        beyond = muster("exec", "a", "--rank", "2", "--", "true", address=at)
+        assert (beyond.returncode, "must be 0 to 1, not 2" in beyond.stderr) == (2, True)
+        many = os.urandom(3 << 20)
+        command = [MUSTER, "exec", "a", "-i", "--address", at, "--", "cat"]
+        told_bytes = subprocess.run(command, input=many, capture_output=True, timeout=120)
+        assert told_bytes.stdout == many
+        audit = muster("audit", "-o", "json", address=at).stdout
+        assert '"command": ["no-such-program"]' in audit
+        assert '"event": "ChannelOpened"' in audit
+        client.cancel_job("a")
+        late = muster("exec", "a", "--", "true", address=at)
+        assert (late.returncode, "is cancelled, not running" in late.stderr) == (1, True)
+
+
+def test_what_runs_beside_a_rank_ends_with_its_caller_and_with_the_attempt(tmp_path: Path) -> None:
+    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
+        _running(tmp_path, server, client, "import time; time.sleep(3600)")
+        command = [MUSTER, "exec", "a", "--address", server.address]
+        command += ["--", sys.executable, "-c", SLEEPS]
+        for ending in ("caller", "attempt"):
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                pids = [int(pid) for pid in process.stdout.readline().split()]
+                assert all(map(_is_there, pids))
+                if ending == "caller":
+                    process.send_signal(signal.SIGINT)
+                else:
+                    client.cancel_job("a")
+                code = process.wait(60)
+            _wait_for_end(pids)
+            assert code == 130 if ending == "caller" else code in (1, 137, 143)
+
+
+def test_a_shell_has_a_terminal_and_ends_by_its_own_word(tmp_path: Path) -> None:
+    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
+        _running(tmp_path, server, client, "import time; time.sleep(3600)")
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ["MUSTER_ADDRESS"] = server.address
+            os.execv(MUSTER, [MUSTER, "shell", "a", "--rank", "1"])
+        os.write(terminal, b"test -t 0 && echo is a $((40+2)) terminal of rank $RANK; exit 3\n")
+        written = b""
+        with suppress(OSError):  # so a terminal ends
+            while data := os.read(terminal, 4096):
+                written += data
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+        assert b"is a 42 terminal of rank 1" in written
+        assert muster("exec", "a", "-t", "--", "true", address=server.address).returncode == 2
+
+
+def test_a_port_beside_a_rank_is_reached_from_here(tmp_path: Path) -> None:
+    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
+        _running(tmp_path, server, client, SERVES)
+        until(client, "a", lambda _: b"".join(client.tail_logs("a")).endswith(b"\n"))
+        port = b"".join(client.tail_logs("a")).decode().strip()
+        command = [MUSTER, "port-forward", "a", f"0:{port}", "--address", server.address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            here = process.stdout.readline().split()[0]
+            for _ in range(3):
+                with urllib.request.urlopen(f"http://{here}/", timeout=60) as answer:
+                    assert answer.read() == b"x" * 300_000
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        audit = muster("audit", "-o", "json", address=server.address).stdout
+        assert audit.count(f'"port": {port}') == 1  # the first of its connections
