@@ -169,7 +169,7 @@ drill-partition: $(READY) ## cut the network of three servers, PostgreSQL, agent
 	$(BIN)/python -m tests.drills.partition $(ARGS)
 
 lock: ## resolve requirements.lock again (needs uv on PATH)
-	uv pip compile --universal --python-version 3.11 --group dev --extra server --extra tracing --extra kubernetes --extra dask --extra notebooks --generate-hashes pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --group dev --extra server --extra tracing --extra kubernetes --extra dask --generate-hashes pyproject.toml -o requirements.lock
 	uv pip compile --universal --python-version 3.11 --extra server --extra tracing --extra kubernetes --no-annotate --generate-hashes pyproject.toml \
 	  -c requirements.lock -o deploy/requirements.lock
 	uv pip compile --universal --python-version 3.11 --no-annotate --generate-hashes pyproject.toml \

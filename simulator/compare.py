@@ -40,7 +40,6 @@ class _Piece:
     name: str
     options: Options
     folder: Path | None
-    has_parquet: bool
 
 
 def variants(base: Options, axes: Mapping[str, Sequence[Value]]) -> list[Variant]:
@@ -75,7 +74,6 @@ def compare(
     seeds: Sequence[int],
     processes: int,
     folder: Path | None = None,
-    has_parquet: bool = False,
     on_done: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Replay each variant under each seed, and put the figures together.
@@ -88,7 +86,6 @@ def compare(
             f"{variant.name}, seed {seed}",
             {**variant.options, "seed": seed},
             _place(folder, i, variant, seed),
-            has_parquet,
         )
         for i, variant in enumerate(variants)
         for seed in seeds
@@ -144,7 +141,7 @@ def _run(piece: _Piece) -> dict[str, Any]:
     with named(piece.name):
         if piece.folder is None:
             return run(experiment)
-        totals = run(experiment, ReportFolder(piece.folder, has_parquet=piece.has_parquet))
+        totals = run(experiment, ReportFolder(piece.folder))
     return {**totals, "report": os.fspath(piece.folder)}
 
 

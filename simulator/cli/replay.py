@@ -30,9 +30,6 @@ def replay_command(
         Path | None,
         typer.Option(help="Folder for a page (index.html), its figures, and tables."),
     ] = None,
-    parquet: Annotated[
-        bool, typer.Option("--parquet", help="Tables of --report as Parquet too; needs pyarrow.")
-    ] = False,
     output: Annotated[
         TotalsFormat, typer.Option("--format", "-o", help="Output format of the totals.")
     ] = TotalsFormat.TABLE,
@@ -51,5 +48,5 @@ def replay_command(
     values = {**DEFAULTS, **checked_values(options)}
     for key, message in conflicts(values):
         raise InputError(Problem(BY_KEY[key].flag, message))
-    totals = run_with_progress(experiment_of(values), report, parquet)
+    totals = run_with_progress(experiment_of(values), report)
     typer.echo(json.dumps(totals) if output is TotalsFormat.JSON else table(totals))

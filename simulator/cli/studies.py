@@ -58,9 +58,6 @@ def compare_command(
         Path | None,
         typer.Option(help="Folder for a page that compares, and a report of every run."),
     ] = None,
-    parquet: Annotated[
-        bool, typer.Option("--parquet", help="Tables of the reports as Parquet too.")
-    ] = False,
     processes: Processes = None,
     output: Annotated[
         TotalsFormat, typer.Option("--format", "-o", help="Output format.")
@@ -76,8 +73,6 @@ def compare_command(
     from simulator.cli.terminal import violations_reported
     from simulator.pool import cores
 
-    if parquet:
-        _need_parquet(report)
     axes = {
         option.key: _values(option, options[option.key]) for option in OPTIONS if option.is_several
     }
@@ -90,7 +85,7 @@ def compare_command(
     for key, message in study.ineffective(variants):
         raise InputError(Problem(BY_KEY[key].flag, message))
     with violations_reported(), counted(len(variants) * len(seeds), "replays") as on_done:
-        result = study.compare(variants, seeds, processes or cores(), report, parquet, on_done)
+        result = study.compare(variants, seeds, processes or cores(), report, on_done)
     if report:
         from simulator.report.comparison_page import write_comparison
 
@@ -107,14 +102,6 @@ def _values(option: ReplayOption, texts: Sequence[Value] | None) -> list[Value]:
     if twice := [value for i, value in enumerate(values) if value in values[:i]]:
         raise InputError(Problem(option.flag, f"{twice[0]} is given twice"))
     return values
-
-
-def _need_parquet(folder: Path | None) -> None:
-    from simulator.collectors.tables import need_parquet
-
-    if folder is None:
-        raise InputError(Problem("--parquet", "needs --report, the folder to write to"))
-    need_parquet()
 
 
 @contextmanager

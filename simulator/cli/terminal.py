@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from scheduler.files.errors import InputError, Problem, unwritable
+from scheduler.files.errors import unwritable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,26 +38,19 @@ class Warnings:
             typer.echo(f"... and {self._count - MOST_WARNINGS:,} more", err=True)
 
 
-def run_with_progress(
-    experiment: Experiment, folder: Path | None = None, has_parquet: bool = False
-) -> dict[str, Any]:
+def run_with_progress(experiment: Experiment, folder: Path | None = None) -> dict[str, Any]:
     """The totals. `folder`: of the report. Raises: InputError; typer.Exit when there are none."""
     from rich.console import Console
 
     from scheduler.interpreter import expect_no_cycles
-    from simulator.collectors.tables import need_parquet
     from simulator.report.folder import ReportFolder
     from simulator.run import run
 
-    if has_parquet:
-        if folder is None:
-            raise InputError(Problem("--parquet", "needs --report, the folder to write to"))
-        need_parquet()
     path = experiment.source.path
     if path.is_file() and path.stat().st_size >= LONG_BYTES:
         expect_no_cycles()
     console, warnings = Console(stderr=True), Warnings()
-    report = ReportFolder(folder, has_parquet=has_parquet) if folder else None
+    report = ReportFolder(folder) if folder else None
     bar = _progress(console, path.name) if console.is_terminal else nullcontext()
     with violations_reported(), _full_disk_named(folder), bar as on_progress:
         totals = run(experiment, report, warnings.add, on_progress)

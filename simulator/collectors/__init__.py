@@ -8,5 +8,5 @@ a report. Memory does not grow with the number of events.
     time_account    what the time of a job went to
     invariants      hosts, jobs and host time must add up
     report_data     what pages show: timeline, size_classes, failure_counts (bins, spread)
-    tables          the columns of jobs and events, as CSV and Parquet
+    tables          the columns of jobs and events, as CSV
 """

@@ -1,15 +1,12 @@
-"""Jobs and events as tables for notebooks: CSV always, Parquet where pyarrow is there.
+"""Jobs and events as CSV tables for notebooks.
 
-Both have the same columns. Times are seconds on the clock of the trace.
+Times are seconds on the clock of the trace.
 """
 
 from __future__ import annotations
 
 import csv
-import importlib.util
 from collections.abc import Iterable, Sequence
-from itertools import islice
-from pathlib import Path
 from typing import TextIO, assert_never
 
 from scheduler.core.fold.effects import (
@@ -24,41 +21,39 @@ from scheduler.core.fold.effects import (
 )
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS
-from scheduler.files.errors import InputError, Problem
 from simulator.collectors.metrics import JobRow
 
 Cell = str | int | float | None
-Columns = tuple[tuple[str, type], ...]
+Columns = tuple[str, ...]
 
 JOBS: Columns = (
-    ("job", str),
-    ("submit_s", float),
-    ("start_s", float),
-    ("end_s", float),
-    ("wait_s", float),
-    ("run_s", float),
-    ("hosts", int),
-    ("host_s", float),
-    ("productive_host_s", float),
-    ("attempts", int),
-    ("bounded_slowdown", float),
-    ("outcome", str),
+    "job",
+    "submit_s",
+    "start_s",
+    "end_s",
+    "wait_s",
+    "run_s",
+    "hosts",
+    "host_s",
+    "productive_host_s",
+    "attempts",
+    "bounded_slowdown",
+    "outcome",
 )
 EVENTS: Columns = (
-    ("version", int),
-    ("time_s", float),
-    ("type", str),
-    ("job", str),
-    ("attempt", int),
-    ("hosts", int),
-    ("spares", int),
-    ("cut_bytes", int),
-    ("bound_bytes", int),
-    ("host", str),
-    ("move", str),
-    ("reason", str),
+    "version",
+    "time_s",
+    "type",
+    "job",
+    "attempt",
+    "hosts",
+    "spares",
+    "cut_bytes",
+    "bound_bytes",
+    "host",
+    "move",
+    "reason",
 )
-BATCH = 20_000  # rows of a row group
 
 
 class CsvTable:
@@ -66,38 +61,10 @@ class CsvTable:
 
     def __init__(self, file: TextIO, columns: Columns) -> None:
         self._writer = csv.writer(file, lineterminator="\n")
-        self._writer.writerow([name for name, _ in columns])
+        self._writer.writerow(columns)
 
     def add(self, row: Sequence[Cell]) -> None:
         self._writer.writerow(row)
-
-
-def write_parquet(path: Path, columns: Columns) -> None:
-    """The CSV table at `path` as Parquet beside it, in row groups of BATCH rows, so that
-    memory does not grow with the file."""
-    import pyarrow
-    from pyarrow import parquet
-
-    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
-    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns])
-    with (
-        path.open(encoding="utf-8", newline="") as file,
-        parquet.ParquetWriter(path.with_suffix(".parquet"), schema) as writer,
-    ):
-        rows = islice(csv.reader(file), 1, None)
-        while batch := list(islice(rows, BATCH)):
-            cells = [
-                [kind(cell) if cell else None for cell in column]
-                for (_, kind), column in zip(columns, zip(*batch, strict=True), strict=True)
-            ]
-            writer.write_table(pyarrow.table(cells, schema=schema))
-
-
-def need_parquet() -> None:
-    """Raises: InputError where nothing can write Parquet."""
-    if importlib.util.find_spec("pyarrow") is None:
-        message = "needs pyarrow, which is not installed: pip install 'muster-scheduler[notebooks]'"
-        raise InputError(Problem("--parquet", message))
 
 
 def job_row(row: JobRow) -> list[Cell]:
@@ -136,7 +103,7 @@ def event_row(version: int, event: Event, done: Iterable[EventEffect]) -> list[C
                 pass
             case _:
                 assert_never(effect)
-    return [row.get(name) for name, _ in EVENTS]
+    return [row.get(name) for name in EVENTS]
 
 
 def _of_job(change: JobChange) -> dict[str, Cell]:

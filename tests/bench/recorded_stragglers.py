@@ -5,7 +5,7 @@ python -m tests.bench.recorded_stragglers FOLDER        the tables of docs/strag
 
 FOLDER: `data` of github.com/ByteDance-Seed/StragglerAnalysis, with trace-AR.parquet (one worker
 slowed on purpose), trace-ST.parquet (the last stage has more work) and trace-SE.parquet (sequences
-of unlike length). Needs pyarrow (the extra `notebooks`).
+of unlike length). Needs pyarrow.
 """
 
 from __future__ import annotations

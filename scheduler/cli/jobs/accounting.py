@@ -29,7 +29,6 @@ class TableFormat(StrEnum):
     JSON = "json"
     YAML = "yaml"
     CSV = "csv"
-    PARQUET = "parquet"
 
 
 def register(app: typer.Typer) -> None:
@@ -52,9 +51,7 @@ def accounting(
     output: Annotated[
         TableFormat, typer.Option("--format", "-o", help="Output format.")
     ] = TableFormat.TABLE,
-    file: Annotated[
-        Path | None, typer.Option("--output", help="Write to this file; Parquet needs one.")
-    ] = None,
+    file: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Sum up GPU-hours, goodput, waiting and failures by tenant, user and day.
@@ -66,16 +63,10 @@ def accounting(
     from scheduler.cli.render import accounting as tables
 
     keys = _keys(by)
-    if output is TableFormat.PARQUET:
-        _check_parquet(file)
     start_ns = past_ns(since, "--since")
     end_ns = past_ns(until, "--until") if until else None
     with connected(address) as client:
         answer = client.sum_usage(keys, start_ns, end_ns, filter)
-    if output is TableFormat.PARQUET:
-        assert file is not None
-        tables.write_parquet(file, answer, keys)
-        return
     if output is TableFormat.TABLE:
         text = tables.usage_text(answer, keys) + "\n"
     elif output is TableFormat.CSV:
@@ -95,20 +86,6 @@ def _keys(text: str) -> list[str]:
         if word not in KEYS:
             raise typer.BadParameter(f"{word!r} is not one of {', '.join(KEYS)}", param_hint="--by")
     return list(dict.fromkeys(words))
-
-
-def _check_parquet(file: Path | None) -> None:
-    from importlib.util import find_spec
-
-    from scheduler.release import DISTRIBUTION
-
-    if file is None:
-        raise typer.BadParameter("is needed for Parquet", param_hint="--output")
-    if find_spec("pyarrow") is None:
-        raise typer.BadParameter(
-            f"parquet needs pyarrow: pip install '{DISTRIBUTION}[notebooks]'",
-            param_hint="--format",
-        )
 
 
 def _write(file: Path, text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from pathlib import Path
 
 from scheduler.cli.render.goodput import NS_PER_S, elapsed_text
 from scheduler.cli.render.messages import plain
@@ -74,16 +73,3 @@ def usage_csv(answer: service_pb2.SumUsageResponse, keys: Sequence[str]) -> str:
     writer.writerow(_record(answer.total, keys))
     writer.writerows(record.values() for record in records(answer, keys))
     return text.getvalue()
-
-
-def write_parquet(path: Path, answer: service_pb2.SumUsageResponse, keys: Sequence[str]) -> None:
-    """Raises: OSError."""
-    import pyarrow
-    from pyarrow import parquet
-
-    rows = records(answer, keys)
-    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
-    schema = pyarrow.schema(
-        [(name, types[type(value)]) for name, value in _record(answer.total, keys).items()]
-    )
-    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), path)

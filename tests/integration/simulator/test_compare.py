@@ -140,7 +140,6 @@ class TestCompare:
             (["--seed", "-1"], "--seed: must be a whole number"),
             (["--checkpoint-s", "-1"], "--checkpoint-s: must be a whole number"),
             (["--fabric", "gone.yaml"], "gone.yaml: no such file"),
-            (["--parquet"], "--parquet: needs --report"),
             ([f"--spares={i}" for i in range(50)], "makes 50 variants, more than 48"),
         ],
     )
