@@ -1,16 +1,7 @@
 """Switches and cables of a fabric: what stands between the NICs, layer by layer.
 
-A fabric file says tiers, hosts and oversubscription; this derives the switches from them, by
-the rules of docs/fabric.md, "Where the switches come from": a mesh of chassis (roce), or switches
-of 64 ports in rails and planes (infiniband), with whole ports, on which nominal oversubscription
-is rounded up.
-
-Names: the domain that a switch serves, its layer, its number there; a cable's are its ends'.
-
-    z0-r000-rtsw  z0-ctsw03  atsw07        the switch of a rack, of a zone, of the fabric
-    p00-s0-leaf3  p00-spine12  core100     the same on InfiniBand, rail 3 at the leaf
-    z0-r000-rtsw/z0-ctsw03                 all cables between the two, either way round
-    p00-spine12/core192/1                  one of several parallel cables, from 0
+They are derived from tiers, hosts and oversubscription by the rules of docs/fabric.md, "Where the
+switches come from", which has their names too.
 
 Source: RoCE (2024): RTSW 16 + 16, CTSW 192 + 28, ATSW 28 x 128; DGX SuperPOD: counts of
 2 to 64 scalable units.

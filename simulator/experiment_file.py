@@ -1,18 +1,7 @@
-"""The experiment file of `muster sweep`.
+"""The experiment file of `muster sweep`: options of a replay, and a grid of values for any of them.
 
-    trace: jobs.jsonl              # files are sought beside this one
-    trace_format: muster
-    fabric: roce-24k               # a preset or a file
-    failures: llama3
-    checkpoint_s: 1800             # any key of simulator/options.py, a replay's option with _ for -
-    grid:
-      spares: [0, 8, 16, "2%"]     # any of the keys above ...
-      oversubscription: [1, 2.8, 7]      # ... of the fabric's outermost tier
-      failure_scale: [1, 2]        # ... by which all rates of failure are multiplied
-      seed: {from: 0, count: 5}    # whole numbers may be a range, with step:
-
-Every combination of the grid is a point. Seeds are repetitions: pages and tables show
-their mean and range.
+docs/simulator.md has an example. Every combination of the grid is a point. Seeds are repetitions:
+pages and tables show their mean and range.
 """
 
 from __future__ import annotations

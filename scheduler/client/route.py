@@ -1,33 +1,9 @@
 """One job for several clusters, each a muster of its own: made by one of them, and by one only.
 
-All are asked at once what the job would get (a dry run changes nothing, so nobody is preempted
-for a question), the best one is chosen, and it alone is sent the job. Nothing is kept here: a
-caller may die at any moment, and another one, or the same command again, goes on from what the
-clusters know.
-
-How there is never a second job. Each cluster keeps, under the request's id, what that request did
-there, and this is written once: it *made* the job, or it *left* the job to a named cluster, and
-then makes none for this id any more, however late a request comes. A cluster is sent the job
-only after others have left it to that cluster, so many that with it they are a majority of all that
-are named. Any two majorities share a cluster, which has left the job to one cluster alone; so no
-two clusters make it, whatever answers are lost, whoever asks at the same time, and whichever
-clusters have come back meanwhile.
-
-From this follows what is done when answers are lost:
-
-- a minority of the clusters does not answer: the others decide, and it is skipped;
-- the chosen cluster does not answer after it was sent the job: it is asked to leave the job to
-  nobody. Where it does, it has not made the job and never will, and the next cluster gets it,
-  under the next id (a *round*: ID, ID#2, ...). Where it has made the job, that is the answer.
-  Where it stays silent the job is `Unknown`: it is left to that cluster, and the same command,
-  later, finds out;
-- no majority answers: `Unknown` too, for a silent cluster might have the job, from an earlier call.
-
-Two callers at once may leave the job to each other's cluster, so that none can have a majority.
-Then the round is over for ever, which each of them sees, and the next round begins.
-
-What this stands on: the clusters that are named, and the user who calls, are the same in every call
-for a job, and each cluster remembers its requests, the newest 50,000 of a tenant.
+All are asked at once what the job would get, the best one is chosen, and it alone is sent the job.
+Nothing is kept here: another caller, or the same command again, goes on from what clusters know.
+Why there is never a second job, and what is done when answers are lost, is in docs/route.md; a
+*round* (ID, ID#2, ...) is over when no cluster can have a majority any more.
 
 Enters: clients, and a job. Leaves: the job and where it is, or why it is nowhere or not known.
 """

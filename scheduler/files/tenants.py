@@ -1,24 +1,7 @@
 """The tenants file: who may hold how much, priority classes, fair share and aging.
 
-    half_life_h: 168
-    aging: {every_h: 24, by: 10}
-    preemption: {min_run_s: 600, checkpoint_s: 1800, restart_s: 300}
-    spares: {failures_per_1000_host_days: 3.79, repair_h: 24, epsilon: 0.01, racks: 1}
-    restarts: {attempts: 10, patience: 3, backoff_s: 30, most_backoff_s: 900, avoid_s: 600}
-    defragment: {every_h: 6, hosts: 384, hosts_per_gpu_hour: 2}
-    classes:
-      production: {priority: 100}
-      spot: {priority: -100, preemptible: true}
-    tenants:
-      - name: research
-        guaranteed_gpus: 4096
-        tenants:
-          - {name: vision, guaranteed_gpus: 1024, weight: 2}
-          - {name: language, cells: [{tier: zone, count: 1, hosts: 64}]}
-      - {name: product, guaranteed_gpus: 2048, limit_gpus: 4096}
-
-A tenant `default`, which takes the jobs that name none, is added where the file has none
-and names no other.
+docs/scheduling.md has an example of all keys. A tenant `default`, which takes the jobs that name
+none, is added where the file has none and names no other.
 """
 
 from __future__ import annotations

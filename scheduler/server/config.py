@@ -1,18 +1,8 @@
 """What `muster serve` can be asked for: the keys of its file, and the options made of them.
 
-    listen: 0.0.0.0:7443
-    store: sqlite:////var/lib/muster/muster.db
-    fabric: fabric.yaml
-    tenants: tenants.yaml
-    health: health.yaml
-    tls: {certificate: server.pem, key: server-key.pem, client_ca: clients.pem}
-    auth: {file: auth.yaml}
-    limits: {waiting_jobs: 5000}
-    console: {listen: 127.0.0.1:7480}
-
-Every key is optional. Files are looked for beside the file that names them. A key with an
-`ServerOption` can be given on the command line as well, checked by the same rule. A new section
-is a class of keys here and a line in `_SECTIONS`.
+docs/operations.md lists the keys. Every key is optional. Files are looked for beside the file that
+names them. A key with an `ServerOption` can be given on the command line as well, checked by the
+same rule. A new section is a class of keys here and a line in `_SECTIONS`.
 """
 
 from __future__ import annotations

@@ -1,17 +1,7 @@
-"""How old an answer may be, and how old it is: metadata of every call.
+"""How old an answer may be, and how old it is: metadata of every call (docs/replicas.md).
 
-A server that follows answers from what it has seen. Its answers say so, and a caller who
-must not see less says what it needs:
-
-    muster-min-version: 17      in a request: at least this version, what the caller saw last
-    muster-read: latest         in a request: everything acknowledged before the call
-    muster-version: 18          in the trailer: the version this server has reached
-    muster-role: follower       in the trailer; or leader
-    muster-age-ms: 140          in the trailer of one of several servers: it may lack what is
-                                younger, also as a leader, who may have been cut off since
-
-With `latest` a read asks the store where the log ends and waits until it is there, as a
-leader does too, for it may have lost the lead without knowing. Source: ReadIndex in
+With `muster-read: latest` a read asks the store where the log ends and waits until it is there, as
+a leader does too, for it may have lost the lead without knowing. Source: ReadIndex in
 Ongaro, "Consensus: Bridging Theory and Practice" (2014), section 6.4, with the database
 in place of the majority.
 """

@@ -1,17 +1,7 @@
-"""What is different in a twin, read from words.
+"""What is different in a twin, read from words: `spares 2 a zone`, `drain z5 on 2026-12-01 for 8h`.
 
-    spares 2 a zone                       every gang leaves its spares to its zone, which holds two
-    policy conservative                   another queue policy
-    oversubscription 4                    other uplinks of the outermost tier; needs a time model
-    zone z3: nvlink racks                 the GPUs of each rack on NVLink; needs a time model
-    checkpoint 30m                        time between two checkpoints; needs a time model
-    defrag every 6h for 16 hosts          defragmentation by policy, or `defrag never`
-    quotas racks                          other shapes of quotas: none, guarantees, limits, racks,
-                                          or those of a tenants file
-    drain z5 on 2026-12-01 for 8h         a maintenance window, known from now on
-
-Each may have a date behind it: `from week 6`, `on 2026-12-01`, `at +10d`. Several make one
-scenario. Each is checked against the cluster before anything runs.
+docs/twin.md lists the changes, and the dates that may stand behind them. Several make one scenario.
+Each is checked against the cluster before anything runs.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""What a cluster costs; the file of `--prices`.
-
-    currency: USD
-    gpu_hour: 1.90                # each GPU of the fabric, used or not
-    host_month: 310               # each host: rack, power, people
-    uplink_gbps_month: 0.80       # each Gbit/s out of a domain of the outermost tier
-    spare_host_month: 0           # a host that stands by as a spare, on top
-    repair: 1200                  # each repair of a host
-    repair_contract_month: 85     # each host
-    scale_up_host_month: 0        # each host in a rack that NVLink joins, on top
+"""What a cluster costs; the file of `--prices`, of which docs/twin.md has an example.
 
 Every key but gpu_hour may be left out. A month has 730 hours.
 """

@@ -14,7 +14,7 @@ from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.job import job_to_mapping
 from scheduler.v1 import service_pb2, window_pb2
 from tests.build import exactly, spec
-from tests.integration.test_defrag import scattered
+from tests.integration.test_changes import scattered
 from tests.integration.test_rank_files import hosts_of, printing
 from tests.serving import RUNNING, START_NS, create, serving
 

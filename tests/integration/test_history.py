@@ -11,14 +11,19 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import State, replay
-from scheduler.core.model.events import Event, FabricLoaded
+from placement.fabric import hostset
+from scheduler.core import Job, SchedulingOptions, State, replay
+from scheduler.core.decide import decide
+from scheduler.core.explain.decision import DecisionKind, decision
+from scheduler.core.model.events import Event, FabricLoaded, GangResized, JobStarted
 from scheduler.engine import history as module
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.history import History, TooManyPasses
 from scheduler.eventlog import snapshots
+from scheduler.eventlog.decisions import decision_of
+from scheduler.eventlog.store import Compacted
 from scheduler.eventlog.store.sqlite import SqliteStore, open_sqlite
-from tests.build import admitted, cancel, fabric_spec, submit
+from tests.build import admitted, cancel, committed, fabric_spec, loaded, run, settled, submit
 
 LAST = 41  # version: a fabric, then 20 jobs that are submitted and cancelled
 
@@ -214,3 +219,85 @@ async def test_a_server_that_stops_ends_those_who_read(
             await anext(changes)
     with pytest.raises(Closed):
         await _versions(history, 0)
+
+
+# --- the decision that an attempt began with, read back from the log -----------------
+
+LIMITS = SchedulingOptions()
+
+
+@pytest.fixture
+def taken_store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """`b` and `gone` run when `a` starts; `gone` has left when `later` starts."""
+    opened = open_sqlite(f"sqlite:///{tmp_path}/log.db")
+    events: list[Event] = [FabricLoaded(0, fabric_spec())]
+    state, now_ns = replay(events), 0
+    happens = submit("b"), submit("gone"), submit("a", 3), cancel("gone"), submit("later")
+    for command in happens:
+        now_ns += 1_000
+        asked = admitted(state, command, now_ns)
+        state = replay(asked, state)
+        made = committed(state, decide(state, now_ns, LIMITS), now_ns)
+        state = replay(made, state)
+        events += (*asked, *made)
+    opened.append(0, events)
+    yield opened
+    opened.close()
+
+
+def folded(taken_store: SqliteStore, version: int | None = None) -> State:
+    return replay([event for _, event in taken_store.read()][:version])
+
+
+def start_of(taken_store: SqliteStore, name: str) -> int:
+    """The version of its start."""
+    return next(
+        version
+        for version, event in taken_store.read()
+        if isinstance(event, JobStarted) and event.name == name
+    )
+
+
+def a_of(taken_store: SqliteStore) -> Job:
+    return folded(taken_store).jobs["a"]
+
+
+def saved(taken_store: SqliteStore, version: int) -> None:
+    taken_store.save_snapshot(version, snapshots.encode(folded(taken_store, version), 0))
+
+
+@pytest.mark.parametrize("snapshot", [None, -1, 0, 1])
+def test_free_hosts_are_those_right_before_the_start(
+    taken_store: SqliteStore, snapshot: int | None
+) -> None:
+    """With snapshots right before it, at it and after it as well."""
+    start, before = (
+        start_of(taken_store, "a"),
+        folded(taken_store, start_of(taken_store, "a") - 1),
+    )
+    if snapshot is not None:
+        saved(taken_store, start + snapshot)
+    made = decision_of(taken_store, a_of(taken_store), LIMITS)
+    assert (made.kind, made.version) == (DecisionKind.START, start)
+    assert made.job.hosts == a_of(taken_store).hosts
+    taken = hostset.of(before.jobs["b"].hosts + before.jobs["gone"].hosts)
+    assert made.free == hostset.full(8) & ~taken
+
+
+def test_a_log_that_begins_after_the_start_says_so(taken_store: SqliteStore) -> None:
+    start = start_of(taken_store, "a")
+    saved(taken_store, start)
+    taken_store.compact(start)
+    with pytest.raises(Compacted):
+        decision_of(taken_store, a_of(taken_store), LIMITS)
+
+
+def test_a_gang_that_drops_replicas_has_those_that_it_keeps() -> None:
+    state = settled(run(loaded(), submit("b"), submit("a", 4, min_dp=2)))
+    names, job = state.loaded_fabric.names, state.jobs["a"]
+    assert (job.dp, len(job.hosts)) == (4, 4)
+    event = GangResized(5, "a", 2, 2, names(job.hosts[:2]), (), job.present.cuts)
+    made = decision(state, event, LIMITS)
+    assert (made.kind, made.job.attempt) == (DecisionKind.RESIZE, 2)
+    assert made.job.request.parallelism.dp == 2
+    assert made.free == state.free | hostset.of(job.hosts[:2])

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner, Result
+
+from scheduler.cli import program
+from scheduler.client import Client, ServiceError
 from scheduler.v1 import host_pb2, service_pb2
 from tests.build import exactly
 from tests.serving import QUEUED, RUNNING, Served, create, serving
@@ -106,3 +112,83 @@ async def test_a_signal_to_be_noted_leaves_the_host_in_service(tmp_path: Path) -
     assert host.state == host_pb2.HOST_STATE_HEALTHY
     assert host.version == 2
     assert failed == []
+
+
+# --- `muster report --import` --------------------------------------------------------
+
+DRAINED = "NodeName={} State=IDLE+DRAIN Reason=disk is full [root@x]\n"
+DOWN = "NodeName={} State=DOWN* Reason=no ping [root@x]\n"
+IDLE = "NodeName={} State=IDLE\n"
+
+
+async def imported(served: Served, folder: Path, text: str) -> Result:
+    program.load_commands()
+    (folder / "nodes").write_text(text)
+    words = ["report", "--import", str(folder / "nodes"), "--format", "slurm"]
+    env = {"MUSTER_ADDRESS": served.ready.address}
+    return await asyncio.to_thread(CliRunner().invoke, program.app, words, env=env)
+
+
+async def hosts(served: Served) -> dict[str, host_pb2.Host]:
+    found = await served.stub.ListHosts(service_pb2.ListHostsRequest(page_size=1_000))
+    return {host.name: host for host in found.hosts}
+
+
+async def said(served: Served, host: str, *signals: str) -> None:
+    for signal in signals:
+        await served.stub.ReportHost(service_pb2.ReportHostRequest(name=host, signal=signal))
+
+
+async def test_what_is_done_for_slurm_is_undone_when_it_has_the_node_back(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        text = DRAINED.format("z0-r0-h0") + DOWN.format("z0-r0-h1")
+        first = await imported(served, tmp_path, text)
+        after = await hosts(served)
+        again = await imported(served, tmp_path, text)
+        await imported(served, tmp_path, IDLE.format("z0-r0-h0") + IDLE.format("z0-r0-h1"))
+        back = await hosts(served)
+    assert (first.exit_code, first.stdout) == (0, "2 reports read: 1 drain, 1 host-down\n")
+    assert after["z0-r0-h0"].cordon_reason == "slurm: disk is full [root@x]"
+    assert after["z0-r0-h1"].state == host_pb2.HOST_STATE_FAILED
+    assert again.stdout == "2 reports read: nothing to do\n"
+    assert {host.state for host in back.values()} == {host_pb2.HOST_STATE_HEALTHY}
+
+
+async def test_a_host_in_repair_is_out_of_service_already(tmp_path: Path) -> None:
+    """Neither is a drain refused, nor is it held against the host that Slurm has it down."""
+    async with serving(tmp_path) as served:
+        await said(served, "z0-r0-h0", "gpu-lost", "ticket")
+        await said(served, "z0-r0-h1", "gpu-lost", "ticket")
+        before = await hosts(served)
+        text = DRAINED.format("z0-r0-h0") + DOWN.format("z0-r0-h1") + DRAINED.format("z0-r1-h0")
+        done = await imported(served, tmp_path, text)
+        after = await hosts(served)
+    assert (done.exit_code, done.stdout) == (0, "3 reports read: 1 drain\n")
+    assert before["z0-r0-h0"].state == host_pb2.HOST_STATE_IN_REPAIR
+    for name in ("z0-r0-h0", "z0-r0-h1"):
+        assert after[name].update_time == before[name].update_time
+        assert after[name].record.failures == before[name].record.failures == 1
+    assert after["z0-r1-h0"].cordoned
+
+
+async def test_the_rest_is_done_when_a_drain_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else has changed the host since it was listed, say."""
+    drain = Client.drain_host
+
+    def refusing(self: Client, name: str, reason: str = "") -> host_pb2.Host:
+        if name == "z0-r0-h0":
+            raise ServiceError("FAILED_PRECONDITION", "host z0-r0-h0 is new", "WRONG_STATE")
+        return drain(self, name, reason)
+
+    monkeypatch.setattr(Client, "drain_host", refusing)
+    text = DRAINED.format("z0-r0-h0") + DRAINED.format("z0-r0-h1") + DOWN.format("z0-r1-h0")
+    async with serving(tmp_path) as served:
+        done = await imported(served, tmp_path, text)
+        after = await hosts(served)
+    assert done.exit_code == 2
+    assert done.stdout == "3 reports read: 1 drain, 1 host-down\n"
+    assert done.stderr == f"muster: {tmp_path}/nodes:1: State: host z0-r0-h0 is new\n"
+    assert after["z0-r0-h1"].cordoned
+    assert after["z0-r1-h0"].state == host_pb2.HOST_STATE_FAILED

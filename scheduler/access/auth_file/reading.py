@@ -1,21 +1,8 @@
 """The auth file: tokens and client certificates, each with its role and tenant, and whose ID tokens
-count (oidc/section.py).
-
-    tokens:
-      - {id: 1f0c9a2e, name: ci, role: submitter, tenant: vision, sha256: 9b0c...}
-    certificates:
-      - {san: head-1.example.org, name: launcher, role: operator}
-      - {common_name: ada, role: viewer, tenant: "*"}
-    oidc:
-      issuer: https://sso.example.org/realms/lab
-      client_id: muster
-      rules:
-        - {claim: groups, contains: vision, role: submitter, tenant: vision}
+count (oidc/section.py). docs/operations.md has an example.
 
 Viewers, launchers, submitters and coordinators have a tenant, "*" for all of them; operators and
 admins look after everybody and have none. `name` is the user of the jobs that one submits.
-`expires` is an ISO 8601 time, UTC unless it says else.
-Whoever is not in the file is refused.
 """
 
 from __future__ import annotations

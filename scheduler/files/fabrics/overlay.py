@@ -1,15 +1,8 @@
 """The overlay: what a topology file cannot say and a fabric needs.
 
-A small YAML file in the words of a fabric file: name, kind, gpus_per_host, gpu, nic_gbps,
-scale_up_gbps and tiers, outermost first, hosts last. A tier names and rates the domains that the
-import finds; below `domains` stand exceptions, and whole tiers that no file knows:
-
-    tiers:
-      - name: zone
-        oversubscription: 7
-        domains: {z0: {holds: "r[00-11]"}, z1: {holds: "r[12-23]", oversubscription: 8}}
-      - {name: rack}
-      - {name: host}
+A small YAML file in the words of a fabric file; docs/fabric-formats.md has examples. A tier names
+and rates the domains that the import finds; below `domains` stand exceptions, and whole tiers that
+no file knows.
 """
 
 from __future__ import annotations

@@ -7,14 +7,8 @@ Which fields there are follows from their number:
         priority_weight SLO arrival_time
     12  as 10 with mode after GPUs and duration before arrival_time (Shockwave)
 
-- There are no job ids: a job is named by its line.
-- Only Shockwave gives a run time. Gavel gives steps, and its rates are a file of their
-  own; here a job runs for total_steps / rate, with the rate that Gavel's authors measured
-  for its type alone on one P100 (oracle_throughputs_v2.json, p100_unconsolidated),
-  times √GPUs: on 8 GPUs
-  they measured 0.8 to 4.2 times one, by type. The work of such a trace is synthetic
-  anyhow; its arrivals and sizes are what it is read for.
-- The job type is the queue.
+Only Shockwave gives a run time; else it is total_steps over the rate that Gavel's authors measured
+for the type alone on one P100 (oracle_throughputs_v2.json), times √GPUs.
 """
 
 from __future__ import annotations

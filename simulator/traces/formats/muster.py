@@ -1,19 +1,11 @@
 """muster's own trace format: one job file a line, as JSON, with a few more keys.
 
-    {"submit_s": 0, "run_s": 86400, "name": "pretrain", "parallelism": {"tp": 8, "dp": 16},
-     "traffic": {"dp": 1000000}, "priority": 10, "time_limit_s": 90000}
-
-(here on two lines, in the file on one). `submit_s` counts from any zero; `run_s` is
-the time that the gang needs undisturbed. `user`, `queue`, `account` and `outcome`
-(completed, cancelled or failed) are what other traces say of a job. Everything else is as
-in a job file, so that gangs with pipelines and tensor parallelism can be replayed. A job
-of which only the size is known has `gpus` instead of `parallelism`, and besides no more
-than `name`, `priority`, `priority_class` and `time_limit_s`:
-
+    {"submit_s": 0, "run_s": 86400, "name": "pretrain", "parallelism": {"tp": 8, "dp": 16}}
     {"submit_s": 0, "run_s": 86400, "name": "a", "gpus": 24, "user": "ann"}
 
-A job without a name is named by its line. Empty lines and lines that start with `#` are
-left out.
+`run_s` is the time that the gang needs undisturbed. A job of which only the size is known has
+`gpus`, and besides no more than `name`, `priority`, `priority_class` and `time_limit_s`. Empty
+lines and lines that start with `#` are left out.
 """
 
 from __future__ import annotations

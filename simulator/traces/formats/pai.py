@@ -2,13 +2,8 @@
 
     job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type
 
-- A line is a task, such as the workers of a job; parameter servers and evaluators are
-  tasks of their own. Each task with GPUs is a gang, named `job_name/task_name`.
-- `plan_gpu` is in percent of a GPU, for each instance. A share of a GPU is rounded up to
-  a whole one: muster gives no GPU to two jobs.
-- There is no submit time: a task is submitted when it starts. Times are seconds.
-- Cells may be empty. Without GPUs, a start or an end a task is left out.
-- The model of the GPU is the queue.
+Each task with GPUs is a gang, submitted when it starts; `plan_gpu` is in percent of a GPU, for
+each instance. Without GPUs, a start or an end a task is left out.
 """
 
 from __future__ import annotations

@@ -4,12 +4,8 @@
      "submitted_time": "2017-10-09 07:01:55", "attempts": [{"start_time": "...",
      "end_time": "...", "detail": [{"ip": "m47", "gpus": ["gpu0", "gpu1"]}]}]}
 
-- Times are US Pacific, summer time and all.
-- A job may have several attempts, real retries, and they may differ in size. Its gang is
-  the largest; it runs for the GPU-seconds of all attempts over that many GPUs, so that
-  what it used is kept.
-- A time may be missing, null or the text `None`. An attempt without a start never ran; a
-  job whose last attempt has no end still ran when the log was taken, and is left out.
+A gang is as large as the largest attempt, and runs for the GPU-seconds of all attempts over that
+many GPUs. A time may be missing, null or the text `None`.
 """
 
 from __future__ import annotations

@@ -1,22 +1,11 @@
-"""Slurm's accounting: `sacct -P`, cells between bars under a header.
+"""Slurm's accounting: `sacct -P`, cells between bars under a header (docs/traces.md).
 
-    sacct -a -X -P -S 2026-01-01 -E 2026-07-01 \\
-      -o JobID,User,Account,Partition,State,Submit,Start,End,ElapsedRaw,Timelimit,NNodes,AllocTRES
-
-- Columns are found by their names, so any `-o` or `--format=ALL` goes that has JobID or JobIDRaw,
-  Submit, State, a run time (ElapsedRaw, Elapsed, or Start and End) and GPUs (AllocTRES,
-  ReqTRES, AllocGRES or ReqGRES).
-- Rows of steps (`123.batch`, `123.0`) are parts of a job, and left out.
+- Columns are found by their names; a row needs JobID or JobIDRaw, Submit, State, a run time
+  (ElapsedRaw, Elapsed, or Start and End) and GPUs (AllocTRES, ReqTRES, AllocGRES or ReqGRES).
 - GPUs are `gres/gpu=8` of what was allocated, else of what was asked for; of
   `gres/gpu:a100=8` alone the models are added up. GRES of old versions: `gpu:a100:8` is
   for the job in AllocGRES, for each of NNodes in ReqGRES.
-- Where a site does not count GPUs, `--columns gpus_per_node=8` has jobs hold so many on each of
-  NNodes.
-- Run times are ElapsedRaw or Elapsed, which leave out what a job was suspended for and do
-  not change with the clocks; End - Start else. Times carry no zone and are read as UTC;
-  seconds since 1970 (SLURM_TIME_FORMAT=%s) go as well.
-- Jobs without GPUs, jobs that never started and jobs that still run are left out.
-- Parts of a heterogeneous job (`123+1`) and tasks of an array (`123_4`) are jobs each.
+- Jobs without GPUs, jobs that never started, jobs that still run and rows of steps are left out.
 """
 
 from __future__ import annotations

@@ -1,28 +1,9 @@
 """Tables with a job a row, whatever their columns are called: a column map says which is which.
 
-    submit=arrival,gpus=n_gpu,duration=secs
     submit=submit_time:ms,gpus=gpu_request,workers=worker_num,duration=duration:ms,user=org
     submit=3,gpus=2,start=4,end=5            (a file without a header: columns by number)
 
-A column that holds a time may have a unit (us, ms, s, min, h, d; seconds without one); dates
-are known by their form and may have a zone. A run time is a `duration`, or `end` - `start`, or
-`end` - `submit` where there is no `start`. With `workers`, `gpus` is what each worker has; a share
-of a GPU is a whole one for each. Cells are between commas, tabs, semicolons or bars: whichever the
-first line has most of.
-
-Tables that are published are named here, with their column maps:
-
-- `philly-csv`: Microsoft's Philly in five columns; submit times carry no zone and are read as UTC.
-  It has no job ids: a job is named by its line. The virtual cluster is the queue.
-- `helios`: SenseTime's `cluster_log.csv`, whose times have no zone and are read as UTC, which keeps
-  the hour of the day. Its virtual cluster is the queue.
-- `acme`: Shanghai AI Lab's `trace_seren.csv` and `trace_kalos.csv`; the kind of work is the queue.
-  In both, run times are end - start: `duration` in Kalos is in fact end - submit.
-- `alibaba-spot`: Alibaba's spot trace of 2026, `job_info_df.csv`; seconds from the first submit.
-- `muri`: Muri's (SIGCOMM 2022) `trace*.csv`; times in milliseconds.
-- `tiresias`: Tiresias' `*_job.csv`; the same family in seconds.
-- `mystous`: pods of the GPU scheduler of that name; `start` and `finish` are dates, some files
-  have no header, and some fewer columns at the end.
+Published tables are named here with their maps; docs/traces.md has them, and the units of times.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import pytest
 
 from placement.fabric.constraints import Constraints, broken
 from placement.spares.sizing import Sizing
-from placement.workload.request import AUTO
+from placement.workload.request import AUTO, SpareRule
+from scheduler.cli.render.restart import shortages_text
 from scheduler.core import HostState, JobState, SchedulingOptions, State, decide, explain
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.commands import LoadTenants, MoveHost
@@ -22,6 +23,7 @@ from scheduler.core.policies.tenants import OPEN, Preemption, PriorityClass, Res
 from scheduler.core.restart.prospect import prospect
 from scheduler.core.rules.crash_loop import avoided, retry_ns
 from scheduler.core.spares.outlook import spares_outlook
+from scheduler.core.spares.shortage import spare_shortages
 from tests.build import (
     cordon,
     drain,
@@ -322,3 +324,53 @@ def test_nobody_is_sent_away_while_a_gang_leaves_hosts() -> None:
     assert running(state) == {"b", "s"}
     assert hosts_of(state, "b") == [left]
     assert state.jobs["s"].attempt == 1
+
+
+# --- which zones of a gang lack spares, how often that is felt, and what it then -----
+
+OPTIONS = SchedulingOptions()
+
+
+def gang_on(zones: int, hosts: int, spares: SpareRule) -> State:
+    """A gang of `hosts` on zones of 12 hosts each, which fail about daily in each zone."""
+    policy = SparePolicy(0.08, prior_host_days=0)
+    state = loaded(fabric(zones=zones, racks=6, hosts=2))
+    state = run(state, LoadTenants(replace(OPEN, spares=policy)))
+    return started(state, submit("a", hosts, spares=spares))
+
+
+def test_a_full_zone_is_named_with_what_its_failures_cost() -> None:
+    state = gang_on(2, 24, AUTO)
+    sizing, wishes = SparePools(state).sizing, SparePools(state).wishes
+    first, second = spare_shortages(state, "a", 0, OPTIONS)
+    assert (first.domain, first.spares, first.target) == ("z0", 0, wishes[0])
+    # Nothing stands by: every failure of the twelve hosts finds none, and the gang waits a day.
+    assert first.missed == pytest.approx(12 * sizing.failures_per_host_day * 30)
+    assert first.gpu_hours == pytest.approx(24 * 8 * 24 * sizing.repair_days)
+    assert second.domain == "z1"
+    assert shortages_text([first]) == (
+        f"z0: 0 of {first.target} spares; a failure there finds none {first.missed:.1f} times in a"
+        f" month; each then costs {first.gpu_hours:,.0f} GPU-hours"
+    )
+
+
+def test_some_spares_make_it_rarer() -> None:
+    state = gang_on(1, 10, AUTO)
+    (lacking,) = spare_shortages(state, "a", 0, OPTIONS)
+    assert lacking.spares == 2 < lacking.target
+    sizing = SparePools(state).sizing
+    every = 10 * sizing.failures_per_host_day * 30
+    assert lacking.missed == pytest.approx(every * sizing.short(10, 1))
+    assert 0 < lacking.missed < every
+
+
+def test_a_share_has_its_target_in_each_zone() -> None:
+    state = gang_on(3, 24, exactly(4))
+    held = {s.domain: (s.spares, s.target) for s in spare_shortages(state, "a", 0, OPTIONS)}
+    assert held == {"z0": (0, 2), "z1": (0, 2)}
+
+
+def test_nothing_is_said_where_nothing_lacks_or_none_is_wanted() -> None:
+    assert spare_shortages(gang_on(2, 24, exactly(0)), "a", 0, OPTIONS) == ()
+    assert spare_shortages(gang_on(2, 2, AUTO), "a", 0, OPTIONS) == ()
+    assert spare_shortages(gang_on(2, 24, AUTO), "nobody", 0, OPTIONS) == ()

@@ -12,12 +12,23 @@ from scheduler.core import JobState, State, replay
 from scheduler.core.decide import decide
 from scheduler.core.fold.apply import apply, effects
 from scheduler.core.model.commands import Command, ReportHost
-from scheduler.core.model.events import Event, FabricLoaded, GangResized, JobPreempted, JobRequeued
+from scheduler.core.model.events import (
+    Event,
+    FabricLoaded,
+    GangResized,
+    GangSwapped,
+    HostMoved,
+    HostSwap,
+    JobEnded,
+    JobPreempted,
+    JobRequeued,
+)
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.lifecycle import RequeueCause
+from scheduler.core.model.lifecycle import HostMove, Mover, RequeueCause
 from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.eventlog.store import open_store
 from scheduler.observe.counters import Histogram
+from scheduler.observe.incidents import KEPT, IncidentKind, Incidents, look_back
 from scheduler.observe.instruments import Instruments
 from scheduler.observe.proof import CutProof, gap, objective_gap, proof
 from scheduler.observe.tally import EventTally, size_class, tally
@@ -31,6 +42,7 @@ from tests.build import (
     end,
     exactly,
     fabric,
+    fabric_spec,
     fail,
     repair,
     submit,
@@ -211,3 +223,46 @@ def test_proofs(cut: int, bound: int, what: CutProof, open_: float) -> None:
     assert objective_gap(Objective.TIME, cuts, bound, StepBound(3.0, 2.0)) == 0.5
     assert objective_gap(Objective.TIME, cuts, bound, StepBound(3.0)) is None  # as after a swap
     assert objective_gap(Objective.SPREAD, cuts, bound, None) is None
+
+
+# --- what has gone wrong of late -----------------------------------------------------
+
+
+def _failure(version: int) -> HostMoved:
+    return HostMoved(
+        version, f"h{version}", HostMove.FAIL, "nic-down", "", Mover.SIGNAL, "nic-down"
+    )
+
+
+def test_the_newest_come_first_and_old_ones_go() -> None:
+    found = Incidents()
+    for version in range(KEPT + 5):
+        found.feed(version, _failure(version))
+    newest = found.newest()
+    assert len(newest) == KEPT
+    assert (newest[0].version, newest[-1].version) == (KEPT + 4, 5)
+    assert (newest[0].subject, newest[0].detail) == (f"h{KEPT + 4}", "nic-down")
+
+
+def test_what_is_as_it_should_be_is_no_incident() -> None:
+    found = Incidents()
+    found.feed(1, JobEnded(1, "a", JobState.COMPLETED))
+    found.feed(2, HostMoved(2, "h", HostMove.CORDON))
+    assert found.newest() == []
+
+
+def test_a_swap_names_its_hosts() -> None:
+    found = Incidents()
+    found.feed(1, GangSwapped(1, "a", 2, (HostSwap(0, "h0", "h5"), HostSwap(1, "h1", "h6")), ()))
+    (one,) = found.newest()
+    assert (one.kind, one.detail) == (IncidentKind.GANG_SWAPPED, "h0 by h5, h1 by h6")
+
+
+def test_a_restart_remembers_what_went_before(tmp_path: Path) -> None:
+    store = open_store(url(tmp_path))
+    try:
+        store.append(0, [FabricLoaded(0, fabric_spec()), _failure(2), _failure(3)])
+        found = look_back(store, 3)
+    finally:
+        store.close()
+    assert [one.version for one in found.newest()] == [3, 2]

@@ -9,9 +9,12 @@ from scheduler.cli.render.reason import explain_text, proposal_text, slots_text
 from scheduler.core import SchedulingOptions, explain
 from scheduler.core.defrag.proposal import propose
 from scheduler.core.explain.explain import Reasons
+from scheduler.core.explain.forecast import Forecast
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import what_if
 from scheduler.core.policies.costs import Costs
+from scheduler.service import forecasts
+from scheduler.service.forecasts import FRESH_S, SHARE, ForecastCache
 from scheduler.v1 import advice_pb2
 from scheduler.wire import reasons
 from scheduler.wire.reasons import (
@@ -146,3 +149,56 @@ def test_slots_are_a_table_with_a_line_for_each_domain() -> None:
     text = slots_text(slots_to_proto(found, 8, 7))
     assert ["total", "10", "2", "10", "10"] in [line.split() for line in text.splitlines()]
     assert text.endswith("largest for tenant default: 80 GPUs")
+
+
+# --- a forecast is kept --------------------------------------------------------------
+
+
+class Clock:
+    """Each forecast takes a second of it."""
+
+    def __init__(self) -> None:
+        self.now_s, self.made = 1_000.0, 0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def forecast(self, *_: object) -> Forecast:
+        self.made += 1
+        self.now_s += 1.0
+        return Forecast(frozenset(), {})
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(forecasts, "time", clock)
+    monkeypatch.setattr(forecasts, "forecast", clock.forecast)
+    return clock
+
+
+def test_a_forecast_is_kept_in_proportion_to_its_cost(clock: Clock) -> None:
+    cache, before = ForecastCache(), loaded()
+    after = run(before, submit("a"))
+    first = cache.of(before, 0, SchedulingOptions())
+    clock.now_s += SHARE - 0.5
+    assert cache.of(after, 0, SchedulingOptions()) is first
+    clock.now_s += 1.0
+    assert cache.of(after, 0, SchedulingOptions()) is not first
+    assert clock.made == 2
+
+
+def test_one_of_the_same_version_is_kept_for_half_a_minute(clock: Clock) -> None:
+    cache, state = ForecastCache(), loaded()
+    first = cache.of(state, 0, SchedulingOptions())
+    clock.now_s += FRESH_S - 1
+    assert cache.of(state, 0, SchedulingOptions()) is first
+    clock.now_s += 2
+    assert cache.of(state, 0, SchedulingOptions()) is not first
+
+
+def test_a_forecast_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecasts, "BUDGET_S", 0.0)
+    state = run(loaded(), submit("a"))
+    ahead = ForecastCache().of(state, 0, SchedulingOptions())
+    assert (ahead.starts, ahead.until_ns) == ({}, 0)

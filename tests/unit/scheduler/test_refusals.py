@@ -9,6 +9,7 @@ import pytest
 
 from scheduler.access.methods import ANY_CALL, ANY_CHANGE, METHODS
 from scheduler.service.errors import RULES, error_boundary, not_found, word
+from scheduler.service.interceptors import wrapped
 
 
 class _Context:
@@ -42,3 +43,22 @@ async def test_what_goes_well_ends_nothing() -> None:
 def test_every_reason_is_one_of_some_method_and_no_other_is_named() -> None:
     named = {reason for rule in METHODS.values() for reason in rule.refused}
     assert named | {*ANY_CALL, *ANY_CHANGE} == {word(reason) for reason in RULES}
+
+
+# --- handlers with something around their function -----------------------------------
+
+
+@pytest.mark.parametrize("kind", ["unary_unary", "unary_stream", "stream_unary", "stream_stream"])
+def test_a_handler_of_any_kind_keeps_all_but_its_function(kind: str) -> None:
+    def around(inner: Any) -> Any:
+        return lambda request, context: f"<{inner(request, context)}>"
+
+    handler = getattr(grpc, f"{kind}_rpc_method_handler")(lambda request, _: request, len, str)
+    made = wrapped(wrapped(handler, around), around)
+    assert getattr(made, kind)("x", None) == "<<x>>"
+    assert made.request_deserializer("four") == 4
+    assert made.response_serializer is str
+    assert (made.request_streaming, made.response_streaming) == (
+        handler.request_streaming,
+        handler.response_streaming,
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.files.errors import InputError
 from simulator import inputs
 from simulator.experiment import experiment_of, fabric_of
 from simulator.experiment_file import load_experiment_file
@@ -87,3 +88,115 @@ def test_choices_are_those_of_the_code() -> None:
 
 def test_every_default_is_a_good_value() -> None:
     assert {key: checked(key, value) for key, value in DEFAULTS.items()} == DEFAULTS
+
+
+# --- experiment files ----------------------------------------------------------------
+
+
+def faults(folder: Path, case: str) -> list[str]:
+    path = write(folder, case)
+    with pytest.raises(InputError) as found:
+        load_experiment_file(str(path))
+    return str(found.value).replace(f"{folder}/", "").splitlines()
+
+
+def test_every_combination_is_a_point(tmp_path: Path) -> None:
+    grid = load_experiment_file(str(write(tmp_path)))
+
+    assert grid.axes == {"spares": ["0", "1"], "policy": ["easy", "fifo"], "seed": [3, 4]}
+    assert [(p["spares"], p["policy"], p["seed"]) for p in grid.points[:3]] == [
+        ("0", "easy", 3),
+        ("0", "easy", 4),
+        ("0", "fifo", 3),
+    ]
+    assert len(grid.points) == 8
+    assert all(list(point) == list(DEFAULTS) for point in grid.points)
+
+
+def test_files_are_sought_beside_the_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cases").mkdir()
+    path = write(tmp_path / "cases")
+    monkeypatch.chdir(tmp_path)
+    point = load_experiment_file(str(path.relative_to(tmp_path))).points[0]
+
+    assert (point["trace"], point["fabric"]) == ("cases/t.swf", "cases/m.yaml")
+
+
+def test_files_inside_a_failure_text_too(tmp_path: Path) -> None:
+    (tmp_path / "out.csv").write_text("time_s,host,state,cause\n")
+    case = CASE.replace("rate=3000,repair_h=1", "rate=1,repair_h=1;out.csv")
+    point = load_experiment_file(str(write(tmp_path, case))).points[0]
+
+    assert point["failures"] == f"poisson:rate=1,repair_h=1;{tmp_path / 'out.csv'}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("trace: t.swf", "trace: gone.swf", "case.yaml:1: trace: gone.swf: No such file"),
+        ("trace: t.swf\n", "", "case.yaml: trace: is missing"),
+        ("trace: t.swf\n", "trace:\n", "case.yaml:1: trace: must not be empty"),
+        ("swf\nfabric", "pbs\nfabric", "case.yaml:2: trace_format: unknown trace format 'pbs'"),
+        ("fabric: m.yaml", "fabrik: m.yaml", "case.yaml: fabric: is missing"),
+        ("repair_h=1", "repairs=1", "case.yaml:4: failures: 'repairs=1' is not one of"),
+        ("[0, 1]", "[0, two]", "case.yaml:6: grid.spares.1: must be auto, a whole number"),
+        ("[0, 1]", "[0, 0]", "case.yaml:6: grid.spares.1: 0 is given twice"),
+        ("[0, 1]", "3", "case.yaml:6: grid.spares: must be a list of at least one value"),
+        ("[easy, fifo]", "[lifo]", "case.yaml:7: grid.policy.0: must be one of "),
+        ("{from: 3, count: 2}", "{from: 3}", "case.yaml:8: grid.seed: a range has whole numbers"),
+        ("count: 2", "to: 2", "case.yaml:8: grid.seed.to: unknown key; a range has from,"),
+        ("count: 2", "count: 0", "case.yaml:8: grid.seed: count must be from 1"),
+        ("seed", "sede", "case.yaml:8: grid.sede: unknown key; did you mean seed?"),
+        ("seed: {from: 3, count: 2}", "seed: [x]", "case.yaml:8: grid.seed.0: must be a whole num"),
+        ("grid", "seed: 1\ngrid", "case.yaml:5: seed: is given twice, here and in grid"),
+        ("grid:", "spare: 1\ngrid:", "case.yaml:5: spare: unknown key; did you mean spares?"),
+        ("count: 2", "count: 100000", "case.yaml:5: grid: makes 400,000 points, more than"),
+        ("failures: p", "limit: [1]\nfailures: p", "case.yaml:4: limit: must be one value; lists"),
+        (
+            "grid:",
+            "times: llama3\ncheckpoint_s: 60\ngrid:",
+            "case.yaml:6: checkpoint_s: has no eff",
+        ),
+        ("grid:", "times: gone\ngrid:", "case.yaml:5: times: "),
+        ("grid:\n", "grid:\n  until_h: [x]\n", "case.yaml:6: grid.until_h.0: must be a number"),
+        ("grid:", "until_h: 0\ngrid:", "case.yaml:5: until_h: must be a number above 0 and up to"),
+        ("failures: p", "strict: yes\nfailures: p", "case.yaml:4: strict: must be true or false"),
+    ],
+)
+def test_faults(tmp_path: Path, before: str, after: str, told: str) -> None:
+    assert before in CASE
+    (found, *_) = faults(tmp_path, CASE.replace(before, after, 1))
+
+    assert found.startswith(told)
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    case = CASE.replace("swf\nfabric", "pbs\nfabric").replace("[0, 1]", "[x, y]")
+    assert len(faults(tmp_path, case)) == 3
+
+
+def test_a_case_without_a_grid(tmp_path: Path) -> None:
+    (found,) = faults(tmp_path, CASE.partition("grid")[0])
+
+    assert found == "case.yaml: grid: is missing; for a single run use muster replay"
+
+
+def test_what_is_wrong_inside_a_fabric_is_told_of_the_fabric(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    (tmp_path / "m.yaml").write_text("name: small\ngpus_per_host: many\n")
+    with pytest.raises(InputError) as found:
+        load_experiment_file(str(path))
+
+    assert str(found.value).startswith(f"{tmp_path}/m.yaml:2: gpus_per_host: ")
+
+
+def test_oversubscription_needs_a_regular_fabric(tmp_path: Path) -> None:
+    path = write(tmp_path, CASE.replace("spares: [0, 1]", "oversubscription: [2.8, 7]"))
+    (tmp_path / "m.yaml").write_text(
+        "name: odd\ngpus_per_host: 8\ntiers: [{name: zone}, {name: host}]\n"
+        "domains: [{name: a, hosts: 2}, {name: b, hosts: 3}]\n"
+    )
+    with pytest.raises(InputError) as found:
+        load_experiment_file(str(path))
+
+    assert "oversubscription: needs a regular fabric" in str(found.value)

@@ -1,16 +1,9 @@
 """Gangs that share uplinks: what they leave each other, and where a new one had better go.
 
-A gang sends its bytes of a step over an uplink once a step: on average so much a second. While
-another gang talks over the same uplink, these are taken to send what they send on average, for
-phases of different jobs fall as they may, and all share alike: of capacity C, of which they
-keep the part m busy, C / (1 + m) is left. It is the rule by which replays slow gangs down
-(simulator/timing/network.py; after Crux, SIGCOMM 2024).
-
-A gang that is placed where nobody else sends stays there. One that would share an uplink is
-placed a second time, on what the others leave of their uplinks, and the better of the two is
-taken: by the GPU time that its own steps and those of its neighbours take more than alone, so
-that nobody goes out of the way of one gang into that of two, and only where that saves a share
-of the gang. Measured in docs/steptime.md, "Neighbours".
+While a gang talks, others send what they send on average: of capacity C, of which they keep the
+part m busy, C / (1 + m) is left (docs/steptime.md, "Neighbours"; replays slow gangs down by the
+same rule). A gang that would share an uplink is placed a second time, on what is left, and the
+placement stays that costs the gang and its neighbours less GPU time.
 
 Only uplinks that carry less than the hosts behind them send count, for on others nobody waits,
 and only gangs whose step time is known.

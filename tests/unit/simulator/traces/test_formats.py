@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gzip
+from math import sqrt
 from pathlib import Path
 
 import pytest
 
 from scheduler.files.errors import InputError
+from simulator.experiment import Experiment, TraceSource
+from simulator.run import run
 from simulator.traces import load
-from simulator.traces.load import TraceFile, find_format
+from simulator.traces.formats.gavel import RATE
+from simulator.traces.load import FORMATS, TraceFile, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob, TraceOutcome
+from tests.replays import machine
+from tests.tracefiles import read_text
 
 SWF_HEADER = "; Version: 2.2\n; UnixStartTime: 1000\n; MaxProcs: 128\n;\n"
 PHILLY_HEADER = "timestamp,duration,num_gpus,gpu_time,cluster\n"
@@ -345,3 +351,99 @@ def test_muster_sizes_that_cannot_be_replayed(tmp_path: Path, more: str, told: s
 
     assert jobs == []
     assert fault.startswith(told)
+
+
+# --- gavel's files -------------------------------------------------------------------
+
+TYPE = "ResNet-18 (batch size 128)"
+SEVEN = [TYPE, "python3 main.py", "-n", "1", "1168", "30.5", "4"]
+TEN = [TYPE, "python3 main.py", "cifar10", "-n", "1", "1168", "4", "1", "-1.000000", "30.5"]
+TWELVE = [*TEN[:7], "static", "1", "-1.000000", "77", "30.5"]
+
+
+@pytest.mark.parametrize("fields", [SEVEN, TEN])
+def test_arrival_and_size_change_places(tmp_path: Path, fields: list[str]) -> None:
+    (job,), told = read_text(tmp_path, "gavel", "\t".join(fields) + "\n")
+
+    assert told == []
+    assert (job.id, job.queue, job.gpus) == ("line-1", TYPE, 4)
+    assert job.submit_ns == 30_500_000_000
+    assert job.run_ns == pytest.approx(1168 / RATE[TYPE] / sqrt(4) * SECOND_NS)
+
+
+def test_shockwave_says_how_long_a_job_runs(tmp_path: Path) -> None:
+    (job,), _ = read_text(tmp_path, "gavel", "\t".join(TWELVE))
+
+    assert (job.run_ns, job.gpus, job.submit_ns) == (77 * SECOND_NS, 4, 30_500_000_000)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({0: "GPT-9"}, "1: job_type: must be one whose rate is known, not 'GPT-9'"),
+        ({4: "-5"}, "1: total_steps: must not be negative"),
+        ({4: "x"}, "1: total_steps: must be a number, not 'x'"),
+        ({5: "-1"}, "1: arrival_time: must not be negative: '-1'"),
+        ({6: "0"}, "1: GPUs: must be more than 0, not '0'"),
+    ],
+)
+def test_jobs_that_cannot_be_replayed(tmp_path: Path, change: dict[int, str], told: str) -> None:
+    fields = [change.get(i, field) for i, field in enumerate(SEVEN)]
+    jobs, (fault,) = read_text(tmp_path, "gavel", "\t".join(fields))
+
+    assert jobs == []
+    assert fault.startswith(told)
+
+
+def test_another_number_of_fields_is_told(tmp_path: Path) -> None:
+    _, (fault,) = read_text(tmp_path, "gavel", "\t".join(SEVEN[:5]))
+
+    assert fault == "1: fields: must be 7, 10 or 12 between tabs, not '5'"
+
+
+# --- every reader on a file of any length --------------------------------------------
+
+LINES = sorted(name for name, one in FORMATS.items() if one.is_lines)
+PAI = "j1,worker,1,Terminated,100,160,600,29,{},V100\n"
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_line_without_end_does_not_eat_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(load, "MOST_BYTES", 100)
+
+    with pytest.raises(InputError, match=r"trace:2: line: is longer than 100 bytes"):
+        read_text(tmp_path, name, "\n" + "x" * 101)
+
+
+def test_a_record_with_nothing_to_replay_is_counted_and_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "pai.csv"
+    path.write_text(PAI.format("100") + PAI.format("0") + PAI.format(""))
+    warnings: list[str] = []
+    totals = run(
+        Experiment(machine(2), trace=TraceSource(path, "pai", is_strict=True)), warn=warnings.append
+    )
+
+    assert totals["completed"] == 1
+    assert totals["skipped_by_reason"] == {"plan_gpu is 0: a task of CPUs": 2}
+    assert warnings == []
+
+
+def test_what_a_format_assumes_is_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "pai.csv"
+    path.write_text(PAI.format("100"))
+
+    assert (
+        FORMATS["pai"].note
+        in run(Experiment(machine(2), trace=TraceSource(path, "pai")))["assumptions"]
+    )
+
+
+def test_a_trace_without_jobs_says_what_it_has_instead(tmp_path: Path) -> None:
+    path = tmp_path / "pai.csv"
+    path.write_text(PAI.format("0"))
+
+    told = r"pai\.csv: holds no job to replay \(1 left out: plan_gpu is 0: a task of CPUs\)"
+    with pytest.raises(InputError, match=told):
+        run(Experiment(machine(2), trace=TraceSource(path, "pai")))
