@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, field
 from pathlib import Path
+from typing import Any
 
 from muster.structs import replace, struct
 from placement import BadInput
@@ -61,8 +62,7 @@ class Experiment:
     `trace`: where jobs come from, None where a caller has them. `failures`: models, presets or
     files, see failures/; `failure_scale`: by which their rates are multiplied; `log_window`: what
     is used of recorded ones. `seed`: of failures, placement and shapes. `shares_hosts`: jobs
-    smaller than a host, of a trace that knows only their size, take a part of one. `recorded_on`:
-    the fabric of the run times, where NVLink joins more hosts of `fabric` than of that.
+    smaller than a host, of a trace that knows only their size, take a part of one.
     """
 
     fabric: Fabric
@@ -85,7 +85,6 @@ class Experiment:
     seed: int = 0
     log_window: LogWindow = ALL
     shares_hosts: bool = False
-    recorded_on: Fabric | None = None
 
     @property
     def charged(self) -> Tenants | None:
@@ -110,7 +109,7 @@ class Experiment:
 def fabric_of(options: Options) -> Fabric:
     """Its fabric, with the oversubscription that is asked for.
 
-    Raises: InputError; an irregular fabric states bandwidths domain by domain.
+    Raises: InputError.
     """
     fabric = load_fabric(str(options["fabric"]))
     ratio = options["oversubscription"]
@@ -123,16 +122,25 @@ def fabric_of(options: Options) -> Fabric:
 
 
 def oversubscribed(fabric: Fabric, ratio: float) -> Fabric:
-    """The same fabric with uplinks of its outermost tier that are oversubscribed so.
+    """Set all uplinks of the outermost tier to this ratio, also where the file states others.
 
-    Raises: BadInput where the file states bandwidths domain by domain.
+    Raises: BadInput where there is no such tier.
     """
-    tiers = [dict(tier) for tier in fabric.spec.get("tiers", ())]
-    if "domains" in fabric.spec or not tiers:
-        raise BadInput("", f"needs a regular fabric; {fabric.name} lists its domains")
-    tiers[0]["oversubscription"] = ratio
-    name = f"{fabric.name}-{ratio:g}to1"
-    return from_spec({**fabric.spec, "name": name, "tiers": tiers})
+    spec = _copy(fabric.spec)
+    if not spec.get("tiers"):
+        raise BadInput("", f"{fabric.name} has no tiers: nothing is oversubscribed")
+    spec["tiers"][0]["oversubscription"] = ratio
+    domains = spec.get("domains", ())
+    for item in [domains] if isinstance(domains, dict) else domains:
+        item.pop("oversubscription", None)
+    return from_spec({**spec, "name": f"{fabric.name}-{ratio:g}to1"})
+
+
+def _copy(value: Any) -> Any:
+    """Return the value with dicts and lists of its own, which can be changed."""
+    if isinstance(value, Mapping):
+        return {key: _copy(each) for key, each in value.items()}
+    return [_copy(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def experiment_of(options: Options) -> Experiment:

@@ -81,9 +81,7 @@ class Replay:
         self.tally = ArrivalCounts()
         self.effects = EffectReader()
         self.modelled = (
-            ModelledTiming(experiment.fabric, experiment.times, experiment.recorded_on)
-            if experiment.times
-            else None
+            ModelledTiming(experiment.fabric, experiment.times) if experiment.times else None
         )
         self._timing: FlatTiming | ModelledTiming = self.modelled or FlatTiming(
             lambda: self._engine.state

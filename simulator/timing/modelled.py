@@ -44,7 +44,6 @@ class _Clock:
     halt_ns: int | None = None
     store_ppm: int = 0  # of real time: writes wait for the store that others use
     store_ns: int = 0
-    saved_ns: int = 0  # by steps that are shorter than they were when run times were recorded
     before: tuple[int, int] = 0, 0  # work, and writing, before checkpoints came at another interval
 
     def settle(self, now_ns: int) -> None:
@@ -54,7 +53,6 @@ class _Clock:
         if elapsed_ns > 0:
             self.clock_ns += elapsed_ns * self.rate // MILLION
             self.store_ns += elapsed_ns * self.store_ppm // MILLION
-            self.saved_ns += elapsed_ns * max(0, self.rate - MILLION) // MILLION
         self.at_ns = max(self.at_ns, until_ns)
 
     @property
@@ -69,8 +67,6 @@ class _Clock:
         waiting_ns = self.write_ns * (store.stretch - 1)
         waiting_ns = max(waiting_ns, period_ns * (store.demand - stretch))
         real_ns = period_ns * stretch + waiting_ns
-        if stretch < 1:  # steps are shorter, writes are not
-            real_ns = self.interval_ns * stretch + self.write_ns + waiting_ns
         rate = max(1, round(MILLION * period_ns / real_ns))
         store_ppm = round(MILLION * waiting_ns / real_ns)
         if (rate, store_ppm) == (self.rate, self.store_ppm):
@@ -115,8 +111,7 @@ class _Clock:
         kept_ns = writes * self.interval_ns
         before_ns, written_ns = self.before
         if left.is_complete:
-            most_ns = alive_ns - restart_ns + self.saved_ns - before_ns
-            work_ns = kept_ns = min(self.work_ns, most_ns)
+            work_ns = kept_ns = min(self.work_ns, alive_ns - restart_ns - before_ns)
         writing_ns = written_ns + max(0, self.clock_ns - work_ns)
         work_ns, kept_ns = before_ns + work_ns, before_ns + kept_ns
         slowed_ns = alive_ns - restart_ns - work_ns - writing_ns
@@ -134,11 +129,10 @@ class _Clock:
 class ModelledTiming:
     """Timing of the gangs of one replay. Memory: O(live jobs)."""
 
-    def __init__(self, fabric: Fabric, times: TimeModel, recorded_on: Fabric | None = None) -> None:
+    def __init__(self, fabric: Fabric, times: TimeModel) -> None:
         self._fabric = fabric
         self._times = times
-        self._network = NetworkModel(fabric, times.network.comm_share, recorded_on)
-        self.saved_host_ns = 0  # of attempts that are over: by shorter steps than were recorded
+        self._network = NetworkModel(fabric, times.network.comm_share)
         self.time = AttemptTime()  # of attempts that are over
         self.host_time = AttemptTime()
         self._spent: dict[str, tuple[AttemptTime, AttemptTime]] = {}  # of live jobs
@@ -175,17 +169,16 @@ class ModelledTiming:
         for sent in load.sent:
             self._on.setdefault(sent.link, {})[run.name] = sent.mean
         writers = self._store.begin(run.name, request) if clock.writes else ()
-        own = (run.name,) if load.stretch < 1 else ()  # others are slower by links that they share
-        self._pace((*own, *self._sharing(load), *writers), run.start_ns)
+        self._pace((*self._sharing(load), *writers), run.start_ns)
 
     def _load(self, request: Request, run: PlacedGang) -> GangLoad:
         is_known = self._times.network.is_modelled
         return self._network.load(request, run.hosts) if is_known else ALONE
 
-    def rewire(self, fabric: Fabric, recorded_on: Fabric | None, now_ns: int) -> None:
+    def rewire(self, fabric: Fabric, now_ns: int) -> None:
         """The same hosts have other links from now on. Cost: O(gangs)."""
         self._fabric = fabric
-        self._network = NetworkModel(fabric, self._times.network.comm_share, recorded_on)
+        self._network = NetworkModel(fabric, self._times.network.comm_share)
         self._on.clear()
         running = [clock for clock in self._clocks.values() if clock.halt_ns is None]
         for clock in running:
@@ -233,7 +226,6 @@ class ModelledTiming:
         time, host_time = self.spent(name)
         part, of = self._part(left.run)
         on_hosts = spent.part(part, of) if part else spent
-        self.saved_host_ns += clock.saved_ns * (part or hosts) // of
         self._spent[name] = time.plus(spent), host_time.plus(on_hosts, hosts)
         self.time = self.time.plus(spent)
         self.host_time = self.host_time.plus(on_hosts, hosts)
@@ -280,14 +272,6 @@ class ModelledTiming:
             part, of = self._part(clock.run)
             live += clock.worked_ns * (part or len(clock.run.hosts)) // of
         return self.host_time.productive + live
-
-    def saved_until_now_host_ns(self) -> int:
-        """By shorter steps than were recorded, of all gangs; clocks are settled."""
-        live = 0
-        for clock in self._clocks.values():
-            part, of = self._part(clock.run)
-            live += clock.saved_ns * (part or len(clock.run.hosts)) // of
-        return self.saved_host_ns + live
 
     def _request(self, run: PlacedGang) -> Request:
         """At the size that the gang has now."""

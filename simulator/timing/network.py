@@ -5,9 +5,6 @@ by placement.objective.step_time. A job without a model has no compute to compar
 of its step is taken to be communication that the network cards of its hosts bound, and
 that grows as the slowest uplink takes longer than the cards.
 
-Where NVLink joins racks that it did not join when run times were recorded, a step is shorter by
-what it takes now over what it took before, on the same hosts.
-
 Gangs that share an uplink (a fluid rule, in the spirit of Crux, SIGCOMM 2024): while a
 gang talks, the others are taken to send what they send on average, for phases of different
 jobs fall as they may. With u = own rate while talking + mean rates of the others, over the
@@ -61,36 +58,22 @@ class GangLoad:
         waiting = self.exposed * (max(1.0, crowded) - 1)
         return max(self.stretch + waiting, self.stretch * demand)
 
-    def faster(self, factor: float) -> GangLoad:
-        """The same when a step takes this share of its time, and sends as much."""
-        if factor == 1:
-            return self
-        sent = tuple(replace(each, mean=each.mean / factor) for each in self.sent)
-        return replace(self, stretch=self.stretch * factor, sent=sent)
-
 
 ALONE = GangLoad()
 
 
 class NetworkModel:
     """Loads of gangs on a fabric. Cost: 30 ms for 2,048 hosts, nothing when a gang of the
-    same shape lay in the same domains before. `recorded_on`: the fabric without the NVLink across
-    racks that was not there when run times were recorded; None: they were recorded on `fabric`."""
+    same shape lay in the same domains before."""
 
-    def __init__(
-        self, fabric: Fabric, comm_share: float, recorded_on: Fabric | None = None
-    ) -> None:
+    def __init__(self, fabric: Fabric, comm_share: float) -> None:
         self._fabric = fabric
-        self._plain = NetworkModel(recorded_on, comm_share) if recorded_on else None
-        self._known_speed: dict[tuple[Request, bytes], float] = {}
         self._comm_share = comm_share
         self._tiers = [tier for tier in fabric.tiers if _is_narrow(fabric, tier)]
         self._known: dict[tuple[Request, bytes], GangLoad] = {}
 
     def load(self, request: Request, hosts: Sequence[str]) -> GangLoad:
         """The load of a gang with block i on `hosts[i]`."""
-        if self._plain is not None:
-            return self._plain.load(request, hosts).faster(self._quicker(request, hosts))
         if not self._tiers or len(hosts) == 1:
             return ALONE
         chosen = np.asarray(self._fabric.indices(hosts), dtype=np.int64)
@@ -117,39 +100,6 @@ class NetworkModel:
             for link, busy_s in self._busy_s(request, chosen)
         )
         return GangLoad(step, exposed_s * step / step_s, sent)
-
-    def _quicker(self, request: Request, hosts: Sequence[str]) -> float:
-        """A step over what it was before NVLink joined racks, on the same hosts; at most 1."""
-        plain = self._plain
-        if plain is None or len(hosts) == 1:
-            return 1.0
-        chosen = np.asarray(self._fabric.indices(hosts), dtype=np.int64)
-        joined = self._fabric.scale_up_by_host[chosen]
-        before = plain._fabric.scale_up_by_host[chosen]
-        if len(np.unique(joined)) == len(np.unique(before)):
-            return 1.0
-        tiers = [tier.domain_by_host[chosen] for tier in self._fabric.tiers]
-        key = request, np.stack([joined, before, *tiers]).tobytes()
-        if key not in self._known_speed:
-            if len(self._known_speed) == MOST_KNOWN:
-                self._known_speed.clear()
-            was_s, now_s = plain._step_s(request, chosen), self._step_s(request, chosen, plain)
-            self._known_speed[key] = min(1.0, now_s / was_s) if was_s > 0 else 1.0
-        return self._known_speed[key]
-
-    def _step_s(self, request: Request, chosen: Ints, plain: NetworkModel | None = None) -> float:
-        """The step of a gang alone. `plain`: the fabric on which run times were recorded, if not
-        here: the cards there tell how long a job without a model computes."""
-        hosts = chosen.tolist()
-        if request.has_step_time:
-            return float(step_time(self._fabric, request, hosts).seconds)
-        if plain is None:
-            return self._without_model(self._fabric, request, hosts)[1]
-        cards_s = _seconds_by_layer(plain._fabric, request, hosts).get(NIC, 0.0)
-        if not cards_s or not self._comm_share:
-            return 0.0
-        slowest_s = max(_seconds_by_layer(self._fabric, request, hosts).values(), default=0.0)
-        return cards_s * (1 / self._comm_share - 1) + slowest_s
 
     def _busy_s(self, request: Request, chosen: Ints) -> list[tuple[Link, float]]:
         """Seconds that each oversubscribed uplink is kept busy per step."""

@@ -12,7 +12,6 @@ scheduler that serves, from the very state of the cluster.
     tally      what came of a run: waits, host time, restarts
     prices     what host time, uplinks and repairs cost
     study      all runs side by side, means and intervals
-    hardware   other links
     advice/    which of several choices to make
     answer     the sentence and the tables for people;  page: the same as a page
 """

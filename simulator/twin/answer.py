@@ -48,8 +48,12 @@ ROWS: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
 )
 MONEY_ROWS = (
     *(("gpus", "GPUs"), ("hosts", "hosts"), ("uplinks", "uplinks")),
-    *(("scale_up", "NVLink across racks"), ("spares", "spares")),
-    *(("repairs", "repairs"), ("repair_contract", "repair contract"), ("total", "total")),
+    *(
+        ("spares", "spares"),
+        ("repairs", "repairs"),
+        ("repair_contract", "repair contract"),
+        ("total", "total"),
+    ),
     ("per_effective_gpu_h", "for an effective GPU-hour"),
 )
 
@@ -227,11 +231,6 @@ def notes(answer: Values) -> list[str]:
         found.append(
             "no time model: a gang is as fast on any hosts, and restarts cost what the tenants file"
             " says"
-        )
-    if any("nvlink" in each["name"].lower() for each in answer["scenarios"]):
-        found.append(
-            "NVLink across racks shortens a step by what it takes then over what it takes now, on"
-            " the same hosts; an effective GPU-hour is one of the hardware of the log"
         )
     if len(answer["seeds"]) > 1:
         found.append("± is half of the 95 % interval of a mean over seeds; differences are by seed")

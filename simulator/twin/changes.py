@@ -22,21 +22,19 @@ from scheduler.core.queue.policies import queue_policy
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.tenants import load_tenants
 from scheduler.files.timeparse import parse_duration, parse_moment
+from simulator.experiment import oversubscribed
 from simulator.report.text import duration
 from simulator.traces.record import SECOND_NS
 from simulator.twin.fork import ClusterFork, unwatched, with_auto_spares
-from simulator.twin.hardware import with_oversubscription, with_scale_up
 from simulator.twin.quota_shapes import QUOTA_SHAPES, used_host_ns, with_quotas
 
 OPTION = "--change"
 MOST_CHECKPOINT_S = 30 * 86_400
 WEEK_NS = 7 * 86_400 * SECOND_NS
-NVLINK_GBPS = 7200  # of a GPU, one direction: NVLink 5
 FORMS = (
     "spares 2 a zone",
     "policy conservative",
     "oversubscription 4",
-    "zone z3: nvlink racks",
     "checkpoint 30m",
     "defrag every 6h for 16 hosts",
     "quotas guarantees",
@@ -48,15 +46,12 @@ FORMS = (
 class Change:
     """What is different from some moment on. `commands` are for the scheduler; `policy`: of the
     queue; `checkpoint_s`: in place of the time model's; `has_auto_spares`: of all jobs, whatever
-    they state. `oversubscription`: of the outermost tier, 0 where it stays; `is_scale_up`: NVLink
-    joins hosts that it did not join."""
+    they state."""
 
     commands: tuple[Command, ...] = ()
     policy: str | None = None
     checkpoint_s: int = 0
     has_auto_spares: bool = False
-    oversubscription: float = 0.0
-    is_scale_up: bool = False
 
 
 @struct(frozen=True, slots=True)
@@ -71,8 +66,7 @@ class LaterChange:
 @struct(frozen=True, slots=True)
 class Scenario:
     """Where a run begins, and what changes `later` in it. `has_auto_spares`: of jobs that arrive,
-    whatever they state. `checkpoint_s`: in place of the time model's. `plain`: the fabric without
-    NVLink that was not there when the log was written; None: it is the same. `fabrics`: each that
+    whatever they state. `checkpoint_s`: in place of the time model's. `fabrics`: each that
     there is in a run, with the share of the time for which it is."""
 
     changes: tuple[str, ...]
@@ -80,7 +74,6 @@ class Scenario:
     limits: SchedulingOptions
     has_auto_spares: bool = False
     checkpoint_s: int = 0
-    plain: Fabric | None = None
     later: tuple[LaterChange, ...] = ()
     fabrics: tuple[tuple[float, Fabric], ...] = ()
 
@@ -101,13 +94,7 @@ class Scenario:
             limits=replace(limits, policy=change.policy or limits.policy),
             has_auto_spares=self.has_auto_spares or change.has_auto_spares,
             checkpoint_s=change.checkpoint_s or self.checkpoint_s,
-            plain=self._plain_after(change),
         )
-
-    def _plain_after(self, change: Change) -> Fabric | None:
-        if change.oversubscription and self.plain:
-            return with_oversubscription(self.plain, change.oversubscription)
-        return self.plain or (self.state.built_fabric if change.is_scale_up else None)
 
 
 def scenario(
@@ -122,7 +109,7 @@ def scenario(
     seen, later = set[tuple[str, int]](), list[LaterChange]()
     for text in changes:
         what, time_ns = _dated(text, asked)
-        mark = _kind(what), time_ns
+        mark = what.split()[0], time_ns
         if mark in seen and mark[0] != "drain":
             raise _wrong(text, f"{mark[0]} is given twice")
         seen.add(mark)
@@ -200,18 +187,8 @@ def _oversubscription(
         raise BadInput("", "needs --times: without a time model any network is as fast as another")
     if fabric.zone_count < 2:
         raise BadInput("", f"{fabric.name} has one {fabric.tiers[0].name}: nothing leaves it")
-    changed = with_oversubscription(fabric, ratio)
-    return Change((ChangeFabric(changed.spec),), oversubscription=ratio)
-
-
-def _scale_up(asked: TwinClock, state: State, _: SchedulingOptions, words: re.Match[str]) -> Change:
-    if not asked.has_times:
-        raise BadInput("", "needs --times: without a time model any network is as fast as another")
-    gbps = float(words["gbps"] or NVLINK_GBPS)
-    if not 1 <= gbps <= 100_000:
-        raise BadInput("", "must be from 1 to 100000 Gbit/s")
-    changed = with_scale_up(state.built_fabric, words["domain"], gbps)
-    return Change((ChangeFabric(changed.spec),), is_scale_up=True)
+    changed = oversubscribed(fabric, ratio)
+    return Change((ChangeFabric(changed.spec),))
 
 
 def _checkpoint(
@@ -275,13 +252,6 @@ _READERS: tuple[tuple[re.Pattern[str], _Read], ...] = (
     (re.compile(r"spares (?P<count>\d{1,6}) (?:a|per) zone"), _spares),
     (re.compile(r"policy (?P<name>\S+)"), _policy),
     (re.compile(r"oversubscription (?P<ratio>\d+(?:\.\d+)?)(?::1)?"), _oversubscription),
-    (
-        re.compile(
-            r"[a-z]+ (?P<domain>\S+): nvlink racks?(?: of (?P<gbps>\d+(?:\.\d+)?) gbps)?",
-            re.IGNORECASE,
-        ),
-        _scale_up,
-    ),
     (re.compile(r"checkpoint (?:every )?(?P<length>\S+)"), _checkpoint),
     (
         re.compile(r"defrag (?:never|every (?P<length>\S+) for (?P<hosts>[1-9]\d{0,5}) hosts?)"),
@@ -323,12 +293,6 @@ def _moment(words: re.Match[str], asked: TwinClock) -> int:
         ahead = duration(asked.horizon_ns / SECOND_NS)
         raise BadInput("", f"{said} is behind the horizon of {ahead}: a longer --horizon sees it")
     return time_ns
-
-
-def _kind(what: str) -> str:
-    """The kind of a change, of which a scenario has one at a time: its first word, or the domain of
-    hardware."""
-    return what.split(":")[0] if ":" in what and "nvlink" in what else what.split()[0]
 
 
 def _reader(what: str) -> tuple[_Read, re.Match[str]]:

@@ -64,7 +64,6 @@ class Future(Replay):
     def figures(self) -> dict[str, Any]:
         """Step to the horizon; what came of it."""
         worked_ns = None if self.modelled is None else self._worked_ns()
-        saved_ns = self._saved_ns()
         self._await_job(next(self._jobs, None))
         self._await_outage()
         self._kernel.at(self._zero_ns + self._horizon_ns, TimeLimitReached(), ARRIVAL)
@@ -73,16 +72,13 @@ class Future(Replay):
         if worked_ns is not None:
             worked_ns = self._worked_ns() - worked_ns
         return {
-            **self.counts.figures(self._kernel.now_ns, worked_ns, self._saved_ns() - saved_ns),
+            **self.counts.figures(self._kernel.now_ns, worked_ns),
             "refused": dict(sorted(self.tally.refused.items())),
             "log_sha256": self._digest.hexdigest(),
         }
 
     def _worked_ns(self) -> int:
         return self.modelled.worked_host_ns(self._kernel.now_ns) if self.modelled else 0
-
-    def _saved_ns(self) -> int:
-        return self.modelled.saved_until_now_host_ns() if self.modelled else 0
 
     def _scheduler(self) -> Engine:
         experiment = self._experiment
@@ -128,7 +124,7 @@ class Future(Replay):
         if self.modelled is None or times is None:
             return
         if fabric is not before.state.built_fabric:
-            self.modelled.rewire(fabric, after.plain, now_ns)
+            self.modelled.rewire(fabric, now_ns)
         if change.checkpoint_s:
             self.modelled.write_every(with_interval(times, change.checkpoint_s), now_ns)
         self._launcher.hurry()
@@ -161,7 +157,6 @@ def future(world: TwinWorld, scenario: Scenario, seed: int) -> dict[str, Any]:
         has_assumed_limits=True,
         times=times,
         seed=seed,
-        recorded_on=scenario.plain,
     )
     gpus_per_host = fork.state.built_fabric.gpus_per_host
     end_ns = fork.now_ns + world.horizon_ns

@@ -26,7 +26,6 @@ class PriceList(Keys):
     spare_host_month: Amount = 0.0
     repair: Amount = 0.0
     repair_contract_month: Amount = 0.0
-    scale_up_host_month: Amount = 0.0
 
     def of(
         self, run: Mapping[str, Any], fabrics: Sequence[tuple[float, Fabric]], horizon_h: float
@@ -36,12 +35,10 @@ class PriceList(Keys):
         (_, fabric), *_ = fabrics
         months, gpus = horizon_h / MONTH_H, fabric.gpu_count / fabric.host_count
         gbps = sum(share * uplink_gbps(each) for share, each in fabrics)
-        joined = sum(share * scale_up_hosts(each) for share, each in fabrics)
         bill = {
             "gpus": self.gpu_hour * run["all_gpu_h"],
             "hosts": self.host_month * fabric.host_count * months,
             "uplinks": self.uplink_gbps_month * gbps * months,
-            "scale_up": self.scale_up_host_month * joined * months,
             "spares": self.spare_host_month * run["spare_gpu_h"] / gpus / MONTH_H,
             "repairs": self.repair * run["repairs"],
             "repair_contract": self.repair_contract_month * fabric.host_count * months,
@@ -61,11 +58,3 @@ def uplink_gbps(fabric: Fabric) -> float:
     if fabric.zone_count < 2:
         return 0.0
     return float(fabric.tiers[0].uplink_bytes_per_s.sum()) * 8 / 1e9
-
-
-def scale_up_hosts(fabric: Fabric) -> int:
-    """Hosts in racks that NVLink joins."""
-    rack = fabric.tiers[-1] if fabric.tiers else None
-    if rack is None or rack.is_scale_up is None:
-        return 0
-    return int(rack.is_scale_up[rack.domain_by_host].sum())

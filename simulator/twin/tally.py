@@ -75,12 +75,9 @@ class RunTally:
         self._out_host_ns += self._state.index.out_of_service.bit_count() * (now_ns - self._at_ns)
         self._at_ns = now_ns
 
-    def figures(
-        self, now_ns: int, worked_host_ns: int | None = None, saved_host_ns: int = 0
-    ) -> dict[str, Any]:
+    def figures(self, now_ns: int, worked_host_ns: int | None = None) -> dict[str, Any]:
         """The figures of the run until now. `worked_host_ns`: productive host time, where somebody
-        knows better than the scheduler, in time of the log's hardware; `saved_host_ns`: how much
-        less it took."""
+        knows better than the scheduler."""
         self._pass(now_ns)
         spent = host_time(self._state, now_ns) - self._start
         still = list(self._waiting.values())
@@ -94,7 +91,7 @@ class RunTally:
         hours = {
             "effective_gpu_h": productive,
             "held_gpu_h": spent.held,
-            "lost_gpu_h": spent.held - spent.spare - productive + saved_host_ns,
+            "lost_gpu_h": spent.held - spent.spare - productive,
             "spare_gpu_h": spent.spare,
             "restart_gpu_h": spent.restart + spent.rescheduling + spent.detection,
             "rework_gpu_h": spent.rework,

@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 
 from placement.fabric.tree import Fabric
-from placement.workload.parallelism import Parallelism
-from placement.workload.request import NO_SPARES, Request
-from scheduler.core import JobSpec, SchedulingOptions, State
+from scheduler.core import SchedulingOptions, State
 from scheduler.core.fold.apply import apply
 from scheduler.core.model.events import Event, GangSwapped, HostMoved, JobEnded, JobStarted
 from scheduler.core.policies.costs import Costs
@@ -23,9 +21,8 @@ from simulator.timing import TimeModel, load_time_model
 from simulator.traces.record import TraceJob, TraceOutcome
 from simulator.twin.changes import LaterChange, Scenario, TwinClock
 from simulator.twin.future import Future
-from simulator.twin.hardware import with_scale_up
 from simulator.twin.workload import Run
-from tests.twins import DAY_NS, MONDAY_NS, TENANTS, cluster, jobs, past
+from tests.twins import DAY_NS, TENANTS, cluster, jobs, past
 
 FABRIC = cluster()
 
@@ -230,47 +227,3 @@ def test_wider_uplinks_speed_gangs_up_from_their_day_on() -> None:
     )
     assert now < half < wide
     assert half - now == pytest.approx((wide - now) / 2, rel=0.05)
-
-
-def test_nvlink_across_racks_saves_time_from_its_day_on() -> None:
-    start, at_ns = busy()
-    times = load_time_model("default")
-    day = at_ns + 5 * DAY_NS
-    later = [(day, f"zone {zone}: nvlink racks at +5d") for zone in ("z0", "z1")]
-    before, after = (ahead(start, at_ns, times, *each, days=20).figures() for each in ((), later))
-    saved = after["effective_gpu_h"] - before["effective_gpu_h"]
-    assert saved > 0
-    assert after["held_gpu_h"] == pytest.approx(before["held_gpu_h"])
-    assert after["lost_gpu_h"] == pytest.approx(before["lost_gpu_h"], rel=0.02)
-
-
-def test_gangs_that_begin_on_nvlink_racks_are_faster_by_their_step() -> None:
-    """16 ranks in a ring on two hosts of a rack: 0.7 of a step computes, and what went over the
-    cards in 2.5 goes over NVLink in 1.11."""
-    fabric = with_scale_up(with_scale_up(FABRIC, "z0", 7200), "z1", 7200)
-    request = Request(Parallelism(dp=16), (("dp", 10**9),), spares=NO_SPARES)
-    spec = JobSpec("default/j", request, tenant="default", time_limit_s=86_400)
-    hour_ns = 3600 * 10**9
-    trace = [TraceJob("1", MONDAY_NS, 10 * hour_ns, 1, time_limit_ns=DAY_NS, spec=spec)]
-    times = load_time_model("default,checkpoint.interval_s=86400")
-    ends = dict[bool, int]()
-    for is_joined in (False, True):
-
-        def keep(event: Event, _: State, is_joined: bool = is_joined) -> None:
-            if isinstance(event, JobEnded):
-                ends[is_joined] = event.time_ns - MONDAY_NS
-
-        experiment = Experiment(
-            fabric if is_joined else FABRIC,
-            times=times,
-            has_assumed_limits=True,
-            recorded_on=FABRIC if is_joined else None,
-        )
-        replay = Replay(experiment, trace, keep)
-        replay.run()
-        assert replay.modelled is not None
-        spent = replay.modelled.host_time
-        assert spent.productive == pytest.approx(20 * hour_ns)  # hours of the log's hardware
-        assert spent.ran == pytest.approx(2 * ends[is_joined])
-    assert ends[False] == 10 * hour_ns
-    assert ends[True] == pytest.approx(10 * hour_ns * (0.7 + 0.3 * 1.1111 / 2.5), rel=1e-4)

@@ -188,15 +188,3 @@ def test_what_is_wrong_inside_a_fabric_is_told_of_the_fabric(tmp_path: Path) -> 
         load_experiment_file(str(path))
 
     assert str(found.value).startswith(f"{tmp_path}/m.yaml:2: gpus_per_host: ")
-
-
-def test_oversubscription_needs_a_regular_fabric(tmp_path: Path) -> None:
-    path = write(tmp_path, CASE.replace("spares: [0, 1]", "oversubscription: [2.8, 7]"))
-    (tmp_path / "m.yaml").write_text(
-        "name: odd\ngpus_per_host: 8\ntiers: [{name: zone}, {name: host}]\n"
-        "domains: [{name: a, hosts: 2}, {name: b, hosts: 3}]\n"
-    )
-    with pytest.raises(InputError) as found:
-        load_experiment_file(str(path))
-
-    assert "oversubscription: needs a regular fabric" in str(found.value)

@@ -79,8 +79,6 @@ def test_several_changes_make_one_scenario() -> None:
         ("spares two a zone", "must be like one of these"),
         ("spares 8 a zone", "the smallest zone has 8 hosts: nothing would be left to run on"),
         ("policy fastest", "must be one of production, easy, fifo, conservative, not 'fastest'"),
-        ("zone z9: nvlink racks", "z9 is not a zone or rack of lab"),
-        ("zone z1: gold racks", "must be like one of these"),
         ("policy fifo from week 6", "week 6 is behind the horizon of 30 d 00 h"),
         ("policy fifo from week 0", "weeks count from 1"),
         ("policy fifo on 2026-11-02", "2026-11-02 has passed"),
@@ -125,46 +123,20 @@ def test_uplinks_of_a_fabric_that_lists_its_domains() -> None:
     assert found.tiers[0].uplink_bytes_per_s.tolist() == [before[0] / 2, before[1] / 4]
 
 
-def test_nvlink_joins_the_racks_of_a_zone_and_nothing_else() -> None:
-    found = changed("zone z1: nvlink racks", "rack z0-r0: nvlink rack of 3600 Gbps")
-    fabric = found.state.built_fabric
-    joined = fabric.tiers[-1].is_scale_up
-    assert joined is not None
-    assert joined.tolist() == [True, False, True, True]
-    assert fabric.hosts == FABRIC.hosts
-    assert set(fabric.by_host.scale_up_gbps[8:]) == {7200.0}
-    assert found.plain == FABRIC
-    for before, after in zip(FABRIC.tiers, fabric.tiers, strict=True):
-        assert (before.uplink_bytes_per_s == after.uplink_bytes_per_s).all()
-    narrow = changed("zone z1: nvlink racks", "oversubscription 14")
-    assert narrow.plain is not None
-    assert narrow.plain.tiers[-1].is_scale_up is None
-    halves = narrow.plain.tiers[0].uplink_bytes_per_s / FABRIC.tiers[0].uplink_bytes_per_s
-    assert halves.tolist() == [0.5, 0.5]
-
-
-def test_racks_that_have_nvlink_cannot_get_it() -> None:
-    state = changed("zone z1: nvlink racks").state
-    with pytest.raises(InputError, match=r"the racks of z1 have NVLink of 7200 Gbit/s already"):
-        changed("zone z1: nvlink racks", of=fork(state))
-
-
 def test_changes_at_a_later_date() -> None:
     found = changed(
         "policy fifo from week 3",
         "spares 2 a zone from week 1",
-        "zone z0: nvlink racks from week 2",
+        "oversubscription 14 from week 2",
         "policy easy on 2026-12-27",
     )
     assert found.limits.policy == "production"
     assert found.has_auto_spares  # week 1 begins now
     now_ns = MONDAY_NS + DAY_NS
     assert [(each.time_ns - now_ns) // DAY_NS for each in found.later] == [7, 14, 26]
-    assert found.later[0].text == "zone z0: nvlink racks from week 2"
-    assert found.plain is None
-    shares = [(round(30 * share), fabric.tiers[-1].is_scale_up) for share, fabric in found.fabrics]
-    assert [days for days, _ in shares] == [7, 7, 12, 4]
-    assert [joined is not None for _, joined in shares] == [False, True, True, True]
+    assert found.later[0].text == "oversubscription 14 from week 2"
+    shares = [(round(30 * share), fabric == FABRIC) for share, fabric in found.fabrics]
+    assert shares == [(7, True), (7, False), (12, False), (4, False)]
 
 
 def test_a_change_is_given_once_a_date() -> None:

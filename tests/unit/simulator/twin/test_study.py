@@ -10,7 +10,6 @@ import pytest
 from scheduler.files.errors import InputError
 from simulator.twin.advice.choices import advised, checkpoints, maintenance, spares, text
 from simulator.twin.answer import sentence
-from simulator.twin.hardware import with_scale_up
 from simulator.twin.prices import load_prices, uplink_gbps
 from simulator.twin.study import SeedMean
 from tests.twins import cluster
@@ -30,12 +29,10 @@ def test_money_is_what_the_file_says(tmp_path: Path) -> None:
     path.write_text(
         "currency: EUR\ngpu_hour: 2\nhost_month: 730\nuplink_gbps_month: 73\n"
         "spare_host_month: 73\nrepair: 100\nrepair_contract_month: 7.3\n"
-        "scale_up_host_month: 73\n"
     )
     fabric = cluster()
-    joined = with_scale_up(fabric, "z1", 7200)
     run = {"all_gpu_h": 1280, "spare_gpu_h": 80, "repairs": 3, "effective_gpu_h": 1000}
-    bill = load_prices(str(path)).of(run, [(0.4, fabric), (0.6, joined)], horizon_h=10)
+    bill = load_prices(str(path)).of(run, [(0.4, fabric), (0.6, fabric)], horizon_h=10)
     # 16 hosts of 8 GPUs at 400 Gbit/s, 7:1, for 10 hours
     assert uplink_gbps(fabric) == pytest.approx(16 * 8 * 400 / 7)
     assert bill == pytest.approx(
@@ -43,12 +40,11 @@ def test_money_is_what_the_file_says(tmp_path: Path) -> None:
             "gpus": 2560,
             "hosts": 160,
             "uplinks": 51_200 / 7,
-            "scale_up": 8 * 0.6,
             "spares": 1,
             "repairs": 300,
             "repair_contract": 1.6,
-            "total": 3027.4 + 51_200 / 7,
-            "per_effective_gpu_h": (3027.4 + 51_200 / 7) / 1000,
+            "total": 3022.6 + 51_200 / 7,
+            "per_effective_gpu_h": (3022.6 + 51_200 / 7) / 1000,
         }
     )
 
