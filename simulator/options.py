@@ -194,7 +194,7 @@ OPTIONS = (
         "failures",
         TextKind("simulator.failures:parse"),
         "Failures of hosts: poisson:rate=6.5,repair_h=24 (per 1,000 host-days), weibull:, llama3,"
-        " rsc1, rsc2, ft-hsdp, infinitehbd:FILE, lanl:FILE, a YAML file of causes, or host events"
+        " rsc1, rsc2, ft-hsdp, infinitehbd:FILE, a YAML file of causes, or host events"
         " (CSV, JSON); several joined with `;`.",
         has_files=True,
         is_several=True,

@@ -9,7 +9,7 @@ What `--failures` takes, alone or joined with `;`:
     llama3   rsc1:scale=2                               causes with published rates
     model.yaml                                          causes in a file, see yamlfile.py
     outages.csv   outages.json                          time_s, host, state, cause
-    infinitehbd:FILE   lanl:FILE,system=12              logs of other clusters
+    infinitehbd:FILE                                    a log of another cluster
 
 Each cause draws from random streams of its own, named by the seed, so that adding or
 changing one shifts no other. Logs end: `LogWindow` begins them later, or again and again.

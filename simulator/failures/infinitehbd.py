@@ -7,7 +7,6 @@ that was cut by date may end outages that began before it, and end before outage
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ SPAN_S = 174 * DAY_S
 STATES = ("fault_start", "fault_end")
 
 
-def read(path: Path, options: Mapping[str, str]) -> FleetLog:
+def read(path: Path) -> FleetLog:
     """Raises: InputError with file, line and field."""
     pairs, number_by_id = OutagePairs(), dict[str, int]()
     for line, record in json_records(path):

@@ -11,7 +11,7 @@ from muster.structs import replace, struct
 from placement import BadInput
 from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError, Problem
-from simulator.failures import infinitehbd, lanl
+from simulator.failures import infinitehbd
 from simulator.failures.cause import HOST, REPAIRS, FailureCause, LemonHosts, RepairTime
 from simulator.failures.fleetlog import ALL, FleetLog, LogExtent, LogWindow, laid_out
 from simulator.failures.hostevents import read_csv, read_json
@@ -24,10 +24,7 @@ from simulator.traces.record import FieldError, number
 MODELS = ("poisson", "weibull")
 _COMMON = ("rate", "repair_h", "repair", "sigma", "cause", "scope", "group", "lemons")
 _KEYS = {"poisson": _COMMON, "weibull": (*_COMMON, "shape", "age_days")}
-LOGS: dict[str, Callable[[Path, Mapping[str, str]], FleetLog]] = {
-    "infinitehbd": infinitehbd.read,
-    "lanl": lanl.read,
-}
+LOGS: dict[str, Callable[[Path], FleetLog]] = {"infinitehbd": infinitehbd.read}
 
 
 ReadLog = Callable[[Sequence[str]], FleetLog]  # for a fabric of these hosts
@@ -115,8 +112,7 @@ def _part(text: str) -> _Part:
     if kind in PRESETS:
         return _Part(_preset(kind, body))
     if kind in LOGS and colon:
-        path, _, options = body.partition(",")
-        log = LOGS[kind](Path(path), _values(options, ("system",) if kind == "lanl" else ()))
+        log = LOGS[kind](Path(body))
         return _Part(log=lambda hosts: log)
     if colon and not Path(text).is_file():
         known = ", ".join([*MODELS, *PRESETS, *LOGS])

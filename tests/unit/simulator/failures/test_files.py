@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from itertools import islice
@@ -19,10 +18,6 @@ from simulator.traces.record import SECOND_NS
 from tests.replays import machine
 
 FABRIC = machine(10)
-LANL = (
-    "System,nodes,nodenumz,Prob Started,Prob Fixed,Down Time,"
-    "Facilities,Hardware,Human Error,Network,Undetermined,Software\n"
-)
 
 
 def write(path: Path, text: str) -> Path:
@@ -266,45 +261,5 @@ def test_a_log_says_when_it_begins_late_or_ends_early() -> None:
     ]
 
 
-def test_lanl_takes_one_system_and_counts_from_its_first_outage(tmp_path: Path) -> None:
-    text = LANL + (
-        "8,10,3,5/1/2001 11:30,5/1/2001 12:30,60,UPS,,,,,\n"
-        "2,49,0,5/1/2000 11:30,5/1/2000 12:30,60,,,,,,X\n"
-        "8,10,4,5/2/2001 11:30,5/2/2001 11:40,10,,,,,,\n"
-    )
-    path = tmp_path / "lanl.csv.gz"
-    path.write_bytes(gzip.compress(text.encode()))
-    stream = list(parse(f"lanl:{path},system=8")(FABRIC, 0))
-
-    assert [(o.time_ns // SECOND_NS, o.is_down, o.cause) for o in stream] == [
-        (0, True, "Facilities: UPS"),
-        (3_600, False, "Facilities: UPS"),
-        (86_400, True, "unknown"),
-        (87_000, False, "unknown"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ("8,10,x,5/1/2001 11:30,,60,,,,,,", ":2: nodenumz: must be a whole number, not 'x'"),
-        ("8,10,3,2001-05-01,,60,,,,,,", ":2: Prob Started: must be M/D/YYYY H:MM"),
-        ("8,10,3,5/1/2001 11:30,,-6,,,,,,", ":2: Down Time: must not be negative: '-6'"),
-        ("9,10,3,5/1/2001 11:30,,6,,,,,,", "System: no outage of system '8'"),
-    ],
-)
-def test_bad_lanl_rows_are_named(tmp_path: Path, row: str, told: str) -> None:
-    path = write(tmp_path / "lanl.csv", f"{LANL}{row}\n")
-
-    assert told in refusal(f"lanl:{path}")
-
-
-def test_a_lanl_file_lacking_a_column_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "lanl.csv", "System,nodes\n")
-
-    assert refusal(f"lanl:{path}") == f"{path}:1: header: lacks 'nodenumz'"
-
-
 def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "no such file" in refusal(f"infinitehbd:{tmp_path}/x.json")
-    assert "cannot be read" in refusal(f"lanl:{tmp_path}/x.csv")
