@@ -43,6 +43,8 @@ def _histogram(name: str, text: str, *labels: str) -> Metric:
 
 
 # Of the state.
+NAMING = frozenset({"tenant", "job_name"})  # labels whose values are names of tenants or jobs
+
 JOBS = _gauge("jobs", "Live jobs.", "tenant", "state")
 QUEUED_GPUS = _gauge("queued_gpus", "GPUs that waiting jobs ask for.", "tenant")
 OLDEST_WAIT = _gauge(

@@ -16,7 +16,7 @@ import trustme
 from scheduler.access.listener import CannotListen
 from scheduler.server.metrics.exposition import MetricsEndpoint
 from tests.secured import House
-from tests.serving import Served, serving
+from tests.serving import Served, create, serving
 
 EVERYWHERE = MetricsEndpoint("0.0.0.0", 0)
 
@@ -151,7 +151,27 @@ async def test_on_loopback_nobody_is_asked(tmp_path: Path, house: House) -> None
     here = MetricsEndpoint("127.0.0.1", 0)
     async with serving(tmp_path, metrics=here, access=house.access()) as served:
         assert served.ready.metrics.startswith("http://")
-        assert (await asyncio.to_thread(get, served, house, None))[0] == 200
+        status, text = await asyncio.to_thread(get, served, house, None)
+        assert (status, "muster_ready 1.0" in text, "muster_hosts{" in text) == (200, True, True)
+
+
+async def test_on_loopback_names_are_for_callers_who_may_see_all(
+    tmp_path: Path, house: House
+) -> None:
+    """Jobs and users of a host reach loopback as well."""
+    here = MetricsEndpoint("127.0.0.1", 0, is_per_job=True)
+    admin = house.token("root", "admin")
+    bound = house.token("ada", "submitter", "vision")
+    access = house.access()
+    async with (
+        serving(tmp_path, metrics=here, access=access) as served,
+        house.calling(served, token=admin) as stub,
+    ):
+        await stub.CreateJob(create("secret", tenant="default"))
+        texts = [await asyncio.to_thread(get, served, house, t) for t in (None, bound, admin)]
+    assert [status for status, _ in texts] == [200, 403, 200]
+    assert ["default" in text for _, text in texts] == [False, False, True]
+    assert "secret" not in texts[0][1]
 
 
 async def test_in_the_clear_only_where_the_operator_insists(tmp_path: Path, house: House) -> None:

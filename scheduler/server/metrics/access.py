@@ -1,9 +1,8 @@
-"""Who may read /metrics: on loopback whoever is there, beyond it callers who may look at
-everything.
+"""Who may read /metrics: callers who may look at everything, and on loopback anybody, but no
+names of tenants and jobs.
 
-Metrics name every tenant. So beyond this machine the auth file decides, as for calls: a
-token or client certificate of a viewer of all tenants, or of anybody above, over the
-server's own certificate.
+The auth file decides, as for calls: a token or client certificate of a viewer of all tenants, or of
+anybody above; beyond loopback over the server's own certificate.
 """
 
 from __future__ import annotations
@@ -34,10 +33,12 @@ log = logging.getLogger("muster.access")
 
 @struct(frozen=True, slots=True)
 class MetricsAuth:
-    """`tls` None: in the clear. `auth` None: nobody is asked. Use from any thread."""
+    """`tls` None: in the clear. `auth` None: nobody is asked. `is_local`: who shows nothing reads
+    what names nobody. Use from any thread."""
 
     tls: Reloading[ssl.SSLContext] | None = None
     auth: Authenticator | None = None
+    is_local: bool = False
 
     def refusal(
         self, authorization: str | None, names: CallerNames | None = None
@@ -71,10 +72,10 @@ def metrics_auth(host: str, port: int, access: Access, clock: Callable[[], int])
     Raises: CannotListen when others than this machine's could read it unasked or on the way,
     unless that is what the operator insists on; InputError.
     """
-    if is_loopback(host):
-        return MetricsAuth()
-    check_exposure(host, f"{host}:{port} for metrics", "anybody may read the metrics", access)
     files, path = access.tls, access.auth_file
+    if is_loopback(host):
+        return MetricsAuth(None, Authenticator(path, clock) if path else None, is_local=True)
+    check_exposure(host, f"{host}:{port} for metrics", "anybody may read the metrics", access)
     return MetricsAuth(
         Reloading(files.paths, lambda: tls.context(files)) if files else None,
         Authenticator(path, clock) if path else None,
