@@ -111,6 +111,7 @@ class AgentLauncher(Launcher):
         self._tracker = GangTracker()
         self._reports = LaunchReports(writer)
         self._led_s = self._looked_s = 0.0
+        self._known_hosts: set[str] = set()  # of the fabric as it was looked at last
         self._seen: set[str] = set()  # hosts whose agents have been there since it leads
         self._ran_on: set[str] = set()  # hosts on which ranks ran when their agents came last
         self._cut_off = CutOffHosts()
@@ -160,6 +161,7 @@ class AgentLauncher(Launcher):
 
     async def _lead(self, term: int) -> None:
         self.begin_to_lead(term)
+        self._known_hosts.clear()
         while True:
             state = self._writer.state
             self.take_over(state)
@@ -678,6 +680,18 @@ class AgentLauncher(Launcher):
             self._reports.submit(report)
         self._cut_off.show(self._writer.instruments.beats)
 
+    def await_agents(self, state: State) -> None:
+        """Start nothing on hosts of a new log, or new in the fabric, before their agents say Hello.
+        Of others the log would know if their agents had been lost."""
+        hosts, before = set(state.loaded_fabric.hosts), self._known_hosts
+        has_history = bool(state.hosts or state.jobs or state.ended)
+        is_first, self._known_hosts = not before, hosts
+        may_wait = self._substrate is None and not state.health.has_burn_in
+        if hosts == before or not may_wait or (is_first and has_history):
+            return
+        for host in sorted(hosts - before - self._sessions.connected):
+            self._reports.host_lost(host, "unknown: no agent has come in yet")
+
     def _return_hosts(self, state: State) -> None:
         """Report hosts that were given up in the moment in which they came back."""
         for index, record in state.hosts.items():
@@ -703,6 +717,7 @@ class AgentLauncher(Launcher):
         now_s = self._clock()
         if now_s - self._looked_s > 1.0:
             self._looked_s = now_s
+            self.await_agents(self._writer.state)
             self._return_hosts(self._writer.state)
             self._judge_again(now_s)
         for leaving in list(self._leaving):

@@ -26,7 +26,7 @@ from scheduler.core.model.events import (
     LaunchFailed,
     RankFailed,
 )
-from scheduler.core.model.lifecycle import Hold
+from scheduler.core.model.lifecycle import Hold, HostState
 from scheduler.core.policies.hang import HangAction, HangTerms
 from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
@@ -382,6 +382,26 @@ async def test_a_host_without_an_agent_is_lost_after_a_lease_and_the_spare_steps
     world.join(second)
     await world.settle()
     assert world.state.host(index).signal == ""
+
+
+async def test_a_new_host_is_out_until_its_agent_says_hello() -> None:
+    new = World(2)
+    new.join("z0-r0-h0")
+    await new.after(2.0)
+    states = [new.state.host(index).state for index in range(2)]
+    assert states == [HostState.HEALTHY, HostState.FAILED]
+    assert "no agent has come in yet" in new.state.host(1).reason
+    await new.give(gang(hosts=2))
+    assert new.hosts() == ()
+    new.join("z0-r0-h1")
+    await new.after(2.0)
+    assert new.state.host(1).state is HostState.HEALTHY
+    assert len(new.hosts()) == 2
+    assert new.state.record(1).failures == 0  # it does not count against the host
+    new.launcher._known_hosts.clear()  # as of another leader, who reaches no agent yet
+    new.sessions.connected.clear()
+    await new.after(2.0)
+    assert new.state.host(1).state is HostState.HEALTHY
 
 
 async def test_a_failure_beside_an_agent_that_is_gone_is_laid_to_its_host(world: World) -> None:
