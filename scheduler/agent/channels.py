@@ -2,7 +2,8 @@
 
 Each is a process of its own (supervisor.run_beside), which becomes the user of the job, is among
 the processes of the attempt, and ends everything that it has started when it ends. It is ended
-with the attempt, with the stream to the server, and with the agent.
+with the attempt, with the stream to the server, and with the agent, in whose session it is, for
+the agent ends children of any other session as strays.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class _Channel:
     async def _on_pipes(self, command: tuple[str, ...]) -> int:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe, env={}, start_new_session=True
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, env={}
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -131,7 +132,7 @@ class _Channel:
             try:
                 _resize(terminal, self._wanted.rows, self._wanted.columns)
                 process = await asyncio.create_subprocess_exec(
-                    *command, stdin=end, stdout=end, stderr=end, env={}, start_new_session=True
+                    *command, stdin=end, stdout=end, stderr=end, env={}
                 )
             finally:
                 os.close(end)

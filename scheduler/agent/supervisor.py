@@ -354,9 +354,11 @@ def run_beside(folder: str, rank: str, port: str, command: list[str]) -> NoRetur
             pass  # an orphan of it
         code = os.waitstatus_to_exitcode(ended[1])
     finally:
-        for left in _descendants(os.getpid()):
-            with contextlib.suppress(OSError):
-                os.kill(left, signal.SIGKILL)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while left := children():  # those of a child that has ended are adopted
+            for each in left:
+                end_child(each)
+            os.wait()
     sys.exit(code if code >= 0 else 128 - code)
 
 
