@@ -87,11 +87,6 @@ class Engine:
             self._wake()
         return None
 
-    def adopt(self, state: State, limits: SchedulingOptions) -> None:
-        """Go on from this state, by these options."""
-        self.state, self._limits = state, limits
-        self._wake()
-
     def _record(self, events: Iterable[Event]) -> None:
         for event in events:
             self.state = apply(self.state, event)

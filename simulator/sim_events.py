@@ -65,13 +65,6 @@ class TimeLimitReached:
 
 
 @struct(frozen=True, slots=True)
-class ClusterChanged:
-    """The cluster of a twin is different from now on; `number` of the change."""
-
-    number: int
-
-
-@struct(frozen=True, slots=True)
 class PlanReady:
     """A decision has taken its time."""
 

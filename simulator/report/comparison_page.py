@@ -12,35 +12,19 @@ from matplotlib.ticker import EngFormatter
 
 from scheduler.core.wording import jobs_text
 from simulator.report import theme
-from simulator.report.figures import (
-    BY_KEY,
-    Measure,
-    SeedRange,
-    shown,
-)
+from simulator.report.figures import Measure, SeedRange, shown
 from simulator.report.html import TableCell, write_page
-from simulator.report.run_charts import (
-    PARTS,
-    Chart,
-    has_waits,
-    label_bar,
-    note_if_empty,
-    percent,
-    wait_axis,
-    wait_curve,
-)
+from simulator.report.run_charts import Chart, has_waits, note_if_empty, wait_axis, wait_curve
 from simulator.report.theme import light
 
 Values = Mapping[str, Any]
 NamedReports = Sequence[tuple[str, Values]]
 
-BARS = ("wait_mean_s", "wait_p95_s", "slowdown", "utilization", "goodput", "makespan_s")
-
 
 def write_comparison(folder: Path, comparison: Values) -> None:
     """index.html, compare.json, and the figures as PNG and SVG.
 
-    Runs under the first seed are drawn; tables and bars have the range over all.
+    Runs under the first seed are drawn; the table has the range over all.
     """
     reports = [
         (
@@ -56,7 +40,7 @@ def write_comparison(folder: Path, comparison: Values) -> None:
     write_page(
         folder,
         "comparison.html",
-        [bars(comparison), timeline(reports), waits(reports), parts(reports), cuts(reports)],
+        [waits(reports), cuts(reports)],
         title=f"{comparison['trace']['file']}: {len(comparison['variants'])} variants compared",
         subtitle=f"The baseline is {comparison['baseline']}; {several}.",
         comparison=comparison,
@@ -110,52 +94,6 @@ def _links(folder: Path, variant: Values) -> tuple[tuple[str, str], ...]:
     )
 
 
-def bars(comparison: Values) -> Chart:
-    """The main figures, with the range over seeds."""
-    made, axes = theme.new(1.4 + 0.36 * len(comparison["variants"]), 2, 3, sharey=True)
-    names = [variant["name"] for variant in comparison["variants"]]
-    for each, key in zip(axes, BARS, strict=True):
-        figure = BY_KEY[key]
-        theme.styled(each, grid="")
-        each.grid(visible=False)
-        for at, variant in enumerate(comparison["variants"]):
-            value = _range(variant, figure)
-            colour = light(theme.LINES[at % len(theme.LINES)])
-            each.barh(at, value.mean, color=colour, height=0.66)
-            if value.most > value.least:
-                each.plot([value.least, value.most], [at, at], color=light("ink"), linewidth=1.4)
-            label_bar(each, value.most, at, figure.text(value.mean))
-        each.set_yticks(range(len(names)), names)
-        each.set_xticks([])
-        each.margins(x=0.35)
-        each.set_xlim(left=0)
-        theme.titled(each, figure.words)
-    axes[0].invert_yaxis()
-    words = "Means over the seeds; a black line is their range."
-    return Chart("figures", "The main figures", words, made)
-
-
-def timeline(reports: NamedReports) -> Chart:
-    made, (busy, queue) = theme.new(4.2, 2, sharex=True, height_ratios=(3, 2))
-    last = max(data["timeline"]["at_s"][-1] for _, data in reports)
-    scale, unit = theme.time_scale(last)
-    for i, (name, data) in enumerate(reports):
-        line, style = data["timeline"], theme.line_style(i)
-        at = [at_s / scale for at_s in line["at_s"]]
-        share = [hosts / data["hosts"] for hosts in line["series"]["running"]]
-        busy.step(at, share, where="post", label=name, linewidth=1.1, **style)
-        queue.step(at, line["series"]["queued_jobs"], where="post", linewidth=1.1, **style)
-    busy.set_ylim(0, 1)
-    busy.yaxis.set_major_formatter(percent())
-    busy.set_ylabel("hosts whose ranks run")
-    queue.set_ylim(0, max(1, queue.get_ylim()[1]))
-    queue.set_ylabel("jobs waiting")
-    queue.set_xlabel(f"{unit} since the first submit")
-    queue.set_xlim(0, last / scale)
-    theme.legend(busy, ncols=4)
-    return Chart("timeline", "Utilisation and queue", "Under the first seed.", made)
-
-
 def waits(reports: NamedReports) -> Chart:
     """A panel for each size class."""
     classes: dict[str, int] = {}
@@ -179,34 +117,6 @@ def waits(reports: NamedReports) -> Chart:
     theme.above(made, axes[0])
     words = "Share of jobs of each size that have started after this wait."
     return Chart("waits", "Waits by size", words, made)
-
-
-def parts(reports: NamedReports) -> Chart:
-    """One bar for each variant, all of its host-time."""
-    made, (axes,) = theme.new(1.3 + 0.34 * len(reports))
-    theme.styled(axes, grid="")
-    axes.grid(visible=False)
-    for key, words, colour in PARTS:
-        shares = [data["host_s"][key] / (sum(data["host_s"].values()) or 1) for _, data in reports]
-        if any(shares):
-            before = [
-                sum(data["host_s"][each] for each, *_ in PARTS[: _at(key)])
-                / (sum(data["host_s"].values()) or 1)
-                for _, data in reports
-            ]
-            axes.barh(range(len(reports)), shares, left=before, label=words, color=light(colour),
-                      height=0.66)  # fmt: skip
-    axes.set_yticks(range(len(reports)), [name for name, _ in reports])
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1)
-    axes.xaxis.set_major_formatter(percent())
-    theme.legend(axes, ncols=4)
-    words = "Host time of the fabric by use, until the end of each run."
-    return Chart("waterfall", "Host time by use", words, made)
-
-
-def _at(key: str) -> int:
-    return next(i for i, (name, *_) in enumerate(PARTS) if name == key)
 
 
 def cuts(reports: NamedReports) -> Chart:

@@ -44,7 +44,6 @@ class _Clock:
     halt_ns: int | None = None
     store_ppm: int = 0  # of real time: writes wait for the store that others use
     store_ns: int = 0
-    before: tuple[int, int] = 0, 0  # work, and writing, before checkpoints came at another interval
 
     def settle(self, now_ns: int) -> None:
         """Count up to now, or to when it came to stand still."""
@@ -78,21 +77,8 @@ class _Clock:
     @property
     def worked_ns(self) -> int:
         """Work until the clock was last settled, writes aside."""
-        return self.before[0] + self._work_on_clock_ns
-
-    @property
-    def _work_on_clock_ns(self) -> int:
         writes, part_ns = divmod(self.clock_ns, self.interval_ns + self.write_ns)
         return min(self.work_ns, writes * self.interval_ns + min(part_ns, self.interval_ns))
-
-    def write_every(self, interval_ns: int, write_ns: int, now_ns: int) -> None:
-        """Checkpoints come at this interval from now on, the first as if written now."""
-        self.settle(now_ns)
-        worked_ns = self._work_on_clock_ns
-        work_ns, writing_ns = self.before
-        self.before = work_ns + worked_ns, writing_ns + self.clock_ns - worked_ns
-        self.work_ns -= worked_ns
-        self.clock_ns, self.interval_ns, self.write_ns = 0, interval_ns, write_ns
 
     @property
     def end_ns(self) -> int:
@@ -109,11 +95,9 @@ class _Clock:
         writes, part_ns = divmod(self.clock_ns, self.interval_ns + self.write_ns)
         work_ns = writes * self.interval_ns + min(part_ns, self.interval_ns)
         kept_ns = writes * self.interval_ns
-        before_ns, written_ns = self.before
         if left.is_complete:
-            work_ns = kept_ns = min(self.work_ns, alive_ns - restart_ns - before_ns)
-        writing_ns = written_ns + max(0, self.clock_ns - work_ns)
-        work_ns, kept_ns = before_ns + work_ns, before_ns + kept_ns
+            work_ns = kept_ns = min(self.work_ns, alive_ns - restart_ns)
+        writing_ns = max(0, self.clock_ns - work_ns)
         slowed_ns = alive_ns - restart_ns - work_ns - writing_ns
         store_ns = slowed_ns if self.load is ALONE else min(self.store_ns, max(0, slowed_ns))
         return AttemptTime(
@@ -174,36 +158,6 @@ class ModelledTiming:
     def _load(self, request: Request, run: PlacedGang) -> GangLoad:
         is_known = self._times.network.is_modelled
         return self._network.load(request, run.hosts) if is_known else ALONE
-
-    def rewire(self, fabric: Fabric, now_ns: int) -> None:
-        """The same hosts have other links from now on. Cost: O(gangs)."""
-        self._fabric = fabric
-        self._network = NetworkModel(fabric, self._times.network.comm_share)
-        self._on.clear()
-        running = [clock for clock in self._clocks.values() if clock.halt_ns is None]
-        for clock in running:
-            clock.settle(now_ns)
-            clock.load = self._load(self._request(clock.run), clock.run)
-            for sent in clock.load.sent:
-                self._on.setdefault(sent.link, {})[clock.run.name] = sent.mean
-        self._pace([clock.run.name for clock in running], now_ns)
-
-    def write_every(self, times: TimeModel, now_ns: int) -> None:
-        """Gangs write checkpoints at the interval of this model from now on. Cost: O(gangs)."""
-        self._times = times
-        running = [clock for clock in self._clocks.values() if clock.halt_ns is None]
-        for clock in running:
-            self._store.end(clock.run.name)
-        self._store.change(times.checkpoint)
-        for clock in running:
-            name, request = clock.run.name, self._request(clock.run)
-            write_s = self._store.write_s(request) + times.checkpoint.stall_s
-            interval_ns = round(times.checkpoint.interval_s * SECOND_NS)
-            clock.write_every(interval_ns, round(write_s * SECOND_NS), now_ns)
-            if clock.writes:
-                self._store.begin(name, request)
-            self._changed[name] = None
-        self._pace([clock.run.name for clock in running], now_ns)
 
     def halt(self, name: str, now_ns: int) -> None:
         clock = self._clocks[name]

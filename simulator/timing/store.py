@@ -44,10 +44,6 @@ class CheckpointStore:
         self._by_peak: list[tuple[float, str]] = []
         self._mean = 0
 
-    def change(self, point: CheckpointParameters) -> None:
-        """Writers that begin from now on are of this model; those of before are to end first."""
-        self._point = point
-
     def write_s(self, request: Request) -> float:
         """Seconds of a write of a gang alone, without the stall."""
         return self.moved_s(request, self._point.kind, self._point.write_gb_per_s)

@@ -1,19 +1,16 @@
 """What is different in a twin, read from words: `spares 2 a zone`, `drain z5 on 2026-12-01 for 8h`.
 
-docs/twin.md lists the changes, and the dates that may stand behind them. Several make one scenario.
-Each is checked against the cluster before anything runs.
+docs/twin.md lists the changes. Several make one scenario. Each is checked against the cluster
+before anything runs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from muster.structs import replace, struct
 from placement import BadInput
-from placement.fabric.tree import Fabric
 from scheduler.core import Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.model.commands import ChangeFabric, Command, LoadTenants, SetWindow
 from scheduler.core.model.window import Leave, Window, WindowKind
@@ -26,7 +23,6 @@ from simulator.experiment import oversubscribed
 from simulator.report.text import duration
 from simulator.traces.record import SECOND_NS
 from simulator.twin.fork import ClusterFork, unwatched, with_auto_spares
-from simulator.twin.quota_shapes import QUOTA_SHAPES, used_host_ns, with_quotas
 
 OPTION = "--change"
 MOST_CHECKPOINT_S = 30 * 86_400
@@ -37,14 +33,14 @@ FORMS = (
     "oversubscription 4",
     "checkpoint 30m",
     "defrag every 6h for 16 hosts",
-    "quotas guarantees",
+    "quotas tenants.yaml",
     "drain z5 on 2026-12-01 for 8h",
 )
 
 
 @struct(frozen=True, slots=True)
 class Change:
-    """What is different from some moment on. `commands` are for the scheduler; `policy`: of the
+    """What is different. `commands` are for the scheduler; `policy`: of the
     queue; `checkpoint_s`: in place of the time model's; `has_auto_spares`: of all jobs, whatever
     they state."""
 
@@ -55,27 +51,15 @@ class Change:
 
 
 @struct(frozen=True, slots=True)
-class LaterChange:
-    """A change in words, at a time in the run, and what they are read with."""
-
-    time_ns: int
-    text: str
-    clock: TwinClock
-
-
-@struct(frozen=True, slots=True)
 class Scenario:
-    """Where a run begins, and what changes `later` in it. `has_auto_spares`: of jobs that arrive,
-    whatever they state. `checkpoint_s`: in place of the time model's. `fabrics`: each that
-    there is in a run, with the share of the time for which it is."""
+    """Where a run begins. `has_auto_spares`: of jobs that arrive, whatever they state.
+    `checkpoint_s`: in place of the time model's."""
 
     changes: tuple[str, ...]
     state: State
     limits: SchedulingOptions
     has_auto_spares: bool = False
     checkpoint_s: int = 0
-    later: tuple[LaterChange, ...] = ()
-    fabrics: tuple[tuple[float, Fabric], ...] = ()
 
     @property
     def name(self) -> str:
@@ -104,55 +88,29 @@ def scenario(
 
     Raises: InputError naming the change that cannot be.
     """
-    asked = TwinClock(fork.now_ns, horizon_ns, has_times, used_host_ns(fork))
-    built = Scenario((), unwatched(fork.state), fork.limits)
-    seen, later = set[tuple[str, int]](), list[LaterChange]()
+    asked = TwinClock(fork.now_ns, horizon_ns, has_times)
+    built, seen = Scenario((), unwatched(fork.state), fork.limits), set[str]()
     for text in changes:
-        what, time_ns = _dated(text, asked)
-        mark = what.split()[0], time_ns
-        if mark in seen and mark[0] != "drain":
-            raise _wrong(text, f"{mark[0]} is given twice")
-        seen.add(mark)
-        if time_ns > fork.now_ns:
-            later.append(LaterChange(time_ns, text, asked))
-        else:
-            built = _changed(built, text, asked)
-    later.sort(key=lambda each: each.time_ns)
-    last, fabrics = built, [(fork.now_ns, built.state.built_fabric)]
-    for each in later:  # on the cluster as it is now, so that what cannot be is refused before
-        last = _changed(last, each.text, asked)
-        fabrics.append((each.time_ns, last.state.built_fabric))
-    ends = [*(time_ns for time_ns, _ in fabrics), fork.now_ns + horizon_ns]
-    shares = tuple(
-        ((end_ns - start_ns) / horizon_ns, fabric)
-        for (start_ns, end_ns), (_, fabric) in zip(pairwise(ends), fabrics, strict=True)
-    )
-    return replace(built, changes=tuple(changes), later=tuple(later), fabrics=shares)
-
-
-def _changed(built: Scenario, text: str, asked: TwinClock) -> Scenario:
-    try:
-        return built.with_change(change_of(text, built.state, built.limits, asked), text)
-    except BadInput as error:
-        raise _wrong(text, error.message) from None
+        what = " ".join(text.split())
+        kind = what.split(maxsplit=1)[0] if what else ""
+        if kind in seen and kind != "drain":
+            raise _wrong(text, f"{kind} is given twice")
+        seen.add(kind)
+        reader, words = _reader(what)
+        try:
+            built = built.with_change(reader(asked, built.state, built.limits, words), text)
+        except BadInput as error:
+            raise _wrong(text, error.message) from None
+    return built
 
 
 @struct(frozen=True, slots=True)
 class TwinClock:
-    """What words of changes are read with. `has_times`: whether runs have a time model. `used`:
-    host time of each tenant in the log."""
+    """What words of changes are read with. `has_times`: whether runs have a time model."""
 
     now_ns: int
     horizon_ns: int
     has_times: bool
-    used: Mapping[str, int]
-
-
-def change_of(text: str, state: State, limits: SchedulingOptions, asked: TwinClock) -> Change:
-    """What the words mean for a cluster in this state, whenever that is. Raises: BadInput."""
-    what, _ = _dated(text, asked)
-    reader, words = _reader(what)
-    return reader(asked, state, limits, words)
 
 
 _Read = Callable[[TwinClock, State, SchedulingOptions, re.Match[str]], Change]
@@ -215,15 +173,9 @@ def _defrag(_: TwinClock, state: State, __: SchedulingOptions, words: re.Match[s
     return Change((LoadTenants(replace(state.tenants, defragmentation=policy)),))
 
 
-def _quotas(asked: TwinClock, state: State, _: SchedulingOptions, words: re.Match[str]) -> Change:
-    shape, tenants, fabric = words["shape"], state.tenants, state.built_fabric
-    if shape in QUOTA_SHAPES:
-        return Change((LoadTenants(with_quotas(tenants, shape, fabric, asked.used)),))
-    if not Path(shape).is_file():
-        known = ", ".join(QUOTA_SHAPES)
-        raise BadInput("", f"{shape} is neither a tenants file nor one of {known}")
-    file = load_tenants(shape)
-    file.check(fabric)
+def _quotas(_: TwinClock, state: State, __: SchedulingOptions, words: re.Match[str]) -> Change:
+    file = load_tenants(words["file"])
+    file.check(state.built_fabric)
     return Change((LoadTenants(file.tenants),))
 
 
@@ -246,7 +198,6 @@ def _drain(asked: TwinClock, state: State, _: SchedulingOptions, words: re.Match
 
 
 _WHEN = r"(?:from week (?P<week>\d{1,4})|(?:from|on|at) (?P<when>\S+))"
-_DATED = re.compile(rf"(?P<what>.+?)(?: {_WHEN})?")
 _DRAIN = re.compile(rf"drain (?P<hosts>.+?) {_WHEN} for (?P<length>\S+)")
 _READERS: tuple[tuple[re.Pattern[str], _Read], ...] = (
     (re.compile(r"spares (?P<count>\d{1,6}) (?:a|per) zone"), _spares),
@@ -257,24 +208,9 @@ _READERS: tuple[tuple[re.Pattern[str], _Read], ...] = (
         re.compile(r"defrag (?:never|every (?P<length>\S+) for (?P<hosts>[1-9]\d{0,5}) hosts?)"),
         _defrag,
     ),
-    (re.compile(r"quotas (?P<shape>\S+)"), _quotas),
+    (re.compile(r"quotas (?P<file>\S+)"), _quotas),
     (_DRAIN, _drain),
 )
-
-
-def _dated(text: str, asked: TwinClock) -> tuple[str, int]:
-    """The words without their date, and when that is; a drain has its date in the window."""
-    words = " ".join(text.split())
-    if words.startswith("drain "):
-        return words, asked.now_ns
-    dated = _DATED.fullmatch(words)
-    if dated is None or not (dated["week"] or dated["when"]):
-        return words, asked.now_ns
-    _reader(dated["what"])  # what is no change at all is said first
-    try:
-        return dated["what"], _moment(dated, asked)
-    except BadInput as error:
-        raise _wrong(text, error.message) from None
 
 
 def _moment(words: re.Match[str], asked: TwinClock) -> int:

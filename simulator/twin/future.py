@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from muster.structs import replace, struct
@@ -15,11 +15,11 @@ from simulator.engine import Engine
 from simulator.experiment import Experiment
 from simulator.failures import Outage
 from simulator.replay import Replay
-from simulator.sim_events import ARRIVAL, HEALTH, ClusterChanged, TimeLimitReached
+from simulator.sim_events import ARRIVAL, TimeLimitReached
 from simulator.timing import TimeModel
 from simulator.traces.record import SECOND_NS, TraceJob
-from simulator.twin.changes import Scenario, change_of
-from simulator.twin.fork import ClusterFork, auto_spares, with_auto_spares
+from simulator.twin.changes import Scenario
+from simulator.twin.fork import ClusterFork, auto_spares
 from simulator.twin.outages import FittedFailures
 from simulator.twin.tally import RunTally
 from simulator.twin.workload import Run, Workload, live_runs
@@ -52,14 +52,11 @@ class Future(Replay):
         self.counts = RunTally(scenario.state, now_ns)
         self._digest = hashlib.sha256()
         super().__init__(experiment, jobs, self._count, outages)
-        self._scenario, self._from = scenario, scenario.state
+        self._from = scenario.state
         self._horizon_ns = horizon_ns
         self._is_at_end = False
         self._wire(now_ns)
         self._adopt(runs)
-        self._kernel.on(ClusterChanged, self._change)
-        for number, change in enumerate(scenario.later):
-            self._kernel.at(change.time_ns, ClusterChanged(number), HEALTH)
 
     def figures(self) -> dict[str, Any]:
         """Step to the horizon; what came of it."""
@@ -105,30 +102,6 @@ class Future(Replay):
             self._launcher.expect(name, run.outcome)
         self._launcher.adopt(self._from)
 
-    def _change(self, due: ClusterChanged) -> None:
-        """The cluster is different from now on; gangs run on."""
-        now_ns, later = self._kernel.now_ns, self._scenario.later[due.number]
-        text = later.text
-        before = replace(self._scenario, state=self._engine.state)
-        change = change_of(text, before.state, before.limits, later.clock)
-        after = before.with_change(change, text)
-        for command in change.commands:
-            if refusal := self._engine.send(command):
-                raise RuntimeError(f"{text} was refused in a run: {refusal.message}")
-        state = self._engine.state
-        if change.has_auto_spares:
-            state = with_auto_spares(state)
-        self._engine.adopt(state, after.limits)
-        self._scenario = after
-        times, fabric = self._experiment.times, state.built_fabric
-        if self.modelled is None or times is None:
-            return
-        if fabric is not before.state.built_fabric:
-            self.modelled.rewire(fabric, now_ns)
-        if change.checkpoint_s:
-            self.modelled.write_every(with_interval(times, change.checkpoint_s), now_ns)
-        self._launcher.hurry()
-
     def _stop(self, _: TimeLimitReached) -> None:
         self._is_at_end = True
 
@@ -150,7 +123,8 @@ def future(world: TwinWorld, scenario: Scenario, seed: int) -> dict[str, Any]:
     that differ have the same arrivals, failures and run times under one seed."""
     fork, state, times = world.fork, scenario.state, world.times
     if times is not None and scenario.checkpoint_s:
-        times = with_interval(times, scenario.checkpoint_s)
+        written = times.checkpoint.model_copy(update={"interval_s": scenario.checkpoint_s})
+        times = times.model_copy(update={"checkpoint": written})
     experiment = Experiment(
         state.built_fabric,
         scenario.limits,
@@ -161,9 +135,10 @@ def future(world: TwinWorld, scenario: Scenario, seed: int) -> dict[str, Any]:
     gpus_per_host = fork.state.built_fabric.gpus_per_host
     end_ns = fork.now_ns + world.horizon_ns
     jobs = world.workload.arrivals(seed, fork.now_ns, end_ns, gpus_per_host)
-    from_ns = fork.now_ns if scenario.has_auto_spares else _auto_spares_ns(scenario)
-    if from_ns is not None:
-        jobs = _with_auto_spares(jobs, from_ns)
+    if scenario.has_auto_spares:
+        jobs = (
+            job if job.spec is None else replace(job, spec=auto_spares(job.spec)) for job in jobs
+        )
     run = Future(
         experiment,
         scenario,
@@ -174,21 +149,3 @@ def future(world: TwinWorld, scenario: Scenario, seed: int) -> dict[str, Any]:
         world.failures.outages(fork.state, seed),
     )
     return run.figures()
-
-
-def with_interval(times: TimeModel, seconds: int) -> TimeModel:
-    """The time model with so long between two checkpoints."""
-    written = times.checkpoint.model_copy(update={"interval_s": seconds})
-    return times.model_copy(update={"checkpoint": written})
-
-
-def _auto_spares_ns(scenario: Scenario) -> int | None:
-    """From when on jobs leave their spares to the cluster; None: never."""
-    return next((e.time_ns for e in scenario.later if e.text.split()[0] == "spares"), None)
-
-
-def _with_auto_spares(jobs: Iterable[TraceJob], from_ns: int) -> Iterator[TraceJob]:
-    for job in jobs:
-        spec = job.spec
-        is_before = spec is None or job.submit_ns < from_ns
-        yield job if is_before or spec is None else replace(job, spec=auto_spares(spec))

@@ -5,7 +5,7 @@ Every key but gpu_hour may be left out. A month has 730 hours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from placement.fabric.tree import Fabric
@@ -27,18 +27,14 @@ class PriceList(Keys):
     repair: Amount = 0.0
     repair_contract_month: Amount = 0.0
 
-    def of(
-        self, run: Mapping[str, Any], fabrics: Sequence[tuple[float, Fabric]], horizon_h: float
-    ) -> dict[str, float]:
+    def of(self, run: Mapping[str, Any], fabric: Fabric, horizon_h: float) -> dict[str, float]:
         """The bill of one run by item, `total`, and `per_effective_gpu_h`; 0 where nothing was
-        effective. `fabrics`: each that there was, with its share of the time."""
-        (_, fabric), *_ = fabrics
+        effective."""
         months, gpus = horizon_h / MONTH_H, fabric.gpu_count / fabric.host_count
-        gbps = sum(share * uplink_gbps(each) for share, each in fabrics)
         bill = {
             "gpus": self.gpu_hour * run["all_gpu_h"],
             "hosts": self.host_month * fabric.host_count * months,
-            "uplinks": self.uplink_gbps_month * gbps * months,
+            "uplinks": self.uplink_gbps_month * uplink_gbps(fabric) * months,
             "spares": self.spare_host_month * run["spare_gpu_h"] / gpus / MONTH_H,
             "repairs": self.repair * run["repairs"],
             "repair_contract": self.repair_contract_month * fabric.host_count * months,

@@ -102,7 +102,7 @@ def study(
     if prices is not None:
         for scenario, of in zip(scenarios, each, strict=True):
             for run in of:
-                run["money"] = prices.of(run, scenario.fabrics, horizon_h)
+                run["money"] = prices.of(run, scenario.state.built_fabric, horizon_h)
     fork = world.fork
     return {
         "source": fork.source,

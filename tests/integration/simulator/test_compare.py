@@ -177,7 +177,7 @@ def test_a_browser_shows_it(page: Path) -> None:
 
     assert shown.errors == []
     assert [url for url in shown.requests if not url.startswith("data:")] == [page.as_uri()]
-    assert names == ["figures", "timeline", "waits", "waterfall", "cuts"]
+    assert names == ["waits", "cuts"]
     assert rows > 8
     assert worse > 3
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import pytest
 
 from placement.fabric.tree import Fabric
@@ -18,24 +15,17 @@ from simulator.failures.cause import FailureCause, RepairTime
 from simulator.failures.process import outages
 from simulator.replay import Replay
 from simulator.timing import TimeModel, load_time_model
-from simulator.traces.record import TraceJob, TraceOutcome
-from simulator.twin.changes import LaterChange, Scenario, TwinClock
+from simulator.traces.record import TraceJob
+from simulator.twin.changes import Scenario
 from simulator.twin.future import Future
 from simulator.twin.workload import Run
-from tests.twins import DAY_NS, TENANTS, cluster, jobs, past
+from tests.twins import DAY_NS, TENANTS, cluster, jobs
 
 FABRIC = cluster()
 
 
-def as_it_is(start: State, *later: tuple[int, str]) -> Scenario:
-    """Nothing is different, but what comes at these times."""
-    changes = tuple(LaterChange(at_ns, text, _clock(at_ns)) for at_ns, text in later)
-    return Scenario((), start, SchedulingOptions(), later=changes)
-
-
-def _clock(at_ns: int) -> TwinClock:
-    """Of a run that this time is in, as all the words here count from somewhere before it."""
-    return TwinClock(at_ns, 30 * DAY_NS, has_times=True, used={})
+def as_it_is(start: State) -> Scenario:
+    return Scenario((), start, SchedulingOptions())
 
 
 def broken(fabric: Fabric, days: float) -> list[Outage]:
@@ -147,83 +137,3 @@ def timed(times: TimeModel) -> Experiment:
         times=times,
         has_assumed_limits=True,
     )
-
-
-def ahead(
-    start: State, at_ns: int, times: TimeModel | None, *later: tuple[int, str], days: int = 10
-) -> Future:
-    """A run of ten days in which nobody comes and nothing fails. `days`: that live jobs take."""
-    runs = {
-        name: Run(days * DAY_NS * job.gang_hosts, TraceOutcome.COMPLETED, is_guess=False)
-        for name, job in start.jobs.items()
-    }
-    experiment = replace(timed(times), fabric=FABRIC) if times else Experiment(FABRIC)
-    scenario = as_it_is(start, *later)
-    return Future(experiment, scenario, at_ns, 10 * DAY_NS, runs, (), ())
-
-
-def busy() -> tuple[State, int]:
-    """Gangs of all sizes run."""
-    state, at_ns = State.empty(), 0
-    for _, event, after in past(FABRIC, days=3):
-        state, at_ns = after, event.time_ns + 1
-    assert len(state.index.running) > 3
-    return state, at_ns
-
-
-def test_what_changes_later_changes_nothing_before() -> None:
-    start, at_ns = busy()
-    later = at_ns + 4 * DAY_NS, "spares 1 a zone at +4d"
-    never, late = (ahead(start, at_ns, None, *each) for each in ((), (later,)))
-    log: dict[bool, list[tuple[int, str]]] = {False: [], True: []}
-    for has_change, run in ((False, never), (True, late)):
-        run.counts.feed = listening(run.counts.feed, log[has_change])  # type: ignore[method-assign]
-    before, after = never.figures(), late.figures()
-    early = [[e for e in log[each] if e[0] < later[0]] for each in (False, True)]
-    assert early[0] == early[1]
-    assert before["spare_gpu_h"] == 0 < after["spare_gpu_h"] < 2 * 8 * 6 * 24 * 1.01
-
-
-def listening(
-    feed: Callable[[Event, State], None], log: list[tuple[int, str]]
-) -> Callable[[Event, State], None]:
-    def heard(event: Event, state: State) -> None:
-        log.append((event.time_ns, repr(event)))
-        feed(event, state)
-
-    return heard
-
-
-def test_a_policy_takes_over_at_its_time() -> None:
-    start, at_ns = busy()
-    run = ahead(start, at_ns, None, (at_ns + DAY_NS, "policy fifo at +1d"))
-    run.figures()
-    assert run._engine._limits.policy == "fifo"
-
-
-def test_checkpoints_come_at_another_interval_and_no_work_is_lost_or_made() -> None:
-    start, at_ns = busy()
-    times = load_time_model("default,checkpoint.stall_s=60,network.is_modelled=false")
-    seldom = ahead(start, at_ns, times).figures()
-    later = at_ns + 5 * DAY_NS, "checkpoint 5m at +5d"
-    often = ahead(start, at_ns, times, later).figures()
-    held, share = seldom["held_gpu_h"], 60 / 1860
-    assert often["held_gpu_h"] == pytest.approx(held)
-    assert seldom["effective_gpu_h"] == pytest.approx(held * (1 - share), rel=0.01)
-    expected = held * (1 - (share + 60 / 360) / 2)
-    assert often["effective_gpu_h"] == pytest.approx(expected, rel=0.01)
-
-
-def test_wider_uplinks_speed_gangs_up_from_their_day_on() -> None:
-    start, at_ns = busy()
-    times = load_time_model("default")
-    now, half, wide = (
-        ahead(start, at_ns, times, *later).figures()["effective_gpu_h"]
-        for later in (
-            (),
-            ((at_ns + 5 * DAY_NS, "oversubscription 1 at +5d"),),
-            ((at_ns, "oversubscription 1 at +0d"),),
-        )
-    )
-    assert now < half < wide
-    assert half - now == pytest.approx((wide - now) / 2, rel=0.05)

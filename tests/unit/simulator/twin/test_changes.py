@@ -14,12 +14,10 @@ from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import FabricLoaded, JobStarted, JobSubmitted
 from scheduler.core.model.window import WindowKind
 from scheduler.core.policies.run import RunSpec
-from scheduler.core.policies.tenants import Tenant
 from scheduler.files.errors import InputError
 from simulator.twin.changes import Scenario, scenario
 from simulator.twin.fork import ClusterFork
-from simulator.twin.quota_shapes import with_quotas
-from tests.twins import DAY_NS, MONDAY_NS, TENANTS, cluster
+from tests.twins import DAY_NS, MONDAY_NS, cluster
 
 FABRIC = cluster()
 HORIZON_NS = 30 * DAY_NS
@@ -79,16 +77,11 @@ def test_several_changes_make_one_scenario() -> None:
         ("spares two a zone", "must be like one of these"),
         ("spares 8 a zone", "the smallest zone has 8 hosts: nothing would be left to run on"),
         ("policy fastest", "must be one of production, easy, fifo, conservative, not 'fastest'"),
-        ("policy fifo from week 6", "week 6 is behind the horizon of 30 d 00 h"),
-        ("policy fifo from week 0", "weeks count from 1"),
-        ("policy fifo on 2026-11-02", "2026-11-02 has passed"),
-        ("policy fifo on someday", "must be a date and time"),
-        ("policy fastest from week 2", "must be one of production, easy, fifo, conservative"),
-        ("more hosts from week 2", "must be like one of these, not 'more hosts'"),
         ("policy production", "the policy is production already"),
         ("oversubscription 0", "must be from 0.01 to 1000"),
-        ("quotas everything", "everything is neither a tenants file nor one of none, guarantees,"),
-        ("quotas guarantees", "default is the only tenant: nobody shares with it"),
+        ("policy fifo from week 6", "must be like one of these, not 'policy fifo from week 6'"),
+        ("drain z1 from week 6 for 8h", "week 6 is behind the horizon of 30 d 00 h"),
+        ("drain z1 from week 0 for 8h", "weeks count from 1"),
         ("drain z9 on 2026-12-02 for 8h", "z9"),
         ("drain z1 on tomorrow for 8h", "must be a date and time"),
         ("drain z1 on 2026-12-02 for long", "must be a duration"),
@@ -123,50 +116,11 @@ def test_uplinks_of_a_fabric_that_lists_its_domains() -> None:
     assert found.tiers[0].uplink_bytes_per_s.tolist() == [before[0] / 2, before[1] / 4]
 
 
-def test_changes_at_a_later_date() -> None:
-    found = changed(
-        "policy fifo from week 3",
-        "spares 2 a zone from week 1",
-        "oversubscription 14 from week 2",
-        "policy easy on 2026-12-27",
-    )
-    assert found.limits.policy == "production"
-    assert found.has_auto_spares  # week 1 begins now
-    now_ns = MONDAY_NS + DAY_NS
-    assert [(each.time_ns - now_ns) // DAY_NS for each in found.later] == [7, 14, 26]
-    assert found.later[0].text == "oversubscription 14 from week 2"
-    shares = [(round(30 * share), fabric == FABRIC) for share, fabric in found.fabrics]
-    assert shares == [(7, True), (7, False), (12, False), (4, False)]
-
-
-def test_a_change_is_given_once_a_date() -> None:
-    with pytest.raises(InputError, match="policy is given twice"):
-        changed("policy fifo from week 2", "policy easy from week 2")
-
-
-def test_quotas_of_each_shape_promise_the_shares_that_the_log_shows() -> None:
-    tree = replace(TENANTS, tenants=(*TENANTS.tenants, Tenant("idle", limit_gpus=8)))
-    used = {"vision": 700, "speech": 300}
-
-    def shaped(shape: str) -> dict[str, Tenant]:
-        return with_quotas(tree, shape, FABRIC, used).by_name
-
-    assert all(t.guaranteed_gpus == 0 and t.limit_gpus is None for t in shaped("none").values())
-    promised = {name: t.guaranteed_gpus // 8 for name, t in shaped("guarantees").items()}
-    assert promised == {"vision": 10, "speech": 5, "idle": 1}  # all 16 hosts
-    limits = {name: (t.limit_gpus or 0) // 8 for name, t in shaped("limits").items()}
-    assert limits == promised
-    racks = {name: t.cells[0].count if t.cells else 0 for name, t in shaped("racks").items()}
-    assert racks == {"vision": 2, "speech": 1, "idle": 0}  # of 4 hosts
-    assert shaped("racks")["vision"].guaranteed_gpus == 64
-
-
 def test_quotas_of_a_tenants_file(tmp_path: Path) -> None:
     path = tmp_path / "other.yaml"
     path.write_text("tenants:\n  - {name: default, limit_gpus: 64}\n")
-    found = changed(f"quotas {path}", "quotas none from week 2")
+    found = changed(f"quotas {path}")
     assert found.state.tenants.by_name["default"].limit_gpus == 64
-    assert found.later[0].text == "quotas none from week 2"
     path.write_text("tenants:\n  - {name: default, limit_gpus: many}\n")
     with pytest.raises(InputError, match=r"other.yaml:2: .*limit_gpus"):
         changed(f"quotas {path}")

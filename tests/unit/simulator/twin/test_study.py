@@ -32,7 +32,7 @@ def test_money_is_what_the_file_says(tmp_path: Path) -> None:
     )
     fabric = cluster()
     run = {"all_gpu_h": 1280, "spare_gpu_h": 80, "repairs": 3, "effective_gpu_h": 1000}
-    bill = load_prices(str(path)).of(run, [(0.4, fabric), (0.6, fabric)], horizon_h=10)
+    bill = load_prices(str(path)).of(run, fabric, horizon_h=10)
     # 16 hosts of 8 GPUs at 400 Gbit/s, 7:1, for 10 hours
     assert uplink_gbps(fabric) == pytest.approx(16 * 8 * 400 / 7)
     assert bill == pytest.approx(
