@@ -36,6 +36,7 @@ from scheduler.agent import ranklog, stacks
 from scheduler.agent.allow import AllowList, NotAllowed, program
 from scheduler.agent.attempt import SUPERVISOR, HostAttempt, Key, Phase, RankExit
 from scheduler.agent.channels import Channels
+from scheduler.agent.gate import GateFailed, pass_gates
 from scheduler.agent.order import order_of
 from scheduler.agent.processes import CgroupRoot, adopt_orphans, end_strays
 from scheduler.agent.rank_times import ComputedStep
@@ -353,9 +354,11 @@ class Agent:
                 "cgroup": group,
                 "port": port,
             }
+            await pass_gates(wanted.gates, order, self._allowed, _SEARCH)
             attempt = HostAttempt.made(key, self._root, order, user)
-        except (NotAllowed, OSError) as error:
-            self._refuse(key, str(error))
+        except (NotAllowed, GateFailed, OSError) as error:
+            is_unfit = isinstance(error, GateFailed) and error.is_of_site
+            self._refuse(key, str(error), is_unfit=is_unfit)
             return
         attempt.end_strays = self._end_strays
         self._attempts[key] = attempt
@@ -500,9 +503,12 @@ class Agent:
             self.say(Request(exited=_exited(attempt, done)))
         self.say(Request(stopped=agent_pb2.Stopped(key=_key(attempt.key))))
 
-    def _refuse(self, key: Key, reason: str) -> None:
+    def _refuse(self, key: Key, reason: str, *, is_unfit: bool = False) -> None:
         log.warning("%s: refused: %s", key.folder_name, reason)
-        word = agent_pb2.Refused(key=_key(key), reason=reason, is_passing=reason == _KEPT)
+        is_passing = reason == _KEPT
+        word = agent_pb2.Refused(
+            key=_key(key), reason=reason, is_passing=is_passing, is_unfit=is_unfit
+        )
         self.say(Request(refused=word))
 
     def _prepared(self, attempt: HostAttempt) -> agent_pb2.Prepared:

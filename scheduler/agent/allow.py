@@ -5,6 +5,7 @@
     workdirs: [/home, /scratch]    below which their working directory lies
     without_cgroups: true          ranks run although the host has no cgroups to end them by
     exec: false                    whether users run commands beside their ranks; true by default
+    gates: [/usr/sbin/nhc]         gates of the site that run as the agent's own user
 
 Without a file an agent runs ranks as its own user alone, in any directory; one that is root runs
 none at all.
@@ -39,6 +40,12 @@ class AllowList:
     workdirs: tuple[str, ...] = ()
     without_cgroups: bool = False
     has_commands: bool = True
+    gates: frozenset[str] = frozenset()
+
+    @property
+    def own_name(self) -> str:
+        """The name of the agent's own user."""
+        return own_entry().pw_name
 
     def user(self, wanted: str) -> pwd.struct_passwd:
         """The user as whom ranks run. Raises: NotAllowed."""
@@ -105,7 +112,7 @@ def load_allow_list(path: str) -> AllowList:
     if os.stat(path).st_mode & stat.S_IWOTH:
         raise InputError(Problem("", "is writable by everybody: chmod o-w", path))
     keys = document.mapping()
-    known = ("users", "default_user", "workdirs", "without_cgroups", "exec")
+    known = ("users", "default_user", "workdirs", "without_cgroups", "exec", "gates")
     faults = [
         (str(key), f"unknown key; known are {', '.join(known)}") for key in keys if key not in known
     ]
@@ -114,9 +121,10 @@ def load_allow_list(path: str) -> AllowList:
         faults.append(("users", f"must be a list of users, not {short(users)}"))
     elif default and default not in users:
         faults.append(("default_user", f"{short(default)} is not one of users"))
-    workdirs = keys.get("workdirs", [])
-    if not _are_texts(workdirs) or not all(Path(root).is_absolute() for root in workdirs):
-        faults.append(("workdirs", f"must be a list of absolute paths, not {short(workdirs)}"))
+    workdirs, gates = keys.get("workdirs", []), keys.get("gates", [])
+    for name, paths in (("workdirs", workdirs), ("gates", gates)):
+        if not _are_texts(paths) or not all(Path(path).is_absolute() for path in paths):
+            faults.append((name, f"must be a list of absolute paths, not {short(paths)}"))
     flags = {"without_cgroups": False, "exec": True}
     for key, usual in flags.items():
         flags[key] = keys.get(key, usual)
@@ -124,7 +132,14 @@ def load_allow_list(path: str) -> AllowList:
             faults.append((key, f"must be true or false, not {short(flags[key])}"))
     if faults:
         raise document.error(*faults)
-    return AllowList(frozenset(users), default, tuple(workdirs), *flags.values())
+    return AllowList(
+        frozenset(users),
+        default,
+        tuple(workdirs),
+        flags["without_cgroups"],
+        flags["exec"],
+        frozenset(gates),
+    )
 
 
 def _are_texts(value: Any) -> bool:

@@ -14,7 +14,8 @@ a restart by what is in the folder of the attempt:
 
 Run as a file, by the interpreter of the agent, with the standard library alone. With --warm it
 first has a zygote import modules as the user of the job, and waits for its folder on stdin.
-With --beside it runs a command beside the ranks (`run_beside`).
+With --beside it runs a command beside the ranks (`run_beside`), with --gate a program before them,
+as one of them would be, by the order on stdin.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import termios
 import time
 from typing import Any, NoReturn
 
+TIME_OVER = 124  # exit code of a gate that was ended, as of timeout(1)
 LOG_BYTES = 16 << 20  # of a log, before it turns over
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 _CANNOT_RUN = 127
@@ -354,11 +356,7 @@ def run_beside(folder: str, rank: str, port: str, command: list[str]) -> NoRetur
             pass  # an orphan of it
         code = os.waitstatus_to_exitcode(ended[1])
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        while left := children():  # those of a child that has ended are adopted
-            for each in left:
-                end_child(each)
-            os.wait()
+        _end_children()
     sys.exit(code if code >= 0 else 128 - code)
 
 
@@ -540,6 +538,42 @@ def _write_fast(path: str, data: bytes) -> None:
         os.close(file)
 
 
+def _end_children() -> None:
+    """End all that this process has started, and what that has, which it adopts."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while left := children():
+        for each in left:
+            end_child(each)
+        os.wait()
+
+
+class _TimeOver(Exception):
+    """A gate is to end now."""
+
+
+def _run_gate(order: dict[str, Any]) -> int:
+    """Run one program as a rank, with its output on stdout; all that it started ends with it."""
+
+    def end(*_: object) -> NoReturn:
+        raise _TimeOver
+
+    for number in (signal.SIGALRM, signal.SIGTERM):
+        signal.signal(number, end)
+    pid, failure = _spawn(order, {"env": {}}, 1)
+    signal.alarm(order["gate_s"])
+    try:
+        with open(failure, "rb") as says:
+            if text := says.read():
+                os.write(1, text)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return code if code >= 0 else 128 - code  # as a shell has it
+    except _TimeOver:
+        return TIME_OVER
+    finally:
+        signal.alarm(0)
+        _end_children()
+
+
 def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -547,6 +581,8 @@ def main() -> None:
     if sys.argv[1] == "--beside":
         folder, rank, port, *command = sys.argv[2:]
         run_beside(folder, rank, port, command)
+    if sys.argv[1] == "--gate":
+        sys.exit(_run_gate(json.load(sys.stdin)))
     if sys.argv[1] != "--warm":
         Supervisor(sys.argv[1], None).run()
         return

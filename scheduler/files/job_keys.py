@@ -515,6 +515,7 @@ class _RunKeys(Keys):
     new_run: Flag = False
     resume_from: Annotated[str, BeforeValidator(_resume_from)] = ""
     warn_s: Seconds = WARN_S
+    gate: Annotated[tuple[str, ...], BeforeValidator(_command)] = ()
 
 
 class _RestartCauseKeys(Keys):

@@ -93,6 +93,7 @@ class LaunchedGang:
     master: tuple[str, int] | None = None
     refusals: dict[str, str] = field(default_factory=dict)
     may_fit_elsewhere: bool = False  # for a host that refused it would start other jobs
+    unfit: set[str] = field(default_factory=set)  # hosts that have failed the site's gate
     done: set[int] = field(default_factory=set)  # ranks that ended well
     failures: dict[int, RankFailure] = field(default_factory=dict)  # by rank
     step: int = 0

@@ -51,6 +51,7 @@ from scheduler.launch.cut_off import CutOffHosts
 from scheduler.launch.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang
 from scheduler.launch.hang import HangStep
 from scheduler.launch.joining import HostJoins
+from scheduler.launch.orders import NO_GATE, SiteGate
 from scheduler.launch.reports import AGENT_BACK, AGENT_LOST, AGENT_REACHED, LaunchReports
 from scheduler.launch.sessions import AgentSessions
 from scheduler.launch.step_watch import StepWatch
@@ -63,6 +64,7 @@ MOST_SAVE_S = 30.0  # for which ranks that are to leave may save first
 MOST_ENDED = 200  # jobs that have ended and whose steps are remembered
 _TICK_S = 0.1
 _SILENT_S = 10.0  # without a tick, after which the launcher does not work
+MOST_UNFIT = 3  # hosts that fail the site's gate in a row, after which it is the gate that is wrong
 _READY_S = 130.0  # for which a host may take to be clear
 
 log = logging.getLogger("muster.launch")
@@ -85,7 +87,8 @@ class Leaving:
 class AgentLauncher(Launcher):
     """`lease_s`: after which an agent that is silent is lost. `clock`: seconds. `tails`: takes
     pieces of logs. `substrate`: what brings agents up, if the server does. `may_join`: hosts that
-    the fabric lacks join it. `keeps_ranks`: those of an agent that hears nothing run on."""
+    the fabric lacks join it. `keeps_ranks`: those of an agent that hears nothing run on. `gate`:
+    what hosts have to pass before ranks start."""
 
     def __init__(
         self,
@@ -99,6 +102,7 @@ class AgentLauncher(Launcher):
         substrate: Substrate | None = None,
         may_join: bool = True,
         keeps_ranks: bool = True,
+        gate: SiteGate = NO_GATE,
     ) -> None:
         self._writer = writer
         self._sessions = sessions
@@ -120,6 +124,8 @@ class AgentLauncher(Launcher):
         self._greetings: dict[str, agent_pb2.Hello] = {}  # of hosts that are about to join
         self._may_join, self._keeps_ranks = may_join, keeps_ranks
         self._tails, self._channels = tails, channels
+        self._gate = gate
+        self._unfit: set[str] = set()  # hosts that have failed it since one has passed it
         self._substrate = substrate
 
     def busy_hosts(self) -> set[str]:
@@ -314,7 +320,7 @@ class AgentLauncher(Launcher):
         if gang.phase is GangPhase.WAITING and not self._is_waiting(gang):
             gang.enter(GangPhase.PREPARING, now_s)
             for host in gang.not_yet(*_BEYOND_PREPARE):
-                self._sessions.send(host, orders.prepare(gang, host))
+                self._sessions.send(host, orders.prepare(gang, host, self._gate))
         if gang.phase is GangPhase.PREPARING and gang.refusals:
             if gang.all_are(HostPhase.REFUSED, *_BEYOND_PREPARE):
                 self._refused(gang)
@@ -357,6 +363,11 @@ class AgentLauncher(Launcher):
         is_final = len(gang.refusals) == len(gang.hosts) and not gang.may_fit_elsewhere
         host = next(host for host in gang.hosts if host in gang.refusals)
         self._over(gang)
+        self._unfit |= gang.unfit
+        if gang.unfit and (not is_final or len(self._unfit) <= MOST_UNFIT):
+            for unfit in sorted(gang.unfit):
+                self._reports.host_unfit(unfit, gang.refusals[unfit])
+            return
         self._reports.launch_failed(gang, host, is_final=is_final)
 
     def _conclude(self, gang: LaunchedGang) -> None:
@@ -482,7 +493,7 @@ class AgentLauncher(Launcher):
                 gang.enter(GangPhase.RUNNING, self._clock())
         elif gang.phase in (GangPhase.PREPARING, GangPhase.STARTING):
             gang.mark(host, HostPhase.UNKNOWN)
-            self._sessions.send(host, orders.prepare(gang, host))
+            self._sessions.send(host, orders.prepare(gang, host, self._gate))
         self._advance(gang)
 
     def on_word(self, host: str, message: agent_pb2.SessionRequest) -> None:
@@ -512,6 +523,7 @@ class AgentLauncher(Launcher):
                     gang.measured(host, each.step, each.seconds)
                 return
             case "prepared":
+                self._unfit.clear()
                 self._prepared(gang, host, word)
                 if gang.phase is GangPhase.STARTING:
                     self._launch(gang, [host])
@@ -519,6 +531,8 @@ class AgentLauncher(Launcher):
                 gang.mark(host, HostPhase.REFUSED)
                 gang.refusals[host] = word.reason
                 gang.may_fit_elsewhere |= word.is_passing
+                if word.is_unfit:
+                    gang.unfit.add(host)
             case "started":
                 gang.mark(host, HostPhase.STARTED)
             case "exited":
@@ -761,7 +775,8 @@ class AgentLauncher(Launcher):
                     if not self._cut_off.has_gang(self._writer.state, host):
                         self._reports.host_lost(host, f"no agent for {self._lease_s:g} s")
         elif (gang.phase is GangPhase.STARTING and waited_s > self._lease_s) or (
-            gang.phase is GangPhase.PREPARING and waited_s > _READY_S
+            gang.phase is GangPhase.PREPARING
+            and waited_s > _READY_S + self._gate.longest_s(gang.run)
         ):
             late = gang.not_yet(HostPhase.STARTED, HostPhase.STOPPED)
             if gang.phase is GangPhase.PREPARING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from muster.structs import struct
 from scheduler.core.model.job import Job
 from scheduler.core.policies.run import RunSpec
 from scheduler.launch.gang import LaunchedGang
@@ -14,7 +15,31 @@ def key_of(gang: LaunchedGang) -> agent_pb2.AttemptKey:
     return agent_pb2.AttemptKey(job_uid=gang.uid, attempt=gang.attempt)
 
 
-def prepare(gang: LaunchedGang, host: str) -> Order:
+@struct(frozen=True, slots=True)
+class SiteGate:
+    """What has to end well on each host before the ranks of any gang start, within `limit_s`, which
+    is that of gates of jobs too."""
+
+    command: tuple[str, ...] = ()
+    limit_s: float = 300.0
+
+    def longest_s(self, run: RunSpec) -> float:
+        """Return for how long the gates of a job may take."""
+        return self.limit_s * len(self.all_of(run))
+
+    def all_of(self, run: RunSpec) -> list[agent_pb2.Gate]:
+        """Return the gates of a job: the site's, and its own."""
+        gates = [agent_pb2.Gate(command=self.command, is_of_site=True)] if self.command else []
+        gates += [agent_pb2.Gate(command=run.gate)] if run.gate else []
+        for gate in gates:
+            gate.limit.FromMilliseconds(round(self.limit_s * 1_000))
+        return gates
+
+
+NO_GATE = SiteGate()
+
+
+def prepare(gang: LaunchedGang, host: str, site: SiteGate) -> Order:
     run, ranks = gang.run, gang.ranks_of(host)
     return Order(
         prepare=agent_pb2.Prepare(
@@ -33,6 +58,7 @@ def prepare(gang: LaunchedGang, host: str) -> Order:
             warm=run.warm,
             gpus=sorted(gang.gpus),
             tenant=gang.placed.job.tenant,
+            gates=site.all_of(run),
         )
     )
 

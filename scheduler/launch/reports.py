@@ -79,6 +79,10 @@ class LaunchReports:
         """The agent of a host is gone."""
         self.submit(ReportHost(host, AGENT_LOST, detail))
 
+    def host_unfit(self, host: str, detail: str) -> None:
+        """A host has failed the site's gate."""
+        self.submit(ReportHost(host, "gate-failed", detail))
+
     def submit(self, command: EndJob | ReportHost | RequeueJob) -> None:
         """Have a command carried out."""
         self._tasks.start(self._written(partial(self._writer.submit, command)))

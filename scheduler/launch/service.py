@@ -9,6 +9,7 @@ from scheduler.engine.writer import Writer
 from scheduler.launch.channels import AgentChannels
 from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.launcher import AgentLauncher
+from scheduler.launch.orders import NO_GATE, SiteGate
 from scheduler.launch.sessions import AgentSessions
 from scheduler.launch.slow_hosts import SlowHosts
 from scheduler.launch.step_watch import StepWatch
@@ -22,7 +23,8 @@ class AgentSettings:
     """`lease_s`: a silent agent is lost after it. `substrate`: makes what brings agents
     up, None: they are started by others. `may_join`: hosts that the fabric lacks join it.
     `stragglers_s`: between looks for hosts that slow gangs, which are reported; None: never.
-    `keeps_ranks`: those of an agent that hears nothing run on."""
+    `keeps_ranks`: those of an agent that hears nothing run on. `gate`: what hosts have to pass
+    before ranks start."""
 
     gateway: GatewayOptions
     lease_s: float = 30.0
@@ -30,6 +32,7 @@ class AgentSettings:
     may_join: bool = False
     stragglers_s: float | None = None
     keeps_ranks: bool = True
+    gate: SiteGate = NO_GATE
 
 
 class LaunchService:
@@ -63,6 +66,7 @@ class LaunchService:
             substrate=self._substrate,
             may_join=self._settings.may_join,
             keeps_ranks=self._settings.keeps_ranks,
+            gate=self._settings.gate,
         )
         self._launcher = launcher
         self._tasks.keep("launcher", launcher.run)

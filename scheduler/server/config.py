@@ -215,7 +215,8 @@ class AgentKeys(Keys):
     `join`: hosts that the fabric lacks join it, where their agents prove their names and say where
     they are; the operator says so. `stragglers_s`: between looks for hosts that slow gangs, by what
     ranks say; they are reported as `straggler`. None: never. `on_server_loss`: what an agent does
-    with its ranks that hears nothing for three leases.
+    with its ranks that hears nothing for three leases. `gate`: program and arguments that have to
+    end well on each host before the ranks of a gang start, within `gate_s`, as gates of jobs.
     """
 
     listen: Annotated[
@@ -235,6 +236,8 @@ class AgentKeys(Keys):
     join: Flag = False
     stragglers_s: Annotated[Seconds, AfterValidator(_at_most(MOST_LEASE_S))] | None = None
     on_server_loss: ServerLoss = ServerLoss.KEEP
+    gate: tuple[Text, ...] = ()
+    gate_s: Annotated[Seconds, AfterValidator(_at_most(MOST_LEASE_S))] = 300
 
 
 class ServerKeys(Keys):

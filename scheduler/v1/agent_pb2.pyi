@@ -426,10 +426,13 @@ class Refused(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     IS_PASSING_FIELD_NUMBER: _builtins.int
+    IS_UNFIT_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """Why, in one sentence."""
     is_passing: _builtins.bool
     """Whether the host would start other jobs, or this one at another time."""
+    is_unfit: _builtins.bool
+    """Whether the host has failed a gate of the site."""
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Which."""
@@ -440,10 +443,11 @@ class Refused(_message.Message):
         key: Global___AttemptKey | None = ...,
         reason: _builtins.str = ...,
         is_passing: _builtins.bool = ...,
+        is_unfit: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_passing", b"is_passing", "key", b"key", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_passing", b"is_passing", "is_unfit", b"is_unfit", "key", b"key", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -782,6 +786,7 @@ class Prepare(_message.Message):
     WARM_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
+    GATES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     workdir: _builtins.str
@@ -822,6 +827,10 @@ class Prepare(_message.Message):
     def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """GPUs of the host that it has, where it leaves the others to other jobs. Empty: all of them."""
 
+    @_builtins.property
+    def gates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gate]:
+        """What has to end well on the host before it answers Prepared, one after the other."""
+
     def __init__(
         self,
         *,
@@ -840,14 +849,49 @@ class Prepare(_message.Message):
         warm: _abc.Iterable[_builtins.str] | None = ...,
         gpus: _abc.Iterable[_builtins.int] | None = ...,
         tenant: _builtins.str = ...,
+        gates: _abc.Iterable[Global___Gate] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "first_rank", b"first_rank", "gpus", b"gpus", "job", b"job", "key", b"key", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "tenant", b"tenant", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "first_rank", b"first_rank", "gates", b"gates", "gpus", b"gpus", "job", b"job", "key", b"key", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "tenant", b"tenant", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Prepare: _TypeAlias = Prepare  # noqa: Y015
+
+@_typing.final
+class Gate(_message.Message):
+    """A program that tells whether a host is fit for a gang."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    IS_OF_SITE_FIELD_NUMBER: _builtins.int
+    is_of_site: _builtins.bool
+    """Whether it is the site's: a host that fails it is unfit for everybody."""
+    @_builtins.property
+    def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Program and arguments."""
+
+    @_builtins.property
+    def limit(self) -> _duration_pb2.Duration:
+        """For how long it may run."""
+
+    def __init__(
+        self,
+        *,
+        command: _abc.Iterable[_builtins.str] | None = ...,
+        limit: _duration_pb2.Duration | None = ...,
+        is_of_site: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "is_of_site", b"is_of_site", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Gate: _TypeAlias = Gate  # noqa: Y015
 
 @_typing.final
 class Launch(_message.Message):

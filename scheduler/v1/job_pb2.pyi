@@ -900,6 +900,7 @@ class Run(_message.Message):
     NEW_RUN_FIELD_NUMBER: _builtins.int
     RESUME_FROM_FIELD_NUMBER: _builtins.int
     WARN_FIELD_NUMBER: _builtins.int
+    GATE_FIELD_NUMBER: _builtins.int
     workdir: _builtins.str
     """Absolute path of the working directory. Empty: the home directory of the user."""
     user: _builtins.str
@@ -940,6 +941,12 @@ class Run(_message.Message):
         of the limit early. Unset means one minute.
         """
 
+    @_builtins.property
+    def gate(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Program and arguments that each host runs before the first rank of an attempt starts, as the
+        user and in the directory of the ranks. Where it fails, the gang is placed without that host.
+        """
+
     def __init__(
         self,
         *,
@@ -954,10 +961,11 @@ class Run(_message.Message):
         new_run: _builtins.bool = ...,
         resume_from: _builtins.str = ...,
         warn: _duration_pb2.Duration | None = ...,
+        gate: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace", "warn", b"warn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "grace", b"grace", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "warn", b"warn", "workdir", b"workdir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "gate", b"gate", "grace", b"grace", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "warn", b"warn", "workdir", b"workdir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -134,6 +134,37 @@ async def test_ranks_find_their_place_in_the_environment(tmp_path: Path) -> None
         assert "MUSTER_TOKEN" not in log(tmp_path, rank)
 
 
+def gate(*command: str, is_of_site: bool = False, limit_s: int = 60) -> agent_pb2.Gate:
+    made = agent_pb2.Gate(command=command, is_of_site=is_of_site)
+    made.limit.FromSeconds(limit_s)
+    return made
+
+
+async def test_ranks_start_behind_their_gates_alone(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    show = f"import os; open({str(trace)!r}, 'a').write(os.environ['A'] + os.environ['NODE_RANK'])"
+    async with running(tmp_path / "agent") as server:
+        gates = [gate(*python(show), is_of_site=True), gate(*python(show))]
+        await server.launch(*python("pass"), env={"A": "b"}, gates=gates)
+        assert trace.read_text() == "b0b0"
+        await server.until("stopped")
+        server.prepare(
+            "true", attempt=2, gates=[gate(*python("import sys; print('x\\ny'); sys.exit(3)"))]
+        )
+        word = await server.until("refused")
+        assert not word.is_unfit
+        assert word.reason.endswith("exited with code 3: x / y")
+        behind = "import os, time; os.fork(); time.sleep(600)"
+        late = gate(*python(behind), is_of_site=True, limit_s=1)
+        server.prepare("true", attempt=3, gates=[late])
+        word = await server.until("refused")
+        assert word.is_unfit
+        assert word.reason.endswith("took longer than 1 s")
+        server.prepare("true", attempt=4, gates=[gate("no-such-program", is_of_site=True)])
+        word = await server.until("refused")
+        assert (word.reason, word.is_unfit) == ("there is no program no-such-program", False)
+
+
 async def test_a_rank_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         await server.launch(*python("import sys; sys.exit('out of memory')"), ranks=1)

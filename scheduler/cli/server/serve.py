@@ -207,6 +207,7 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
     """Raises: InputError for agents that could not prove for which host they speak."""
     from scheduler.access.addresses import host_and_port, is_loopback
     from scheduler.launch.gateway import GatewayOptions
+    from scheduler.launch.orders import SiteGate
     from scheduler.launch.service import AgentSettings
     from scheduler.server.config import AgentKeys, ServerLoss
 
@@ -232,6 +233,7 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
         agents.join,
         agents.stragglers_s,
         keeps_ranks=agents.on_server_loss is ServerLoss.KEEP,
+        gate=SiteGate(agents.gate, agents.gate_s),
     )
 
 

@@ -84,6 +84,7 @@ SIGNALS: Final[dict[str, Signal]] = {
     "link-down": _fails("the link between NIC and switch is down"),
     "mount-lost": _fails("a file system that jobs need is gone"),
     "stress-test-failed": _fails("failed a stress test"),
+    "gate-failed": _fails("failed the site's gate, which runs before the ranks of a gang"),
     "tor-down": _fails("the switch of a rack is down: names the rack", is_domain=True),
     "switch-down": _fails("a switch is down: names the domain behind it", is_domain=True),
     "agent-lost": _fails("no message came from its agent for a lease"),

@@ -32,6 +32,7 @@ class RunSpec:
     (core.model.run_lineage), "": the one of its own name. `new_run`: it begins anew.
     `resume_from`: another run of its user whose newest checkpoint it begins from, or the absolute
     path of a checkpoint. `warn_s`: so early before its time limit its ranks are asked to save.
+    `gate`: what has to end well on each host before its ranks start.
     """
 
     command: tuple[str, ...]
@@ -45,6 +46,7 @@ class RunSpec:
     new_run: bool = False
     resume_from: str = ""
     warn_s: int = WARN_S
+    gate: tuple[str, ...] = ()
 
     @property
     def is_python(self) -> bool:

@@ -78,6 +78,7 @@ def test_a_program_is_looked_for_as_exec_does(tmp_path: Path) -> None:
         ("users: []\n", "1: users: must be a list of users"),
         ("users: [a]\nwithout_cgroups: 1\n", "2: without_cgroups: must be true or false, not 1"),
         ("users: [a]\ndefault_user: b\n", "2: default_user: 'b' is not one of users"),
+        ("users: [a]\ngates: [nhc]\n", "2: gates: must be a list of absolute paths"),
         ("users: [a]\nworkdirs: [data]\n", "2: workdirs: must be a list of absolute paths"),
     ],
 )

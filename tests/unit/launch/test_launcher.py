@@ -31,6 +31,7 @@ from scheduler.core.policies.hang import HangAction, HangTerms
 from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
 from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.launch import orders
 from scheduler.launch.checkpoints import LOG_EVERY_S
 from scheduler.launch.launcher import MOST_SAVE_S, AgentLauncher
 from scheduler.launch.tails import LogTails
@@ -853,3 +854,35 @@ async def test_an_error_in_one_gang_keeps_the_deadlines_of_others(
     failed = {event.name for event in world.events if isinstance(event, LaunchFailed)}
     assert failed == {"b"}
     assert caplog.text.count("attempt 1 of a is not looked after") == 1
+
+
+async def test_a_host_that_fails_the_gate_of_the_site_is_out_and_the_gang_elsewhere(
+    world: World,
+) -> None:
+    first, second = world.hosts()
+    (wanted,) = orders.SiteGate(("nhc", "-t"), 60).all_of(RunSpec(("train",)))
+    assert (list(wanted.command), wanted.limit.seconds, wanted.is_of_site) == (
+        ["nhc", "-t"],
+        60,
+        True,
+    )
+    reason = "gate nhc exited with code 1: no NVLink"
+    world.say(first, refused=agent_pb2.Refused(key=world.key(), reason=reason, is_unfit=True))
+    world.say(second, prepared=agent_pb2.Prepared(key=world.key(), address="y"))
+    await world.settle()
+    host = world.state.host(world.state.loaded_fabric.index_by_name[first])
+    assert (host.state, host.signal) == (HostState.FAILED, "gate-failed")
+    assert reason in host.reason
+    assert first not in world.hosts()
+    assert job(world.state, "a").attempt == 2
+
+
+async def test_a_gate_that_fails_on_all_hosts_fails_the_job_and_no_host(world: World) -> None:
+    world.launcher._unfit |= {"x", "y"}
+    for host in world.hosts():
+        word = agent_pb2.Refused(key=world.key(), reason="gate nhc exited with code 2")
+        word.is_unfit = True
+        world.say(host, refused=word)
+    await world.settle()
+    assert [event.outcome for event in world.of(JobEnded)] == [JobState.FAILED]
+    assert not world.of(HostSignalled)

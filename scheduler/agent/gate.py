@@ -1,0 +1,75 @@
+"""Gates: programs that tell whether a host is fit, before the ranks of an attempt start there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from scheduler.agent.allow import AllowList, program
+from scheduler.agent.attempt import SUPERVISOR
+from scheduler.agent.supervisor import TIME_OVER
+
+if TYPE_CHECKING:
+    from scheduler.v1 import agent_pb2
+
+MOST_SHOWN = 600  # characters of what a gate has written last
+_CHUNK = 4_096
+
+
+class GateFailed(Exception):
+    """A gate did not end well; the text has its last words."""
+
+    def __init__(self, text: str, *, is_of_site: bool) -> None:
+        super().__init__(text)
+        self.is_of_site = is_of_site
+
+
+async def pass_gates(
+    gates: Iterable[agent_pb2.Gate], order: dict[str, Any], allowed: AllowList, search: str
+) -> None:
+    """Run gates as the ranks of an order would run, or as the agent where the host says so.
+
+    Raises: GateFailed, NotAllowed.
+    """
+    for gate in gates:
+        command = list(gate.command)
+        path = program(command[0], order["workdir"], search)
+        own = {"user": allowed.own_name} if path in allowed.gates and gate.is_of_site else {}
+        limit_s = max(1, round(gate.limit.ToNanoseconds() / 1e9))
+        code, said = await _run(order | own | {"command": command, "gate_s": limit_s})
+        if code:
+            is_over = code == TIME_OVER
+            ended = f"took longer than {limit_s} s" if is_over else f"exited with code {code}"
+            text = f"gate {command[0]} {ended}" + (f": {said}" if said else "")
+            raise GateFailed(text, is_of_site=gate.is_of_site)
+
+
+async def _run(order: dict[str, Any]) -> tuple[int, str]:
+    """Return the exit code and what was written last."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-I",
+        "-S",
+        SUPERVISOR,
+        "--gate",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={},  # and in the session of the agent: of others it ends what is left
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    last = b""
+    try:
+        process.stdin.write(json.dumps(order).encode())
+        process.stdin.close()
+        while data := await process.stdout.read(_CHUNK):
+            last = (last + data)[-MOST_SHOWN:]
+        code = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.terminate()  # it ends what it has started
+    return code, " / ".join(last.decode("utf-8", "replace").split("\n")).strip(" /")
