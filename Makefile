@@ -128,9 +128,6 @@ bench-routing: $(READY) ## route Llama 3 405B over every switch of both presets;
 bench-restart: $(READY) ## how fast a gang of 16,384 GPUs that lost hosts goes on, in process and by a server
 	$(BIN)/python -m tests.bench.bench_restart $(ARGS)
 
-bench-metrics: $(READY) ## submits on a server with metrics beside one without: what they cost
-	$(BIN)/python -m tests.bench.bench_metrics
-
 bench-placement: $(PEERS)/.ready ## 336 placements against every peer: 10 to 20 minutes on two cores
 	$(PEERS)/bin/python -m tests.bench --jobs 2 --traces "$(TRACES)" $(ARGS) \
 	  --json build/bench-placement.json --docs docs/benchmarks.md --plot docs/img/placement.png
@@ -169,8 +166,8 @@ drill-partition: $(READY) ## cut the network of three servers, PostgreSQL, agent
 	$(BIN)/python -m tests.drills.partition $(ARGS)
 
 lock: ## resolve requirements.lock again (needs uv on PATH)
-	uv pip compile --universal --python-version 3.11 --group dev --extra server --extra tracing --extra kubernetes --extra dask --generate-hashes pyproject.toml -o requirements.lock
-	uv pip compile --universal --python-version 3.11 --extra server --extra tracing --extra kubernetes --no-annotate --generate-hashes pyproject.toml \
+	uv pip compile --universal --python-version 3.11 --group dev --extra server --extra kubernetes --extra dask --generate-hashes pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --extra server --extra kubernetes --no-annotate --generate-hashes pyproject.toml \
 	  -c requirements.lock -o deploy/requirements.lock
 	uv pip compile --universal --python-version 3.11 --no-annotate --generate-hashes pyproject.toml \
 	  -c requirements.lock -o deploy/requirements-client.lock

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from scheduler.core import Conflict, Rejected, State
 from scheduler.core.fold.apply import apply, effects
 from scheduler.core.model.events import Event
-from scheduler.observe.instruments import AppliedEvent, Stage, StageMark
+from scheduler.observe.instruments import AppliedEvent, Stage
 
 Answer = tuple[Event, ...] | Rejected | Conflict
 
@@ -33,7 +33,7 @@ class Proposal(NamedTuple):
     check: Callable[[State, int], Answer]
     answer: asyncio.Future[tuple[Answer, State]]
     actor: str
-    mark: StageMark
+    arrived_ns: int
 
     def resolve(self, answer: Answer | Exception, after: State | None = None) -> None:
         """Answer, with the state that this entry left."""
@@ -46,13 +46,13 @@ class Proposal(NamedTuple):
 
 
 def followed(
-    state: State, answer: Answer, actor: str, mark: StageMark | None = None
+    state: State, answer: Answer, actor: str, arrived_ns: int | None = None
 ) -> list[AppliedEvent]:
     """What the events of an answer do, one after the other."""
     steps = []
     for event in answer if isinstance(answer, tuple) else ():
         after = apply(state, event)
         done = effects(state, event, after)
-        steps.append(AppliedEvent(state, event, after, actor, mark, done))
+        steps.append(AppliedEvent(state, event, after, actor, arrived_ns, done))
         state = after
     return steps

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
+from time import perf_counter_ns
 from typing import Protocol
 
 from scheduler.core import Plan, Rejected, SchedulingOptions, State, admit, decide
@@ -341,9 +342,9 @@ class Writer:
         if not self.is_leading:
             raise NotLeading(self.leader)
         answer: asyncio.Future[tuple[Answer, State]] = asyncio.get_running_loop().create_future()
-        mark = self.instruments.mark()
+        arrived_ns = perf_counter_ns()
         self._is_urgent |= stage is Stage.COMMIT
-        self._queue.append(Proposal(stage, check, answer, actor(), mark))
+        self._queue.append(Proposal(stage, check, answer, actor(), arrived_ns))
         self._arrived.set()
         with self.feed.resuming.held():
             return await answer
@@ -404,11 +405,11 @@ class Writer:
         self, entry: Proposal, state: State, now_ns: int
     ) -> tuple[Answer | Exception, list[AppliedEvent]]:
         """The answer to one entry, and what it changes."""
-        self.instruments.passed(Stage.QUEUE, entry.mark)
+        self.instruments.passed(Stage.QUEUE, entry.arrived_ns)
         try:
-            with self.instruments.timed(entry.stage, (entry.mark,)):
+            with self.instruments.timed(entry.stage):
                 answer = entry.check(state, now_ns)
-            return answer, followed(state, answer, entry.actor, entry.mark)
+            return answer, followed(state, answer, entry.actor, entry.arrived_ns)
         except Exception as error:  # a bug in one command must not take down the rest
             log.exception("a command failed")
             return error, []
@@ -422,7 +423,7 @@ class Writer:
             ended = [job for job in over if job is not None]
             self._store.append(version, events, term, actors, ended)
 
-        with self.instruments.timed(Stage.APPEND, [entry.mark for entry in batch]):
+        with self.instruments.timed(Stage.APPEND):
             await self._on_disk(batch, append)
         self.instruments.beats.tell("store", "")
 

@@ -1,4 +1,4 @@
-"""What operators see of a running scheduler: status, metrics, traces, logs.
+"""What operators see of a running scheduler: status, metrics, logs.
 
 Numbers come from three places, and the core knows of none of them:
 

@@ -1,24 +1,20 @@
 """What is measured around a write and a decision; nobody is asked what it is for.
 
-    queue    from a command's arrival until the writer takes it up
-    admit    checking one command           commit   checking one plan
-    append   making a batch durable
-    decide   finding a plan                 solve    placing one gang
-
-The same names stand in metrics and in traces.
+queue    from a command's arrival until the writer takes it up
+admit    checking one command           commit   checking one plan
+append   making a batch durable
+decide   finding a plan                 solve    placing one gang
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from time import perf_counter_ns
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
@@ -60,50 +56,27 @@ class Stage(StrEnum):
     SOLVE = "solve"
 
 
-class Tracer(Protocol):
-    """Where spans go; see tracing."""
-
-    def here(self) -> Any:
-        """Where the caller stands in its trace."""
-
-    def span(self, name: str) -> AbstractContextManager[object]:
-        """A span below the one that is open here."""
-
-    def call(self, method: str, context: Any) -> AbstractContextManager[object]:
-        """The span of a call, below the one that its metadata names. `context`: gRPC's."""
-
-    def record(self, name: str, parent: Any, began_ns: int, ended_ns: int) -> None:
-        """A span that is over. Times by `perf_counter_ns`."""
-
-
-class StageMark(NamedTuple):
-    """When something arrived, and where it stands in its trace (None: in none)."""
-
-    began_ns: int
-    parent: Any
-
-
 class AppliedEvent(NamedTuple):
-    """One durable event with the states around it. `actor`: who asked for it, `mark`: when,
-    None when another server wrote it. `effects`: what it did to jobs, hosts and windows."""
+    """One durable event with the states around it. `actor`: who asked for it, `arrived_ns`:
+    when, by `perf_counter_ns`; None when another server wrote it. `effects`: what it did to jobs,
+    hosts and windows."""
 
     before: State
     event: Event
     after: State
     actor: str
-    mark: StageMark | None
+    arrived_ns: int | None
     effects: tuple[EventEffect, ...]
 
 
 class Instruments:
-    """Everything that is measured of one writer. `tracer` None: no traces.
+    """Everything that is measured of one writer.
 
     Stages are measured on the event loop and, SOLVE, in the deciding thread; each is
     measured in one of them only.
     """
 
-    def __init__(self, tracer: Tracer | None = None) -> None:
-        self.tracer = tracer
+    def __init__(self) -> None:
         self.beats = Heartbeats()
         self.incidents = Incidents()
         self.tally = EventTally()
@@ -114,44 +87,32 @@ class Instruments:
         self.calls = Counts()  # by method and code
         self.calls_s = Histograms(STAGE_BOUNDS_S)  # by method
 
-    def mark(self) -> StageMark:
-        """Here and now."""
-        return StageMark(perf_counter_ns(), self.tracer.here() if self.tracer else None)
+    def passed(self, stage: Stage, began_ns: int) -> None:
+        """`stage` lasted from then until now."""
+        self._add(stage, began_ns, perf_counter_ns())
 
-    def passed(self, stage: Stage, mark: StageMark) -> None:
-        """`stage` lasted from `mark` until now."""
-        self._add(stage, mark.began_ns, perf_counter_ns(), (mark,))
-
-    def timed(self, stage: Stage, marks: Sequence[StageMark]) -> _Timed:
-        """Measure a block: once, however many callers wait for it."""
-        return _Timed(self._add, stage, marks)
-
-    def deciding(self) -> AbstractContextManager[object]:
-        """A decision with all that follows from it is one trace."""
-        return self.tracer.span("decision") if self.tracer else ExitStack()
-
-    def inside(self, stage: Stage) -> AbstractContextManager[object]:
-        """Measure a block that itself has stages; its span is open meanwhile."""
-        stack = ExitStack()
-        if self.tracer:
-            stack.enter_context(self.tracer.span(stage.value))
-        stack.enter_context(self.timed(stage, ()))
-        return stack
+    @contextmanager
+    def timed(self, stage: Stage) -> Iterator[None]:
+        """Measure a block, also one that fails: once, however many callers wait for it."""
+        began_ns = perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.passed(stage, began_ns)
 
     def finding(self, find: Placer) -> Placer:
         """The same, measured."""
 
         def measured(job: Job, free: HostSet, most: int) -> Placement | None:
-            with self.inside(Stage.SOLVE):
+            with self.timed(Stage.SOLVE):
                 return find(job, free, most)
 
         return measured
 
     def solved(self, times_ns: Sequence[tuple[int, int]]) -> None:
         """A placement was looked for from when to when, by another process."""
-        mark = self.mark()
         for began_ns, ended_ns in times_ns:
-            self._add(Stage.SOLVE, began_ns, ended_ns, (mark,))
+            self._add(Stage.SOLVE, began_ns, ended_ns)
 
     def wrote(self, steps: Sequence[AppliedEvent]) -> None:
         """These events are durable."""
@@ -172,32 +133,8 @@ class Instruments:
         """A plan fell."""
         self.conflicts[()] += 1
 
-    def _add(self, stage: Stage, began_ns: int, ended_ns: int, marks: Sequence[StageMark]) -> None:
+    def _add(self, stage: Stage, began_ns: int, ended_ns: int) -> None:
         self._of_stage[stage].add((ended_ns - began_ns) / SECOND_NS)
-        if self.tracer:
-            for mark in marks:
-                self.tracer.record(stage.value, mark.parent, began_ns, ended_ns)
-
-
-@dataclass(slots=True)
-class _Timed:
-    """A block that is measured, also when it fails."""
-
-    done: Callable[[Stage, int, int, Sequence[StageMark]], None]
-    stage: Stage
-    marks: Sequence[StageMark]
-    began_ns: int = field(default=0, init=False)
-
-    def __enter__(self) -> None:
-        self.began_ns = perf_counter_ns()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.done(self.stage, self.began_ns, perf_counter_ns(), self.marks)
 
 
 def _words(event: Event) -> str:
@@ -220,6 +157,6 @@ def _facts(step: AppliedEvent, now_ns: int) -> dict[str, Any]:
     elif name := getattr(event, "name", ""):
         facts["job"] = name
     facts["actor"] = step.actor or "scheduler"
-    if step.mark is not None:
-        facts["duration_ms"] = round((now_ns - step.mark.began_ns) / 1e6, 3)
+    if step.arrived_ns is not None:
+        facts["duration_ms"] = round((now_ns - step.arrived_ns) / 1e6, 3)
     return facts

@@ -36,8 +36,7 @@ def configure(form: LogFormat, level: LogLevel) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form is LogFormat.JSON else _Text())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for noisy in ("grpc", "opentelemetry"):
-        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.root.level))
+    logging.getLogger("grpc").setLevel(max(logging.WARNING, logging.root.level))
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -98,14 +98,6 @@ def _given(value: Any) -> Any:
     return value
 
 
-def _endpoint(value: Any) -> str:
-    scheme, _, where = value.partition("://") if isinstance(value, str) else ("", "", "")
-    if scheme not in ("http", "https"):
-        raise wrong_value(f"must be http://HOST:PORT or https://HOST:PORT, not {short(value)}")
-    check_address(where)
-    return str(value)
-
-
 def _policy(value: Any) -> str:
     """The name of a queue policy."""
     try:
@@ -248,7 +240,6 @@ class ServerKeys(Keys):
     `drain_s`: how long calls may take to finish once the server has to stop.
     `advertise`: where clients and other servers on the same store find this one. `lease_s`:
     a leader among them that is not heard of for so long is replaced.
-    `traces`: the OTLP collector that spans are sent to, http(s)://HOST:PORT.
     `init`: whether a store that is not there is made. `mark`: where the end of the log is marked.
     `snapshot_every`: least events between two snapshots. `keep_log_days`: None keeps all events.
     `keep_ended_days`: of jobs that ended, which are kept apart from events.
@@ -378,10 +369,6 @@ class ServerKeys(Keys):
     metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
     console: Annotated[ConsoleKeys, BeforeValidator(_given)] = Field(default_factory=ConsoleKeys)
     log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
-    traces: Annotated[
-        Annotated[str, BeforeValidator(_endpoint)] | None,
-        ServerOption("OTLP collector of traces, http://HOST:PORT. (default: no traces)"),
-    ] = None
     insecure: Annotated[
         Flag, ServerOption("Listen beyond this machine also without TLS or authentication.")
     ] = False

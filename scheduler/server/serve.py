@@ -50,7 +50,7 @@ from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.service import AgentSettings, LaunchService
 from scheduler.launch.sessions import CannotServeAgents
 from scheduler.observe.incidents import look_back
-from scheduler.observe.instruments import Instruments, Tracer
+from scheduler.observe.instruments import Instruments
 from scheduler.observe.supervision import PARTS, PREFIX, Heartbeats, Tasks
 from scheduler.server.metrics.access import MetricsAuth, metrics_auth
 from scheduler.server.metrics.exposition import Gauges, MetricsEndpoint, MetricsPortTaken
@@ -97,7 +97,7 @@ class Settings:
     Of servers that share a store: `advertise`, where the others find this one, if not where it
     listens; `lease_s`, after which a leader that is not heard of is replaced.
     `init`, `mark`: as for store.open_store.
-    `tracer` None: no traces. `long_decision_s`: decisions that take longer move to a process of
+    `long_decision_s`: decisions that take longer move to a process of
     their own, and questions that keep coming to another; None: never. `agents` None: nobody starts
     what jobs say in `run`. `console` None: there is none. `notify`: folder of cursors, receivers.
     """
@@ -117,7 +117,6 @@ class Settings:
     advertise: str = ""
     lease_s: float = 5.0
     metrics: MetricsEndpoint | None = None
-    tracer: Tracer | None = None
     long_decision_s: float | None = None
     access: Access = field(default_factory=Access)
     tenants_file: str | None = None
@@ -156,7 +155,7 @@ async def serve(
     if exposure is not None:
         scrapers = metrics_auth(exposure.host, exposure.port, settings.access, settings.clock)
     signals = signals or Signals().listen()
-    gauges = Gauges(Instruments(settings.tracer), settings.metrics)
+    gauges = Gauges(Instruments(), settings.metrics)
     try:
         with gauges.exposed(scrapers):  # from before the log is replayed, which may take long
             await _serve(settings, on_ready, signals, gauges)

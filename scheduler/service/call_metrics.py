@@ -1,4 +1,4 @@
-"""Calls from outside: counted, timed, traced and logged, around every handler."""
+"""Calls from outside: counted, timed and logged, around every handler."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
@@ -22,8 +21,6 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 UNKNOWN = "unknown"
 _MOST_LOGGED = 500  # characters of a reason
-
-_NO_SPAN = nullcontext()
 
 log = logging.getLogger("muster.rpc")
 
@@ -85,12 +82,8 @@ class _Call:
     is_timed: bool = True
     answer: Any = None
     began_ns: int = 0
-    span: Any = None
 
     def __enter__(self) -> None:
-        tracer = self.instruments.tracer
-        self.span = tracer.call(self.method, self.context) if tracer else _NO_SPAN
-        self.span.__enter__()
         self.began_ns = perf_counter_ns()
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
@@ -99,7 +92,6 @@ class _Call:
         self.instruments.calls[self.method, code] += 1
         if self.is_timed:
             self.instruments.calls_s[self.method,].add(seconds)
-        self.span.__exit__(kind, error, trace)
         level = logging.DEBUG if code in ("OK", "CANCELLED") else logging.INFO
         if log.isEnabledFor(level):
             reason = self._reason(kind)

@@ -16,7 +16,6 @@ from tests.e2e.shell import Shell
     [
         (("--metrics", "here"), "must be HOST:PORT"),
         (("--metrics-per-job",), "needs --metrics"),
-        (("--traces", "here"), "must be http://HOST:PORT"),
         (("--log-level", "loud"), "--log-level"),
     ],
 )

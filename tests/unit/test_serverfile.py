@@ -51,14 +51,14 @@ def test_a_store_that_stands_nowhere_beside_is_taken_as_it_is(tmp_path: Path, li
 
 def test_the_limits_of_decisions_are_those_of_the_file(tmp_path: Path) -> None:
     text = "policy: easy\nassumed_limit_h: 2\nresize_every_s: 60\nleast_gain_percent: 25\n"
-    limits = _settings(load_server_file(write(tmp_path, text)), None).limits
+    limits = _settings(load_server_file(write(tmp_path, text))).limits
     assert limits == SchedulingOptions(
         "easy", assumed_limit_s=7_200, resize_every_s=60, least_gain=25
     )
 
 
 def test_limits_that_are_not_stated_are_those_of_the_core() -> None:
-    assert _settings(ServerKeys(), None).limits == SchedulingOptions()
+    assert _settings(ServerKeys()).limits == SchedulingOptions()
 
 
 def test_a_preset_is_no_file(tmp_path: Path) -> None:
@@ -97,8 +97,6 @@ def test_a_preset_is_no_file(tmp_path: Path) -> None:
         ("metrics: {listen: 9464}\n", "muster.yaml:1: metrics.listen: must be HOST:PORT, a port"),
         ("metrics:\n", "muster.yaml:1: metrics: is empty: give its keys, or leave it out"),
         ("log: {level: loud}\n", "muster.yaml:1: log.level: must be 'debug', 'info', 'warning'"),
-        ("traces: here\n", "muster.yaml:1: traces: must be http://HOST:PORT or https://HOST"),
-        ("traces: http://here\n", "muster.yaml:1: traces: must be HOST:PORT, a port up to"),
         ("- listen\n", "muster.yaml: must be a mapping of keys to values, is a list"),
     ],
 )

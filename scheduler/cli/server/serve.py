@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from scheduler.launch.gateway import GatewayOptions
     from scheduler.launch.service import AgentSettings
     from scheduler.launch.substrate import Substrate
-    from scheduler.observe.instruments import Tracer
     from scheduler.observe.supervision import Heartbeats
     from scheduler.server.config import MetricsKeys, ServerKeys
     from scheduler.server.metrics.exposition import MetricsEndpoint
@@ -114,27 +112,10 @@ def _run(config: str | None, given: Mapping[str, Any]) -> None:
                 "needs a store that servers share (postgresql://)", param_hint=option
             )
     configure(keys.log.format, keys.log.level)
-    with _tracer(keys.traces) as tracer:
-        _serve(_settings(keys, tracer))
+    _serve(_settings(keys))
 
 
-@contextmanager
-def _tracer(endpoint: str | None) -> Iterator[Tracer | None]:
-    """Where spans go, if anywhere."""
-    if endpoint is None:
-        yield None
-        return
-    try:
-        from scheduler.server.tracing import sending
-    except ModuleNotFoundError:
-        raise end(
-            "traces need OpenTelemetry: pip install 'muster-scheduler[tracing]'", BAD_INPUT
-        ) from None
-    with sending(endpoint) as tracer:
-        yield tracer
-
-
-def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
+def _settings(keys: ServerKeys) -> Settings:
     """What the server file and the options ask for. Raises: InputError."""
     from scheduler.engine.planning.executor import LONG_S
     from scheduler.engine.snapshotter import DAY_S, Retention
@@ -172,7 +153,6 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         retention=Retention(keys.snapshot_every, log_s, keys.keep_ended_days * DAY_S),
         metrics=_exposure(keys.metrics),
         console=_console(keys),
-        tracer=tracer,
         long_decision_s=LONG_S,
     )
 

@@ -83,8 +83,7 @@ class PlanningLoop:
             try:
                 await self._beside(self._executor.rest(self._is_busy()))
                 self._moved.clear()
-                with self._instruments.deciding():
-                    again_ns = await self._decide(self._state())
+                again_ns = await self._decide(self._state())
             except NotWritten:
                 again_ns = self._now_ns() + RETRY_NS
             except (WriterStopped, NotLeading, StoreError):
@@ -107,7 +106,7 @@ class PlanningLoop:
 
     async def _decide(self, state: State) -> int | None:
         """Decide on `state`. The answer is when to look again, if nothing happens before."""
-        with self._instruments.inside(Stage.DECIDE):
+        with self._instruments.timed(Stage.DECIDE):
             plan = await self._beside(self._executor.decide(state, self._now_ns()))
         await self._carry_out(plan)
         return plan.next_decision_ns
@@ -147,7 +146,7 @@ class PlanningLoop:
         """Say how the gangs go on that stand still."""
         loop, now_ns = asyncio.get_running_loop(), self._now_ns()
         with self._hold():
-            with self._instruments.inside(Stage.DECIDE):
+            with self._instruments.timed(Stage.DECIDE):
                 plan = await loop.run_in_executor(
                     self._thread, decide_restarts, state, now_ns, self._limits
                 )
