@@ -56,6 +56,7 @@ class Replica:
         self._writer = writer
         self._candidate = candidate
         self._stop = asyncio.Event()
+        self._lets_go = ""  # why another server should lead
         self._thread = ThreadPoolExecutor(1, "muster-session")
         self._asker = ThreadPoolExecutor(1, "muster-newest")
         self._polled_s = float("-inf")
@@ -80,6 +81,10 @@ class Replica:
         """Finish what waits, free the lead, and return from `run`."""
         self._stop.set()
         self._writer.stop()
+
+    def let_go(self, reason: str) -> None:
+        """Have another server lead, if one asks for the lead within half a second."""
+        self._lets_go = reason
 
     async def newest_version(self) -> int:
         """The end of the log, asked for after this call began: what is acknowledged by
@@ -157,6 +162,9 @@ class Replica:
     async def _renew_lease(self, term: int, writing: asyncio.Task[None]) -> None:
         while not writing.done():
             await asyncio.wait({writing}, timeout=self._candidate.lease_s / 4)
+            reason, self._lets_go = self._lets_go, ""
+            if reason:
+                raise Unreachable(reason)
             if not writing.done():
                 began_s = asyncio.get_running_loop().time()
                 await self._timed(self._store.keep_lead, term)

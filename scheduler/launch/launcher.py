@@ -63,6 +63,7 @@ from scheduler.v1 import agent_pb2
 MOST_SAVE_S = 30.0  # for which ranks that are to leave may save first
 MOST_ENDED = 200  # jobs that have ended and whose steps are remembered
 _TICK_S = 0.1
+_LET_GO_LEASES = 3  # without any agent, after which another server may lead
 _SILENT_S = 10.0  # without a tick, after which the launcher does not work
 MOST_UNFIT = 3  # hosts that fail the site's gate in a row, after which it is the gate that is wrong
 _READY_S = 130.0  # for which a host may take to be clear
@@ -88,7 +89,8 @@ class AgentLauncher(Launcher):
     """`lease_s`: after which an agent that is silent is lost. `clock`: seconds. `tails`: takes
     pieces of logs. `substrate`: what brings agents up, if the server does. `may_join`: hosts that
     the fabric lacks join it. `keeps_ranks`: those of an agent that hears nothing run on. `gate`:
-    what hosts have to pass before ranks start."""
+    what hosts have to pass before ranks start. `let_go`: has another server lead, where there are
+    several."""
 
     def __init__(
         self,
@@ -103,6 +105,7 @@ class AgentLauncher(Launcher):
         may_join: bool = True,
         keeps_ranks: bool = True,
         gate: SiteGate = NO_GATE,
+        let_go: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._writer = writer
         self._sessions = sessions
@@ -115,6 +118,9 @@ class AgentLauncher(Launcher):
         self._tracker = GangTracker()
         self._reports = LaunchReports(writer)
         self._led_s = self._looked_s = 0.0
+        self._unheard_s: float | None = None  # since when no agent is there
+        self._next_let_go_s = _LET_GO_LEASES * lease_s  # without agents, before the lead is let go
+        self._let_go = let_go
         self._known_hosts: set[str] = set()  # of the fabric as it was looked at last
         self._seen: set[str] = set()  # hosts whose agents have been there since it leads
         self._ran_on: set[str] = set()  # hosts on which ranks ran when their agents came last
@@ -694,6 +700,19 @@ class AgentLauncher(Launcher):
             self._reports.submit(report)
         self._cut_off.show(self._writer.instruments.beats)
 
+    def _let_go_if_useless(self, now_s: float) -> None:
+        """Let a server lead that agents may reach, where none has reached this one for long; ever
+        more seldom while that does not help."""
+        if self._sessions.connected:
+            self._next_let_go_s = _LET_GO_LEASES * self._lease_s
+        if self._sessions.connected or not (self._gangs or self._seen):
+            self._unheard_s = None
+            return
+        self._unheard_s = self._unheard_s or now_s
+        if (unheard_s := now_s - max(self._unheard_s, self._led_s)) > self._next_let_go_s:
+            self._next_let_go_s *= 2
+            self._let_go(f"no agent has reached this server for {unheard_s:.0f} s: others may")
+
     def await_agents(self, state: State) -> None:
         """Start nothing on hosts of a new log, or new in the fabric, before their agents say Hello.
         Of others the log would know if their agents had been lost."""
@@ -733,6 +752,7 @@ class AgentLauncher(Launcher):
             self._looked_s = now_s
             self.await_agents(self._writer.state)
             self._return_hosts(self._writer.state)
+            self._let_go_if_useless(now_s)
             self._judge_again(now_s)
         for leaving in list(self._leaving):
             if now_s >= leaving.until_s:

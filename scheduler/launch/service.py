@@ -55,8 +55,8 @@ class LaunchService:
         """Where agents are served; none yet. Raises: CannotServeAgents."""
         return await self._sessions.start()
 
-    def start(self, writer: Writer) -> None:
-        """Serve agents whenever the writer leads."""
+    def start(self, writer: Writer, let_go: Callable[[str], None] = lambda _: None) -> None:
+        """Serve agents whenever the writer leads. `let_go`: has another server lead."""
         launcher = AgentLauncher(
             writer,
             self._sessions,
@@ -67,6 +67,7 @@ class LaunchService:
             may_join=self._settings.may_join,
             keeps_ranks=self._settings.keeps_ranks,
             gate=self._settings.gate,
+            let_go=let_go,
         )
         self._launcher = launcher
         self._tasks.keep("launcher", launcher.run)

@@ -216,7 +216,7 @@ async def _serve(
                     notifier = Notifier(writer, *settings.notify, beats)
                 fabric, version = writer.state.loaded_fabric, writer.state.version
                 if launches is not None:
-                    launches.start(writer)
+                    launches.start(writer, *([replica.let_go] if replica else []))
                     backend.tails, backend.step_times = launches.tails, launches.step_times
                     backend.channels = launches.channels
                     backend.progress = gauges.progress = launches.progress

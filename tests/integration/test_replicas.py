@@ -17,6 +17,7 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
+from scheduler.engine.replica import Replica
 from scheduler.eventlog.store import StoreError
 from scheduler.eventlog.store.postgres import PostgresStore
 from scheduler.v1 import service_pb2
@@ -139,6 +140,25 @@ async def test_a_leader_that_does_not_know_of_its_successor_refuses_nothing(
             successor.execute("UPDATE leader SET term = term + 1")
         error = await refused(leader.stub.CancelJob(cancel))
         assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_LEADER")
+
+
+async def test_a_leader_lets_the_lead_go_to_another_server(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Replica] = []
+
+    class Seen(Replica):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr("scheduler.server.serve.Replica", Seen)
+    async with replicas(tmp_path, database, 2) as (leader, follower):
+        await leader.stub.CreateJob(create("a"))
+        made[0].let_go("no agent reaches it")
+        await until_led(follower)
+        assert await role(leader) == "follower"
+        await follower.stub.CreateJob(create("b"))
 
 
 async def test_a_watch_from_what_a_follower_has_not_seen_is_not_caught_up(

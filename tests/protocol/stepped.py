@@ -196,6 +196,7 @@ class SteppedAgent(Agent):
         self._failing: Any = set()
         self._tails: Any = {}
         self._warm: Any = {}
+        self._channels: Any = SimpleNamespace(close=lambda *_: None)
         self.on_start = lambda _: None
 
     @property

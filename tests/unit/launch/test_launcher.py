@@ -385,6 +385,32 @@ async def test_a_host_without_an_agent_is_lost_after_a_lease_and_the_spare_steps
     assert world.state.host(index).signal == ""
 
 
+async def test_a_leader_that_no_agent_reaches_lets_the_lead_go_ever_more_seldom(
+    world: World,
+) -> None:
+    reasons: list[str] = []
+    world.launcher._let_go = reasons.append
+    await world.launched()
+    await world.after(10 * LEASE_S)
+    assert reasons == []
+    for host in list(world.sessions.connected):
+        world.breaks(host)
+    times = []
+    for _ in range(50):
+        await world.after(LEASE_S)
+        times.append(len(reasons))
+    assert times.index(1) in (3, 4)
+    assert reasons[0] == "no agent has reached this server for 40 s: others may"
+    assert len(reasons) == 5  # after 3, 6, 12, 24 and 48 leases
+    world.join(world.hosts()[0])
+    await world.after(2.0)
+    world.breaks(world.hosts()[0])
+    before = len(reasons)
+    for _ in range(6):
+        await world.after(LEASE_S)
+    assert len(reasons) == before + 1
+
+
 async def test_a_new_host_is_out_until_its_agent_says_hello() -> None:
     new = World(2)
     new.join("z0-r0-h0")
