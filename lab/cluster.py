@@ -16,12 +16,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lab.faults import Fault, nft_table, rate_lines
 from lab.plan import LabLink, LabNode, LabPlan, commands_of
+from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 
 PORT, AGENT_PORT = 7443, 7444
@@ -46,7 +47,7 @@ def missing_programs() -> str:
     return f"a lab needs {', '.join(absent)}: apt-get install {packages}"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Lab:
     """`keeper`: its process number; `born`: when it started, in ticks, so that another process of
     the same number is not taken for it. `servers`: HOST:PORT by commas, "" without."""

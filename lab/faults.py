@@ -7,11 +7,12 @@ direction of a slow link; what is not listed is whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
 from lab.plan import LEAST_BITS_PER_S, LabPlan, classes
+from muster.structs import replace, struct
 from placement import BadInput
 
 MILLION = 1_000_000
@@ -25,7 +26,7 @@ class Direction(StrEnum):
     BOTH = "both"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Fault:
     """Something wrong with a link, or between two sides of the lab.
 

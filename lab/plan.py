@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric.tree import Fabric
 
@@ -32,7 +32,7 @@ CLIENT = "client"
 DATABASE = "database"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LabLink:
     """A veth pair. `name`: the host, domain or program below it. `node`: the namespace of its lower
     end, "" for a bridge of the keeper. `port`: its upper end, in the keeper's namespace."""
@@ -45,7 +45,7 @@ class LabLink:
     bits_per_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LabNode:
     """A namespace with a name that users know and an address."""
 
@@ -54,7 +54,7 @@ class LabNode:
     address: str
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LabPlan:
     """Nodes in the order of the fabric's hosts, then servers, the client, the database.
 
@@ -173,7 +173,7 @@ def scale_up_address(address: str) -> str:
     return str(SCALE_UP_NETWORK + (int(IPv4Address(address)) - int(NETWORK)))
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Commands:
     """Lines for `ip -batch` and `tc -batch`, to be run in one namespace ("": the keeper's)."""
 

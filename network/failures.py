@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from muster.structs import replace
 from network.wiring import Links, Mask
 from placement import BadInput
 from placement.fabric import hostlist

@@ -15,10 +15,10 @@ host, or of one scale-up domain, go over NVLink and are no flow.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from muster.structs import struct
 from network.wiring import Floats, Links, Mask
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric, Ints
@@ -26,7 +26,7 @@ from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Flows:
     """One row per pair of GPUs that talk along an axis. GPU g is slot g mod G of host g // G.
 

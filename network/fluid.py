@@ -18,10 +18,10 @@ shares away from cables that carry more than their siblings, or that lead to ful
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from muster.structs import struct
 from network.failures import CUT_OFF, reach, sum_by
 from network.wiring import Floats, Links, Mask
 from placement import BadInput
@@ -34,7 +34,7 @@ GAIN = 1e-3
 PULL = 0.5  # of the way to equal pressure in one round; more of it oscillates
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class ByLink:
     """A number of each link and direction, such as bytes: by layer, shape (links,) each.
 

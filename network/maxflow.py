@@ -11,12 +11,12 @@ flow over every single switch decides, rail by rail.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from muster.structs import struct
 from network.fluid import spread
 from network.wiring import Layer, Links
 from placement import BadInput
@@ -39,7 +39,7 @@ class By(StrEnum):
     CUT = "cables in between, an upper bound"  # a fabric too large for the other two
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Proof:
     """Bandwidth between two sets of hosts. Units: bytes per second, one direction.
 

@@ -16,12 +16,12 @@ Source: RoCE (2024), sections on ECMP, path pinning and E-ECMP with queue-pair s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
+from muster.structs import struct
 from network.failures import CUT_OFF, reach, sum_by
 from network.flows import Flows
 from network.fluid import ByLink, every_cable
@@ -51,7 +51,7 @@ def path_loads(links: Links, flows: Flows, queue_pairs: int, salt: int | None) -
     return total
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Trips:
     """Sub-flows of one batch. Shape of each: (sub-flows,)."""
 

@@ -4,11 +4,11 @@ link, ratios, times."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
 
+from muster.structs import replace, struct
 from network.failures import CUT_OFF, links_without
 from network.flows import Flows
 from network.fluid import ByLink, adaptive_weights, every_cable, spread
@@ -36,7 +36,7 @@ class Kind(StrEnum):
     ADAPTIVE = "adaptive"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Routing:
     """A kind; `queue_pairs` is 1 for all but E_ECMP."""
 
@@ -69,7 +69,7 @@ def parse_routing(text: str) -> Routing:
     return Routing(Kind(name), int(count))
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LinkLoad:
     """One direction of one link; its name reads in the direction of travel."""
 
@@ -78,7 +78,7 @@ class LinkLoad:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LayerLoad:
     """The links between two layers in one direction.
 
@@ -93,7 +93,7 @@ class LayerLoad:
     mmr: float
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class RoutedAxis:
     """One axis alone, its flows at once. `ideal_s`: spread perfectly, nothing failed."""
 
@@ -110,7 +110,7 @@ class RoutedAxis:
         return self.seconds / self.ideal_s if self.ideal_s else 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Congestion:
     """A step's traffic under one routing. Units: bytes and seconds per step.
 
@@ -125,8 +125,8 @@ class Congestion:
     layers: tuple[LayerLoad, ...]
     axes: tuple[RoutedAxis, ...]
     ideal_s: float
-    links: Links = field(repr=False)
-    loads: ByLink = field(repr=False)
+    links: Links
+    loads: ByLink
 
     @property
     def seconds(self) -> float:

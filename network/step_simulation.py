@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf, isfinite
 
 import numpy as np
 
+from muster.structs import struct
 from network.step_tasks import Exchange, StepTasks, step_tasks
 from network.wiring import Floats
 from placement import BadInput
@@ -34,7 +34,7 @@ GRAIN = 1e-4  # of a step, of large jobs: messages that end within it end togeth
 LARGE = 1_000  # units
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SimulatedStep:
     """`seconds`: until the last task has ended, infinite over a link that is down. `messages`:
     that were sent; `events`: how often shares changed."""

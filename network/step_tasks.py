@@ -18,10 +18,11 @@ same at the same time, so one stands for all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from muster.structs import replace, struct
 from network.flows import edges_of
 from network.wiring import Floats
 from placement import BadInput
@@ -44,7 +45,7 @@ from placement.workload.volumes import REPLICATE, state_share
 PIECES = 8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Exchange:
     """Bytes that the members of a group send each other in a whole step.
 
@@ -74,7 +75,7 @@ class Task:
     is_state: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class StepTasks:
     """All tasks of a step. `host_by_unit`: shape (units,); `ranks_per_unit`: ranks of each."""
 
@@ -106,7 +107,7 @@ def step_tasks(
     return StepTasks(builder.tasks, host_by_unit, width)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Slot:
     """A pass of one micro-batch through one chunk. `kind`: F, B (both gradients), I (of inputs) or
     W (of weights)."""

@@ -9,7 +9,6 @@ Source: RoCE (2024): RTSW 16 + 16, CTSW 192 + 28, ATSW 28 x 128; DGX SuperPOD: c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -17,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from muster.structs import replace, struct
 from placement import BadInput
 from placement.fabric.tree import Fabric, Ints
 
@@ -40,7 +40,7 @@ class Striping(StrEnum):
     MINIMAL = "minimal"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Cables:
     """The cables from one layer to the next, in order of the lower switch.
 
@@ -63,7 +63,7 @@ class Cables:
 NONE = Cables(*(np.empty(0, dtype=np.int64) for _ in range(3)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Layer:
     """One layer of switches.
 
@@ -104,7 +104,7 @@ class Layer:
         return f"{stem}{self.name}" + (f"{number:0{width}d}" if self.per_domain > 1 else "")
 
 
-@dataclass(frozen=True, eq=False)
+@struct(frozen=True, eq=False)
 class Links:
     """The switches of a fabric, leaves first. Units: bytes per second, one direction.
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
+from muster.structs import replace, struct
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text
 
@@ -42,7 +43,7 @@ COMPUTED = Computed()
 _NOTHING = object()  # what a body returns that ends without a return
 
 
-@dataclass(slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Config:
     """An object that a call returned. `maker`: the name of what was called. `texts`: strings and
     names among its positional arguments. `places`: file and line by setting."""
@@ -117,7 +118,7 @@ class Files:
                     yield self.parse(path, read_text(str(path)))
 
 
-@dataclass(slots=True)
+@struct(frozen=True, slots=True)
 class FunctionReader:
     """Names of one function while it is followed."""
 

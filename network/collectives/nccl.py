@@ -13,10 +13,10 @@ Source: NVIDIA/nccl, src/graph/tuning.cc (ncclTopoTuneModel, ncclTopoGetAlgoTime
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from math import log2
 
+from muster.structs import struct
 from network.collectives.schedules import Algorithm, Operation
 
 
@@ -47,7 +47,7 @@ TREE_CORRECTION = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Ranks:
     """A group as NCCL sees it: so many ranks, evenly on so many hosts.
 
@@ -65,7 +65,7 @@ class Ranks:
         return lanes * self.bytes_per_s / 1e9
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Tuned:
     """One algorithm under one protocol."""
 

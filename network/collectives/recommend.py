@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
+from muster.structs import replace, struct
 from network.collectives import nccl
 from network.collectives.nccl import Protocol, Ranks, Tuned
 from network.collectives.schedules import (
@@ -48,7 +48,7 @@ AS_GOOD = 1.1  # times the fastest: what the model cannot tell apart
 Group = tuple[Ints, Ints, int]  # zone and host of each rank; how many groups lie like that
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AlgorithmChoice:
     """One algorithm on one axis. `cut_bytes`: over the outermost tier, per step."""
 
@@ -57,7 +57,7 @@ class AlgorithmChoice:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Advice:
     """What could carry an axis: the good ones by cut, then the slower ones by time.
 
@@ -78,7 +78,7 @@ class Advice:
         return next((c for c in self.choices if c.algorithm is algorithm), None)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AxisCollective:
     """A collective that leaves its nodes: what NCCL takes for one, a host or all hosts of a rack
     that share an NVLink.
@@ -207,7 +207,7 @@ def _distinct_groups(fabric: Fabric, hosts: Ints) -> list[Group]:
     return [(row[:size], row[size:], int(n)) for row, n in zip(rows, counts, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class NcclTuning:
     """One collective of one axis: groups of `ranks` on `nodes`, `payload_bytes` a call."""
 

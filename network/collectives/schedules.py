@@ -23,13 +23,13 @@ Source: Thakur, Rabenseifner and Gropp 2005; trees after NVIDIA/nccl, src/graph/
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.tree import Ints
 
 
@@ -53,7 +53,7 @@ class Algorithm(StrEnum):
     HIERARCHICAL = "hierarchical"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Round:
     """Messages that go side by side; `steps` of latency, sends of one rank in turn.
 
@@ -70,7 +70,7 @@ class Round:
         return Round(self.dst, self.src, self.units, self.steps)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Schedule:
     """All messages of one collective over `size` ranks."""
 
@@ -103,7 +103,7 @@ def bruck(n: int) -> Schedule:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class _Fold:
     """n ranks as a cube of 2^k: the first ranks in pairs, of which the odd one speaks.
 
@@ -289,7 +289,7 @@ def busiest_share(schedule: Schedule) -> Fraction:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Link:
     """One hop: seconds per message and bytes per second of each rank."""
 

@@ -18,10 +18,10 @@ import pwd
 import shutil
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from muster.structs import struct
 from scheduler.agent.supervisor import entry_of, own_entry
 from scheduler.files.errors import InputError, Problem, short
 from scheduler.files.yaml12 import load
@@ -31,7 +31,7 @@ class NotAllowed(Exception):
     """What the server asks for is refused on this host; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AllowList:
     """`workdirs` empty: any directory that the user can enter."""
 

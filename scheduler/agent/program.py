@@ -11,10 +11,11 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from muster.structs import struct
 from scheduler.access.addresses import host_and_port
 from scheduler.agent.agent import Agent, now_s
 from scheduler.agent.allow import AllowList, load_allow_list, own_user
@@ -29,7 +30,7 @@ MOST_TOKENS = 16 << 20  # characters on stdin
 log = logging.getLogger("muster.agent")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AgentOptions:
     """`servers`: HOST:PORT where they listen for agents, by commas. `name`: the host, as the fabric
     calls it. `state`: a folder of its own; `%h` in it is the host. `join_token_file`: `-` is stdin.

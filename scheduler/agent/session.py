@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
+from muster.structs import struct
 from scheduler.access.addresses import host_and_port, is_loopback
 from scheduler.agent.agent import Agent, StaleLeader, now_s
 from scheduler.client.credentials import Credentials
@@ -33,7 +33,7 @@ _OPTIONS = (
 log = logging.getLogger("muster.agent")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ServerAddresses:
     """Where the servers are, and how the agent proves its name there: by a client certificate
     whose common name is the host, or by a join token."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from muster.structs import struct
 from placement import BadInput
 from placement.workload.parallelism import AXES, DEFAULT_ORDER
 from placement.workload.request import AUTO, EVEN_ALPHA, Collective, Objective, SpareRule
@@ -79,7 +79,7 @@ def _text(value: Any) -> str:
     return value
 
 
-@dataclass(frozen=True)
+@struct(frozen=True)
 class Replicas:
     """`dp: {min: 32, max: 128}`: the gang may be of any legal size between."""
 
