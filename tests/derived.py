@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace  # finds all anew
 from functools import reduce
 from operator import or_
 from typing import Any
 
-from muster.structs import replace
 from placement.fabric import hostset
 from scheduler.core import JobState, State
 from scheduler.core.model.index import Index

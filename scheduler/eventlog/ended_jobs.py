@@ -15,7 +15,6 @@ import msgspec
 
 from muster.structs import replace
 from scheduler.core import Job, JobState, State
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.job import Attempt
 from scheduler.core.names import short_name
@@ -43,7 +42,7 @@ def ended_by(before: State, event: Event, after: State) -> EndedJob | None:
     job = after.ended[before.jobs[event.name].uid]
     if job.gang:  # by name, for the fabric may be another when somebody reads them
         placed = job.host_names(after.built_fabric)
-        job = evolve(job, gang=replace(job.gang, placed=placed))
+        job = replace(job, gang=replace(job.gang, placed=placed))
     return EndedJob(
         version=after.version,
         time_ns=event.time_ns,
@@ -74,9 +73,9 @@ def job_of(body: bytes) -> Job:
         text = with_step_models(zlib.decompress(body))
         job = _DECODER.decode(text)
         if job.outcome is None:
-            job = evolve(job, outcome=_OLD_DECODER.decode(text).state)
+            job = replace(job, outcome=_OLD_DECODER.decode(text).state)
         old = _GANG_DECODER.decode(text) if job.gang is None and job.attempt else None
-        return evolve(job, gang=old) if old and old.hosts else job
+        return replace(job, gang=old) if old and old.hosts else job
     except (zlib.error, msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
 

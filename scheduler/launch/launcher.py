@@ -24,7 +24,6 @@ from typing import Any
 
 from muster.structs import replace
 from scheduler.core import Job, State
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.fold.attempts import (
     AttemptLeft,
     GangTracker,
@@ -485,7 +484,7 @@ class AgentLauncher(Launcher):
         if job is None or job.spec.run is None:
             return
         now_s = self._clock()
-        placed = PlacedGang(evolve(job, attempt=attempt, gang=None), (host,), ())
+        placed = PlacedGang(replace(job, attempt=attempt, gang=None), (host,), ())
         old = LaunchedGang(placed, job.spec.run, 1, 1, now_s, GangPhase.OVER)
         self._leaving.append(Leaving(old, {host}, 0.0, now_s + self._lease_s))
 

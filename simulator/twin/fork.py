@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from muster.structs import replace, struct
 from placement.workload.request import AUTO
 from scheduler.core import Job, SchedulingOptions, State
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.job import JobSpec
 
@@ -33,7 +32,7 @@ def unwatched(state: State) -> State:
     for name, job in state.jobs.items():
         if job.spec.run is not None:
             gang = job.gang and replace(job.gang, launched_ns=None)
-            changed[name] = evolve(job, spec=replace(job.spec, run=None), gang=gang, saved=None)
+            changed[name] = replace(job, spec=replace(job.spec, run=None), gang=gang, saved=None)
     return _with_jobs(state, changed)
 
 
@@ -42,10 +41,10 @@ def with_auto_spares(state: State) -> State:
     changed = {}
     for name, job in state.jobs.items():
         if not job.spec.request.spares.is_auto:
-            changed[name] = evolve(job, spec=auto_spares(job.spec), needed=job.gang_hosts)
+            changed[name] = replace(job, spec=auto_spares(job.spec), needed=job.gang_hosts)
     after = _with_jobs(state, changed)
     special = tuple(name for name in after.index.running if after.jobs[name].is_special)
-    return evolve(after, index=evolve(after.index, special=special))
+    return replace(after, index=replace(after.index, special=special))
 
 
 def auto_spares(spec: JobSpec) -> JobSpec:
@@ -57,4 +56,4 @@ def _with_jobs(state: State, changed: Mapping[str, Job]) -> State:
     """The same jobs in the same order, these as they are here."""
     if not changed:
         return state
-    return evolve(state, jobs=PersistentMap({**dict(state.jobs.items()), **changed}))
+    return replace(state, jobs=PersistentMap({**dict(state.jobs.items()), **changed}))

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import assert_never
 
+from muster.structs import replace
 from placement.fabric.tree import from_spec
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.fold import fabric, hosts, jobs, links, windows
 from scheduler.core.fold.effects import EventEffect
 from scheduler.core.fold.index import with_request
@@ -59,7 +59,7 @@ def apply(state: State, event: Event) -> State:
     seen_ns = max(state.seen_ns, event.time_ns)
     if getattr(event, "request_id", ""):
         after = with_request(after, event, state.jobs)
-    return evolve(after, version=state.version + 1, seen_ns=seen_ns)
+    return replace(after, version=state.version + 1, seen_ns=seen_ns)
 
 
 def effects(before: State, event: Event, after: State) -> tuple[EventEffect, ...]:
@@ -91,9 +91,9 @@ def _applied(state: State, event: ClusterEvent) -> State:
         case NamesQualified():
             named = qualified(state)
             version, time_ns = state.version + 1, event.time_ns
-            return evolve(named, qualified_version=version, qualified_ns=time_ns)
+            return replace(named, qualified_version=version, qualified_ns=time_ns)
         case Defragmented():
-            return evolve(state, defragmented_ns=event.time_ns)
+            return replace(state, defragmented_ns=event.time_ns)
         case RequestAnswered():
             return state
         case _:
@@ -105,7 +105,7 @@ def _loaded(state: State, event: FabricLoaded) -> State:
     if state.fabric is not None:
         raise KeyError("a log begins with one fabric; this is the second")
     loaded = from_spec(event.spec)
-    return evolve(
+    return replace(
         state,
         fabric=loaded,
         fabric_version=state.version + 1,

@@ -16,7 +16,6 @@ from muster.structs import replace, struct
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, from_spec
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.fold.effects import EventEffect, HostsChange
 from scheduler.core.fold.hosts import rejudged
@@ -93,7 +92,7 @@ def changed(state: State, event: FabricChanged) -> State:
     faults = failure_rates.regrouped(
         state.faults, tuple(down), after.host_count - before.host_count, event.time_ns
     )
-    following = evolve(
+    following = replace(
         state,
         fabric=after,
         fabric_version=state.version + 1,
@@ -167,7 +166,7 @@ def _on(job: Job, fabric: Fabric, numbers: Renumbering) -> Job:
         spares=numbers.hosts(job.gang.spares),
         lent=numbers.hosts(job.gang.lent),
     )
-    job = evolve(
+    job = replace(
         job,
         gang=gang,
         strikes=tuple(replace(each, host=host) for each, host in strikes if host is not None),
@@ -179,7 +178,7 @@ def _named(job: Job, fabric: Fabric) -> Job:
     """An ended job with the names that its hosts had."""
     if job.gang is None:
         return job
-    return evolve(job, gang=replace(job.gang, placed=job.host_names(fabric)))
+    return replace(job, gang=replace(job.gang, placed=job.host_names(fabric)))
 
 
 def _shared(kinds: Shares, numbers: Renumbering) -> Shares | None:

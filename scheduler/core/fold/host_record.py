@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from muster.structs import replace
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import with_entry
 from scheduler.core.model.events import HostMoved, HostSignalled
 from scheduler.core.model.lifecycle import HostMove
@@ -85,7 +84,7 @@ def moved(record: HostRecord, event: HostMoved, stopped_hosts: int) -> HostRecor
 
 
 def with_record(state: State, index: int, record: HostRecord) -> State:
-    return evolve(state, records=with_entry(state.records, index, record))
+    return replace(state, records=with_entry(state.records, index, record))
 
 
 def begun(

@@ -7,7 +7,6 @@ from typing import assert_never
 
 from muster.structs import replace
 from placement.fabric import hostset
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.fold import host_record
 from scheduler.core.fold.effects import (
     EventEffect,
@@ -57,7 +56,7 @@ def applied(state: State, event: HostEvent) -> State:
         case HostSignalled():
             return _signalled(state, event)
         case HealthLoaded():
-            return rejudged(evolve(state, health=event.policy), event.time_ns)
+            return rejudged(replace(state, health=event.policy), event.time_ns)
         case HostsJudged():
             return rejudged(state, event.time_ns)
         case _:
@@ -107,7 +106,7 @@ def _moved(state: State, event: HostMoved) -> State:
     cordon, cordon_ns = (event.reason, event.time_ns) if is_said else (cordon, before.cordon_ns)
     zone = state.loaded_fabric.zone_of(index)
     seen = failure_rates.moved(state.faults, before.state, now, event.time_ns, zone)
-    moved = evolve(state, faults=seen)
+    moved = replace(state, faults=seen)
     is_empty = event.move is HostMove.EMPTY  # what was said last still holds
     source, said_ns = (before, before.said_ns) if is_empty else (event, event.time_ns)
     host = Host(
@@ -149,10 +148,10 @@ def _due(state: State, index: int, now_ns: int) -> State:
     judgement = verdict(state.health, state.host(index), record, now_ns)
     early = state.early & ~bit | bit * is_early(state.health, record, now_ns)
     if early != state.early:
-        state = evolve(state, early=early)
+        state = replace(state, early=early)
     if judgement is None or 0 < state.judge_ns <= judgement.at_ns:
         return state
-    return evolve(state, judge_ns=judgement.at_ns)
+    return replace(state, judge_ns=judgement.at_ns)
 
 
 def rejudged(state: State, now_ns: int) -> State:
@@ -163,17 +162,17 @@ def rejudged(state: State, now_ns: int) -> State:
         early |= is_early(state.health, record, now_ns) << index
         judgement = verdict(state.health, state.host(index), record, now_ns)
         due_ns += [] if judgement is None else [judgement.at_ns]
-    return evolve(state, judge_ns=min(due_ns, default=0), early=early)
+    return replace(state, judge_ns=min(due_ns, default=0), early=early)
 
 
 def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
     """A held host failed: a gang stops at once, a spare is simply lost."""
     if index in job.spares:
         left, spent = tuple(s for s in job.spares if s != index), account(state, job, event)
-        hit = evolve(job, gang=replace(job.present, spares=left), goodput=spent)
+        hit = replace(job, gang=replace(job.present, spares=left), goodput=spent)
         return with_job(state, job, hit, event.time_ns)
     hit = struck(job, index, event.time_ns, state.tenants.preemption.costs)
-    hit = evolve(
+    hit = replace(
         hit,
         state_ns=event.time_ns,
         reason=_failed_text(state, since_stop(hit)),
@@ -195,7 +194,7 @@ def _unlent(state: State, index: int, now_ns: int) -> State:
     """A spare that was lent failed: its holder has it back no more."""
     job = next(j for j in state.holding if index in j.present.lent)
     lent = tuple(h for h in job.present.lent if h != index)
-    return with_job(state, job, evolve(job, gang=replace(job.present, lent=lent)), now_ns)
+    return with_job(state, job, replace(job, gang=replace(job.present, lent=lent)), now_ns)
 
 
 def emptied(state: State, left: Job, time_ns: int) -> State:

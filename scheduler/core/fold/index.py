@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler.core.collections.evolve import evolve
+from muster.structs import replace
 from scheduler.core.collections.persistent_map import newest_of_each, with_entry, without_entry
 from scheduler.core.model.events import Event
 from scheduler.core.model.index import Index
@@ -60,8 +60,8 @@ def with_job(
             index = _standing(index, before, after, is_last)
             if after.is_special is not before.is_special:
                 special = tuple(name for name in index.running if jobs[name].is_special)
-                index = evolve(index, special=special)
-    return evolve(state, jobs=jobs, accounts=accounts, index=index)
+                index = replace(index, special=special)
+    return replace(state, jobs=jobs, accounts=accounts, index=index)
 
 
 def _charged(
@@ -101,7 +101,7 @@ def _waiting(state: State, before: Job | None, after: Job | None, is_last: bool)
     dependants = _dependants(index.dependants, old, new)
     if queue is index.queue and deferred is index.deferred and dependants is index.dependants:
         return index
-    return evolve(index, queue=queue, deferred=deferred, dependants=dependants)
+    return replace(index, queue=queue, deferred=deferred, dependants=dependants)
 
 
 def _dependants(
@@ -151,7 +151,7 @@ def _holding(index: Index, before: Job, after: Job | None) -> Index:
     elif before.gang is None:
         running = (*running, name)
         special = (*special, name) if before.is_special else special
-    return evolve(
+    return replace(
         index,
         running=running,
         interrupted=interrupted,
@@ -168,15 +168,15 @@ def _standing(index: Index, before: Job, after: Job, is_last: bool) -> Index:
     if after.present.stop_ns is None:
         if before.present.stop_ns is None:
             return index
-        return evolve(index, interrupted=without(interrupted, name))
+        return replace(index, interrupted=without(interrupted, name))
     if before.present.stop_ns is None or is_last:
-        return evolve(index, interrupted=(*without(interrupted, name), name))
+        return replace(index, interrupted=(*without(interrupted, name), name))
     return index
 
 
 def with_eligibility(job: Job, now_ns: int) -> Job:
     """Return a waiting job as one that is considered from now on, or deferred."""
-    return evolve(job, eligible_ns=now_ns if eligible_ns(job) <= now_ns else None)
+    return replace(job, eligible_ns=now_ns if eligible_ns(job) <= now_ns else None)
 
 
 def with_ended(state: State, over: Job) -> State:
@@ -190,21 +190,21 @@ def with_ended(state: State, over: Job) -> State:
         RETAINED,
         lambda _, other: other.tenant,
     )
-    return evolve(state, ended=ended, index=evolve(state.index, ended_counts=counts))
+    return replace(state, ended=ended, index=replace(state.index, ended_counts=counts))
 
 
 def with_request(state: State, event: Event, jobs: Mapping[str, Job]) -> State:
     """Return the state that remembers the request of `event`. `jobs`: before it."""
     known = remembered(Remembered(state.requests, state.index.request_counts), event, jobs)
-    index = evolve(state.index, request_counts=known.counts)
-    return evolve(state, requests=known.requests, index=index)
+    index = replace(state.index, request_counts=known.counts)
+    return replace(state, requests=known.requests, index=index)
 
 
 def with_lineage(state: State, job: Job, saved: SavedCheckpoint) -> State:
     """Return the state in which the run of a job has one checkpoint more."""
     counts = state.index.lineage_counts
     lineages, counts = with_checkpoint(state.lineages, counts, job, saved)
-    return evolve(state, lineages=lineages, index=evolve(state.index, lineage_counts=counts))
+    return replace(state, lineages=lineages, index=replace(state.index, lineage_counts=counts))
 
 
 def with_host(state: State, host: int, record: Host) -> State:
@@ -215,13 +215,13 @@ def with_host(state: State, host: int, record: Host) -> State:
     elif host in hosts:
         hosts = without_entry(hosts, host)
     bit, allows, index = 1 << host, ALLOWS[record.state], state.index
-    index = evolve(
+    index = replace(
         index,
         unhealthy=index.unhealthy & ~bit | bit * (allows is Allows.NOTHING),
         probation=index.probation & ~bit | bit * (allows is Allows.PREEMPTIBLE),
         golden=index.golden & ~bit | bit * (allows is Allows.LARGE_FIRST),
     )
-    return evolve(state, hosts=hosts, index=index)
+    return replace(state, hosts=hosts, index=index)
 
 
 def with_windows(state: State, windows: Mapping[str, Booking], links_ns: int) -> State:
@@ -229,8 +229,8 @@ def with_windows(state: State, windows: Mapping[str, Booking], links_ns: int) ->
     closed = 0
     for booking in windows.values():
         closed |= booking.hosts if booking.is_closing else 0
-    index = evolve(state.index, closed=closed)
-    return evolve(state, windows=windows, links_ns=links_ns, index=index)
+    index = replace(state.index, closed=closed)
+    return replace(state, windows=windows, links_ns=links_ns, index=index)
 
 
 def without(names: tuple[str, ...], name: str) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.request import StepBound
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import with_entry as _with
 from scheduler.core.collections.persistent_map import without_entry as _without
 from scheduler.core.fold.effects import (
@@ -99,10 +98,10 @@ def applied(state: State, event: JobEvent) -> State:
         case GangLaunched():
             job = state.jobs[event.name]
             gang = replace(job.present, launched_ns=event.time_ns)
-            return _renewed(state, evolve(job, gang=gang))
+            return _renewed(state, replace(job, gang=gang))
         case GangHung():
             job = state.jobs[event.name]
-            return _renewed(state, evolve(job, gang=replace(job.present, hang=event.reason)))
+            return _renewed(state, replace(job, gang=replace(job.present, hang=event.reason)))
         case ChannelOpened():
             return state
         case CheckpointSaved():
@@ -193,11 +192,11 @@ def _in_turn(state: State, job: Job) -> tuple[State, Job]:
         return state, job
     turns = state.arrays.get(array.uid, ArrayTurns())
     if array.most_running and turns.let_in >= array.most_running:
-        job = evolve(job, awaits_turn=True)
+        job = replace(job, awaits_turn=True)
         turns = ArrayTurns(turns.let_in, (*turns.waiting, job.name))
     else:
         turns = ArrayTurns(turns.let_in + 1, turns.waiting)
-    return evolve(state, arrays=_with(state.arrays, array.uid, turns)), job
+    return replace(state, arrays=_with(state.arrays, array.uid, turns)), job
 
 
 def _let_in(state: State, array: JobArray) -> State:
@@ -207,9 +206,9 @@ def _let_in(state: State, array: JobArray) -> State:
     name = next((name for name in turns.waiting if state.jobs[name].hold is None), None)
     if name is None or (array.most_running and turns.let_in >= array.most_running):
         return state
-    job = evolve(state.jobs[name], awaits_turn=False)
+    job = replace(state.jobs[name], awaits_turn=False)
     turns = ArrayTurns(turns.let_in + 1, without(turns.waiting, name))
-    return evolve(_renewed(state, job), arrays=_with(state.arrays, array.uid, turns))
+    return replace(_renewed(state, job), arrays=_with(state.arrays, array.uid, turns))
 
 
 def _turn_given(state: State, name: str) -> State:
@@ -220,8 +219,8 @@ def _turn_given(state: State, name: str) -> State:
         return state
     turns = state.arrays[array.uid]
     waiting = ArrayTurns(turns.let_in - 1, (name, *turns.waiting))
-    state = _renewed(state, evolve(job, awaits_turn=True))
-    return _let_in(evolve(state, arrays=_with(state.arrays, array.uid, waiting)), array)
+    state = _renewed(state, replace(job, awaits_turn=True))
+    return _let_in(replace(state, arrays=_with(state.arrays, array.uid, waiting)), array)
 
 
 def _without_task(state: State, over: Job) -> State:
@@ -235,22 +234,24 @@ def _without_task(state: State, over: Job) -> State:
     else:
         left = ArrayTurns(turns.let_in - 1, turns.waiting)
     if left == ArrayTurns():
-        return evolve(state, arrays=_without(state.arrays, array.uid))
-    return _let_in(evolve(state, arrays=_with(state.arrays, array.uid, left)), array)
+        return replace(state, arrays=_without(state.arrays, array.uid))
+    return _let_in(replace(state, arrays=_with(state.arrays, array.uid, left)), array)
 
 
 def _updated(state: State, event: JobUpdated) -> State:
     """A waiting job goes to its new place, and what was promised to it as it was is void."""
     job = state.jobs[event.name]
-    updated = evolve(job, spec=event.spec, update_ns=event.time_ns, dependencies=event.dependencies)
+    updated = replace(
+        job, spec=event.spec, update_ns=event.time_ns, dependencies=event.dependencies
+    )
     updated = owned(updated, state.tenants)
     if (array := event.spec.array) is not None and array != job.spec.array:
         state = _throttled(state, array)
         job = state.jobs[event.name]
-        updated = evolve(updated, awaits_turn=job.awaits_turn)
+        updated = replace(updated, awaits_turn=job.awaits_turn)
     if job.state is not JobState.QUEUED:
         return with_job(state, job, updated, event.time_ns)
-    has_moved = evolve(updated, spec=job.spec, update_ns=job.update_ns) != job
+    has_moved = replace(updated, spec=job.spec, update_ns=job.update_ns) != job
     if has_moved or event.spec.time_limit_s != job.spec.time_limit_s:
         state = _unreserved(state, job.name)
     updated = with_eligibility(updated, event.time_ns)
@@ -265,7 +266,7 @@ def _throttled(state: State, array: JobArray) -> State:
         if job is None or job.spec.array is None or job.spec.array.uid != array.uid:
             continue
         own = replace(job.spec.array, most_running=array.most_running)
-        state = _renewed(state, evolve(job, spec=replace(job.spec, array=own)))
+        state = _renewed(state, replace(job, spec=replace(job.spec, array=own)))
     while (more := _let_in(state, array)) is not state:
         state = more
     return state
@@ -274,7 +275,7 @@ def _throttled(state: State, array: JobArray) -> State:
 def _held(state: State, event: JobHeld) -> State:
     """What was promised to a waiting job is void."""
     job = state.jobs[event.name]
-    held = evolve(job, hold=event.hold, update_ns=event.time_ns)
+    held = replace(job, hold=event.hold, update_ns=event.time_ns)
     if job.state is not JobState.QUEUED:
         return _renewed(state, held)
     held = with_eligibility(held, event.time_ns)
@@ -285,7 +286,7 @@ def _held(state: State, event: JobHeld) -> State:
 def _considered(state: State, event: JobReleased | JobEligible) -> State:
     job = state.jobs[event.name]
     if isinstance(event, JobReleased):
-        changed = evolve(job, hold=None, update_ns=event.time_ns)
+        changed = replace(job, hold=None, update_ns=event.time_ns)
         if job.state is not JobState.QUEUED:
             return _renewed(state, changed)
     else:
@@ -306,7 +307,7 @@ def _reserved(state: State, event: JobsReserved) -> State:
     index = state.loaded_fabric.index_by_name
     for name, parts in event.shares:
         shares = _with(shares, name, tuple((index[host], count) for host, count in parts))
-    return evolve(state, reserved=reserved, shares=shares, slips=slips)
+    return replace(state, reserved=reserved, shares=shares, slips=slips)
 
 
 def _started(state: State, event: JobStarted) -> State:
@@ -314,7 +315,7 @@ def _started(state: State, event: JobStarted) -> State:
     job = state.jobs[event.name]
     size = job.on(len(event.hosts))
     gang = _begun(fabric, event)
-    running = evolve(
+    running = replace(
         size,
         attempt=event.attempt,
         gang=replace(gang, start_dp=size.dp, gpus=event.gpus),
@@ -323,7 +324,7 @@ def _started(state: State, event: JobStarted) -> State:
         goodput=account(state, job, event),
     )
     check_move(job, JobMove.START, running)
-    return evolve(
+    return replace(
         with_job(_unreserved(state, event.name), job, running, event.time_ns),
         records=begun(state.records, running.hosts, event.time_ns),
     )
@@ -369,7 +370,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         copies=event.copies or before.copies,
         step=step,
     )
-    running = evolve(
+    running = replace(
         job,
         attempt=event.attempt,
         gang=gang,
@@ -385,7 +386,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
 def _resized(state: State, event: GangResized) -> State:
     job = state.jobs[event.name]
     gang, before = _begun(state.loaded_fabric, event), job.present
-    running = evolve(
+    running = replace(
         job.at(event.dp),
         attempt=event.attempt,
         gang=replace(gang, lent=before.lent, gpus=before.gpus, start_dp=before.start_dp),
@@ -402,13 +403,13 @@ def _spares_changed(state: State, event: SparesChanged) -> State:
     job = state.jobs[event.name]
     indices = state.loaded_fabric.indices
     gang = replace(job.present, spares=indices(event.spares), lent=indices(event.lent))
-    changed = evolve(job, gang=gang, goodput=account(state, job, event))
+    changed = replace(job, gang=gang, goodput=account(state, job, event))
     return emptied(with_job(state, job, changed, event.time_ns), job, event.time_ns)
 
 
 def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:
     job = state.jobs[event.name]
-    queued = evolve(
+    queued = replace(
         job.least,
         state_ns=event.time_ns,
         gang=None,
@@ -431,7 +432,7 @@ def _saved(state: State, event: CheckpointSaved) -> State:
     saved = SavedCheckpoint(event.attempt, event.step, event.where, event.time_ns)
     job = state.ended[event.uid] if event.uid else state.jobs[event.name]
     state = with_lineage(state, job, saved)
-    job = evolve(job, saved=saved)
+    job = replace(job, saved=saved)
     return state.with_ended(job) if event.uid else _renewed(state, job)
 
 
@@ -444,7 +445,7 @@ def _attempt_failed(state: State, event: LaunchFailed | RankFailed) -> State:
     else:
         text = f"could not be started on {event.host}: {event.reason}"
         hit = struck(job, state.loaded_fabric.index_by_name[event.host], event.time_ns, costs)
-    hit = evolve(
+    hit = replace(
         hit,
         state_ns=event.time_ns,
         gang=replace(hit.present, hang=""),
@@ -464,7 +465,7 @@ _ENDINGS: Mapping[JobState, JobMove] = {
 
 def _ended(state: State, event: JobEnded) -> State:
     job = state.jobs[event.name]
-    over = evolve(
+    over = replace(
         job,
         outcome=event.outcome,
         state_ns=event.time_ns,
@@ -474,7 +475,7 @@ def _ended(state: State, event: JobEnded) -> State:
     check_move(job, _ENDINGS[event.outcome], over)
     left = _informed(_unreserved(state, event.name), over, event.has_started)
     freed = with_ended(with_job(left, job, None, event.time_ns), over)
-    freed = evolve(freed, spent=state.spent + over.goodput.hosts)
+    freed = replace(freed, spent=state.spent + over.goodput.hosts)
     return emptied(_without_task(freed, over), job, event.time_ns)
 
 
@@ -489,7 +490,7 @@ def _informed(state: State, over: Job, has_started: bool) -> State:
             else each
             for each in job.dependencies
         )
-        state = _renewed(state, evolve(job, dependencies=tuple(known)))
+        state = _renewed(state, replace(job, dependencies=tuple(known)))
     return state
 
 
@@ -499,7 +500,7 @@ def _unreserved(state: State, name: str) -> State:
         return state
     shares = _without(state.shares, name) if name in state.shares else state.shares
     slips = _without(state.slips, name) if name in state.slips else state.slips
-    return evolve(state, reserved=_without(state.reserved, name), shares=shares, slips=slips)
+    return replace(state, reserved=_without(state.reserved, name), shares=shares, slips=slips)
 
 
 def _gang_moved(before: State, name: str, after: State) -> HostSet:

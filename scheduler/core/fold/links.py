@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from muster.structs import replace
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import with_entry, without_entry
 from scheduler.core.fold.effects import EventEffect, LinkChange
 from scheduler.core.model.events import LinkEvent, LinkMoved, LinkReported
@@ -26,7 +25,7 @@ def applied(state: State, event: LinkEvent) -> State:
         case _:
             assert_never(event)
     links_ns = event.time_ns if now.share != before.share else state.links_ns
-    return evolve(state, links=_with(state, event.link, now), links_ns=links_ns)
+    return replace(state, links=_with(state, event.link, now), links_ns=links_ns)
 
 
 def _with(state: State, name: str, record: LinkRecord) -> Mapping[str, LinkRecord]:

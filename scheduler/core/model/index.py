@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from muster.structs import struct
+from muster.structs import derived_from, struct
 from placement.fabric.hostset import HostSet
-from scheduler.core.collections.evolve import derived_from
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap
 

@@ -6,13 +6,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from muster.structs import struct
+from muster.structs import derived_from, replace, struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.replicas import sized
 from placement.workload.request import Request, StepBound, TierCut
-from scheduler.core.collections.evolve import derived_from, evolve
 from scheduler.core.model.dependency import Dependency, DependencyTerm
 from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import Hold, JobState
@@ -245,7 +244,7 @@ class Job:
             return self
         hosts = self.gang_hosts * dp // self.dp
         needed = hosts + self.spec.request.spares.required(hosts)
-        return evolve(self, dp=dp, gang_hosts=hosts, needed=needed)
+        return replace(self, dp=dp, gang_hosts=hosts, needed=needed)
 
     def on(self, hosts: int) -> Job:
         """The same job at the size that fills so many hosts; as it is when none does."""

@@ -8,12 +8,11 @@ from itertools import chain
 
 from msgspec import Struct
 
-from muster.structs import struct
+from muster.structs import derived_from, replace, struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import FULL, with_links
 from placement.fabric.tree import Fabric
-from scheduler.core.collections.evolve import derived_from, evolve
 from scheduler.core.collections.persistent_map import PersistentMap, with_entry
 from scheduler.core.model.index import Index
 from scheduler.core.model.job import Job, Release
@@ -232,7 +231,7 @@ class State:
 
     def with_ended(self, job: Job) -> State:
         """The state as if this ended job were still at hand."""
-        return evolve(self, ended=with_entry(self.ended, job.uid, job))
+        return replace(self, ended=with_entry(self.ended, job.uid, job))
 
     def request(self, request_id: str) -> CompletedRequest | None:
         """What the request with this id did; None: there was none, or it is forgotten."""

@@ -14,7 +14,6 @@ from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.job import SECOND_NS, Job, Strike
 from scheduler.core.policies.costs import Costs, Ending
 from scheduler.core.policies.restart_rule import StopCause
@@ -30,7 +29,7 @@ def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
     """The job once a host of its gang has failed; `job` is as it was before."""
     before = next((s for s in job.strikes if s.host == host), Strike(host, 0, 0))
     remaining = tuple(s for s in job.strikes if s.host != host)
-    hit = evolve(job, strikes=(*remaining, Strike(host, before.count + 1, now_ns)))
+    hit = replace(job, strikes=(*remaining, Strike(host, before.count + 1, now_ns)))
     return stopped(hit, now_ns, costs, StopCause.HOST)
 
 
@@ -38,7 +37,7 @@ def absolved(job: Job, host: int, at_ns: int) -> Job:
     """Return the job without what it holds against a host that seemed to fail at `at_ns`, and had
     only been cut off."""
     held = tuple(s for s in job.strikes if s.host != host or s.at_ns != at_ns)
-    return job if held == job.strikes else evolve(job, strikes=held)
+    return job if held == job.strikes else replace(job, strikes=held)
 
 
 def stopped(
@@ -50,7 +49,7 @@ def stopped(
     failed_attempts = 0 if has_saved(job, now_ns, costs) else job.failed_attempts + 1
     began_ns = job.present.start_ns if job.present.launched_ns is None else job.present.launched_ns
     is_early = cause is StopCause.EXIT and not step and now_ns - began_ns < EARLY_S * SECOND_NS
-    return evolve(
+    return replace(
         job,
         failed_attempts=failed_attempts,
         gang=replace(job.present, stop_ns=now_ns),

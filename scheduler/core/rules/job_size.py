@@ -10,7 +10,6 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.workload.replicas import sized
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.events import GangResized
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
@@ -30,7 +29,7 @@ def fitted(job: Job, fabric: Fabric) -> Job:
     dp = sizes[0] if sizes else request.parallelism.dp
     gpus = gpus_wanted(fabric, request.where)
     hosts = sized(request, dp).hosts_needed(gpus)
-    return evolve(
+    return replace(
         job,
         part_gpus=(part := sized(request, dp).part_gpus(gpus)),
         host_gpus=gpus if part else 0,

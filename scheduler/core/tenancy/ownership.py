@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import lru_cache
 
-from scheduler.core.collections.evolve import evolve
+from muster.structs import replace
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.events import TenantsLoaded
@@ -19,7 +19,7 @@ from scheduler.core.policies.tenants import PriorityClass, Tenants
 def owned(job: Job, tenants: Tenants) -> Job:
     """The job with the tenant and the priority that its spec means under `tenants`."""
     level = level_of(job.spec, tenants)
-    return evolve(
+    return replace(
         job,
         tenant=tenant_of(job.spec, tenants),
         priority=level.priority,
@@ -89,12 +89,12 @@ def reloaded(state: State, event: TenantsLoaded) -> State:
         for name, account in state.accounts.items()
     }
     names = [t.name for t in event.tenants.tenants if held[t.name] or used.get(t.name)]
-    return evolve(
+    return replace(
         state,
         tenants=event.tenants,
         marks=PersistentMap(marked(state.mark, state.tenants, event.tenants, event.time_ns)),
         jobs=PersistentMap(jobs),
-        index=evolve(state.index, queue=NameList(job.name for job in queued)),
+        index=replace(state.index, queue=NameList(job.name for job in queued)),
         accounts=PersistentMap(
             {n: UsageAccount(held[n], used.get(n, 0), event.time_ns, parts[n]) for n in names}
         ),

@@ -12,7 +12,6 @@ from itertools import chain
 from typing import TypeVar
 
 from muster.structs import replace
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.job import Job
@@ -38,11 +37,11 @@ def qualified(state: State) -> State:
     """The state with the full name of every job, wherever it stands. Words in sentences of jobs
     that are names of such jobs are taken for them."""
     naming = _Naming(state)
-    return evolve(
+    return replace(
         state,
         jobs=PersistentMap({naming.full(n): naming.job(job) for n, job in state.jobs.items()}),
         ended=PersistentMap({uid: naming.job(job) for uid, job in state.ended.items()}),
-        index=evolve(
+        index=replace(
             state.index,
             queue=NameList(map(naming.full, state.index.queue)),
             deferred=naming.keys(state.index.deferred),
@@ -114,7 +113,7 @@ class _Naming:
             tuple((tier, self.names(names)) for tier, names in spec.affinity.avoid),
             self.full(spec.affinity.near) if spec.affinity.near else "",
         )
-        return evolve(
+        return replace(
             job,
             spec=replace(
                 spec,

@@ -7,11 +7,11 @@ from typing import Any
 
 import grpc
 
+from muster.structs import replace
 from placement import BadInput
 from scheduler.core import Rejected, State
 from scheduler.core.admission.fabric import FabricChange, fabric_change, stale_fabric
 from scheduler.core.admission.idempotency import earlier
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.commands import ChangeFabric
 from scheduler.files.errors import InputError
 from scheduler.service.backend import Backend
@@ -46,7 +46,7 @@ class FabricServicer:
             if request.validate_only:
                 if refusal := stale_fabric(state, command):
                     raise rejected(refusal)
-                supposed = evolve(state, fabric=change.after)
+                supposed = replace(state, fabric=change.after)
                 return await asyncio.to_thread(change_to_proto, supposed, change)
             state = await self._backend.run(command)
             return await asyncio.to_thread(change_to_proto, state, change)

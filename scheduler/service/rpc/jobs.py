@@ -25,7 +25,6 @@ from scheduler.core import (
 from scheduler.core.admission.admit import Code
 from scheduler.core.admission.idempotency import LEAVE
 from scheduler.core.capacity.grow import is_smaller, size_text
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.explain.conditions import JOB_CONDITIONS
 from scheduler.core.explain.decision import supposed_decision
 from scheduler.core.explain.forecast import Forecast
@@ -202,7 +201,7 @@ def _as_told(state: State, job: Job) -> Job:
         return job
     shown = own_texts(state)
     notes = tuple(shown(note, job.state_ns) for note in job.present.notes)
-    return evolve(
+    return replace(
         job,
         reason=shown(job.reason, job.state_ns),
         gang=job.gang and replace(job.gang, notes=notes),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from muster.structs import replace
 from scheduler.core import replay
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.commands import SetWindow
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
@@ -41,8 +39,8 @@ def test_every_name_of_the_state_is_full() -> None:
 
 def test_sentences_of_jobs_say_the_full_name() -> None:
     state = started(loaded(), submit("train", 2))
-    job = evolve(state.jobs["train"], reason="preempted by train after 5 min (not train-2)")
-    after = replay([NamesQualified(7)], evolve(state, jobs={"train": job}))
+    job = replace(state.jobs["train"], reason="preempted by train after 5 min (not train-2)")
+    after = replay([NamesQualified(7)], replace(state, jobs={"train": job}))
     reason = after.jobs["default/train"].reason
     assert reason == "preempted by default/train after 5 min (not train-2)"
 
@@ -50,7 +48,7 @@ def test_sentences_of_jobs_say_the_full_name() -> None:
 def test_records_of_hosts_say_the_full_name_of_who_excluded_them() -> None:
     state = started(loaded(), submit("job", 2))
     record = HostRecord(seen=(("xid 79", 1), ("job job", 2), ("job gone", 3)))
-    after = replay([NamesQualified(7)], evolve(state, records=PersistentMap({0: record})))
+    after = replay([NamesQualified(7)], replace(state, records=PersistentMap({0: record})))
     assert after.records[0].seen == (("xid 79", 1), ("job default/job", 2), ("job gone", 3))
 
 

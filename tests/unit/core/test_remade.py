@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
 import pytest
 
-from muster.structs import Derived
+from muster.structs import Derived, replace
 from scheduler.core import State
-from scheduler.core.collections.evolve import evolve
 from tests.build import loaded, run, submit
 
 STATE = run(loaded(), submit("a"))
 
 
 def test_it_is_what_replace_makes_of_it() -> None:
-    changed = evolve(STATE, version=99, early=5)
+    changed = replace(STATE, version=99, early=5)
 
-    assert changed == replace(STATE, version=99, early=5)
+    assert changed == dataclasses.replace(STATE, version=99, early=5)
     assert (changed.version, changed.early) == (99, 5)
     others = {field.name for field in fields(State)} - {"version", "early"}
     assert all(getattr(changed, name) is getattr(STATE, name) for name in others)
 
 
 def test_the_version_before_stays_as_it_was() -> None:
-    before = replace(STATE)
-    evolve(STATE, version=99)
+    before = dataclasses.replace(STATE)
+    replace(STATE, version=99)
 
     assert before == STATE
 
 
 def test_a_field_that_is_not_there_is_an_error() -> None:
     with pytest.raises(TypeError, match="has no field 'versoin'"):
-        evolve(STATE, **{"versoin": 3})
+        replace(STATE, **{"versoin": 3})
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def many_switches() -> Iterator[None]:
 @pytest.mark.usefixtures("many_switches")
 def test_another_thread_may_find_something_out_meanwhile() -> None:
     """A server keeps a snapshot or decides in one thread while another applies events."""
-    job = replace(STATE.jobs["a"])
+    job = dataclasses.replace(STATE.jobs["a"])
     (name, *_) = (name for name, prop in vars(type(job)).items() if isinstance(prop, Derived))
 
     def find() -> None:
@@ -63,7 +63,7 @@ def test_another_thread_may_find_something_out_meanwhile() -> None:
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(find)
         while not other.done():
-            assert evolve(job, priority=7).priority == 7
+            assert replace(job, priority=7).priority == 7
         other.result()
 
 
@@ -98,9 +98,9 @@ def test_what_is_found_out_comes_from_the_fields_that_it_names(value: Any) -> No
 
 
 def test_what_was_found_out_is_kept_until_what_it_comes_from_changes() -> None:
-    before = replace(STATE)
+    before = dataclasses.replace(STATE)
     free = before.free
 
-    assert evolve(before, version=99).__dict__["free"] is free
-    assert "free" not in evolve(before, index=evolve(before.index, held=5)).__dict__
-    assert evolve(before, index=evolve(before.index, held=1)).free == free & ~1
+    assert replace(before, version=99).__dict__["free"] is free
+    assert "free" not in replace(before, index=replace(before.index, held=5)).__dict__
+    assert replace(before, index=replace(before.index, held=1)).free == free & ~1

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster.structs import Derived, replace, struct
+from muster.structs import Derived, derived_from, replace, struct
 
 
 @struct(frozen=True, slots=True)
@@ -31,9 +31,15 @@ class Pair:
 class Square:
     side: int
 
+    name: str = ""
+
     @Derived
     def area(self) -> int:
         return self.side**2
+
+    @derived_from("side")
+    def border(self) -> int:
+        return 4 * self.side
 
 
 def test_it_is_a_struct_and_a_dataclass_to_those_who_take_one() -> None:
@@ -73,7 +79,9 @@ def test_what_it_derives_is_found_once_and_not_copied() -> None:
 
     assert square.area == 9
     assert vars(square) == {"area": 9}
+    assert square.border == 12
     assert vars(replace(square, side=4)) == {}
+    assert vars(replace(square, name="a")) == {"border": 12}
     for copied in (copy.copy(square), pickle.loads(pickle.dumps(Pair(1, (2,))))):
         assert copied in (square, Pair(1, (2,)))
 

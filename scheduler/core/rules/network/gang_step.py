@@ -11,7 +11,6 @@ from placement.fabric.tree import Fabric
 from placement.objective.check import SAME, step_violations
 from placement.objective.step_time import step_time
 from placement.workload.request import Placement, Request, StepBound
-from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import Stale, StaleReason, stale_job
@@ -81,7 +80,7 @@ def _likely_now(fabric: Fabric, request: Request, hosts: tuple[int, ...]) -> Lik
 def at_present(state: State, job: Job) -> Job:
     """The same job with this step, for who shows it."""
     step = present_step(state, job)
-    return job if step is job.present.step else evolve(job, gang=replace(job.present, step=step))
+    return job if step is job.present.step else replace(job, gang=replace(job.present, step=step))
 
 
 @lru_cache(maxsize=512)
