@@ -516,6 +516,7 @@ class _RunKeys(Keys):
     resume_from: Annotated[str, BeforeValidator(_resume_from)] = ""
     warn_s: Seconds = WARN_S
     gate: Annotated[tuple[str, ...], BeforeValidator(_command)] = ()
+    idle_s: Seconds = 0
 
 
 class _RestartCauseKeys(Keys):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -763,12 +764,22 @@ class AgentLauncher(Launcher):
         for gang in list(self._gangs.values()):
             self._look_after(gang, now_s)
 
+    def _end_idle(self, gang: LaunchedGang, now_s: float) -> None:
+        """End a job that is there for commands beside its ranks, once nobody runs any."""
+        if gang.run.idle_s and gang.phase is GangPhase.RUNNING and self._channels is not None:
+            used_s = self._channels.idle_s(gang.uid)
+            idle_s = min(now_s - gang.since_s, math.inf if used_s is None else used_s)
+            if idle_s > gang.run.idle_s:
+                reason = f"nobody has run a command beside its ranks for {gang.run.idle_s} s"
+                self._reports.completed(gang, reason)
+
     def _look_after(self, gang: LaunchedGang, now_s: float) -> None:
         """Do what is due for one gang; an error concerns no other gang, and is logged once."""
         try:
             self._overdue(gang, now_s)
             self._look_for_hang(gang, now_s)
             self._warn_of_limit(gang)
+            self._end_idle(gang, now_s)
             self._write_down_if_due(gang)
         except Exception:
             if gang.uid not in self._failing:

@@ -71,9 +71,9 @@ class LaunchReports:
             )
         )
 
-    def completed(self, gang: LaunchedGang) -> None:
-        """All ranks have ended well."""
-        self.submit(EndJob(gang.name, JobState.COMPLETED, gang.attempt, uid=gang.uid))
+    def completed(self, gang: LaunchedGang, reason: str = "") -> None:
+        """All ranks have ended well, or nobody uses them any more."""
+        self.submit(EndJob(gang.name, JobState.COMPLETED, gang.attempt, reason, uid=gang.uid))
 
     def host_lost(self, host: str, detail: str) -> None:
         """The agent of a host is gone."""

@@ -901,6 +901,7 @@ class Run(_message.Message):
     RESUME_FROM_FIELD_NUMBER: _builtins.int
     WARN_FIELD_NUMBER: _builtins.int
     GATE_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
     workdir: _builtins.str
     """Absolute path of the working directory. Empty: the home directory of the user."""
     user: _builtins.str
@@ -947,6 +948,12 @@ class Run(_message.Message):
         user and in the directory of the ranks. Where it fails, the gang is placed without that host.
         """
 
+    @_builtins.property
+    def idle(self) -> _duration_pb2.Duration:
+        """The job ends, completed, when nobody has run a command beside its ranks for so long, in whole
+        seconds. Unset: it does not.
+        """
+
     def __init__(
         self,
         *,
@@ -962,10 +969,11 @@ class Run(_message.Message):
         resume_from: _builtins.str = ...,
         warn: _duration_pb2.Duration | None = ...,
         gate: _abc.Iterable[_builtins.str] | None = ...,
+        idle: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace", "warn", b"warn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace", "idle", b"idle", "warn", b"warn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "gate", b"gate", "grace", b"grace", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "warn", b"warn", "workdir", b"workdir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "gate", b"gate", "grace", b"grace", "idle", b"idle", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "warn", b"warn", "workdir", b"workdir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

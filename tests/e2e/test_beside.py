@@ -15,6 +15,7 @@ from pathlib import Path
 
 from placement.workload.request import NO_SPARES
 from scheduler.client import Client
+from scheduler.v1 import job_pb2
 from tests.e2e.gangs import LocalServer, gang, is_launched, local_server, until
 from tests.e2e.processes import MUSTER, muster
 
@@ -143,3 +144,30 @@ def test_a_port_beside_a_rank_is_reached_from_here(tmp_path: Path) -> None:
             assert process.wait(60) == 0
         audit = muster("audit", "-o", "json", address=server.address).stdout
         assert audit.count(f'"port": {port}') == 1  # the first of its connections
+
+
+def test_hosts_are_had_without_a_command_and_given_back_when_nobody_uses_them(
+    tmp_path: Path,
+) -> None:
+    with local_server(tmp_path, racks=1, hosts=2, lease_s=15) as (server, client):
+        at = server.address
+        had = muster("alloc", "-n", "4", "--name", "mine", address=at)
+        assert (had.returncode, had.stdout) == (0, "mine: z0-r0-h0 z0-r0-h1\n"), had.stderr
+        program = (sys.executable, "-c", "import os; print(os.environ['NODE_RANK'])")
+        told = muster("exec", "mine", "--rank", "3", "--", *program, address=at)
+        assert (told.returncode, told.stdout) == (0, "1\n"), told.stderr
+        client.cancel_job("mine")
+        assert muster("alloc", "-n", "1", "--name", "b", "--idle", "1s", address=at).returncode == 0
+        job = until(client, "b", lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
+        assert job.reason == "nobody has run a command beside its ranks for 1 s"
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ["MUSTER_ADDRESS"] = at
+            os.execv(MUSTER, [MUSTER, "alloc", "-n", "2", "--name", "shell"])
+        os.write(terminal, b"echo of $MUSTER_JOB; exit 4\n")
+        written = b""
+        with suppress(OSError):  # so a terminal ends
+            while data := os.read(terminal, 4096):
+                written += data
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4, written
+        assert client.get_job("shell").state == job_pb2.JOB_STATE_CANCELLED

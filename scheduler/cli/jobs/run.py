@@ -1,28 +1,44 @@
-"""`muster run`: a gang at once, from a command; its output here, and Ctrl-C ends it."""
+"""`muster run`: a gang at once, from a command; `muster alloc`: hosts, and a shell on the first."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import sys
+import time
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, connected
-from scheduler.cli.exit_codes import FAILED
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, connected, end
+from scheduler.cli.exit_codes import FAILED, INTERRUPTED
 from scheduler.cli.numbers import MOST, some_seconds
 
 if TYPE_CHECKING:
     from scheduler.client import Client
+    from scheduler.core import JobSpec
 
-_INTERRUPTED: Final = 130  # as a shell has it for SIGINT
+_LOOK_S: Final = 0.5  # between two looks at a job that waits for its hosts
+_HOUR_S: Final = 3_600
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(context_settings={"ignore_unknown_options": True})(run)
+    app.command()(alloc)
+
+
+Ranks = Annotated[
+    int, typer.Option("--ranks", "-n", min=1, max=MOST, help="Ranks of the gang, a GPU each.")
+]
+Name = Annotated[str, typer.Option(help="Name of the job. (default: of the program)")]
+Env = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME=VALUE", help="Set a variable; may be repeated."),
+]
+_duration = {"parser": some_seconds, "metavar": "DURATION"}
 
 
 def run(
@@ -34,19 +50,11 @@ def run(
             show_default=False,
         ),
     ],
-    ranks: Annotated[
-        int, typer.Option("--ranks", "-n", min=1, max=MOST, help="Ranks of the gang, a GPU each.")
-    ],
-    name: Annotated[str, typer.Option(help="Name of the job. (default: of the program)")] = "",
-    env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="NAME=VALUE", help="Set a variable; may be repeated."),
-    ] = None,
+    ranks: Ranks,
+    name: Name = "",
+    env: Env = None,
     time_limit_s: Annotated[
-        int | None,
-        typer.Option(
-            "--time-limit", parser=some_seconds, metavar="DURATION", help="As of a job file: 2h30m."
-        ),
+        int | None, typer.Option("--time-limit", **_duration, help="As of a job file: 2h30m.")
     ] = None,
     rank: Annotated[int, typer.Option(min=0, max=MOST, help="Print what this rank writes.")] = 0,
     address: Address = DEFAULT_ADDRESS,
@@ -57,34 +65,117 @@ def run(
     Exit code: 0 completed, 1 failed, 130 cancelled by Ctrl-C.
     Example: muster run -n 16 -- torchrun train.py --lr 3e-4
     """
+    run_keys = {"per_host": 1} if PurePosixPath(command[0]).name == "torchrun" else {}
+    spec = _spec(command, ranks, name, env, time_limit_s, **run_keys)
+    with connected(address) as client:
+        made = client.create_job(spec)
+        typer.echo(f"{spec.name}: {made.reason or 'starts'}", err=True)
+        try:
+            code = _follow(client, spec.name, rank)
+        except KeyboardInterrupt:
+            client.cancel_job(spec.name, "interrupted by its user", made.uid)
+            typer.echo(f"{spec.name}: cancelled", err=True)
+            code = INTERRUPTED
+    raise typer.Exit(code)
+
+
+def alloc(
+    ranks: Ranks,
+    name: Name = "",
+    env: Env = None,
+    time_limit_s: Annotated[
+        int | None,
+        typer.Option("--time-limit", **_duration, help="As of a job file: 2h30m. (default: 1h)"),
+    ] = None,
+    idle_s: Annotated[
+        int | None,
+        typer.Option(
+            "--idle",
+            **_duration,
+            help="Give them back when nobody has used them for so long. (default: 30m)",
+        ),
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--no-shell", help="Open no shell, and keep the hosts.")
+    ] = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Get hosts without a command, and a shell on the first; its end gives them back.
+
+    Commands run there by `muster exec NAME --rank R -- ...`, with the variables of a rank. Without
+    a terminal or with --no-shell the hosts stay until `muster cancel NAME`. A command that runs
+    uses them, and so does a shell in which something was read or written.
+    Exit code: of the shell; 1 where the hosts were not had, 130 after Ctrl-C.
+    Example: muster alloc -n 16 --time-limit 4h
+    """
+    from scheduler.cli.jobs.beside import run_beside
+    from scheduler.client import ServiceError
+
+    run_keys = {"idle_s": idle_s or _HOUR_S // 2, "per_host": 1, "grace_s": 1}
+    name, limit_s = name or _unique("alloc"), time_limit_s or _HOUR_S
+    spec = _spec(["sleep", "infinity"], ranks, name, env, limit_s, **run_keys)
+    has_shell = sys.stdin.isatty() and not keep
+    with connected(address) as client:
+        made = client.create_job(spec)
+        typer.echo(f"{spec.name}: {made.reason or 'starts'}", err=True)
+        code, is_kept = INTERRUPTED, False
+        try:
+            hosts = _hosts(client, spec.name)
+            typer.echo(f"{spec.name}: {' '.join(hosts)}")
+            is_kept = not has_shell
+            code = 0
+            if has_shell:
+                code = run_beside(client, spec.name, 0, [], reads=True, terminal=True)
+        except KeyboardInterrupt:
+            is_kept = False
+        finally:
+            if not is_kept:
+                with suppress(ServiceError):  # it may have ended
+                    client.cancel_job(spec.name, "given back by its user", made.uid)
+    raise typer.Exit(code)
+
+
+def _hosts(client: Client, name: str) -> list[str]:
+    """The hosts of a job once its ranks have started. Raises: typer.Exit where they do not."""
+    from scheduler.v1 import job_pb2
+
+    waiting = (job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_INTERRUPTED)
+    while not (job := client.get_job(name)).HasField("launch_time"):
+        if job.state not in waiting:
+            raise end(f"{name}: {job.reason or 'it has ended'}", FAILED)
+        time.sleep(_LOOK_S)
+    return list(job.placement.hosts)
+
+
+def _spec(
+    command: list[str],
+    ranks: int,
+    name: str,
+    env: list[str] | None,
+    time_limit_s: int | None,
+    **run_keys: int,
+) -> JobSpec:
+    """A job of this directory that is not started again."""
     from scheduler.files.job import job_from_mapping
 
-    program = PurePosixPath(command[0]).name
+    run_mapping = {"command": command, "workdir": os.getcwd(), "new_run": True, **run_keys}
     mapping: dict[str, Any] = {
-        "name": name or f"{program.replace('.', '-')}-{secrets.token_hex(3)}",
+        "name": name or _unique(PurePosixPath(command[0]).name.replace(".", "-")),
         "parallelism": {"dp": ranks},
         "traffic": {"dp": 1},  # its hosts lie beside each other
         "spares": 0,
         "restarts": {"max": 0},
-        "run": {"command": command, "workdir": os.getcwd(), "new_run": True},
+        "run": run_mapping,
     }
-    if program == "torchrun":
-        mapping["run"]["per_host"] = 1
     if env:
-        mapping["run"]["env"] = dict(_pair(text) for text in env)
+        run_mapping["env"] = dict(_pair(text) for text in env)
     if time_limit_s:
         mapping["time_limit_s"] = time_limit_s
-    spec = job_from_mapping(mapping)
-    with connected(address) as client:
-        made = client.create_job(spec)
-        typer.echo(f"{made.name}: {made.reason or 'starts'}", err=True)
-        try:
-            code = _follow(client, made.name, rank)
-        except KeyboardInterrupt:
-            client.cancel_job(made.name, "interrupted by its user", made.uid)
-            typer.echo(f"{made.name}: cancelled", err=True)
-            code = _INTERRUPTED
-    raise typer.Exit(code)
+    return job_from_mapping(mapping)
+
+
+def _unique(name: str) -> str:
+    return f"{name}-{secrets.token_hex(3)}"
 
 
 def _follow(client: Client, name: str, rank: int) -> int:
@@ -97,7 +188,7 @@ def _follow(client: Client, name: str, rank: int) -> int:
     job = client.get_job(name)
     if job.state == job_pb2.JOB_STATE_COMPLETED:
         return 0
-    typer.echo(f"{job.name}: {job.reason or 'cancelled'}", err=True)
+    typer.echo(f"{name}: {job.reason or 'cancelled'}", err=True)
     return FAILED
 
 

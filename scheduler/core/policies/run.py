@@ -33,6 +33,7 @@ class RunSpec:
     `resume_from`: another run of its user whose newest checkpoint it begins from, or the absolute
     path of a checkpoint. `warn_s`: so early before its time limit its ranks are asked to save.
     `gate`: what has to end well on each host before its ranks start.
+    `idle_s`: it ends when nobody has run a command beside its ranks for so long; 0: it does not.
     """
 
     command: tuple[str, ...]
@@ -47,6 +48,7 @@ class RunSpec:
     resume_from: str = ""
     warn_s: int = WARN_S
     gate: tuple[str, ...] = ()
+    idle_s: int = 0
 
     @property
     def is_python(self) -> bool:
