@@ -162,7 +162,7 @@ drill-launch: $(READY) ## kill ranks, agents, hosts and leaders under 20 real ga
 drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 times: 6 minutes
 	$(BIN)/python -m tests.drills.failover $(ARGS)
 
-drill-partition: $(READY) ## cut the network of three servers, PostgreSQL, agents and clients in a lab, 11 ways: 7 minutes, as root
+drill-partition: $(READY) ## cut the network of three servers, PostgreSQL, agents and clients in a lab, 15 ways: 9 minutes, as root
 	$(BIN)/python -m tests.drills.partition $(ARGS)
 
 lock: ## resolve requirements.lock again (needs uv on PATH)

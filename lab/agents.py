@@ -30,6 +30,8 @@ def _start(host: dict[str, Any], servers: str, allow: str) -> int:
     try:
         folder = Path(host["folder"])
         folder.mkdir(parents=True, exist_ok=True)
+        for group in host["groups"]:
+            Path(group, "cgroup.procs").write_text("0", encoding="ascii")
         enter_network(f"/run/netns/{host['namespace']}")
         out = os.open(folder / "agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(out, 1)

@@ -67,19 +67,44 @@ def up_command(
         bool, typer.Option("--bare", help="The network alone, without server and agents.")
     ] = False,
     agents: Annotated[bool, typer.Option(help="An agent on each host.")] = True,
+    servers: Annotated[
+        int,
+        typer.Option(min=1, max=3, help="Servers; more than one on PostgreSQL, with a standby."),
+    ] = 1,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="A Slurm of the hosts, which starts the agents.")
+    ] = False,
+    cores: Annotated[
+        float, typer.Option(min=0, help="Cores of each host, as 0.5; 0: all of this machine's.")
+    ] = 0,
+    memory_mb: Annotated[
+        int, typer.Option(min=0, help="Memory of each host, in megabytes; 0: all there is.")
+    ] = 0,
     folder: Folder = None,
 ) -> None:
     """Make the hosts, links and uplinks of a fabric, with a server and an agent on each host."""
-    from lab.cluster import serve, up
+    from lab.cluster import refuse, up
+    from lab.database import check_postgres
+    from lab.limits import limit_hosts
     from lab.plan import fitting_scale, plan_lab
+    from lab.serving import serve
+    from lab.slurm import missing_slurm, start_slurm
     from scheduler.files import inputs
 
     read = inputs.load_fabric(fabric)
     share = _share(scale) if scale else fitting_scale(read)
-    plan = plan_lab(read, share, 0 if bare else 1)
+    plan = plan_lab(read, share, 0 if bare else servers)
+    if servers > 1 and not bare:
+        check_postgres()
+    if slurm and (lacking := missing_slurm()):
+        raise refuse(lacking, "slurm")
     with _progress("namespaces") as show:
         lab = up(_folder(folder), plan, show)
         path = _write_fabric(lab, read.spec)
+        if cores or memory_mb:
+            lab = limit_hosts(lab, cores, memory_mb)
+        if slurm:
+            lab = start_slurm(lab, read)
         if not bare:
             lab = serve(lab, path, agents)
     typer.echo(_described(lab))
@@ -116,10 +141,9 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def _described(lab: Lab) -> str:
     plan = lab.plan
-    hosts = [node for node in plan.nodes if node.namespace.startswith("h")]
     cards = [link for link in plan.links if link.lower == "nic" and link.node.startswith("h")]
     lines = [
-        f"{len(hosts)} hosts, {len(plan.inside)} domains, rates at 1/{1 / plan.scale:,.0f}:"
+        f"{len(plan.hosts)} hosts, {len(plan.inside)} domains, rates at 1/{1 / plan.scale:,.0f}:"
         f" a host sends {cards[0].bits_per_s / 1e6:,.3g} Mbit/s",
         f"folder {lab.folder}, kept by process {lab.keeper}",
     ]

@@ -7,6 +7,7 @@ servers, and a folder for each agent. A lab is one keeper; whatever runs in it r
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ from scheduler.files.errors import InputError, Problem
 
 PORT, AGENT_PORT = 7443, 7444
 READY_S = 60.0
-LEFT_OVER = ("agents", "agents.log", "server*.log", "muster.db*", "allow.yaml", "fabric.yaml")
+LEFT_OVER = ("agents", "*.log", "*.yaml", "muster.db*", "postgres", "slurm", "step.json", "tls")
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "util-linux"}
 
 
@@ -50,13 +51,16 @@ def missing_programs() -> str:
 @struct(frozen=True, slots=True)
 class Lab:
     """`keeper`: its process number; `born`: when it started, in ticks, so that another process of
-    the same number is not taken for it. `servers`: HOST:PORT by commas, "" without."""
+    the same number is not taken for it. `servers`: HOST:PORT by commas, "" without. `slurm`: the
+    path of its slurm.conf, "" without. `groups`: folders with a cgroup for each host."""
 
     folder: Path
     plan: LabPlan
     keeper: int
     born: int
     servers: str = ""
+    slurm: str = ""
+    groups: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -65,18 +69,30 @@ class Lab:
 
     def command(self, name: str, argv: Sequence[str]) -> list[str]:
         """The command line that runs `argv` on a host; of "" in the keeper's own network."""
-        network = f"/proc/{self.keeper}/ns/net"
+        network, within = f"/proc/{self.keeper}/ns/net", list[str]()
         if name:
             space = self.plan.node(name).namespace
+            if self.groups and space[0] == "h":
+                joined = "".join(f"echo 0 > {group}/cgroup.procs;" for group in self.own(space))
+                within = ["sh", "-c", f'{joined} exec "$@"', "sh"]
             network = f"/proc/{self.keeper}/root/run/netns/{space}"
         user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
         spaces = ["--mount", "--pid", f"--net={network}", f"--wd={os.getcwd()}"]
-        return ["nsenter", f"--target={self.keeper}", *user, *spaces, "--", *argv]
+        return ["nsenter", f"--target={self.keeper}", *user, *spaces, "--", *within, *argv]
+
+    def own(self, namespace: str) -> list[str]:
+        """Return the cgroups of a host."""
+        return [f"{base}/{namespace}" for base in self.groups]
+
+    @property
+    def ca(self) -> str:
+        """The certificate by which its servers are known; "" where they have none."""
+        return str(self.folder / "tls" / "ca.pem") if self.slurm else ""
 
     def environment(self) -> dict[str, str]:
         """Return the environment of commands in the lab, by which they find its servers."""
-        found = {"MUSTER_ADDRESS": self.servers} if self.servers else {}
-        return {**os.environ, **found}
+        found = {"MUSTER_ADDRESS": self.servers, "SLURM_CONF": self.slurm, "MUSTER_CA": self.ca}
+        return {**os.environ, **{name: value for name, value in found.items() if value}}
 
     def run(self, name: str, argv: Sequence[str], text: str = "") -> str:
         """Run a command on a host and return its output. Raises: OSError with its complaint."""
@@ -99,6 +115,26 @@ class Lab:
                 env=self.environment(),
             )
 
+    def begin(self, name: str, argv: Sequence[str], is_ready: Callable[[], bool]) -> None:
+        """Start a program and wait until it is ready; the lab ends when it is not, within a minute.
+
+        Raises: InputError.
+        """
+        log = self.folder / f"{name}.log"
+        process = self.start(name, argv, log)
+        until_s = time.monotonic() + READY_S
+        while not is_ready():
+            if process.poll() is not None or time.monotonic() > until_s:
+                last = log.read_text(errors="replace").strip().splitlines()[-1:]
+                self.down()
+                raise refuse(f"{name} does not start: {' '.join(last)} ({log})")
+            time.sleep(0.05)
+        leave_running(process)
+
+    def changed(self, **fields: Any) -> Lab:
+        """Write down that something of the lab is different from now on."""
+        return _written(Lab(**{**_fields(self), **fields}))
+
     def with_faults(self, faults: Sequence[Fault]) -> Lab:
         """Make the faults of the lab these, and write them down."""
         self.run("", ["nft", "-f", "-"], nft_table(self.plan, faults))
@@ -108,8 +144,7 @@ class Lab:
             where = ["-n", node] if node else []
             self.run("", ["tc", *where, "-batch", "-"], "\n".join(up) + "\n")
             self.run("", ["tc", "-batch", "-"], "\n".join(down) + "\n")
-        fields = {**_fields(self), "faults": tuple(faults)}
-        return _written(Lab(**fields))
+        return self.changed(faults=tuple(faults))
 
     def down(self) -> None:
         """End all that runs in the lab; its networks go with the last process."""
@@ -118,6 +153,11 @@ class Lab:
             until_s = time.monotonic() + READY_S
             while self.is_running and time.monotonic() < until_s:
                 time.sleep(0.01)
+        for base in map(Path, self.groups):
+            inside = sorted(path for path in base.rglob("*") if path.is_dir())
+            for group in (*reversed(inside), base):
+                with suppress(FileNotFoundError):
+                    _remove_group(group)
         (self.folder / "lab.json").unlink(missing_ok=True)
 
 
@@ -179,61 +219,39 @@ def _clear(folder: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def _remove_group(group: Path) -> None:
+    """Wait for the last process in a cgroup to be gone."""
+    until_s = time.monotonic() + READY_S
+    while True:
+        try:
+            group.rmdir()
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > until_s:
+                raise
+            time.sleep(0.01)
+
+
 def _reason(error: str) -> str:
     if "not permitted" not in error and "denied" not in error.lower():
         return f"this machine does not make the network: {error}"
-    return (
-        f"this machine does not let user {os.geteuid()} make namespaces ({error}): run as root, or"
-        " allow user namespaces (sysctl kernel.unprivileged_userns_clone=1)"
-    )
+    way = "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1)"
+    if os.geteuid() == 0:
+        way = "root needs the capability sys_admin for it; a container, --privileged"
+    return f"this machine does not let user {os.geteuid()} make namespaces ({error}): {way}"
 
 
-def serve(lab: Lab, spec: Path, agents: bool, lease_s: int = 5) -> Lab:
-    """Start the server, and an agent on each host. Raises: InputError when it does not start."""
-    server = next(node for node in lab.plan.nodes if node.name == "server1")
-    store = f"sqlite:///{lab.folder / 'muster.db'}"
-    listening = [f"--listen={server.address}:{PORT}", "--insecure", "--console=off"]
-    for_agents = [f"--agents={server.address}:{AGENT_PORT}", f"--agent-lease-s={lease_s}"]
-    argv = [sys.executable, "-c", "from scheduler.cli import main; main()", "serve"]
-    argv += [f"--store={store}"]
-    argv += [f"--fabric={spec}", *listening, *(for_agents if agents else [])]
-    lab = _written(Lab(**{**_fields(lab), "servers": f"{server.address}:{PORT}"}))
-    log = lab.folder / "server1.log"
-    process = lab.start(server.name, argv, log)
-    until_s = time.monotonic() + READY_S
-    while not _is_serving(log):
-        if process.poll() is not None or time.monotonic() > until_s:
-            last = log.read_text(errors="replace").strip().splitlines()[-1:]
-            lab.down()
-            raise refuse(f"the server does not start: {' '.join(last)} ({log})")
-        time.sleep(0.05)
-    _leave_running(process)
-    if agents:
-        start_agents(lab, f"{server.address}:{AGENT_PORT}")
-    return lab
-
-
-def _leave_running(process: subprocess.Popen[bytes]) -> None:
+def leave_running(process: subprocess.Popen[bytes]) -> None:
     """Have nobody wait for a process that outlives this command and ends with the lab."""
     process.returncode = 0
 
 
-def _is_serving(log: Path) -> bool:
-    return "muster serves" in log.read_text(errors="replace")
-
-
-def start_agents(lab: Lab, servers: str) -> None:
+def write_allow_file(lab: Lab) -> Path:
+    """Write which users ranks may run as, and return the path."""
     allow = lab.folder / "allow.yaml"
     allow.write_text("users: [root]\ndefault_user: root\n", encoding="ascii")
     allow.chmod(0o600)
-    hosts = [
-        {**asdict(node), "folder": str(lab.folder / "agents" / node.name)}
-        for node in lab.plan.nodes
-        if node.namespace.startswith("h")
-    ]
-    told = json.dumps({"servers": servers, "allow": str(allow), "hosts": hosts})
-    argv = [sys.executable, "-m", "lab.agents", told]
-    _leave_running(lab.start("", argv, lab.folder / "agents.log"))
+    return allow
 
 
 def find(folder: Path) -> Lab | None:
@@ -249,6 +267,7 @@ def find(folder: Path) -> Lab | None:
             {name: tuple(hosts) for name, hosts in plan["inside"].items()},
             plan["scale"],
         )
+        fields["groups"] = tuple(fields["groups"])
         fields["faults"] = tuple(map(Fault.from_json, fields["faults"]))
         return Lab(folder=folder, **fields)
     except FileNotFoundError:

@@ -29,7 +29,7 @@ SMALL = 256  # bytes: packets below pass first, so that ACKs do not wait behind 
 QUEUE_BYTES = 4 << 20
 NETWORK, SCALE_UP_NETWORK = IPv4Address("10.88.0.0"), IPv4Address("10.89.0.0")
 CLIENT = "client"
-DATABASE = "database"
+DATABASE, STANDBY = "database", "standby"  # of PostgreSQL, with more than one server
 
 
 @struct(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class LabNode:
 
 @struct(frozen=True, slots=True)
 class LabPlan:
-    """Nodes in the order of the fabric's hosts, then servers, the client, the database.
+    """Nodes in the order of the fabric's hosts, then servers, the client, the databases.
 
     `inside`: by domain, its hosts. `scale`: of rates, against the fabric file.
     """
@@ -80,6 +80,14 @@ class LabPlan:
         if found is None:
             raise BadInput("link", f"no host or domain {name!r} in this lab; {self._like()}")
         return found
+
+    @property
+    def hosts(self) -> tuple[LabNode, ...]:
+        return tuple(node for node in self.nodes if node.namespace[0] == "h")
+
+    @property
+    def servers(self) -> tuple[LabNode, ...]:
+        return tuple(n for n in self.nodes if n.namespace[0] == "p" and n.name.startswith("server"))
 
     def addresses(self, name: str) -> tuple[str, ...]:
         """Return the addresses of a node, or of all hosts of a domain. Raises: BadInput."""
@@ -113,7 +121,7 @@ def plan_lab(fabric: Fabric, scale: float, servers: int) -> LabPlan:
     depth = len(fabric.tiers)
     nodes = [LabNode(name, f"h{i}", str(NETWORK + 256 + i)) for i, name in enumerate(fabric.hosts)]
     programs = [f"server{i + 1}" for i in range(servers)] + [CLIENT]
-    programs += [DATABASE] if servers > 1 else []
+    programs += [DATABASE, STANDBY] if servers > 1 else []
     nodes += [LabNode(name, f"p{i}", str(NETWORK + 1 + i)) for i, name in enumerate(programs)]
     if taken := set(fabric.hosts) & set(programs):
         raise BadInput("fabric", f"has a host called {min(taken)}, a name that the lab itself uses")

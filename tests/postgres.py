@@ -23,6 +23,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from lab.database import postgres_programs
 from tests.ports import free_port
 
 _SETTINGS = (
@@ -87,17 +88,10 @@ def cluster() -> Iterator[Cluster]:
 
 def binaries() -> Path:
     """The folder of the newest initdb. Raises: NoPostgres."""
-    on_path = shutil.which("initdb")
-    if on_path:
-        return Path(on_path).resolve().parent
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_version)
-    if not versions:
+    found = postgres_programs()
+    if found is None:
         raise NoPostgres("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    return versions[-1].parent
-
-
-def _version(initdb: Path) -> float:
-    return float(initdb.parts[-3])
+    return found
 
 
 @contextmanager

@@ -7,7 +7,6 @@ they are not. A node's death is that of its slurmd, its step daemons and all tha
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -17,53 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.slurm import missing_slurm, slurm_conf
 from scripts.local_host import LocalHost, environments, parent, send
 from tests.ports import free_port
 
-PROGRAMS = ("slurmctld", "slurmd", "srun", "salloc", "munged", "munge")
-
-_CONF = """\
-ClusterName=muster
-SlurmctldHost=localhost
-SlurmctldPort={controller}
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool/%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.%n.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.%n.log
-MpiDefault=none
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SchedulerType=sched/backfill
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-TopologyPlugin=topology/tree
-ReturnToService=2
-SlurmdTimeout=60
-SlurmdParameters=config_overrides
-KillWait=2
-UnkillableStepTimeout=5
-GresTypes=gpu
-NodeName=DEFAULT CPUs=8 RealMemory=1000 Gres=gpu:2 State=UNKNOWN
-{nodes}
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-"""
-
-
-def missing() -> str:
-    """Why there can be no cluster here; "" where there can."""
-    absent = [name for name in PROGRAMS if shutil.which(name) is None]
-    if absent:
-        return f"no Slurm: {', '.join(absent)} not found"
-    return "" if os.geteuid() == 0 else "Slurm's daemons need root here"
-
-
-needs_slurm = pytest.mark.skipif(bool(missing()), reason=missing() or "Slurm is here")
+needs_slurm = pytest.mark.skipif(bool(missing_slurm()), reason=missing_slurm() or "Slurm is here")
 
 
 class SlurmCluster:
@@ -78,10 +35,11 @@ class SlurmCluster:
             (folder / name).mkdir()
         rows = [
             f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={free_port()}"
+            " Gres=gpu:2"
             for node in self.nodes
         ]
-        text = _CONF.format(folder=folder, controller=free_port(), nodes="\n".join(rows))
-        self.conf.write_text(text)
+        munge = str(folder / "munge" / "socket")
+        self.conf.write_text(slurm_conf(folder, "localhost", free_port(), munge, rows))
         gpus = [f"Name=gpu File={device}" for device in ("/dev/null", "/dev/zero")]
         (folder / "gres.conf").write_text("\n".join(gpus) + "\n")
         half = count // 2

@@ -18,11 +18,11 @@ import urllib3
 from scheduler.access.tokens import join_token
 from scheduler.agent.program import AgentOptions
 from scripts.local_host import LocalHost, command_line, parent, send
-from tests import kubernetes, slurm
+from tests import kubernetes
 from tests.build import fabric, fabric_spec
 from tests.e2e.processes import MUSTER
 from tests.kubernetes import KubernetesCluster, RefusedCall, ToyKubelet
-from tests.slurm import SlurmCluster
+from tests.slurm import SlurmCluster, missing_slurm
 
 ROOT = Path(__file__).parents[2]
 GPUS = 2  # of a host
@@ -347,7 +347,7 @@ KINDS = ("processes", "slurm", "kubernetes")
 
 def missing_for(kind: str) -> str:
     """Why there can be none of it here; "" where there can."""
-    return {"slurm": slurm.missing, "kubernetes": kubernetes.missing}.get(kind, str)()
+    return {"slurm": missing_slurm, "kubernetes": kubernetes.missing}.get(kind, str)()
 
 
 def hosts_of(kind: str, folder: Path, gangs: int, holding: str) -> DrillHosts:

@@ -13,7 +13,7 @@ Lowe's memory of visited configurations, "Testing for linearizability" (2017).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
 
@@ -22,14 +22,17 @@ class Kind(Enum):
     CREATE = "create"
     CANCEL = "cancel"
     GET = "get"
+    LABEL = "label"
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What there is under a name: the job that the call with `mark` made. None: nothing."""
+    """What there is under a name: the job that the call with `mark` made. None: nothing. `label`:
+    the mark of the call that labelled it last, 0 for none."""
 
     mark: int
     is_live: bool
+    label: int = 0
 
 
 Value = Seen | None
@@ -38,7 +41,7 @@ Value = Seen | None
 @dataclass(frozen=True, slots=True)
 class Call:
     """`mark` tells what a create makes. `answer`: what there was after it, None for not
-    found, or "taken". `ended` is inf when no answer came."""
+    found, "taken", or "over" for what has ended. `ended` is inf when no answer came."""
 
     kind: Kind
     began: float
@@ -60,8 +63,13 @@ def after(value: Value, call: Call) -> tuple[Value, Value | str]:
             made = Seen(call.mark, is_live=True)
             return made, Seen(call.mark, is_live=True)
         case Kind.CANCEL:
-            ended = None if value is None else Seen(value.mark, is_live=False)
+            ended = None if value is None else replace(value, is_live=False)
             return ended, ended
+        case Kind.LABEL:
+            if value is None or not value.is_live:
+                return value, None if value is None else "over"
+            labelled = replace(value, label=call.mark)
+            return labelled, labelled
         case Kind.GET:
             return value, value
 

@@ -1,4 +1,4 @@
-"""Threads that create, cancel and read jobs under few names, and write down what they saw."""
+"""Threads that create, label, cancel and read jobs of few names, and write down what they saw."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Load:
         with Client(self._addresses, deadline_s=40, latest=True) as client:
             while not self._stop.is_set():
                 name = f"{self._prefix}-{random.randrange(NAMES):02d}"
-                kind = random.choice([Kind.CREATE, Kind.CANCEL, Kind.GET, Kind.GET])
+                kind = random.choice([*Kind, Kind.GET])
                 self._call(client, kind, name)
                 time.sleep(random.uniform(0, 0.02))
 
@@ -96,6 +96,10 @@ class Load:
                         self.acknowledged[mark] = job.uid
                 case Kind.CANCEL:
                     job = client.cancel_job(name)
+                case Kind.LABEL:
+                    labelled = job_pb2.Job(name=name)
+                    labelled.spec.labels["mark"] = str(mark)
+                    job = client.update_job(labelled, ["labels"])
                 case Kind.GET:
                     job = client.get_job(name)
         except ServiceError as error:
@@ -103,5 +107,8 @@ class Load:
                 return "taken"
             if error.reason == "NOT_FOUND":
                 return None
+            if kind is Kind.LABEL and error.reason == "WRONG_STATE":
+                return "over"
             raise
-        return Seen(job.spec.time_limit.seconds, job.state not in _ENDED)
+        label = int(job.spec.labels.get("mark", "0"))
+        return Seen(job.spec.time_limit.seconds, job.state not in _ENDED, label)

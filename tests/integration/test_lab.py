@@ -14,12 +14,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from lab import cluster
 from lab.cluster import Lab
+from lab.database import ask_database, postgres_programs
 from lab.faults import Direction, Fault
+from lab.limits import limit_hosts
 from lab.measure import measure_step, refuse_load
 from lab.plan import plan_lab
+from lab.serving import serve
+from lab.slurm import start_slurm
 from network.step_simulation import simulate_step
 from placement.fabric.tree import from_spec
 from placement.objective.cut import egress_by_axis
@@ -27,6 +32,7 @@ from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from placement.workload.training import Batch
 from scheduler.files.errors import InputError
+from tests.slurm import needs_slurm
 
 FABRIC = from_spec(
     {
@@ -197,40 +203,87 @@ def test_nothing_is_left_when_the_keeper_ends(tmp_path: Path, end: Callable[[Lab
     again.down()
 
 
-def test_hosts_of_a_lab_run_a_gang(tmp_path: Path) -> None:
+def lab_with(folder: Path, servers: int = 1) -> Lab:
+    """The network alone."""
     try:
-        lab = cluster.up(tmp_path, plan_lab(FABRIC, 1 / 1000, servers=1))
+        lab = cluster.up(folder, plan_lab(FABRIC, 1 / 1000, servers))
     except InputError as error:
         pytest.skip(str(error))
+    (folder / "fabric.yaml").write_text(yaml.safe_dump(FABRIC.spec))
+    return lab
+
+
+def run_a_gang(lab: Lab) -> None:
+    """Submit a gang of four hosts from the client's, until it has completed."""
+    job = lab.folder / "job.json"
+    job.write_text(
+        "name: gang\nparallelism: {dp: 4}\ntraffic: {dp: 1}\nspares: 0\n"
+        "run:\n  command: [cat, /proc/net/fib_trie]\n  workdir: /\n"
+    )
+    command = [sys.executable, "-c", "from scheduler.cli import main; main()"]
+
+    def muster(*words: str) -> str:
+        argv, env = lab.command("client", [*command, *words]), lab.environment()
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    until_s = time.monotonic() + 60
+    said = muster("submit", str(job))
+    while "completed" not in said and time.monotonic() < until_s:
+        time.sleep(0.5)
+        said = muster("job", "gang")
+    assert "completed" in said
+
+
+def test_hosts_of_a_lab_run_a_gang(tmp_path: Path) -> None:
+    lab = lab_with(tmp_path)
     try:
-        fabric, job = tmp_path / "f.yaml", tmp_path / "job.yaml"
-        fabric.write_text(
-            "name: four\ngpus_per_host: 1\nnic_gbps: 20\ntiers:\n"
-            "  - {name: rack, count: 2, oversubscription: 2}\n  - {name: host, count: 2}\n"
-        )
-        job.write_text(
-            "name: gang\nparallelism: {dp: 4}\ntraffic: {dp: 1}\nspares: 0\n"
-            "run:\n  command: [cat, /proc/net/fib_trie]\n  workdir: /\n"
-        )
-        lab = cluster.serve(lab, fabric, agents=True)
-        until_s = time.monotonic() + 60
-        command = [sys.executable, "-c", "from scheduler.cli import main; main()"]
-
-        def muster(*words: str) -> str:
-            return subprocess.run(
-                lab.command("client", [*command, *words]),
-                env=lab.environment(),
-                capture_output=True,
-                text=True,
-                check=False,
-            ).stdout
-
-        muster("submit", str(job))
-        while "completed" not in muster("job", "gang") and time.monotonic() < until_s:
-            time.sleep(0.5)
-        assert "completed" in muster("job", "gang")
+        run_a_gang(serve(lab, tmp_path / "fabric.yaml", agents=True))
     finally:
         lab.down()
+
+
+@pytest.mark.skipif(postgres_programs() is None, reason="PostgreSQL is not installed")
+def test_three_servers_of_a_lab_share_a_database_that_copies_what_it_acknowledges(
+    tmp_path: Path,
+) -> None:
+    lab = lab_with(tmp_path, servers=3)
+    try:
+        run_a_gang(serve(lab, tmp_path / "fabric.yaml", agents=True))
+        query = "SELECT application_name, sync_state FROM pg_stat_replication"
+        assert ask_database(lab, "database", query) == "standby|sync\n"
+    finally:
+        lab.down()
+
+
+@needs_slurm
+@pytest.mark.slow
+def test_a_slurm_of_the_hosts_starts_their_agents_on_the_lab_s_own_network(tmp_path: Path) -> None:
+    lab = lab_with(tmp_path)
+    try:
+        lab = start_slurm(lab, FABRIC)
+        lab = serve(lab, tmp_path / "fabric.yaml", agents=True)
+        run_a_gang(lab)
+        said = lab.run("client", ["env", f"SLURM_CONF={lab.slurm}", "sinfo", "-h", "-o", "%D"])
+        assert said == "4\n"
+    finally:
+        lab.down()
+
+
+def test_a_host_has_the_cores_and_the_memory_that_it_is_given(tmp_path: Path) -> None:
+    lab = lab_with(tmp_path, servers=0)
+    try:
+        lab = limit_hosts(lab, cores=0.5, memory_mb=200)
+    except InputError as error:
+        pytest.skip(str(error))
+    base = lab.groups[0]
+    try:
+        assert f"muster-lab-{lab.keeper}/h0" in lab.run("r0-h0", ["cat", "/proc/self/cgroup"])
+        with pytest.raises(OSError, match="python"):  # it is killed
+            lab.run("r0-h0", [sys.executable, "-c", "bytearray(400_000_000)"])
+    finally:
+        cluster.running(tmp_path).down()
+    assert not Path(base).exists()
 
 
 def test_a_lab_of_another_process_of_the_same_number_is_not_killed(tmp_path: Path) -> None:

@@ -55,6 +55,15 @@ def test_a_cancelled_job_that_lives_again() -> None:
     assert not is_linearizable([create(0, 1, 1), cancel(2, 3, ENDED), get(4, 5, LIVE)])
 
 
+def test_a_label_that_is_lost_or_given_to_what_has_ended() -> None:
+    labelled = Call(Kind.LABEL, 2, 3, Seen(1, True, label=7), 7)
+    assert is_linearizable([create(0, 1, 1), labelled, get(4, 5, Seen(1, True, label=7))])
+    assert not is_linearizable([create(0, 1, 1), labelled, get(4, 5, LIVE)])
+    assert not is_linearizable([create(0, 1, 1), cancel(1.2, 1.5, ENDED), labelled])
+    over = Call(Kind.LABEL, 2, 3, "over", 7)
+    assert is_linearizable([create(0, 1, 1), cancel(1.2, 1.5, ENDED), over])
+
+
 def test_an_open_call_may_happen_late_or_never() -> None:
     lost = create(0, inf, 1)
     assert is_linearizable([lost])

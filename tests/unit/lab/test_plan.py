@@ -6,6 +6,7 @@ import pytest
 
 from lab.faults import Direction, Fault, add_fault, check_fault, heal, nft_table, rate_lines
 from lab.plan import LabPlan, commands_of, fitting_scale, plan_lab
+from lab.slurm import topology_conf
 from placement import BadInput
 from placement.fabric.tree import from_spec
 
@@ -40,6 +41,14 @@ def test_domains_hang_below_their_parents(plan: LabPlan) -> None:
     assert rack.bridge == f"d{zone.lower[1:]}"
     assert zone.bridge == "d0"
     assert plan.link("z1-r0-h1").bridge == f"d{rack.lower[1:]}"
+
+
+def test_slurm_knows_domains_as_switches(plan: LabPlan) -> None:
+    rows = topology_conf(plan).splitlines()
+    assert rows[0] == "SwitchName=top Switches=z0,z1"
+    assert "SwitchName=z1 Switches=z1-r0,z1-r1" in rows
+    assert "SwitchName=z1-r1 Nodes=z1-r1-h0,z1-r1-h1" in rows
+    assert len(rows) == 7
 
 
 def test_racks_with_nvlink_have_a_second_network() -> None:
