@@ -82,13 +82,19 @@ def set_context(
 
 
 def _write(path: Path, changes: Mapping[tuple[str, ...], str]) -> None:
-    """Change these values of the file; all else in it stays, comments too."""
-    from scheduler.files.atomic_file import written
-    from scheduler.files.yaml_edit import with_value
+    """Change these values of the file, which `load_contexts` has read."""
+    import yaml
 
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    for keys, value in changes.items():
-        text = with_value(text, keys, value)
+    from scheduler.files.atomic_file import written
+
+    value = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
+    value = value or {}
+    for (*above, key), text in changes.items():
+        inside = value
+        for name in above:
+            inside[name] = inside.get(name) or {}
+            inside = inside[name]
+        inside[key] = text
     path.parent.mkdir(parents=True, exist_ok=True)
     with written(path, "MUSTER_CONFIG") as file:
-        file.write(text.encode())
+        file.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True).encode())
