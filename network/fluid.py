@@ -56,7 +56,7 @@ class ByLink:
 
 
 def every_cable(links: Links, value: float) -> ByLink:
-    """The same number for every cable."""
+    """Return equal weights of all cables."""
     sizes = [len(layer.uplinks) for layer in links.layers[:-1]]
     up, down = (tuple(np.full(size, value) for size in sizes) for _ in range(2))
     return ByLink(up, down)

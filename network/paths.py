@@ -113,14 +113,14 @@ class Walker:
         return top
 
     def _number(self, trips: Trips, going: Ints, at: Ints, low: int, is_up: bool) -> Words:
-        """What a switch picks by: taken modulo the cables that it may choose from."""
+        """Return the number that a switch takes modulo the cables that it may choose from."""
         if self.salt is None:
             return (trips.slot[going] // self._radix(low, is_up)).astype(np.uint64)
         place = mixed(at[going].astype(np.uint64) * np.uint64(64) + np.uint64(2 * low + is_up))
         return mixed(trips.key[going] ^ place ^ mixed(np.uint64(self.salt)))
 
     def _radix(self, low: int, is_up: bool) -> int:
-        """What the digits of a slot number below this one count for."""
+        """Return the weight of the digits of a slot number below this one."""
         widths = [layer.width for layer in self.links.layers[:-1]]
         if is_up:
             return prod(widths[:low])
@@ -180,7 +180,7 @@ class _Bundles:
         return np.asarray(self.order[first + nth])
 
     def _live(self, first: Ints, count: Ints, column: Ints, number: Words) -> Ints:
-        """Which cable of its bundle each sub-flow takes when only some lead on."""
+        """Return the cable of its bundle that each sub-flow takes when only some lead on."""
         held = np.arange(count.max())
         cable = self.order[np.minimum(first[:, None] + held, len(self.order) - 1)]
         leads_on = (held < count[:, None]) & ~self.shut[self.far[cable], column[:, None]]

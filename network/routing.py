@@ -149,7 +149,7 @@ class Congestion:
 def route(
     links: Links, flows: Flows, routing: Routing, seed: int = 0, failed: Sequence[str] = ()
 ) -> Congestion:
-    """What every link carries, the busiest one, and how far that is from perfect.
+    """The load of every link, the busiest one, and how far that is from perfect.
 
     `links`: the whole fabric. `failed`: switches and cables that are down, by name or
     hostlist range (`z0-ctsw03`, `z0-r[000-003]-rtsw/z0-ctsw03`); their traffic moves to

@@ -34,10 +34,9 @@ from simulator.traces.shapes import ShapeAssignment, ShapeRule
 
 @struct(frozen=True, slots=True)
 class TraceSource:
-    """Which jobs of which file. `format`: a name of traces/load.py; `columns`: those of a
-    csv. `since`: a day, or seconds
-    after the first submit; earlier jobs are left out. `limit`: so many jobs at most.
-    `is_strict`: a wrong record refuses the file."""
+    """The jobs of a trace file that are replayed. `format`: a name of traces/load.py; `columns`:
+    those of a csv. `since`: a day, or seconds after the first submit; earlier jobs are left out.
+    `limit`: so many jobs at most. `is_strict`: a wrong record refuses the file."""
 
     path: Path
     format: str

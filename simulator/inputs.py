@@ -57,7 +57,7 @@ def moved_to(folder: Path, key: str, value: Value) -> Value:
 
 
 def _pieces(value: Value) -> list[str]:
-    """What of a text may name a file."""
+    """Return the parts of a text that may name a file."""
     return [str(value), *re.split(r"[;:,]", str(value))] if value is not None else []
 
 

@@ -79,7 +79,7 @@ class NumberKind:
         return number
 
     def check_text(self, text: str) -> Value:
-        """The same of a command line's text. Raises: BadInput."""
+        """Check the text of a command line. Raises: BadInput."""
         if text == self.word:
             return text
         try:
@@ -375,7 +375,7 @@ def checked(key: str, value: Value) -> Value:
 
 
 def from_command_line(key: str, value: Value) -> Value:
-    """The same of a value on a command line. Raises: InputError naming the option."""
+    """Check a value of a command line. Raises: InputError naming the option."""
     option = BY_KEY[key]
     if key == "trace":  # one that cannot be read is named by its reader
         return value

@@ -56,7 +56,7 @@ class RefusedJob:
 
 @dataclass(slots=True)
 class ArrivalCounts:
-    """What came of the arrivals: `offered` jobs of which some were `refused`, by reason."""
+    """The outcome of the arrivals: `offered` jobs of which some were `refused`, by reason."""
 
     offered: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -267,7 +267,7 @@ class Replay:
                 raise RuntimeError(f"an outage was refused: {refusal.message}")
 
     def _repaired(self, host: str) -> Iterator[str]:
-        """What is reported, one after the other, of a host that comes back: one that went back
+        """Return the reports of a host that comes back, in order: one that went back
         to its maker is another machine, and its stress test was part of the time out."""
         index = self._experiment.fabric.index_by_name[host]
         is_away = self._engine.state.host(index).state is HostState.RMA

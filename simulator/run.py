@@ -118,7 +118,7 @@ def _totals(
     skipped: _Skipped,
     seconds: float,
 ) -> dict[str, Any]:
-    """What came of it, and what it depends on."""
+    """Return the totals of a replay, and what they depend on."""
     totals = metrics.totals(experiment.fabric.host_count)
     totals["seconds"] = seconds
     totals |= {
@@ -140,7 +140,7 @@ def _totals(
 
 
 def _unreserved(limits: SchedulingOptions, most_waiting: int) -> Iterator[str]:
-    """What a schedule that keeps reservations says of those that had none."""
+    """Warn of jobs without a reservation under a policy that keeps one for each."""
     most = limits.most_reservations
     if queue_policy(limits.policy).reserves_all and 0 < most < most_waiting:
         yield (
@@ -159,7 +159,7 @@ class _Skipped:
         self._warn = warn
 
     def text(self) -> str:
-        """What was left out, for a sentence; empty if nothing was."""
+        """Say what was left out, for a sentence; empty if nothing was."""
         parts = [f"{count:,} left out: {kind}" for kind, count in sorted(self.kinds.items())]
         return f" ({'; '.join(parts)})" if parts else ""
 
@@ -206,7 +206,7 @@ def _since_ns(since: str | None, first_ns: int) -> int:
 
 
 def _record(experiment: Experiment) -> dict[str, Any]:
-    """What the totals depend on, so that they can be had again."""
+    """Return what the totals depend on, so that they can be had again."""
     fabric, source, options = experiment.fabric, experiment.source, experiment.limits
     return {
         "policy": options.policy,

@@ -95,10 +95,10 @@ def _network(parsed: _Found, choices: Choices, path: str) -> TopologyNetwork:
     made = network(switches, hosts, cables)
     if not made.hosts:
         raise refusal("has no host with a name on a switch", path)
-    return replace(made, notes=(*_left_out(parsed, host_of), *made.notes))
+    return replace(made, notes=(*_omissions(parsed, host_of), *made.notes))
 
 
-def _left_out(parsed: _Found, host_of: Mapping[str, str]) -> list[str]:
+def _omissions(parsed: _Found, host_of: Mapping[str, str]) -> list[str]:
     texts = Counter(parsed.names[guid] or guid for guid, name in host_of.items() if not name)
     if not texts:
         return []

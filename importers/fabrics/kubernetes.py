@@ -79,7 +79,7 @@ def _is_wanted(name: str, choices: Choices) -> bool:
 
 
 def _gpus_per_host(file: JsonFile, gpus: dict[str, int]) -> int | None:
-    """What all nodes with a GPU have; None: nothing is known."""
+    """Return the GPUs that all nodes with any have; None: nothing is known."""
     by_count: dict[int, list[str]] = {}
     for name, count in gpus.items():
         if count:

@@ -71,7 +71,7 @@ def read(path: str, _choices: Choices) -> TopologyNetwork:
 
 def _lines(path: str, depth: int) -> Iterator[_Line]:
     """Logical lines of a file and of those it includes."""
-    for number, text in _joined(read_text(path, MOST_PROGRAM_BYTES)):
+    for number, text in _logical_lines(read_text(path, MOST_PROGRAM_BYTES)):
         include = _INCLUDE.fullmatch(text)
         if include:
             if depth == DEEPEST_INCLUDE:
@@ -94,7 +94,7 @@ def _included(path: str, number: int, name: str, depth: int) -> Iterator[_Line]:
         raise
 
 
-def _joined(text: str) -> Iterator[tuple[int, str]]:
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """(number of the first line, text) without comments; a final backslash continues."""
     begun, start = "", 0
     for number, row in enumerate(text.splitlines(), start=1):
@@ -126,7 +126,7 @@ def _pairs(text: str, source: str, line: int) -> dict[str, str]:
 
 
 def _kind(line: _Line) -> str:
-    """Which of `_KEYS` this line is; its other keys are checked."""
+    """Return which of `_KEYS` this line is; check its other keys."""
     if "ringname" in line.pairs:
         raise line.refusal("a ring has no tiers and cannot become a fabric", "RingName")
     kind = next((key for key in _KEYS if key in line.pairs), None)

@@ -143,11 +143,11 @@ def _system(
         raise file.error(field, f"unknown system; known are {', '.join(SYSTEMS)}")
     status = _verdict(file, node, field)
     if status != _FINE:
-        detail = _joined(node.get("overflow"), " ") or f"dcgm: {system} {status}"
+        detail = _join_words(node.get("overflow"), " ") or f"dcgm: {system} {status}"
         yield ImportedReport(host, 0, field, signals[status == _WARNING], detail, gpu)
 
 
-def _joined(words: Any, glue: str) -> str:
+def _join_words(words: Any, glue: str) -> str:
     """Words that DCGM gives as text, as a list, or as a list of objects with a `warning`."""
     lines = words if isinstance(words, list) else [words or ""]
     texts = (word.get("warning", "") if isinstance(word, dict) else word for word in lines)
@@ -208,7 +208,7 @@ def _failed(
     keys = [key for key in ("gpu_id", "gpu_ids", "entity_id") if key in result] if is_gpu else []
     text = str(result[keys[0]]) if keys else ""
     gpu = _gpu(file, text, f"{field}.{keys[0]}") if keys and "," not in text else None
-    warnings = _joined(result.get("warnings"), "; ")
+    warnings = _join_words(result.get("warnings"), "; ")
     detail = "; ".join(filter(None, (f"dcgmi diag {test}", warnings)))
     return ImportedReport(host, 0, field, "stress-test-failed", detail, gpu)
 

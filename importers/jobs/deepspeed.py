@@ -129,8 +129,8 @@ def _data(settings: _Settings, gpus: int, inner: int) -> None:
     draft = settings.draft
     whole, micro, steps = (settings.number(key) for key in BATCH)
     # "auto" is what the trainer fills in, and what --set says here.
-    whole = _given(draft, "batch.global_sequences") or whole
-    micro = _given(draft, "batch.micro_sequences") or micro
+    whole = _stated_number(draft, "batch.global_sequences") or whole
+    micro = _stated_number(draft, "batch.micro_sequences") or micro
     replicas = gpus // inner
     if gpus % inner:
         draft.fault(Origin("--gpus"), f"{gpus} GPUs are not whole replicas of {inner} ranks")
@@ -154,7 +154,7 @@ def _data(settings: _Settings, gpus: int, inner: int) -> None:
     draft.put("batch.micro_sequences", micro, settings.origin(BATCH[1]))
 
 
-def _given(draft: Draft, key: str) -> int:
+def _stated_number(draft: Draft, key: str) -> int:
     value = draft.values.get(key)
     return value if isinstance(value, int) and value > 0 else 0
 

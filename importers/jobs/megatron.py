@@ -14,8 +14,8 @@ from importers.jobs.draft import Draft, Origin, put_experts
 from importers.jobs.generic import draw_generic
 from importers.jobs.options import (
     Options,
-    left_to_program,
     limit_seconds,
+    program_options,
     ranks_of,
     read_options,
     unrepresented,
@@ -61,7 +61,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
         draft.note(f"not represented: --optimizer (line {line}): its state is counted as Adam's")
     for word in unrepresented(options):
         draft.note(f"not represented: {word.text} (line {word.line})")
-    names = left_to_program(options)
+    names = program_options(options)
     if names and has_commands(options.script) and "run.command" not in draft.values:
         draft.note(f"left to the program: {' '.join(names)}")
 

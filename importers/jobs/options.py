@@ -148,7 +148,7 @@ def read_options(draft: Draft, text: str, environment: Mapping[str, str]) -> Opt
 
 
 def batch_options(text: str) -> dict[str, Word]:
-    """What a batch script asks Slurm for: its #SBATCH lines, by long option."""
+    """Return the #SBATCH lines of a batch script, by long option."""
     words: dict[str, Word] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("#SBATCH"):
@@ -242,11 +242,11 @@ def limit_seconds(text: str) -> int:
 
 
 def unrepresented(options: Options) -> list[Word]:
-    """What was not read and bears on shape, bytes or memory."""
+    """Return the options that were not read and bear on shape, bytes or memory."""
     return [w for w in options.unread if TELLING.search(w.text) and not SILENT.search(w.text)]
 
 
-def left_to_program(options: Options) -> list[str]:
+def program_options(options: Options) -> list[str]:
     """Return the options that were not read and bear on no key of a job file, as far as known."""
     told = {word.text for word in unrepresented(options)}
     names = (word.text for word in options.unread if word.text not in told)

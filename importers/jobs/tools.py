@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Tool(StrEnum):
-    """Whose file it is."""
+    """The program that a file belongs to."""
 
     MEGATRON = "megatron"
     TORCHTITAN = "torchtitan"

@@ -54,7 +54,8 @@ def load_uplink_ports(path: str) -> list[UplinkPort]:
 
 
 def shares(path: str, mapped: Sequence[UplinkPort], ports: Sequence[SwitchPort]) -> list[LinkEntry]:
-    """What each mapped uplink carries, in the order of the file `path` that maps them.
+    """Return the share that each mapped uplink carries, in the order of the file `path` that maps
+    them.
 
     Raises: InputError where a port that it names is not among `ports`, or is there twice and not
     the same: whether it is up is not known then.

@@ -59,7 +59,7 @@ class AlgorithmChoice:
 
 @struct(frozen=True, slots=True)
 class Advice:
-    """What could carry an axis: the good ones by cut, then the slower ones by time.
+    """The algorithms that could carry an axis: the good ones by cut, then the slower by time.
 
     `used`: what the cut of the job counts. `nccl`: what NCCL would take by itself.
     """

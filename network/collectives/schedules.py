@@ -34,7 +34,7 @@ from placement.fabric.tree import Ints
 
 
 class Operation(StrEnum):
-    """What a group computes together."""
+    """A collective that a group computes."""
 
     ALL_REDUCE = "all-reduce"
     ALL_GATHER = "all-gather"
@@ -283,7 +283,7 @@ def kappa(schedule: Schedule, zones: Ints) -> Fraction:
 
 
 def busiest_share(schedule: Schedule) -> Fraction:
-    """What the busiest rank sends, as a share of the payload."""
+    """Return the bytes that the busiest rank sends, as a share of the payload."""
     return Fraction(
         int(leaving(schedule, np.arange(schedule.size), schedule.size).max()), schedule.parts
     )

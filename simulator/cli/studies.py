@@ -145,7 +145,7 @@ def _side_by_side(result: dict[str, Any]) -> str:
 
 
 def _shared(runs: Sequence[dict[str, Any]]) -> list[str]:
-    """What all runs assume."""
+    """Return the assumptions that all runs share."""
     return [s for s in runs[0]["assumptions"] if all(s in run["assumptions"] for run in runs)]
 
 

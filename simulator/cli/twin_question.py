@@ -34,7 +34,7 @@ MOST_JOBS = 1_000_000  # of a run: some hours
 
 
 class Arrivals(StrEnum):
-    """Which jobs come in a twin."""
+    """The jobs that come in a twin."""
 
     LOG = "log"
     NONE = "none"
@@ -78,7 +78,7 @@ Output = Annotated[TotalsFormat, typer.Option("--format", "-o", help="Output for
 
 @struct(frozen=True, slots=True)
 class TwinQuestion:
-    """What is asked about which cluster, in the words of the command line."""
+    """A question about a cluster, in the words of the command line."""
 
     source: str | None
     horizon: str
@@ -207,8 +207,8 @@ def asks_twin(**defaults: str) -> Callable[[Callable[..., None]], Callable[..., 
 
 
 def _speed_up(took_s: Sequence[float], all_s: float, workers: StudyWorkers) -> str:
-    """What the runs took one by one beside what they took together. More processes than cores make
-    each slower, and the whole no faster."""
+    """Compare the time of the runs one by one with that of all together. More processes than cores
+    make each slower, and the whole no faster."""
     from simulator.pool import cores
 
     shared = 1.0 if workers.dask else max(1.0, min(workers.processes, len(took_s)) / cores())

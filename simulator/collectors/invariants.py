@@ -77,7 +77,7 @@ def named(run: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class AttemptLog:
-    """What the log has of the present attempt of one job. `saved_ns`: when a checkpoint of the job
+    """The present attempt of a job, as the log has it. `saved_ns`: when a checkpoint of the job
     was written down last; `soon`: checkpoints of its attempt within a minute of another."""
 
     attempt: int = 0
@@ -119,7 +119,7 @@ class AttemptLog:
 
 
 class PartOfHost(NamedTuple):
-    """What a job has of a host that it shares: these GPUs, which `share` of it."""
+    """The part of a shared host that a job has: these GPUs, a `share` of it."""
 
     host: str
     gpus: tuple[int, ...]
@@ -185,11 +185,11 @@ class InvariantChecker:
                 self._holds(event.name, self._blocks[event.name], event.spares)
             case JobRequeued() | JobPreempted():
                 self._attempts[event.name].is_running = False
-                self._left(event.name)
+                self._check_left(event.name)
             case JobEnded():
                 self._ended += 1
                 self._attempts.pop(event.name, None)
-                self._left(event.name)
+                self._check_left(event.name)
             case HostMoved():
                 if event.move is HostMove.FAIL:
                     self._failed(event.host)
@@ -210,7 +210,7 @@ class InvariantChecker:
         self._part_hosts += share
 
     def _holds(self, name: str, blocks: list[str], spares: tuple[str, ...]) -> None:
-        self._left(name)
+        self._check_left(name)
         for host in (*blocks, *spares):
             if host in self._gpus:
                 raise InvariantViolated(f"host {host} is given to {name}, and others share it")
@@ -232,7 +232,7 @@ class InvariantChecker:
         spares = tuple(h for h in before if h not in blocks_before and h not in blocks)
         self._holds(event.name, blocks, spares)
 
-    def _left(self, name: str) -> None:
+    def _check_left(self, name: str) -> None:
         for host in self._hosts.pop(name, ()):
             del self._holder[host]
         if (part := self._parts.pop(name, None)) is not None:
@@ -263,7 +263,7 @@ class InvariantChecker:
         before.begin(event.attempt)
 
     def _reported(self, event: LaunchEvent, version: int) -> None:
-        """What a launcher says of an attempt."""
+        """A launcher's report of an attempt."""
         known = self._attempts.get(event.name)
         fault = "the job never began, or is over"
         if known is not None:
@@ -297,7 +297,7 @@ class InvariantChecker:
                 )
 
     def _about(self, subject: str, counted_ns: Fraction, expected_ns: int) -> None:
-        """The same host time, but for what accounts of jobs on parts of hosts round down: a few ns
+        """Check that host times agree but for what accounts of parts of hosts round down: a few ns
         each time that one is counted. Raises: InvariantViolated."""
         slack = 16 * (self._rounded + len(self._parts))
         if abs(counted_ns - expected_ns) > slack:

@@ -81,7 +81,7 @@ class JobRow:
 
 @dataclass(slots=True)
 class _Open:
-    """What is known of a live job. `began`: that of its hosts when the present attempt began."""
+    """A live job. `began`: that of its hosts when the present attempt began."""
 
     uid: str
     submit_ns: int
@@ -132,12 +132,13 @@ class Metrics:
         self._effects = effects
 
     def use_times(self, known: AttemptTimes | None) -> None:
-        """What is known better than the scheduler knows, from now on; None: nothing is."""
+        """Take from now on the times that are known better than the scheduler knows them; None:
+        none."""
         self._known = known
 
     def use_ends(self, is_unsuccessful: Callable[[str], bool]) -> None:
-        """Which jobs end in vain: what they did is not productive. Without it all that was saved
-        is, of a job that fails and of one that the end of a replay cancels."""
+        """Take which jobs end in vain: what they did is not productive. Without it all that was
+        saved is, of a job that fails and of one that the end of a replay cancels."""
         self._is_unsuccessful = is_unsuccessful
 
     def use_sizes(self, asked_share: Callable[[str], float]) -> None:
@@ -280,7 +281,7 @@ class Metrics:
         return self._known.spent_in_all() if self._known else (None, None)
 
     def accounts(self) -> tuple[TimeAccount, TimeAccount]:
-        """What the time of all jobs went to until the last event, and that of their hosts."""
+        """Return where the time of all jobs went until the last event, and that of their hosts."""
         spent = self.spent()
         time, hosts = self._in_all()
         return (
@@ -356,7 +357,7 @@ class Metrics:
         }
 
     def parts(self) -> dict[str, Any]:
-        """What the time of jobs went to, and that of their hosts. Units: seconds."""
+        """Return where the time of jobs went, and that of their hosts. Units: seconds."""
         time, hosts = self.accounts()
         return {
             "ettr": _ratio(time.productive, time.total),

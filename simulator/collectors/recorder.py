@@ -135,7 +135,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         return self.log.digest
 
     def report_data(self, settled: TimeAccount) -> dict[str, Any]:
-        """What pages show, see `ReportData.data`; empty without report data."""
+        """Return the data of pages, see `ReportData.data`; empty without report data."""
         return self._report_data.data(settled) if self._report_data else {}
 
 
@@ -159,5 +159,5 @@ class Collectors:
         self.recorder.use_effects(effects)
 
     def report_data(self) -> dict[str, Any]:
-        """What pages show; empty without report data."""
+        """Return the data of pages; empty without report data."""
         return self.recorder.report_data(self.metrics.settled())

@@ -69,7 +69,7 @@ LARGEST = (1, 8, 64, 512, 4096)
 
 @dataclass(slots=True)
 class _Class:
-    """What is counted of one size class."""
+    """The counts of one size class."""
 
     jobs: int = 0
     completed: int = 0

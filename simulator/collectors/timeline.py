@@ -68,7 +68,7 @@ class Timeline:
                 case JobChange():
                     self._job(effect)
                 case HostTransition():
-                    self._moved(effect, now_ns)
+                    self._move_host(effect, now_ns)
                 case HostReport() | HostsChange() | WindowChange() | LinkChange():
                     pass
                 case _:
@@ -128,7 +128,7 @@ class Timeline:
             if count:
                 self._map.add(row, sign * count, now_ns)
 
-    def _moved(self, effect: HostTransition, now_ns: int) -> None:
+    def _move_host(self, effect: HostTransition, now_ns: int) -> None:
         is_down = effect.host in self._down
         if effect.move is HostMove.FAIL and not is_down:
             self._down.add(effect.host)
@@ -188,7 +188,7 @@ class Timeline:
 
 
 def rows(fabric: Fabric) -> tuple[str, tuple[str, ...], np.ndarray[Any, np.dtype[np.int64]]]:
-    """What the map has rows of: a tier's name, the rows' names, and each host's row.
+    """Return the rows of the map: a tier's name, the rows' names, and each host's row.
 
     The outermost tier with more than one domain, or hosts below a single one.
     """

@@ -51,7 +51,7 @@ class LemonHosts:
     factor: float
 
     def choose(self, hosts: Sequence[str], seed: int) -> tuple[str, ...]:
-        """The same hosts for every cause under one seed."""
+        """Draw the lemons: the same hosts for every cause under one seed."""
         count = round(self.share * len(hosts))
         return tuple(sorted(Random(f"{seed}/lemons").sample(list(hosts), count)))
 

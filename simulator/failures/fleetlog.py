@@ -59,7 +59,7 @@ class FleetLog:
 
 @struct(frozen=True, slots=True)
 class LogWindow:
-    """Which part of recorded failures is used: from so many seconds into the log on, and when
+    """The part of recorded failures that is used: from so many seconds into the log on, and when
     it ends from there again if `is_repeated`."""
 
     from_s: float = 0.0
@@ -93,8 +93,8 @@ ALL = LogWindow()
 
 @struct(frozen=True, slots=True)
 class LogExtent:
-    """What of a replay a log covers. Units: seconds after the first submit; `first_s`: of the
-    first of `failures`, None without any; `end_s`: infinite for one that begins again."""
+    """The part of a replay that a log covers. Units: seconds after the first submit; `first_s`: of
+    the first of `failures`, None without any; `end_s`: infinite for one that begins again."""
 
     name: str
     first_s: float | None
@@ -118,7 +118,7 @@ class LogExtent:
         )
 
     def warnings(self, replay_s: float) -> Iterator[str]:
-        """What a replay of that length did not get from it."""
+        """Say what a replay of that length did not get from the log."""
         if self.orphan_ends:
             yield (
                 f"{self.name}: {self.orphan_ends:,} outages end that did not begin in it; a host"

@@ -32,7 +32,7 @@ ReadLog = Callable[[Sequence[str]], FleetLog]  # for a fabric of these hosts
 
 @struct(frozen=True, slots=True)
 class _Part:
-    """What one part of the text stands for: causes, or a log."""
+    """One part of the text: causes, or a log."""
 
     causes: tuple[FailureCause, ...] = ()
     log: ReadLog | None = None
@@ -51,7 +51,7 @@ class FailureStream:
 
 @struct(frozen=True, slots=True)
 class FailureSource:
-    """What a text says, for any fabric and seed."""
+    """The failures that a text names, for any fabric and seed."""
 
     parts: tuple[_Part, ...]
     window: LogWindow = ALL
@@ -153,7 +153,7 @@ def _model(kind: str, body: str) -> FailureCause:
         shape,
         _positive(values, "age_days") if "age_days" in values else 0.0,
         scope,
-        _whole(values, "group") if "group" in values else 1,
+        _whole_number(values, "group") if "group" in values else 1,
         _lemons(values["lemons"]) if "lemons" in values else None,
     )
 
@@ -207,7 +207,7 @@ def _positive(values: Mapping[str, str], key: str) -> float:
     return value
 
 
-def _whole(values: Mapping[str, str], key: str) -> int:
+def _whole_number(values: Mapping[str, str], key: str) -> int:
     value = _positive(values, key)
     if not value.is_integer():
         raise _bad(f"{key} must be a whole number, not {values[key]}")

@@ -95,7 +95,7 @@ def load_causes(path: Path) -> tuple[FailureCause, ...]:
 
 
 def _check(document: Document, keys: _FileKeys) -> None:
-    """What is wrong between the keys."""
+    """Return the faults between keys."""
     wrong: list[tuple[str, str]] = []
     if keys.preset is not None and keys.preset not in PRESETS:
         wrong.append(("preset", f"must be one of {', '.join(PRESETS)}, not {keys.preset!r}"))

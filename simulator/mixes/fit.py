@@ -40,7 +40,7 @@ class SizeClass:
 
 @struct(frozen=True, slots=True)
 class JobMix:
-    """What jobs are drawn from. `sigma`: spread of the logarithm of run times."""
+    """The distributions that jobs are drawn from. `sigma`: spread of the logarithm of run times."""
 
     name: str
     classes: tuple[SizeClass, ...]
@@ -197,7 +197,7 @@ def _ends(summary: ClusterSummary, parts: Sequence[_Part]) -> dict[bool, Outcome
         _split(getattr(summary.ends, name), getattr(by_time, name), jobs, time)
         for name in OutcomeShares.__match_args__
     ]
-    return {is_large: _whole([pair[is_large] for pair in pairs]) for is_large in (False, True)}
+    return {is_large: _normalised([pair[is_large] for pair in pairs]) for is_large in (False, True)}
 
 
 def _split(by_jobs: float, by_time: float, jobs: float, time: float) -> tuple[float, float]:
@@ -207,6 +207,6 @@ def _split(by_jobs: float, by_time: float, jobs: float, time: float) -> tuple[fl
     return (by_jobs - jobs * y) / (1 - jobs), y
 
 
-def _whole(shares: Sequence[float]) -> OutcomeShares:
+def _normalised(shares: Sequence[float]) -> OutcomeShares:
     kept = [max(0.0, share) for share in shares]
     return OutcomeShares(*(share / sum(kept) for share in kept))

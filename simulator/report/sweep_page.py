@@ -90,7 +90,7 @@ def _panel(
     places = [float(value) if is_number else float(i) for i, value in enumerate(values)]
     order = sorted(range(len(values)), key=lambda i: places[i])
     for i, (name, groups) in enumerate(lines.items()):
-        ranges = [_joined(groups, key, value, figure.key) for value in values]
+        ranges = [_joint_range(groups, key, value, figure.key) for value in values]
         style = theme.line_style(i)
         means = [ranges[j].mean for j in order]
         least, most = [ranges[j].least for j in order], [ranges[j].most for j in order]
@@ -136,7 +136,7 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, str) and value.isdecimal()
 
 
-def _joined(groups: Sequence[Group], key: str, value: Any, figure: str) -> SeedRange:
+def _joint_range(groups: Sequence[Group], key: str, value: Any, figure: str) -> SeedRange:
     joined = [
         ranges[figure] for where, ranges in groups if json.dumps(where[key]) == json.dumps(value)
     ]

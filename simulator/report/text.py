@@ -9,7 +9,7 @@ from scheduler.cli.render.text import columns as aligned
 
 
 def figures(totals: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a reader looks for first, in words and units."""
+    """Return the figures that a reader looks for first, in words and units."""
     wait = totals["wait_s"]
     speed = totals["events_per_second"]
     rows = [
@@ -42,7 +42,7 @@ def figures(totals: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def headline(totals: dict[str, Any]) -> str:
-    """What was replayed on what, in one line."""
+    """Say in one line which trace was replayed on which fabric."""
     fabric, placement = totals["fabric"], totals.get("placement", "step-time")
     by = "" if placement == "step-time" else f", placement {placement}"
     return (

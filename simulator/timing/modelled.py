@@ -87,7 +87,7 @@ class _Clock:
         return max(self.at_ns, self.ready_ns) - (-max(0, ahead_ns) * MILLION // self.rate)
 
     def spent(self, left: AttemptLeft) -> AttemptTime:
-        """What became of the attempt's time. Its clock is settled."""
+        """Return where the attempt's time went. Its clock is settled."""
         ran_ns = left.ran_ns
         halt_ns = self.run.start_ns + ran_ns if self.halt_ns is None else self.halt_ns
         alive_ns = max(0, min(ran_ns, halt_ns - self.run.start_ns))
@@ -210,7 +210,7 @@ class ModelledTiming:
         return name not in self._stuck
 
     def spent(self, name: str) -> tuple[AttemptTime, AttemptTime]:
-        """What the job's attempts that are over spent their time on, per host and of all hosts;
+        """Return where the time of a job's ended attempts went, per host and of all hosts;
         known until it is forgotten."""
         return self._spent.get(name, NOTHING)
 

@@ -34,7 +34,7 @@ MOST_KNOWN = 1024
 
 @struct(frozen=True, slots=True)
 class UplinkLoad:
-    """What a gang sends over one uplink, over its bandwidth: while it talks (`peak`) and
+    """The load of a gang on an uplink, over its bandwidth: while it talks (`peak`) and
     on average over a step (`mean`)."""
 
     link: Link

@@ -36,7 +36,7 @@ class AttemptTime:
         return AttemptTime(*(getattr(self, name) + getattr(other, name) * hosts for name in PARTS))
 
     def part(self, gpus: int, of: int) -> AttemptTime:
-        """The same of so many GPUs of a host, as a share of its time."""
+        """Return the time of so many GPUs of a host, as a share of its own."""
         return AttemptTime(*(getattr(self, name) * gpus // of for name in PARTS))
 
 
@@ -44,7 +44,7 @@ PARTS = tuple(part.name for part in fields(AttemptTime))
 
 
 class Timing(Protocol):
-    """What the stand-in launcher asks. Calls come in the order of the log."""
+    """The questions of the stand-in launcher. Calls come in the order of the log."""
 
     def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
         """A job of this shape was admitted: so long on so many hosts, undisturbed."""

@@ -111,7 +111,7 @@ def _column_map(columns: str) -> table.ColumnMap:
 
 
 def advice(path: Path, tried: TraceFormat) -> str:
-    """What to say of a file in which a format finds no job: the formats that do, else how
+    """Advise on a file in which a format finds no job: the formats that do, else how
     to name its columns; empty where neither helps."""
     others = {name: each for name, each in FORMATS.items() if each is not tried}
     fits = [name for name, each in others.items() if _has_jobs(path, each)]
@@ -139,7 +139,7 @@ def _has_jobs(path: Path, trace_format: TraceFormat) -> bool:
 
 
 def _ignore(_: Path, __: BadRecord) -> None:
-    """What is left out is nobody's concern."""
+    """Ignore a record that is left out."""
 
 
 def check_readable(path: str) -> None:

@@ -56,7 +56,7 @@ def job_spec(
     attach: ShapeAssignment = AS_RING,
     shares_hosts: bool = False,
 ) -> JobSpec:
-    """What the trace's job asks of the scheduler. `spares`: in place of what it
+    """Return the specification of a trace's job. `spares`: in place of what it
     states; None leaves that, and none for a job that is but a size. `assume_limits`: leave
     a time limit that it does not state unstated, where else its run time stands in.
     `attach`: the shape of a job that states none. `shares_hosts`: one smaller than a host takes a

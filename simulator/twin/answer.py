@@ -59,7 +59,7 @@ MONEY_ROWS = (
 
 
 def sentence(answer: Values) -> str:
-    """What the last scenario is worth beside the first, in a sentence or two."""
+    """Say in a sentence or two what the last scenario is worth beside the first."""
     base, other = answer["scenarios"][0], answer["scenarios"][-1]
     ahead, seeds = duration(answer["horizon_s"]), len(answer["seeds"])
     figures = base["figures"]
@@ -213,7 +213,7 @@ def _waits(
 
 
 def header(answer: Values) -> str:
-    """What was asked of which cluster."""
+    """Say what was asked of which cluster."""
     fabric, seeds = answer["fabric"], len(answer["seeds"])
     return (
         f"{fabric['name']}, {fabric['hosts']:,} hosts, from {answer['source']} at version"
@@ -223,7 +223,7 @@ def header(answer: Values) -> str:
 
 
 def notes(answer: Values) -> list[str]:
-    """What the numbers rest on."""
+    """Return the notes on what the numbers rest on."""
     found = [f"fitted from the log: {each}" for each in answer["fitted"]]
     if answer["times"]:
         found.append(f"times: {answer['times']}; effective is what the time model counts as steps")

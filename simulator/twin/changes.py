@@ -40,7 +40,7 @@ FORMS = (
 
 @struct(frozen=True, slots=True)
 class Change:
-    """What is different. `commands` are for the scheduler; `policy`: of the
+    """A difference from the cluster as it is. `commands` are for the scheduler; `policy`: of the
     queue; `checkpoint_s`: in place of the time model's; `has_auto_spares`: of all jobs, whatever
     they state."""
 
@@ -106,7 +106,8 @@ def scenario(
 
 @struct(frozen=True, slots=True)
 class TwinClock:
-    """What words of changes are read with. `has_times`: whether runs have a time model."""
+    """The context in which words of changes are read. `has_times`: whether runs have a time
+    model."""
 
     now_ns: int
     horizon_ns: int

@@ -53,7 +53,7 @@ def auto_spares(spec: JobSpec) -> JobSpec:
 
 
 def _with_jobs(state: State, changed: Mapping[str, Job]) -> State:
-    """The same jobs in the same order, these as they are here."""
+    """Return all jobs in their order, these as they are here."""
     if not changed:
         return state
     return replace(state, jobs=PersistentMap({**dict(state.jobs.items()), **changed}))

@@ -27,7 +27,7 @@ from simulator.twin.workload import Run, Workload, live_runs
 
 @struct(frozen=True, slots=True)
 class TwinWorld:
-    """What all runs have in common."""
+    """The part that all runs share."""
 
     fork: ClusterFork
     workload: Workload

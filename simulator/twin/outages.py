@@ -64,7 +64,7 @@ class FittedFailures:
     groups: tuple[GroupFailures, ...] = ()
 
     def sentences(self) -> list[str]:
-        """What it was fitted from."""
+        """Say what the failures were fitted from."""
         rate = f"failures: {1000 * self.per_host_day:.3g} per 1,000 host-days, from"
         seen = f"{self.failures:,} in {self.host_days:,.1f} host-days of the log"
         prior = f"the operator's rate, which counts as {self.prior_host_days:,} host-days"

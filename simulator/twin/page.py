@@ -46,7 +46,7 @@ def write_twin(path: Path, answer: Values) -> None:
 
 
 def write_advice(path: Path, decision: TwinDecision, advice: Values) -> None:
-    """The same of advice. Raises: OSError."""
+    """Write the page of an advice. Raises: OSError."""
     head, *table = rows(decision, advice)
     text = render(
         "twin.html",

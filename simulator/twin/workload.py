@@ -67,10 +67,10 @@ class JobSample:
 
 @struct(frozen=True)
 class Workload:
-    """What arrivals are drawn from. `samples`: all jobs that ran or may; `arrived`: the places of
-    jobs that came in the time that was seen. `rates`: jobs an hour, by hour of the week from
-    Monday 0:00 UTC. `seen_ns`: for how long. `unstarted`: jobs left out, for they ended before they
-    ran; `dropped`: jobs that ended so long ago that the log keeps them no more."""
+    """The jobs that arrivals are drawn from. `samples`: all jobs that ran or may; `arrived`: the
+    places of jobs that came in the time that was seen. `rates`: jobs an hour, by hour of the week
+    from Monday 0:00 UTC. `seen_ns`: for how long. `unstarted`: jobs left out, for they ended before
+    they ran; `dropped`: jobs that ended so long ago that the log keeps them no more."""
 
     samples: tuple[JobSample, ...]
     arrived: tuple[int, ...]
@@ -80,7 +80,7 @@ class Workload:
     dropped: int
 
     def sentences(self) -> list[str]:
-        """What it was fitted from."""
+        """Say what the workload was fitted from."""
         jobs, ended = len(self.arrived), sum(not sample.is_live for sample in self.samples)
         if not jobs:
             return ["jobs: nobody comes", *self._runs(ended)]
@@ -112,7 +112,7 @@ class Workload:
 
     @property
     def without_arrivals(self) -> Workload:
-        """Nobody comes; run times are the same."""
+        """The workload in which nobody comes; run times stay."""
         return replace(self, arrived=(), rates=(0.0,) * WEEK_H)
 
     def arrivals(self, seed: int, start_ns: int, end_ns: int, gpus: int) -> Iterator[TraceJob]:
@@ -224,7 +224,7 @@ def fit_workload(fork: ClusterFork) -> Workload:
 
 
 def sample_of(job: Job, fork: ClusterFork) -> JobSample:
-    """What the log knows of a job."""
+    """Return the sample that the log has of a job."""
     costs = fork.state.tenants.preemption.costs
     account = shown(job, max(fork.now_ns, job.goodput.counted_ns), costs)
     is_live = job.state not in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)

@@ -83,7 +83,7 @@ class _Splitter:
             raise _no_array(text)
 
     def _last(self, line: int, text: str) -> Iterator[tuple[int, str]]:
-        """What stands before the bracket that ends the array; nothing, if it is empty."""
+        """Yield the element before the bracket that ends the array; nothing, if it is empty."""
         if self._depth < 0:
             raise _no_array(text)
         self._is_over = True

@@ -80,7 +80,7 @@ class TraceColumn:
 
 @struct(frozen=True, slots=True)
 class ColumnMap:
-    """Which column holds what. `also`: further columns by which its files are known, and
+    """The column of each fact. `also`: further columns by which its files are known, and
     `without`: columns that they never have."""
 
     by_key: Mapping[str, TraceColumn]

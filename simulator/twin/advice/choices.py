@@ -154,7 +154,7 @@ def with_evacuation(decision: TwinDecision, bounds: Mapping[str, tuple[int, int]
 
 
 def advised(decision: TwinDecision, study: Values) -> dict[str, Any]:
-    """What a study of the decision's scenarios says."""
+    """Return the advice that a study of the decision's scenarios gives."""
     now, *found = (
         _point(decision, scenario, study, choice)
         for scenario, choice in zip(study["scenarios"], (None, *decision.choices), strict=True)
@@ -308,7 +308,7 @@ def text(decision: TwinDecision, advice: Values) -> str:
 
 
 def advice_notes(decision: TwinDecision, advice: Values) -> list[str]:
-    """What the numbers rest on."""
+    """Return the notes on what the numbers rest on."""
     front = (
         f"front: no other choice has both less of {decision.cost.words} and {decision.gain.words}"
     )
