@@ -154,6 +154,9 @@ class SlurmAgents:
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         self._writer, self._sessions, self._busy = writer, sessions, busy
         self._folder.keep_address(sessions.address)
+        if os.geteuid():
+            text = "ranks of all users run as %s, as this server does (docs/slurm.md, Users)"
+            log.warning(text, own_name())
         self._tasks.keep("slurm", self._keep)
 
     def starting(self) -> Set[str]:

@@ -99,8 +99,14 @@ TASK_RESTARTS = _counter(
 )
 REFUSED_MESSAGES = _counter(
     "refused_messages",
-    "Messages of agents, whose session each ended, and reports of ranks that could not be read.",
+    "Messages of agents, whose session each ended, and reports of ranks that could not be read;"
+    " calls that Kubernetes forbade.",
     "door",
+)
+EXPIRY = _gauge(
+    "credential_expiry_seconds",
+    "Seconds until the first certificate of this server, or token of its auth file, expires.",
+    "kind",
 )
 CUT_OFF = _gauge(
     "cut_off_hosts", "Silent hosts that are taken for cut off, and not for lost.", "domain"

@@ -33,13 +33,13 @@ class Heartbeats:
     """When each part of the server last said that it is alive; use it from any thread.
 
     `restarts`: of kept tasks, by name. `refused`: messages of agents and reports of ranks
-    that could not be read.
+    that could not be read, and calls that Kubernetes forbade.
     `cut_off`: silent hosts that are taken for cut off, by domain.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.restarts = Counts()
-        self.refused = Counts({("agents",): 0, ("ranks",): 0})
+        self.refused = Counts({("agents",): 0, ("ranks",): 0, ("kubernetes",): 0})
         self.cut_off = Counts()
         self._clock = clock
         self._due_s: dict[str, float] = {}  # by part, when the next beat must have come

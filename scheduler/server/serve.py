@@ -155,7 +155,7 @@ async def serve(
     if exposure is not None:
         scrapers = metrics_auth(exposure.host, exposure.port, settings.access, settings.clock)
     signals = signals or Signals().listen()
-    gauges = Gauges(Instruments(), settings.metrics)
+    gauges = Gauges(Instruments(), settings.metrics, settings.access)
     try:
         with gauges.exposed(scrapers):  # from before the log is replayed, which may take long
             await _serve(settings, on_ready, signals, gauges)

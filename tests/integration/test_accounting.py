@@ -175,5 +175,8 @@ async def test_the_command_writes_a_table_csv_and_json(tmp_path: Path) -> None:
             ("default", "8.0"),
             ("default", "64.0"),
         ]
+        page = await printed("--by", "user", "-o", "html")
+        assert page.count("<tr>") == 2
+        assert "<td>72.0</td>" in page
         (row,) = json.loads(await printed("--by", "none", "-o", "json"))["rows"]
         assert (row["jobs"], row["wait_s"], row["held_gpu_hours"]) == (7, 1800.0, 72.0)

@@ -145,6 +145,7 @@ OF_STEPS = {
     "muster_job_model_step_seconds",
     "muster_job_slower_than_model",
     "muster_cut_off_hosts",  # while a domain is cut off alone
+    "muster_credential_expiry_seconds",  # with certificates or tokens
 }
 
 

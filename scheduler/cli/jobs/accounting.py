@@ -29,6 +29,7 @@ class TableFormat(StrEnum):
     JSON = "json"
     YAML = "yaml"
     CSV = "csv"
+    HTML = "html"
 
 
 def register(app: typer.Typer) -> None:
@@ -71,6 +72,10 @@ def accounting(
         text = tables.usage_text(answer, keys) + "\n"
     elif output is TableFormat.CSV:
         text = tables.usage_csv(answer, keys)
+    elif output is TableFormat.HTML:
+        text = tables.usage_html(
+            answer, keys, f"since {since}" + (f", until {until}" if until else "")
+        )
     else:
         rows = tables.records(answer, keys)
         text = formatted({"rows": rows}, AnswerFormat(output.value)) + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from html import escape
 
 from scheduler.cli.render.goodput import NS_PER_S, elapsed_text
 from scheduler.cli.render.messages import plain
@@ -18,19 +19,46 @@ _PARTS = tuple(
     if number not in (job_pb2.GOODPUT_PART_UNSPECIFIED, job_pb2.GOODPUT_PART_QUEUEING)
 )
 
+_STYLE = (
+    "<style>body{font:14px sans-serif;margin:2em}table{border-collapse:collapse}"
+    "th,td{padding:4px 12px;border-bottom:1px solid #ccc;text-align:right}"
+    "th:first-child,td:first-child{text-align:left}tr:last-child{font-weight:bold}</style>"
+)
+
 Record = dict[str, str | int | float]
 
 
 def usage_text(answer: service_pb2.SumUsageResponse, keys: Sequence[str]) -> str:
     """A line for each row, and one for all of them."""
+    if not answer.total.jobs:
+        return "no job ended in that time, and none lives"
+    rows = _table(answer, keys)
+    return columns(rows, right=set(range(len(keys), len(rows[0]))))
+
+
+def _table(answer: service_pb2.SumUsageResponse, keys: Sequence[str]) -> list[list[str]]:
     heads = (*keys, *_COUNTS, "gpu-hours", "goodput", "wait of a job")
     rows = [[head.upper() for head in heads]]
     rows += [_cells(row, [getattr(row, key) or "-" for key in keys]) for row in answer.rows]
     if keys and len(answer.rows) != 1:
         rows.append(_cells(answer.total, ["total", *[""] * (len(keys) - 1)]))
-    if not answer.total.jobs:
-        return "no job ended in that time, and none lives"
-    return columns(rows, right=set(range(len(keys), len(heads))))
+    return rows
+
+
+def usage_html(answer: service_pb2.SumUsageResponse, keys: Sequence[str], span: str) -> str:
+    """Return the same as a page that a browser shows and prints without anything else."""
+    heads, *rows = _table(answer, keys)
+    lines = [
+        f"<title>{(title := escape(f'Use of GPUs {span}'))}</title>",
+        _STYLE,
+        f"<h1>{title}</h1>",
+    ]
+    lines += [
+        "<table>",
+        f"<tr>{''.join(f'<th>{escape(head.lower())}</th>' for head in heads)}</tr>",
+    ]
+    lines += [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
+    return "\n".join(["<!doctype html>", '<meta charset="utf-8">', *lines, "</table>", ""])
 
 
 def _cells(row: service_pb2.UsageRow, keys: list[str]) -> list[str]:

@@ -111,7 +111,7 @@ class KubernetesAgents:
         beats: Heartbeats | None = None,
     ) -> None:
         self._keys, self._pod = pod.keys, pod
-        self._api = api or KubernetesApi(self._keys)
+        self._api = api or KubernetesApi(self._keys, beats)
         self._clock = clock
         self._folder = AgentFolder(folder)
         self.secrets: tuple[str, ...] = (secret or self._folder.secret(),)

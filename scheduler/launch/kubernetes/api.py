@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,6 +21,7 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
 from scheduler.launch.keys import KubernetesKeys
+from scheduler.observe.supervision import Heartbeats
 
 PARALLEL = 24  # calls at once
 _PATIENCE_S = 30.0
@@ -74,10 +76,11 @@ async def configuration(keys: KubernetesKeys) -> Configuration:
 
 
 class KubernetesApi:
-    """One cluster. Every call raises ApiFailed."""
+    """One cluster. Every call raises ApiFailed. `beats`: counts calls that it forbids."""
 
-    def __init__(self, keys: KubernetesKeys) -> None:
+    def __init__(self, keys: KubernetesKeys, beats: Heartbeats | None = None) -> None:
         self._keys = keys
+        self._beats = beats or Heartbeats()
         self._configuration: Configuration | None = None
         self._rest: RESTClientObject | None = None
         self._turns = asyncio.Semaphore(PARALLEL)
@@ -110,6 +113,12 @@ class KubernetesApi:
             raise ApiFailed(f"{method} {path}: {text}") from None
         return answer.response  # type: ignore[no-any-return]
 
+    def _refusal(self, method: str, path: str, data: bytes, status: int) -> ApiFailed:
+        """Return the error of an answer, and count what the service account may not do."""
+        if status == HTTPStatus.FORBIDDEN:
+            self._beats.refused["kubernetes",] += 1
+        return ApiFailed(f"{method} {path}: {_message(data)}", status)
+
     async def call(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json"
     ) -> Json:
@@ -123,7 +132,7 @@ class KubernetesApi:
             finally:
                 response.release()
         if response.status >= 400:
-            raise ApiFailed(f"{method} {path}: {_message(data)}", response.status)
+            raise self._refusal(method, path, data, response.status)
         try:
             body = msgspec.json.decode(data) if data else {}
         except msgspec.DecodeError:
@@ -149,7 +158,7 @@ class KubernetesApi:
             if response.status == 410:
                 raise WatchExpired
             if response.status >= 400:
-                raise ApiFailed(f"GET {path}: {_message(await response.read())}", response.status)
+                raise self._refusal("GET", path, await response.read(), response.status)
             async with aclosing(_lines(response)) as lines:
                 async for line in lines:
                     event = msgspec.json.decode(line)

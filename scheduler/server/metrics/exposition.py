@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from itertools import accumulate, groupby
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -21,6 +22,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from muster.structs import struct
+from scheduler.access.listener import Access
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Store
 from scheduler.eventlog.store.sqlite import SqliteStore
@@ -54,11 +56,17 @@ class Gauges(Collector):
     """Everything in the catalogue. Before `attach` only what is known without a state.
 
     `exposure` None: nothing is served. `address`: where it is served, "" before that. `progress`:
-    how far gangs are, where agents start them.
+    how far gangs are, where agents start them. `access`: whose certificates and tokens expire.
     """
 
-    def __init__(self, instruments: Instruments, exposure: MetricsEndpoint | None = None) -> None:
+    def __init__(
+        self,
+        instruments: Instruments,
+        exposure: MetricsEndpoint | None = None,
+        access: Access | None = None,
+    ) -> None:
         self.instruments = instruments
+        self._access = access or Access()
         self.address = ""
         self.progress: ProgressSource | None = None
         self._exposure = exposure
@@ -105,6 +113,7 @@ class Gauges(Collector):
         yield c.BUILD, (release(),), 1
         yield from samples.of_work(self.instruments)
         yield from samples.of_events(self.instruments)
+        yield from samples.of_credentials(self._access, datetime.now(UTC))
         writer = self._writer
         yield c.READY, (), writer is not None
         if writer is None:

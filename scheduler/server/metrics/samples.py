@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+from scheduler.access.auth_file.reading import load_auth
+from scheduler.access.certificates import read_certificate
+from scheduler.access.listener import Access
 from scheduler.core import JobState, State
 from scheduler.core.fold import goodput
 from scheduler.core.model.job import SECOND_NS
@@ -15,6 +21,7 @@ from scheduler.core.model.records.goodput import PARTS
 from scheduler.core.rules.network.gang_step import likely_step
 from scheduler.eventlog.store import StoreError
 from scheduler.eventlog.store.sqlite import SqliteStore
+from scheduler.files.errors import InputError
 from scheduler.observe import catalogue as c
 from scheduler.observe import census
 from scheduler.observe.catalogue import Metric
@@ -124,6 +131,20 @@ def of_work(instruments: Instruments) -> Iterator[Sample]:
     yield from _labelled(c.TASK_RESTARTS, instruments.beats.restarts)
     yield from _labelled(c.REFUSED_MESSAGES, instruments.beats.refused)
     yield from _labelled(c.CUT_OFF, instruments.beats.cut_off)
+
+
+def of_credentials(access: Access, now: datetime) -> Iterator[Sample]:
+    """When the first certificate and the first token expire; nothing of files that are unreadable,
+    which the log names. Cost: reads them."""
+    with suppress(OSError, InputError):
+        if access.tls is not None:
+            paths = filter(None, (access.tls.certificate, access.tls.client_ca))
+            first = min(read_certificate(Path(path)).expires for path in paths)
+            yield c.EXPIRY, ("certificate",), (first - now).total_seconds()
+    with suppress(OSError, InputError):
+        tokens = load_auth(access.auth_file).tokens if access.auth_file else ()
+        if ends := [token.expires for token in tokens if token.expires is not None]:
+            yield c.EXPIRY, ("token",), (min(ends) - now).total_seconds()
 
 
 def of_disk(store: SqliteStore) -> Iterator[Sample]:

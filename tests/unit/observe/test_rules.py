@@ -55,6 +55,14 @@ def _withheld(values: str) -> dict[str, str]:
     return _all("muster_withheld_hosts", values, ',source="slurm",cause="refused"')
 
 
+def _expiry(values: str) -> dict[str, str]:
+    return _all("muster_credential_expiry_seconds", values, ',kind="token"')
+
+
+def _forbidden(values: str) -> dict[str, str]:
+    return _all("muster_refused_messages_total", values, ',door="kubernetes"')
+
+
 def _stuck(wait_s: str, starts: str, free: int) -> dict[str, str]:
     return {
         **_all("muster_oldest_wait_seconds", wait_s, ',tenant="t"'),
@@ -134,6 +142,11 @@ CASES = [
     Case("MusterDecisionsStopped", 0, "40m", _decisions("7x60", leader=0)),
     Case("MusterHostsRefused", 1, "40m", _withheld("1x60")),
     Case("MusterHostsRefused", 0, "40m", _withheld("1x20 0x40")),
+    Case("MusterCredentialExpires", 1, "20m", _expiry("1000000-60x60")),
+    Case("MusterCredentialExpires", 0, "20m", _expiry("2000000-60x60")),
+    Case("MusterCredentialExpires", 0, "20m", _expiry("-9000000-60x60")),
+    Case("MusterApiForbids", 1, "20m", _forbidden("0x10 3x60")),
+    Case("MusterApiForbids", 0, "20m", _forbidden("3x60")),
     Case("MusterNoSpareInZone", 1, "20m", _zone(spare=0, free=0, running=8)),
     Case("MusterNoSpareInZone", 0, "20m", _zone(spare=1, free=0, running=8)),
     Case("MusterNoSpareInZone", 0, "20m", _zone(spare=0, free=8, running=8)),
@@ -238,6 +251,7 @@ def test_every_metric_asked_for_is_in_the_catalogue_and_most_are_asked_for() -> 
         "muster_cut_off_hosts",
         "muster_fabric_info",
         "muster_ready",
+        "muster_credential_expiry_seconds",
         "muster_refused_messages_total",
         "muster_replay_seconds",
         "muster_store_disk_used_ratio",
