@@ -23,7 +23,7 @@ from typing import Any
 
 from lab.faults import Fault, nft_table, rate_lines
 from lab.plan import LabLink, LabNode, LabPlan, commands_of
-from muster.structs import struct
+from muster.structs import replace, struct
 from scheduler.files.errors import InputError, Problem
 
 PORT, AGENT_PORT = 7443, 7444
@@ -133,7 +133,7 @@ class Lab:
 
     def changed(self, **fields: Any) -> Lab:
         """Write down that something of the lab is different from now on."""
-        return _written(Lab(**{**_fields(self), **fields}))
+        return _written(replace(self, **fields))
 
     def with_faults(self, faults: Sequence[Fault]) -> Lab:
         """Make the faults of the lab these, and write them down."""
@@ -282,10 +282,6 @@ def running(folder: Path) -> Lab:
     if lab is None or not lab.is_running:
         raise refuse(f"no lab runs in {folder}: muster lab up FABRIC", "folder")
     return lab
-
-
-def _fields(lab: Lab) -> dict[str, Any]:
-    return {name: getattr(lab, name) for name in Lab.__slots__}
 
 
 def _written(lab: Lab) -> Lab:
