@@ -19,7 +19,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -48,6 +47,7 @@ from scheduler.launch import hang, orders
 from scheduler.launch.channels import AgentChannels
 from scheduler.launch.checkpoints import Checkpoints
 from scheduler.launch.cut_off import CutOffHosts
+from scheduler.launch.ending import EndingAttempts
 from scheduler.launch.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang
 from scheduler.launch.hang import HangStep
 from scheduler.launch.joining import HostJoins
@@ -60,7 +60,6 @@ from scheduler.launch.tails import LogTails
 from scheduler.observe.supervision import Tasks
 from scheduler.v1 import agent_pb2
 
-MOST_SAVE_S = 30.0  # for which ranks that are to leave may save first
 MOST_ENDED = 200  # jobs that have ended and whose steps are remembered
 _TICK_S = 0.1
 _LET_GO_LEASES = 3  # without any agent, after which another server may lead
@@ -69,20 +68,6 @@ MOST_UNFIT = 3  # hosts that fail the site's gate in a row, after which it is th
 _READY_S = 130.0  # for which a host may take to be clear
 
 log = logging.getLogger("muster.launch")
-
-
-@dataclass(slots=True, eq=False)
-class Leaving:
-    """An attempt that is over in the log while its ranks may still save and end. `hosts`: those
-    on which some may be left."""
-
-    gang: LaunchedGang
-    hosts: set[str]
-    grace_s: float
-    until_s: float  # by when they are told to stop, while they save
-    saved_before: tuple[int, str] | None = None
-    is_saving: bool = False
-    waiting: list[str] = field(default_factory=list)
 
 
 class AgentLauncher(Launcher):
@@ -112,8 +97,8 @@ class AgentLauncher(Launcher):
         self._lease_s = lease_s
         self._clock = clock
         self._gangs: dict[str, LaunchedGang] = {}  # by job uid, of attempts that run or should
-        self._leaving: list[Leaving] = []
         self._ended: dict[str, LaunchedGang] = {}  # by job uid, the newest last
+        self._ending = EndingAttempts(sessions, clock, lease_s, self._write_down, self._has_left)
         self._checkpoints = Checkpoints()
         self._tracker = GangTracker()
         self._reports = LaunchReports(writer)
@@ -137,7 +122,7 @@ class AgentLauncher(Launcher):
     def busy_hosts(self) -> set[str]:
         """Hosts on which something runs, should run, or is being left."""
         hosts = {host for gang in self._gangs.values() for host in gang.hosts}
-        return hosts.union(*(leaving.hosts for leaving in self._leaving))
+        return hosts | self._ending.hosts
 
     def step_times(self, uid: str, attempt: int) -> Mapping[int, Sequence[float]]:
         """How long the ranks of an attempt computed, by step; nothing where nobody has said."""
@@ -261,18 +246,7 @@ class AgentLauncher(Launcher):
         self._write_down(gang)
         self._remember_ended(gang)
         gang.enter(GangPhase.OVER, self._clock())
-        hosts = set(gang.left)
-        for host in gang.hosts:
-            if host not in hosts:
-                self._sessions.send(host, orders.forget(orders.key_of(gang)))
-        leaving = Leaving(gang, hosts, grace_s, self._clock(), gang.saved)
-        self._leaving.append(leaving)
-        if saves and gang.can_save:
-            leaving.is_saving = True
-            leaving.until_s += MOST_SAVE_S
-            self._to_all(gang, orders.save(gang, MOST_SAVE_S))
-        else:
-            self._stop_all(leaving)
+        self._ending.end(gang, grace_s, saves=saves)
 
     def _remember_ended(self, gang: LaunchedGang) -> None:
         """Keep how long its steps took, for who asks later."""
@@ -284,46 +258,20 @@ class AgentLauncher(Launcher):
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]
 
-    def _stop_all(self, leaving: Leaving) -> None:
-        leaving.is_saving = False
-        leaving.until_s = self._clock() + leaving.grace_s + self._lease_s
-        for host in sorted(leaving.hosts):
-            self._sessions.send(host, orders.stop(orders.key_of(leaving.gang), leaving.grace_s))
-        self._settle(leaving)
-
-    def _settle(self, leaving: Leaving) -> None:
-        """Whether it has left: nothing runs where anybody can say so."""
-        if leaving.is_saving or any(host in self._sessions.connected for host in leaving.hosts):
-            return
-        if leaving in self._leaving:
-            if leaving.gang.saved != leaving.gang.logged:
-                # The next job of its run goes on from there: it waits until the log has it.
-                self._write_down(leaving.gang, lambda: self._settle(leaving))
-                return
-            self._leaving.remove(leaving)
-            if _job_is_over(self._writer.state, leaving.gang):
-                self._checkpoints.forget(leaving.gang.uid)
-        for gang in list(self._gangs.values()):
-            if gang.phase in (GangPhase.WAITING, GangPhase.PREPARING):
-                self._advance(gang)
-
-    def _is_waiting(self, gang: LaunchedGang) -> bool:
-        """Whether others have yet to leave hosts of this gang, or its own last attempt or the last
-        job of its run have yet to end."""
-        hosts = set(gang.hosts)
-        return any(
-            each.gang.uid == gang.uid
-            or (gang.lineage and each.gang.lineage == gang.lineage)
-            or (not hosts.isdisjoint(each.hosts) and gang.meets(each.gang.gpus))
-            for each in self._leaving
-        )
+    def _has_left(self, gang: LaunchedGang | None) -> None:
+        """Nothing runs of this attempt any more: others may start in its place."""
+        if gang is not None and _job_is_over(self._writer.state, gang):
+            self._checkpoints.forget(gang.uid)
+        for each in list(self._gangs.values()):
+            if each.phase in (GangPhase.WAITING, GangPhase.PREPARING):
+                self._advance(each)
 
     # --- how a gang goes on -------------------------------------------------------------------
 
     def _advance(self, gang: LaunchedGang) -> None:
         """Take the next step that is possible now."""
         now_s = self._clock()
-        if gang.phase is GangPhase.WAITING and not self._is_waiting(gang):
+        if gang.phase is GangPhase.WAITING and not self._ending.blocks(gang):
             gang.enter(GangPhase.PREPARING, now_s)
             for host in gang.not_yet(*_BEYOND_PREPARE):
                 self._sessions.send(host, orders.prepare(gang, host, self._gate))
@@ -333,7 +281,7 @@ class AgentLauncher(Launcher):
         elif (
             gang.phase is GangPhase.PREPARING
             and gang.all_are(*_BEYOND_PREPARE)
-            and not self._is_waiting(gang)
+            and not self._ending.blocks(gang)
         ):
             gang.enter(GangPhase.STARTING, now_s)
             if hosts := gang.not_yet(HostPhase.STARTED, HostPhase.STOPPED):
@@ -427,11 +375,7 @@ class AgentLauncher(Launcher):
         for gang in list(self._gangs.values()):
             if host in gang.by_host and gang.key not in seen:
                 self._unknown_there(gang, host)
-        for leaving in list(self._leaving):
-            gang = leaving.gang
-            if host in leaving.hosts and gang.key not in seen:
-                leaving.hosts.discard(host)
-                self._settle(leaving)
+        self._ending.keep_known(host, seen)
 
     def _has_joined(self, host: str) -> None:
         hello = self._greetings.pop(host, None)
@@ -479,15 +423,14 @@ class AgentLauncher(Launcher):
         gang, jobs = self._gangs.get(uid), self._writer.state.jobs.values()
         if gang is not None and gang.phase not in (GangPhase.WAITING, GangPhase.PREPARING):
             return
-        if any(e.gang.key == key and host in e.hosts for e in self._leaving):
+        if self._ending.is_ending(host, key):
             return
         job = next((job for job in jobs if job.uid == uid), None)
         if job is None or job.spec.run is None:
             return
-        now_s = self._clock()
         placed = PlacedGang(replace(job, attempt=attempt, gang=None), (host,), ())
-        old = LaunchedGang(placed, job.spec.run, 1, 1, now_s, GangPhase.OVER)
-        self._leaving.append(Leaving(old, {host}, 0.0, now_s + self._lease_s))
+        old = LaunchedGang(placed, job.spec.run, 1, 1, self._clock(), GangPhase.OVER)
+        self._ending.await_end(old)
 
     def _unknown_there(self, gang: LaunchedGang, host: str) -> None:
         """The host does not have what it should: it has been started anew, or was never told."""
@@ -516,7 +459,7 @@ class AgentLauncher(Launcher):
             return
         word: Any = getattr(message, kind or "")
         key = (word.key.job_uid, word.key.attempt)
-        if kind == "stopped" and self._left(host, key):
+        if kind == "stopped" and self._ending.leave_host(host, key):
             self._sessions.send(host, orders.forget(word.key))
             return
         gang = self._gang(key, host)
@@ -551,28 +494,16 @@ class AgentLauncher(Launcher):
 
     def _late(self, host: str, key: tuple[str, int], kind: str, word: Any) -> None:
         """A word about an attempt that is over."""
-        ended = (e for e in self._leaving if e.gang.key == key)
-        leaving = next((e for e in ended if host in e.gang.by_host), None)
-        if leaving is not None and kind == "progress":
-            self._progressed(leaving.gang, word)
-            if leaving.is_saving and leaving.gang.saved != leaving.saved_before:
-                self._write_down(leaving.gang)
-                self._stop_all(leaving)
-        elif leaving is not None and host in leaving.hosts:
+        ending = self._ending.find(host, key)
+        if ending is not None and kind == "progress":
+            self._progressed(ending.gang, word)
+            self._ending.note_save(ending)
+        elif ending is not None and host in ending.hosts:
             return  # it has been told
         elif kind in ("prepared", "started"):
             self._sessions.send(host, orders.stop(word.key, 0))
         elif kind == "stopped":
             self._sessions.send(host, orders.forget(word.key))
-
-    def _left(self, host: str, key: tuple[str, int]) -> bool:
-        """Whether an attempt that is leaving has left this host."""
-        for leaving in list(self._leaving):
-            if leaving.gang.key == key and host in leaving.hosts:
-                leaving.hosts.discard(host)
-                self._settle(leaving)
-                return True
-        return False
 
     def _prepared(self, gang: LaunchedGang, host: str, word: agent_pb2.Prepared) -> None:
         if gang.by_host[host] is HostPhase.UNKNOWN:
@@ -665,8 +596,7 @@ class AgentLauncher(Launcher):
         for gang in list(self._gangs.values()):
             if host in gang.by_host:
                 self._advance(gang)
-        for leaving in list(self._leaving):
-            self._settle(leaving)
+        self._ending.settle()
 
     def on_lost(self, host: str) -> None:
         is_known = host in self._writer.state.loaded_fabric.index_by_name
@@ -754,13 +684,7 @@ class AgentLauncher(Launcher):
             self._return_hosts(self._writer.state)
             self._let_go_if_useless(now_s)
             self._judge_again(now_s)
-        for leaving in list(self._leaving):
-            if now_s >= leaving.until_s:
-                if leaving.is_saving:
-                    self._stop_all(leaving)
-                else:  # an agent that does not end what it should is stopped by its next Prepare
-                    leaving.hosts.clear()
-                    self._settle(leaving)
+        self._ending.tick(now_s)
         for gang in list(self._gangs.values()):
             self._look_after(gang, now_s)
 

@@ -9,6 +9,7 @@ import pytest
 
 from scheduler.agent.agent import Agent
 from scheduler.launch import cut_off
+from scheduler.launch.ending import EndingAttempts
 from scheduler.launch.launcher import AgentLauncher
 from tests.protocol.launches import LaunchFaults, LaunchScope, cancel, drain
 
@@ -186,7 +187,7 @@ LAUNCH_MUTATIONS: Final = (
     ),
     LaunchMutation(
         "an attempt does not wait until the one before has left",
-        _instead(AgentLauncher, "_is_waiting", lambda *_: False),
+        _instead(EndingAttempts, "blocks", lambda *_: False),
         DRAIN,
         7,
         "attempt 2 is launched while attempt 1 runs on z0-r0-h0, which the leader reaches",

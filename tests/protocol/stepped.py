@@ -23,10 +23,11 @@ from scheduler.agent.rank_times import ComputedStep
 from scheduler.core import State, admit
 from scheduler.core.model.commands import EndJob, ReportHost, RequeueJob
 from scheduler.engine.proposal import Answer
+from scheduler.launch.ending import EndingAttempt, EndingAttempts
 from scheduler.launch.frames import Frame, FrameKind
 from scheduler.launch.gang import LaunchedGang
 from scheduler.launch.gateway import Gateway, GatewayOptions
-from scheduler.launch.launcher import AgentLauncher, Leaving
+from scheduler.launch.launcher import AgentLauncher
 from scheduler.launch.reports import LaunchReports
 from scheduler.launch.sessions import AgentSessions
 from scheduler.observe.supervision import Heartbeats
@@ -399,7 +400,7 @@ class SteppedLauncher(AgentLauncher):
         leaving = tuple(
             sorted(
                 (_gang_key(e.gang), *sorted(e.hosts), e.grace_s, ago(e.until_s), e.is_saving)
-                for e in self._leaving
+                for e in self._ending.attempts
             )
         )
         runs = self._tracker._runs.values()
@@ -479,9 +480,12 @@ class LaunchServer:
         writer: Any = server.writer
         new._writer, new._sessions = writer, server.sessions
         new._gangs = {uid: _cloned(gang) for uid, gang in old._gangs.items()}
-        new._leaving = [
-            Leaving(_cloned(e.gang), set(e.hosts), e.grace_s, e.until_s, None, e.is_saving)
-            for e in old._leaving
+        new._ending = EndingAttempts(
+            server.sessions, now_s, LEASE_S, new._write_down, new._has_left
+        )
+        new._ending.attempts = [
+            EndingAttempt(_cloned(e.gang), set(e.hosts), e.grace_s, e.until_s, None, e.is_saving)
+            for e in old._ending.attempts
         ]
         new._seen, new._ran_on = set(old._seen), set(old._ran_on)
         new._cut_off = copy.copy(old._cut_off)

@@ -33,7 +33,8 @@ from scheduler.core.policies.run import RunSpec
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch import orders
 from scheduler.launch.checkpoints import LOG_EVERY_S
-from scheduler.launch.launcher import MOST_SAVE_S, AgentLauncher
+from scheduler.launch.ending import MOST_SAVE_S
+from scheduler.launch.launcher import AgentLauncher
 from scheduler.launch.tails import LogTails
 from scheduler.observe.instruments import Instruments
 from scheduler.service.backend import RankLog
