@@ -39,7 +39,9 @@ async def pass_gates(
         path = program(command[0], order["workdir"], search)
         own = {"user": allowed.own_name} if path in allowed.gates and gate.is_of_site else {}
         limit_s = max(1, round(gate.limit.ToNanoseconds() / 1e9))
-        code, said = await _run(order | own | {"command": command, "gate_s": limit_s})
+        code, said = await _run(
+            order | own | {"command": command, "gate_s": limit_s, "env_from": {}}
+        )
         if code:
             is_over = code == TIME_OVER
             ended = f"took longer than {limit_s} s" if is_over else f"exited with code {code}"

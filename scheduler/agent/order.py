@@ -66,6 +66,7 @@ def order_of(wanted: agent_pb2.Prepare, user: str, workdir: str) -> dict[str, An
         "job": wanted.job,
         "command": list(wanted.command),
         "env": common,
+        "env_from": dict(wanted.env_from),
         "workdir": workdir,
         "user": user,
         "ranks": each,

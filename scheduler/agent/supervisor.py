@@ -276,6 +276,7 @@ class Zygote:
         wanted = {
             "argv": order["command"],
             "env": order["env"] | rank["env"],
+            "env_from": order.get("env_from", {}),
             "workdir": order["workdir"],
             "user": order["user"],
         }
@@ -396,6 +397,10 @@ def _be_rank(
         die_with(parent)
         stage = f"enter directory {order['workdir']}"
         os.chdir(order["workdir"])
+        for name, path in order.get("env_from", {}).items():
+            stage = f"read {name} from {path}"
+            with open(path, encoding="utf-8") as file:
+                environment[name] = file.read().rstrip("\n")
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         if port:

@@ -109,6 +109,9 @@ def _be_rank(wanted: dict[str, Any], into: int) -> None:
     try:
         os.chdir(wanted["workdir"])
         _extend_path(wanted["env"].get("PYTHONPATH", ""))
+        for name, path in wanted["env_from"].items():
+            with open(path, encoding="utf-8") as file:
+                os.environ[name] = file.read().rstrip("\n")
         _, *argv = wanted["argv"]
         if argv[0] == "-m":
             sys.argv = argv[1:]

@@ -305,8 +305,9 @@ def _restarts_mapping(rule: RestartRule) -> dict[str, Any]:
 
 def _run_mapping(run: RunSpec) -> dict[str, Any]:
     mapping = _changed(run, always=("command",))
-    lists = {key: list(mapping[key]) for key in ("command", "warm") if key in mapping}
-    return mapping | lists | ({"env": dict(run.env)} if run.env else {})
+    lists = {key: list(mapping[key]) for key in ("command", "warm", "gate") if key in mapping}
+    pairs = {key: dict(mapping[key]) for key in ("env", "env_from") if key in mapping}
+    return mapping | lists | pairs
 
 
 def _constraints(spec: JobSpec) -> dict[str, Any]:

@@ -54,6 +54,7 @@ MOST_ARGUMENTS = 1_000
 MOST_VARIABLES = 64  # of the environment
 LONGEST_VALUE = 1_024  # of one of them
 _ONE_LINE = re.compile(r"[^\0\r\n]*")
+_REFERENCE = re.compile(r"file:/[^\0\n]+|secret:[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -309,6 +310,15 @@ def _variables(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(value.items()))
 
 
+def _references(value: Any) -> tuple[tuple[str, str], ...]:
+    for name, where in value.items() if isinstance(value, Mapping) else ():
+        is_path = isinstance(where, str) and ".." not in where.split("/")
+        if not is_path or not _REFERENCE.fullmatch(where):
+            # The message does not say what was given, which may be the secret itself.
+            raise wrong_value("must be file:/PATH or secret:NAME/KEY, and not the value", name)
+    return _variables(value)
+
+
 def _workdir(value: Any) -> str:
     parts = value.split("/") if isinstance(value, str) else []
     if not parts or parts[0] or ".." in parts or "\0" in value or len(value) > LONGEST_ARGUMENT:
@@ -517,6 +527,7 @@ class _RunKeys(Keys):
     warn_s: Seconds = WARN_S
     gate: Annotated[tuple[str, ...], BeforeValidator(_command)] = ()
     idle_s: Seconds = 0
+    env_from: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_references)] = ()
 
 
 class _RestartCauseKeys(Keys):

@@ -47,6 +47,7 @@ def prepare(gang: LaunchedGang, host: str, site: SiteGate) -> Order:
             job=gang.name,
             command=run.command,
             env=dict(run.env),
+            env_from=run.secret_paths,
             workdir=run.workdir,
             user=run.user,
             node=ranks.node,

@@ -771,12 +771,33 @@ class Prepare(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class EnvFromEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     KEY_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
     WORKDIR_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
+    ENV_FROM_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     FIRST_RANK_FIELD_NUMBER: _builtins.int
@@ -820,6 +841,10 @@ class Prepare(_message.Message):
         """Variables of the job."""
 
     @_builtins.property
+    def env_from(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Variables whose values the ranks read from files of the host, by the paths of these."""
+
+    @_builtins.property
     def warm(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Modules for a warm start."""
 
@@ -840,6 +865,7 @@ class Prepare(_message.Message):
         env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         workdir: _builtins.str = ...,
         user: _builtins.str = ...,
+        env_from: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         node: _builtins.int = ...,
         nodes: _builtins.int = ...,
         first_rank: _builtins.int = ...,
@@ -853,7 +879,7 @@ class Prepare(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "first_rank", b"first_rank", "gates", b"gates", "gpus", b"gpus", "job", b"job", "key", b"key", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "tenant", b"tenant", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "env_from", b"env_from", "first_rank", b"first_rank", "gates", b"gates", "gpus", b"gpus", "job", b"job", "key", b"key", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "tenant", b"tenant", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -889,6 +889,26 @@ class Run(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class EnvFromEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     COMMAND_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
     WORKDIR_FIELD_NUMBER: _builtins.int
@@ -902,6 +922,7 @@ class Run(_message.Message):
     WARN_FIELD_NUMBER: _builtins.int
     GATE_FIELD_NUMBER: _builtins.int
     IDLE_FIELD_NUMBER: _builtins.int
+    ENV_FROM_FIELD_NUMBER: _builtins.int
     workdir: _builtins.str
     """Absolute path of the working directory. Empty: the home directory of the user."""
     user: _builtins.str
@@ -954,6 +975,13 @@ class Run(_message.Message):
         seconds. Unset: it does not.
         """
 
+    @_builtins.property
+    def env_from(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Variables whose values each host reads as the user of the ranks when they start, and that are
+        nowhere else: file:/PATH, or secret:NAME/KEY, a file below /run/muster-secrets, where pods have
+        secrets of Kubernetes.
+        """
+
     def __init__(
         self,
         *,
@@ -970,10 +998,11 @@ class Run(_message.Message):
         warn: _duration_pb2.Duration | None = ...,
         gate: _abc.Iterable[_builtins.str] | None = ...,
         idle: _duration_pb2.Duration | None = ...,
+        env_from: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace", "idle", b"idle", "warn", b"warn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "gate", b"gate", "grace", b"grace", "idle", b"idle", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "warn", b"warn", "workdir", b"workdir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "env_from", b"env_from", "gate", b"gate", "grace", b"grace", "idle", b"idle", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "warn", b"warn", "workdir", b"workdir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

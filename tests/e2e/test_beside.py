@@ -171,3 +171,35 @@ def test_hosts_are_had_without_a_command_and_given_back_when_nobody_uses_them(
                 written += data
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4, written
         assert client.get_job("shell").state == job_pb2.JOB_STATE_CANCELLED
+
+
+SAYS = """
+import os
+print("length", len(os.environ["TOKEN"]))
+"""
+
+
+def test_a_secret_gets_to_the_ranks_by_reference_and_nowhere_else(tmp_path: Path) -> None:
+    secret = "hunter2-" * 4
+    (tmp_path / "token").write_text(secret + "\n")
+    program = tmp_path / "says.py"
+    program.write_text(SAYS)
+    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
+        made = gang("a", tmp_path, 1, spares=NO_SPARES)
+        command = (sys.executable, str(program))
+        where = (("TOKEN", f"file:{tmp_path}/token"),)
+        run = replace(made.run, command=command, env_from=where)
+        for name, warm in (("a", ()), ("b", ("json",))):
+            client.create_job(replace(made, name=name, run=replace(run, warm=warm)))
+            until(client, name, lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
+            assert b"".join(client.tail_logs(name)) == b"length 32\n"
+            shown = muster("job", name, "-o", "json", address=server.address).stdout
+            assert f"file:{tmp_path}/token" in shown
+            assert secret not in shown
+        missing = replace(run, env_from=(("TOKEN", "secret:wandb/key"),))
+        client.create_job(replace(made, name="c", run=missing))
+        job = until(client, "c", lambda job: job.state == job_pb2.JOB_STATE_FAILED, 60)
+        assert "cannot read TOKEN from /run/muster-secrets/wandb/key: No such file" in job.reason
+        assert secret.encode() not in (tmp_path / "m.db").read_bytes()
+    kept = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "token"]
+    assert not [path for path in kept if secret.encode() in path.read_bytes()]

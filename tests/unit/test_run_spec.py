@@ -26,6 +26,9 @@ FULL = {
     "warm": ["torch", "torch.distributed"],
     "lineage": "pretrain",
     "resume_from": "/ckpt/iter_0000500",
+    "gate": ["nhc"],
+    "idle_s": 600,
+    "env_from": {"HF_TOKEN": "secret:hf/token", "KEY": "file:/home/alice/.key"},
 }
 
 
@@ -53,6 +56,8 @@ def test_a_job_without_it_has_none() -> None:
         ({"command": []}, "run.command", "a list of arguments"),
         ({"command": ["a", 1]}, "run.command", 'put it in quotes, "1"'),
         ({"command": ["a\0"]}, "run.command", "each argument must be a text"),
+        ({"command": ["a"], "env_from": {"A": "hunter2"}}, "run.env_from.A", "and not the value"),
+        ({"command": ["a"], "env_from": {"A": "file:/a/../b"}}, "run.env_from.A", "file:/PATH"),
         ({"command": ["a"], "env": {"RANK": "1"}}, "run.env.RANK", "set by muster"),
         ({"command": ["a"], "env": {"MUSTER_JOB": "1"}}, "run.env.MUSTER_JOB", "set by muster"),
         ({"command": ["a"], "env": {"A B": "1"}}, "run.env", "not the name of a variable"),

@@ -12,6 +12,7 @@ from placement import BadInput
 
 GRACE_S: Final = 30
 WARN_S: Final = 60
+SECRETS: Final = "/run/muster-secrets"  # of a host, or of the pod of its agent
 RANK_VARIABLES: Final = frozenset(
     {
         *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
@@ -34,6 +35,7 @@ class RunSpec:
     path of a checkpoint. `warn_s`: so early before its time limit its ranks are asked to save.
     `gate`: what has to end well on each host before its ranks start.
     `idle_s`: it ends when nobody has run a command beside its ranks for so long; 0: it does not.
+    `env_from`: (name, where hosts read its value), sorted.
     """
 
     command: tuple[str, ...]
@@ -49,6 +51,16 @@ class RunSpec:
     warn_s: int = WARN_S
     gate: tuple[str, ...] = ()
     idle_s: int = 0
+    env_from: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def secret_paths(self) -> dict[str, str]:
+        """The files of a host that have the values of `env_from`, by name."""
+        folder = f"{SECRETS}/"
+        return {
+            name: where.removeprefix("file:").replace("secret:", folder, 1)
+            for name, where in self.env_from
+        }
 
     @property
     def is_python(self) -> bool:
