@@ -274,17 +274,20 @@ class Agent:
             raise StaleLeader(
                 f"this server leads in term {lease.epoch}, and another leads in term {self._epoch}"
             )
-        if lease.epoch > self._epoch:
-            self._epoch = lease.epoch
-            self._epoch_file.write_text(str(lease.epoch), encoding="ascii")
+        is_new, self._epoch = lease.epoch > self._epoch, lease.epoch
         ttl_s = lease.ttl.ToNanoseconds() / 1e9
         self.beat_s = ttl_s / 3
         self._lease_s = now_s() + LEASES * ttl_s
         self._keeps_ranks, self._has_lapsed = lease.keeps_ranks, False
         new = self._lease_file.with_suffix(".new")
         kept = " keep" if self._keeps_ranks else ""
-        new.write_text(f"{self._lease_s:.3f}{kept}", encoding="ascii")
-        new.replace(self._lease_file)
+        try:
+            if is_new:
+                self._epoch_file.write_text(str(lease.epoch), encoding="ascii")
+            new.write_text(f"{self._lease_s:.3f}{kept}", encoding="ascii")
+            new.replace(self._lease_file)
+        except OSError as error:  # a full disk; the lease is for the next life of the agent
+            log.error("the lease cannot be written down: %s", error)
 
     def _lease_found(self) -> float:
         """Return until when orders count that an earlier life of the agent was given, and take up
@@ -356,7 +359,7 @@ class Agent:
             }
             await pass_gates(wanted.gates, order, self._allowed, _SEARCH)
             attempt = HostAttempt.made(key, self._root, order, user)
-        except (NotAllowed, GateFailed, OSError) as error:
+        except (NotAllowed, GateFailed, OSError, ValueError) as error:
             is_unfit = isinstance(error, GateFailed) and error.is_of_site
             self._refuse(key, str(error), is_unfit=is_unfit)
             return

@@ -415,7 +415,8 @@ class HostAttempt:
 
     def _over(self) -> None:
         self.phase = Phase.STOPPED
-        (self.folder / "stopped").touch()
+        with contextlib.suppress(OSError):  # a full disk; that it is over is said all the same
+            (self.folder / "stopped").touch()
         if group := self.order.get("cgroup"):
             self._was_out_of_memory = has_killed_for_memory(group)
             remove_group(group)

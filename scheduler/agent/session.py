@@ -117,7 +117,7 @@ async def _hear_all(agent: Agent, call: Any, message: Any) -> None:
     while message is not grpc.aio.EOF:
         try:
             agent.hear(message)
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             log.error("a message from the server was refused: %s", error)
         message = await call.read()
     code = await call.code()

@@ -41,6 +41,7 @@ TIME_OVER = 124  # exit code of a gate that was ended, as of timeout(1)
 LOG_BYTES = 16 << 20  # of a log, before it turns over
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 _CANNOT_RUN = 127
+_ROOM_S = 20.0  # for which a full disk may take to have room for how a rank ended
 _ZYGOTE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "zygote.py")
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -237,8 +238,16 @@ class Supervisor:
                 self._ended(pid, signal.SIGKILL)
 
     def _record(self, entry: dict[str, Any]) -> None:
-        os.write(self._exits, json.dumps(entry).encode() + b"\n")
-        os.fsync(self._exits)
+        until_s = time.monotonic() + _ROOM_S
+        while True:
+            try:
+                os.write(self._exits, json.dumps(entry).encode() + b"\n")
+                os.fsync(self._exits)
+                break
+            except OSError:  # a full disk
+                if time.monotonic() > until_s:
+                    break
+                time.sleep(0.1)
         self._poke()
 
     def _poke(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import pwd
@@ -248,6 +249,7 @@ async def test_the_same_word_twice_does_what_once_does(tmp_path: Path) -> None:
     [
         ({"user": "nobody-here"}, "nothing runs as nobody-here on this host"),
         ({"workdir": "/no/such/place"}, "there is no directory /no/such/place"),
+        ({"workdir": "/tmp\0/etc"}, "embedded null byte"),
     ],
 )
 async def test_what_the_host_does_not_allow_is_refused(
@@ -440,6 +442,25 @@ def test_an_agent_that_is_root_refuses_a_host_without_cgroups_unless_it_is_told(
     agent._cgroups.path = tmp_path
     assert not _may_leave_processes(agent, allowed)
     agent._socket.close()
+
+
+async def test_a_full_disk_ends_no_agent_and_loses_no_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with running(tmp_path) as server:
+        server.lease(60_000)
+        flag = tmp_path / "flag"
+        wait = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+        await server.launch(*python(wait), str(flag), ranks=1)
+        os.close(os.open(flag, os.O_CREAT))
+        monkeypatch.setattr(Path, "write_text", full)
+        monkeypatch.setattr(Path, "touch", full)
+        server.lease(60_000)
+        assert (await server.until("exited")).code == 0
+        await server.until("stopped")
 
 
 async def _look_often(agent: Agent) -> None:
