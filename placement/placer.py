@@ -57,6 +57,7 @@ from placement.tiers.preference import NO_PREFERENCE, Preference, suited
 from placement.tiers.seating import Hosts, Seating, ZoneChoice
 from placement.tiers.shape import NoRoom, placed_inside
 from placement.tiers.single_domain import single_domains
+from placement.tiers.stage_bands import banded_layouts
 from placement.tiers.step_clock import MOST_PRICINGS, NEVER, step_clock
 from placement.workload.memory import refuse_too_large
 from placement.workload.request import (
@@ -371,6 +372,12 @@ class _Placer:
         return near.options(fresh, ceil(bound), self.limits), bound, near
 
     @property
+    def _cut_limits(self) -> Limits:
+        """One turn for the cut where it comes second, after the step."""
+        is_second = self.request.objective is Objective.TIME
+        return replace(self.limits, turns=1) if is_second else self.limits
+
+    @property
     def _has_like_hosts(self) -> bool:
         """Whether all free hosts have the same GPUs and network cards."""
         if len(self.fabric.by_host.kinds_of(self.free)) > 1:
@@ -414,6 +421,8 @@ class _Placer:
         if clock.is_good(best, self.free):
             return layouts
         layouts = [*layouts, *self._tidy_hosts(self.fabric, self.free)[:1]]
+        if self.grid is not None:
+            layouts += banded_layouts(self.fabric, self.grid, self.free, best)
         needed = self.gang + self.request.spares.required(self.gang)
         trees = [self.fabric]
         if self.fabric.has_scale_up_tier:  # what leaves racks may cost more than what goes far
@@ -596,10 +605,10 @@ class _Placer:
         if (grid := self.grid) is None:
             if not is_by_cut:
                 self.notes.append("the ranks form no grid of hosts: placed by the cut alone")
-            return solve_ragged(self.request, gpus, capacities, self.limits)
+            return solve_ragged(self.request, gpus, capacities, self._cut_limits)
         reserved = [c - w for c, w in zip(capacities, wanted, strict=True)]
         if is_by_cut:
-            return grid, solve_zones(grid, capacities, reserved, self.limits)
+            return grid, solve_zones(grid, capacities, reserved, self._cut_limits)
         return grid, solve_spread(self.request, grid, capacities, reserved, self.limits)
 
 

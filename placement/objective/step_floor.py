@@ -21,8 +21,12 @@ somewhere: it takes the smaller of the two, never a mix.
 
 from __future__ import annotations
 
+from itertools import product
+from math import inf, prod
+
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S, HOST, NIC, SCALE_UP, AxisLoad
 from placement.objective.cut import egress_by_axis
@@ -31,36 +35,154 @@ from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern
 
 
+@struct(frozen=True, slots=True)
+class _AxisFloor:
+    """Seconds of one axis at least. `least_s`: wherever its groups lie; `whole_s`: where each lies
+    in one rack; `parted_s`: as soon as one lies in several. `inside_s`, `outside_s`: of that on
+    links inside hosts, and on network cards. `hosts`: of a group. `sent`: bytes by rank."""
+
+    traffic: AxisTraffic
+    sent: float
+    hosts: int
+    least_s: float
+    whole_s: float
+    parted_s: float
+    inside_s: float
+    outside_s: float
+
+
+class _Racks:
+    """What axes take at least on the NVLink racks of a fabric, or on its free hosts there."""
+
+    def __init__(self, fabric: Fabric, request: Request, free: Ints | None) -> None:
+        self.request, self.rule = request, exposure(fabric, request)
+        self.ranks = request.parallelism.world_size
+        self.gpus = request.ranks_per_host(fabric.gpus_per_host)
+        own = fabric.by_host
+        mine = own.gpus == fabric.gpus_per_host
+        self.nvlink = float(own.scale_up_gbps[mine].max()) * self.gpus * BYTES_PER_S
+        self.cards = float(own.nic_gbps[mine].max()) * self.gpus * BYTES_PER_S
+        self.room = np.bincount(fabric.scale_up_by_host[mine if free is None else free])
+        self.axes = self._axes()
+
+    @property
+    def blocks(self) -> int:
+        return self.ranks // self.gpus
+
+    def _axes(self) -> list[_AxisFloor]:
+        blocks, gpus, ranks = self.blocks, self.gpus, self.ranks
+        most = gpus * int(self.room.max())  # ranks of a rack
+        leaving = egress_by_axis(self.request, gpus, np.arange(blocks), blocks)
+        sending = egress_by_axis(self.request, 1, np.arange(ranks), ranks)
+        axes = []
+        for (traffic, out), (_, sent) in zip(leaving, sending, strict=True):
+            mean, every = float(sent.sum()) / blocks, sent.reshape(blocks, gpus).sum(axis=1)
+            inside = float((every - out).max()) / self.nvlink
+            outside = _leaves_racks(traffic, most) * (ranks // traffic.size) / blocks / self.cards
+            hosts, _ = _hosts_of_group(traffic, gpus)
+            parted, whole = _parted(traffic, gpus) / self.cards, float(every.max()) / self.nvlink
+            if not self.hold(hosts):
+                outside = max(outside, parted)
+            least = max(inside, mean / (self.nvlink + self.cards), outside)
+            axes.append(
+                _AxisFloor(
+                    *(traffic, float(sent.sum()) / ranks, hosts, least),
+                    *(max(least, whole), max(least, parted), inside, outside),
+                )
+            )
+        return axes
+
+    def hold(self, hosts: int) -> bool:
+        """Whether racks have room for the gang in parts of so many hosts that stay whole."""
+        return hosts <= 1 or int((self.room // hosts).sum()) >= -(-self.blocks // hosts)
+
+    def step(self) -> StepTime:
+        """The step where each axis may have the racks to itself."""
+        axes, gpus = [], self.gpus
+        for each in self.axes:
+            traffic, seconds = each.traffic, min(each.whole_s, each.parted_s)
+            load, longest_s = AxisLoad(traffic, HOST, each.sent, ()), seconds
+            if self.request.has_hops and traffic.pattern is Pattern.CHAIN:
+                most = gpus * int(self.room.max())
+                hops = _least_hops(traffic, gpus, most, self.nvlink, self.cards)
+                longest_s = max(seconds, hops)
+            axes.append(AxisTime(load, seconds, self.rule.exposed_s(traffic.axis, longest_s)))
+        on_cards_s = sum(each.outside_s for each in self.axes)
+        inside_s = sum(each.inside_s for each in self.axes)
+        link, link_s = (NIC, on_cards_s) if on_cards_s > inside_s else (SCALE_UP, inside_s)
+        bubble_s = self.rule.compute_s * float(self.rule.pipeline.bubble)
+        return StepTime(self.rule.compute_s, bubble_s, tuple(axes), link, link_s, 0, 0.0)
+
+    def shared_s(self) -> float:
+        """Seconds of the step where racks hold what stays in them of all axes at once.
+
+        Of each set of axes whose groups all lie in one rack each: groups that share hosts lie in
+        the same one, which therefore holds their product. What no rack holds, or too few, cannot
+        be; else some group of every other axis is parted.
+        """
+        wide = [a for a in self.axes if a.hosts > 1 and not self._has_hops(a)]
+        exposed = self.rule.exposed_s
+        least_s = inf
+        for whole in product((True, False), repeat=len(wide)):
+            kept = [axis for axis, is_whole in zip(wide, whole, strict=True) if is_whole]
+            together = prod(axis.hosts for axis in kept)
+            if not self.hold(together):
+                continue
+            waited_s = 0.0
+            for axis in self.axes:
+                if self._has_hops(axis):
+                    waited_s += self._waits_for_hops(axis, together)
+                    continue
+                seconds = axis.parted_s
+                if axis.hosts <= 1:
+                    seconds = min(axis.whole_s, axis.parted_s)
+                elif axis in kept:
+                    seconds = axis.whole_s
+                waited_s += exposed(axis.traffic.axis, seconds)
+            least_s = min(least_s, waited_s)
+        return self.rule.compute_s * (1 + float(self.rule.pipeline.bubble)) + least_s
+
+    def _has_hops(self, axis: _AxisFloor) -> bool:
+        return self.request.has_hops and axis.traffic.pattern is Pattern.CHAIN and axis.hosts > 1
+
+    def _waits_for_hops(self, axis: _AxisFloor, together: int) -> float:
+        """Seconds that the step waits for messages between stages where `together` hosts of each
+        stage share a rack.
+
+        A rack holds so many stages; as many hops in a row would join one more, so one of them
+        leaves racks. All tails of the pipeline have that many hops out of racks, and the step
+        waits for no less if they are as far behind as they may be. Where chunks wrap, stages form
+        a ring, and either the last hop leaves racks as well or one more of the others does.
+        """
+        traffic, p = axis.traffic, axis.traffic.size
+        _, inside = _hosts_of_group(traffic, self.gpus)
+        stages = int(self.room.max()) // together * inside
+        if stages >= p and not self.hold(together * axis.hosts):
+            stages = p - 1
+        lines = self.gpus // inside
+        near = lines / max(self.nvlink, self.cards)
+        far = lines / self.cards
+        hops = [far if (p - 1 - hop) % stages == 0 else near for hop in range(p - 1)]
+        hops = [traffic.edge_bytes * each for each in hops]
+        if traffic.wrap_bytes:
+            wrap = traffic.wrap_bytes * near
+            if stages < p:
+                other = wrap + traffic.edge_bytes * (far - near)
+                wrap = min(traffic.wrap_bytes * far, other)
+            hops.append(wrap)
+        return self.rule.exposed_s(traffic.axis, axis.least_s, hops)
+
+
 def step_floor(fabric: Fabric, request: Request, free: Ints | None = None) -> StepTime:
-    """A step that is no slower than any on the fabric's NVLink racks, or on its free hosts."""
-    ranks = request.parallelism.world_size
-    gpus = request.ranks_per_host(fabric.gpus_per_host)
-    blocks, own = ranks // gpus, fabric.by_host
-    mine = own.gpus == fabric.gpus_per_host
-    nvlink = float(own.scale_up_gbps[mine].max()) * gpus * BYTES_PER_S
-    cards = float(own.nic_gbps[mine].max()) * gpus * BYTES_PER_S
-    room = np.bincount(fabric.scale_up_by_host[mine if free is None else free])
-    most = gpus * int(room.max())  # ranks of a rack
-    rule, axes, on_cards_s, inside_s = exposure(fabric, request), [], 0.0, 0.0
-    leaving = egress_by_axis(request, gpus, np.arange(blocks), blocks)
-    sending = egress_by_axis(request, 1, np.arange(ranks), ranks)
-    for (traffic, out), (_, sent) in zip(leaving, sending, strict=True):
-        mean, every = float(sent.sum()) / blocks, sent.reshape(blocks, gpus).sum(axis=1)
-        inside = float((every - out).max()) / nvlink
-        outside = _leaves_racks(traffic, most) * (ranks // traffic.size) / blocks / cards
-        parted, whole = _parted(traffic, gpus) / cards, float(every.max()) / nvlink
-        if not _holds_groups(traffic, gpus, blocks, room):
-            outside = max(outside, parted)
-        seconds = max(inside, mean / (nvlink + cards), outside, min(whole, parted))
-        inside_s, on_cards_s = inside_s + inside, on_cards_s + outside
-        load = AxisLoad(traffic, HOST, float(sent.sum()) / ranks, ())
-        longest_s = seconds
-        if request.has_hops and traffic.pattern is Pattern.CHAIN:
-            longest_s = max(seconds, _least_hops(traffic, gpus, most, nvlink, cards))
-        axes.append(AxisTime(load, seconds, rule.exposed_s(traffic.axis, longest_s)))
-    link, link_s = (NIC, on_cards_s) if on_cards_s > inside_s else (SCALE_UP, inside_s)
-    bubble_s = rule.compute_s * float(rule.pipeline.bubble)
-    return StepTime(rule.compute_s, bubble_s, tuple(axes), link, link_s, 0, 0.0)
+    """A step that is no slower than any on the fabric's NVLink racks, or on its free hosts, where
+    each axis may have the racks to itself."""
+    return _Racks(fabric, request, free).step()
+
+
+def least_step_s(fabric: Fabric, request: Request, free: Ints) -> float:
+    """Seconds that no step on the free hosts of NVLink racks goes below."""
+    racks = _Racks(fabric, request, free)
+    return max(racks.step().seconds, racks.shared_s())
 
 
 def _least_hops(traffic: AxisTraffic, gpus: int, most: int, nvlink: float, cards: float) -> float:
@@ -80,12 +202,6 @@ def _hosts_of_group(traffic: AxisTraffic, gpus: int) -> tuple[int, int]:
         return 1, 0
     inside = max(1, gpus // traffic.stride)
     return traffic.size // inside, inside
-
-
-def _holds_groups(traffic: AxisTraffic, gpus: int, blocks: int, room: Ints) -> bool:
-    """Whether racks with `room` for so many hosts may hold all groups whole."""
-    hosts, _ = _hosts_of_group(traffic, gpus)
-    return hosts <= 1 or int((room // hosts).sum()) >= blocks // hosts
 
 
 def _parted(traffic: AxisTraffic, gpus: int) -> float:

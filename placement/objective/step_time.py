@@ -17,6 +17,7 @@ Flows spread perfectly unless `step_time` gets what a routing makes of them (net
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
@@ -131,7 +132,7 @@ class StepTime:
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation: FLOPs / (ranks x peak x step)."""
+        """Model FLOPs utilisation: FLOPs / (peaks of all GPUs x step)."""
         return self.flops / (self.peak_flops * self.seconds) if self.flops else None
 
 
@@ -222,9 +223,10 @@ def step_time(
     )
     link, link_s = busiest_link(loads, routed)
     bubble_s = rule.compute_s * float(rule.pipeline.bubble)
-    gpu = fabric.by_host.kinds_of(hosts)[0]
-    peak = ranks * peak_flops(request, gpu, assumed)
-    interval = _interval(request, gpu, assumed)
+    kinds = fabric.by_host.kinds_of(hosts)
+    peak = ranks * _mean_peak_flops(fabric, request, hosts, assumed)
+    slowest = max(kinds, key=lambda gpu: _compute_s(request, gpu, assumed))
+    interval = _interval(request, slowest, assumed)
     return StepTime(rule.compute_s, bubble_s, axes, link, link_s, flops, peak, interval)
 
 
@@ -235,6 +237,18 @@ def peak_flops(request: Request, gpu: Gpu, assumed: Assumptions) -> float:
     if request.step_model == FIRST_STEP_MODEL:
         return FIRST_PEAK_FLOPS
     return gpu.peak(request.model.dtype if request.model else "bf16")
+
+
+def _mean_peak_flops(
+    fabric: Fabric, request: Request, hosts: Sequence[int], assumed: Assumptions
+) -> float:
+    """FLOP/s of a GPU of the gang at most, on average: what faster kinds cannot use counts too."""
+    own, kinds = fabric.by_host, fabric.by_host.kinds_of(hosts)
+    if own.kind_by_host is None or len(kinds) == 1:
+        return peak_flops(request, kinds[0], assumed)
+    many = Counter(own.kind_by_host[list(hosts)].tolist())
+    peaks = (n * peak_flops(request, own.kinds[kind], assumed) for kind, n in many.items())
+    return sum(peaks) / len(hosts)
 
 
 def _interval(request: Request, gpu: Gpu, assumed: Assumptions) -> tuple[float, float] | None:

@@ -24,7 +24,7 @@ from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Hardware, Ints, Tier
 from placement.grid.block_grid import block_grid
 from placement.objective.step_constants import step_constants
-from placement.objective.step_floor import step_floor
+from placement.objective.step_floor import least_step_s, step_floor
 from placement.objective.step_time import StepTime, exposure, fastest_gpu, step_time
 from placement.workload.request import Request
 from placement.workload.traffic import FULL_PRICE, Pattern, axis_traffic
@@ -127,7 +127,10 @@ class StepClock:
         rule, prices = exposure(self._fabric, self._request), []
         for least, now in zip(self.on_one_switch.axes, step.axes, strict=True):
             axis, start_s = now.load.traffic.axis, least.seconds
-            slope = rule.slope(axis, start_s, max(now.seconds, start_s * AT_FIRST))
+            if now.load.hops:  # each of which a byte may be on
+                slope = now.exposed_s / max(now.load.hops)
+            else:
+                slope = rule.slope(axis, start_s, max(now.seconds, start_s * AT_FIRST))
             prices.append((axis, max(LEAST_PRICE, round(FULL_PRICE * slope))))
         return tuple(prices)
 
@@ -199,7 +202,7 @@ class StepClock:
         """Seconds that no placement on the free hosts goes below."""
         best = self.on_one_switch.seconds
         if self._fabric.has_scale_up_tier:
-            best = step_floor(self._fabric, self._request, free).seconds
+            best = least_step_s(self._fabric, self._request, free)
         if any(t.pattern is Pattern.HIERARCHICAL for t in axis_traffic(self._request)):
             return best
         return max([best, *self._by_uplinks(free)])

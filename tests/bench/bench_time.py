@@ -104,13 +104,16 @@ def lost(rows: Sequence[Row]) -> list[tuple[Row, str]]:
     return [(r, peer) for r in rows for peer in r.peers if r.gain(peer) < -SLACK - 1 / RESOLUTION]
 
 
-def cutting_less(rows: Sequence[Row]) -> list[tuple[Row, str]]:
-    """Peers that send fewer bytes between zones at a step within the slack of the shortest."""
+def cutting_less(rows: Sequence[Row], *, is_own: bool = False) -> list[tuple[Row, str]]:
+    """Peers that send fewer bytes between zones at a step within the slack of the shortest.
+    `is_own`: muster itself with the objective `cut`, which searches longer for that."""
     return [
         (r, peer)
         for r in rows
         for peer, seconds in r.peers.items()
-        if seconds <= (1 + SLACK) * min(r.seconds, *r.peers.values()) and r.peer_cuts[peer] < r.cut
+        if peer.startswith("muster") == is_own
+        and seconds <= (1 + SLACK) * min(r.seconds, *r.peers.values())
+        and r.peer_cuts[peer] < r.cut
     ]
 
 
@@ -177,6 +180,9 @@ def targets(rows: Sequence[Row]) -> str:
     body = [
         [what, goal, found, "met" if is_met else "missed"] for what, goal, found, is_met in checks
     ]
+    own = [1 - r.peer_cuts[peer] / r.cut for r, peer in cutting_less(rows, is_own=True)]
+    most = f", by {percent(max(own))} at most" if own else ""
+    body.append(["muster, objective cut, cuts less within that", "", f"{len(own)}{most}", ""])
     return table(("target", "goal", "measured", ""), body)
 
 

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.fabric import hostset
+from placement.grid.block_grid import block_grid
 from placement.objective.step_time import Pipeline, step_time
+from placement.tiers.stage_bands import banded_layouts
 from placement.tiers.step_clock import step_clock
 from placement.workload.request import FIRST_STEP_MODEL, STEP_MODEL, Request
 from placement.workload.traffic import axis_traffic
@@ -36,8 +38,11 @@ def test_no_layout_is_faster_than_its_bound(request: Request, seed: int, has_rac
     for _ in range(4):
         layout = random.permutation(hosts)[:blocks].tolist()
         assert step_time(built, request, layout).seconds >= least * (1 - 1e-9)
-    layout = hosts[:blocks].tolist()
+    grid, layout = block_grid(request, 2), hosts[:blocks].tolist()
     assert step_time(built, request, layout).seconds >= least * (1 - 1e-9)
+    for banded in banded_layouts(built, grid, hosts, layout) if grid else ():
+        assert len(set(banded) & set(hosts.tolist())) == blocks
+        assert step_time(built, request, banded).seconds >= least * (1 - 1e-9)
 
 
 @settings(deadline=None, max_examples=100)

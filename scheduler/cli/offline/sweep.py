@@ -50,6 +50,9 @@ def run_sweep(
     if ranks > fabric.gpus_per_host and ranks % fabric.gpus_per_host:
         message = f"{ranks} do not fill whole hosts of {fabric.gpus_per_host}"
         raise InputError(Problem("--gpus" if gpus else "parallelism", message))
+    if ranks > fabric.gpu_count:
+        message = f"{ranks:,} are more than the {fabric.gpu_count:,} GPUs of {fabric.name}"
+        raise InputError(Problem("--gpus" if gpus else "parallelism", message))
     try:
         with _progress() as (start, advance):
             result = sweep(fabric, cluster.free, request, ranks, top, start, advance)

@@ -11,6 +11,7 @@ from scheduler.cli.plot.figure import DPI, MARK, PALE
 from scheduler.cli.plot.figure import INK as BEST
 
 LABELLED = 5
+POINTS, LINE = 72, 9  # to an inch; of a line of labels
 
 
 def draw_choices(result: Sweep, title: str, path: Path) -> None:
@@ -19,15 +20,20 @@ def draw_choices(result: Sweep, title: str, path: Path) -> None:
     axes = figure.add_subplot()
     gib = [choice.memory.total / 2**30 for choice in result.best]
     axes.scatter(gib, [choice.step.seconds for choice in result.best], c=BEST, label="placed")
-    for choice in result.best[:LABELLED]:
-        at = (choice.memory.total / 2**30, choice.step.seconds)
-        axes.annotate(_label(choice), at, xytext=(5, 4), textcoords="offset points", fontsize=7)
     if result.own:
         at = (result.own.memory.total / 2**30, result.own.step.seconds)
         axes.scatter([at[0]], [at[1]], c=MARK, marker="D", label="as given")
     axes.axvline(result.gpu_gb, color=PALE, linestyle="--", label="memory of a GPU")
     axes.set(title=title, xlabel="memory, GiB", ylabel="step, s")
     axes.legend(fontsize=8)
+    axes.get_ylim()  # limits are settled before labels are moved apart
+    lowest = dict[int, float]()  # by memory
+    for choice in result.best[:LABELLED]:
+        at = (choice.memory.total / 2**30, choice.step.seconds)
+        height = axes.transData.transform(at)[1] * POINTS / DPI
+        rise = max(4.0, lowest.get(round(at[0]), 0.0) - height)
+        lowest[round(at[0])] = height + rise + LINE
+        axes.annotate(_label(choice), at, xytext=(5, rise), textcoords="offset points", fontsize=7)
     figure.savefig(path)
 
 

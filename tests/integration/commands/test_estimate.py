@@ -349,6 +349,7 @@ def test_a_sweep_ranks_what_fits_by_placed_steps(tmp_path: Path) -> None:
         (("--gpus", "64"), "--gpus: needs --sweep"),
         (("--sweep", "--routing", "ecmp"), "--routing: is of one layout"),
         (("--sweep", "--gpus", "12"), "--gpus: 12 do not fill whole hosts of 8"),
+        (("--sweep", "--gpus", "80000"), "--gpus: 80,000 are more than the"),
         (("--sweep", "--fabric", "ib-24k"), "--sweep: takes one --fabric"),
     ],
 )

@@ -18,11 +18,13 @@ from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from placement.fabric.tree import Fabric, from_spec, preset, seen_with
+from placement.grid.block_grid import block_grid
 from placement.objective.axis_loads import NIC, SCALE_UP, axis_loads
 from placement.objective.check import violations
 from placement.objective.cut import cut
 from placement.objective.step_floor import step_floor
 from placement.objective.step_time import step_time
+from placement.tiers.stage_bands import banded_layouts
 from placement.workload.request import Collective, Infeasible, Insufficient, Placement, Request
 from scheduler.files.job import job_from_mapping
 from tests.build import request
@@ -213,13 +215,18 @@ JOBS = {
     "wide tensors": _job({"tp": 8}),
     "hierarchical": _job({"tp": 2, "dp": 4}, collectives={"dp": "hierarchical"}),
     "stages": _job({"pp": 8}),
+    "tensors and stages": _job({"tp": 2, "pp": 4}),
+    "stages in chunks": _job(
+        {"tp": 2, "pp": 4},
+        batch={"global_sequences": 16, "micro_sequences": 1, "virtual_stages": 2},
+    ),
 }
 
 
 @pytest.mark.parametrize(
     ("job", "hosts", "some"),
     [
-        *((job, 2, 5) for job in ("experts and stages", "tensors")),
+        *((job, 2, 5) for job in ("experts and stages", "tensors", "stages in chunks")),
         *(pytest.param(job, hosts, 6, marks=pytest.mark.slow) for job in JOBS for hosts in (2, 3)),
     ],
 )
@@ -258,6 +265,28 @@ def test_too_few_whole_racks_raise_the_bound() -> None:
     assert answer.step.seconds == pytest.approx(halves)
     # Of dp, which crosses racks as well, the bound on the cards knows nothing.
     assert answer.step.least_seconds == pytest.approx(halves, rel=0.07)
+
+
+def test_stages_share_racks_alike_for_all_replicas() -> None:
+    """Three racks of three hosts hold three replicas of three stages: no message leaves them."""
+    fabric, job = racks(1, 3, 3), _job({"tp": 2, "pp": 3, "dp": 3}, 18)
+    grid, free = block_grid(job, 2), np.arange(9)
+    assert grid is not None
+    loads = [axis_loads(fabric, job, hosts) for hosts in banded_layouts(fabric, grid, free, free)]
+    assert {each[1].traffic.axis for each in loads} == {"pp"}
+    assert min(each[1].on(NIC) for each in loads) == 0
+
+
+def test_racks_cannot_hold_experts_and_stages_at_once() -> None:
+    """A rack that holds a stage's experts holds nothing else: all messages of the pipeline leave,
+    and the bound knows."""
+    fabric, job = racks(1, 4, 3), _job({"ep": 4, "pp": 4}, 32)
+    answer = place(fabric, hostset.full(12), job)
+    assert isinstance(answer, Placement)
+    assert answer.step is not None
+    floor = step_floor(fabric, job, np.arange(12)).seconds
+    assert floor < answer.step.least_seconds
+    assert answer.step.seconds == pytest.approx(answer.step.least_seconds)
 
 
 def test_the_floor_is_reached_where_a_rack_holds_the_experts() -> None:

@@ -115,10 +115,12 @@ def test_bytes_that_hide_have_the_least_price() -> None:
     many = _request({"tp": 2, "pp": 2, "dp": 2}, DENSE, 4_000)
     clock = StepClock(fabric, many)
     assert dict(clock.prices(clock.step((0, 4, 1, 5))))["pp"] == pytest.approx(500, abs=1)
-    # With chunks more are under way, and only the first micro-batch of many waits.
+    # With chunks more are under way, and only the first micro-batch of many waits, unless messages
+    # take longer than compute.
     many = replace(many, batch=Batch(4_000, 1, 2))
     clock = StepClock(fabric, many)
-    assert dict(clock.prices(clock.step((0, 4, 1, 5))))["pp"] == LEAST_PRICE
+    assert dict(clock.prices(clock.step((0, 2, 1, 3))))["pp"] == LEAST_PRICE
+    assert dict(clock.prices(clock.step((0, 4, 1, 5))))["pp"] > LEAST_PRICE
 
 
 def test_a_network_that_never_holds_up_the_step_gives_its_bound() -> None:
@@ -217,3 +219,17 @@ def test_experts_of_a_small_gang_step_no_longer_than_on_random_hosts() -> None:
         assert isinstance(answer, Placement)
         drawn = (step_time(on, gang, rng.sample(free, 16)).seconds for _ in range(60))
         assert step_time(on, gang, answer.hosts).seconds <= min(drawn)
+
+
+def test_two_stages_of_two_replicas_share_a_thin_rack() -> None:
+    """Four blocks of one stage would send all they have for the next one over half of an uplink,
+    four stages of one replica four rings; the square meets neither, and the step its bound."""
+    fabric = _fabric(1, 2, zones=2, racks=4, hosts=4)
+    job = _request({"tp": 2, "pp": 8, "dp": 4}, {**DENSE, "layers": 16}, 32)
+    job = replace(job, batch=Batch(32, 1, 2))
+    answer = place(fabric, hostset.full(32), job)
+    assert isinstance(answer, Placement)
+    assert answer.step is not None
+    assert answer.step.seconds == pytest.approx(answer.step.least_seconds)
+    one_stage = step_time(fabric, job, [4 * s + d for d in range(4) for s in range(8)])
+    assert one_stage.seconds > 1.01 * answer.step.seconds
