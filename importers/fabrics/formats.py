@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importers.fabrics import ibnetdiscover, kubernetes, slurmconf, slurmyaml, topograph
+from importers.fabrics import ibnetdiscover, kubernetes, slurmconf, slurmyaml
 from scheduler.files.fabrics import FabricFormat
 
 SLURM = SLURM_BLOCK = FabricFormat(slurmconf.read)
 SLURM_YAML = SLURM_YAML_BLOCK = FabricFormat(slurmyaml.read)
-TOPOGRAPH = FabricFormat(topograph.read)
 IBNETDISCOVER = FabricFormat(ibnetdiscover.read)
 KUBERNETES = FabricFormat(kubernetes.read)

@@ -27,7 +27,7 @@ def _fresh() -> Iterator[None]:
 def test_the_package_installs_its_own_readers() -> None:
     """Where this fails, the environment is older than pyproject.toml: `make env`."""
     assert {"job", "ports", "dcgm-json"} <= IMPORTERS.keys()
-    assert {"slurm", "topograph", "ibnetdiscover", "kubernetes"} <= FORMATS.keys()
+    assert {"slurm", "ibnetdiscover", "kubernetes"} <= FORMATS.keys()
 
 
 @pytest.mark.usefixtures("_fresh")

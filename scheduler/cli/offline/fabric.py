@@ -27,7 +27,6 @@ class FileFormat(StrEnum):
     SLURM_BLOCK = "slurm-block"
     SLURM_YAML = "slurm-yaml"
     SLURM_YAML_BLOCK = "slurm-yaml-block"
-    TOPOGRAPH = "topograph"
     IBNETDISCOVER = "ibnetdiscover"
     KUBERNETES = "kubernetes"
 

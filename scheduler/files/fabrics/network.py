@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from types import MappingProxyType
 
@@ -62,61 +62,9 @@ def names_from_below(levels: int) -> tuple[str, ...]:
     return tuple(reversed(names))
 
 
-def padded(path: Path, length: int) -> Path:
-    """A short path with its outermost domain repeated: it stands alone on the tiers it skips."""
-    return (path[0],) * (length - len(path)) + path
-
-
 def shortened(names: Iterable[str]) -> str:
     """`a, b, c and 7 more`."""
     listed = list(names)
     text = ", ".join(listed[:MOST_NAMED])
     more = len(listed) - MOST_NAMED
     return f"{text} and {more:,} more" if more > 0 else text
-
-
-def joined(
-    paths: Sequence[Path], accelerators: Sequence[str]
-) -> tuple[tuple[Path, ...], frozenset[str], str]:
-    """Paths with the accelerator domain of each host (empty: none) as the innermost domain, the
-    domains that are such, and what was left out, as a sentence.
-
-    Where each domain is what one innermost switch serves, that switch stands for it. Tiers of
-    switches inside a domain are dropped: its GPUs need none of them.
-    """
-    if not any(accelerators):
-        return tuple(paths), frozenset(), ""
-    level = len(paths[0])
-    while level and not _is_inside(accelerators, [path[level - 1] for path in paths]):
-        level -= 1
-    dropped = len(paths[0]) - level
-    tiers = "1 tier" if dropped == 1 else f"{dropped} tiers"
-    text = f"{tiers} of switches inside accelerator domains left out" if dropped else ""
-    leaves = [path[level - 1] if level else "" for path in paths]
-    with_domain = [leaf for leaf, domain in zip(leaves, accelerators, strict=True) if domain]
-    if level and _is_inside(leaves, accelerators) and "" not in with_domain:
-        return tuple(path[:level] for path in paths), frozenset(with_domain), text
-    known = frozenset(domain for domain in accelerators if domain)
-    made = [
-        (*path[:level], domain or f"{leaf}-rest")
-        for path, domain, leaf in zip(paths, accelerators, leaves, strict=True)
-    ]
-    return tuple(made), known, text
-
-
-def _is_inside(inner: Sequence[str], outer: Sequence[str]) -> bool:
-    """Whether each inner domain lies in one outer one. Hosts without an inner one are passed."""
-    of: dict[str, str] = {}
-    pairs = zip(inner, outer, strict=True)
-    return all(of.setdefault(domain, around) == around for domain, around in pairs if domain)
-
-
-def second_parent(paths: Sequence[Path]) -> tuple[str, str, str] | None:
-    """A domain that stands under two others, with both; None in a tree."""
-    for level in range(1, len(paths[0]) if paths else 0):
-        above: dict[str, str] = {}
-        for path in paths:
-            first = above.setdefault(path[level], path[level - 1])
-            if first != path[level - 1]:
-                return path[level], first, path[level - 1]
-    return None

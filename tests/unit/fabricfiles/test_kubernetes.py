@@ -1,4 +1,4 @@
-"""Topograph's graph and Kubernetes labels."""
+"""Kubernetes labels."""
 
 from __future__ import annotations
 
@@ -12,106 +12,6 @@ from tests.unit.fabricfiles.conftest import Read, Refused, tree
 ZONE = "topology.kubernetes.io/zone"
 
 GPU = "nvidia.com/gpu"
-
-
-def graph(**layers: Any) -> str:
-    instances = [
-        {"id": name, "network_layers": found, "labels": {"gpu": "H100"}}
-        for name, found in layers.items()
-    ]
-    return json.dumps({"instances": instances}, indent=1)
-
-
-def test_a_graph_is_read_nearest_switch_first(read: Read) -> None:
-    built = read(
-        graph(a=["l1", "s1", "core"], b=["l2", "s1", "core"], c=["l3", "s2", "core"]), "topograph"
-    )
-    assert tree(built.fabric) == {"a": "s1/l1", "b": "s1/l2", "c": "s2/l3"}
-    assert [tier.name for tier in built.fabric.tiers] == ["zone", "rack"]
-
-
-def accelerated(**found: tuple[list[str], str]) -> str:
-    label = "accelerator.topograph.run/domain"
-    instances = [
-        {"id": name, "network_layers": layers, "labels": {label: domain} if domain else {}}
-        for name, (layers, domain) in found.items()
-    ]
-    return json.dumps({"instances": instances}, indent=1)
-
-
-def test_accelerator_domains_are_the_innermost_tier(read: Read) -> None:
-    text = accelerated(
-        a=(["l1", "s1"], "n1"), b=(["l1", "s1"], "n1"), c=(["l1", "s1"], "n2"), d=(["l2", "s2"], "")
-    )
-    found = read(text, "topograph").fabric
-    assert tree(found) == {"a": "s1/l1/n1", "b": "s1/l1/n1", "c": "s1/l1/n2", "d": "s2/l2/l2-rest"}
-    assert found.scale_up_by_host.tolist() == [0, 0, 2, 3]
-    assert found.by_host.scale_up_gbps.tolist() == [7_200.0] * 3 + [3_600.0]
-
-
-def test_switches_inside_an_accelerator_domain_are_left_out(read: Read) -> None:
-    """A rail-optimised rack hangs on several leaves."""
-    built = read(
-        accelerated(a=(["l1", "s1"], "n1"), b=(["l2", "s1"], "n1"), c=(["l3", "s1"], "n2")),
-        "topograph",
-    )
-    assert tree(built.fabric) == {"a": "n1", "b": "n1", "c": "n2"}
-    assert "1 tier of switches inside accelerator domains left out" in built.notes
-
-
-def test_a_switch_that_serves_one_accelerator_domain_stands_for_it(read: Read) -> None:
-    built = read(accelerated(a=(["l1", "s"], "n1"), b=(["l2", "s"], "n2")), "topograph")
-    assert tree(built.fabric) == {"a": "l1", "b": "l2"}
-    assert built.fabric.has_scale_up_tier
-
-
-def test_older_names_of_accelerator_domains(read: Read) -> None:
-    item = {"id": "a", "network_layers": ["l"], "attributes": {"nvlink": "n1"}}
-    other = {"id": "b", "network_layers": ["l"], "labels": {"nvidia.com/gpu.clique": "n1"}}
-    built = read(json.dumps({"instances": [item, other]}), "topograph")
-    assert built.fabric.scale_up_by_host.tolist() == [0, 0]
-
-
-def test_uneven_layers_are_filled_up(read: Read) -> None:
-    built = read(graph(a=["l1", "s1"], b=["l2", "s1"], c=["l3"]), "topograph")
-    assert tree(built.fabric)["c"] == "l3/l3"
-    assert any(note.startswith("c: fewer layers than others") for note in built.notes)
-
-
-def test_instances_without_layers_are_left_out(read: Read) -> None:
-    built = read(graph(a=["l1"], b=[], c=None), "topograph")
-    assert built.fabric.hosts == ("a",)
-    assert "left out: b, c, without network_layers" in built.notes
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (
-            graph(a=["l", "s1"], b=["l", "s2"]),
-            "file:2: instances: switch l is under s1 and under s2",
-        ),
-        (graph(a="l"), "file:5: instances.0.network_layers: must be a list of switch names"),
-        (graph(a=["l", 7]), "file:5: instances.0.network_layers: must be a list of switch names"),
-        ('{"instances": [\n{"id": 7}]}', "file:2: instances.0.id: must be a name, not 7"),
-        (
-            '{"instances": [\n{"id": "a", "network_layers": ["s"]},\n{"id": "a"}]}',
-            "file:3: instances.1.id: instance a is listed twice",
-        ),
-        (
-            '{"instances": [\n{"id": "a", "network_layers": ["s"],\n"attributes": {"nvlink": 7}}]}',
-            "file:3: instances.0.attributes.nvlink: must be a name, not 7",
-        ),
-        ('{"nodes": []}', "file: instances: must be a list of instances"),
-        ("[]", "file: instances: must be a list of instances"),
-        ('{"instances": []}', "file: has no host with a place in the topology"),
-        ('{\n"instances": [,]}', "file:2: is not JSON: Expecting value"),
-        ("[" * 100_000, "file: is nested too deep"),
-        (graph(**{"a,b": ["s"]}), "file: host 'a,b': a name cannot have brackets"),
-    ],
-)
-def test_refused_graphs(refused: Refused, text: str, says: str) -> None:
-    assert refused(text, "topograph").startswith(says)
 
 
 def nodes(**labels: dict[str, str]) -> str:
@@ -220,6 +120,8 @@ def test_labels_alone(read: Read, text: str) -> None:
         ),
         ("7", (), "file: must be a list of nodes"),
         ("apiVersion: v1\n", (), "file:1: is not JSON"),
+        ("[" * 100_000, (), "file: is nested too deep"),
+        (nodes(**{"a,b": {ZONE: "z"}}), (), "file: host 'a,b': a name cannot have brackets"),
     ],
 )
 def test_refused_nodes(refused: Refused, text: str, keys: tuple[str, ...], says: str) -> None:
