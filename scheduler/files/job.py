@@ -6,7 +6,7 @@ value types of placement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -66,12 +66,12 @@ _SCALARS: dict[str, Any] = {
 }
 
 
-def job_from_mapping(mapping: Mapping[str, Any], source: str = "") -> JobSpec:
+def job_from_mapping(mapping: dict[str, Any], source: str = "") -> JobSpec:
     """The job that this content of a job file stands for.
 
     Raises: InputError with every fault found, each by its dotted path.
     """
-    return job_from_document(Document(dict(mapping), source))
+    return job_from_document(Document(mapping, source))
 
 
 def job_from_document(document: Document, default_name: str = "") -> JobSpec:
