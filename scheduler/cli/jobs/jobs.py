@@ -136,6 +136,14 @@ def submit(
             " /ckpt/step-500, or PATH@STEP.",
         ),
     ] = "",
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Copy the working directory, as git has it with its changes, into a folder that"
+            " hosts see, and run that.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what the job would get now; submit nothing.")
     ] = False,
@@ -159,6 +167,7 @@ def submit(
     """
     from scheduler.cli.jobs.arrays import collapsed, tasks_of
     from scheduler.cli.jobs.options import with_options, with_run
+    from scheduler.cli.jobs.snapshot import with_snapshot
     from scheduler.cli.render import messages
     from scheduler.files.inputs import read_jobs
     from scheduler.v1 import service_pb2
@@ -175,6 +184,8 @@ def submit(
         for file in files
         for job in read_jobs(file)
     ]
+    if snapshot is not None and not dry_run:
+        jobs = [replace(job, spec=with_snapshot(job.spec, snapshot)) for job in jobs]
     if len(jobs) > 1:
         if name or request_id or dry_run:
             option = "--name" if name else "--request-id" if request_id else "--dry-run"

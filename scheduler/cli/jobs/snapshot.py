@@ -1,0 +1,80 @@
+"""`muster submit --snapshot`: a job runs the code that was submitted, whatever is edited later."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from muster.structs import replace
+from scheduler.files.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from scheduler.core import JobSpec
+
+COMMIT, TREE = "snapshot/commit", "snapshot/tree"  # labels of a job that runs in a snapshot
+
+
+def with_snapshot(spec: JobSpec, folder: Path) -> JobSpec:
+    """Return the job with a copy of its working directory as that is now, in `folder`.
+
+    The copy has what git tracks, with changes that are not committed, and new files that it does
+    not ignore. It is called after its content, so that equal ones are one, and nobody may write to
+    it. Raises: InputError.
+    """
+    if spec.run is None:
+        raise InputError(Problem("--snapshot", "is for a job whose file has `run`"))
+    workdir = os.path.realpath(spec.run.workdir or os.getcwd())
+    if not os.path.isdir(workdir):
+        raise InputError(Problem("run.workdir", f"there is no directory {workdir} here"))
+    top = _git(workdir, "rev-parse", "--show-toplevel")
+    with tempfile.TemporaryDirectory() as scratch:
+        index = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        commit = _git(top, "rev-parse", "HEAD")
+        _git(top, "read-tree", commit, **index)
+        _git(top, "add", "--all", **index)
+        tree = _git(top, "write-tree", **index)
+        target = folder.resolve() / tree
+        if not target.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            copy = Path(tempfile.mkdtemp(dir=folder))
+            _git(top, "checkout-index", "--all", f"--prefix={copy}/", **index)
+            _protect(copy)
+            try:
+                copy.rename(target)
+            except OSError:  # somebody else has just made the same
+                shutil.rmtree(copy, ignore_errors=True)
+    inside = os.path.relpath(workdir, top)
+    labels = dict(spec.labels) | {COMMIT: commit, TREE: tree}
+    run = replace(spec.run, workdir=str(target / inside))
+    return replace(spec, run=run, labels=tuple(sorted(labels.items())))
+
+
+def _git(folder: str, *arguments: str, **environment: str) -> str:
+    """Raises: InputError with git's own words."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", folder, *arguments],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+        )
+    except FileNotFoundError:
+        raise InputError(Problem("--snapshot", "needs git, which is not here")) from None
+    if done.returncode:
+        words = done.stderr.strip().splitlines() or [f"git {arguments[0]} failed"]
+        raise InputError(Problem("--snapshot", f"{folder}: {words[-1]}"))
+    return done.stdout.strip()
+
+
+def _protect(folder: Path) -> None:
+    """Let everybody read it, and nobody change it."""
+    for path, _, files in os.walk(folder):
+        for name in files:
+            file = os.path.join(path, name)
+            if not os.path.islink(file):
+                os.chmod(file, 0o555 if os.access(file, os.X_OK) else 0o444)
+        os.chmod(path, 0o555)
