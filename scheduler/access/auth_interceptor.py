@@ -8,6 +8,7 @@ nothing else.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -31,6 +32,7 @@ from scheduler.service.interceptors import Continuation, Handler, Undecodable, w
 from scheduler.service.required import check_required
 
 _QUIET_S = 60.0
+_LOOK_S = 2.0  # at whether a caller who says nothing still may
 
 log = logging.getLogger("muster.access")
 
@@ -128,17 +130,28 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     async def _decoded(
         self, requests: AsyncIterator[Any], method: str, who: Caller, context: Context
     ) -> AsyncIterator[Any]:
-        """A stream of requests, of which the first says what is asked for. Raises: ApiError at one
-        that is no message."""
-        is_first = True
-        async for request in requests:
-            if isinstance(request, Undecodable):
-                self._garbled.add(method, context.peer())
-                raise undecodable(request.reason)
-            if is_first and method != REFLECTION:
-                self._check(self._rule(method), who, request)
-            is_first = False
-            yield request
+        """Pass on a stream of requests, of which the first says what is asked for. Raises: ApiError
+        at one that is no message, and soon after the caller may send none any more."""
+        is_first, waiting = True, asyncio.ensure_future(anext(requests, None))
+        try:
+            while True:
+                done, _ = await asyncio.wait({waiting}, timeout=_LOOK_S)
+                if not is_first and self._identify is not anybody:
+                    self._check_still(method, context, who)
+                if not done:
+                    continue
+                if (request := waiting.result()) is None:
+                    return
+                if isinstance(request, Undecodable):
+                    self._garbled.add(method, context.peer())
+                    raise undecodable(request.reason)
+                if is_first and method != REFLECTION:
+                    self._check(self._rule(method), who, request)
+                is_first = False
+                yield request
+                waiting = asyncio.ensure_future(anext(requests, None))
+        finally:
+            waiting.cancel()
 
     def _rule(self, method: str) -> MethodRule:
         """Raises: ApiError when callers are asked who they are, and nobody may call it."""

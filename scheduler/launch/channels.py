@@ -31,6 +31,12 @@ class _Channel:
     outputs: asyncio.Queue[Data] = field(default_factory=lambda: asyncio.Queue(4 * WINDOW))
     window: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WINDOW))
 
+    def end_if_failed(self, sending: asyncio.Task[None]) -> None:
+        """End it where its caller sent what is no message, or may send nothing any more."""
+        if not sending.cancelled() and (error := sending.exception()) is not None:
+            with suppress(asyncio.QueueFull):  # then what it writes ends it
+                self.outputs.put_nowait(Data(error=str(error)))
+
 
 class AgentChannels:
     """Runs on the event loop's thread."""
@@ -76,6 +82,7 @@ class AgentChannels:
         self._open[wanted.channel_id] = channel
         self._sessions.send(host, agent_pb2.SessionResponse(open_channel=wanted))
         sending = asyncio.create_task(self._send(wanted.channel_id, channel, inputs))
+        sending.add_done_callback(channel.end_if_failed)
         try:
             while True:
                 data = await self._next(channel)
