@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placement import BadInput
 from scheduler.files.errors import InputError, Problem
 from simulator.cli.twin_question import AnswerFiles, TwinQuestion, asks_twin
 
@@ -20,10 +19,9 @@ MOST_SPARES = 100
 MOST_CHOICES = 24
 
 app = typer.Typer(
-    help="Ask a copy of the cluster for advice: spares, uplinks, checkpoints, maintenance.",
+    help="Ask a copy of the cluster for advice: spares, maintenance.",
     no_args_is_help=True,
 )
-Durations = Annotated[str, typer.Option("--every", help="Try these, with commas between them.")]
 
 
 def register(parent: typer.Typer) -> None:
@@ -48,41 +46,6 @@ def spares(
     from simulator.twin.advice.choices import spares
 
     _advise(question, spares(most), files)
-
-
-@app.command()
-@asks_twin(times="default")
-def oversubscription(
-    question: TwinQuestion,
-    files: AnswerFiles,
-    ratios: Annotated[
-        str, typer.Option(help="Try these, with commas between them: 4 is 4:1.")
-    ] = "1,2,4,7",
-) -> None:
-    """Advise how wide the uplinks of the outermost tier should be.
-
-    With prices of uplinks, what a GPU-hour of work costs decides; else the work itself.
-    """
-    from simulator.twin.advice.choices import uplinks
-
-    _advise(question, uplinks(_numbers("--ratios", ratios)), files)
-
-
-@app.command()
-@asks_twin(times="default")
-def checkpoints(
-    question: TwinQuestion,
-    files: AnswerFiles,
-    every: Durations = "10m,30m,1h,2h,4h",
-) -> None:
-    """Advise how often jobs should write a checkpoint.
-
-    Often costs writes, seldom costs work done again. `muster checkpoint JOB` has the optimum of
-    one job by formulas.
-    """
-    from simulator.twin.advice.choices import checkpoints
-
-    _advise(question, checkpoints(_durations("--every", every)), files)
 
 
 @app.command()
@@ -143,32 +106,3 @@ def _advise(
         write_advice(path, decision, advice)
 
     files.write(advice, lambda: text(decision, advice), write_page)
-
-
-def _parts(option: str, text: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(parts) or len(set(parts)) < len(parts):
-        raise InputError(Problem(option, f"must be different values with commas, not {text!r}"))
-    return parts
-
-
-def _numbers(option: str, text: str) -> list[float]:
-    try:
-        numbers = [float(part) for part in _parts(option, text)]
-    except ValueError:
-        raise InputError(Problem(option, f"must be numbers with commas, not {text!r}")) from None
-    if not all(0.01 <= number <= 1000 for number in numbers):
-        raise InputError(Problem(option, "must be from 0.01 to 1000"))
-    return numbers
-
-
-def _durations(option: str, text: str) -> list[str]:
-    from scheduler.files.timeparse import parse_duration
-
-    parts = _parts(option, text)
-    for part in parts:
-        try:
-            parse_duration(part)
-        except BadInput as error:
-            raise InputError(Problem(option, error.message)) from None
-    return parts

@@ -20,12 +20,11 @@ from simulator.twin.study import SeedMean
 @struct(frozen=True, slots=True)
 class Choice:
     """`value`: what programs read; `words`: what people do; `changes`: what makes it of the
-    cluster; `cost`: where that is known beforehand."""
+    cluster."""
 
-    value: int | float | str
+    value: int | str
     words: str
     changes: tuple[str, ...]
-    cost: float = 0.0
 
 
 @struct(frozen=True, slots=True)
@@ -40,15 +39,15 @@ class Figure:
 
 
 LOST = Figure("lost_gpu_h", "GPU-h lost", "GPU-hours that gangs lose")
+IDLE = Figure("idle_hosts", "hosts idle", "hosts that stand idle as spares, mean")
 WAIT = Figure("wait_mean_s", "mean wait", "mean wait, s", time_text)
 
 
 @struct(frozen=True, slots=True)
 class TwinDecision:
-    """`key`: of a choice in JSON; `what`: what is chosen. `cost`: what a choice costs, which is
-    that of `Choice` unless a run tells it; `gain`: what it buys less of. `advice`: the sentence,
-    for the choice. `all_in_order`: whether all are to be made, one after the other; `is_free`: no
-    choice costs more than another, so that the best one on average is advised."""
+    """`key`: of a choice in JSON; `what`: what is chosen. `cost`: what a choice costs; `gain`: what
+    it buys less of. `advice`: the sentence, for the choice. `all_in_order`: whether all are to be
+    made, one after the other."""
 
     key: str
     what: str
@@ -58,7 +57,6 @@ class TwinDecision:
     advice: Callable[[Choice], str]
     notes: tuple[str, ...] = ()
     all_in_order: bool = False
-    is_free: bool = False
 
     @property
     def scenarios(self) -> list[list[str]]:
@@ -79,50 +77,10 @@ def spares(most: int) -> TwinDecision:
         "spares",
         "spares a zone",
         tuple(choices),
-        Figure("idle_hosts", "hosts idle", "hosts that stand idle as spares, mean"),
+        IDLE,
         LOST,
         advice,
         ("lost: GPU-hours that gangs held for no work: restarts, work done again, standing still",),
-    )
-
-
-def uplinks(ratios: Sequence[float]) -> TwinDecision:
-    """Each oversubscription of the outermost tier, the narrowest uplinks first."""
-    choices = tuple(
-        Choice(ratio, f"{ratio:g}:1", (f"oversubscription {ratio:g}",), 100 / ratio)
-        for ratio in sorted(ratios, reverse=True)
-    )
-    return TwinDecision(
-        "oversubscription",
-        "oversubscription of the outermost tier",
-        choices,
-        Figure("uplinks_percent", "uplinks, % of full", "uplinks, % of what hosts can send"),
-        Figure(
-            "held_per_work", "held for an hour's work", "GPU-hours held for one of work", _ratio
-        ),
-        lambda choice: f"Buy uplinks of {choice.words}",
-        ("held for an hour's work: GPU-hours that gangs hold for one that is effective",),
-    )
-
-
-def checkpoints(intervals: Sequence[str]) -> TwinDecision:
-    """Each interval between checkpoints, the longest first."""
-    from scheduler.files.timeparse import parse_duration
-
-    longest_first = sorted(intervals, key=parse_duration, reverse=True)
-    choices = tuple(
-        Choice(text, text, (f"checkpoint {text}",), 86_400e9 / parse_duration(text))
-        for text in longest_first
-    )
-    return TwinDecision(
-        "checkpoint",
-        "time between checkpoints",
-        choices,
-        Figure("checkpoints_a_day", "checkpoints a day", "checkpoints a day of a gang that runs"),
-        LOST,
-        lambda choice: f"Write a checkpoint every {choice.words}",
-        ("writes take what the time model says, while gangs stand still or share the store",),
-        is_free=True,
     )
 
 
@@ -156,7 +114,7 @@ def with_evacuation(decision: TwinDecision, bounds: Mapping[str, tuple[int, int]
 def advised(decision: TwinDecision, study: Values) -> dict[str, Any]:
     """Return the advice that a study of the decision's scenarios gives."""
     now, *found = (
-        _point(decision, scenario, study, choice)
+        _point(decision, scenario, study) | ({decision.key: choice.value} if choice else {})
         for scenario, choice in zip(study["scenarios"], (None, *decision.choices), strict=True)
     )
     for point in found:
@@ -164,8 +122,7 @@ def advised(decision: TwinDecision, study: Values) -> dict[str, Any]:
     runs = [each["runs"] for each in study["scenarios"][1:]]
     has_prices = bool(study["currency"])
     order = sorted(range(len(runs)), key=lambda at: -_mean_worth(runs[at], has_prices))
-    is_by_mean = decision.all_in_order or decision.is_free
-    best = order[0] if is_by_mean else _first_unbeaten(runs, has_prices)
+    best = order[0] if decision.all_in_order else _first_unbeaten(runs, has_prices)
     return {
         "question": decision.what,
         "choice": decision.key,
@@ -184,34 +141,17 @@ def advised(decision: TwinDecision, study: Values) -> dict[str, Any]:
     }
 
 
-def _point(
-    decision: TwinDecision, scenario: Values, study: Values, choice: Choice | None
-) -> dict[str, Any]:
-    """A choice in figures; None: the cluster as it is."""
-    found: dict[str, Any] = {} if choice is None else {decision.key: choice.value}
-    known = {key: scenario["figures"].get(key) for key in ("lost_gpu_h", "effective_gpu_h")}
-    known["wait_mean_s"] = scenario["figures"]["wait_mean_s"]
-    for figure in (decision.cost, decision.gain):
-        known[figure.key] = _figure(figure.key, scenario, study, choice)
-    found |= known
+def _point(decision: TwinDecision, scenario: Values, study: Values) -> dict[str, Any]:
+    """A choice in figures, or the cluster as it is."""
+    found = {key: scenario["figures"].get(key) for key in ("lost_gpu_h", "effective_gpu_h")}
+    found["wait_mean_s"] = scenario["figures"]["wait_mean_s"]
+    if decision.cost is IDLE:
+        hosts, runs = study["fabric"]["hosts"], scenario["runs"]
+        idle = [run["spare_gpu_h"] / run["all_gpu_h"] * hosts for run in runs]
+        found[IDLE.key] = SeedMean.of(idle).data()
     if study["currency"]:
         found["per_effective_gpu_h"] = scenario["money"]["per_effective_gpu_h"]
     return found
-
-
-def _figure(key: str, scenario: Values, study: Values, choice: Choice | None) -> Values | None:
-    runs = scenario["runs"]
-    if key in scenario["figures"]:
-        figure: Values = scenario["figures"][key]
-        return figure
-    if key == "idle_hosts":
-        hosts = study["fabric"]["hosts"]
-        return SeedMean.of([r["spare_gpu_h"] / r["all_gpu_h"] * hosts for r in runs]).data()
-    if key == "held_per_work":
-        return SeedMean.of([r["held_gpu_h"] / max(1.0, r["effective_gpu_h"]) for r in runs]).data()
-    if choice is None:
-        return None  # what it is now, the twin does not know
-    return {"mean": choice.cost, "low": None, "high": None}
 
 
 def _beats(decision: TwinDecision, one: Values, other: Values) -> bool:
@@ -263,18 +203,10 @@ def _sentence(
         rest = ", ".join(decision.choices[at].words for at in order[1:])
         by = "cost of an effective GPU-hour" if study["currency"] else "effective GPU-hours"
         return f"{decision.advice(choice)}{f', then {rest}' if rest else ''}, by {by}. {then}"
-    if decision.is_free:
-        surely, then = "", f"on average. {then}"
     text = f"{decision.advice(choice)}: no other choice of {len(points)} {surely}{measure}"
-    if decision.is_free:
-        return f"{text} {then}"
     if best:
         text += ", which is so of none before it in the table"
     return f"{text}. {then}"
-
-
-def _ratio(value: float) -> str:
-    return f"{value:.3f}"
 
 
 def rows(decision: TwinDecision, advice: Values) -> Iterator[list[str]]:
@@ -291,10 +223,7 @@ def rows(decision: TwinDecision, advice: Values) -> Iterator[list[str]]:
         marks += ["advised"] if choice and choice.value == advice["advice"] else []
         yield [
             choice.words if choice else "as it is",
-            *(
-                cell(point[key], figure.text) if point[key] else "-"
-                for key, figure in shown.items()
-            ),
+            *(cell(point[key], figure.text) for key, figure in shown.items()),
             *([cell(point["per_effective_gpu_h"], money)] if cost else []),
             ", ".join(marks),
         ]

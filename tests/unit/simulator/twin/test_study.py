@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.files.errors import InputError
-from simulator.twin.advice.choices import advised, checkpoints, maintenance, spares, text
+from simulator.twin.advice.choices import advised, maintenance, spares, text
 from simulator.twin.answer import sentence
 from simulator.twin.prices import load_prices, uplink_gbps
 from simulator.twin.study import SeedMean
@@ -203,14 +203,3 @@ def test_domains_are_taken_out_in_order_of_the_work_that_is_done_all_the_same() 
     assert found["order"] == ["z2", "z0", "z1", "z3"]
     assert found["advice"] == "z2"
     assert found["sentence"].startswith("Take z2 out first, then z0, z1, z3, by effective")
-
-
-def test_the_interval_with_most_work_on_average_is_advised() -> None:
-    """None costs more than another: whether one surely beats it is not asked."""
-    one, two = [(700.0, 50.0, 0.0), (720.0, 52.0, 0.0)], [(701.0, 20.0, 0.0), (721.0, 21.0, 0.0)]
-    decision = checkpoints(["10m", "2h"])
-    assert [choice.value for choice in decision.choices] == ["2h", "10m"]
-    found = advised(decision, study(one, two))
-    assert found["advice"] == "10m"
-    assert found["points"][1]["checkpoints_a_day"]["mean"] == 144
-    assert found["now"]["checkpoints_a_day"] is None
