@@ -43,7 +43,12 @@ def network(switches: Sequence[Switch]) -> TopologyNetwork:
     heights: dict[str, int] = {}
     height = max((_measure(by_name, root, heights, 1) for root in roots), default=0)
     _refuse_circles(by_name, heights)
-    leaves = [leaf for root in roots for leaf in _leaves(by_name, heights, root, (), height, notes)]
+    lone: list[str] = []
+    leaves = [leaf for root in roots for leaf in _leaves(by_name, heights, root, (), height, lone)]
+    if lone:
+        verbs = ("skips", "stands") if len(lone) == 1 else ("skip", "stand")
+        pronoun = "it" if len(lone) == 1 else "they"
+        notes.append(f"{shortened(lone)} {verbs[0]} a tier: {pronoun} {verbs[1]} alone there")
     empty = [name for name, levels in heights.items() if not levels]
     if empty:
         notes.append(f"left out: {shortened(empty)}, with no host below")
@@ -137,16 +142,17 @@ def _leaves(
     name: str,
     above: Path,
     level: int,
-    notes: list[str],
+    lone: list[str],
 ) -> Iterator[tuple[Switch, Path]]:
-    """Switches with hosts, and the path to each, filled up where it skips levels."""
+    """Switches with hosts, and the path to each, filled up where it skips levels; `lone` takes the
+    names of those that do."""
     switch, height = by_name[name], heights[name]
     if not height:
         return
     if level > height:
-        notes.append(f"{name} skips a tier: it stands alone there")
+        lone.append(name)
     path = (*above, *(name,) * (level - height + 1))
     if switch.nodes:
         yield switch, path
     for child in switch.switches:
-        yield from _leaves(by_name, heights, child, path, height - 1, notes)
+        yield from _leaves(by_name, heights, child, path, height - 1, lone)

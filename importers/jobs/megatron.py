@@ -161,20 +161,27 @@ def _cast(options: Options) -> tuple[str, str] | None:
     return None
 
 
+_GPT2_TOKENIZER, _GPT2_VOCABULARY = "GPT2BPETokenizer", 50_257
+
+
 def _vocabulary(options: Options) -> None:
     """Padded, as Megatron does, so that tp ranks share it out in round parts."""
-    if options.has("padded-vocab-size"):
-        padded = options.number("padded-vocab-size")
-        return options.put("model.vocab", padded, "padded-vocab-size")
-    if options.has("vocab-size"):
+    for name in ("padded-vocab-size", "pad-vocab-size-to"):  # of Megatron-LM and Megatron-DeepSpeed
+        if options.has(name):
+            return options.put("model.vocab", options.number(name), name)
+    own = "vocab-size" if options.has("vocab-size") else ""
+    is_gpt2 = options.text("tokenizer-type", _GPT2_TOKENIZER) == _GPT2_TOKENIZER
+    if not own and is_gpt2 and "gpt2" in options.text("vocab-file"):
+        own = "vocab-file"
+    if own:
         tp = options.number("tensor-model-parallel-size", 1)
         part = options.number("make-vocab-size-divisible-by", 128)
         if part < 1:
             origin = options.origin("make-vocab-size-divisible-by")
             options.draft.fault(origin, "must be at least 1")
         unit = max(1, tp) * max(1, part)
-        padded = -(-options.number("vocab-size") // unit) * unit
-        return options.put("model.vocab", padded, "vocab-size")
+        size = options.number(own) if own == "vocab-size" else _GPT2_VOCABULARY
+        return options.put("model.vocab", -(-size // unit) * unit, own)
     if "model.vocab" not in options.draft.values:
         options.draft.fault(
             Origin("--vocab-size"),

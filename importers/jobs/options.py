@@ -34,7 +34,8 @@ NUMBERS = _names("""
     global-batch-size num-layers-per-virtual-pipeline-stage
     num-virtual-stages-per-pipeline-rank num-distributed-optimizer-instances num-layers
     hidden-size ffn-hidden-size num-attention-heads kv-channels num-query-groups seq-length
-    vocab-size padded-vocab-size make-vocab-size-divisible-by num-experts moe-router-topk
+    vocab-size padded-vocab-size pad-vocab-size-to make-vocab-size-divisible-by num-experts
+    moe-router-topk
     moe-ffn-hidden-size moe-shared-expert-intermediate-size moe-router-group-topk
     q-lora-rank kv-lora-rank qk-head-dim qk-pos-emb-head-dim v-head-dim
     nproc-per-node nnodes
@@ -42,7 +43,7 @@ NUMBERS = _names("""
 TEXTS = _names("""
     recompute-granularity cp-comm-type moe-layer-freq data-parallel-sharding-strategy
     hidden-dropout attention-dropout transformer-impl main-grads-dtype
-    fp8-format fp8-recipe fp4-format fp4-recipe compute-dtype optimizer
+    fp8-format fp8-recipe fp4-format fp4-recipe compute-dtype optimizer tokenizer-type vocab-file
 """)
 _SHORT = {  # of sbatch
     **{"N": "nodes", "G": "gpus", "J": "job-name", "t": "time", "a": "array", "p": "partition"},

@@ -2,7 +2,8 @@
 
 scontrol show nodes [-o]        NodeName=n1 ... State=IDLE+DRAIN ... Reason=disk [root@...]
 sinfo [-N] [-l]                 a header with STATE and NODELIST, below the date with -l
-scontrol show nodes --json      {"nodes": [{"name": ..., "state": ["IDLE", "DRAIN"]}]}
+scontrol show nodes --json      {"nodes": [{"name": ..., "state": ["IDLE", "DRAIN"]}]}, or in 22.05
+                                {"state": "idle", "state_flags": ["DRAIN"]}
 sinfo --json                    {"sinfo": [{"node": {"state": ...}, "nodes": {"nodes": ...}}]}
 
 Sources: sinfo(1), "Node state codes", for the words, their short forms and marks; the data
@@ -196,7 +197,8 @@ def _at(file: JsonFile, value: Any, field: str, key: str) -> Any:
 
 def _of_json(file: JsonFile, name: str, field: str, node: Any) -> ImportedReport:
     states = _at(file, node, field, "state")
-    states = states if isinstance(states, list) else [states]
+    flags = node.get("state_flags") or []  # of Slurm 21.08 and 22.05, beside one state
+    states = [*(states if isinstance(states, list) else [states]), *flags]
     if not states or not all(isinstance(state, str) for state in states):
         raise file.error(f"{field}.state", "must be a list of states")
     reason = node.get("reason") or ""

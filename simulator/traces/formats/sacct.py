@@ -1,4 +1,4 @@
-"""Slurm's accounting: `sacct -P`, cells between bars under a header (docs/traces.md).
+"""Slurm's accounting: `sacct -P`, cells between bars, or tabs, under a header (docs/traces.md).
 
 - Columns are found by their names; a row needs JobID or JobIDRaw, Submit, State, a run time
   (ElapsedRaw, Elapsed, or Start and End) and GPUs (AllocTRES, ReqTRES, AllocGRES or ReqGRES).
@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 from simulator.traces.formats.columns import Row, read_table
 from simulator.traces.formats.times import instant_ns, is_unknown, span_ns
@@ -55,15 +56,23 @@ def read(lines: Lines, gpus_per_node: int = 0) -> Iterator[TraceJob | BadRecord]
     """
     sizes = ("NNodes",) if gpus_per_node else GPU_COLUMNS
     groups = (ID_COLUMNS, sizes, TIME_COLUMNS)
-    return read_table(_checked(lines, groups), partial(_job, gpus_per_node), NEEDED, "|")
+    given = iter(lines)
+    head = next((each for each in given if each[1].strip()), (0, ""))
+    separator = "\t" if "\t" in head[1] and "|" not in head[1] else "|"
+    rows = _checked(chain([head], given), groups, separator)
+    return read_table(rows, partial(_job, gpus_per_node), NEEDED, separator)
 
 
-def _checked(lines: Lines, groups: Sequence[Sequence[str]]) -> Iterator[tuple[int, str]]:
+def _checked(
+    lines: Lines, groups: Sequence[Sequence[str]], separator: str
+) -> Iterator[tuple[int, str]]:
     """The lines, when their header has a column of each group."""
     is_header = True
     for line, text in lines:
         if is_header and text.strip():
-            names = text.strip().split("|")
+            names = text.strip().split(separator)
+            if names[0].partition("_")[0].isdecimal():
+                raise FieldError("header", "is missing: run sacct without --noheader", text[:200])
             for group in groups:
                 if not set(group) & set(names):
                     raise FieldError("header", f"must name {' or '.join(group)}", text[:200])

@@ -91,6 +91,8 @@ def test_nodes_of_scontrol_on_several_lines(tmp_path: Path) -> None:
 def test_json_of_scontrol_and_of_sinfo(tmp_path: Path) -> None:
     nodes = {"nodes": [{"name": "n1", "state": ["IDLE", "DRAIN"], "reason": "bad"}]}
     assert read(tmp_path, json.dumps(nodes)) == {"n1": (DRAIN, "bad", 1)}
+    old = {"nodes": [{"name": "n1", "state": "idle", "state_flags": ["DRAIN"], "reason": "bad"}]}
+    assert read(tmp_path, json.dumps(old)) == {"n1": (DRAIN, "bad", 1)}
     entry = {"nodes": {"nodes": ["n1"]}, "node": {"state": ["DOWN"]}}
     sinfo = {"sinfo": [{**entry, "reason": {"description": "gone"}}]}
     assert read(tmp_path, json.dumps(sinfo)) == {"n1": (DOWN, "gone", 1)}

@@ -70,6 +70,14 @@ def test_gpt_3_with_megatrons_defaults(imported: Importing) -> None:
     assert request.training == Training(data_parallel=DataParallel.DDP, dropout=True)
 
 
+@pytest.mark.parametrize(
+    "words", ["--pad-vocab-size-to 51200", "--vocab-file data/gpt2-vocab.json"]
+)
+def test_the_vocabulary_that_a_script_says_otherwise(imported: Importing, words: str) -> None:
+    text = GPT3_LINE.replace("--vocab-size 50257", words)
+    assert imported("gpt.sh", text, gpus=1024).checked().request.model.vocab == 51_200
+
+
 def test_deepseek_v3(imported: Importing) -> None:
     draft = imported("moe.sh", DEEPSEEK_LINE, gpus=2048)
     request = draft.checked().request

@@ -47,6 +47,17 @@ def test_raw_job_ids_are_ids(tmp_path: Path) -> None:
         read(tmp_path, none)
 
 
+def test_cells_may_stand_between_tabs(tmp_path: Path) -> None:
+    text = "\t".join(ROW) + "\n" + "\t".join(ROW.values()) + "\n"
+    (job,), told = read_text(tmp_path, "slurm-sacct", text)
+    assert (job.gpus, told) == (16, [])
+
+
+def test_a_dump_without_header_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="header: is missing: run sacct without --noheader"):
+        read_text(tmp_path, "slurm-sacct", "|".join(ROW.values()) + "\n")
+
+
 def test_gpus_a_node_may_be_said_where_the_site_counts_none(tmp_path: Path) -> None:
     row = {**ROW, "AllocTRES": "billing=64,cpu=64,node=2"}
     _, told = read(tmp_path, row)
