@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
-from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.service.backend import NoLog
 from scheduler.v1 import agent_pb2
 

@@ -43,18 +43,18 @@ from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Compacted
 from scheduler.identity import SERVER, Caller, Role, act_for
-from scheduler.launch import hang, orders
 from scheduler.launch.channels import AgentChannels
-from scheduler.launch.checkpoints import Checkpoints
 from scheduler.launch.cut_off import CutOffHosts
-from scheduler.launch.ending import EndingAttempts
-from scheduler.launch.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang
-from scheduler.launch.hang import HangStep
+from scheduler.launch.gangs import hang, orders
+from scheduler.launch.gangs.checkpoints import Checkpoints
+from scheduler.launch.gangs.ending import EndingAttempts
+from scheduler.launch.gangs.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang
+from scheduler.launch.gangs.hang import HangStep
+from scheduler.launch.gangs.orders import NO_GATE, SiteGate
+from scheduler.launch.gangs.reports import AGENT_BACK, AGENT_LOST, AGENT_REACHED, LaunchReports
+from scheduler.launch.gangs.step_watch import StepWatch
 from scheduler.launch.joining import HostJoins
-from scheduler.launch.orders import NO_GATE, SiteGate
-from scheduler.launch.reports import AGENT_BACK, AGENT_LOST, AGENT_REACHED, LaunchReports
-from scheduler.launch.sessions import AgentSessions
-from scheduler.launch.step_watch import StepWatch
+from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import Substrate
 from scheduler.launch.tails import LogTails
 from scheduler.observe.supervision import Tasks

@@ -20,7 +20,7 @@ from pathlib import Path
 from scheduler.access.tokens import join_token
 from scheduler.agent.program import AgentOptions
 from scheduler.engine.writer import Writer
-from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import AgentFolder, write_private
 from scheduler.observe.supervision import Heartbeats, Tasks
 

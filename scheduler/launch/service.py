@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from muster.structs import replace, struct
 from scheduler.engine.writer import Writer
 from scheduler.launch.channels import AgentChannels
-from scheduler.launch.gateway import GatewayOptions
+from scheduler.launch.gangs.orders import NO_GATE, SiteGate
+from scheduler.launch.gangs.slow_hosts import SlowHosts
+from scheduler.launch.gangs.step_watch import StepWatch
 from scheduler.launch.launcher import AgentLauncher
-from scheduler.launch.orders import NO_GATE, SiteGate
-from scheduler.launch.sessions import AgentSessions
-from scheduler.launch.slow_hosts import SlowHosts
-from scheduler.launch.step_watch import StepWatch
+from scheduler.launch.streams.gateway import GatewayOptions
+from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import Substrate
 from scheduler.launch.tails import LogTails
 from scheduler.observe.supervision import Heartbeats, Tasks

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from scheduler.access.tokens import new_secret
 from scheduler.engine.writer import Writer
-from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.streams.sessions import AgentSessions
 
 
 class Substrate(Protocol):

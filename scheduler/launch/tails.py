@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from itertools import count
 
 from scheduler.core import Job
-from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.service.backend import NoLog, RankLog
 from scheduler.v1 import agent_pb2
 

@@ -48,7 +48,7 @@ from scheduler.files.notify import Receiver
 from scheduler.files.tenants import TenantsFile, load_tenants
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.service import AgentSettings, LaunchService
-from scheduler.launch.sessions import CannotServeAgents
+from scheduler.launch.streams.sessions import CannotServeAgents
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments
 from scheduler.observe.supervision import PARTS, PREFIX, Heartbeats, Tasks

@@ -40,9 +40,9 @@ from scheduler.eventlog import codec, ended_jobs, snapshots
 from scheduler.eventlog.recovery import replayed
 from scheduler.eventlog.store import StoreError
 from scheduler.identity import ANYBODY
-from scheduler.launch.frames import Frame, FrameKind
-from scheduler.launch.gateway import GatewayOptions
-from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.streams.frames import Frame, FrameKind
+from scheduler.launch.streams.gateway import GatewayOptions
+from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.observe.supervision import Heartbeats
 from scheduler.service.errors import ApiError
 from scheduler.v1 import agent_pb2, service_pb2

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from scheduler.access.tls import TlsFiles
 from scheduler.access.tokens import join_token
 from scheduler.cli import program
-from scheduler.launch.gateway import GatewayOptions
-from scheduler.launch.sessions import AgentSessions, CannotServeAgents
+from scheduler.launch.streams.gateway import GatewayOptions
+from scheduler.launch.streams.sessions import AgentSessions, CannotServeAgents
 from scheduler.observe.supervision import Heartbeats
 from scheduler.v1 import agent_pb2, agent_pb2_grpc
 
@@ -239,7 +239,7 @@ async def test_a_message_whose_handling_fails_ends_its_session_alone() -> None:
 async def test_a_gateway_that_hangs_is_ended_and_another_one_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("scheduler.launch.sessions.SILENT_S", 2.5)
+    monkeypatch.setattr("scheduler.launch.streams.sessions.SILENT_S", 2.5)
     async with gateway(join_secrets=(SECRET,)) as seen:
         address, hung = seen.sessions.address, seen.sessions.process_id
         assert hung is not None

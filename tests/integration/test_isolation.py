@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from scheduler.core.policies.tenants import Tenant, Tenants
-from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.service import AgentSettings
+from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from tests.secured import House
 from tests.serving import create, error_of, refused, serving

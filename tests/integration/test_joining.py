@@ -14,8 +14,8 @@ import pytest
 from scheduler.access.tokens import join_token
 from scheduler.agent.place import parse_place
 from scheduler.files.errors import InputError
-from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.service import AgentSettings
+from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.server.config import AgentKeys
 from scheduler.v1 import agent_pb2, agent_pb2_grpc, service_pb2
 from tests.serving import RUNNING, Served, create, serving

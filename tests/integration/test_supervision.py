@@ -17,9 +17,9 @@ from scheduler.console.thread import ConsoleEndpoint
 from scheduler.engine.planning.loop import PlanningLoop
 from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.eventlog.store.sqlite import SqliteStore
-from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.local import LocalAgents
 from scheduler.launch.service import AgentSettings
+from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.observe.supervision import PREFIX
 from tests.serving import RUNNING, Served, create, serving
 

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.agent.agent import Agent
 from scheduler.launch import cut_off
-from scheduler.launch.ending import EndingAttempts
+from scheduler.launch.gangs.ending import EndingAttempts
 from scheduler.launch.launcher import AgentLauncher
 from tests.protocol.launches import LaunchFaults, LaunchScope, cancel, drain
 

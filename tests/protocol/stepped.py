@@ -23,13 +23,13 @@ from scheduler.agent.rank_times import ComputedStep
 from scheduler.core import State, admit
 from scheduler.core.model.commands import EndJob, ReportHost, RequeueJob
 from scheduler.engine.proposal import Answer
-from scheduler.launch.ending import EndingAttempt, EndingAttempts
-from scheduler.launch.frames import Frame, FrameKind
-from scheduler.launch.gang import LaunchedGang
-from scheduler.launch.gateway import Gateway, GatewayOptions
+from scheduler.launch.gangs.ending import EndingAttempt, EndingAttempts
+from scheduler.launch.gangs.gang import LaunchedGang
+from scheduler.launch.gangs.reports import LaunchReports
 from scheduler.launch.launcher import AgentLauncher
-from scheduler.launch.reports import LaunchReports
-from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.streams.frames import Frame, FrameKind
+from scheduler.launch.streams.gateway import Gateway, GatewayOptions
+from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.observe.supervision import Heartbeats
 from scheduler.v1 import agent_pb2
 

@@ -129,7 +129,7 @@ def test_every_task_that_is_made_by_hand_is_known() -> None:
         "engine/planning/loop.py": 2,
         "engine/replica.py": 3,
         "engine/snapshotter.py": 1,
-        "launch/gateway.py": 4,
+        "launch/streams/gateway.py": 4,
         "launch/local.py": 1,
         "observe/supervision.py": 2,
         "server/serve.py": 4,

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from scheduler.access.listener import Access
     from scheduler.console.thread import ConsoleEndpoint
-    from scheduler.launch.gateway import GatewayOptions
     from scheduler.launch.service import AgentSettings
+    from scheduler.launch.streams.gateway import GatewayOptions
     from scheduler.launch.substrate import Substrate
     from scheduler.observe.supervision import Heartbeats
     from scheduler.server.config import MetricsKeys, ServerKeys
@@ -186,9 +186,9 @@ def _console(keys: ServerKeys) -> ConsoleEndpoint | None:
 def _agents(keys: ServerKeys) -> AgentSettings | None:
     """Raises: InputError for agents that could not prove for which host they speak."""
     from scheduler.access.addresses import host_and_port, is_loopback
-    from scheduler.launch.gateway import GatewayOptions
-    from scheduler.launch.orders import SiteGate
+    from scheduler.launch.gangs.orders import SiteGate
     from scheduler.launch.service import AgentSettings
+    from scheduler.launch.streams.gateway import GatewayOptions
     from scheduler.server.config import AgentKeys, ServerLoss
 
     is_local = keys.launcher is not None
@@ -225,7 +225,7 @@ def _substrate(
 
     from scheduler.files.yaml12 import read_text
     from scheduler.launch.local import LocalAgents
-    from scheduler.launch.slurm import SlurmAgents
+    from scheduler.launch.slurm.agents import SlurmAgents
     from scheduler.server.config import LauncherKind
 
     file = keys.store.removeprefix("sqlite:///") if keys.store.startswith("sqlite:///") else ""

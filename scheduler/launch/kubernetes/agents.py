@@ -37,6 +37,7 @@ from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.files.health.found import KUBERNETES, NodeState
 from scheduler.files.health.kubernetesnodes import CONDITIONS, MANAGED, node_standing
 from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.launch.gangs.reports import AGENT_LOST
 from scheduler.launch.keys import HoldingScope
 from scheduler.launch.kubernetes import pods
 from scheduler.launch.kubernetes.adoption import PodAdoption
@@ -50,8 +51,7 @@ from scheduler.launch.kubernetes.demands import NO_MARKS, NodeMarks, node_marks
 from scheduler.launch.kubernetes.mirror import Mirror
 from scheduler.launch.kubernetes.pods import MEMBER, SPARE, PodOwner, PodSettings, PodView
 from scheduler.launch.node_reports import report_of
-from scheduler.launch.reports import AGENT_LOST
-from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import AgentFolder
 from scheduler.observe.supervision import Heartbeats, Tasks
 

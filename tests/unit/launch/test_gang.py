@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.policies.run import RunSpec
-from scheduler.launch.gang import LaunchedGang, RankRange
+from scheduler.launch.gangs.gang import LaunchedGang, RankRange
 from tests.build import placed
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from scheduler.access.tokens import host_of, join_token
-from scheduler.launch.frames import Frame, FrameKind
-from scheduler.launch.gateway import AgentStream, Gateway, GatewayOptions
+from scheduler.launch.streams.frames import Frame, FrameKind
+from scheduler.launch.streams.gateway import AgentStream, Gateway, GatewayOptions
 
 STAND = {"epoch": 3, "ttl_s": 10, "keeps_ranks": True}
 LEAD = Frame(FrameKind.LEAD, "", json.dumps(STAND).encode())

@@ -15,6 +15,7 @@ from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
 from scheduler.files.errors import InputError
 from scheduler.files.health.found import KUBERNETES, NodeState
+from scheduler.launch.gangs.reports import AGENT_LOST
 from scheduler.launch.keys import HoldingScope, KubernetesKeys
 from scheduler.launch.kubernetes.agents import (
     KubernetesAgents,
@@ -33,7 +34,6 @@ from scheduler.launch.kubernetes.pods import (
     view_of,
 )
 from scheduler.launch.node_reports import report_of
-from scheduler.launch.reports import AGENT_LOST
 
 KEYS = KubernetesKeys(namespace="ns", image="train:1")
 POD = PodSettings(KEYS, {}, "m:7444", gpus=8)

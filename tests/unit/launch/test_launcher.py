@@ -31,9 +31,9 @@ from scheduler.core.policies.hang import HangAction, HangTerms
 from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
 from scheduler.identity import SERVER, Caller, Role, act_for
-from scheduler.launch import orders
-from scheduler.launch.checkpoints import LOG_EVERY_S
-from scheduler.launch.ending import MOST_SAVE_S
+from scheduler.launch.gangs import orders
+from scheduler.launch.gangs.checkpoints import LOG_EVERY_S
+from scheduler.launch.gangs.ending import MOST_SAVE_S
 from scheduler.launch.launcher import AgentLauncher
 from scheduler.launch.tails import LogTails
 from scheduler.observe.instruments import Instruments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler.core.model.commands import Command, ReportHost
-from scheduler.launch.slow_hosts import SlowHosts
+from scheduler.launch.gangs.slow_hosts import SlowHosts
 from tests.unit.launch.test_launcher import World, gang
 
 

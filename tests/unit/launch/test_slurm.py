@@ -19,12 +19,12 @@ from scheduler.core.model.window import Leave
 from scheduler.files.health.found import NodeState
 from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
 from scheduler.launch.node_reports import report_of
-from scheduler.launch.slurm import (
+from scheduler.launch.slurm.agents import (
     WHOLE,
     SlurmAgents,
     StepAttempt,
 )
-from scheduler.launch.slurm_commands import (
+from scheduler.launch.slurm.commands import (
     Partition,
     SlurmCommands,
     SlurmFailed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.launch.step_watch import StepWatch
+from scheduler.launch.gangs.step_watch import StepWatch
 
 AFTER_S = 60.0
 

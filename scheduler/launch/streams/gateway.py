@@ -32,7 +32,7 @@ from scheduler.access import tls
 from scheduler.access.tls import TlsFiles
 from scheduler.access.tokens import HOST_URI, certified_host, host_of
 from scheduler.files.errors import InputError
-from scheduler.launch.frames import Frame, FrameKind, read_frame
+from scheduler.launch.streams.frames import Frame, FrameKind, read_frame
 from scheduler.v1 import agent_pb2
 
 SERVICE = "scheduler.v1.AgentService"
@@ -379,7 +379,7 @@ async def serve(options: GatewayOptions, link: socket.socket) -> None:
 
 
 def main() -> None:
-    """`python -m scheduler.launch.gateway FD`: options on stdin, the server at FD."""
+    """`python -m scheduler.launch.streams.gateway FD`: options on stdin, the server at FD."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server says when it is over
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     logging.basicConfig(

@@ -16,7 +16,7 @@ from scheduler.core.model.lifecycle import JobState
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
-from scheduler.launch.gang import LaunchedGang, RankFailure
+from scheduler.launch.gangs.gang import LaunchedGang, RankFailure
 from scheduler.observe.supervision import Tasks
 
 AGENT_LOST, AGENT_BACK, AGENT_REACHED = "agent-lost", "agent-back", "agent-reached"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from muster.structs import replace, struct
 from scheduler.core import Job, State
 from scheduler.core.model.run_lineage import resume_point
-from scheduler.launch.gang import LaunchedGang
+from scheduler.launch.gangs.gang import LaunchedGang
 
 LOG_EVERY_S = 60.0  # checkpoints of one job that are written down, besides an attempt's last
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scheduler.launch import orders
-from scheduler.launch.gang import LaunchedGang
-from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.gangs import orders
+from scheduler.launch.gangs.gang import LaunchedGang
+from scheduler.launch.streams.sessions import AgentSessions
 
 MOST_SAVE_S = 30.0  # for which ranks that are to leave may save first
 

@@ -47,11 +47,10 @@ from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.files.health.found import REFUSED, SLURM, NodeState
 from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.launch.gangs.reports import AGENT_LOST
 from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
 from scheduler.launch.node_reports import report_of
-from scheduler.launch.reports import AGENT_LOST
-from scheduler.launch.sessions import AgentSessions
-from scheduler.launch.slurm_commands import (
+from scheduler.launch.slurm.commands import (
     LEAVE_S,
     Partition,
     Reservation,
@@ -61,7 +60,8 @@ from scheduler.launch.slurm_commands import (
     agent_step,
     own_name,
 )
-from scheduler.launch.slurm_refusals import Refusals
+from scheduler.launch.slurm.refusals import Refusals
+from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import AgentFolder
 from scheduler.observe.supervision import Heartbeats, Tasks
 

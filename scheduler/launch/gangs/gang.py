@@ -28,7 +28,7 @@ from scheduler.core.fold.attempts import PlacedGang
 from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
 from scheduler.core.wording import duration
-from scheduler.launch.step_watch import StepWatch
+from scheduler.launch.gangs.step_watch import StepWatch
 
 MOST_STEPS = 64  # of which it is kept how long ranks computed
 _COLLECTIVE_TIMEOUT = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from muster.structs import struct
 from scheduler.core.model.job import Job
 from scheduler.core.policies.run import RunSpec
-from scheduler.launch.gang import LaunchedGang
+from scheduler.launch.gangs.gang import LaunchedGang
 from scheduler.v1 import agent_pb2
 
 Order = agent_pb2.SessionResponse

@@ -9,7 +9,7 @@ from scheduler.core.model.commands import RequeueJob
 from scheduler.core.names import short_name
 from scheduler.core.policies.hang import HangAction
 from scheduler.core.policies.restart_rule import StopCause
-from scheduler.launch.gang import LaunchedGang, RankFailure
+from scheduler.launch.gangs.gang import LaunchedGang, RankFailure
 from scheduler.v1 import agent_pb2
 
 STACKS_S = 5.0  # for which agents may take stacks before a gang that hangs is stopped

@@ -15,8 +15,8 @@ from typing import Protocol
 from google.protobuf.message import DecodeError
 
 from muster.structs import replace
-from scheduler.launch.frames import Frame, FrameKind, read_frame
-from scheduler.launch.gateway import GatewayOptions
+from scheduler.launch.streams.frames import Frame, FrameKind, read_frame
+from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.observe.supervision import Heartbeats, Tasks
 from scheduler.v1 import agent_pb2
 
@@ -88,7 +88,7 @@ class AgentSessions:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "scheduler.launch.gateway",
+                "scheduler.launch.streams.gateway",
                 str(child_end.fileno()),
                 stdin=asyncio.subprocess.PIPE,
                 pass_fds=(child_end.fileno(),),
