@@ -106,6 +106,8 @@ class _Channel:
         except asyncio.CancelledError:
             self._tell(error="it was ended with its attempt, or by whoever ran it")
             raise
+        except Exception as error:  # its caller hears of it; nobody else looks at the task
+            self._tell(error=f"the agent failed: {error!r}")
         else:
             self._tell(exit_code=code if code >= 0 else 128 - code)
 

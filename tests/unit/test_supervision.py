@@ -122,6 +122,7 @@ def test_every_task_that_is_made_by_hand_is_known() -> None:
     )
     assert made == {
         "agent/agent.py": 1,
+        "agent/channels.py": 2,
         "agent/program.py": 5,
         "agent/session.py": 1,
         "console/live.py": 2,
@@ -129,8 +130,9 @@ def test_every_task_that_is_made_by_hand_is_known() -> None:
         "engine/planning/loop.py": 2,
         "engine/replica.py": 3,
         "engine/snapshotter.py": 1,
-        "launch/streams/gateway.py": 4,
+        "launch/channels.py": 1,
         "launch/local.py": 1,
+        "launch/streams/gateway.py": 4,
         "observe/supervision.py": 2,
         "server/serve.py": 4,
     }
