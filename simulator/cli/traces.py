@@ -1,4 +1,4 @@
-"""`muster trace`: look at a trace, make muster's format of it, generate one."""
+"""`muster trace`: look at a trace, generate one."""
 
 from __future__ import annotations
 
@@ -46,9 +46,8 @@ Rules = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    trace = typer.Typer(help="Look at, convert and generate job traces.", no_args_is_help=True)
+    trace = typer.Typer(help="Look at and generate job traces.", no_args_is_help=True)
     trace.command("show")(show_command)
-    trace.command("convert")(convert_command)
     trace.command("generate")(generate_command)
     app.add_typer(trace, name="trace")
 
@@ -73,33 +72,6 @@ def show_command(
     figures = summary.figures()
     figures |= {"skipped": skipped.total(), "skipped_by_reason": dict(sorted(skipped.items()))}
     typer.echo(json.dumps(figures) if output is TotalsFormat.JSON else table(trace.name, figures))
-
-
-def convert_command(
-    trace: File,
-    trace_format: FormatName,
-    columns: Columns = None,
-    out: Out = None,
-    strict: Strict = False,
-    attach: Rules = "ring",
-    fabric: Annotated[
-        str | None, typer.Option(help="With --attach: the cluster whose hosts shaped jobs fill.")
-    ] = None,
-    seed: Seed = 0,
-) -> None:
-    """Convert a trace of any format to muster's: one JSON record a line."""
-    from scheduler.files.inputs import load_fabric
-
-    if attach != "ring" and fabric is None:
-        raise InputError(Problem("--fabric", "is needed to give jobs a shape"))
-    if attach == "ring" and fabric is not None:
-        raise InputError(Problem("--fabric", "is used only with --attach llm or llm-elastic"))
-    skipped: Counter[str] = Counter()
-    jobs = _jobs(trace, trace_format, columns, strict, skipped)
-    lines = _lines(jobs, attach, load_fabric(fabric) if fabric else None, seed)
-    count = _write(lines, out)
-    reasons = "".join(f"; {n:,} left out: {reason}" for reason, n in sorted(skipped.items()))
-    typer.echo(f"{count:,} jobs{reasons}", err=True)
 
 
 def generate_command(
@@ -184,9 +156,7 @@ def _jobs(
     warnings.close()
 
 
-def _lines(
-    jobs: Iterable[TraceJob], attach: str, fabric: Fabric | None, seed: int
-) -> Iterator[str]:
+def _lines(jobs: Iterable[TraceJob], attach: str, fabric: Fabric, seed: int) -> Iterator[str]:
     """Records that count from midnight before the first submit, so that the hours stay.
     Jobs of less than a host stay a size."""
     from simulator.traces.mapping import job_spec
@@ -198,14 +168,16 @@ def _lines(
     for job in jobs:
         zero_ns = job.submit_ns // DAY_NS * DAY_NS if zero_ns is None else zero_ns
         spec = job.spec
-        if fabric and rule.rule is not ShapeRule.RING and job.gpus >= fabric.gpus_per_host:
+        if rule.rule is not ShapeRule.RING and job.gpus >= fabric.gpus_per_host:
             spec = job_spec(job, fabric.gpus_per_host, None, True, rule)
         yield line(job, zero_ns, spec)
 
 
-def _write(lines: Iterable[str], out: Path | None) -> int:
-    from simulator.traces.write import write
+def _write(lines: Iterable[str], out: Path | None) -> None:
+    from simulator.traces.write import opened
 
-    if out is not None:
-        return write(lines, out)
-    return sum(sys.stdout.write(text) > 0 for text in lines)
+    if out is None:
+        sys.stdout.writelines(lines)
+        return
+    with opened(out) as file:
+        file.writelines(lines)

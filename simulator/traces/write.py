@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
@@ -48,9 +48,7 @@ def _seconds(time_ns: int) -> int | float:
 @contextmanager
 def opened(path: Path) -> Iterator[TextIO]:
     """A text file to write, gzip if its name ends so; the same text gives the same bytes.
-
-    It may be the one that the jobs are read from. Raises: InputError, OSError.
-    """
+    Raises: InputError, OSError."""
     with written(path, "--output") as raw, ExitStack() as stack:
         out: IO[bytes] = raw
         if path.suffix == ".gz":  # without its name and time
@@ -60,13 +58,3 @@ def opened(path: Path) -> Iterator[TextIO]:
         stack.callback(text.detach)  # `raw` is not for it to close
         yield text
         text.flush()
-
-
-def write(lines: Iterable[str], path: Path) -> int:
-    """How many lines were written."""
-    count = 0
-    with opened(path) as file:
-        for text in lines:
-            file.write(text)
-            count += 1
-    return count

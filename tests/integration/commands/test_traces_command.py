@@ -115,93 +115,6 @@ class TestShow:
 
 
 @pytest.mark.usefixtures("folder")
-class TestConvert:
-    def test_sizes_stay_sizes_and_the_hours_stay(self) -> None:
-        result = muster("convert", "p.csv", "--trace-format", "philly-csv")
-
-        assert [json.loads(line) for line in result.stdout.splitlines()] == [
-            {"submit_s": 22_383, "run_s": 66.5, "name": "line-3", "gpus": 1, "queue": "6214e9"},
-            {"submit_s": 25_315, "run_s": 3600, "name": "line-2", "gpus": 16, "queue": "11cb48"},
-        ]
-        assert "2 jobs; 1 left out: column 2 (duration) must not be negative" in result.stderr
-
-    @pytest.mark.slow
-    def test_a_replay_of_either_file_is_the_same(self) -> None:
-        muster("convert", "p.csv", "--trace-format", "philly-csv", "--output", "m.jsonl.gz")
-        shown = [
-            json.loads(
-                muster(
-                    *(file, "--trace-format", form, "--fabric", "ib-24k", "--format", "json"),
-                    command="replay",
-                ).stdout
-            )
-            for file, form in (("p.csv", "philly-csv"), ("m.jsonl.gz", "muster"))
-        ]
-
-        for key in ("jobs", "completed", "makespan_s", "wait_s", "utilization", "events"):
-            assert shown[0][key] == shown[1][key], key
-
-    def test_jobs_get_shapes_that_fill_hosts(self) -> None:
-        options = ("--trace-format", "philly-csv", "--attach", "llm")
-        result = muster("convert", "p.csv", *options, "--fabric", "ib-24k")
-        small, large = (json.loads(line) for line in result.stdout.splitlines())
-
-        assert small["gpus"] == 1
-        assert large["parallelism"]["dp"] == 16
-        assert large["model"]["hidden"] == 4096
-
-    def test_a_fabric_is_for_shapes_and_a_seed_as_for_a_replay(self) -> None:
-        convert = ("convert", "p.csv", "--trace-format", "philly-csv")
-
-        told = str(muster(*convert, "--fabric", "ib-24k").exception)
-        assert told == "--fabric: is used only with --attach llm or llm-elastic"
-        assert muster(*convert, "--seed", "-1").exit_code == 2
-
-    def test_shapes_need_a_fabric(self) -> None:
-        result = muster("convert", "p.csv", "--trace-format", "philly-csv", "--attach", "llm")
-
-        assert str(result.exception) == "--fabric: is needed to give jobs a shape"
-
-    @pytest.mark.parametrize("name", ["own.jsonl", "own.jsonl.gz"])
-    def test_a_trace_may_be_written_in_place(self, name: str) -> None:
-        muster("convert", "p.csv", "--trace-format", "philly-csv", "--output", name)
-        before = Path(name).read_bytes()
-        result = muster("convert", name, "--trace-format", "muster", "--output", name)
-
-        assert result.stderr == "2 jobs\n"
-        assert Path(name).read_bytes() == before
-
-    def test_a_trace_that_cannot_be_read_leaves_what_was_there(self, folder: Path) -> None:
-        Path("kept.jsonl").write_text("kept")
-        (folder / "p.csv").write_text(f"{PHILLY}no number,,,,\n")
-        result = muster(
-            *("convert", "p.csv", "--trace-format", "philly-csv", "--strict"),
-            *("--output", "kept.jsonl"),
-        )
-
-        assert isinstance(result.exception, InputError)
-        assert Path("kept.jsonl").read_text() == "kept"
-        assert sorted(path.name for path in folder.iterdir()) == ["kept.jsonl", "p.csv"]
-
-    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
-    @pytest.mark.parametrize("name", ["full.jsonl", "full.jsonl.gz"])
-    def test_a_full_disk_is_told_with_the_file(self, name: str) -> None:
-        Path(name).symlink_to("/dev/full")
-        result = muster("convert", "p.csv", "--trace-format", "philly-csv", "--output", name)
-
-        assert isinstance(result.exception, OSError)
-        assert result.exception.filename == name
-
-    def test_what_cannot_be_written_is_told(self) -> None:
-        result = muster(
-            "convert", "p.csv", "--trace-format", "philly-csv", "--output", "no/m.jsonl"
-        )
-
-        assert isinstance(result.exception, InputError)
-        assert str(result.exception).startswith("no/m.jsonl: --output: cannot be written")
-
-
-@pytest.mark.usefixtures("folder")
 class TestGenerate:
     def test_the_same_options_give_the_same_bytes(self, folder: Path) -> None:
         for name in ("a.jsonl.gz", "b.jsonl.gz"):
@@ -240,3 +153,18 @@ class TestGenerate:
 
     def test_a_mix_that_there_is_not(self) -> None:
         assert muster("generate", "--mix", "mine", "--fabric", "ib-24k").exit_code == 2
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
+    @pytest.mark.parametrize("name", ["full.jsonl", "full.jsonl.gz"])
+    def test_a_full_disk_is_told_with_the_file(self, name: str) -> None:
+        Path(name).symlink_to("/dev/full")
+        result = muster(*GENERATE, "--output", name)
+
+        assert isinstance(result.exception, OSError)
+        assert result.exception.filename == name
+
+    def test_what_cannot_be_written_is_told(self) -> None:
+        result = muster(*GENERATE, "--output", "no/m.jsonl")
+
+        assert isinstance(result.exception, InputError)
+        assert str(result.exception).startswith("no/m.jsonl: --output: cannot be written")
