@@ -121,6 +121,7 @@ def test_every_task_that_is_made_by_hand_is_known() -> None:
         if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future")
     )
     assert made == {
+        "access/auth_interceptor.py": 2,
         "agent/agent.py": 1,
         "agent/channels.py": 2,
         "agent/program.py": 5,
