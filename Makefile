@@ -12,7 +12,7 @@ PEERS := .venv-bench
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate fit-steps bench bench-service bench-queue bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-emulated bench-replay drill-crash-postgres drill-failover drill-partition lock clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
+.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate fit-steps bench bench-service bench-queue bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-emulated bench-replay drill-crash-postgres drill-failover drill-partition lock release clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -171,6 +171,9 @@ lock: ## resolve requirements.lock again (needs uv on PATH)
 	  -c requirements.lock -o deploy/requirements.lock
 	uv pip compile --universal --python-version 3.11 --no-annotate --generate-hashes pyproject.toml \
 	  -c requirements.lock -o deploy/requirements-client.lock
+
+release: ## build, check and describe a release in dist/, all but its upload; ARGS=--try of any commit, as in CI
+	$(PYTHON) scripts/release.py $(ARGS)
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -1,0 +1,167 @@
+"""Make a release but for its upload: `make release`.
+
+It checks that the version has a dated chapter in CHANGELOG.md, that nothing is uncommitted and that
+the version has no tag; builds the wheel and the sdist, and the wheel once more from the sdist;
+installs the wheel into an environment of its own, with the pinned dependencies of a client, and
+runs it; and writes a bill of materials (CycloneDX) and checksums. `--try` leaves out what only a
+release needs, so that CI can run it on every commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+DIST = ROOT / "dist"
+BUILDER = "hatchling==1.27.0"
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)")
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
+
+class NotReleasable(Exception):
+    """Something is not as a release has it; the text says what."""
+
+
+def main() -> int:
+    """Build and check; print what is left to do."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--try", dest="is_trial", action="store_true", help="of any commit")
+    options = parser.parse_args()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    version = str(project["version"])
+    try:
+        if not options.is_trial:
+            check_changelog((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version)
+            _check_repository(version)
+        wheel, sdist = _build(ROOT, DIST)
+        with tempfile.TemporaryDirectory() as folder:
+            _check_sdist(sdist, wheel, Path(folder))
+            _check_installed(wheel, version, Path(folder) / "venv")
+    except NotReleasable as error:
+        print(f"no release: {error}", file=sys.stderr)
+        return 1
+    lock = (ROOT / "deploy" / "requirements.lock").read_text(encoding="utf-8")
+    bill = bill_of_materials(str(project["name"]), version, lock)
+    (DIST / "sbom.cdx.json").write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
+    files = sorted(path for path in DIST.iterdir() if path.name != "SHA256SUMS")
+    sums = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
+    (DIST / "SHA256SUMS").write_text("".join(sums), encoding="ascii")
+    print(f"{DIST}: {', '.join(path.name for path in files)}, SHA256SUMS")
+    if not options.is_trial:
+        print(
+            f"left to do: git tag v{version}; upload {DIST}; make the image (deploy/Containerfile)"
+        )
+    return 0
+
+
+def check_changelog(text: str, version: str) -> None:
+    """Raises: NotReleasable unless the first chapter is of this version and has a date."""
+    head = next((row for row in text.splitlines() if row.startswith("## ")), "")
+    if re.fullmatch(rf"## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d", head) is None:
+        wanted = f"## [{version}] - YYYY-MM-DD"
+        raise NotReleasable(f"CHANGELOG.md begins with {head!r}, not with {wanted!r}")
+
+
+def bill_of_materials(name: str, version: str, lock: str) -> dict[str, Any]:
+    """Return a CycloneDX document of what the lock file pins, with its hashes."""
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {"component": {"type": "application", "name": name, "version": version}},
+        "components": list(_components(lock)),
+    }
+
+
+def _components(lock: str) -> Iterator[dict[str, Any]]:
+    for pin in re.split(r"\n(?=\S)", lock):
+        if match := _PIN.match(pin):
+            hashes = [{"alg": "SHA-256", "content": digest} for digest in _HASH.findall(pin)]
+            purl = f"pkg:pypi/{match[1].lower()}@{match[2]}"
+            yield {
+                "type": "library",
+                "bom-ref": purl,
+                "name": match[1],
+                "version": match[2],
+                "purl": purl,
+                "hashes": hashes,
+            }
+
+
+def _check_repository(version: str) -> None:
+    if _output("git", "status", "--porcelain").strip():
+        raise NotReleasable("there are uncommitted changes")
+    if _output("git", "tag", "--list", f"v{version}").strip():
+        raise NotReleasable(f"v{version} has been released")
+
+
+def _output(*words: str) -> str:
+    return subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def _build(source: Path, target: Path) -> tuple[Path, Path]:
+    """Return the wheel and the sdist of a source tree."""
+    shutil.rmtree(target, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as folder:
+        python = _environment(Path(folder) / "venv", BUILDER)
+        _run(python, "-m", "hatchling", "build", "-d", str(target), cwd=source)
+    return next(target.glob("*.whl")), next(target.glob("*.tar.gz"))
+
+
+def _environment(folder: Path, *packages: str) -> str:
+    venv.create(folder, with_pip=True)
+    python = str(folder / "bin" / "python")
+    _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+    return python
+
+
+def _run(*words: str, cwd: Path = ROOT) -> str:
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotReleasable(f"{' '.join(words[:6])}: {(done.stderr or done.stdout).strip()[-600:]}")
+    return done.stdout
+
+
+def _check_sdist(sdist: Path, wheel: Path, folder: Path) -> None:
+    """Raises: NotReleasable unless the sdist makes the same wheel."""
+    shutil.unpack_archive(sdist, folder / "source")
+    again, _ = _build(next((folder / "source").iterdir()), folder / "again")
+    missing = contents_of(wheel) ^ contents_of(again)
+    if missing:
+        raise NotReleasable(f"the wheel of the sdist differs: {', '.join(sorted(missing)[:5])}")
+
+
+def contents_of(wheel: Path) -> set[str]:
+    """Return the names of the files in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def _check_installed(wheel: Path, version: str, folder: Path) -> None:
+    """Raises: NotReleasable unless the wheel runs beside the pinned dependencies of a client."""
+    lock = str(ROOT / "deploy" / "requirements-client.lock")
+    python = _environment(folder, "--require-hashes", "-r", lock)
+    _run(python, "-m", "pip", "install", "--quiet", "--no-deps", str(wheel))
+    muster = str(folder / "bin" / "muster")
+    shown = _run(muster, "--version", cwd=folder)
+    if version not in shown:
+        raise NotReleasable(f"muster --version of the wheel prints {shown.strip()!r}")
+    for words in (["agent", "--help"], ["submit", "--help"], ["jobs", "--help"]):
+        _run(muster, *words, cwd=folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
