@@ -35,17 +35,15 @@ def banded_layouts(
         return
     gang, has_racks = _Gang(fabric, grid, free), fabric.has_scale_up_tier
     for together in _slots_together(grid, gang.most) if has_racks else [1]:
-        found: list[tuple[int, int, Ints]] = []
-        for heights in _bandings(grid.rows, gang.most // together, has_racks):
-            tall = max(heights)
+        whole, parted = list[Ints](), list[Ints]()
+        for heights in _bandings(grid.rows, gang.most, together, has_racks):
             quanta = [height * together if has_racks else 1 for height in heights]
             for zones in gang.zones(hosts, heights):
-                at, parted = gang.laid_out(zones, heights, quanta)
-                square = abs(tall * tall - gang.most)
-                key = (parted, len(heights)) if has_racks else (square, parted)
-                found.append((*key, at))
-        found.sort(key=lambda each: each[:2])
-        for _, _, at in found[:MOST_BANDED]:
+                at, count = gang.laid_out(zones, heights, quanta)
+                (parted if has_racks and count else whole).append(at)
+            if len(whole) >= MOST_BANDED:
+                break
+        for at in [*whole, *parted][:MOST_BANDED]:
             yield tuple(at.tolist())
 
 
@@ -105,17 +103,20 @@ def _slots_together(grid: BlockGrid, most: int) -> list[int]:
     return sorted({slots for slots in products if slots <= most})
 
 
-def _bandings(rows: int, most: int, has_racks: bool) -> list[tuple[int, ...]]:
-    """Heights of bands, the lowest first: equal ones, or, in racks of NVLink, also some of as many
-    rows as a rack holds beside lower ones that share racks."""
-    most, found = min(most, rows), set[tuple[int, ...]]()
-    for many in range(rows // most + 1 if has_racks else 1):
-        rest = rows - many * most
-        for height in range(1, most + 1):
+def _bandings(rows: int, most: int, together: int, has_racks: bool) -> list[tuple[int, ...]]:
+    """Heights of bands, the lowest first: equal ones, those first that make a domain of `most`
+    hosts a square; or, in racks of NVLink, also some of as many rows as a rack holds of so many
+    slots beside lower ones that share racks, the fewest bands first."""
+    tallest, found = min(most // together, rows), set[tuple[int, ...]]()
+    for many in range(rows // tallest + 1 if has_racks else 1):
+        rest = rows - many * tallest
+        for height in range(1, tallest + 1):
             last = [rest % height] * (rest % height > 0)
             lower = [height] * (rest // height)
-            found.add(tuple(sorted([*last, *lower, *([most] * many)])))
-    return sorted(found)
+            found.add(tuple(sorted([*last, *lower, *([tallest] * many)])))
+    if has_racks:
+        return sorted(found, key=lambda heights: (len(heights), heights))
+    return sorted(found, key=lambda heights: (abs(max(heights) ** 2 - most), heights))
 
 
 def _fill(at: Ints, bands: Sequence[Ints], quanta: Sequence[int], free: Ints, domain: Ints) -> int:
