@@ -189,14 +189,6 @@ async def test_a_dry_run_answers_and_changes_nothing(tmp_path: Path) -> None:
     assert len(logged(tmp_path)) == before
 
 
-async def test_a_retried_request_is_the_same_job(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        first = await served.stub.CreateJob(create("a", request_id="r1"))
-        again = await served.stub.CreateJob(create("a", request_id="r1"))
-        assert again.uid == first.uid
-        assert await _names(served) == ["a"]
-
-
 async def test_a_retried_request_finds_its_job_after_the_name_was_used_again(
     tmp_path: Path,
 ) -> None:
@@ -265,17 +257,6 @@ async def test_a_cancel_answers_with_what_it_cancelled_though_the_name_lives_aga
         await before
     assert (ended.uid, ended.state) == (first.uid, CANCELLED)
     assert made.uid != first.uid
-
-
-async def test_a_cancel_that_is_repeated_does_not_answer_with_a_later_job(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        first = await served.stub.CreateJob(create("a"))
-        request = service_pb2.CancelJobRequest(name="a", request_id="c")
-        await served.stub.CancelJob(request)
-        await served.stub.CreateJob(create("a"))
-        repeated = await served.stub.CancelJob(request)
-        assert (repeated.uid, repeated.state) == (first.uid, CANCELLED)
-        assert (await served.get("a")).uid != first.uid
 
 
 async def test_zones_that_lack_spares_are_named_before_and_after_the_start(tmp_path: Path) -> None:
