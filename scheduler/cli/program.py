@@ -145,6 +145,7 @@ COMMANDS = {
     "Without a server": {
         "offline.place": "place",
         "offline.verify": "verify",
+        "offline.launch": "launch",
         "offline.estimate": "estimate",
         "offline.calibrate": "calibrate",
         "offline.gpus": "gpus",

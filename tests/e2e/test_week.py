@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -15,6 +16,7 @@ from placement.workload.request import NO_SPARES
 from scheduler.core.model.job_array import parse_array
 from scheduler.core.policies.hang import HangAction, HangTerms
 from scheduler.core.policies.restart_rule import Requeueing, RestartRule
+from scheduler.files.inputs import read_job
 from scheduler.files.job import job_to_mapping
 from scheduler.v1 import job_pb2
 from tests.e2e.gangs import begins_at, gang, is_launched, local_server, until
@@ -289,3 +291,22 @@ def test_a_restart_runs_the_code_that_was_submitted(tmp_path: Path) -> None:
         file.write_text(yaml.safe_dump(job_to_mapping(replace(made, name="b", run=run))))
         told = muster("submit", str(file), "--snapshot", str(snapshots), address=server.address)
         assert (told.returncode, "not a git repository" in told.stderr) == (2, True)
+
+
+def test_a_template_of_each_framework_is_a_job_and_that_of_python_runs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os; print('rank', os.environ['RANK'])")
+    run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    for framework in ("torchrun", "torchtitan", "megatron", "deepspeed", "accelerate", "hf"):
+        made = run([MUSTER, "launch", "template", framework, "-n", "64"])
+        (tmp_path / f"{framework}.yaml").write_text(made.stdout)
+        spec = read_job(str(tmp_path / f"{framework}.yaml")).spec
+        assert (spec.request.parallelism.world_size, spec.run.per_host) == (64, 1)
+    python = run([MUSTER, "launch", "template", "python", "-n", "2"])
+    (tmp_path / "python.yaml").write_text(python.stdout)
+    unknown = run([MUSTER, "launch", "template", "abacus"])
+    assert (unknown.returncode, "lightning" in unknown.stderr) == (2, True)
+    with local_server(tmp_path, racks=1, hosts=2, lease_s=15) as (server, client):
+        told = muster("submit", str(tmp_path / "python.yaml"), address=server.address)
+        assert told.returncode == 0, told.stderr
+        until(client, "train", lambda job: job.state == COMPLETED, 60)
+        assert b"".join(client.tail_logs("train", 1)) == b"rank 1\n"
