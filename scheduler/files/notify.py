@@ -4,7 +4,8 @@
     receivers:
       oncall: {webhook: "https://hooks.example/m", secret_file: hmac.key, events: [failed, hang]}
       chat: {slack: "https://hooks.slack.example/services/T0/B0/x", tenants: [research]}
-      owners: {smtp: "mail.example:25", sender: m@example.org, to: [ml@example.org], labelled: true}
+      owners: {smtp: "mail.example:25", sender: m@example.org, to: [ml@example.org], labelled: true,
+               user: muster, secret_file: password}     # where the mail server wants a login
 
 A receiver is told of all jobs; with `tenants`, of the jobs of these; with `labelled`, of those
 whose job file has the label `notify: NAME`.
@@ -39,8 +40,9 @@ class Notice(StrEnum):
 @struct(frozen=True, slots=True)
 class Receiver:
     """Somebody to tell. `url` of a webhook or of a Slack-compatible one, else `smtp` (host, port).
-    `secret`: signs the body of a webhook. `tenants` empty: all. `is_labelled`: told only of jobs
-    whose label says so. `restarts`: after so many RESTARTED is told."""
+    `secret`: signs the body of a webhook, or is the password of `user` of a mail server. `tenants`
+    empty: all. `is_labelled`: told only of jobs whose label says so. `restarts`: after so many
+    RESTARTED is told."""
 
     name: str
     events: frozenset[Notice]
@@ -53,6 +55,7 @@ class Receiver:
     tenants: frozenset[str] = frozenset()
     is_labelled: bool = False
     restarts: int = 3
+    user: str = ""
 
 
 class _ReceiverKeys(Keys):
@@ -66,6 +69,7 @@ class _ReceiverKeys(Keys):
     tenants: list[Text] = Field(default_factory=list)
     labelled: Flag = False
     restarts: Count = 3
+    user: Text = ""
 
 
 class _FileKeys(Keys):
@@ -116,8 +120,10 @@ def _faults(name: str, keys: _ReceiverKeys, folder: Path) -> Iterator[tuple[str,
         except OSError as error:
             yield "secret_file", f"cannot be read: {error.strerror}"
         else:
-            if len(secret) < _LEAST_SECRET:
+            if keys.webhook and len(secret) < _LEAST_SECRET:
                 yield "secret_file", f"has fewer than {_LEAST_SECRET} bytes"
+    elif keys.user:
+        yield "user", "needs a secret_file with its password"
     elif keys.webhook:
         yield "", "a webhook needs a secret_file, whose content signs what it is sent"
 
@@ -137,4 +143,5 @@ def _receiver(name: str, keys: _ReceiverKeys, folder: Path) -> Receiver:
         frozenset(keys.tenants),
         keys.labelled,
         keys.restarts,
+        keys.user,
     )

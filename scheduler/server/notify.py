@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import smtplib
+import ssl
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -26,13 +27,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from scheduler.access.addresses import is_loopback
 from scheduler.core.fold.effects import JobChange, JobChangeKind
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.names import short_name
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Compacted
-from scheduler.files.notify import LABEL, Notice, Receiver
+from scheduler.files.errors import InputError
+from scheduler.files.notify import LABEL, Notice, Receiver, load_notify
 from scheduler.observe.supervision import Heartbeats, Tasks
 
 TIMEOUT_S: Final = 10.0  # of a receiver that does not answer
@@ -50,19 +53,31 @@ class _Refused(Exception):
 
 
 class Notifier:
-    """Tells receivers whenever the writer leads, until `close`. `cursors`: a folder, which servers
-    that share a store must share."""
+    """Tells the receivers of a notify file whenever the writer leads, until `close`. Its folder of
+    cursors is shared by servers that share a store. Raises: InputError."""
 
-    def __init__(
-        self, writer: Writer, cursors: Path, receivers: tuple[Receiver, ...], beats: Heartbeats
-    ) -> None:
+    def __init__(self, writer: Writer, path: str, beats: Heartbeats) -> None:
         self._writer = writer
-        self._cursors = cursors
+        self._path = path
         self._beats = beats
+        self._begin(*load_notify(path))
+
+    def _begin(self, cursors: Path, receivers: tuple[Receiver, ...]) -> None:
+        self._cursors = cursors
         self._pool = ThreadPoolExecutor(max(1, len(receivers)), "muster-notify")
-        self._tasks = Tasks(beats)
+        self._tasks = Tasks(self._beats)
         for each in receivers:
             self._tasks.keep(f"notify {each.name}", partial(self._run, each))
+
+    async def reload(self) -> None:
+        """Read the file again: who is in it is told from where it had been told until."""
+        try:
+            loaded = await asyncio.to_thread(load_notify, self._path)
+        except InputError as error:
+            log.error("rejected, the old receivers stay in use: %s", error)
+            return
+        await self.close()
+        self._begin(*loaded)
 
     async def close(self) -> None:
         """End; what was not accepted is told again by the next server."""
@@ -217,7 +232,11 @@ def _send_mail(receiver: Receiver, body: dict[str, Any]) -> None:
     message.set_content("\n".join(f"{key}: {value}" for key, value in body.items()))
     try:
         with smtplib.SMTP(*receiver.smtp, timeout=TIMEOUT_S) as server:
+            if receiver.user:
+                _log_in(server, receiver)
             server.send_message(message)
+    except smtplib.SMTPAuthenticationError:
+        raise  # the password may be mended meanwhile
     except smtplib.SMTPResponseException as error:
         if error.smtp_code >= 500:
             raise _Refused(str(error)) from None
@@ -226,3 +245,13 @@ def _send_mail(receiver: Receiver, body: dict[str, Any]) -> None:
         if all(code >= 500 for code, _ in error.recipients.values()):
             raise _Refused(str(error)) from None
         raise
+
+
+def _log_in(server: smtplib.SMTP, receiver: Receiver) -> None:
+    """Encrypted, unless the mail server is on this machine. Raises: OSError."""
+    server.ehlo()
+    if server.has_extn("starttls"):
+        server.starttls(context=ssl.create_default_context())
+    elif not is_loopback(receiver.smtp[0]):
+        raise OSError("it offers no STARTTLS, and no password is sent in the clear")
+    server.login(receiver.user, receiver.secret.decode())

@@ -44,7 +44,6 @@ from scheduler.eventlog.store import SharedStore, Store, StoreError, open_store
 from scheduler.eventlog.store.sqlite import SqliteStore
 from scheduler.files.errors import InputError
 from scheduler.files.health.policyfile import load_health
-from scheduler.files.notify import Receiver
 from scheduler.files.tenants import TenantsFile, load_tenants
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.service import AgentSettings, LaunchService
@@ -99,7 +98,8 @@ class Settings:
     `init`, `mark`: as for store.open_store.
     `long_decision_s`: decisions that take longer move to a process of
     their own, and questions that keep coming to another; None: never. `agents` None: nobody starts
-    what jobs say in `run`. `console` None: there is none. `notify`: folder of cursors, receivers.
+    what jobs say in `run`. `console` None: there is none. `notify`: a file,
+    read again on `reload`.
     """
 
     store: str
@@ -125,7 +125,7 @@ class Settings:
     mark: str | None = None
     agents: AgentSettings | None = None
     console: ConsoleEndpoint | None = None
-    notify: tuple[Path, tuple[Receiver, ...]] | None = None
+    notify: str | None = None
 
 
 @struct(frozen=True, slots=True)
@@ -192,14 +192,15 @@ async def _serve(
         await server.start()
         launches = LaunchService(settings.agents, beats) if settings.agents else None
         tasks = Tasks(beats)
-        notifier: Notifier | None = None
+        notifiers = list[Notifier]()  # none, or one
         try:
             agents = await launches.listen() if launches else ""
             writer, replica = await _recovered(store, settings, address, gauges.instruments)
             work = replica.run() if replica else writer.run()
             writing = asyncio.create_task(work, name=f"{PREFIX}writer")
             tasks.keep(
-                "reload", lambda: _reload(settings, signals.reload, listener, writer, console)
+                "reload",
+                lambda: _reload(settings, signals.reload, listener, writer, console, notifiers),
             )
             if replica:
                 await _first(writing, signals.stop, replica.is_ready)
@@ -213,7 +214,7 @@ async def _serve(
                 await _set_health(checks, is_ready=True)
                 tasks.keep("health", partial(_tell_parts, checks, beats, store))
                 if settings.notify is not None:
-                    notifier = Notifier(writer, *settings.notify, beats)
+                    notifiers.append(Notifier(writer, settings.notify, beats))
                 fabric, version = writer.state.loaded_fabric, writer.state.version
                 if launches is not None:
                     launches.start(writer, *([replica.let_go] if replica else []))
@@ -232,7 +233,7 @@ async def _serve(
             (replica or writer).stop()
             await _ended(writing)
         finally:
-            if notifier is not None:
+            for notifier in notifiers:
                 await notifier.close()
             await tasks.close()
             questions.close()
@@ -344,8 +345,9 @@ async def _reload(
     listener: Listener,
     writer: Writer,
     console: ConsoleThread | None,
+    notifiers: Sequence[Notifier],
 ) -> None:
-    """At every SIGHUP take up changed certificates, tokens, roles, tenants and health."""
+    """At every SIGHUP take up changed certificates, tokens, roles, tenants, health, receivers."""
     act_for(Caller(SERVER, Role.ADMIN))  # files are its operator's word
     while True:
         await requested.wait()
@@ -353,6 +355,8 @@ async def _reload(
         listener.look()
         if console is not None:
             console.look()
+        for notifier in notifiers:
+            await notifier.reload()
         if settings.tenants_file is not None:
             await _reload_tenants(settings.tenants_file, writer)
         if settings.health_file is not None:

@@ -71,11 +71,12 @@ def hooked(**options: Any) -> Iterator[Hook]:
             thread.join()
 
 
-def notify_file(folder: Path, *receivers: str) -> tuple[Any, Any]:
+def notify_file(folder: Path, *receivers: str) -> str:
     (folder / "hmac.key").write_bytes(SECRET + b"\n")
     text = "\n".join(("cursors: cursors", "receivers:", *(f"  {each}" for each in receivers)))
     (folder / "notify.yaml").write_text(f"{text}\n")
-    return load_notify(str(folder / "notify.yaml"))
+    load_notify(str(folder / "notify.yaml"))
+    return str(folder / "notify.yaml")
 
 
 def webhook(port: int, more: str = "") -> str:
@@ -176,6 +177,67 @@ async def test_a_labelled_receiver_gets_mail_of_the_jobs_that_name_it(tmp_path: 
     assert (sent["To"], sent["Subject"].startswith("told: cancelled")) == ("ml@example.org", True)
 
 
+async def test_a_mail_server_that_wants_a_login_gets_it(tmp_path: Path) -> None:
+    """Over a connection of this machine alone in the clear, and again once a password is mended."""
+    controller = pytest.importorskip("aiosmtpd.controller")
+    smtp = pytest.importorskip("aiosmtpd.smtp")
+    mails: list[bytes] = []
+    shown: list[bytes] = []
+
+    class Box:
+        async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+            mails.append(session.auth_data)
+            return "250 OK"
+
+    def authenticate(*arguments: Any) -> Any:
+        data = arguments[-1]
+        shown.append(data.password)
+        is_known = (data.login, data.password) == (b"muster", b"pass")
+        return smtp.AuthResult(success=is_known, handled=False, auth_data=data.login)
+
+    port = free_port()
+    server = controller.Controller(
+        Box(),
+        hostname="127.0.0.1",
+        port=port,
+        authenticator=authenticate,
+        auth_require_tls=False,
+    )
+    server.start()
+    try:
+        (tmp_path / "password").write_text("wrong\n")
+        mail = f"smtp: '127.0.0.1:{port}', sender: m@example.org, to: [ml@example.org]"
+        login = "user: muster, secret_file: password, events: [ended]"
+        notify = notify_file(tmp_path, f"owner: {{{mail}, {login}}}")
+        async with serving(tmp_path, notify=notify) as served:
+            await run_and_cancel(served, "a")
+            await until(lambda: b"wrong" in shown, 60)
+            (tmp_path / "password").write_text("pass\n")
+            served.reload.set()
+            await until(lambda: len(mails) == 1, 60)
+    finally:
+        server.stop()
+    assert mails == [b"muster"]
+
+
+async def test_receivers_are_read_again(tmp_path: Path) -> None:
+    with hooked() as first, hooked() as second:
+        notify = notify_file(tmp_path, webhook(first.server_port))
+        async with serving(tmp_path, notify=notify) as served:
+            await run_and_cancel(served, "a")
+            await until(lambda: len(first.bodies) == 2, 60)
+            (tmp_path / "notify.yaml").write_text("receivers: {a: {}}")
+            served.reload.set()
+            await until(lambda: not served.reload.is_set(), 60)
+            await run_and_cancel(served, "b")
+            await until(lambda: len(first.bodies) == 4, 60)  # that file was rejected
+            notify_file(tmp_path, webhook(second.server_port))
+            served.reload.set()
+            await until(lambda: not served.reload.is_set(), 60)
+            await run_and_cancel(served, "c")
+            await until(lambda: any(each["job"] == "c" for each in second.bodies), 60)
+
+
 @pytest.mark.parametrize(
     ("receiver", "message"),
     [
@@ -185,6 +247,7 @@ async def test_a_labelled_receiver_gets_mail_of_the_jobs_that_name_it(tmp_path: 
         ("a: {slack: 'ftp://x'}", "must begin with https://"),
         ("a: {smtp: mail, sender: a@b, to: [c@d]}", "must be HOST:PORT"),
         ("a: {smtp: 'mail:25'}", "needs sender and to"),
+        ("a: {smtp: 'mail:25', sender: a@b, to: [c@d], user: e}", "needs a secret_file with its"),
         ("a: {slack: 'http://x', events: [never]}", "events"),
         ("a/b: {slack: 'http://x'}", "a receiver's name"),
     ],

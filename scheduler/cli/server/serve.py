@@ -130,6 +130,8 @@ def _settings(keys: ServerKeys) -> Settings:
     file = load_tenants(keys.tenants) if keys.tenants is not None else None
     if keys.health is not None:
         load_health(keys.health)  # what is wrong with it is said before anything is opened
+    if keys.notify is not None:
+        load_notify(keys.notify)
     if file and described:
         file.check(described)
     log_s = None if keys.keep_log_days is None else keys.keep_log_days * DAY_S
@@ -141,7 +143,7 @@ def _settings(keys: ServerKeys) -> Settings:
         tenants=file.tenants if file else None,
         tenants_file=keys.tenants,
         health_file=keys.health,
-        notify=load_notify(keys.notify) if keys.notify is not None else None,
+        notify=keys.notify,
         init=keys.init,
         mark=keys.mark,
         access=_access(keys),
