@@ -310,6 +310,9 @@ def _variables(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(value.items()))
 
 
+EnvironmentVariables = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_variables)]
+
+
 def _references(value: Any) -> tuple[tuple[str, str], ...]:
     for name, where in value.items() if isinstance(value, Mapping) else ():
         is_path = isinstance(where, str) and ".." not in where.split("/")

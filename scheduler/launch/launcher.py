@@ -50,7 +50,7 @@ from scheduler.launch.gangs.checkpoints import Checkpoints
 from scheduler.launch.gangs.ending import EndingAttempts
 from scheduler.launch.gangs.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang
 from scheduler.launch.gangs.hang import HangStep
-from scheduler.launch.gangs.orders import NO_GATE, SiteGate
+from scheduler.launch.gangs.orders import NO_TERMS, SiteTerms
 from scheduler.launch.gangs.reports import AGENT_BACK, AGENT_LOST, AGENT_REACHED, LaunchReports
 from scheduler.launch.gangs.step_watch import StepWatch
 from scheduler.launch.joining import HostJoins
@@ -73,8 +73,8 @@ log = logging.getLogger("muster.launch")
 class AgentLauncher(Launcher):
     """`lease_s`: after which an agent that is silent is lost. `clock`: seconds. `tails`: takes
     pieces of logs. `substrate`: what brings agents up, if the server does. `may_join`: hosts that
-    the fabric lacks join it. `keeps_ranks`: those of an agent that hears nothing run on. `gate`:
-    what hosts have to pass before ranks start. `let_go`: has another server lead, where there are
+    the fabric lacks join it. `keeps_ranks`: those of an agent that hears nothing run on. `site`:
+    its terms. `let_go`: has another server lead, where there are
     several."""
 
     def __init__(
@@ -89,7 +89,7 @@ class AgentLauncher(Launcher):
         substrate: Substrate | None = None,
         may_join: bool = True,
         keeps_ranks: bool = True,
-        gate: SiteGate = NO_GATE,
+        site: SiteTerms = NO_TERMS,
         let_go: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._writer = writer
@@ -115,7 +115,7 @@ class AgentLauncher(Launcher):
         self._greetings: dict[str, agent_pb2.Hello] = {}  # of hosts that are about to join
         self._may_join, self._keeps_ranks = may_join, keeps_ranks
         self._tails, self._channels = tails, channels
-        self._gate = gate
+        self._site = site
         self._unfit: set[str] = set()  # hosts that have failed it since one has passed it
         self._substrate = substrate
 
@@ -274,7 +274,7 @@ class AgentLauncher(Launcher):
         if gang.phase is GangPhase.WAITING and not self._ending.blocks(gang):
             gang.enter(GangPhase.PREPARING, now_s)
             for host in gang.not_yet(*_BEYOND_PREPARE):
-                self._sessions.send(host, orders.prepare(gang, host, self._gate))
+                self._sessions.send(host, self._prepare(gang, host))
         if gang.phase is GangPhase.PREPARING and gang.refusals:
             if gang.all_are(HostPhase.REFUSED, *_BEYOND_PREPARE):
                 self._refused(gang)
@@ -304,6 +304,9 @@ class AgentLauncher(Launcher):
         if gang.phase is GangPhase.RUNNING and gang.is_complete:
             self._over(gang)
             self._reports.completed(gang)
+
+    def _prepare(self, gang: LaunchedGang, host: str) -> agent_pb2.SessionResponse:
+        return orders.prepare(gang, host, self._site, self._writer.state.loaded_fabric)
 
     def _launch(self, gang: LaunchedGang, hosts: Sequence[str]) -> None:
         """Start the ranks there, from the newest checkpoint."""
@@ -442,7 +445,7 @@ class AgentLauncher(Launcher):
                 gang.enter(GangPhase.RUNNING, self._clock())
         elif gang.phase in (GangPhase.PREPARING, GangPhase.STARTING):
             gang.mark(host, HostPhase.UNKNOWN)
-            self._sessions.send(host, orders.prepare(gang, host, self._gate))
+            self._sessions.send(host, self._prepare(gang, host))
         self._advance(gang)
 
     def on_word(self, host: str, message: agent_pb2.SessionRequest) -> None:
@@ -730,7 +733,7 @@ class AgentLauncher(Launcher):
                         self._reports.host_lost(host, f"no agent for {self._lease_s:g} s")
         elif (gang.phase is GangPhase.STARTING and waited_s > self._lease_s) or (
             gang.phase is GangPhase.PREPARING
-            and waited_s > _READY_S + self._gate.longest_s(gang.run)
+            and waited_s > _READY_S + self._site.longest_s(gang.run)
         ):
             late = gang.not_yet(HostPhase.STARTED, HostPhase.STOPPED)
             if gang.phase is GangPhase.PREPARING:

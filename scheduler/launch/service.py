@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from muster.structs import replace, struct
 from scheduler.engine.writer import Writer
 from scheduler.launch.channels import AgentChannels
-from scheduler.launch.gangs.orders import NO_GATE, SiteGate
+from scheduler.launch.gangs.orders import NO_TERMS, SiteTerms
 from scheduler.launch.gangs.slow_hosts import SlowHosts
 from scheduler.launch.gangs.step_watch import StepWatch
 from scheduler.launch.launcher import AgentLauncher
@@ -23,8 +23,7 @@ class AgentSettings:
     """`lease_s`: a silent agent is lost after it. `substrate`: makes what brings agents
     up, None: they are started by others. `may_join`: hosts that the fabric lacks join it.
     `stragglers_s`: between looks for hosts that slow gangs, which are reported; None: never.
-    `keeps_ranks`: those of an agent that hears nothing run on. `gate`: what hosts have to pass
-    before ranks start."""
+    `keeps_ranks`: those of an agent that hears nothing run on. `site`: its terms."""
 
     gateway: GatewayOptions
     lease_s: float = 30.0
@@ -32,7 +31,7 @@ class AgentSettings:
     may_join: bool = False
     stragglers_s: float | None = None
     keeps_ranks: bool = True
-    gate: SiteGate = NO_GATE
+    site: SiteTerms = NO_TERMS
 
 
 class LaunchService:
@@ -66,7 +65,7 @@ class LaunchService:
             substrate=self._substrate,
             may_join=self._settings.may_join,
             keeps_ranks=self._settings.keeps_ranks,
-            gate=self._settings.gate,
+            site=self._settings.site,
             let_go=let_go,
         )
         self._launcher = launcher

@@ -37,6 +37,7 @@ from scheduler.files.errors import short
 from scheduler.files.field_types import wrong_value
 from scheduler.files.job_keys import (
     Count,
+    EnvironmentVariables,
     Flag,
     Keys,
     Number,
@@ -199,6 +200,13 @@ class ServerLoss(StrEnum):
     KILL = "kill"  # they end
 
 
+def _of_labels(given: dict[str, Any]) -> dict[str, Any]:
+    for label in given:
+        if not all(label.partition("=")[::2]):
+            raise wrong_value(f"must name labels of hosts as nic=cx7, not {short(label)}")
+    return given
+
+
 class AgentKeys(Keys):
     """Where agents come in, beside the port for callers; with the certificates of `tls`.
 
@@ -209,6 +217,7 @@ class AgentKeys(Keys):
     ranks say; they are reported as `straggler`. None: never. `on_server_loss`: what an agent does
     with its ranks that hears nothing for three leases. `gate`: program and arguments that have to
     end well on each host before the ranks of a gang start, within `gate_s`, as gates of jobs.
+    `env_by_label`: variables of ranks on hosts with a label, by LABEL=VALUE.
     """
 
     listen: Annotated[
@@ -230,6 +239,15 @@ class AgentKeys(Keys):
     on_server_loss: ServerLoss = ServerLoss.KEEP
     gate: tuple[Text, ...] = ()
     gate_s: Annotated[Seconds, AfterValidator(_at_most(MOST_LEASE_S))] = 300
+    env_by_label: Annotated[dict[str, EnvironmentVariables], AfterValidator(_of_labels)] = Field(
+        default_factory=dict
+    )
+
+    @property
+    def labelled_env(self) -> tuple[tuple[str, str, Mapping[str, str]], ...]:
+        """Label, value and variables of each entry of `env_by_label`, in their order."""
+        given = self.env_by_label.items()
+        return tuple((*label.split("=", 1), dict(env)) for label, env in given)  # type: ignore[misc]
 
 
 class ServerKeys(Keys):

@@ -188,7 +188,7 @@ def _console(keys: ServerKeys) -> ConsoleEndpoint | None:
 def _agents(keys: ServerKeys) -> AgentSettings | None:
     """Raises: InputError for agents that could not prove for which host they speak."""
     from scheduler.access.addresses import host_and_port, is_loopback
-    from scheduler.launch.gangs.orders import SiteGate
+    from scheduler.launch.gangs.orders import SiteTerms
     from scheduler.launch.service import AgentSettings
     from scheduler.launch.streams.gateway import GatewayOptions
     from scheduler.server.config import AgentKeys, ServerLoss
@@ -215,7 +215,7 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
         agents.join,
         agents.stragglers_s,
         keeps_ranks=agents.on_server_loss is ServerLoss.KEEP,
-        gate=SiteGate(agents.gate, agents.gate_s),
+        site=SiteTerms(agents.gate, agents.gate_s, agents.labelled_env),
     )
 
 

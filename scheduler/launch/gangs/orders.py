@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from muster.structs import struct
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric
 from scheduler.core.model.job import Job
 from scheduler.core.policies.run import RunSpec
 from scheduler.launch.gangs.gang import LaunchedGang
@@ -16,12 +20,22 @@ def key_of(gang: LaunchedGang) -> agent_pb2.AttemptKey:
 
 
 @struct(frozen=True, slots=True)
-class SiteGate:
-    """What has to end well on each host before the ranks of any gang start, within `limit_s`, which
-    is that of gates of jobs too."""
+class SiteTerms:
+    """What a site has its hosts do for every gang. `gate`: what has to end well on each host before
+    the ranks start, within `limit_s`, which is that of gates of jobs too. `env_by_label`: label,
+    value, and variables of ranks on hosts that have it; the job's own win."""
 
-    command: tuple[str, ...] = ()
+    gate: tuple[str, ...] = ()
     limit_s: float = 300.0
+    env_by_label: tuple[tuple[str, str, Mapping[str, str]], ...] = ()
+
+    def env_of(self, fabric: Fabric, host: str) -> dict[str, str]:
+        """Return the variables of ranks on a host."""
+        index, env = fabric.index_by_name[host], dict[str, str]()
+        for label, value, variables in self.env_by_label:
+            if hostset.has(fabric.labels.get(label, {}).get(value, 0), index):
+                env.update(variables)
+        return env
 
     def longest_s(self, run: RunSpec) -> float:
         """Return for how long the gates of a job may take."""
@@ -29,24 +43,24 @@ class SiteGate:
 
     def all_of(self, run: RunSpec) -> list[agent_pb2.Gate]:
         """Return the gates of a job: the site's, and its own."""
-        gates = [agent_pb2.Gate(command=self.command, is_of_site=True)] if self.command else []
+        gates = [agent_pb2.Gate(command=self.gate, is_of_site=True)] if self.gate else []
         gates += [agent_pb2.Gate(command=run.gate)] if run.gate else []
         for gate in gates:
             gate.limit.FromMilliseconds(round(self.limit_s * 1_000))
         return gates
 
 
-NO_GATE = SiteGate()
+NO_TERMS = SiteTerms()
 
 
-def prepare(gang: LaunchedGang, host: str, site: SiteGate) -> Order:
+def prepare(gang: LaunchedGang, host: str, site: SiteTerms, fabric: Fabric) -> Order:
     run, ranks = gang.run, gang.ranks_of(host)
     return Order(
         prepare=agent_pb2.Prepare(
             key=key_of(gang),
             job=gang.name,
             command=run.command,
-            env=dict(run.env),
+            env=site.env_of(fabric, host) | dict(run.env),
             env_from=run.secret_paths,
             workdir=run.workdir,
             user=run.user,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from placement.fabric.tree import from_spec
 from scheduler.core import JobState, Rejected, SchedulingOptions, State, admit, decide
 from scheduler.core.fold.apply import apply
 from scheduler.core.fold.attempts import EffectReader
@@ -887,7 +888,7 @@ async def test_a_host_that_fails_the_gate_of_the_site_is_out_and_the_gang_elsewh
     world: World,
 ) -> None:
     first, second = world.hosts()
-    (wanted,) = orders.SiteGate(("nhc", "-t"), 60).all_of(RunSpec(("train",)))
+    (wanted,) = orders.SiteTerms(("nhc", "-t"), 60).all_of(RunSpec(("train",)))
     assert (list(wanted.command), wanted.limit.seconds, wanted.is_of_site) == (
         ["nhc", "-t"],
         60,
@@ -913,3 +914,11 @@ async def test_a_gate_that_fails_on_all_hosts_fails_the_job_and_no_host(world: W
     await world.settle()
     assert [event.outcome for event in world.of(JobEnded)] == [JobState.FAILED]
     assert not world.of(HostSignalled)
+
+
+def test_variables_of_a_host_follow_its_labels() -> None:
+    made = from_spec({**fabric(1, 1, 2, gpus=GPUS).spec, "labels": {"z0-r0-h0": {"nic": "cx7"}}})
+    nics = (("nic", "cx7", {"HCA": "a", "OTHER": "b"}), ("nic", "cx6", {"HCA": "c"}))
+    site = orders.SiteTerms(env_by_label=nics)
+    assert site.env_of(made, "z0-r0-h0") == {"HCA": "a", "OTHER": "b"}
+    assert site.env_of(made, "z0-r0-h1") == {}
