@@ -137,11 +137,12 @@ class Agent:
         return self._cgroups.path is not None
 
     def _check_tenant(self, tenant: str) -> None:
-        """Keep the host to the first tenant since it has booted, where processes may be left.
-        Raises: NotAllowed."""
+        """Keep the host to the first tenant since it has booted, where processes may be left, or
+        since the step of Slurm has begun with which they end. Raises: NotAllowed."""
         if not self.may_leave_processes:
             return
-        own, known = [_boot_id(), tenant], []
+        step = [os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
+        own, known = [[_boot_id(), *step], tenant], []
         with contextlib.suppress(FileNotFoundError):
             known = json.loads(self._tenant_file.read_text(encoding="utf-8"))
         if known[:1] == own[:1] and known != own:

@@ -39,7 +39,9 @@ class KubernetesServer:
         self.address = f"127.0.0.1:{free_port()}"
         self.nodes = [f"n{number}" for number in range(1, 7)]
         self._process: subprocess.Popen[str] | None = None
-        (folder / "allow.yaml").write_text("users: [root]\ndefault_user: root\n")
+        (folder / "allow.yaml").write_text(
+            "users: [root]\ndefault_user: root\nwithout_cgroups: true\n"
+        )
         zones = [{"name": f"z{z}", "hosts": self.nodes[z * 3 :][:3]} for z in (0, 1)]
         fabric = {"name": "k", "gpus_per_host": 2, "nic_gbps": 400}
         fabric |= {"tiers": [{"name": "zone", "oversubscription": 2}, {"name": "host"}]}

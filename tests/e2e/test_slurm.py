@@ -39,7 +39,9 @@ class SlurmServer:
         self.cluster, self.folder = cluster, cluster.folder
         self.address = f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[str] | None = None
-        (self.folder / "allow.yaml").write_text("users: [root]\ndefault_user: root\n")
+        (self.folder / "allow.yaml").write_text(
+            "users: [root]\ndefault_user: root\nwithout_cgroups: true\n"
+        )
         half = len(cluster.nodes) // 2
         zones = [{"name": f"zone{z}", "hosts": cluster.nodes[z * half :][:half]} for z in (0, 1)]
         fabric = {"name": "slurm", "gpus_per_host": 2, "nic_gbps": 400}

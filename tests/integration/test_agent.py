@@ -422,10 +422,12 @@ async def test_a_host_that_may_keep_processes_starts_gangs_of_one_tenant_until_i
             assert "vision" not in refused.reason
             assert "once it has booted" in refused.reason
     monkeypatch.setattr("scheduler.agent.agent._boot_id", lambda: "another")
-    async with running(tmp_path) as server:
-        server.agent.may_leave_processes = True
-        server.prepare(*python("pass"), attempt=3, tenant="nlp")
-        await server.until("prepared")
+    for attempt, tenant in ((3, "nlp"), (4, "vision")):
+        monkeypatch.setenv("SLURM_STEP_ID", str(attempt))  # with a step its processes end
+        async with running(tmp_path) as server:
+            server.agent.may_leave_processes = True
+            server.prepare(*python("pass"), attempt=attempt, tenant=tenant)
+            await server.until("prepared")
 
 
 def test_an_agent_that_is_root_refuses_a_host_without_cgroups_unless_it_is_told(
