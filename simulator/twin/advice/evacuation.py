@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from placement import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import labelled
 from placement.fabric.tree import Fabric
 from scheduler.core import State
+from scheduler.core.capacity import window_hosts
 
 
 def evacuated(state: State, domain: str) -> tuple[int, int]:
     """Hosts of gangs in the domain, and how many of them find free hosts elsewhere at most.
 
-    Raises: BadInput where nothing is called so. Cost: a flow of gangs x kinds of hosts.
+    Cost: a flow of gangs x kinds of hosts.
     """
     import networkx as nx  # a tenth of a second: imported where it is used
 
     fabric = state.built_fabric
-    inside = _members(fabric, domain)
+    inside = window_hosts.domain(fabric, domain)
     graph: nx.DiGraph[str] = nx.DiGraph()
     total = 0
     free = state.free & ~inside
@@ -44,18 +44,6 @@ def evacuated(state: State, domain: str) -> tuple[int, int]:
     if not total or "sink" not in graph:
         return total, 0
     return total, int(nx.maximum_flow_value(graph, "source", "sink"))
-
-
-def _members(fabric: Fabric, domain: str) -> int:
-    for tier in fabric.tiers:
-        if domain in tier.domains:
-            at = tier.domains.index(domain)
-            return hostset.of(
-                host for host, own in enumerate(tier.domain_by_host.tolist()) if own == at
-            )
-    if domain in fabric.index_by_name:
-        return 1 << fabric.index_by_name[domain]
-    raise BadInput("", f"{domain} is neither a domain nor a host of {fabric.name}")
 
 
 def _classes(fabric: Fabric, free: int) -> Iterator[tuple[str, int]]:
