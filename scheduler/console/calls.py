@@ -137,9 +137,6 @@ class Calls:
         self._loop = loop
         self._wrapped: dict[str, Handler] = {}
 
-    def has(self, method: str) -> bool:
-        return method in self._plain
-
     def is_stream(self, method: str) -> bool:
         """Whether the method answers with a stream."""
         return self._plain[method].unary_stream is not None

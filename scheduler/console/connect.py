@@ -67,7 +67,9 @@ class ConnectService:
 
     def __init__(self, service: ServiceDescriptor, calls: Calls, most_bytes: int) -> None:
         self.prefix = f"/{service.full_name}/"
-        self._methods: dict[str, MethodDescriptor] = dict(service.methods_by_name)
+        self._methods: dict[str, MethodDescriptor] = {
+            method.name: method for method in service.methods if not method.client_streaming
+        }  # those that read a stream are for gRPC alone
         self._calls = calls
         self._most_bytes = most_bytes
 

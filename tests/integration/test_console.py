@@ -122,6 +122,7 @@ async def test_binary_messages_are_answered_as_they_come(tmp_path: Path) -> None
         ("GetStatus", {}, {"connect_timeout_ms": "soon"}, 400, "invalid_argument"),
         ("GetStatus", b" " * (5 << 20), {}, 429, "resource_exhausted"),
         ("NoSuchMethod", {}, {}, 501, "unimplemented"),
+        ("OpenChannel", {"name": "a"}, {}, 501, "unimplemented"),  # it reads a stream
         ("WatchJobs", b"", {"content_type": "application/connect+json"}, 400, "invalid_argument"),
     ],
 )
