@@ -95,13 +95,19 @@ def said(folder: Path, rank: int = 0) -> dict[str, Any]:
     return loaded
 
 
-def test_a_checkpoint_of_a_framework_is_reported_once_its_marker_is_there(
-    monkeypatch: pytest.MonkeyPatch, root: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def run_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where a rank of a first attempt that has said nothing yet writes what it says."""
     be(monkeypatch, 1)
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("MUSTER_SOCKET", str(tmp_path / "no.sock"))
     monkeypatch.setattr(progress, "_said", {})
+    return tmp_path
+
+
+def test_a_checkpoint_of_a_framework_is_reported_once_its_marker_is_there(
+    monkeypatch: pytest.MonkeyPatch, root: Path, run_folder: Path
+) -> None:
     folder = root / "iter_0000500"
     folder.mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match=r"iter_0000500/\.metadata"):
@@ -109,7 +115,7 @@ def test_a_checkpoint_of_a_framework_is_reported_once_its_marker_is_there(
     (folder / ".metadata").touch()
     progress.report(510)
     progress.saved(500, folder, marker=".metadata")
-    told = said(tmp_path)
+    told = said(run_folder)
     assert (told["step"], told["checkpoint_step"]) == (510, 500)
     assert told["checkpoint"] == str(folder)
     be(monkeypatch, 2)
@@ -171,17 +177,11 @@ def test_a_stale_rank_saves_nothing_once_its_successor_has_resumed(
     assert sorted(path.name for path in old.parent.iterdir()) == [old.name]
 
 
-def test_a_checkpoint_that_is_one_file_is_reported(
-    monkeypatch: pytest.MonkeyPatch, root: Path, tmp_path: Path
-) -> None:
-    be(monkeypatch, 1)
-    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
-    monkeypatch.setenv("MUSTER_SOCKET", str(tmp_path / "no.sock"))
-    monkeypatch.setattr(progress, "_said", {})
+def test_a_checkpoint_that_is_one_file_is_reported(root: Path, run_folder: Path) -> None:
     root.mkdir(parents=True, exist_ok=True)
     (root / "step-20.ckpt").touch()
     progress.saved(20, root / "step-20.ckpt")
-    assert said(tmp_path)["checkpoint"] == str(root / "step-20.ckpt")
+    assert said(run_folder)["checkpoint"] == str(root / "step-20.ckpt")
 
 
 def test_a_rank_that_slept_while_it_saved_publishes_nothing(
@@ -210,16 +210,13 @@ def test_attempts_never_write_in_the_same_place(
 
 
 def test_what_a_rank_says_is_one_file_that_is_always_whole(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: Path
+    monkeypatch: pytest.MonkeyPatch, run_folder: Path, root: Path
 ) -> None:
-    be(monkeypatch, 1)
-    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
-    monkeypatch.setenv("MUSTER_SOCKET", str(tmp_path / "nobody"))
     monkeypatch.setenv("RANK", "3")
     progress.report(5)
     path = save(root, 6)
-    said = json.loads((tmp_path / "progress.3").read_text())
-    assert (said["step"], said["checkpoint_step"], said["checkpoint"]) == (6, 6, str(path))
+    told = said(run_folder, 3)
+    assert (told["step"], told["checkpoint_step"], told["checkpoint"]) == (6, 6, str(path))
     assert not progress.should_save()
-    (tmp_path / "save").touch()
+    (run_folder / "save").touch()
     assert progress.should_save()
