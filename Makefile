@@ -12,7 +12,7 @@ PEERS := .venv-bench
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate fit-steps bench bench-service bench-queue bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-emulated bench-replay drill-crash-postgres drill-failover drill-partition lock release clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
+.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate fit-steps bench bench-service bench-queue bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-emulated bench-replay drill-crash-postgres drill-failover drill-failures drill-partition lock release clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -164,6 +164,9 @@ drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 
 
 drill-partition: $(READY) ## cut the network of three servers, PostgreSQL, agents and clients in a lab, 15 ways: 9 minutes, as root
 	$(BIN)/python -m tests.drills.partition $(ARGS)
+
+drill-failures: $(READY) ## a flapping, a lossy and a slow link, a slow host, a rack without power, in a lab: 6 minutes, as root
+	$(BIN)/python -m tests.drills.failures $(ARGS)
 
 lock: ## resolve requirements.lock again (needs uv on PATH)
 	uv pip compile --universal --python-version 3.11 --group dev --extra server --extra kubernetes --extra dask --generate-hashes pyproject.toml -o requirements.lock

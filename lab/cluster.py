@@ -27,7 +27,7 @@ from muster.structs import replace, struct
 from scheduler.files.errors import InputError, Problem
 
 PORT, AGENT_PORT = 7443, 7444
-READY_S = 60.0
+READY_S = 300.0  # a first server after an installation compiles for a minute on a busy machine
 LEFT_OVER = ("agents", "*.log", "*.yaml", "muster.db*", "postgres", "slurm", "step.json", "tls")
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "util-linux"}
 

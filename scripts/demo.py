@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from demo_gang import run_a_gang
+from demo_lab import measure_a_placement
 from demo_replay import replay_a_trace
 from telling import (
     MUSTER,
@@ -387,8 +388,8 @@ def kill_and_restart(stage: Stage) -> None:
     )
 
 
-def stop(stage: Stage) -> None:
-    heading("9. The end")
+def stop(stage: Stage, number: int) -> None:
+    heading(f"{number}. The end")
     command("kill SERVER")
     code = stage.server.end(signal.SIGTERM)
     check(code == 0, f"the server ended with exit code {code}")
@@ -407,7 +408,7 @@ def tell(folder: Path, server: Server, fabric: Fabric) -> None:
         kill_and_restart(stage)
         replay_a_trace(folder)
         run_a_gang(folder)
-        stop(stage)
+        stop(stage, 9 + measure_a_placement(folder))
 
 
 def main() -> int:
