@@ -287,8 +287,9 @@ class SlurmAgents:
                 is_free = busy.isdisjoint(job.hosts)
                 if is_free and (is_ending or needed.isdisjoint(job.hosts)):
                     why = "its time is nearly over" if is_ending else "it is not needed"
-                    shown = hostlist.fold(job.hosts)
-                    log.warning("cancelling %s, %s: nothing runs on %s", job.name, why, shown)
+                    if job.hosts:  # else it waits, for hosts that have been asked for again
+                        shown = hostlist.fold(job.hosts)
+                        log.warning("cancelling %s, %s: nothing runs on %s", job.name, why, shown)
                     self._nodes_s = float("-inf")
                     self._allocations.pop(job.job_id, None)
                     await self._commands.cancel(job.job_id)
