@@ -158,7 +158,9 @@ class World:
         try:
             async with asyncio.timeout(LIMIT_S):
                 if METHODS[call.method].server_streaming:
-                    await self._some(method(call.request, Context()))
+                    is_stream = METHODS[call.method].client_streaming
+                    asked = _alone(call.request) if is_stream else call.request
+                    await self._some(method(asked, Context()))
                 else:
                     answer: Message = await method(call.request, Context())
                     answer.SerializeToString()
@@ -180,6 +182,10 @@ class World:
                 if message is None:
                     return
                 message.SerializeToString()
+
+
+async def _alone(request: Message) -> AsyncIterator[Message]:
+    yield request
 
 
 def _expected(method: str, status: Status) -> None:
