@@ -65,20 +65,24 @@ else:
     def replace(value: _T, /, **changes: Any) -> _T:
         """`value` with these fields changed. Raises: TypeError on a field that it does not have."""
         following = _replaced(value, **changes)
-        if names := _lasting(type(value), *changes):
-            known = value.__dict__.copy()  # another thread may add to it
-            following.__dict__.update({name: known[name] for name in names if name in known})
+        if type(value) in _DERIVING:
+            kept = value.__dict__.copy()  # another thread may add to it
+            if kept:
+                for name in _outdated(type(value), *changes):
+                    kept.pop(name, None)
+                following.__dict__.update(kept)
         return following
 
+    _DERIVING: set[type] = set()  # those that pass on what they have derived
+
     @lru_cache(maxsize=4_096)
-    def _lasting(kind: type, *changed: str) -> tuple[str, ...]:
-        """The derived properties of a class that come from none of these fields."""
+    def _outdated(kind: type, *changed: str) -> tuple[str, ...]:
+        """The derived properties of a class that come from one of these fields, or from any."""
         return tuple(
             name
             for name, prop in vars(kind).items()
             if isinstance(prop, Derived)
-            and prop.sources is not None
-            and prop.sources.isdisjoint(changed)
+            and (prop.sources is None or not prop.sources.isdisjoint(changed))
         )
 
     def struct(
@@ -109,6 +113,8 @@ else:
                 cache_hash=frozen and eq,
             )
             made.__dataclass_fields__ = described.__dataclass_fields__
+            if any(isinstance(prop, Derived) and prop.sources for prop in vars(cls).values()):
+                _DERIVING.add(made)
             return made
 
         return make
