@@ -64,7 +64,8 @@ async def test_a_call_without_its_required_fields_names_all_of_them(tmp_path: Pa
         for method in service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].methods:
             if wanted := required(method.input_type):
                 empty = getattr(service_pb2, method.input_type.name)()
-                call = getattr(served.stub, method.name)(empty)
+                asked = iter([empty]) if method.client_streaming else empty
+                call = getattr(served.stub, method.name)(asked)
                 error = await refused(call.read() if method.server_streaming else call)
                 assert error.code is grpc.StatusCode.INVALID_ARGUMENT, method.name
                 assert error.fields == tuple(sorted(wanted)), method.name

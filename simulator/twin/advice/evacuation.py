@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from placement import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import labelled
 from placement.fabric.tree import Fabric
@@ -19,12 +20,14 @@ from scheduler.core.capacity import window_hosts
 def evacuated(state: State, domain: str) -> tuple[int, int]:
     """Hosts of gangs in the domain, and how many of them find free hosts elsewhere at most.
 
-    Cost: a flow of gangs x kinds of hosts.
+    Raises: BadInput where nothing is called so. Cost: a flow of gangs x kinds of hosts.
     """
     import networkx as nx  # a tenth of a second: imported where it is used
 
     fabric = state.built_fabric
     inside = window_hosts.domain(fabric, domain)
+    if not inside:
+        raise BadInput("", f"{domain} is neither a domain nor a host of {fabric.name}")
     graph: nx.DiGraph[str] = nx.DiGraph()
     total = 0
     free = state.free & ~inside
