@@ -27,6 +27,8 @@ from muster.structs import replace, struct
 from scheduler.files.errors import InputError, Problem
 
 PORT, AGENT_PORT = 7443, 7444
+# The keeper goes when all in its namespace are reaped, each by its parent, which may be out here.
+DOWN_S = 20.0
 READY_S = 300.0  # a first server after an installation compiles for a minute on a busy machine
 LEFT_OVER = ("agents", "*.log", "*.yaml", "muster.db*", "postgres", "slurm", "step.json", "tls")
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "util-linux"}
@@ -150,7 +152,7 @@ class Lab:
         """End all that runs in the lab; its networks go with the last process."""
         if self.is_running:
             os.kill(self.keeper, signal.SIGKILL)
-            until_s = time.monotonic() + READY_S
+            until_s = time.monotonic() + DOWN_S
             while self.is_running and time.monotonic() < until_s:
                 time.sleep(0.01)
         for base in map(Path, self.groups):

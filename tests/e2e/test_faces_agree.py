@@ -168,7 +168,7 @@ async def test_so_they_do_with_constraints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     rng, limits = random.Random(5), SchedulingOptions(policy=policy)
-    script = [(time_ns, choosy(command, rng)) for time_ns, command in random_script(3)]
+    script = [(time_ns, choosy(command, rng)) for time_ns, command in random_script(4)]
     simulated = simulated_log(FABRIC, script, limits)
     live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30)
     assert live == simulated
