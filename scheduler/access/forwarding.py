@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 from grpc_status import rpc_status
 
 from scheduler.access.authenticate import CALLER, Context, certificate_names
+from scheduler.access.certificates import read_certificate
 from scheduler.access.methods import METHODS
 from scheduler.access.tls import TlsFiles, channel_credentials
 from scheduler.access.tokens import SERVER_URI
@@ -76,8 +77,6 @@ class Forwarding(grpc.aio.ServerInterceptor):
         """Whether the leader will take this server's word for who calls, where it needs it."""
         if self._files is None or any(key == "authorization" for key, _ in given):
             return True
-        from scheduler.access.certificates import read_certificate
-
         return SERVER_URI in read_certificate(Path(self._files.certificate)).names
 
     async def _put(self, name: str, leader: str, request: Message, context: Context) -> Any:

@@ -67,6 +67,10 @@ class CallContext:
         """No certificate says who calls here: a token does."""
         return {}
 
+    def time_remaining(self) -> float | None:
+        """Nothing says: whoever carries the call out ends it when its time is over."""
+        return None
+
     async def send_initial_metadata(self, metadata: Sequence[tuple[str, str | bytes]]) -> None:
         self.initial = tuple(metadata)
 

@@ -17,9 +17,10 @@ from scheduler.access.listener import Access
 from scheduler.access.tls import TlsFiles
 from scheduler.client.failover import FailoverChannel
 from scheduler.v1 import service_pb2, service_pb2_grpc
+from tests.integration.test_console import JOB, LOCAL, call
 from tests.integration.test_replicas import LEASE_S, replicas, until_led
 from tests.ports import free_port
-from tests.serving import Served, create, refused, serving
+from tests.serving import Served, create, path, refused, serving
 
 FORWARD = ("muster-forward", "1")
 TAKEN_FOR_BOB = ("muster-caller-bin", b'[["bob"], "bob"]')
@@ -35,6 +36,7 @@ class Site:
         issue(self.folder, "server", ["localhost", "127.0.0.1"], 365, now, replace=False)
         for name in ("ada", "bob", "eve"):
             issue(self.folder, name, [name], 30, now, replace=False)
+        issue(self.folder, "node", [], 30, now, replace=False, is_host=True)
         roles = {"ada": 'submitter, tenant: "*"', "bob": "operator", "eve": 'viewer, tenant: "*"'}
         entries = [f"  - {{san: {name}, role: {role}}}\n" for name, role in roles.items()]
         (folder / "auth.yaml").write_text("certificates:\n" + "".join(entries))
@@ -81,6 +83,15 @@ async def test_a_follower_passes_a_change_on_to_the_leader(tmp_path: Path, datab
         assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
 
 
+async def test_a_follower_passes_a_change_of_its_console_on(tmp_path: Path, database: str) -> None:
+    async with serving(tmp_path, store=database, lease_s=LEASE_S) as leader:
+        await until_led(leader)
+        one = serving(tmp_path, store=database, lease_s=LEASE_S, console=LOCAL)
+        async with one as follower:
+            made = await call(follower, "CreateJob", JOB, muster_forward="1")
+            assert (made.status, made.json["name"]) == (200, path("a"))
+
+
 async def test_a_client_that_is_cut_off_from_the_leader_has_its_changes_passed_on(
     tmp_path: Path, database: str
 ) -> None:
@@ -117,7 +128,13 @@ async def test_the_leader_knows_the_caller_by_the_certificate_that_the_follower_
 
 @pytest.mark.parametrize(
     ("shown", "more"),
-    [("ada", [TAKEN_FOR_BOB]), ("server", []), ("server", [("muster-caller-bin", b"[")])],
+    [
+        ("ada", [TAKEN_FOR_BOB]),
+        ("node", [TAKEN_FOR_BOB]),
+        ("server", []),
+        ("server", [("muster-caller-bin", b"[")]),
+        ("server", [("muster-caller-bin", b'[["urn:muster:server", "bob"], "bob"]')]),
+    ],
 )
 async def test_nobody_but_a_server_vouches_for_others_and_it_is_no_caller(
     tmp_path: Path, database: str, shown: str, more: list[tuple[str, bytes]]
