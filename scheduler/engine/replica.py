@@ -160,6 +160,7 @@ class Replica:
             raise error
 
     async def _renew_lease(self, term: int, writing: asyncio.Task[None]) -> None:
+        self._lets_go = ""  # what was said of an earlier term
         while not writing.done():
             await asyncio.wait({writing}, timeout=self._candidate.lease_s / 4)
             reason, self._lets_go = self._lets_go, ""
