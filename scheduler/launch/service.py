@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from muster.structs import replace, struct
@@ -16,6 +17,8 @@ from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import Substrate
 from scheduler.launch.tails import LogTails
 from scheduler.observe.supervision import Heartbeats, Tasks
+
+log = logging.getLogger("muster.launch")
 
 
 @struct(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class LaunchService:
 
     def start(self, writer: Writer, let_go: Callable[[str], None] = lambda _: None) -> None:
         """Serve agents whenever the writer leads. `let_go`: has another server lead."""
+        if unknown := self._settings.site.unknown_labels(writer.state.loaded_fabric):
+            log.warning("agents.env_by_label: no host has the label %s", ", ".join(unknown))
         launcher = AgentLauncher(
             writer,
             self._sessions,

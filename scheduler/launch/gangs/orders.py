@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from muster.structs import struct
 from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core.model.job import Job
 from scheduler.core.policies.run import RunSpec
@@ -33,9 +34,14 @@ class SiteTerms:
         """Return the variables of ranks on a host."""
         index, env = fabric.index_by_name[host], dict[str, str]()
         for label, value, variables in self.env_by_label:
-            if hostset.has(fabric.labels.get(label, {}).get(value, 0), index):
+            if hostset.has(_labelled(fabric, label, value), index):
                 env.update(variables)
         return env
+
+    def unknown_labels(self, fabric: Fabric) -> list[str]:
+        """Return the labels of `env_by_label` that no host has."""
+        named = ((label, value) for label, value, _ in self.env_by_label)
+        return [f"{label}={value}" for label, value in named if not _labelled(fabric, label, value)]
 
     def longest_s(self, run: RunSpec) -> float:
         """Return for how long the gates of a job may take."""
@@ -51,6 +57,10 @@ class SiteTerms:
 
 
 NO_TERMS = SiteTerms()
+
+
+def _labelled(fabric: Fabric, label: str, value: str) -> HostSet:
+    return fabric.labels.get(label, {}).get(value, 0)
 
 
 def prepare(gang: LaunchedGang, host: str, site: SiteTerms, fabric: Fabric) -> Order:

@@ -922,3 +922,4 @@ def test_variables_of_a_host_follow_its_labels() -> None:
     site = orders.SiteTerms(env_by_label=nics)
     assert site.env_of(made, "z0-r0-h0") == {"HCA": "a", "OTHER": "b"}
     assert site.env_of(made, "z0-r0-h1") == {}
+    assert site.unknown_labels(made) == ["nic=cx6"]
