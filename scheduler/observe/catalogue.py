@@ -42,9 +42,9 @@ def _histogram(name: str, text: str, *labels: str) -> Metric:
     return Metric(f"muster_{name}", MetricKind.HISTOGRAM, text, labels)
 
 
-# Of the state.
 NAMING = frozenset({"tenant", "job_name"})  # labels whose values are names of tenants or jobs
 
+# Of the state.
 JOBS = _gauge("jobs", "Live jobs.", "tenant", "state")
 QUEUED_GPUS = _gauge("queued_gpus", "GPUs that waiting jobs ask for.", "tenant")
 OLDEST_WAIT = _gauge(

@@ -65,7 +65,6 @@ from scheduler.v1 import service_pb2_grpc
 if TYPE_CHECKING:
     from scheduler.console.server import ConsoleServer
 
-
 __all__ = ["SERVICE", "CannotListen", "Ready", "Settings", "serve"]
 
 log = logging.getLogger("muster.server")
@@ -96,10 +95,9 @@ class Settings:
     Of servers that share a store: `advertise`, where the others find this one, if not where it
     listens; `lease_s`, after which a leader that is not heard of is replaced.
     `init`, `mark`: as for store.open_store.
-    `long_decision_s`: decisions that take longer move to a process of
-    their own, and questions that keep coming to another; None: never. `agents` None: nobody starts
-    what jobs say in `run`. `console` None: there is none. `notify`: a file,
-    read again on `reload`.
+    `long_decision_s`: decisions that take longer move to a process of their own, and questions that
+    keep coming to another; None: never. `agents` None: nobody starts what jobs say in `run`.
+    `console` None: there is none. `notify`: a file, read again on `reload`.
     """
 
     store: str

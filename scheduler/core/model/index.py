@@ -14,7 +14,8 @@ from scheduler.core.collections.persistent_map import PersistentMap
 @struct(frozen=True)
 class Index:
     """All of it follows from jobs, hosts, windows, requests and lineages, but for the order in
-    which gangs started, stopped and came to share a host. fold.index alone keeps it up to date.
+    which gangs started, stopped and came to share a host. fold.index alone keeps it up to date, but
+    for what names, numbers or owns all of it anew (qualified_names, fold.fabric, ownership).
 
     `queue`: names of the queued jobs that are considered, in order; `deferred`: of queued jobs that
     are not yet, with the time from which on they are as far as is known. `dependants`: deferred
