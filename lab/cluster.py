@@ -118,7 +118,8 @@ class Lab:
             )
 
     def begin(self, name: str, argv: Sequence[str], is_ready: Callable[[], bool]) -> None:
-        """Start a program and wait until it is ready; the lab ends when it is not, within a minute.
+        """Start a program and wait until it is ready; the lab ends when it is not within
+        READY_S.
 
         Raises: InputError.
         """

@@ -7,7 +7,6 @@ direction of a slow link; what is not listed is whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
@@ -50,9 +49,6 @@ class Fault:
             return f"slow: {self.name} at {self.bits_per_s / 1e6:.3g} Mbit/s{way}"
         kind = "cut" if self.loss >= 1 else f"loses {self.loss:.3g} of packets"
         return f"{kind}: {self.name}{way}"
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @staticmethod
     def from_json(fields: dict[str, Any]) -> Fault:

@@ -20,7 +20,6 @@ from placement import BadInput
 from placement.fabric.tree import Fabric
 
 MOST_HOSTS = 256
-MOST_SERVERS = 3
 LEAST_BITS_PER_S = 1e6  # below, one packet takes longer than 12 ms and shaping is coarse
 CORE_BITS_PER_S = 200e6  # of payload that a core carries over several bridges and two shapers
 FAST_BITS_PER_S = 1e9  # of servers, clients and databases, which no fabric file has

@@ -4,7 +4,7 @@ The simulator swaps the clock and the launcher, never the policy: every decision
 from the four functions of `scheduler.core` that the live service calls. Rooms stand on
 each other, lower ones first (`make check` says so):
 
-    kernel, sim_events, gangs        the virtual clock, what is due on it, which gang holds what
+    kernel, sim_events               the virtual clock, what is due on it
     traces, failures, mixes          what goes in: jobs, outages of hosts, drawn job mixes
     timing                           how long attempts take and what interruptions cost
     options, experiment              what a user may ask for: one description of a replay
@@ -12,5 +12,6 @@ each other, lower ones first (`make check` says so):
     collectors, report               what comes out: totals, checks, tables; pages and texts
     run, inputs                      one experiment from end to end; the digest of what it reads
     compare, sweep, experiment_file  many replays, on the cores of a machine or on Dask (pool)
-    cli                              muster replay, compare, sweep and trace
+    twin                             a cluster as it is now, and what may become of it
+    cli                              muster replay, compare, sweep, trace, twin and advise
 """

@@ -6,7 +6,7 @@ loads, see [project.entry-points."muster.commands"].
 
     replay    muster replay: one trace through the scheduler
     studies   muster compare and muster sweep: many of them
-    traces    muster trace: show, convert, generate
+    traces    muster trace: show, generate
     twin      muster twin: what a change of a cluster is worth
     advise    muster advise: which of several changes to make
     twin_question  the options of both, made once;  fork: where the cluster comes from

@@ -7,6 +7,6 @@ a report. Memory does not grow with the number of events.
     metrics         totals and a row for each ended job
     time_account    what the time of a job went to
     invariants      hosts, jobs and host time must add up
-    report_data     what pages show: timeline, size_classes, failure_counts (bins, spread)
+    report_data     what pages show: timeline, size_classes, failure_counts (bins)
     tables          the columns of jobs and events, as CSV
 """

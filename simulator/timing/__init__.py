@@ -1,13 +1,13 @@
 """How long things take: from the start of an attempt to its end, and what an interruption costs.
 
-In: attempts that begin, stop and are left (simulator/gangs.py). Out: when each ends, and
-what its time went to.
+In: attempts that begin, stop and are left (scheduler/core/fold/attempts.py). Out: when each ends,
+and what its time went to.
 
     flat        the scheduler's own rule: two numbers for every gang
     modelled    a time model: checkpoints, restarts, steps by placement and neighbours
     network     what a gang sends over shared uplinks, and how that slows it down
     store       writes of checkpoints to a store that gangs share
-    times_file  the parameters of a model, as --times gives them;  presets: known ones
+    times_file  the parameters of a model, as --times gives them, and known ones
     spent       the parts of an attempt's time
 """
 

@@ -1,6 +1,6 @@
 """Job traces: what is replayed.
 
-In: files of nine formats, plain or gzip. Out: `TraceJob`s in submit order, bad records one
+In: files of several formats, plain or gzip. Out: `TraceJob`s in submit order, bad records one
 by one, and the `JobSpec` that the scheduler is asked to run.
 
     record      one job of a trace, one bad record

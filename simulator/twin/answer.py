@@ -47,13 +47,13 @@ ROWS: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
     ("host_failures", "hosts that failed", count_text, 0),
 )
 MONEY_ROWS = (
-    *(("gpus", "GPUs"), ("hosts", "hosts"), ("uplinks", "uplinks")),
-    *(
-        ("spares", "spares"),
-        ("repairs", "repairs"),
-        ("repair_contract", "repair contract"),
-        ("total", "total"),
-    ),
+    ("gpus", "GPUs"),
+    ("hosts", "hosts"),
+    ("uplinks", "uplinks"),
+    ("spares", "spares"),
+    ("repairs", "repairs"),
+    ("repair_contract", "repair contract"),
+    ("total", "total"),
     ("per_effective_gpu_h", "for an effective GPU-hour"),
 )
 
