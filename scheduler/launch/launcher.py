@@ -35,7 +35,7 @@ from scheduler.core.fold.effects import JobChange
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.job_array import JobArray
-from scheduler.core.model.lifecycle import LIVE, HostState, JobState
+from scheduler.core.model.lifecycle import LIVE, JobState
 from scheduler.core.model.run_lineage import lineage_key
 from scheduler.core.model.scheduling_options import Overrun
 from scheduler.core.policies.run import RunSpec
@@ -51,7 +51,7 @@ from scheduler.launch.gangs.ending import EndingAttempts
 from scheduler.launch.gangs.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang
 from scheduler.launch.gangs.hang import HangStep
 from scheduler.launch.gangs.orders import NO_TERMS, SiteTerms
-from scheduler.launch.gangs.reports import AGENT_BACK, AGENT_LOST, AGENT_REACHED, LaunchReports
+from scheduler.launch.gangs.reports import AGENT_BACK, AGENT_REACHED, LaunchReports, lacks_agent
 from scheduler.launch.gangs.step_watch import StepWatch
 from scheduler.launch.joining import HostJoins
 from scheduler.launch.streams.sessions import AgentSessions
@@ -656,19 +656,19 @@ class AgentLauncher(Launcher):
         if hosts == before or not may_wait or (is_first and has_history):
             return
         for host in sorted(hosts - before - self._sessions.connected):
-            self._reports.host_lost(host, "unknown: no agent has come in yet")
+            self._reports.agent_awaited(host)
 
     def _return_hosts(self, state: State) -> None:
         """Report hosts that were given up in the moment in which they came back."""
         for index, record in state.hosts.items():
             host = state.loaded_fabric.hosts[index]
-            if record.signal == AGENT_LOST and host in self._sessions.connected:
+            if lacks_agent(record) and host in self._sessions.connected:
                 self._return_host(state, host)
 
     def _return_host(self, state: State, host: str) -> None:
         """Return a host that is out for the sake of its agent alone, which is back."""
         host_state = state.host(state.loaded_fabric.index_by_name[host])
-        if host_state.state is HostState.FAILED and host_state.signal == AGENT_LOST:
+        if lacks_agent(host_state):
             was_cut_off = host in self._ran_on or host in self._cut_off
             self._reports.submit(ReportHost(host, AGENT_REACHED if was_cut_off else AGENT_BACK))
 

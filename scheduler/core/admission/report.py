@@ -49,7 +49,7 @@ def report(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] 
     if index is None:
         return no_host(command.host)
     ended = ENDS.get(command.signal)
-    if ended is not None and state.host(index).signal != ended:
+    if ended is not None and state.host(index).signal not in ended:
         return ()  # it is out for another reason, or not at all
     effect = _effect(state.health, state.record(index), command, now_ns)
     if effect is SIGNALS[command.signal].effect and effect in _BARE:
@@ -156,7 +156,7 @@ def _of_domain(state: State, command: ReportHost, now_ns: int) -> tuple[Event, .
     events: list[Event] = []
     for index in hostset.members(hosts):
         host = state.host(index)
-        if ended is not None and host.signal != ended:
+        if ended is not None and host.signal not in ended:
             continue
         if move in HOST_MOVES[host.state]:
             events.append(_moved(command, fabric.hosts[index], move, now_ns))

@@ -26,7 +26,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, masks
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.plan import BackfillReservation
-from scheduler.core.model.records.failure_rates import DOWN, mean_repair_ns
+from scheduler.core.model.records.failure_rates import mean_repair_ns
 from scheduler.core.model.scheduling_options import (
     SchedulingOptions,
     expected_end_ns,
@@ -93,7 +93,7 @@ def repairs(state: State, now_ns: int) -> tuple[tuple[int, HostSet], ...]:
     returns = (
         (later_ns(host.since_ns + mean_ns, now_ns), 1 << index)
         for index, host in state.hosts.items()
-        if host.state in DOWN and host.cordon is None and not away >> index & 1
+        if host.is_down and host.cordon is None and not away >> index & 1
     )
     return tuple(sorted(returns))
 

@@ -361,7 +361,9 @@ class _Explainer:
             return f"no gang may cross {barred_links(fabric)}"
         if not out:
             return "the rest is guaranteed to others"
-        return f"it needs hosts that are out of service ({hosts_text(out)})"
+        awaited = sum(host.awaits_agent for host in self._state.hosts.values())
+        agents = f", {awaited:,} of them awaiting agents" if awaited else ""
+        return f"it needs hosts that are out of service ({hosts_text(out)}{agents})"
 
     def _whose_limits(self, names: tuple[str, ...]) -> str:
         if all(self._state.jobs[name].spec.time_limit_s is not None for name in names):

@@ -24,7 +24,6 @@ from scheduler.core.model.index import Index
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.records import failure_rates
-from scheduler.core.model.records.failure_rates import DOWN
 from scheduler.core.model.records.host import HostRecord
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking, Shares
@@ -88,7 +87,7 @@ def changed(state: State, event: FabricChanged) -> State:
     lapsed = {name for name, kinds in shares.items() if kinds is None}
     down = [0] * after.zone_count
     for host, known in hosts.items():
-        down[after.zone_of(host)] += known.state in DOWN
+        down[after.zone_of(host)] += known.is_down
     faults = failure_rates.regrouped(
         state.faults, tuple(down), after.host_count - before.host_count, event.time_ns
     )

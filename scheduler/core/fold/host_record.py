@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import assert_never
 
 from muster.structs import replace
@@ -16,6 +17,7 @@ from scheduler.core.policies.health_signals import ENDS, SIGNALS, XID
 from scheduler.core.policies.xids import Blame
 
 _SECOND_NS = 1_000_000_000
+_NOT_ITS_FAULT = frozenset(chain.from_iterable(ENDS.values()))  # a switch is to blame, say
 
 
 def is_trouble(policy: HealthPolicy, signal: str, xid: int = 0) -> bool:
@@ -55,7 +57,7 @@ def moved(record: HostRecord, event: HostMoved, stopped_hosts: int) -> HostRecor
         case HostMove.PASS:
             return replace(record, service_ns=now_ns, tested_ns=now_ns, mended_ns=now_ns)
         case HostMove.FAIL | HostMove.RETIRE:
-            if event.signal in ENDS.values():  # a switch is to blame, and not the host
+            if event.signal in _NOT_ITS_FAULT:
                 return record
             is_failure = event.move is HostMove.FAIL
             failures = record.failures + is_failure

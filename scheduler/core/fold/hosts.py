@@ -105,8 +105,6 @@ def _moved(state: State, event: HostMoved) -> State:
     is_said = event.move in _CORDONS
     cordon, cordon_ns = (event.reason, event.time_ns) if is_said else (cordon, before.cordon_ns)
     zone = state.loaded_fabric.zone_of(index)
-    seen = failure_rates.moved(state.faults, before.state, now, event.time_ns, zone)
-    moved = replace(state, faults=seen)
     is_empty = event.move is HostMove.EMPTY  # what was said last still holds
     source, said_ns = (before, before.said_ns) if is_empty else (event, event.time_ns)
     host = Host(
@@ -118,7 +116,8 @@ def _moved(state: State, event: HostMoved) -> State:
         said_ns,
         0 if cordon is None else cordon_ns,
     )
-    moved = with_host(moved, index, host)
+    seen = failure_rates.moved(state.faults, before.is_down, host.is_down, event.time_ns, zone)
+    moved = with_host(replace(state, faults=seen), index, host)
     lost = moved.holders(index) if event.move is HostMove.FAIL else ()
     if now not in RUNS and hostset.has(moved.index.lent, index):
         moved = _unlent(moved, index, event.time_ns)

@@ -18,7 +18,7 @@ from scheduler.core.model.index import Index
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.job_array import ArrayTurns
 from scheduler.core.model.lifecycle import HOLDING, IN_SERVICE, HostState, JobState, LinkUse
-from scheduler.core.model.records.failure_rates import NO_FAULTS, FailureRates
+from scheduler.core.model.records.failure_rates import DOWN, NO_FAULTS, FailureRates
 from scheduler.core.model.records.goodput import NOTHING, Parts
 from scheduler.core.model.records.host import BLANK, HostRecord
 from scheduler.core.model.records.tenant import TenantMark, UsageAccount
@@ -27,6 +27,7 @@ from scheduler.core.model.run_lineage import RunLineage
 from scheduler.core.model.window import Booking, Shares
 from scheduler.core.names import full_name
 from scheduler.core.policies.health import AS_STATED, HealthPolicy
+from scheduler.core.policies.health_signals import AGENT_AWAITED
 from scheduler.core.policies.tenants import OPEN, Tenants
 
 RETAINED = 1_000  # ended jobs of one tenant kept at hand; older ones are in the log alone
@@ -45,6 +46,16 @@ class Host(Struct, frozen=True):
     signal: str = ""
     said_ns: int = 0
     cordon_ns: int = 0
+
+    @property
+    def awaits_agent(self) -> bool:
+        """Whether it is out until its agent comes in for the first time."""
+        return self.state is HostState.FAILED and self.signal == AGENT_AWAITED
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it is out by a failure."""
+        return self.state in DOWN and not self.awaits_agent
 
 
 class LinkRecord(Struct, frozen=True):

@@ -72,6 +72,7 @@ def _says(text: str, effect: Effect, *, is_domain: bool = False) -> Signal:
 
 
 XID: Final = "xid"
+AGENT_AWAITED: Final = "agent-awaited"
 
 SIGNALS: Final[dict[str, Signal]] = {
     "host-down": _fails("crashed, or cannot be reached"),
@@ -88,6 +89,7 @@ SIGNALS: Final[dict[str, Signal]] = {
     "tor-down": _fails("the switch of a rack is down: names the rack", is_domain=True),
     "switch-down": _fails("a switch is down: names the domain behind it", is_domain=True),
     "agent-lost": _fails("no message came from its agent for a lease"),
+    AGENT_AWAITED: _says("its agent has not come in yet", Effect.FAIL),
     "row-remap-pending": _retires("a memory row is remapped at the next reset"),
     "pcie-degraded": _retires("a PCIe link lost lanes or speed"),
     "predicted-failure": _retires("a failure is predicted"),
@@ -123,7 +125,7 @@ SIGNALS: Final[dict[str, Signal]] = {
     "excluded": Signal("a job excluded this host; the detail names the job", is_trouble=False),
     "ticket": _says("a repair ticket was opened", Effect.START_REPAIR),
     "repaired": _says("back in service", Effect.REPAIR),
-    "agent-back": _says("its agent sends messages again", Effect.REPAIR),
+    "agent-back": _says("its agent sends messages, again or at last", Effect.REPAIR),
     "agent-reached": _says("its agent, which was cut off, sends messages again", Effect.REPAIR),
     "agents-cut-off": _says(
         "many agents are silent together: names the domain", Effect.NOTE, is_domain=True
@@ -141,9 +143,9 @@ SIGNALS: Final[dict[str, Signal]] = {
 }
 
 ENDS: Final = {
-    "tor-up": "tor-down",
-    "switch-up": "switch-down",
-    "agent-back": "agent-lost",
-    "agent-reached": "agent-lost",
+    "tor-up": ("tor-down",),
+    "switch-up": ("switch-down",),
+    "agent-back": ("agent-lost", AGENT_AWAITED),
+    "agent-reached": ("agent-lost", AGENT_AWAITED),
 }
-"""What each of these brings back: hosts that are out for that reason alone."""
+"""What each of these brings back: hosts that are out for one of these reasons alone."""

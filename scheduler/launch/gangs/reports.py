@@ -12,7 +12,9 @@ from typing import Any
 from scheduler.core import Rejected, State
 from scheduler.core.admission import launch
 from scheduler.core.model.commands import EndJob, ReportHost, RequeueJob
-from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.lifecycle import HostState, JobState
+from scheduler.core.model.state import Host
+from scheduler.core.policies.health_signals import AGENT_AWAITED
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
@@ -23,6 +25,11 @@ AGENT_LOST, AGENT_BACK, AGENT_REACHED = "agent-lost", "agent-back", "agent-reach
 _AGAIN_S = 0.5  # after the store could not be written
 
 log = logging.getLogger("muster.launch")
+
+
+def lacks_agent(host: Host) -> bool:
+    """Whether a host is out for the sake of its agent alone, and comes back with it."""
+    return host.state is HostState.FAILED and host.signal in (AGENT_LOST, AGENT_AWAITED)
 
 
 class LaunchReports:
@@ -78,6 +85,10 @@ class LaunchReports:
     def host_lost(self, host: str, detail: str) -> None:
         """The agent of a host is gone."""
         self.submit(ReportHost(host, AGENT_LOST, detail))
+
+    def agent_awaited(self, host: str) -> None:
+        """No agent of a host has come in yet."""
+        self.submit(ReportHost(host, AGENT_AWAITED))
 
     def host_unfit(self, host: str, detail: str) -> None:
         """A host has failed the site's gate."""

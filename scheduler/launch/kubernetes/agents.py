@@ -29,7 +29,6 @@ from placement.fabric import hostlist
 from scheduler.core import Rejected, State
 from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.job import Job
-from scheduler.core.model.lifecycle import HostState
 from scheduler.core.names import short_name
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
@@ -37,7 +36,7 @@ from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.files.health.found import KUBERNETES, NodeState
 from scheduler.files.health.kubernetesnodes import CONDITIONS, MANAGED, node_standing
 from scheduler.identity import SERVER, Caller, Role, act_for
-from scheduler.launch.gangs.reports import AGENT_LOST
+from scheduler.launch.gangs.reports import lacks_agent
 from scheduler.launch.keys import HoldingScope
 from scheduler.launch.kubernetes import pods
 from scheduler.launch.kubernetes.adoption import PodAdoption
@@ -300,7 +299,7 @@ class KubernetesAgents:
             wanted = {
                 fabric.hosts[index]: None
                 for index, host in state.hosts.items()
-                if host.state is HostState.FAILED and host.signal == AGENT_LOST
+                if lacks_agent(host)
             }
         for job in state.holding:
             if job.spec.run is not None:

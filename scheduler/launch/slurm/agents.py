@@ -40,14 +40,14 @@ from scheduler.access.tokens import join_token
 from scheduler.core import Job, Rejected, State
 from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost, SetWindow
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.lifecycle import HostState, JobState
+from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.window import Leave, Window, WindowKind
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.files.health.found import REFUSED, SLURM, NodeState
 from scheduler.identity import SERVER, Caller, Role, act_for
-from scheduler.launch.gangs.reports import AGENT_LOST
+from scheduler.launch.gangs.reports import lacks_agent
 from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
 from scheduler.launch.node_reports import report_of
 from scheduler.launch.slurm.commands import (
@@ -673,7 +673,5 @@ def _refusal(error: SlurmFailed) -> str:
 def _lost_hosts(state: State) -> set[str]:
     """Hosts that are out of service because their agents are lost."""
     return {
-        state.loaded_fabric.hosts[index]
-        for index, host in state.hosts.items()
-        if host.state is HostState.FAILED and host.signal == AGENT_LOST
+        state.loaded_fabric.hosts[index] for index, host in state.hosts.items() if lacks_agent(host)
     }

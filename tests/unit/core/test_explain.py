@@ -217,6 +217,16 @@ def test_a_requeued_job_waits_like_any_other() -> None:
     assert "should be repaired" in why(state, "a").sentence
 
 
+def test_hosts_that_await_their_agents_have_not_failed_and_come_at_no_known_time() -> None:
+    state = schedule(run(TEN, fail("z0-r0-h0", "agent-awaited"), submit("a", 10)))
+    reason = why(state, "a")
+    assert reason.sentence.endswith("out of service (1 host, 1 of them awaiting agents)")
+    assert reason.start_ns is None
+    assert state.faults == TEN.faults
+    back = schedule(run(state, fail("z0-r0-h0", "agent-back")))
+    assert why(back, "a").sentence == "a is running"
+
+
 def test_unknown_job() -> None:
     with pytest.raises(KeyError):
         why(TEN, "nobody")

@@ -419,7 +419,7 @@ async def test_a_new_host_is_out_until_its_agent_says_hello() -> None:
     await new.after(2.0)
     states = [new.state.host(index).state for index in range(2)]
     assert states == [HostState.HEALTHY, HostState.FAILED]
-    assert "no agent has come in yet" in new.state.host(1).reason
+    assert new.state.host(1).signal == "agent-awaited"
     await new.give(gang(hosts=2))
     assert new.hosts() == ()
     new.join("z0-r0-h1")
@@ -427,6 +427,7 @@ async def test_a_new_host_is_out_until_its_agent_says_hello() -> None:
     assert new.state.host(1).state is HostState.HEALTHY
     assert len(new.hosts()) == 2
     assert new.state.record(1).failures == 0  # it does not count against the host
+    assert new.state.faults.failures == 0
     new.launcher._known_hosts.clear()  # as of another leader, who reaches no agent yet
     new.sessions.connected.clear()
     await new.after(2.0)

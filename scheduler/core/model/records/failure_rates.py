@@ -73,10 +73,10 @@ def loaded(now_ns: int, zones: int) -> FailureRates:
 
 
 def moved(
-    faults: FailureRates, before: HostState, now: HostState, now_ns: int, zone: int
+    faults: FailureRates, was_down: bool, is_down: bool, now_ns: int, zone: int
 ) -> FailureRates:
     """A host of this outermost domain went from one state to another."""
-    change = (now in DOWN) - (before in DOWN)
+    change = is_down - was_down
     if not change:
         return faults
     out = faults.by_zone
