@@ -101,7 +101,7 @@ def calibrate(
     try:
         rates = fit_rates(measured, runs)
     except BadInput as error:
-        raise InputError(Problem(error.field or "--run", error.message)) from None
+        raise InputError(Problem(error.field or "calibrate", error.message)) from None
     content = _content(machine.name, links, rates)
     if write is not None:
         write_file(write, formatted(content, AnswerFormat.YAML) + "\n", "--write")

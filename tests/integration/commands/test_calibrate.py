@@ -122,7 +122,10 @@ def test_a_bad_calibration_names_its_key(content: str, says: str) -> None:
     ("arguments", "says"),
     [
         ((), "give at least one"),
-        (("--step", "tp2.yaml=3"), "runs of 1 layout are too little to fit"),
+        (
+            ("--step", "tp2.yaml=3"),
+            "calibrate: H100 in bf16: runs of 1 layout are too little to fit",
+        ),
         (("--step", "tp2.yaml=3", "--step", "tp2.yaml=3.1"), "runs of 1 layout are too little"),
         (("--step", "tp2.yaml=soon"), "no number of seconds"),
         (("--step", "tp2.yaml=1", "--step", "tp4.yaml=90"), "the runs disagree"),
