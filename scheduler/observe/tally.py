@@ -26,7 +26,7 @@ from scheduler.core.fold.effects import (
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove, RequeueCause
-from scheduler.core.policies.health_signals import SIGNALS, Effect
+from scheduler.core.policies.health_signals import AGENT_AWAITED, SIGNALS, Effect
 from scheduler.observe.counters import Counts, Histograms, zeros
 from scheduler.observe.proof import CutProof, gap_of, proof
 
@@ -66,9 +66,9 @@ class EventTally:
             match effect:
                 case JobChange():
                     self._changed(effect, state)
-                case HostTransition(move=HostMove.FAIL):
-                    self.failures[_signal(effect.signal),] += 1
-                case HostTransition(move=HostMove.REPAIR):
+                case HostTransition(move=HostMove.FAIL, signal=signal) if signal != AGENT_AWAITED:
+                    self.failures[_signal(signal),] += 1
+                case HostTransition(move=HostMove.REPAIR) if not _awaited_agent(state, effect.host):
                     self.repairs[()] += 1
                 case HostReport():
                     self.notes[_signal(effect.signal),] += 1
@@ -144,6 +144,10 @@ def size_class(gpus: int) -> str:
             return f"{below + 1}-{most}"
         below = most
     return f"{below + 1}+"
+
+
+def _awaited_agent(state: State, host: str) -> bool:
+    return state.host(state.loaded_fabric.index_by_name[host]).awaits_agent
 
 
 def _signal(name: str) -> str:

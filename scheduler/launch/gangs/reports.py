@@ -88,7 +88,7 @@ class LaunchReports:
 
     def agent_awaited(self, host: str) -> None:
         """No agent of a host has come in yet."""
-        self.submit(ReportHost(host, AGENT_AWAITED))
+        self.submit(ReportHost(host, AGENT_AWAITED, "no agent has come in yet"))
 
     def host_unfit(self, host: str, detail: str) -> None:
         """A host has failed the site's gate."""

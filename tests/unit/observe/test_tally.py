@@ -148,6 +148,14 @@ def test_a_signal_on_record_is_counted_by_its_name() -> None:
     assert not +found.failures
 
 
+def test_a_host_that_awaits_its_agent_is_no_failure_and_no_repair() -> None:
+    host = "z0-r0-h0"
+    found = tally(_log(ReportHost(host, "agent-awaited"), ReportHost(host, "agent-back")))
+    assert found.events["HostMoved",] == 2
+    assert not +found.failures
+    assert not +found.repairs
+
+
 def test_it_agrees_with_the_metrics_of_a_replay() -> None:
     """Two folds that share no code, on the log of a simulated cluster."""
     script = [(0, submit("a", 4)), (1, submit("b", 8)), (HOUR_NS, fail("z0-r0-h0"))]
