@@ -16,6 +16,7 @@ from scheduler.v1 import agent_pb2
 WINDOW = 16  # pieces that are sent ahead of what the agent has taken
 _FIRST_S = 10.0  # for which an agent may take to answer
 _LOOK_S = 5.0
+_MOST_REMEMBERED = 10_000  # jobs whose channels have ended
 
 Data = agent_pb2.ChannelData
 
@@ -95,7 +96,10 @@ class AgentChannels:
         finally:
             sending.cancel()
             del self._open[wanted.channel_id]
+            self._used_s.pop(uid, None)
             self._used_s[uid] = time.monotonic()
+            if len(self._used_s) > _MOST_REMEMBERED:
+                del self._used_s[next(iter(self._used_s))]  # the one that was used longest ago
             self._tell(host, Data(channel_id=wanted.channel_id, close=True))
 
     async def _next(self, channel: _Channel) -> Data:

@@ -13,6 +13,7 @@ from scheduler.access.auth_interceptor import AuthInterceptor
 from scheduler.access.options import CallLimits
 from scheduler.access.tenant_filter import TenantFilter
 from scheduler.identity import Caller, Role
+from scheduler.launch import channels as launch_channels
 from scheduler.launch.channels import AgentChannels
 from scheduler.service.backend import NoLog
 from scheduler.service.errors import unauthenticated
@@ -72,13 +73,14 @@ async def test_a_revoked_caller_sends_nothing_more_into_an_open_stream(
     assert heard == [b"", b"before"]
 
 
+class Sessions:
+    connected = frozenset({"h"})
+
+    def send(self, *_: Any) -> None:
+        pass
+
+
 async def test_a_channel_ends_with_the_right_of_its_caller_to_send() -> None:
-    class Sessions:
-        connected = frozenset({"h"})
-
-        def send(self, *_: Any) -> None:
-            pass
-
     async def inputs() -> AsyncIterator[agent_pb2.ChannelData]:
         yield agent_pb2.ChannelData(data=b"x")
         raise unauthenticated("the token was revoked")
@@ -87,3 +89,18 @@ async def test_a_channel_ends_with_the_right_of_its_caller_to_send() -> None:
     channels = AgentChannels(sessions)
     with pytest.raises(NoLog, match="revoked"):
         await drained(channels.connect("h", agent_pb2.OpenChannel(), inputs()))
+
+
+async def test_the_jobs_that_were_used_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def inputs() -> AsyncIterator[agent_pb2.ChannelData]:
+        raise unauthenticated("the token was revoked")
+        yield
+
+    monkeypatch.setattr(launch_channels, "_MOST_REMEMBERED", 2)
+    sessions: Any = Sessions()
+    channels = AgentChannels(sessions)
+    for uid in ("a", "b", "a", "c"):
+        wanted = agent_pb2.OpenChannel(key=agent_pb2.AttemptKey(job_uid=uid))
+        with pytest.raises(NoLog, match="revoked"):
+            await drained(channels.connect("h", wanted, inputs()))
+    assert [channels.idle_s(uid) is None for uid in ("a", "b", "c")] == [False, True, False]
