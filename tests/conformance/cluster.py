@@ -109,9 +109,9 @@ class Conformance:
         kind, _, sub = resource.partition("/")
         about = {"resource": kind, "subresource": sub, "verb": verb, "name": name}
         if kind != "nodes":
-            about["namespace"] = self._pod.namespace
-        account = f"system:serviceaccount:{self._pod.namespace}:muster"
-        groups = ["system:serviceaccounts", f"system:serviceaccounts:{self._pod.namespace}"]
+            about["namespace"] = self._pod.keys.namespace
+        account = f"system:serviceaccount:{self._pod.keys.namespace}:muster"
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{self._pod.keys.namespace}"]
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
