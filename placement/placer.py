@@ -407,15 +407,16 @@ class _Placer:
         return self._solved(fabric, by_cut, free, limits)
 
     def _solved(self, fabric: Fabric, request: Request, free: Ints, limits: Limits) -> list[Hosts]:
-        """Return the request with another objective; where nothing is to be proved, one layout."""
+        """Return layouts of a request of another objective; one, where nothing is to be proved."""
         placer = _Placer(*(fabric, request, limits, free, self.most_spares, None, self.sizing))
         seating, ways, _ = placer._ways()
         return seating.seated([*islice(ways, None if limits.rounds else 1)])
 
     def _in_less_time(self, layouts: list[Hosts]) -> list[Hosts]:
         """Where the step waits for uplinks: what other schedulers place (hosts by name, the fewest
-        domains in either order), the least cuts at the prices that bytes have, until these are
-        the same again, also where innermost domains are not used up; at last Arnold's spread."""
+        domains in either order), stages in bands, the least cuts at the prices that bytes have,
+        until these are the same again, also where innermost domains are not used up; at last
+        Arnold's spread."""
         clock, tried = step_clock(self.fabric, self.request), set()
         best = min(layouts, key=clock.delay)
         if clock.is_good(best, self.free):
@@ -458,10 +459,10 @@ class _Placer:
                 best = clock.shorten(best, self.free, self.limits.trees // TREES_A_STEP)
                 layouts.append(best)
         # The least cut on hosts where steps are as short, bytes that hide behind compute and all.
-        most, quick = clock.delay(best) + clock.slack, replace(self.limits, turns=1)
+        most = clock.delay(best) + clock.slack
         as_short = [k for k in np.argsort(shortest, kind="stable") if shortest[k] <= most]
         for k in as_short[:MOST_SUBSETS]:
-            layouts += self._of_least_cut(self.fabric, subsets[k][1], quick)
+            layouts += self._of_least_cut(self.fabric, subsets[k][1], self._cut_limits)
         return layouts
 
     def _tidy_hosts(self, fabric: Fabric, free: Ints) -> list[Hosts]:

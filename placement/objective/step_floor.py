@@ -63,6 +63,7 @@ class _Racks:
         self.nvlink = float(own.scale_up_gbps[mine].max()) * self.gpus * BYTES_PER_S
         self.cards = float(own.nic_gbps[mine].max()) * self.gpus * BYTES_PER_S
         self.room = np.bincount(fabric.scale_up_by_host[mine if free is None else free])
+        self.most = self.gpus * int(self.room.max())  # ranks of a rack
         self.axes = self._axes()
 
     @property
@@ -71,14 +72,15 @@ class _Racks:
 
     def _axes(self) -> list[_AxisFloor]:
         blocks, gpus, ranks = self.blocks, self.gpus, self.ranks
-        most = gpus * int(self.room.max())  # ranks of a rack
         leaving = egress_by_axis(self.request, gpus, np.arange(blocks), blocks)
         sending = egress_by_axis(self.request, 1, np.arange(ranks), ranks)
         axes = []
         for (traffic, out), (_, sent) in zip(leaving, sending, strict=True):
             mean, every = float(sent.sum()) / blocks, sent.reshape(blocks, gpus).sum(axis=1)
             inside = float((every - out).max()) / self.nvlink
-            outside = _leaves_racks(traffic, most) * (ranks // traffic.size) / blocks / self.cards
+            outside = (
+                _leaves_racks(traffic, self.most) * (ranks // traffic.size) / blocks / self.cards
+            )
             hosts, _ = _hosts_of_group(traffic, gpus)
             parted, whole = _parted(traffic, gpus) / self.cards, float(every.max()) / self.nvlink
             if not self.hold(hosts):
@@ -103,8 +105,7 @@ class _Racks:
             traffic, seconds = each.traffic, min(each.whole_s, each.parted_s)
             load, longest_s = AxisLoad(traffic, HOST, each.sent, ()), seconds
             if self.request.has_hops and traffic.pattern is Pattern.CHAIN:
-                most = gpus * int(self.room.max())
-                hops = _least_hops(traffic, gpus, most, self.nvlink, self.cards)
+                hops = _least_hops(traffic, gpus, self.most, self.nvlink, self.cards)
                 longest_s = max(seconds, hops)
             axes.append(AxisTime(load, seconds, self.rule.exposed_s(traffic.axis, longest_s)))
         on_cards_s = sum(each.outside_s for each in self.axes)
@@ -156,7 +157,7 @@ class _Racks:
         """
         traffic, p = axis.traffic, axis.traffic.size
         _, inside = _hosts_of_group(traffic, self.gpus)
-        stages = int(self.room.max()) // together * inside
+        stages = self.most // (self.gpus * together) * inside
         if stages >= p and not self.hold(together * axis.hosts):
             stages = p - 1
         lines = self.gpus // inside
