@@ -25,7 +25,7 @@ GANG = -1  # in place of a row
 
 
 class Refused(Exception):
-    """What the certificate claims is not so, or does not follow."""
+    """A claim of the certificate is false, or does not follow from its numbers."""
 
 
 class Line(NamedTuple):
@@ -69,7 +69,8 @@ class Grid:
         return least
 
     def offset(self) -> int:
-        """What hierarchical groups are charged once too often."""
+        """Return the cost of one zone for each hierarchical group, which sums over zones have too
+        much."""
         groups = (n.weight * self.width // n.size for n in self.lines if n.pattern[0] == "h")
         return 2 * self.rows * sum(groups)
 
@@ -186,7 +187,8 @@ def spread(table: list[list[int]], weight: int) -> list[list[int]]:
 
 
 class CutBound:
-    """What follows for zones with so much `room` from the numbers of a certificate."""
+    """Computes the bound that the numbers of a certificate prove for zones of these capacities
+    (`room`)."""
 
     def __init__(self, grid: Grid, room: list[int], proof: dict[str, Any]) -> None:
         self.own, self.proof = grid, proof
@@ -222,7 +224,7 @@ class CutBound:
         return -(-self._least(self.proof["tree"], ranges) // scale)
 
     def _range(self, counter: dict[str, int]) -> tuple[int, int]:
-        """What the zones of any layout count together."""
+        """Return the least and the most of a counter, summed over the zones of a layout."""
         row, zones, top = counter["row"], len(self.room), self.room[0]
         if not GANG <= row < self.grid.rows:
             raise Refused(f"there is no row {row}")
@@ -235,7 +237,7 @@ class CutBound:
         return few, sum(room >= counter["least"] for room in self.room)
 
     def _least(self, tree: Any, ranges: dict[int, tuple[int, int]]) -> int:
-        """What no layout with counts in these ranges is charged less than."""
+        """Return the least charge of a layout whose counters lie in these ranges."""
         if any(low > high for low, high in ranges.values()):
             return MUCH
         if isinstance(tree, dict):
@@ -248,7 +250,7 @@ class CutBound:
         return paid + sum(int(v) * ranges[i][0 if v > 0 else 1] for i, v in prices)
 
     def _paid(self, which: int) -> int:
-        """What slots are worth at these prices, and what zones pay less than that."""
+        """Return the value of all slots at these prices, less what zones pay below it."""
         if which not in self._priced:
             grid, prices, top = self.grid, self.proof["prices"][which], self.room[0]
             scale, by_size = self.proof["scale"], [0] * (top + 1)
@@ -268,7 +270,7 @@ class CutBound:
 
 
 def climbed(counter: dict[str, int], held: int) -> int:
-    """What a zone that holds so much counts."""
+    """Return the value of a counter for a zone that holds `held` slots."""
     if "least" in counter:
         return int(held >= counter["least"])
     whole, rest = divmod(held * counter["rise"], counter["run"])

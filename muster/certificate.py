@@ -54,8 +54,8 @@ def claims(value: Any, path: str) -> None:
 
 
 def counter(value: Any, path: str) -> None:
-    """What zones are counted by: how many of them hold `least` slots of a row, or what they climb
-    on stairs."""
+    """Check a counter: how many zones hold `least` slots of a row, or what they climb on
+    stairs."""
     shapes = (shape for shape in (LEAST, STAIRS) if value.keys() == shape.keys())
     check(value, next(shapes, LEAST), path)
 
@@ -173,7 +173,7 @@ CERTIFICATE = {
 
 
 class Certificate:
-    """What a file says of fabric, free hosts and job, and what it claims.
+    """Reads a certificate: its fabric, free hosts and job, and its claims.
 
     `number`: of each host by its name. `domain`: by tier, that of each host. `free`: hosts that the
     job may have. `blocks`: hosts that it needs.

@@ -296,7 +296,7 @@ def _register_stacks(folder: str) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """What is in the folder is on disk, with its names."""
+    """Write the files of a folder and their names through to the disk."""
     for path in (*folder.iterdir(), folder):
         if path.is_file() or path == folder:
             number = os.open(path, os.O_RDONLY)

@@ -65,12 +65,12 @@ class CountedStep:
         joined = [self.links.joined[host] for host in by_rank]
         spent, busy = [], dict[int, Fraction]()
         for axis in self.case.traffic:
-            out = left(axis, joined, by_rank) if self.links.has_racks else left(axis, by_rank)
+            out = egress(axis, joined, by_rank) if self.links.has_racks else egress(axis, by_rank)
             loads = [(minus(ranks_sent(axis, by_rank), out), self.links.inside)]
             loads.append((out, self.links.cards))
             for layer in self.links.uplinks:
                 at = [layer.domain[host] for host in by_rank]
-                loads.append((left(axis, at), layer.speed))
+                loads.append((egress(axis, at), layer.speed))
             times = [longest(sent, speed) for sent, speed in loads]
             add(busy, times)
             spent.append((axis["axis"], max(times)))
@@ -128,7 +128,7 @@ class CountedStep:
         most = gpus * max(room.values())
         spent, busy = [], dict[int, Fraction]()
         for axis in self.case.traffic:
-            out, sent = left(axis, own), ranks_sent(axis, own)
+            out, sent = egress(axis, own), ranks_sent(axis, own)
             within = longest(minus(sent, out), [inside] * blocks)
             if most > gpus:  # NVLink racks: it stays in them or leaves, but all of it goes
                 both = sum(sent.values()) / Fraction(blocks, MEGASECOND) / (inside + cards)
@@ -169,7 +169,7 @@ class CountedStep:
         return max(self.compute * (1 + bubble) + waited, *busy, Fraction(0))
 
     def _exposed(self, axis: str, seconds: Fraction, hops: list[Fraction]) -> Fraction:
-        """What the step waits for."""
+        """Return the part of an axis' seconds for which the step waits."""
         pipeline = self.facts["pipeline"]
         if axis == "pp" and self.facts.get("hops"):
             return self._waited_hops(hops) if hops else self._least_hop_share() * seconds
@@ -280,11 +280,11 @@ def minus(sent: Sent, out: Sent) -> Sent:
 
 
 def ranks_sent(axis: dict[str, Any], unit: list[int]) -> Sent:
-    """What all ranks send, by the unit of each."""
-    return left(axis, list(range(len(unit))), unit)
+    """Return the bytes that all ranks send, by the unit of each."""
+    return egress(axis, list(range(len(unit))), unit)
 
 
-def left(axis: dict[str, Any], at: list[int], unit: list[int] | None = None) -> Sent:
+def egress(axis: dict[str, Any], at: list[int], unit: list[int] | None = None) -> Sent:
     """Bytes of an axis that leave domains, by domain; or by `unit` of the ranks that send them.
     `at`: the domain of each rank."""
     n, w, pattern = axis["size"], axis["edge_bytes"], axis["pattern"]

@@ -22,7 +22,7 @@ _V = TypeVar("_V")
 
 
 class Derived(Generic[_V]):
-    """What a value finds out about itself once. The answer stands in its dictionary, where it is
+    """A property that a value computes once. The answer stands in its dictionary, where it is
     looked for before this is. It is a `cached_property` without the lock that one of Python 3.11
     takes, which costs more than most of what is found here. `sources`: fields that it comes from;
     None: any."""

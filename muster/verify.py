@@ -108,8 +108,8 @@ class _Case(Certificate):
         return seconds, least, engine
 
     def _decided(self, trusted: list[str]) -> list[str]:
-        """What the certificate does not claim, where a server made the placement; that goes to
-        what is `trusted`."""
+        """Say what a server decided about the placement; the certificate does not claim that, so it
+        joins what is `trusted`."""
         decision = self.claims.get("decision")
         if decision is None:
             return []
@@ -194,7 +194,7 @@ class _Case(Certificate):
 
 
 def groups_of(axis: dict[str, Any], at: list[int]) -> Iterator[list[int]]:
-    """What ranks have, group by group of an axis."""
+    """Yield the entries of `at` of the ranks of each group of an axis."""
     size, stride = axis["size"], axis["stride"]
     for first in range(0, len(at), size * stride):
         yield from (at[first + k : first + size * stride : stride] for k in range(stride))

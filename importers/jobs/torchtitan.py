@@ -114,19 +114,19 @@ class _Settings:
     lines: dict[str, int]
 
     def origin(self, key: str) -> Origin:
-        origin = self._known_key(key)
+        origin = self._key_in_use(key)
         return Origin(origin, self.lines.get(origin, 0))
 
-    def _known_key(self, key: str) -> str:
+    def _key_in_use(self, key: str) -> str:
         older = OLDER.get(key, key)
         return older if key not in self.values and older in self.values else key
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self.values.get(self._known_key(key), default)
+        return self.values.get(self._key_in_use(key), default)
 
     def number(self, key: str, default: int, least: int = 1) -> int:
         value = self.get(key, default)
-        if self._known_key(key) not in self.values:
+        if self._key_in_use(key) not in self.values:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             if value == -1:  # "whatever is left", as if the key were not there

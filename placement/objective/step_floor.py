@@ -52,7 +52,7 @@ class _AxisFloor:
 
 
 class _Racks:
-    """What axes take at least on the NVLink racks of a fabric, or on its free hosts there."""
+    """The least seconds of each axis on the NVLink racks of a fabric, or on free hosts there."""
 
     def __init__(self, fabric: Fabric, request: Request, free: Ints | None) -> None:
         self.request, self.rule = request, exposure(fabric, request)
@@ -83,7 +83,7 @@ class _Racks:
             )
             hosts, _ = _hosts_of_group(traffic, gpus)
             parted, whole = _parted(traffic, gpus) / self.cards, float(every.max()) / self.nvlink
-            if not self.hold(hosts):
+            if not self.can_hold(hosts):
                 outside = max(outside, parted)
             least = max(inside, mean / (self.nvlink + self.cards), outside)
             axes.append(
@@ -94,7 +94,7 @@ class _Racks:
             )
         return axes
 
-    def hold(self, hosts: int) -> bool:
+    def can_hold(self, hosts: int) -> bool:
         """Whether racks have room for the gang in parts of so many hosts that stay whole."""
         return hosts <= 1 or int((self.room // hosts).sum()) >= -(-self.blocks // hosts)
 
@@ -127,7 +127,7 @@ class _Racks:
         for whole in product((True, False), repeat=len(wide)):
             kept = [axis for axis, is_whole in zip(wide, whole, strict=True) if is_whole]
             together = prod(axis.hosts for axis in kept)
-            if not self.hold(together):
+            if not self.can_hold(together):
                 continue
             waited_s = 0.0
             for axis in self.axes:
@@ -158,7 +158,7 @@ class _Racks:
         traffic, p = axis.traffic, axis.traffic.size
         _, inside = _hosts_of_group(traffic, self.gpus)
         stages = self.most // (self.gpus * together) * inside
-        if stages >= p and not self.hold(together * axis.hosts):
+        if stages >= p and not self.can_hold(together * axis.hosts):
             stages = p - 1
         lines = self.gpus // inside
         near = lines / max(self.nvlink, self.cards)

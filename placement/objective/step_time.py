@@ -431,8 +431,11 @@ class Exposure:
         return waited_s / (end_s - start_s)
 
     def exposed_s(self, axis: str, seconds: float, hops: Sequence[float] = ()) -> float:
-        """What of the time of an axis the step waits for. `hops`: of a pipeline; without them it
-        is the least that they can cost, for each link is met by the hops over it one by one."""
+        """Return the part of an axis' seconds for which the step waits.
+
+        `hops`: of a pipeline; without them it is the least that they can cost, for each link is met
+        by the hops over it one by one.
+        """
         if not isfinite(seconds):  # over a link that is down
             return seconds
         if axis in self.hidden:
