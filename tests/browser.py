@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 DRIVER = shutil.which("chromedriver")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 MISSING = "needs chromium and chromedriver (Debian: apt install chromium chromium-driver)"
@@ -53,7 +55,7 @@ class Page:
     def until(self, condition: str, timeout_s: float = 30.0) -> Any:
         """The value of an expression once it is true. Raises: AssertionError with the page's text
         when it never is."""
-        end_s = time.monotonic() + timeout_s
+        end_s = time.monotonic() + PATIENCE * timeout_s
         while not (value := self.run(f"return {condition}")):
             if time.monotonic() > end_s:
                 text = self.run("return document.body.innerText")

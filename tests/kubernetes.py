@@ -28,6 +28,7 @@ import yaml
 
 from scripts.local_host import send
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 SERVICE_ACCOUNT = "system:serviceaccount:muster:muster"
@@ -173,7 +174,7 @@ class KubernetesCluster:
         words += [f"--token-auth-file={f}/tokens.csv", "--authorization-mode=RBAC"]
         words += ["--disable-admission-plugins=ServiceAccount", "--allow-privileged=true"]
         self._run("api", words)
-        until_s = time.monotonic() + 60
+        until_s = time.monotonic() + PATIENCE * 60
         while True:
             with suppress(urllib3.exceptions.HTTPError, RefusedCall, ValueError):
                 if self.api.call("GET", "/version"):

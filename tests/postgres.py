@@ -117,7 +117,7 @@ def _running(found: Path, folder: Path) -> Iterator[Cluster]:
         yield Cluster(url, process)
     finally:
         process.send_signal(signal.SIGQUIT)
-        process.wait(20)
+        process.wait(60)
 
 
 def postgres_user() -> pwd.struct_passwd | None:

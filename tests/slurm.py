@@ -19,6 +19,7 @@ import pytest
 from lab.slurm import missing_slurm, slurm_conf
 from scripts.local_host import LocalHost, environments, parent, send
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 needs_slurm = pytest.mark.skipif(bool(missing_slurm()), reason=missing_slurm() or "Slurm is here")
 
@@ -54,7 +55,7 @@ class SlurmCluster:
         self.start_controller()
         for node in self.nodes:
             self.start_node(node)
-        until_s = time.monotonic() + 30
+        until_s = time.monotonic() + PATIENCE * 30
         while self.call("sinfo", "-h", "-o", "%T") != "idle\n":
             assert time.monotonic() < until_s, self.call("sinfo")
             time.sleep(0.1)

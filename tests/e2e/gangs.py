@@ -24,6 +24,7 @@ from scripts.local_host import LocalHost
 from simulator.collectors.invariants import InvariantChecker
 from tests.build import fabric, fabric_spec, spec
 from tests.e2e.processes import MUSTER
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 TRAIN = str(ROOT / "examples" / "gang" / "train.py")
@@ -69,7 +70,7 @@ class LocalServer:
         assert self._process is not None
         self._process.send_signal(number)
         with self._process:
-            return self._process.wait(30)
+            return self._process.wait(60)
 
     def host(self, name: str) -> LocalHost:
         return LocalHost(self.folder / "m.db.agents" / name)
@@ -131,7 +132,7 @@ def until(
     client: Client, name: str, holds: Callable[[job_pb2.Job], bool], within_s: float = 30
 ) -> job_pb2.Job:
     """The job once `holds` is true of it."""
-    until_s = time.monotonic() + within_s
+    until_s = time.monotonic() + PATIENCE * within_s
     while not holds(job := client.get_job(name)):
         assert time.monotonic() < until_s, job
         time.sleep(0.02)

@@ -272,7 +272,7 @@ class Decisions:
         return plan
 
     async def settle(self, served: Served) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 answer = await served.stub.ListHosts(service_pb2.ListHostsRequest(page_size=1))
                 if answer.version == self.settled:

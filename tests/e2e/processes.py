@@ -51,7 +51,7 @@ class ServerProcess:
         process.send_signal(number)
         assert process.stdout is not None
         process.stdout.close()
-        return process.wait(timeout=20)
+        return process.wait(timeout=60)
 
 
 def muster(*arguments: str, address: str = "") -> subprocess.CompletedProcess[str]:

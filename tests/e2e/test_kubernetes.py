@@ -23,6 +23,7 @@ from tests.e2e.gangs import check_log, gang, is_launched, until
 from tests.e2e.processes import MUSTER
 from tests.kubernetes import KubernetesCluster, ToyKubelet, kubernetes_cluster, needs_kubernetes
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.slow, needs_kubernetes]
 LEASE_S = 4
@@ -70,7 +71,7 @@ class KubernetesServer:
         assert self._process is not None
         self._process.send_signal(number)
         with self._process:
-            self._process.wait(30)
+            self._process.wait(60)
 
     def log(self) -> str:
         return (self.folder / "serve.log").read_text()
@@ -104,7 +105,7 @@ def kubernetes_server(
 
 
 def within(seconds: float, holds: Callable[[], Any]) -> None:
-    until_s = time.monotonic() + seconds
+    until_s = time.monotonic() + PATIENCE * seconds
     while not holds():
         assert time.monotonic() < until_s
         time.sleep(0.05)

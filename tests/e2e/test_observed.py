@@ -35,10 +35,10 @@ def test_options_go_before_the_server_file(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path)
     server.start("--config", str(config), "--metrics", typed)
     try:
-        with urlopen(f"http://{typed}/metrics", timeout=5) as answer:
+        with urlopen(f"http://{typed}/metrics", timeout=60) as answer:
             assert b"muster_ready 1.0" in answer.read()
         with pytest.raises(OSError, match="refused"):
-            urlopen(f"http://{in_file}/metrics", timeout=5)
+            urlopen(f"http://{in_file}/metrics", timeout=60)
         status = muster("status", address=server.address)
         assert status.returncode == 0
         assert "leader, log at version 1" in status.stdout

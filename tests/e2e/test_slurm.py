@@ -24,6 +24,7 @@ from tests.e2e.gangs import gang, is_launched, until
 from tests.e2e.processes import MUSTER
 from tests.ports import free_port
 from tests.slurm import SlurmCluster, needs_slurm, slurm_cluster
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.slow, needs_slurm]
 LEASE_S = 4
@@ -71,7 +72,7 @@ class SlurmServer:
         assert self._process is not None
         self._process.send_signal(number)
         with self._process:
-            self._process.wait(30)
+            self._process.wait(60)
 
 
 @contextmanager
@@ -89,7 +90,7 @@ def slurm_server(
 
 
 def within(seconds: float, holds: Callable[[], Any]) -> None:
-    until_s = time.monotonic() + seconds
+    until_s = time.monotonic() + PATIENCE * seconds
     while not holds():
         assert time.monotonic() < until_s
         time.sleep(0.05)

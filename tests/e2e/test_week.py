@@ -181,7 +181,7 @@ def test_a_gang_is_run_from_its_command_and_cancelled_by_ctrl_c(tmp_path: Path) 
             assert process.stdout is not None
             assert process.stdout.readline() == "here\n"
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 130
+            assert process.wait(60) == 130
         assert client.get_job("long").state == job_pb2.JOB_STATE_CANCELLED
         held = client.create_job(replace(gang("c", tmp_path, 1, spares=NO_SPARES), run=None))
         assert "its file has no `run`: no agent starts it" in held.reason

@@ -57,7 +57,7 @@ def house(tmp_path: Path) -> House:
 async def outcome(stub: Any, method: Any) -> grpc.StatusCode:
     """How an empty request to a method ends."""
     request = GetMessageClass(method.input_type)()
-    call = getattr(stub, method.name)([request] if method.client_streaming else request, timeout=5)
+    call = getattr(stub, method.name)([request] if method.client_streaming else request, timeout=60)
     try:
         if method.server_streaming:
             await call.initial_metadata()

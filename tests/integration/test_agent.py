@@ -71,7 +71,7 @@ class Server:
     async def is_warm(self) -> None:
         """Until a process has imported what it was asked to."""
         (process,) = self.agent._warm.values()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not select.select([process.stdout], [], [], 0)[0]:
                 await asyncio.sleep(0.01)
 
@@ -270,7 +270,7 @@ async def test_an_agent_finds_its_ranks_and_their_exits_again(tmp_path: Path) ->
         await server.launch(*python(wait + "sys.exit(3)"), str(flag), ranks=1)
     flag.touch()
     async with running(tmp_path / "s") as server:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 (status,) = server.agent.hello().hello.attempts
                 if status.phase == agent_pb2.ATTEMPT_PHASE_STOPPED:
@@ -488,7 +488,7 @@ async def test_what_was_said_before_a_lease_ended_is_not_done_any_more(tmp_path:
         server.lease(100)
         server.prepare("true")
         await server.until("prepared")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await server.agent.has_expired.wait()
         for word in (
             Response(launch=agent_pb2.Launch(key=key())),
@@ -509,7 +509,7 @@ async def test_an_agent_is_idle_when_its_ranks_have_ended(tmp_path: Path) -> Non
         await asyncio.sleep(0.3)
         assert not waiting.done()
         server.stop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await waiting
 
 
@@ -531,12 +531,12 @@ async def test_what_ranks_say_gets_to_the_server(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[2])
     async with running(tmp_path / "s") as server:
         await server.launch(*python(say), root, str(tmp_path / "c"), ranks=1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (said := await server.until("progress")).step != 7:
                 pass
         assert said.can_save
         server.agent.hear(Response(save_checkpoint=agent_pb2.SaveCheckpoint(key=key())))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (said := await server.until("progress")).checkpoint:
                 pass
         assert (said.checkpoint_step, Path(said.checkpoint).parts[-1]) == (8, "step-000000000008")

@@ -55,7 +55,7 @@ def _call(address: str, verb: str, method: str, body: bytes, headers: dict[str, 
     context = ssl._create_unverified_context() if parts.scheme == "https" else None
     kind = http.client.HTTPSConnection if context else http.client.HTTPConnection
     more: dict[str, Any] = {"context": context} if context else {}
-    connection = kind(str(parts.hostname), parts.port, timeout=10, **more)
+    connection = kind(str(parts.hostname), parts.port, timeout=60, **more)
     try:
         target = method if method.startswith("/") else SERVICE + method
         connection.request(verb, target, body, headers)

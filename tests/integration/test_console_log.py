@@ -72,7 +72,7 @@ def shown(source: object) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGINT)
         with process:
-            assert process.wait(10) == 0
+            assert process.wait(60) == 0
 
 
 def head_of(content: bytes) -> dict[str, Any]:

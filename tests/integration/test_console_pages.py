@@ -439,7 +439,7 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
 
             async def reached(job_id: str, state: int) -> None:
                 request = service_pb2.GetJobRequest(name=path(job_id, "vision"))
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while (await root.GetJob(request)).state != state:
                         await asyncio.sleep(0.01)
 

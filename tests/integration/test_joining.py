@@ -48,7 +48,7 @@ async def hello(stub: Any, host: str, token: str | None = None, **place: str) ->
 
 async def ended(call: Any) -> str:
     """Why the server ends a session."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with suppress(grpc.aio.AioRpcError):
             while await call.read() is not grpc.aio.EOF:
                 pass
@@ -62,7 +62,7 @@ async def hosts(served: Served) -> dict[str, list[str]]:
 
 
 async def until_there(served: Served, *names: str) -> dict[str, list[str]]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not {*names} <= {*(known := await hosts(served))}:
             await asyncio.sleep(0.05)
     return known

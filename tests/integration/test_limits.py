@@ -214,7 +214,7 @@ async def test_a_reload_takes_new_tenants_and_says_who_did_it(tmp_path: Path) ->
     async with serving(tmp_path, tenants_file=str(file), tenants=TENANTS) as served:
         replace(file, "tenants: [{name: audio}]\n")
         served.reload.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while "audio" not in await _tenants(served.stub):
                 await asyncio.sleep(0.01)
     asked = list(look_at(url(tmp_path)).requests())
@@ -233,7 +233,7 @@ async def test_a_reload_of_many_tenants_does_not_hold_the_lease_up(tmp_path: Pat
         _many(file, "t")
         served.reload.set()
         turns_s = await _turns_s()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "t0" not in await _tenants(served.stub):
                 turns_s += await _turns_s()
     assert max(turns_s) < min(1.0, 0.7 * read_s)
@@ -268,7 +268,7 @@ async def test_the_log_has_who_asked_and_nobody_for_the_schedulers_own(tmp_path:
         house.calling(served, root) as stub,
     ):
         await stub.CreateJob(create("a"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (await stub.GetJob(service_pb2.GetJobRequest(name="a"))).attempt == 0:
                 await asyncio.sleep(0.01)
         await stub.CancelJob(service_pb2.CancelJobRequest(name="a"))

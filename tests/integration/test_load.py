@@ -35,7 +35,7 @@ def held() -> Iterator[threading.Event]:
 
 def waiting(held: threading.Event, call: Callable[..., Any]) -> Callable[..., Any]:
     def after(*arguments: Any) -> Any:
-        held.wait(20)
+        held.wait(60)
         return call(*arguments)
 
     return after
@@ -187,7 +187,7 @@ async def test_watches_resume_at_so_many_places_of_the_log_and_no_more(
         read = SqliteStore.read
 
         def slowly(self: SqliteStore, after_version: int = 0) -> Iterator[tuple[int, Event]]:
-            held.wait(20)
+            held.wait(60)
             yield from read(self, after_version)
 
         monkeypatch.setattr(SqliteStore, "read", slowly)
@@ -213,7 +213,7 @@ async def test_a_change_does_not_stand_behind_the_lists_of_others(
         ask = service_pb2.ListHostsRequest()
         lists = [served.stub.ListHosts(ask) for _ in range(MANY)]
         await asyncio.sleep(0.3)  # until they are there
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             cancelled = await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
         assert cancelled.state == CANCELLED
         held.set()

@@ -51,7 +51,7 @@ async def scraped(served: Served) -> Scrape:
 
 
 def _get(address: str) -> str:
-    with urlopen(address, timeout=5) as answer:
+    with urlopen(address, timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -212,7 +212,7 @@ async def _lag(served: Served) -> float:
     """Changes that the server keeps for the slowest watcher."""
 
     def text() -> str:
-        with urlopen(served.ready.metrics, timeout=5) as answer:
+        with urlopen(served.ready.metrics, timeout=60) as answer:
             return str(answer.read().decode())
 
     lines = (await asyncio.to_thread(text)).splitlines()

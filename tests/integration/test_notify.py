@@ -23,6 +23,7 @@ from scheduler.files.errors import InputError
 from scheduler.files.notify import load_notify
 from scheduler.v1 import service_pb2
 from tests.serving import RUNNING, Served, create, path, serving
+from tests.waiting import PATIENCE
 
 SECRET = b"a secret of 24 characters"
 
@@ -89,7 +90,7 @@ def free_port() -> int:
 
 
 async def until(holds: Callable[[], bool], within_s: float = 20) -> None:
-    until_s = time.monotonic() + within_s
+    until_s = time.monotonic() + PATIENCE * within_s
     while not holds():
         assert time.monotonic() < until_s
         await asyncio.sleep(0.02)

@@ -57,7 +57,7 @@ class Prometheus:
 
     def get(self, path: str, **query: str) -> Any:
         """The data of an answer. Raises: URLError, also for a query that fails."""
-        with urlopen(f"{self._url}/api/v1/{path}?{urlencode(query)}", timeout=10) as answer:
+        with urlopen(f"{self._url}/api/v1/{path}?{urlencode(query)}", timeout=60) as answer:
             found = json.load(answer)
         assert found["status"] == "success", found
         return found["data"]
@@ -78,7 +78,7 @@ class Prometheus:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(timeout=20)
+        self._process.wait(timeout=60)
 
 
 def load(address: str) -> None:

@@ -41,7 +41,7 @@ def get(
         shown.configure_cert(trusted)
     over = trusted if url.startswith("https") else None
     try:
-        with urlopen(Request(url, headers=headers), timeout=5, context=over) as answer:
+        with urlopen(Request(url, headers=headers), timeout=60, context=over) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         with error:

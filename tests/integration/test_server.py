@@ -51,7 +51,7 @@ async def test_a_server_that_replays_its_log_is_up_but_not_ready(
     go = threading.Event()
 
     def slowly(store: Store, spec: object, *args: Any, **options: Any) -> Recovered:
-        assert go.wait(5)
+        assert go.wait(60)
         return recover(store, fabric_spec(), *args, **options)
 
     monkeypatch.setattr("scheduler.server.serve.recover", slowly)
@@ -150,7 +150,7 @@ class Stopping(service_pb2_grpc.SchedulerServiceServicer):
         context.send_initial_metadata((("muster-version", "7"),))
         if self.drops:
             yield service_pb2.WatchHostsResponse(version=8, more=True)
-            self.is_heard.wait(10)
+            self.is_heard.wait(60)
         self._drop(context)
         yield service_pb2.WatchHostsResponse(version=request.after_version + 1)
 

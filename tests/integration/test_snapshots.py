@@ -146,7 +146,7 @@ async def test_commands_are_answered_while_a_snapshot_is_taken(
 
     def slowly(*arguments: Any) -> bytes:
         begun.set()
-        assert go.wait(5)
+        assert go.wait(60)
         return b""
 
     async with serving(tmp_path, retention=OFTEN) as served:

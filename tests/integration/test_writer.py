@@ -40,11 +40,11 @@ class _Held:
     def __call__(self, state: State, now_ns: int, limits: SchedulingOptions, find: Placer) -> Plan:
         self.count += 1
         self.begun.release()
-        assert self.go.acquire(timeout=5)
+        assert self.go.acquire(timeout=60)
         return decide(state, now_ns, limits, find)
 
     async def next_begun(self) -> None:
-        assert await asyncio.to_thread(self.begun.acquire, timeout=5)
+        assert await asyncio.to_thread(self.begun.acquire, timeout=60)
 
 
 async def test_commands_are_answered_while_a_decision_is_made(

@@ -35,7 +35,7 @@ class Begun:
         await asyncio.Event().wait()
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while self.count < count:
                 await asyncio.sleep(0.005)
 

@@ -17,7 +17,7 @@ async def test_the_lists_of_one_caller_leave_threads_to_others() -> None:
 
     def slow(number: int) -> int:
         began.append(number)
-        assert gate.wait(10)
+        assert gate.wait(60)
         return number
 
     async def of(name: str, number: int) -> int:
@@ -47,7 +47,7 @@ async def test_a_call_that_is_cancelled_has_its_turn_until_its_thread_is_free() 
 
     def slow(number: int) -> None:
         began.append(number)
-        assert gate.wait(10)
+        assert gate.wait(60)
 
     async def of(number: int) -> None:
         act_for(Caller("bob", Role.VIEWER, "bots"))
