@@ -406,6 +406,30 @@ def test_demands_of_pods_hold_or_are_refused_and_an_evicted_pod_moves_its_gang(
         gang.end()
 
 
+def test_a_pod_group_of_kueue_is_a_gang_in_the_domain_that_it_asks_for(tmp_path: Path) -> None:
+    """Of pod groups that are objects this API server knows none: see integration."""
+    with kubernetes_server(tmp_path, adopt={"training": None}) as (server, _, client):
+        api = server.cluster.api
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "training"}}
+        api.call("POST", "/api/v1/namespaces", namespace)
+        api.apply((ROOT / "deploy" / "kubernetes" / "adopt.yaml").read_text())
+        notes = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+        notes["kueue.x-k8s.io/podset-required-topology"] = "pool"
+        gang = Controller(server.cluster, tmp_path, "llama")
+        for index in range(2):
+            gang.make(0, index, notes=notes)
+        within(20, lambda: any("domains of no tier" in text for text in gang.events()))
+        assert gang.hosts() == ["", ""]
+        for number, node in enumerate(server.nodes):
+            labels = {"pool": f"p{number // 3}"}
+            api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
+        within(20, lambda: all(gang.hosts()))
+        job = client.get_job("training.jobset.llama")
+        assert job.spec.constraints.same == "zone"
+        assert gang.hosts() == list(job.placement.hosts)
+        gang.end()
+
+
 def test_conformance_names_what_a_cluster_does_not_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from placement.fabric.tree import from_spec
 from scheduler.core import Job, SchedulingOptions
 from scheduler.core.model.commands import CancelJob, ReportHost
 from scheduler.core.model.lifecycle import JobState
@@ -24,6 +25,8 @@ from scheduler.launch.keys import KubernetesKeys
 from scheduler.launch.kubernetes.adopted import GATE, adopted_gang, adopted_pod, job_name
 from scheduler.launch.kubernetes.adoption import GONE_S, PodAdoption
 from scheduler.launch.kubernetes.api import ApiFailed
+from scheduler.launch.kubernetes.demands import NodeMarks
+from scheduler.launch.kubernetes.pod_groups import PodGroup, required_tier
 from tests.build import fabric_spec
 
 GPUS = 8  # of a host of fabric_spec
@@ -80,6 +83,22 @@ def plain(gang: str, rank: int, notes: dict[str, str] | None = None, **spec: Any
         ),
         ({"job-name": "old"}, {f"{BATCH}/job-completion-index": "2"}, "job.old", (2,)),
         ({"muster.dev/gang": "own", "muster.dev/rank": "4"}, {}, "gang.own", (4,)),
+        (
+            {
+                "training.kubeflow.org/replica-type": "worker",
+                "training.kubeflow.org/replica-index": "3",
+            },
+            {"scheduling.k8s.io/group-name": "llama"},
+            "group.llama",
+            ("worker", 3),
+        ),
+        (
+            {"kueue.x-k8s.io/pod-group-name": "k", "kueue.x-k8s.io/pod-group-pod-index": "2"},
+            {},
+            "group.k",
+            ("", 2),
+        ),
+        ({"scheduling.x-k8s.io/pod-group": "no-index"}, {}, "", ()),
         ({"app": "web"}, {}, "", ()),
     ],
 )
@@ -108,7 +127,7 @@ def test_a_leader_worker_set_says_its_size_itself() -> None:
 @pytest.mark.parametrize(
     ("notes", "message"),
     [
-        ({}, "muster.dev/size: is needed, or muster.dev/job"),
+        ({}, "muster.dev/size: is needed, muster.dev/job or a pod group"),
         ({"muster.dev/size": "two"}, "must be a whole number from 1 to 100,000, not 'two'"),
         ({"muster.dev/size": "0"}, "must be a whole number"),
         ({"muster.dev/job": "parallelism: {tp: two}"}, r"pod ns/a-0: muster.dev/job:1"),
@@ -142,11 +161,31 @@ class FakeCluster:
         self.pods: dict[str, Any] = {}
         self.events: list[str] = []
         self.deleted: list[tuple[str, int | None]] = []
+        self.groups: dict[str, Any] = {}  # of the version of scheduling.k8s.io that is served
+        self.served = "v1alpha2"
+
+    async def _of_groups(self, method: str, path: str, body: Any) -> Any:
+        _, _, api, version, *rest = path.split("?")[0].split("/")
+        if (api, version) != ("scheduling.k8s.io", self.served):
+            raise ApiFailed("the server could not find the requested resource", 404)
+        if not rest:
+            return {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]}
+        if method == "PATCH":
+            self.groups[rest[-2]] |= body
+        return {"items": list(self.groups.values()), "metadata": {"resourceVersion": "1"}}
+
+    async def watch(self, path: str, query: Any, version: str) -> AsyncIterator[Any]:
+        while True:
+            await asyncio.sleep(0.01)
+            for each in list(self.groups.values()):
+                yield "MODIFIED", each
 
     async def call(self, method: str, path: str, body: Any = None, *, kind: str = "") -> Any:
         if path.endswith("/events"):
             self.events.append(body["message"])
             return body
+        if path.startswith("/apis/"):
+            return await self._of_groups(method, path, body)
         name, _, sub = path.partition("/pods/")[2].partition("/")
         if name not in self.pods or self.pods[name]["metadata"]["uid"] != _uid_in(body):
             raise ApiFailed("no such pod", 404)
@@ -384,3 +423,100 @@ async def test_pods_of_no_gang_are_told_what_is_missing(tmp_path: Path) -> None:
         assert world.cluster.events == [
             "its labels name no gang: set muster.dev/gang and muster.dev/rank"
         ]
+
+
+# --- pod groups -------------------------------------------------------------------------------
+
+
+def grouped(group: str, rank: int, **spec: Any) -> Any:
+    labels = {"apps.kubernetes.io/pod-index": str(rank)}
+    return pod(f"{group}-{rank}", labels, schedulingGroup={"podGroupName": group}, **spec)
+
+
+def pod_group(name: str, size: int, **spec: Any) -> Any:
+    meta = {"name": name, "resourceVersion": "1"}
+    return {"metadata": meta, "spec": {"schedulingPolicy": {"gang": {"minCount": size}}} | spec}
+
+
+@asynccontextmanager
+async def following_groups(world: Adopting) -> AsyncIterator[None]:
+    following = asyncio.create_task(world.adoption.groups["ns"].run())
+    try:
+        yield
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+
+
+async def until_said(world: Adopting, holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            world.now_s += 1
+            await world.settle()
+
+
+@pytest.mark.parametrize("version", ["v1alpha2", "v1beta1"])
+async def test_pods_of_a_pod_group_are_one_gang_and_its_status_says_so(
+    tmp_path: Path, version: str
+) -> None:
+    async with adopting(tmp_path) as world, following_groups(world):
+        world.cluster.served = version
+        world.cluster.add(grouped("a", 0), grouped("a", 1))
+        await until_said(world, lambda: bool(world.cluster.events))
+        assert world.cluster.events == ["its pod group a of scheduling.k8s.io is not there"]
+        world.cluster.groups["a"] = pod_group("a", 2)
+        world.adoption.groups["ns"]._served.clear()
+        async with following_groups(world):
+            await until_said(world, lambda: "status" in world.cluster.groups["a"])
+        job = world.writer.state.jobs["ns.group.a"]
+        hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
+        assert world.cluster.nodes("a") == hosts
+        (condition,) = world.cluster.groups["a"]["status"]["conditions"]
+        wanted = "PodGroupScheduled" if version == "v1alpha2" else "PodGroupInitiallyScheduled"
+        assert (condition["type"], condition["status"]) == (wanted, "True")
+
+
+async def test_a_pod_group_that_waits_is_told_why(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world:
+        world.cluster.groups["b"] = pod_group("b", 2)
+        hosts = len(world.writer.state.loaded_fabric.hosts)
+        size = {"muster.dev/size": str(hosts)}
+        world.cluster.add(*(plain("first", rank, size) for rank in range(hosts)))
+        await world.settle()
+        async with following_groups(world):
+            world.cluster.add(grouped("b", 0), grouped("b", 1))
+            await until_said(world, lambda: "status" in world.cluster.groups["b"])
+        (condition,) = world.cluster.groups["b"]["status"]["conditions"]
+        assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+        assert "needs 2 hosts, 0 are free" in condition["message"]
+
+
+async def test_more_pods_than_their_group_needs_are_not_bound_in_part(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world, following_groups(world):
+        world.cluster.groups["a"] = pod_group("a", 2)
+        world.cluster.add(*(grouped("a", rank) for rank in range(3)))
+        await until_said(world, lambda: world.adoption.groups["ns"].find(NATIVE_A) is not None)
+        world.cluster.events.clear()
+        await world.settle()
+        world.now_s = GONE_S
+        await until_said(world, lambda: bool(world.cluster.events))
+        (text,) = world.cluster.events
+        assert text == "its gang has 3 of 2 pods, and gangs are bound whole: set muster.dev/size"
+
+
+NATIVE_A = ("scheduling.k8s.io", "a")
+
+
+def test_a_label_of_nodes_is_the_tier_whose_domains_it_names() -> None:
+    fabric = from_spec(fabric_spec())
+    rack = fabric.tiers[-1]
+    nodes = {
+        host: NodeMarks({"topology/rack": fabric.domain(number, len(fabric.tiers) - 1)}, ())
+        for number, host in enumerate(fabric.hosts)
+    }
+    group = PodGroup(2, key="topology/rack")
+    assert required_tier(group, fabric, nodes, "pod ns/a-0") == rack.name
+    assert required_tier(PodGroup(2, tier=1), fabric, nodes, "") == rack.name
+    assert required_tier(PodGroup(2, tier=9), fabric, nodes, "") == ""
+    with pytest.raises(InputError, match="values of topology/block are the domains of no tier"):
+        required_tier(PodGroup(2, key="topology/block"), fabric, nodes, "pod ns/a-0")

@@ -7,11 +7,13 @@ found by the labels that their controllers set:
                            and the completion index
     LeaderWorkerSet        leaderworkerset.sigs.k8s.io/name, .../group-index, .../worker-index
     Indexed Job            batch.kubernetes.io/job-name (or job-name), and the completion index
-    anything else          muster.dev/gang, muster.dev/rank
+    anything else          muster.dev/gang, muster.dev/rank; or the pod group that it names, and
+                           the index of a Kubeflow replica, Volcano task, Kueue pod or StatefulSet
 
 Their order is that of these indices; the first is rank 0's host. What the gang is comes from the
 annotation `muster.dev/job` of its pods, a job file without name and tenant, or from
-`muster.dev/size`, the number of pods, which LeaderWorkerSet says by itself.
+`muster.dev/size`, the number of pods, which LeaderWorkerSet, Kueue and pod groups say by
+themselves.
 """
 
 from __future__ import annotations
@@ -27,12 +29,23 @@ from scheduler.files.job import job_from_document
 from scheduler.files.yaml12 import Document, parse
 from scheduler.launch.kubernetes.api import Json
 from scheduler.launch.kubernetes.demands import PodDemands, pod_demands
+from scheduler.launch.kubernetes.pod_groups import PodGroup, group_name
 
 GATE: Final = "muster.dev/gang"  # of spec.schedulingGates: muster takes it away when it binds
 GANG, RANK, SIZE, JOB_FILE = (f"muster.dev/{word}" for word in ("gang", "rank", "size", "job"))
 # Labels of jobs: of which gang, which pods, and whose pods they are.
 ADOPTED, PODS, OWNERS = (f"muster.dev/{word}" for word in ("gang", "pods", "owners"))
 _JOBSET, _LWS, _BATCH = "jobset.sigs.k8s.io", "leaderworkerset.sigs.k8s.io", "batch.kubernetes.io"
+_KUEUE = "kueue.x-k8s.io"
+# Where controllers write what a pod does in its group, and its number among those who do so.
+_REPLICAS = (
+    ("training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"),
+    ("volcano.sh/task-spec", "volcano.sh/task-index"),
+    ("", f"{_KUEUE}/pod-group-pod-index"),
+    ("", "apps.kubernetes.io/pod-index"),
+    ("", RANK),
+)
+_SIZES = (SIZE, f"{_LWS}/size", f"{_KUEUE}/pod-group-total-count")
 _LONGEST = 128
 _MOST_PODS = 100_000
 
@@ -42,7 +55,8 @@ class AdoptedPod:
     """What muster keeps of a pod. `gang`: the name of its gang, "" where its labels name none.
     `order`: its place there. `gates`: all of its scheduling gates. `size`, `job_file`: as its
     annotations have them. `node`: "" until it is bound. `owner`: the uid of its controller, ""
-    of a pod that somebody made by hand."""
+    of a pod that somebody made by hand. `group`: API group and name of its pod group, "" for
+    none. `topology`: the node label whose value Kueue's annotation wants all of them to share."""
 
     name: str
     uid: str
@@ -56,6 +70,8 @@ class AdoptedPod:
     size: str
     job_file: str
     demands: PodDemands
+    group: tuple[str, str]
+    topology: str
 
     @property
     def has_ended(self) -> bool:
@@ -69,7 +85,8 @@ class AdoptedPod:
 def adopted_pod(pod: Json) -> AdoptedPod:
     meta, spec = pod["metadata"], pod["spec"]
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
-    gang, order = _gang_of(labels, notes)
+    group = group_name(spec, labels, notes)
+    gang, order = _gang_of(labels, notes, group[1] or labels.get(f"{_KUEUE}/pod-group-name", ""))
     owners = (
         owner["uid"] for owner in meta.get("ownerReferences") or () if owner.get("controller")
     )
@@ -83,16 +100,19 @@ def adopted_pod(pod: Json) -> AdoptedPod:
         (pod.get("status") or {}).get("phase", "Pending"),
         "deletionTimestamp" in meta,
         tuple(gate.get("name", "") for gate in spec.get("schedulingGates") or ()),
-        notes.get(SIZE) or notes.get(f"{_LWS}/size", ""),
+        next(filter(None, map(notes.get, _SIZES)), ""),
         notes.get(JOB_FILE, ""),
         pod_demands(spec),
+        group,
+        notes.get(f"{_KUEUE}/podset-required-topology", ""),
     )
 
 
 def _gang_of(
-    labels: Mapping[str, str], notes: Mapping[str, str]
+    labels: Mapping[str, str], notes: Mapping[str, str], group: str
 ) -> tuple[str, tuple[str | int, ...]]:
-    """The name of the gang within its namespace, and the place in it."""
+    """Return the name of the gang within its namespace, and the place in it. `group`: the name of
+    its pod group, "" for none."""
     index = f"{_BATCH}/job-completion-index"  # a label since 1.28, an annotation since 1.21
     completion = _number(labels.get(index) or notes.get(index))
     if name := labels.get(f"{_JOBSET}/jobset-name"):
@@ -100,12 +120,16 @@ def _gang_of(
         job = _number(labels.get(f"{_JOBSET}/job-index"))
         return f"jobset.{name}", (role, job, completion)
     if name := labels.get(f"{_LWS}/name"):
-        group, worker = (_number(labels.get(f"{_LWS}/{w}-index")) for w in ("group", "worker"))
-        return f"lws.{name}.{group}", (worker,)
+        unit, worker = (_number(labels.get(f"{_LWS}/{w}-index")) for w in ("group", "worker"))
+        return f"lws.{name}.{unit}", (worker,)
     if name := labels.get(GANG):
         return f"gang.{name}", (_number(labels.get(RANK)),)
     if name := labels.get(f"{_BATCH}/job-name") or labels.get("job-name"):
         return f"job.{name}", (completion,)
+    marks = {**notes, **labels}
+    for role, number in _REPLICAS if group else ():
+        if number in marks:
+            return f"group.{group}", (marks.get(role, ""), _number(marks[number]))
     return "", ()
 
 
@@ -160,17 +184,23 @@ class AdoptedGang:
 
 
 def adopted_gang(
-    namespace: str, gang: str, pods: Iterable[AdoptedPod], gpus_per_host: int
+    namespace: str,
+    gang: str,
+    pods: Iterable[AdoptedPod],
+    gpus_per_host: int,
+    group: PodGroup | None = None,
 ) -> AdoptedGang:
-    """Raises: InputError for annotations that say no gang, each named."""
+    """Return the gang of these pods. `group`: of its first pod. Raises: InputError for
+    annotations that say no gang, each named."""
     pods = tuple(pods)
     first = min(pods, key=lambda pod: pod.order)
     where = f"pod {namespace}/{first.name}"
     size = _size(first, where)
     document = parse(first.job_file, f"{where}: {JOB_FILE}") if first.job_file else None
     if document is None or document.value is None:
-        if size is None:
-            reason = f"is needed, or {JOB_FILE}: how many pods the gang has"
+        size = size or (group.size if group else None)
+        if not size:
+            reason = f"is needed, {JOB_FILE} or a pod group: how many pods the gang has"
             raise InputError(Problem(SIZE, reason, where))
         document = Document(_ring(gpus_per_host, size), where)
     spec = job_from_document(document, job_name(namespace, gang))

@@ -54,6 +54,7 @@ from scheduler.launch.kubernetes.adopted import (
 from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, Json, KubernetesApi
 from scheduler.launch.kubernetes.demands import NodeMarks, labels_for
 from scheduler.launch.kubernetes.mirror import Mirror
+from scheduler.launch.kubernetes.pod_groups import PodGroup, PodGroups, required_tier
 from scheduler.observe.supervision import Heartbeats, Tasks
 
 GONE_S: Final = 30.0  # for which a controller may take to make its pods, or to make them anew
@@ -93,11 +94,15 @@ class PodAdoption:
             )
             for namespace in keys.adopt
         }
+        self.groups = {
+            namespace: PodGroups(api, namespace, self._changed.set) for namespace in keys.adopt
+        }
         self._acting: dict[str, asyncio.Task[None]] = {}  # by what they are about
         self._off_until_s: dict[str, float] = {}  # the same, after a failure
         self._gone_since_s: dict[str, float] = {}  # by job uid
         self._part_since_s: dict[str, float] = {}  # gangs of which pods are missing
         self._said: dict[str, tuple[str, float]] = {}  # by gang
+        self._reported: dict[str, str] = {}  # to its pod group, by gang
         self._writer: Writer
         self._tasks = Tasks(beats or Heartbeats())
 
@@ -108,6 +113,7 @@ class PodAdoption:
         async with self._tasks:
             for namespace, mirror in self.pods.items():
                 self._tasks.keep(f"pods-of-{namespace}", mirror.run)
+                self._tasks.keep(f"pod-groups-of-{namespace}", self.groups[namespace].run)
             while True:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
@@ -157,8 +163,16 @@ class PodAdoption:
             return
         if not pods:
             return
+        first = min(pods, key=lambda pod: pod.order)
+        group = self.groups[namespace].find(first.group)
+        if group is None and job is not None:
+            group = PodGroup(job.gang_hosts)  # for what runs the group is not needed any more
+        elif group is None and first.group[1] and not (first.size or first.job_file):
+            text = f"its pod group {first.group[1]} of {first.group[0]} is not there"
+            self._say(namespace, gang, first, "Unknown", text)
+            return
         try:
-            adopted = adopted_gang(namespace, gang, pods, state.loaded_fabric.gpus_per_host)
+            adopted = adopted_gang(namespace, gang, pods, state.loaded_fabric.gpus_per_host, group)
         except InputError as error:
             self._say(namespace, gang, pods[0], "Unknown", str(error))
             return
@@ -188,6 +202,8 @@ class PodAdoption:
             since_s = self._part_since_s.setdefault(about, self._clock())
             if self._clock() - since_s >= GONE_S and gang.live:
                 text = f"its gang has {len(gang.live):,} of {gang.size:,} pods"
+                if len(gang.live) > gang.size:
+                    text += ", and gangs are bound whole: set muster.dev/size"
                 self._say(gang.namespace, gang.name, gang.live[0], "Unknown", text)
         else:
             self._part_since_s.pop(about, None)
@@ -211,7 +227,11 @@ class PodAdoption:
         for pod in ranked:
             name, gpus = f"pod {gang.namespace}/{pod.name}", fabric.gpus_per_host
             labels |= labels_for(pod.demands, nodes, fabric.labels, gpus, name)
-        where = replace(request.where, labels=tuple(sorted(labels.items())))
+        group = self.groups[gang.namespace].find(ranked[0].group) or PodGroup()
+        group = replace(group, key=group.key or ranked[0].topology)
+        name = f"pod {gang.namespace}/{ranked[0].name}"
+        same = request.where.same or required_tier(group, fabric, nodes, name)
+        where = replace(request.where, labels=tuple(sorted(labels.items())), same=same)
         return replace(request, where=where)
 
     def _delete_bound(self, gang: AdoptedGang, why: str) -> None:
@@ -285,6 +305,17 @@ class PodAdoption:
                     self._bind(gang, pod, rank, hosts),
                 )
 
+        if all(pod.node == hosts[rank] for rank, pod in enumerate(ranked)):
+            self._report(gang, "")
+
+    def _report(self, gang: AdoptedGang, why_not: str) -> None:
+        """Tell the gang's pod group that it is placed, or why it is not; once."""
+        about, group = f"status of {gang.namespace}/{gang.name}", gang.pods[0].group
+        if group[1] and self._reported.get(about) != why_not:
+            self._reported[about] = why_not
+            work = self.groups[gang.namespace].report(group, why_not)
+            self._act(gang.namespace, about, work)
+
     def _is_free(self, gang: AdoptedGang, pod: AdoptedPod, host: str) -> bool:
         """Whether no pod of anybody's is on the host any more, which may take a while to end."""
         return self._is_up(host) and not any(
@@ -355,6 +386,7 @@ class PodAdoption:
             f", {reason.missing:,} missing" * bool(reason.missing)
         )
         self._say(gang.namespace, gang.name, pod, str(reason.cause), text)
+        self._report(gang, text)
 
     def _say(self, namespace: str, gang: str, pod: AdoptedPod, cause: str, text: str) -> None:
         """An event on a pod, once until it is for another cause."""

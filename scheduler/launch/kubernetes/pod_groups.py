@@ -1,0 +1,167 @@
+"""Pod groups: how many pods Kubernetes or another scheduler was told that a gang has.
+
+    Kubernetes 1.36 and later  PodGroup of scheduling.k8s.io, named by spec.schedulingGroup
+    Volcano                    PodGroup of scheduling.volcano.sh, by the annotation
+                               scheduling.k8s.io/group-name
+    KAI                        PodGroup of scheduling.run.ai, by the annotation pod-group-name
+    coscheduling               PodGroup of scheduling.x-k8s.io, by the label
+                               scheduling.x-k8s.io/pod-group
+
+A group says its size and a domain that has to hold all of it. Groups of an API that the cluster
+does not serve are never found; the API is looked for again every minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from muster.structs import struct
+from placement.fabric.tree import Fabric
+from scheduler.files.errors import InputError, Problem
+from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, Json, KubernetesApi
+from scheduler.launch.kubernetes.demands import NodeMarks
+from scheduler.launch.kubernetes.mirror import Mirror
+
+_NATIVE: Final = "scheduling.k8s.io"
+_AGAIN_S: Final = 60.0
+#: Versions that muster reads, the one it prefers first, of each API group.
+_VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    _NATIVE: ("v1beta1", "v1alpha3", "v1alpha2"),
+    "scheduling.volcano.sh": ("v1beta1",),
+    "scheduling.run.ai": ("v2alpha2",),
+    "scheduling.x-k8s.io": ("v1alpha1",),
+}
+
+
+@struct(frozen=True, slots=True)
+class PodGroup:
+    """`size`: pods, 0 where it does not say. `key`: the node label whose value all of its nodes
+    share, "" for none. `tier`: tiers above the hosts within which it has to lie, 0 for any."""
+
+    size: int = 0
+    key: str = ""
+    tier: int = 0
+    is_scheduled: bool = False
+
+
+def group_name(
+    spec: Mapping[str, Any], labels: Mapping[str, str], notes: Mapping[str, str]
+) -> tuple[str, str]:
+    """Return the API group and the name of the pod group that a pod names; "", "" for none."""
+    named = {
+        _NATIVE: (spec.get("schedulingGroup") or {}).get("podGroupName"),
+        "scheduling.volcano.sh": notes.get("scheduling.k8s.io/group-name"),
+        "scheduling.run.ai": notes.get("pod-group-name"),
+        "scheduling.x-k8s.io": labels.get("scheduling.x-k8s.io/pod-group"),
+    }
+    return next(((api, name) for api, name in named.items() if name), ("", ""))
+
+
+def _read(item: Json) -> PodGroup:
+    """Read a group of any of the APIs: their fields have different names."""
+    spec = item.get("spec") or {}
+    gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}
+    keys = [
+        each.get("key") for each in (spec.get("schedulingConstraints") or {}).get("topology") or ()
+    ]
+    keys.append((spec.get("topologyConstraint") or {}).get("requiredTopologyLevel"))
+    network = spec.get("networkTopology") or {}
+    tier = network.get("highestTierAllowed") if network.get("mode", "hard") == "hard" else None
+    return PodGroup(
+        int(gang.get("minCount") or spec.get("minMember") or 0),
+        next((str(key) for key in keys if key), ""),
+        int(tier or 0),
+        any(
+            each.get("type") in _CONDITIONS and each.get("status") == "True"
+            for each in (item.get("status") or {}).get("conditions") or ()
+        ),
+    )
+
+
+_CONDITIONS: Final = ("PodGroupInitiallyScheduled", "PodGroupScheduled")  # the latter in v1alpha2
+
+
+class PodGroups:
+    """The pod groups of one namespace. `changed`: is called at every change."""
+
+    def __init__(self, api: KubernetesApi, namespace: str, changed: Callable[[], None]) -> None:
+        self._api, self._namespace, self._changed = api, namespace, changed
+        self._served: dict[str, tuple[str, Mirror]] = {}  # by API group: its version and groups
+
+    async def run(self) -> None:
+        """Follow the groups of all APIs for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for api in _VERSIONS:
+                tasks.create_task(self._follow(api))
+
+    async def _follow(self, api: str) -> None:
+        while not (version := await self._version(api)):
+            await asyncio.sleep(_AGAIN_S)
+        mirror = Mirror(self._api, self._path(api, version), {}, self._changed, _read)
+        self._served[api] = version, mirror
+        await mirror.run()
+
+    async def _version(self, api: str) -> str:
+        """Return the version of its pod groups that the cluster serves, "" for none."""
+        for version in _VERSIONS[api]:
+            try:
+                answer = await self._api.call("GET", f"/apis/{api}/{version}")
+            except ApiFailed:
+                continue
+            if any(each.get("name") == "podgroups" for each in answer.get("resources") or ()):
+                return version
+        return ""
+
+    def _path(self, api: str, version: str) -> str:
+        return f"/apis/{api}/{version}/namespaces/{self._namespace}/podgroups"
+
+    def find(self, group: tuple[str, str]) -> PodGroup | None:
+        """Return the group of this API and name, or None while it is not there."""
+        api, name = group
+        if api not in self._served:
+            return None
+        found: PodGroup | None = self._served[api][1].by_name.get(name)
+        return found
+
+    async def report(self, group: tuple[str, str], why_not: str) -> None:
+        """Write into the status of a native group that it is scheduled, or `why_not`. Raises:
+        ApiFailed."""
+        api, name = group
+        found = self.find(group)
+        if api != _NATIVE or found is None or found.is_scheduled:
+            return
+        version = self._served[api][0]
+        condition = {
+            "type": _CONDITIONS[version == "v1alpha2"],
+            "status": "False" if why_not else "True",
+            "reason": "Unschedulable" if why_not else "Scheduled",
+            "message": why_not[:1000],
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        path = f"{self._path(api, version)}/{name}/status"
+        body = {"status": {"conditions": [condition]}}
+        await self._api.call("PATCH", path, body, kind=MERGE_PATCH)
+
+
+def required_tier(
+    group: PodGroup, fabric: Fabric, nodes: Mapping[str, NodeMarks], where: str
+) -> str:
+    """Return the tier of which one domain has to hold the group, "" for none. `nodes`: of the
+    fabric. Raises: InputError for a label that is not of one tier."""
+    if group.tier:
+        inwards = [tier.name for tier in reversed(fabric.tiers)]
+        return inwards[group.tier - 1] if group.tier <= len(inwards) else ""
+    if not group.key:
+        return ""
+    by_host = {fabric.index_by_name[name]: m.labels.get(group.key) for name, m in nodes.items()}
+    for tier in fabric.tiers:
+        pairs = {(int(tier.domain_by_host[host]), value) for host, value in by_host.items()}
+        domains, values = ({pair[side] for pair in pairs} for side in (0, 1))
+        if None not in values and len(pairs) == len(domains) == len(values):
+            return tier.name
+    names = ", ".join(tier.name for tier in fabric.tiers) or "none"
+    reason = f"the values of {group.key} are the domains of no tier of the fabric ({names})"
+    raise InputError(Problem("topology", reason, where))
