@@ -123,15 +123,15 @@ class PodGroups:
         api, name = group
         if api not in self._served:
             return None
-        found: PodGroup | None = self._served[api][1].by_name.get(name)
-        return found
+        pod_group: PodGroup | None = self._served[api][1].by_name.get(name)
+        return pod_group
 
     async def report(self, group: tuple[str, str], why_not: str) -> None:
         """Write into the status of a native group that it is scheduled, or `why_not`. Raises:
         ApiFailed."""
         api, name = group
-        found = self.find(group)
-        if api != _NATIVE or found is None or found.is_scheduled:
+        pod_group = self.find(group)
+        if api != _NATIVE or pod_group is None or pod_group.is_scheduled:
             return
         version = self._served[api][0]
         condition = {
