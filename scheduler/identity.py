@@ -94,7 +94,7 @@ def own_windows(state: State) -> Callable[[Booking], bool]:
     return lambda b: not b.window.tenant or who.sees(state.tenants, b.window.tenant)
 
 
-def own_texts(state: State) -> Callable[[str, int], str]:
+def redact_for_caller(state: State) -> Callable[[str, int], str]:
     """How the caller is shown a text that was said at a time. One from before callers said who they
     are may call any job by its bare name: who is bound to a tenant is not shown it."""
     who = caller()

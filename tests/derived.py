@@ -44,7 +44,7 @@ def check_derived(state: State) -> None:
         "running": set(holding),
         "interrupted": stopped,
         "special": tuple(name for name in index.running if holding[name].is_special),
-        "held": reduce(or_, (job.held for job in holding.values()), 0),
+        "held": reduce(or_, (job.allocation for job in holding.values()), 0),
         "lent": hostset.of(host for job in holding.values() for host in job.present.lent),
         "shared": sharing,
         "unhealthy": _allowing(state, Allows.NOTHING),

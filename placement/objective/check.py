@@ -75,7 +75,7 @@ def host_violations(
         wrong.append("a host is named twice")
     if min(everyone) < 0 or max(everyone) >= fabric.host_count:
         return [*wrong, "a host is not of this fabric"]
-    taken = placement.held & ~free
+    taken = placement.allocation & ~free
     if taken:
         names = ", ".join(fabric.names(hostset.members(taken))[:4])
         wrong.append(f"{taken.bit_count()} hosts are not free: {names}")
@@ -87,5 +87,5 @@ def host_violations(
         gpu not in range(fabric.gpus_per_host) for gpu in placement.gpus
     ):
         wrong.append(f"the job takes {part or 'all'} GPUs of its host, {placement.gpus} are named")
-    wrong += broken(fabric, request.where, placement.held)
+    wrong += broken(fabric, request.where, placement.allocation)
     return wrong + parted(fabric, request, placement.hosts)

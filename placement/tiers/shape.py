@@ -64,7 +64,7 @@ def _shaped(
     bound on an inner tier holds for every shape.
     """
     first = solve(free)
-    if not broken(fabric, request.where, first.held):
+    if not broken(fabric, request.where, first.allocation):
         return first
     narrowed = _narrowed(fabric, free, request, needed, room, hostset.of(first.hosts))
     second, where, lower = solve(narrowed), request.where, first.lower_bound

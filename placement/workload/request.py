@@ -261,7 +261,7 @@ class Placement:
     gpus: tuple[int, ...] = ()
 
     @Derived
-    def held(self) -> HostSet:
+    def allocation(self) -> HostSet:
         """Hosts and spares."""
         return hostset.of(self.hosts + self.spares)
 

@@ -33,7 +33,7 @@ from scheduler.core.queue.fixpoint import is_fixpoint
 from scheduler.core.restart.restart import restarts
 from scheduler.core.rules.calendar import due_transitions
 from scheduler.core.rules.crash_loop import next_attempt_ns
-from scheduler.core.rules.eligibility import deferrals_over, next_eligible_ns
+from scheduler.core.rules.eligibility import due_deferrals, next_eligible_ns
 from scheduler.core.rules.hosts.evaluation import evaluation_due
 from scheduler.core.rules.hosts.retiring import due_ns
 from scheduler.core.rules.time_limits import next_limit_ns, overruns
@@ -69,7 +69,7 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) 
     """
     if edges := due_transitions(state, now_ns):
         return Plan(state.version, edges)
-    if over := deferrals_over(state, now_ns):
+    if over := due_deferrals(state, now_ns):
         return Plan(state.version, over)
     if judge := evaluation_due(state, now_ns):
         return Plan(state.version, (judge,))

@@ -56,7 +56,7 @@ class CutOffHosts:
         agents = quiet.union(host for host in connected if host in known)
         self._launched = 0
         for job in state.in_state(JobState.RUNNING):
-            self._launched |= job.held if job.present.launched_ns is not None else 0
+            self._launched |= job.allocation if job.present.launched_ns is not None else 0
         before = self._counts
         self._counts = cut_domains(quiet, agents, lambda host: _domain_of(fabric, host))
         by_host = {host: _domain_of(fabric, host) for host in quiet}

@@ -36,7 +36,7 @@ from scheduler.core.restart.prospect import Prospect
 from scheduler.core.rules.network.gang_step import LikelyStep
 from scheduler.core.rules.network.slow_gangs import SlowGang
 from scheduler.core.spares.shortage import SpareShortage
-from scheduler.identity import own_texts
+from scheduler.identity import redact_for_caller
 from scheduler.observe.proof import objective_gap
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_pb2
 from scheduler.wire.cluster.host_records import record_to_proto
@@ -358,7 +358,7 @@ def listed_job(state: State, job: Job) -> service_pb2.WatchJobsResponse:
 def host_to_proto(state: State, held: listing.HeldHost, now_ns: int) -> host_pb2.Host:
     """A host with who holds it."""
     index, holder, block = held.index, held.holder, held.block
-    itself, shown = state.host(index), own_texts(state)
+    itself, shown = state.host(index), redact_for_caller(state)
     fabric, host = state.loaded_fabric, state.shown(index, True if block is not None else None)
     return host_pb2.Host(
         name=fabric.hosts[index],

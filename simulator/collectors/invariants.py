@@ -281,7 +281,7 @@ class InvariantChecker:
     def check(self, tally: ArrivalCounts, metrics: Metrics) -> None:
         """Raises: InvariantViolated."""
         refused, live = sum(tally.refused.values()), metrics.unfinished
-        held_host_ns, (_, hosts) = metrics.spent().hosts.held, metrics.accounts()
+        held_host_ns, (_, hosts) = metrics.spent().hosts.holding, metrics.accounts()
         self._about("held", self._held_host_ns + self._part_host_ns, held_host_ns)
         ran, known = metrics.ran()
         self._about("of attempts that are over", Fraction(ran), known)

@@ -248,7 +248,7 @@ class Metrics:
         )
         self._unasked_host_ns += host_time.running * (1 - self._asked_share(name))
         if change.job.part_gpus:
-            self._parts_host_ns += account.hosts.held
+            self._parts_host_ns += account.hosts.holding
         self._time += account.time
         self.last_end_ns = change.time_ns
         if row.start_ns is not None and (not self.largest or row.hosts > self.largest.hosts):

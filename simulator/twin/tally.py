@@ -90,8 +90,8 @@ class RunTally:
         total = fabric.host_count * (now_ns - self._start_ns)
         hours = {
             "effective_gpu_h": productive,
-            "held_gpu_h": spent.held,
-            "lost_gpu_h": spent.held - spent.spare - productive,
+            "held_gpu_h": spent.holding,
+            "lost_gpu_h": spent.holding - spent.spare - productive,
             "spare_gpu_h": spent.spare,
             "restart_gpu_h": spent.restart + spent.rescheduling + spent.detection,
             "rework_gpu_h": spent.rework,
@@ -101,7 +101,7 @@ class RunTally:
         waits = [wait for each in self._waits_s.values() for wait in each]
         return {
             **{key: value / HOUR_NS * gpus for key, value in hours.items()},
-            "goodput": productive / spent.held if spent.held else 0.0,
+            "goodput": productive / spent.holding if spent.holding else 0.0,
             "effective_share": productive / total if total else 0.0,
             "wait_mean_s": sum(waits) / len(waits) if waits else 0.0,
             "wait_p95_s": percentile(sorted(waits), 95),

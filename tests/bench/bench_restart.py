@@ -150,7 +150,7 @@ def at_once(question: str, state: State, hosts: Sequence[str], repeats: int = 5)
 def replaced_ms(state: State) -> float:
     """What placing the whole gang anew takes, one host of it gone."""
     job = state.jobs["big"]
-    room = (state.free | job.held) & ~(1 << job.hosts[0])
+    room = (state.free | job.allocation) & ~(1 << job.hosts[0])
     begin = time.process_time()
     answer = place(state.loaded_fabric, room, job.request, SchedulingOptions().place)
     assert isinstance(answer, Placement)

@@ -14,7 +14,7 @@ from scheduler.core.defrag.proposal import GangMover, candidates
 from scheduler.core.model.commands import ReportLink
 from scheduler.core.policies.costs import Costs
 from scheduler.core.restart.restart import search_restart
-from scheduler.core.rules.network.neighbours import beside, loads, shared_uplinks
+from scheduler.core.rules.network.neighbours import loads, shared_uplinks, subtract_loads
 from scheduler.core.rules.network.neighbours import running as neighbours
 from scheduler.core.tenancy.quota import domain_masks
 from tests.build import (
@@ -65,10 +65,10 @@ def test_a_gang_keeps_busy_what_it_sends_in_a_step() -> None:
 
 def test_what_is_left_is_shared_alike() -> None:
     built = EMPTY.loaded_fabric
-    left = beside(built, {(0, 1): 1.0, (0, 2): 0.001})
+    left = subtract_loads(built, {(0, 1): 1.0, (0, 2): 0.001})
     assert left.links == (((0, 1), 0.5),)
-    assert beside(built, {}) is built
-    assert beside(left, {(0, 1): 1.0}).links == (((0, 1), 0.25),)
+    assert subtract_loads(built, {}) is built
+    assert subtract_loads(left, {(0, 1): 1.0}).links == (((0, 1), 0.25),)
 
 
 def test_gangs_without_a_step_time_leave_everything() -> None:
@@ -86,7 +86,7 @@ def test_two_gangs_that_would_share_a_hot_uplink_land_apart(hosts: int, more: in
     aware = schedule(run(first, trained("b", more)), 0)
     assert zones(blind, "b") & zones(blind, "a")
     assert not zones(aware, "b") & zones(aware, "a")
-    now = beside(first.loaded_fabric, loads(first.loaded_fabric, neighbours(first)))
+    now = subtract_loads(first.loaded_fabric, loads(first.loaded_fabric, neighbours(first)))
     shared_s, apart_s = (
         step_time(now, job(state, "b").request, job(state, "b").hosts).seconds
         for state in (blind, aware)
@@ -119,7 +119,7 @@ def test_nobody_goes_out_of_the_way_of_one_into_that_of_two() -> None:
         for gang in gangs:
             others = loads(built, [g for g in gangs if g is not gang])
             assert gang.step is not None
-            slow_s = step_time(beside(built, others), gang.request, gang.hosts).seconds
+            slow_s = step_time(subtract_loads(built, others), gang.request, gang.hosts).seconds
             total += gang.gpus * (1 - gang.step.seconds / slow_s)
         return total
 

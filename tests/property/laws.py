@@ -145,7 +145,7 @@ def check_resize(state: State, event: GangResized) -> None:
         FABRIC.indices(event.hosts), FABRIC.indices(event.spares), event.cuts, event.lower_bound
     )
     failed = {i for i, host in state.hosts.items() if host.state is HostState.FAILED}
-    own = hostset.of(set(job.hosts) - failed) | (job.held & ~state.index.unhealthy)
+    own = hostset.of(set(job.hosts) - failed) | (job.allocation & ~state.index.unhealthy)
     assert not violations(FABRIC, state.free | own, job.at(event.dp).request, placement)
     assert event.dp in job.sizes
     assert event.attempt == job.attempt + 1
@@ -153,13 +153,13 @@ def check_resize(state: State, event: GangResized) -> None:
         assert event.dp < job.dp
     elif event.preempted_by:
         assert event.dp < job.dp
-        assert not hostset.of(placement.hosts + placement.spares) & ~job.held
+        assert not hostset.of(placement.hosts + placement.spares) & ~job.allocation
     elif event.dp < job.dp:  # a window opened
-        left = job.held & ~hostset.of(placement.hosts)
+        left = job.allocation & ~hostset.of(placement.hosts)
         assert any(left & booking.hosts for booking in state.windows.values())
     else:
         assert event.dp > job.dp
-        assert not job.held & state.index.unhealthy
+        assert not job.allocation & state.index.unhealthy
 
 
 def check_growth(
@@ -199,7 +199,7 @@ def check_order(
     ahead = starts[: order.index(head.name)]
     open_to_it = before.free & ~avoided(head, before.tenants.restarts, now_ns)
     room = open_to_it.bit_count() - sum(
-        (after.jobs[n].held & open_to_it).bit_count() for n in ahead
+        (after.jobs[n].allocation & open_to_it).bit_count() for n in ahead
     )
     assert head.needed > room, "it fits, and waits"
     if limits.policy == "fifo":

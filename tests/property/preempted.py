@@ -43,7 +43,9 @@ def is_recall(state: State, event: MadeRoom) -> bool:
 
 
 def lent_hosts(state: State, event: MadeRoom) -> HostSet:
-    return state.jobs[event.name].held & hostset.of(state.jobs[event.preempted_by].present.lent)
+    return state.jobs[event.name].allocation & hostset.of(
+        state.jobs[event.preempted_by].present.lent
+    )
 
 
 def guarantees(state: State, name: str) -> int:
@@ -77,7 +79,7 @@ def check_right(state: State, event: MadeRoom, is_covered: bool, now_ns: int) ->
     only give back what they have grown, to nobody of lower priority."""
     job, victim = state.jobs[event.preempted_by], state.jobs[event.name]
     booked = [booking.hosts for booking in state.windows.values()]
-    is_leaving = any(job.held & hosts for hosts in (*booked, state.index.unhealthy))
+    is_leaving = any(job.allocation & hosts for hosts in (*booked, state.index.unhealthy))
     assert job.state in (JobState.QUEUED, JobState.INTERRUPTED) or is_leaving
     assert victim.state is JobState.RUNNING
     assert now_ns - victim.present.start_ns >= GUARD_S * SECOND_NS
@@ -99,7 +101,7 @@ def check_needed(state: State, job: Job, gone: list[MadeRoom], earlier: list[str
         victim = state.jobs[spared.name]
         if isinstance(spared, GangResized) and Quotas(rest).is_open:
             larger = victim.at(victim.sizes[victim.sizes.index(spared.dp) + 1])
-            room = rest.free.bit_count() + max(0, victim.held.bit_count() - larger.needed)
+            room = rest.free.bit_count() + max(0, victim.allocation.bit_count() - larger.needed)
             assert earlier or larger.dp == victim.dp or room < job.needed
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core import State, Tenants, apply
-from scheduler.core.fold.goodput import spent
+from scheduler.core.fold.goodput import sum_accounts
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import Job
 from scheduler.core.model.job_account import shown
@@ -53,7 +53,7 @@ def test_the_parts_of_each_job_are_the_time_since_its_submit(
     for event in log:
         count.until(state, event)
         state = apply(state, event)
-        now = spent(state, event.time_ns)
+        now = sum_accounts(state, event.time_ns)
         assert all(getattr(now, part) >= getattr(before, part) for part in PARTS)
         before = now
     end_ns = log[-1].time_ns + 77
@@ -65,7 +65,7 @@ def test_the_parts_of_each_job_are_the_time_since_its_submit(
         assert all(getattr(account.time, part) >= 0 for part in PARTS)
     live = sum((shown(job, log[-1].time_ns, costs).hosts for job in state.jobs.values()), NOTHING)
     whole = live + state.spent
-    assert whole.held == count.held_ns
+    assert whole.holding == count.held_ns
     assert whole.running == count.running_ns
     assert whole.spare == count.spare_ns
 

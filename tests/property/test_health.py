@@ -175,7 +175,7 @@ def check(state: State, event: Event) -> None:
     elif isinstance(event, GangSwapped):
         begun = {swap.joined for swap in event.swaps}
     elif isinstance(event, GangResized | SparesChanged):
-        held = state.jobs[event.name].held
+        held = state.jobs[event.name].allocation
         names = (*getattr(event, "hosts", ()), *event.spares)
         begun = {n for n in names if not hostset.has(held, FABRIC.index_by_name[n])}
     for name in begun:

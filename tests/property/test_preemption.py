@@ -242,7 +242,7 @@ class Machine(RuleBasedStateMachine):
         )
         hosts = self.state.free
         for job in lower:
-            hosts |= job.held & ~(
+            hosts |= job.allocation & ~(
                 before.index.unhealthy | before.index.lent
             )  # what it borrowed goes home
         assert waiting.needed > hosts.bit_count(), f"{waiting.name} waits in vain"

@@ -99,7 +99,7 @@ def holding(state: State, name: str) -> HostSet:
     hosts = 0
     for job in state.jobs.values():
         if name in state.tenants.path(job.tenant):
-            hosts |= job.held
+            hosts |= job.allocation
     return hosts
 
 
@@ -142,7 +142,9 @@ def lent(state: State, name: str = "") -> int:
     """Hosts of preemptible gangs that `name` holds beyond its guarantee, or all together."""
     gangs = [j for j in state.jobs.values() if j.tenant == name and j.is_preemptible]
     lent_out = state.index.unhealthy | state.index.lent
-    hosts = sum((j.held & ~lent_out).bit_count() for j in gangs if j.state is JobState.RUNNING)
+    hosts = sum(
+        (j.allocation & ~lent_out).bit_count() for j in gangs if j.state is JobState.RUNNING
+    )
     hosts += sum(lent(state, t.name) for t in state.tenants.tenants if t.parent == name)
     if not name:
         return hosts

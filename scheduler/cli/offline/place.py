@@ -208,7 +208,7 @@ def place_command(
             _write_certificate(certificate, question, answer)
         codes.append(EXIT_CODES[outcome_of(answer)])
         if isinstance(answer, Placement):
-            taken |= answer.held
+            taken |= answer.allocation
     raise typer.Exit(max(codes))
 
 

@@ -79,7 +79,12 @@ from scheduler.core.policies.tenants import Tenants
 from scheduler.core.rules.eligibility import UNMET, cancelled
 from scheduler.core.rules.peer_copies import refuse_without_peers
 from scheduler.core.tenancy import guarantees
-from scheduler.core.tenancy.entitlement import beyond_quota, impossible, least_request, misnamed
+from scheduler.core.tenancy.entitlement import (
+    beyond_quota,
+    impossible,
+    least_request,
+    unknown_tenant_or_class,
+)
 from scheduler.core.tenancy.ownership import tenant_of
 
 __all__ = ["Code", "Rejected", "Violation", "admit"]
@@ -144,7 +149,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
     array = command.spec.array
     if array is None or array.task is not None:
         return _submit_job(state, command, now_ns)
-    if refused := _nameless(state, command.spec):
+    if refused := _name_conflict(state, command.spec):
         return refused
     array = replace(array, name=command.spec.name, uid=command.uid)
     run = command.spec.run
@@ -159,7 +164,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         spec = replace(command.spec, name=f"{command.spec.name}-{number}", array=task_of)
         task = replace(command, spec=spec, uid=array.task_uid(number))
         if events:  # what is true of the first is true of all but for their names
-            if refused := _nameless(state, spec):
+            if refused := _name_conflict(state, spec):
                 return refused
             first = events[0]
             assert isinstance(first, JobSubmitted)
@@ -192,7 +197,7 @@ def _too_much(first: tuple[Event, ...], tasks: int) -> Rejected | None:
     return invalid("array", f"{message} {MOST_BYTES:,} bytes{way_out}")
 
 
-def _nameless(state: State, spec: JobSpec) -> Rejected | None:
+def _name_conflict(state: State, spec: JobSpec) -> Rejected | None:
     """Why it cannot be called so."""
     if not all(map(is_name, spec.name.split("/", 1))):
         return invalid("name", NAME_RULE)
@@ -205,11 +210,11 @@ def _nameless(state: State, spec: JobSpec) -> Rejected | None:
 
 def _submit_job(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] | Rejected:
     spec = command.spec
-    if refused := _nameless(state, spec):
+    if refused := _name_conflict(state, spec):
         return refused
     if spec.time_limit_s is not None and spec.time_limit_s < 1:
         return invalid("time_limit_s", "must be at least 1")
-    if wrong := misnamed(spec, state.tenants):
+    if wrong := unknown_tenant_or_class(spec, state.tenants):
         return invalid(*wrong)
     try:
         axis_traffic(spec.request)
@@ -254,7 +259,7 @@ def _load_tenants(state: State, tenants: Tenants, now_ns: int) -> tuple[Event, .
     except BadInput as error:
         return invalid(error.field, error.message)
     for job in state.jobs.values():
-        if wrong := misnamed(job.spec, tenants):
+        if wrong := unknown_tenant_or_class(job.spec, tenants):
             message = f"job {job.name} is {job.state}: {wrong[1]}"
             return Rejected(Code.PRECONDITION, message)
     for name, booking in state.windows.items():

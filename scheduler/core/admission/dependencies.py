@@ -52,7 +52,7 @@ def resolved(
         field = f"dependencies[{place}].job"
         if term.kind is DependencyKind.AFTERCORR:
             continue
-        meant = _meant(state, term, long_ended)
+        meant = _resolve_term(state, term, long_ended)
         if not meant:
             return invalid(field, f"there is and was no job {term.job!r}")
         for dependency in meant:
@@ -85,7 +85,9 @@ def _too_many(state: State, spec: JobSpec, dependencies: Sequence[Dependency]) -
     return Rejected(Code.EXHAUSTED, f"{message}: let one job wait for the array, others for that")
 
 
-def _meant(state: State, term: DependencyTerm, long_ended: Sequence[LongEnded]) -> list[Dependency]:
+def _resolve_term(
+    state: State, term: DependencyTerm, long_ended: Sequence[LongEnded]
+) -> list[Dependency]:
     """The job of that name, or all tasks of the newest array that is called so."""
 
     job = state.find(term.job)

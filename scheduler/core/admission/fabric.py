@@ -314,14 +314,14 @@ def _renames(
         renames[old] = new
     taken = {*renames, *renames.values()}
     for tier in range(min(len(before.tiers), len(after.tiers))):
-        pairs = _same_hosts(before, after, tier, renames)
+        pairs = _match_domains(before, after, tier, renames)
         for old, new in pairs.items():
             if old not in now and new not in was and not {old, new} & taken:
                 renames[old] = new
     return tuple(renames.items())
 
 
-def _same_hosts(
+def _match_domains(
     before: Fabric, after: Fabric, tier: int, renames: Mapping[str, str]
 ) -> dict[str, str]:
     """Old and new domains of a tier that have hosts in common with each other and with no other."""

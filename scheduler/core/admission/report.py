@@ -53,7 +53,7 @@ def report(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] 
         return ()  # it is out for another reason, or not at all
     effect = _effect(state.health, state.record(index), command, now_ns)
     if effect is SIGNALS[command.signal].effect and effect in _BARE:
-        return _bare(state, index, command, effect, now_ns)
+        return _move_only(state, index, command, effect, now_ns)
     signalled = _signalled(command, now_ns)
     return (signalled, *_consequence(state, index, command, effect, now_ns))
 
@@ -92,7 +92,7 @@ def _effect(policy: HealthPolicy, record: HostRecord, command: ReportHost, now_n
     return max((effect, *met), key=_ORDER.index)
 
 
-def _bare(
+def _move_only(
     state: State, index: int, command: ReportHost, effect: Effect, now_ns: int
 ) -> tuple[Event, ...] | Rejected:
     """The host fails, is repaired or is another one; no events: it was so already."""
@@ -107,7 +107,7 @@ def _bare(
         return Rejected(Code.PRECONDITION, f"host {name} is {now}: drain it first")
     if move not in HOST_MOVES[now]:
         return ()
-    moved = _moved(command, name, move, now_ns, command.request_id)
+    moved = _move_by_signal(command, name, move, now_ns, command.request_id)
     return (moved, *_cordoned_again(state, index, move, now_ns))
 
 
@@ -120,10 +120,10 @@ def _consequence(
     if move is None or move not in HOST_MOVES[host.state]:
         has_trouble = is_trouble(state.health, command.signal, command.xid)
         is_tarnished = has_trouble and host.state is HostState.GOLDEN
-        return (_moved(command, name, HostMove.DEMOTE, now_ns),) if is_tarnished else ()
+        return (_move_by_signal(command, name, HostMove.DEMOTE, now_ns),) if is_tarnished else ()
     if move is HostMove.START_REPAIR and state.runs_gang(index):
         return ()
-    events = [_moved(command, name, move, now_ns)]
+    events = [_move_by_signal(command, name, move, now_ns)]
     if move is HostMove.RETIRE and not state.runs_gang(index):
         empty = HostMoved(now_ns, name, HostMove.EMPTY, _text(command), cause=Mover.POLICY)
         events.append(empty)
@@ -159,7 +159,7 @@ def _of_domain(state: State, command: ReportHost, now_ns: int) -> tuple[Event, .
         if ended is not None and host.signal not in ended:
             continue
         if move in HOST_MOVES[host.state]:
-            events.append(_moved(command, fabric.hosts[index], move, now_ns))
+            events.append(_move_by_signal(command, fabric.hosts[index], move, now_ns))
             events += _cordoned_again(state, index, move, now_ns)
     return (_signalled(command, now_ns), *events) if events else ()
 
@@ -177,7 +177,7 @@ def _signalled(command: ReportHost, now_ns: int) -> HostSignalled:
     )
 
 
-def _moved(
+def _move_by_signal(
     command: ReportHost, host: str, move: HostMove, now_ns: int, request_id: str = ""
 ) -> HostMoved:
     text = _text(command, command.host if command.host != host else "")

@@ -13,7 +13,7 @@ from scheduler.core.model.job import MOST_LABELS, Job, JobSpec
 from scheduler.core.model.lifecycle import LIVE, Hold, JobState
 from scheduler.core.model.rejected import Code, Rejected, invalid, no_job
 from scheduler.core.model.state import State
-from scheduler.core.tenancy.entitlement import beyond_quota, misnamed
+from scheduler.core.tenancy.entitlement import beyond_quota, unknown_tenant_or_class
 
 UPDATABLE: Final = (
     "priority",
@@ -63,7 +63,7 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
     if spec.priority and spec.priority_class:
         message = f"conflicts with priority_class {spec.priority_class}: change both"
         return invalid("priority", message)
-    if wrong := misnamed(spec, state.tenants):
+    if wrong := unknown_tenant_or_class(spec, state.tenants):
         return invalid(*wrong)
     if beyond := beyond_quota(state, spec):
         return Rejected(Code.INFEASIBLE, beyond.reason)

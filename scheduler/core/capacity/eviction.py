@@ -33,13 +33,13 @@ def yielding(verbs: tuple[str, str], names: Sequence[str], shrinks: Sequence[Res
 
 def shrunk(gang: Victim, shrink: Resize) -> Victim:
     """The gang as this leaves it."""
-    kept = shrink.placement.held
+    kept = shrink.placement.allocation
     smaller = ShrunkGang(gang.job.at(shrink.dp), shrink.placement, gang.hosts & ~kept)
     held = gang.held - kept.bit_count()
     return replace(gang, hosts=smaller.freed, held=held, smaller=smaller, end_ns=shrink.end_ns)
 
 
-def made_room(
+def eviction_event(
     state: State, gang: Victim, job: Job, quotas: Quotas, now_ns: int
 ) -> JobPreempted | GangResized:
     """What becomes of this gang: its reason names who takes its hosts, and by what right."""

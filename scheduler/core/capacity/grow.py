@@ -78,14 +78,14 @@ def _growable(state: State) -> list[Job]:
         for job in special
         if job.state is JobState.RUNNING
         and is_smaller(job)
-        and not job.held & state.index.out_of_service
+        and not job.allocation & state.index.out_of_service
     ]
 
 
 def _grown(
     state: State, job: Job, now_ns: int, limits: SchedulingOptions, room: GrowthRoom
 ) -> Resize | None:
-    fabric, held = state.loaded_fabric, job.held
+    fabric, held = state.loaded_fabric, job.allocation
     bound = room.free.bit_count()
     hosts = room.free
     while (size := _largest(state, job, hosts, bound)) is not None:
@@ -102,7 +102,7 @@ def _grown(
         )
         if not isinstance(answer, Placement):
             return None
-        more = answer.held & ~held
+        more = answer.allocation & ~held
         room.grows(size, more, end_ns)
         reason = f"grew from dp {job.dp:,}: {hosts_text(more.bit_count())} that no job waited for"
         return Resize(job.name, size.dp, job.hosts, answer, reason, end_ns)
@@ -119,7 +119,7 @@ def _where_it_is(fabric: Fabric, job: Job, dp: int) -> Hint:
 
 def _largest(state: State, job: Job, hosts: HostSet, bound: int) -> Job | None:
     """The largest size above the present one on at most `bound` more hosts, of `hosts`."""
-    fabric, held = state.loaded_fabric, job.held
+    fabric, held = state.loaded_fabric, job.allocation
     larger = job.sizes[bisect_left(job.sizes, job.dp) + 1 :]
 
     def is_too_large(dp: int) -> bool:
@@ -176,5 +176,5 @@ def pays(state: State, job: Job, dp: int, now_ns: int, limits: SchedulingOptions
     if not _is_much(job, dp, limits):
         return False
     left_ns = expected_end_ns(job, now_ns, limits) - now_ns
-    lost_ns = job.lost_ns(now_ns, state.tenants.preemption.costs)
+    lost_ns = job.loss_ns(now_ns, state.tenants.preemption.costs)
     return left_ns * (dp - job.dp) > lost_ns * dp

@@ -54,7 +54,7 @@ class HostClasses:
                 return tuple(shares)
         return None
 
-    def kept(self, job: Job, shares: Shares, start_ns: int, end_ns: int) -> Shares | None:
+    def renew_shares(self, job: Job, shares: Shares, start_ns: int, end_ns: int) -> Shares | None:
         """The shares that were promised, by the grounds of today; None when they are not to
         be had any more."""
         counts = self._counts(shares)

@@ -98,7 +98,7 @@ def repairs(state: State, now_ns: int) -> tuple[tuple[int, HostSet], ...]:
     return tuple(sorted(returns))
 
 
-def _kept(in_order: Sequence[Release], several: HostSet) -> list[Release]:
+def _release_shared_hosts_last(in_order: Sequence[Release], several: HostSet) -> list[Release]:
     """Hosts of `several` holders are free when the last of them is gone: a spare that is lent, and
     those who share a host."""
     seen, kept = 0, list[Release]()
@@ -131,7 +131,9 @@ class Outlook:
         self._hopeless: dict[tuple[str, bool], tuple[int, int]] = {}  # hosts, and for how long
         self._bound_in_vain: set[tuple[object, ...]] = set()
 
-    def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
+    def record_allocation(
+        self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0
+    ) -> None:
         """`job` starts on these hosts, some of them `borrowed`, or goes on with them, and ends
         then."""
         self._lent |= borrowed
@@ -141,12 +143,12 @@ class Outlook:
         self._started.append(
             Release(end_ns, job.name, job.tenant, held, well, on_loan, job.part_gpus)
         )
-        self._affinity.took(job, hosts)
+        self._affinity.record_allocation(job, hosts)
 
-    def left(self, names: set[str]) -> None:
+    def remove_gangs(self, names: set[str]) -> None:
         """These gangs, which ran, are gone."""
         self._running = tuple(g for g in self._still_running() if g.name not in names)
-        self._affinity.left(names)
+        self._affinity.remove_gangs(names)
         self._hopeless.clear()
 
     def without(self, names: set[str], quotas: Quotas) -> Outlook:
@@ -154,7 +156,7 @@ class Outlook:
         copied = copy(self)
         copied._quotas, copied._started, copied._hopeless = quotas, [*self._started], {}
         copied._affinity = self._affinity.without(names)
-        copied.left(names)
+        copied.remove_gangs(names)
         return copied
 
     def _still_running(self) -> tuple[Release, ...]:
@@ -168,7 +170,7 @@ class Outlook:
         if self._started:
             in_order = sorted([*in_order, *self._started])
         several = self._lent | self._shared
-        return _kept(in_order, several) if several else in_order
+        return _release_shared_hosts_last(in_order, several) if several else in_order
 
     def comes(self, job: Job) -> None:
         """Take the turn of `job`: jobs that limits hold back until here are before it."""
@@ -220,7 +222,7 @@ class Outlook:
             barred = closed.get(end_ns, 0) | avoided(job, self._state.tenants.restarts, end_ns)
             if has_windows:
                 barred |= self.calendar.closed(job, end_ns, end_ns + lasts_ns)
-            reach = self._affinity.fitting(job, then & ~(quotas.kept_from(job, then) | barred))
+            reach = self._affinity.fitting(job, then & ~(quotas.withheld_from(job, then) | barred))
             if reach.bit_count() >= job.needed:
                 surplus = min(left, reach.bit_count()) - job.needed
                 earliest = self._reserved(job, end_ns, then, reach, free, quotas.book, surplus)
@@ -309,7 +311,7 @@ class Outlook:
                 free |= gang.hosts
                 most += gang.held or gang.hosts.bit_count()
                 if gang.held and not is_open:
-                    later.left(gang, self._own_hosts(gang))
+                    later.remove_gang(gang, self._own_hosts(gang))
             if most >= least:
                 yield end_ns, free, later
 
@@ -337,7 +339,7 @@ class Outlook:
         surplus: int,
     ) -> BackfillReservation:
         place = self._place(job, reach, free)
-        kept = self._affinity.kept(job, place)
+        kept = self._affinity.hosts_to_reserve(job, place)
         borrowed = self._quotas.borrowed(job, job.needed, book)
         return BackfillReservation(
             job.name,

@@ -42,7 +42,7 @@ class ShrunkGang:
     @property
     def hosts(self) -> HostSet:
         """The hosts that it keeps, its spares among them."""
-        return self.placement.held
+        return self.placement.allocation
 
 
 def without_hosts(
@@ -119,7 +119,7 @@ def resize(shrunk: ShrunkGang, job: Job, reason: str, end_ns: int) -> Resize:
 
 
 def _smaller(job: Job, placement: Placement, own: HostSet) -> ShrunkGang:
-    freed = own & ~placement.held
+    freed = own & ~placement.allocation
     return ShrunkGang(job.on(len(placement.hosts)), placement, freed)
 
 

@@ -30,7 +30,7 @@ class Surplus:
     useful: HostSet
     count: int
 
-    def lost(self, gang: Victim, hosts: HostSet) -> int:
+    def count_missing(self, gang: Victim, hosts: HostSet) -> int:
         """How many useful hosts are missing if the gang leaves these alone."""
         return (gang.hosts & self.useful).bit_count() - (hosts & self.useful).bit_count()
 
@@ -66,7 +66,7 @@ class ShrinkOptions:
         job, dp = gang.job, self._least_dp(gang)
         if dp >= job.dp:
             return None
-        shrunk = at_size(self._fabric, job, dp, within, job.held & ~self._out)
+        shrunk = at_size(self._fabric, job, dp, within, job.allocation & ~self._out)
         form = None if shrunk is None else self._form(gang, shrunk)
         return None if form is None or self._is_late(form) else form
 
@@ -82,7 +82,7 @@ class ShrinkOptions:
             if form := self._largest(gang, victims, within, is_enough, surplus):
                 victims, surplus = (
                     instead(victims, form),
-                    surplus.less(surplus.lost(gang, form.hosts)),
+                    surplus.less(surplus.count_missing(gang, form.hosts)),
                 )
         return victims
 
@@ -98,11 +98,11 @@ class ShrinkOptions:
         self, gang: Victim, victims: Victims, within: HostSet, is_enough: IsEnough, surplus: Surplus
     ) -> Victim | None:
         def is_met(shrunk: ShrunkGang) -> bool:
-            if surplus.lost(gang, shrunk.freed & ~self._lent) > surplus.count:
+            if surplus.count_missing(gang, shrunk.freed & ~self._lent) > surplus.count:
                 return False
             return is_enough(instead(victims, self._form(gang, shrunk)))
 
-        fit, least_dp = gang.job.held & ~self._out, self._least_dp(gang)
+        fit, least_dp = gang.job.allocation & ~self._out, self._least_dp(gang)
         shrunk = to_free(self._fabric, gang.job, within, fit, is_met, least_dp)
         form = None if shrunk is None else self._form(gang, shrunk)
         return None if form is None or self._is_late(form) else form

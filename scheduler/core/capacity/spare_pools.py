@@ -61,7 +61,7 @@ class SparePools:
         return self._by_zone(reduce(or_, (hostset.of(job.hosts) for job in self.jobs), 0))
 
     @cached_property
-    def held(self) -> tuple[int, ...]:
+    def spares_by_zone(self) -> tuple[int, ...]:
         """Their spares in service, lent ones among them, by outermost domain."""
         held = reduce(or_, (hostset.of(job.all_spares) for job in self.jobs), 0)
         return self._by_zone(held & ~self.state.index.out_of_service)
@@ -86,9 +86,9 @@ class SparePools:
         """What the next gang's spares are sized by, beside spares that stand by."""
         if not self.jobs:
             return self.sizing
-        return replace(self.sizing, others=self.hosts, held=self.held)
+        return replace(self.sizing, others=self.hosts, held=self.spares_by_zone)
 
-    def kept_for(self, job: Job, idle: HostSet) -> HostSet:
+    def choose_spares_to_keep(self, job: Job, idle: HostSet) -> HostSet:
         """The hosts, of these idle ones, that stay spares when `job` is placed again: what each
         zone of gangs wishes for, where spares stand by in every one."""
         if not self.sizing.in_zone or not job.spec.request.spares.is_auto:

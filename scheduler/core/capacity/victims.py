@@ -53,15 +53,15 @@ class Victim:
         return self.smaller.job.dp if self.smaller else 0
 
     @property
-    def keeps(self) -> HostSet:
+    def retained(self) -> HostSet:
         """What it holds, or has lent, once it is smaller."""
         return (self.smaller.hosts if self.smaller else 0) | self.job.lent_hosts
 
     @property
-    def gives(self) -> HostSet:
+    def freed(self) -> HostSet:
         """All the hosts that it gives up."""
         if self.smaller:
-            return self.job.held & ~self.smaller.hosts
+            return self.job.allocation & ~self.smaller.hosts
         return self.job.owned
 
 
@@ -85,7 +85,7 @@ def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Vic
 def victim(state: State, job: Job, now_ns: int) -> Victim:
     """This running gang as it would be evicted now."""
     terms = state.tenants.preemption
-    held = job.held
+    held = job.allocation
     ripe_ns = job.present.start_ns + terms.min_run_s * SECOND_NS
     return Victim(
         job,
@@ -99,7 +99,7 @@ def victim(state: State, job: Job, now_ns: int) -> Victim:
 
 def cost_ns(job: Job, now_ns: int, costs: Costs) -> int:
     """Host-time lost when the gang is stopped: work since its last checkpoint, a restart."""
-    return job.lost_ns(now_ns, costs) * _size(job)
+    return job.loss_ns(now_ns, costs) * _size(job)
 
 
 def _size(job: Job) -> int:
@@ -169,7 +169,7 @@ def without(quotas: Quotas, victims: Sequence[Victim]) -> Quotas:
     """The quotas once these gangs are gone, or smaller."""
     after = quotas.copy()
     for gang in victims:
-        after.left(gang.job, gang.gives)
+        after.release_hosts(gang.job, gang.freed)
     return after
 
 
@@ -178,7 +178,7 @@ def alone(affinity: AffinityIndex, victims: Sequence[Victim]) -> AffinityIndex:
     after = affinity.without([gang.name for gang in victims])
     for gang in victims:
         if gang.smaller:
-            after.took(gang.job, gang.keeps)
+            after.record_allocation(gang.job, gang.retained)
     return after
 
 

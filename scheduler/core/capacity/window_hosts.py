@@ -99,7 +99,7 @@ def _hosts_and_links(window: Window) -> tuple[object, ...]:
 
 def _not_held_twice(state: State, window: Window, chosen: HostSet) -> None:
     """Maintenance may come over a reservation, another reservation may not."""
-    for concurrent in _others(state, window):
+    for concurrent in _find_overlapping(state, window):
         twice = concurrent.hosts & chosen
         if twice and concurrent.window.kind is WindowKind.RESERVATION:
             host = state.loaded_fabric.hosts[hostset.members(twice)[0]]
@@ -108,7 +108,7 @@ def _not_held_twice(state: State, window: Window, chosen: HostSet) -> None:
             )
 
 
-def _others(state: State, window: Window) -> list[Booking]:
+def _find_overlapping(state: State, window: Window) -> list[Booking]:
     """Other windows at that time."""
     return [
         booking
@@ -119,7 +119,7 @@ def _others(state: State, window: Window) -> list[Booking]:
 
 def reserved_by_others(state: State, window: Window) -> HostSet:
     """Hosts of other windows at that time."""
-    return reduce(or_, (concurrent.hosts for concurrent in _others(state, window)), 0)
+    return reduce(or_, (concurrent.hosts for concurrent in _find_overlapping(state, window)), 0)
 
 
 def _chosen(state: State, window: Window) -> HostSet:
@@ -135,7 +135,7 @@ def _chosen(state: State, window: Window) -> HostSet:
             f"needs {hosts_text(window.count)}{where}; {there:,} are in service and in no"
             " other window then"
         )
-    late = held_past(state, window.start_ns)
+    late = find_hosts_busy_at(state, window.start_ns)
     chosen = nearest(
         fabric, pool & ~late, state.free, min(window.count, (pool & ~late).bit_count())
     )
@@ -171,12 +171,12 @@ def domain(fabric: Fabric, name: str) -> HostSet:
     return 0
 
 
-def held_past(state: State, start_ns: int) -> HostSet:
+def find_hosts_busy_at(state: State, start_ns: int) -> HostSet:
     """Hosts of gangs that do not say that they end by then."""
     late = 0
     for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
         if not _ends_by(job, start_ns):
-            late |= job.held
+            late |= job.allocation
     return late
 
 
@@ -193,4 +193,4 @@ def moment(time_ns: int) -> str:
 def gangs_on(state: State, booking: Booking) -> list[Job]:
     """Gangs that hold hosts of the window, in order of start."""
     gangs = state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
-    return [job for job in gangs if job.held & booking.hosts]
+    return [job for job in gangs if job.allocation & booking.hosts]

@@ -15,7 +15,7 @@ from placement.fabric import hostset
 from placement.fabric.constraints import around
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.outlook import nearest
-from scheduler.core.capacity.window_hosts import held_past, named, reserved_by_others
+from scheduler.core.capacity.window_hosts import find_hosts_busy_at, named, reserved_by_others
 from scheduler.core.model.events import WindowSet
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import ReplaceReservedHosts, Stale, StaleReason
@@ -28,7 +28,7 @@ def substitutes(state: State) -> Iterator[ReplaceReservedHosts]:
     """One for each reservation that lost hosts and can have others, in order of the windows."""
     taken: HostSet = 0
     for name, booking in state.windows.items():
-        lost = _lost(state, booking)
+        lost = _unhealthy_hosts(state, booking)
         pool = _pool(state, booking) & ~taken if lost else 0
         count = min(lost.bit_count(), pool.bit_count())
         if count:
@@ -40,7 +40,7 @@ def substitutes(state: State) -> Iterator[ReplaceReservedHosts]:
 def rehosted(state: State, action: ReplaceReservedHosts, now_ns: int) -> WindowSet | Stale:
     """The event of `action`, if the window still lacks these hosts."""
     booking = state.windows.get(action.name)
-    if booking is None or action.left & ~_lost(state, booking):
+    if booking is None or action.left & ~_unhealthy_hosts(state, booking):
         text = f"window {action.name} needs no other hosts any more"
         return Stale(StaleReason.WINDOW, text)
     if action.joined & ~_pool(state, booking):
@@ -51,7 +51,7 @@ def rehosted(state: State, action: ReplaceReservedHosts, now_ns: int) -> WindowS
     return WindowSet(now_ns, replace(booking.window, hosts=names))
 
 
-def _lost(state: State, booking: Booking) -> HostSet:
+def _unhealthy_hosts(state: State, booking: Booking) -> HostSet:
     return booking.hosts & state.index.unhealthy if booking.window.count else 0
 
 
@@ -63,7 +63,7 @@ def _pool(state: State, booking: Booking) -> HostSet:
     pool &= ~(reserved_by_others(state, window) | state.index.unhealthy)
     if booking.state is WindowState.OPEN:
         return pool & state.free
-    return pool & ~held_past(state, window.start_ns)
+    return pool & ~find_hosts_busy_at(state, window.start_ns)
 
 
 def _nearest(state: State, pool: HostSet, kept: HostSet, count: int) -> HostSet:

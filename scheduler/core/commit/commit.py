@@ -11,14 +11,14 @@ from placement.objective.check import violations
 from placement.objective.cut import cut
 from placement.workload.request import Placement
 from placement.workload.segments import misplaced
-from scheduler.core.capacity.eviction import made_room
+from scheduler.core.capacity.eviction import eviction_event
 from scheduler.core.capacity.window_substitutes import rehosted
 from scheduler.core.commit.eviction_check import evicted
 from scheduler.core.commit.ledger import Ledger
 from scheduler.core.commit.spare_settlement import (
-    given,
-    left_behind,
+    drop_unjoinable_spares,
     once_settled,
+    settle_lenders,
     settled,
     touches_loans,
 )
@@ -131,7 +131,7 @@ def _checked(ledger: Ledger, action: Action, now_ns: int) -> tuple[Event, ...] |
     assert isinstance(action, Start | Swap)
     state, quotas = ledger.state, ledger.quotas
     job = state.jobs[action.name]
-    room = tuple(made_room(state, victim, job, quotas, now_ns) for victim in victims)
+    room = tuple(eviction_event(state, victim, job, quotas, now_ns) for victim in victims)
     outcome = _alone(ledger.after(room), action, now_ns)
     return outcome if isinstance(outcome, Stale) else (*room, *outcome)
 
@@ -214,11 +214,11 @@ def _untimely(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
         may, must = calendar.leaving(job)
         if job.part_gpus:  # it moves by waiting again
             must |= may | state.index.unhealthy
-        is_due = job.state is JobState.INTERRUPTED or job.held & must
+        is_due = job.state is JobState.INTERRUPTED or job.allocation & must
         return None if is_due else _not_interrupted(job.name)
     hosts = taken(action)
     if isinstance(action, Resize):
-        hosts &= ~job.held
+        hosts &= ~job.allocation
     closed, why = calendar.in_the_way(job, hosts, now_ns, max(action.end_ns, now_ns + 1))
     if not closed:
         return None
@@ -351,7 +351,7 @@ def _swap(ledger: Ledger, action: Swap, now_ns: int) -> tuple[Event, ...] | Stal
         return _not_running(name)
     if action.is_requested and job is not None:
         reach = ledger.quotas.allowance(job, ledger.free).reach
-        if taken(action) & ~(reach | job.held):  # blocks may change places
+        if taken(action) & ~(reach | job.allocation):  # blocks may change places
             text = "its hosts are guaranteed to others meanwhile"
             return stale_job(name, StaleReason.QUOTA, text)
     if job is None or JobMove.SWAP not in JOB_MOVES[job.state]:
@@ -386,8 +386,8 @@ def _swap(ledger: Ledger, action: Swap, now_ns: int) -> tuple[Event, ...] | Stal
     if cut(fabric, job.request, hosts) != action.cuts:
         return stale_job(name, StaleReason.JOB, "other blocks moved meanwhile")
     swapped = memory_copies.swapped(state, job, action, hosts, now_ns)
-    behind = left_behind(state, job, hosts, now_ns)
-    return (*given(state, action, shared, now_ns), *behind, swapped)
+    behind = drop_unjoinable_spares(state, job, hosts, now_ns)
+    return (*settle_lenders(state, action, shared, now_ns), *behind, swapped)
 
 
 def _shared(state: State, action: Swap) -> list[int] | Stale:
@@ -431,16 +431,18 @@ def _resize(ledger: Ledger, action: Resize, now_ns: int) -> GangResized | Stale:
     job = state.jobs[action.name]
     failed = hostset.of(h for h in job.hosts if state.host(h).state not in RUNS)
     room = (
-        ledger.free | (hostset.of(job.hosts) & ~failed) | (job.held & ~state.index.out_of_service)
+        ledger.free
+        | (hostset.of(job.hosts) & ~failed)
+        | (job.allocation & ~state.index.out_of_service)
     )
     if wrong := misfit(state, action, room):
         return wrong
     if action.dp > job.dp:
-        if job.held & state.index.out_of_service:
+        if job.allocation & state.index.out_of_service:
             return stale_job(action.name, StaleReason.HOSTS, "has to leave a host now")
         allowed = ledger.quotas.allowance(job, ledger.free)
-        count = taken(action).bit_count() - job.held.bit_count()  # it may leave some
-        if beyond := _beyond_quota(action.name, allowed, taken(action) & ~job.held, count):
+        count = taken(action).bit_count() - job.allocation.bit_count()  # it may leave some
+        if beyond := _beyond_quota(action.name, allowed, taken(action) & ~job.allocation, count):
             return beyond
     if false := false_step(state, job.at(action.dp), action.placement, now_ns, action.end_ns):
         return false

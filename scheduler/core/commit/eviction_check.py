@@ -38,11 +38,11 @@ def evicted(ledger: Ledger, action: Action, now_ns: int) -> tuple[Victim, ...] |
             text = f"{name} may not be preempted any more"
             return stale_job(job.name, StaleReason.VICTIM, text)
         if shrink is not None:
-            if wrong := misfit(state, shrink, gang.job.held):
+            if wrong := misfit(state, shrink, gang.job.allocation):
                 return wrong
             gang = shrunk(gang, shrink)
         victims.append(gang)
-        after.left(gang.job, gang.gives)
+        after.release_hosts(gang.job, gang.freed)
     if action.is_counted and (spared := _spared(ledger, action, victims)):
         text = f"{spared.name} need not be preempted any more"
         return stale_job(job.name, StaleReason.VICTIM, text)

@@ -81,9 +81,9 @@ class Ledger:
         self.free &= ~hosts
         self._started.add(name)
         if self._quotas is not None:
-            self._quotas.took(job, hosts)
+            self._quotas.record_allocation(job, hosts)
         if self._affinity is not None:
-            self._affinity.took(job, hosts)
+            self._affinity.record_allocation(job, hosts)
 
     def after(self, events: Iterable[Event]) -> Ledger:
         """Another ledger, on which these events have been entered as well. Hosts that were added

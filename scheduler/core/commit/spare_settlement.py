@@ -52,7 +52,7 @@ def settled(
         return ()
     events: list[Event] = []
     for recall in action.recalls:
-        event = _left(state, recall, action.name, now_ns, resized)
+        event = _end_loan(state, recall, action.name, now_ns, resized)
         if isinstance(event, Stale):
             return event
         events.append(event)
@@ -64,7 +64,9 @@ def settled(
     return (*events, *home)
 
 
-def given(state: State, action: Swap, shared: list[int], now_ns: int) -> Iterator[SparesChanged]:
+def settle_lenders(
+    state: State, action: Swap, shared: list[int], now_ns: int
+) -> Iterator[SparesChanged]:
     """What each holder of the spares that join has from here on."""
     for name in action.lenders:
         job = state.jobs[name]
@@ -74,7 +76,7 @@ def given(state: State, action: Swap, shared: list[int], now_ns: int) -> Iterato
         yield SpareLoans(state).holds(job, kept, reason, now_ns)
 
 
-def left_behind(
+def drop_unjoinable_spares(
     state: State, job: Job, hosts: Sequence[int], now_ns: int
 ) -> Iterator[SparesChanged]:
     """What `job` holds of its spares before its gang is on these hosts, where that is less: a
@@ -99,7 +101,9 @@ def once_settled(action: Action) -> Action:
     return replace(action, recalls=()) if isinstance(action, Swap) else action
 
 
-def _left(state: State, recall: Recall, owner: str, now_ns: int, resized: Resized) -> Event | Stale:
+def _end_loan(
+    state: State, recall: Recall, owner: str, now_ns: int, resized: Resized
+) -> Event | Stale:
     job = state.jobs.get(recall.name)
     if job is None or not SpareLoans(state).borrowed(job):
         text = f"{recall.name} left what it borrowed meanwhile"

@@ -25,7 +25,7 @@ from scheduler.core.model.scheduling_options import SchedulingOptions, expected_
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
 from scheduler.core.rules.network.gang_step import seconds_now
-from scheduler.core.rules.network.neighbours import as_neighbour, lost_gpus, others_of
+from scheduler.core.rules.network.neighbours import as_neighbour, count_idle_gpus, find_neighbours
 from scheduler.core.rules.network.slow_gangs import SlowGang, slow_gangs
 
 WANTED = "slow gangs"  # in the words of requests
@@ -54,8 +54,8 @@ def _relocation(
 ) -> Relocation | None:
     """None where no placement is so much faster that a move pays."""
     job, fabric, now_ns = slow.job, state.loaded_fabric, mover.now_ns
-    gang, others = as_neighbour(state, job), others_of(state, job, mover.limits)
-    if job.held & state.index.out_of_service:
+    gang, others = as_neighbour(state, job), find_neighbours(state, job, mover.limits)
+    if job.allocation & state.index.out_of_service:
         return None  # it has hosts to leave in any case
     free, end_ns = mover.room(job, free)
     stays = hostset.of(job.spares)
@@ -63,13 +63,13 @@ def _relocation(
     answer = place(mover.crowded(job), free | hostset.of(job.hosts), request, mover.limits.place)
     if not isinstance(answer, Placement):
         return None
-    if broken(fabric, job.request.where, answer.held | stays):
+    if broken(fabric, job.request.where, answer.allocation | stays):
         return None
     then_s = seconds_now(fabric, job.request, answer.hosts)
     if not isfinite(then_s):
         return None
     moved = replace(gang, hosts=answer.hosts, step=StepBound(then_s))
-    idle_now, idle_then = (lost_gpus(fabric, each, others, then_s) for each in (gang, moved))
+    idle_now, idle_then = (count_idle_gpus(fabric, each, others, then_s) for each in (gang, moved))
     left_s = (expected_end_ns(job, now_ns, mover.limits) - now_ns) / SECOND_NS
     saved_gpu_s = round((idle_now - idle_then) * left_s)
     gpus = job.request.parallelism.world_size

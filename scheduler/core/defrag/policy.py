@@ -34,7 +34,7 @@ def defragmented(
     `decide`: what would be done on another state, by the same rules without this one.
     """
     policy = state.tenants.defragmentation
-    wanted, waiting = _wanted(state, idle, policy)
+    wanted, waiting = _find_demand(state, idle, policy)
     if policy is None or not state.index.running or not is_lacking(state, wanted):
         return idle
     due_ns = state.defragmented_ns + policy.every_s * SECOND_NS
@@ -52,7 +52,9 @@ def defragmented(
     )
 
 
-def _wanted(state: State, idle: Plan, policy: Defragmentation | None) -> tuple[int, Job | None]:
+def _find_demand(
+    state: State, idle: Plan, policy: Defragmentation | None
+) -> tuple[int, Job | None]:
     """Hosts wanted in one domain, and for whom; 0 when none are."""
     if policy is None or not state.loaded_fabric.tiers:
         return 0, None

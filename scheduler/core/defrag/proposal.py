@@ -30,7 +30,7 @@ from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar
-from scheduler.core.rules.network.neighbours import beside, loads, others_of
+from scheduler.core.rules.network.neighbours import find_neighbours, loads, subtract_loads
 from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.tenancy.quota_check import Quotas
 from scheduler.core.wording import hosts_text
@@ -176,7 +176,7 @@ def candidates(state: State, mask: HostSet, now_ns: int, costs: Costs) -> list[M
     for job in state.in_state(JobState.RUNNING):
         if job.part_gpus:
             continue  # it leaves no host whole
-        if job.held & mask and not job.held & state.index.out_of_service:
+        if job.allocation & mask and not job.allocation & state.index.out_of_service:
             blocks = tuple(b for b, host in enumerate(job.hosts) if hostset.has(mask, host))
             if blocks:
                 options.append(
@@ -277,7 +277,7 @@ class GangMover:
     def crowded(self, job: Job) -> Fabric:
         """What other gangs leave of uplinks, where the job is placed by its step."""
         fabric = self._state.loaded_fabric
-        return beside(fabric, loads(fabric, others_of(self._state, job, self.limits)))
+        return subtract_loads(fabric, loads(fabric, find_neighbours(self._state, job, self.limits)))
 
     def _gang(self, job: Job) -> Request:
         """Its spares stay where they are."""
@@ -291,7 +291,7 @@ class GangMover:
         if not all(hostset.has(free, move.joined) for move in moves):
             return False
         left = hostset.of(move.left for move in moves)
-        then = job.held & ~left | hostset.of(move.joined for move in moves)
+        then = job.allocation & ~left | hostset.of(move.joined for move in moves)
         if broken(self._state.loaded_fabric, job.request.where, then):
             return False
         joined = {move.block: move.joined for move in moves}

@@ -61,7 +61,7 @@ def decision(before: State, event: PlacingEvent, limits: SchedulingOptions) -> D
             kind = DecisionKind.SWAP
         case GangResized():
             kind = DecisionKind.RESIZE
-    free = (before.free & ~closed) | job.held
+    free = (before.free & ~closed) | job.allocation
     return Decision(kind, job, after.version, event.time_ns, fabric, free)
 
 

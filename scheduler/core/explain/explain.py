@@ -82,7 +82,7 @@ class Reasons:
         if name in self._state.index.deferred:
             return self._deferred(job)
         while name not in self._turns:
-            turn = self._explainer.turn(next(self._walk))
+            turn = self._explainer.next_turn(next(self._walk))
             self._turns[turn.verdict.job.name] = turn
         return self._explainer.reason(self._turns[name])
 
@@ -141,7 +141,7 @@ class _Explainer:
         self._ahead = self._due = 0
         self._blocker: Job | None = None
 
-    def turn(self, verdict: QueueVerdict) -> _Turn:
+    def next_turn(self, verdict: QueueVerdict) -> _Turn:
         """The next job of the queue, and how many jobs before it wait or are due."""
         turn = _Turn(verdict, self._ahead, self._due, self._blocker)
         self._ahead += 1
@@ -372,7 +372,7 @@ class _Explainer:
         return f"by assumed limits ({assumed} where none is stated)"
 
     def _blockers(self, turn: _Turn) -> tuple[Obstacle, ...]:
-        return () if turn.blocker is None else (self._obstacles.ahead(turn.blocker),)
+        return () if turn.blocker is None else (self._obstacles.job_ahead(turn.blocker),)
 
     def _behind(self, turn: _Turn) -> Reason:
         first, behind = turn.blocker, turn.verdict.behind
@@ -384,7 +384,7 @@ class _Explainer:
         hint = f"; with a time limit of {duration(passes_s)} it would not" if passes_s else ""
         who = f"{first.name} ({hosts_text(first.needed)})"
         sentence = f"would fit, but {who} is ahead of it; {self._backfill.behind_text}{hint}"
-        obstacle = self._obstacles.ahead(first, behind)
+        obstacle = self._obstacles.job_ahead(first, behind)
         base = self._base(turn, WaitReason.BEHIND, sentence, (obstacle,))
         return replace(base, waits_for=(first.name,), passes_s=passes_s)
 

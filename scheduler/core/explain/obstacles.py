@@ -59,7 +59,7 @@ class Obstacles:
             return Basis.OUTRUN
         return Basis.ASSUMED if job.spec.time_limit_s is None else Basis.STATED
 
-    def ahead(self, job: Job, reservation: BackfillReservation | None = None) -> Obstacle:
+    def job_ahead(self, job: Job, reservation: BackfillReservation | None = None) -> Obstacle:
         """A waiting job that goes first; `reservation`: its reservation, if that is known."""
         start_ns = None if reservation is None else reservation.start_ns
         return Obstacle(ObstacleKind.AHEAD, job.name, job.needed, start_ns)

@@ -84,7 +84,7 @@ def _sentence(
 
 
 def _running(state: State, job: Job, before: Reason, was_running: bool) -> str:
-    where = listed(domains_of(state.loaded_fabric, job.held))
+    where = listed(domains_of(state.loaded_fabric, job.allocation))
     held = hosts_text(len(job.hosts)) + (f" in {where}" if where else "")
     if was_running:
         return f"would run on {held}, attempt {job.attempt}"

@@ -34,10 +34,10 @@ def closed_text(
         )
     if window.kind is WindowKind.MAINTENANCE:
         return f"{subject} is open"
-    return f"{subject} holds them for {_held_for(window, known)}"
+    return f"{subject} holds them for {_beneficiaries_text(window, known)}"
 
 
-def _held_for(window: Window, known: Collection[str]) -> str:
+def _beneficiaries_text(window: Window, known: Collection[str]) -> str:
     """`tenant vision`, `jobs demo-*, eval`; what is of other tenants than these is not named."""
     named = [name for name in window.jobs if not (of := stated_tenant(name)) or of in known]
     jobs = f"job{'' if len(named) == 1 else 's'} {', '.join(named)}"

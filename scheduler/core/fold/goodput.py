@@ -17,7 +17,7 @@ from scheduler.core.model.events import (
     SparesChanged,
 )
 from scheduler.core.model.job import Job
-from scheduler.core.model.job_account import counted, kept
+from scheduler.core.model.job_account import count_certain_time, counted
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.records.goodput import Goodput, Parts
 from scheduler.core.model.state import State
@@ -72,9 +72,9 @@ def _ending(job: Job, event: AccountedEvent) -> Ending | None:
             assert_never(event)
 
 
-def spent(state: State, now_ns: int) -> Parts:
+def sum_accounts(state: State, now_ns: int) -> Parts:
     """Host time of all jobs until now, as far as it is certain what it went to: every part
     only grows. Cost: O(live jobs)."""
     costs = state.tenants.preemption.costs
-    parts = (kept(job, now_ns, costs) for job in state.jobs.values())
+    parts = (count_certain_time(job, now_ns, costs) for job in state.jobs.values())
     return sum(parts, state.spent)

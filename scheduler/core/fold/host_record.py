@@ -48,7 +48,7 @@ def reported(record: HostRecord, event: HostSignalled, policy: HealthPolicy) -> 
     return record
 
 
-def moved(record: HostRecord, event: HostMoved, stopped_hosts: int) -> HostRecord:
+def record_move(record: HostRecord, event: HostMoved, stopped_hosts: int) -> HostRecord:
     """The record after a move. `stopped_hosts`: of the gang that a failure stopped."""
     now_ns = event.time_ns
     match event.move:

@@ -52,9 +52,9 @@ def applied(state: State, event: HostEvent) -> State:
     """The state after `event`. Raises: KeyError on a host or a move that cannot be."""
     match event:
         case HostMoved():
-            return _moved(state, event)
+            return _move_host(state, event)
         case HostSignalled():
-            return _signalled(state, event)
+            return _record_signal(state, event)
         case HealthLoaded():
             return rejudged(replace(state, health=event.policy), event.time_ns)
         case HostsJudged():
@@ -88,7 +88,7 @@ def _stopped(before: State, event: HostMoved, after: State, index: int) -> Itera
         yield job_change(before, event, after, job.name, kind)
 
 
-def _signalled(state: State, event: HostSignalled) -> State:
+def _record_signal(state: State, event: HostSignalled) -> State:
     index = state.loaded_fabric.index_by_name.get(event.host)
     if index is None:
         return state  # of a domain: what it does to its hosts stands after it
@@ -97,7 +97,7 @@ def _signalled(state: State, event: HostSignalled) -> State:
     return _due(host_record.with_record(state, index, record), index, event.time_ns)
 
 
-def _moved(state: State, event: HostMoved) -> State:
+def _move_host(state: State, event: HostMoved) -> State:
     index = state.loaded_fabric.index_by_name[event.host]
     before = state.host(index)
     now = after(HOST_MOVES, before.state, event.move)
@@ -116,7 +116,9 @@ def _moved(state: State, event: HostMoved) -> State:
         said_ns,
         0 if cordon is None else cordon_ns,
     )
-    seen = failure_rates.moved(state.faults, before.is_down, host.is_down, event.time_ns, zone)
+    seen = failure_rates.record_move(
+        state.faults, before.is_down, host.is_down, event.time_ns, zone
+    )
     moved = with_host(replace(state, faults=seen), index, host)
     lost = moved.holders(index) if event.move is HostMove.FAIL else ()
     if now not in RUNS and hostset.has(moved.index.lent, index):
@@ -124,7 +126,7 @@ def _moved(state: State, event: HostMoved) -> State:
     if event.move in _COUNTED:
         stopped = max((len(job.hosts) for job in lost if index in job.hosts), default=0)
         old = state.records.get(index) or HostRecord(since_ns=event.time_ns)
-        new = host_record.moved(old, event, stopped)
+        new = host_record.record_move(old, event, stopped)
         moved = host_record.with_record(moved, index, new) if new != old else moved
         moved = _due(moved, index, event.time_ns)
     for job in lost:
@@ -198,7 +200,7 @@ def _unlent(state: State, index: int, now_ns: int) -> State:
 
 def emptied(state: State, left: Job, time_ns: int) -> State:
     """Draining and retiring hosts that `left` no longer holds are empty."""
-    left_empty = left.held & ~state.index.held & state.index.unhealthy
+    left_empty = left.allocation & ~state.index.held & state.index.unhealthy
     for index in hostset.members(left_empty) if left_empty else ():
         host = state.hosts[index]
         if HostMove.EMPTY in HOST_MOVES[host.state]:

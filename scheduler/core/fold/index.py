@@ -132,10 +132,10 @@ def _holding(index: Index, before: Job, after: Job | None) -> Index:
     """Return the index once a job has another gang, or none any more. A shared host is held until
     the last job leaves it."""
     name, shared = before.name, index.shared
-    held, lent = index.held & ~before.held, index.lent & ~before.lent_hosts
+    held, lent = index.held & ~before.allocation, index.lent & ~before.lent_hosts
     now = NOTHING_HELD if after is None else after.present
     if after is not None:
-        held, lent = held | after.held, lent | after.lent_hosts
+        held, lent = held | after.allocation, lent | after.lent_hosts
     has_moved = after is None or after.gang is None or after.attempt != before.attempt
     if before.part_gpus and has_moved:
         for host in before.hosts:

@@ -80,9 +80,9 @@ def applied(state: State, event: JobEvent) -> State:
         case JobUpdated():
             return _updated(state, event)
         case JobHeld():
-            return _held(state, event)
+            return _hold(state, event)
         case JobReleased() | JobEligible():
-            return _considered(state, event)
+            return _make_eligible(state, event)
         case JobsReserved():
             return _reserved(state, event)
         case GangSwapped():
@@ -105,7 +105,7 @@ def applied(state: State, event: JobEvent) -> State:
         case ChannelOpened():
             return state
         case CheckpointSaved():
-            return _saved(state, event)
+            return _record_checkpoint(state, event)
         case LaunchFailed() | RankFailed():
             return _attempt_failed(state, event)
         case _:
@@ -181,11 +181,11 @@ def _submitted(state: State, event: JobSubmitted) -> State:
         dependencies=event.dependencies,
     )
     job = owned(fitted(job, state.loaded_fabric), state.tenants)
-    state, job = _in_turn(state, job)
+    state, job = _admit_task(state, job)
     return with_job(state, None, with_eligibility(job, event.time_ns), event.time_ns)
 
 
-def _in_turn(state: State, job: Job) -> tuple[State, Job]:
+def _admit_task(state: State, job: Job) -> tuple[State, Job]:
     """A new task of an array may run, or awaits its turn."""
     array = job.spec.array
     if array is None:
@@ -199,7 +199,7 @@ def _in_turn(state: State, job: Job) -> tuple[State, Job]:
     return replace(state, arrays=_with(state.arrays, array.uid, turns)), job
 
 
-def _let_in(state: State, array: JobArray) -> State:
+def _admit_next(state: State, array: JobArray) -> State:
     """The state in which the next task has a turn that is free; the next decision considers it. One
     that is held is passed over."""
     turns = state.arrays[array.uid]
@@ -211,7 +211,7 @@ def _let_in(state: State, array: JobArray) -> State:
     return replace(_renewed(state, job), arrays=_with(state.arrays, array.uid, turns))
 
 
-def _turn_given(state: State, name: str) -> State:
+def _yield_slot(state: State, name: str) -> State:
     """The state in which a waiting task that is held gives its turn to another."""
     job = state.jobs[name]
     array = job.spec.array
@@ -220,7 +220,7 @@ def _turn_given(state: State, name: str) -> State:
     turns = state.arrays[array.uid]
     waiting = ArrayTurns(turns.let_in - 1, (name, *turns.waiting))
     state = _renewed(state, replace(job, awaits_turn=True))
-    return _let_in(replace(state, arrays=_with(state.arrays, array.uid, waiting)), array)
+    return _admit_next(replace(state, arrays=_with(state.arrays, array.uid, waiting)), array)
 
 
 def _without_task(state: State, over: Job) -> State:
@@ -235,7 +235,7 @@ def _without_task(state: State, over: Job) -> State:
         left = ArrayTurns(turns.let_in - 1, turns.waiting)
     if left == ArrayTurns():
         return replace(state, arrays=_without(state.arrays, array.uid))
-    return _let_in(replace(state, arrays=_with(state.arrays, array.uid, left)), array)
+    return _admit_next(replace(state, arrays=_with(state.arrays, array.uid, left)), array)
 
 
 def _updated(state: State, event: JobUpdated) -> State:
@@ -267,12 +267,12 @@ def _throttled(state: State, array: JobArray) -> State:
             continue
         own = replace(job.spec.array, most_running=array.most_running)
         state = _renewed(state, replace(job, spec=replace(job.spec, array=own)))
-    while (more := _let_in(state, array)) is not state:
+    while (more := _admit_next(state, array)) is not state:
         state = more
     return state
 
 
-def _held(state: State, event: JobHeld) -> State:
+def _hold(state: State, event: JobHeld) -> State:
     """What was promised to a waiting job is void."""
     job = state.jobs[event.name]
     held = replace(job, hold=event.hold, update_ns=event.time_ns)
@@ -280,10 +280,10 @@ def _held(state: State, event: JobHeld) -> State:
         return _renewed(state, held)
     held = with_eligibility(held, event.time_ns)
     state = _unreserved(state, job.name)
-    return _turn_given(with_job(state, job, held, event.time_ns, is_last=True), job.name)
+    return _yield_slot(with_job(state, job, held, event.time_ns, is_last=True), job.name)
 
 
-def _considered(state: State, event: JobReleased | JobEligible) -> State:
+def _make_eligible(state: State, event: JobReleased | JobEligible) -> State:
     job = state.jobs[event.name]
     if isinstance(event, JobReleased):
         changed = replace(job, hold=None, update_ns=event.time_ns)
@@ -294,7 +294,7 @@ def _considered(state: State, event: JobReleased | JobEligible) -> State:
     changed = with_eligibility(changed, event.time_ns)
     joined = with_job(state, job, changed, event.time_ns, is_last=True)
     array = job.spec.array
-    return joined if array is None or not job.awaits_turn else _let_in(joined, array)
+    return joined if array is None or not job.awaits_turn else _admit_next(joined, array)
 
 
 def _reserved(state: State, event: JobsReserved) -> State:
@@ -420,7 +420,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
     check_move(job, move, queued)
     queued = with_eligibility(queued, event.time_ns)
     freed = with_job(state, job, queued, event.time_ns)
-    return emptied(_turn_given(freed, job.name), job, event.time_ns)
+    return emptied(_yield_slot(freed, job.name), job, event.time_ns)
 
 
 def _renewed(state: State, job: Job) -> State:
@@ -428,7 +428,7 @@ def _renewed(state: State, job: Job) -> State:
     return with_job(state, state.jobs[job.name], job, 0)
 
 
-def _saved(state: State, event: CheckpointSaved) -> State:
+def _record_checkpoint(state: State, event: CheckpointSaved) -> State:
     saved = SavedCheckpoint(event.attempt, event.step, event.where, event.time_ns)
     job = state.ended[event.uid] if event.uid else state.jobs[event.name]
     state = with_lineage(state, job, saved)
@@ -473,13 +473,13 @@ def _ended(state: State, event: JobEnded) -> State:
         goodput=account(state, job, event),
     )
     check_move(job, _ENDINGS[event.outcome], over)
-    left = _informed(_unreserved(state, event.name), over, event.has_started)
+    left = _resolve_dependants(_unreserved(state, event.name), over, event.has_started)
     freed = with_ended(with_job(left, job, None, event.time_ns), over)
     freed = replace(freed, spent=state.spent + over.goodput.hosts)
     return emptied(_without_task(freed, over), job, event.time_ns)
 
 
-def _informed(state: State, over: Job, has_started: bool) -> State:
+def _resolve_dependants(state: State, over: Job, has_started: bool) -> State:
     """The state in which those that depend on a job know how it has ended. They are considered by
     the next decision, each with an event of its own."""
     for name in state.index.dependants.get(over.uid, ()):

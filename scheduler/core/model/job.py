@@ -272,11 +272,11 @@ class Job:
         is_present = self.saved.attempt == self.attempt
         return Observed(launch_ns, max(0, self.saved.at_ns - start_ns) if is_present else 0)
 
-    def lost_ns(self, at_ns: int, usual: Costs) -> int:
+    def loss_ns(self, at_ns: int, usual: Costs) -> int:
         """What each host loses when the present attempt is interrupted at that time: work since
         its last checkpoint, and a restart."""
         ran_ns = max(0, at_ns - self.present.start_ns)
-        return self.costs(usual).lost_ns(self.attempt, ran_ns, self.observed)
+        return self.costs(usual).loss_ns(self.attempt, ran_ns, self.observed)
 
     def next_save_ns(self, after_ns: int, usual: Costs) -> int:
         """Its first checkpoint after that time: one that its ranks have reported, or the next
@@ -302,7 +302,7 @@ class Job:
         return self.spec.name
 
     @derived_from("gang")
-    def held(self) -> HostSet:
+    def allocation(self) -> HostSet:
         return hostset.of(self.hosts + self.spares)
 
     @derived_from("gang")
@@ -312,7 +312,7 @@ class Job:
     @property
     def owned(self) -> HostSet:
         """All that it holds, or has lent."""
-        return self.held | self.lent_hosts
+        return self.allocation | self.lent_hosts
 
     @property
     def all_spares(self) -> tuple[int, ...]:

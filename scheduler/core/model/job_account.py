@@ -40,7 +40,7 @@ def shown(job: Job, now_ns: int, costs: Costs) -> Goodput:
     return job.goodput
 
 
-def kept(job: Job, now_ns: int, costs: Costs) -> Parts:
+def count_certain_time(job: Job, now_ns: int, costs: Costs) -> Parts:
     """Host time of which it is certain now what it went to: no part of it ever falls. What
     a gang has done since its last checkpoint is not there yet."""
     if job.state not in _HOLDING:

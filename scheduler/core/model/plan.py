@@ -199,7 +199,7 @@ def taken(action: Action) -> HostSet:
     """The hosts that an action needs; a resize its own ones as well."""
     match action:
         case Start() | Resize():
-            return action.placement.held
+            return action.placement.allocation
         case Swap():
             return hostset.of(move.joined for move in action.moves)
         case ReplenishSpares():

@@ -57,12 +57,12 @@ def apart(fabric: Fabric, occupant: Occupant, other: Occupant) -> int | None:
     tiers = [
         tier_of(fabric, tier, "constraints")
         for a, b in ((occupant, other), (other, occupant))
-        for tier in _kept_apart(a.wants, b.name)
+        for tier in _separation_tiers(a.wants, b.name)
     ]
     return min(tiers, default=None)
 
 
-def _kept_apart(wants: Affinity, name: str) -> Iterable[str]:
+def _separation_tiers(wants: Affinity, name: str) -> Iterable[str]:
     if wants.exclusive:
         yield wants.exclusive
     yield from (tier for tier, names in wants.avoid if matches(names, name))

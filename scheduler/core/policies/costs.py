@@ -77,7 +77,7 @@ class Costs:
             rework_ns = progress_ns % interval_ns if interval_ns else 0
         return TimeShares(restart_ns, progress_ns - rework_ns, rework_ns, detection_ns)
 
-    def lost_ns(self, attempt: int, ran_ns: int, observed: Observed | None = None) -> int:
+    def loss_ns(self, attempt: int, ran_ns: int, observed: Observed | None = None) -> int:
         """What an interruption now costs each host: work done again, and a restart."""
         again_ns = self.shares(attempt, ran_ns, Ending.STOPPED, observed).rework_ns
         return again_ns + self.restart_s * SECOND_NS

@@ -124,12 +124,12 @@ class Reclaimer:
                 victims = rest
         return loan(victims) if victims else None
 
-    def left(self, action: Swap) -> HostSet:
+    def evict_for_swap(self, action: Swap) -> HostSet:
         """Gangs make room for this swap. The answer is the hosts that they leave."""
         shrinks = {shrink.name: shrink for shrink in action.shrinks}
         ripe = [v for v in self._ripe if v.name in (*action.victims, *shrinks)]
         self._ripe = tuple(v for v in self._ripe if v not in ripe)
         victims = [shrunk(v, shrinks[v.name]) if v.name in shrinks else v for v in ripe]
         for v in victims:
-            self._quotas.left(v.job, v.gives)
+            self._quotas.release_hosts(v.job, v.freed)
         return freed(victims)

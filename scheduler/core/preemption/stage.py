@@ -138,24 +138,24 @@ class PreemptionStage:
             moments.append(self.next_decision_ns)
         self.next_decision_ns = min(moments, default=None)
 
-    def left(self, victims: Victims) -> None:
+    def evict_gangs(self, victims: Victims) -> None:
         """These gangs are evicted, or made smaller."""
         names = {v.name for v in victims}
         self._running = tuple(v for v in self._running if v.name not in names)
         for gang in victims:
-            self._quotas.left(gang.job, gang.gives)
-        self._outlook.left(names)
-        self._affinity.left(names)
+            self._quotas.release_hosts(gang.job, gang.freed)
+        self._outlook.remove_gangs(names)
+        self._affinity.remove_gangs(names)
         for gang in victims:
             if gang.smaller:
-                self._outlook.took(gang.smaller.job, gang.keeps, gang.end_ns)
-                self._affinity.took(gang.job, gang.keeps)
+                self._outlook.record_allocation(gang.smaller.job, gang.retained, gang.end_ns)
+                self._affinity.record_allocation(gang.job, gang.retained)
 
     def lend(self, names: Collection[str]) -> None:
         """Others start on spares of these gangs, which stay for this decision."""
         self._running = tuple(v for v in self._running if v.name not in names)
 
-    def took(self) -> None:
+    def forget_failures(self) -> None:
         """A job starts: what was in vain may no longer be."""
         self._in_vain.clear()
 
@@ -185,7 +185,7 @@ class PreemptionStage:
         may be borrowed may be needed for promises that others have drawn on."""
         if first is None or end_ns <= first.start_ns:
             return True
-        hosts = placement.held
+        hosts = placement.allocation
         uncovered = self._quotas.uncovered(job, (hosts & free).bit_count())
         is_narrow = (first.kept or first.among is not None) and (
             self._quotas.has_cells or first.lendable is not None
@@ -193,7 +193,7 @@ class PreemptionStage:
         if not is_narrow and not (first.draws_on and uncovered > first.own):
             return True
         after = self._quotas.copy()
-        after.took(job, hosts, hosts & ~free)
+        after.record_allocation(job, hosts, hosts & ~free)
         return self.keeps(job, end_ns, first, (), free & ~hosts, after, hosts)
 
     def keeps(
@@ -222,8 +222,8 @@ class PreemptionStage:
         after = self._outlook.without({v.name for v in victims}, quotas)
         for gang in victims:
             if gang.smaller:
-                after.took(gang.smaller.job, gang.keeps, gang.end_ns)
-        after.took(job, hosts, end_ns)
+                after.record_allocation(gang.smaller.job, gang.retained, gang.end_ns)
+        after.record_allocation(job, hosts, end_ns)
         reservation = after.reservation(waiting, free)
         return reservation is not None and reservation.start_ns <= first.start_ns
 
@@ -249,14 +249,14 @@ class _Trial:
         placement = self._stage.place(self._job, free, self._barred, quotas, victims)
         if placement is None:
             return None
-        hosts = placement.held
+        hosts = placement.allocation
         return placement if self._keeps(hosts, free, quotas, victims) else None
 
     def _keeps(self, hosts: HostSet, free: HostSet, quotas: Quotas, victims: Victims) -> bool:
         if self._first is None:
             return True
         after = quotas.copy()
-        after.took(self._job, hosts)
+        after.record_allocation(self._job, hosts)
         return self._stage.keeps(
             self._job, self._end_ns, self._first, victims, free & ~hosts, after, hosts
         )

@@ -200,7 +200,7 @@ class VictimSearch:
             if not v.least_dp and not may_be_evicted(self._job, v, self._is_owed, after):
                 continue
             victims.append(v)
-            after.left(v.job, v.gives)
+            after.release_hosts(v.job, v.freed)
             there += (v.hosts & target).bit_count()
             if there >= self._job.needed and self._starts_without(victims, after):
                 return tuple(victims)
@@ -210,11 +210,11 @@ class VictimSearch:
         """Without those that are not needed, the dearest first."""
         surplus = self._surplus(victims)
         for v in reversed(victims):
-            if surplus.lost(v, 0) > surplus.count:
+            if surplus.count_missing(v, 0) > surplus.count:
                 continue
             rest = tuple(victim for victim in victims if victim is not v)
             if rest and self._starts_without(rest):
-                victims, surplus = rest, surplus.less(surplus.lost(v, 0))
+                victims, surplus = rest, surplus.less(surplus.count_missing(v, 0))
         return victims
 
     def _starts_without(self, victims: Iterable[Victim], after: Quotas | None = None) -> bool:

@@ -52,7 +52,9 @@ class Backfill(Protocol):
         """What is allowed less the hosts that the first reservation needs."""
         ...
 
-    def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
+    def record_allocation(
+        self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0
+    ) -> None:
         """`job` starts on these hosts, some of them `borrowed` from the spares of others."""
         ...
 
@@ -62,14 +64,14 @@ class Backfill(Protocol):
         ...
 
     def shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
-        """`job` starts on a part of this host; `took` is not called for it."""
+        """`job` starts on a part of this host; `record_allocation` is not called for it."""
         ...
 
-    def waits(self, job: Job, free: HostSet) -> None:
+    def reserve_blocked(self, job: Job, free: HostSet) -> None:
         """`job` does not start."""
         ...
 
-    def made_room(self, free: HostSet) -> None:
+    def record_evictions(self, free: HostSet) -> None:
         """Gangs were evicted, and a job took its hosts: so much is free now."""
         ...
 
@@ -112,12 +114,12 @@ class LimitReservations:
             return False
         return needed <= self.room(job, end_ns, needed)
 
-    def took(self, job: Job, hosts: HostSet, end_ns: int) -> None:
+    def record_allocation(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         for name in self._quotas.path(job.tenant) if self._first else ():
             if (first := self._first.get(name)) is not None and end_ns > first.start_ns:
                 self._first[name] = replace(first, extra=first.extra - hosts.bit_count())
 
-    def waits(self, job: Job, allowed: Allowance) -> None:
+    def reserve_blocked(self, job: Job, allowed: Allowance) -> None:
         """`job` is held back by the limit of `allowed.whose`."""
         if allowed.whose not in self._first:
             reservation = self._outlook.limit_reservation(job, allowed.whose, allowed.limit)
@@ -130,10 +132,10 @@ class LimitReservations:
 
     def before(self, job: Job, end_ns: int) -> BackfillReservation | None:
         """The job of the same tenant that `job` would delay the most."""
-        late = [first for first in self.held_back(job) if end_ns > first.start_ns]
+        late = [first for first in self.first_blocked(job) if end_ns > first.start_ns]
         return min(late, key=lambda first: first.extra, default=None)
 
-    def held_back(self, job: Job) -> list[BackfillReservation]:
+    def first_blocked(self, job: Job) -> list[BackfillReservation]:
         """The first job that each limit above `job` holds back."""
         return [f for name in self._quotas.path(job.tenant) if (f := self._first.get(name))]
 

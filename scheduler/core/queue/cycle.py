@@ -35,7 +35,7 @@ from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.tenancy.quota_check import Allowance
 
 
-def _nobody(_: Chunk, __: Job) -> bool:
+def _skip_none(_: Chunk, __: Job) -> bool:
     """Every job is looked at."""
     return False
 
@@ -97,7 +97,7 @@ class SchedulingCycle:
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """In the order of the queue, until nobody further back can start or enough has."""
         # Windows may part jobs by their time limits in more than two.
-        for job in self.order.jobs(_nobody if self._has_windows else self._all_wait):
+        for job in self.order.jobs(_skip_none if self._has_windows else self._all_wait):
             outcome = WaitReason.BEHIND if self._waits_again(job) else self._outcome(job)
             if isinstance(outcome, Placement):
                 yield job, outcome
@@ -180,7 +180,7 @@ class SchedulingCycle:
 
     def verdicts(self) -> Iterator[QueueVerdict]:
         """What becomes of every job of the queue, if all were decided at once."""
-        for job in self.order.jobs(_nobody):
+        for job in self.order.jobs(_skip_none):
             free, first = self._free_count, self._first()
             allowed = self._allowed(job)
             outcome = self._outcome(job)
@@ -207,7 +207,9 @@ class SchedulingCycle:
         """The first moment at which somebody is promised hosts that `job` may need."""
         if not self.backfill.lets_shorter_pass:
             return None
-        held_back = self.limit_reservations.held_back(job) + ([first] if first is not None else [])
+        held_back = self.limit_reservations.first_blocked(job) + (
+            [first] if first is not None else []
+        )
         return min((reservation.start_ns for reservation in held_back), default=None)
 
     @property
@@ -235,7 +237,7 @@ class SchedulingCycle:
         if needed > allowed.limit:
             if (placement := self._by_preempting(job, end_ns)) is not None:
                 return placement
-            self.limit_reservations.waits(job, allowed)
+            self.limit_reservations.reserve_blocked(job, allowed)
             return WaitReason.LIMIT
         allowed = self.backfill.permitted(job, end_ns, allowed)
         room = min(allowed.pool, allowed.limit)
@@ -245,13 +247,13 @@ class SchedulingCycle:
         if needed <= below_cap:
             placement = self._placed(job, allowed, below_cap, end_ns)
             if placement is not None:
-                self._take(job, placement.held, end_ns)
+                self._take(job, placement.allocation, end_ns)
                 return placement
         if (placement := self._by_borrowing(job, allowed, below_cap, end_ns)) is not None:
             return placement
         if (placement := self._by_preempting(job, end_ns)) is not None:
             return placement
-        self.backfill.waits(job, self.free)
+        self.backfill.reserve_blocked(job, self.free)
         if needed > self._free_count:
             return WaitReason.HOSTS
         if needed > by_quota.pool:
@@ -302,7 +304,7 @@ class SchedulingCycle:
                 end_ns = self.end_ns(size)
                 placement = self._placed(size, permitted, room, end_ns)
                 if placement is not None:
-                    self._take(size, placement.held, end_ns)
+                    self._take(size, placement.allocation, end_ns)
                 return placement
             least = self._permitted(job)[1] if least is None else least
             bound = min(max(room, least), size.needed - 1)
@@ -345,10 +347,10 @@ class SchedulingCycle:
 
     def grows(self, job: Job, more: HostSet, end_ns: int) -> None:
         """A running gang takes `more` hosts."""
-        self.backfill.took(job, more, end_ns)
-        self.limit_reservations.took(job, more, end_ns)
-        self.quotas.took(job, more)
-        self.affinity.took(job, job.held | more)
+        self.backfill.record_allocation(job, more, end_ns)
+        self.limit_reservations.record_allocation(job, more, end_ns)
+        self.quotas.record_allocation(job, more)
+        self.affinity.record_allocation(job, job.allocation | more)
         self._gives(more)
 
     def _allowed(self, job: Job) -> Allowance:
@@ -393,7 +395,7 @@ class SchedulingCycle:
         within = self._off_first_reservation(job, end_ns)
         room = self._loans.room(job, reach, within, end_ns, first, self.affinity)
         borrowed = self._noted(job, self._find(job, room, job.needed), end_ns) if room else None
-        placement = self._loans.took(job, borrowed, self.free)
+        placement = self._loans.record_allocation(job, borrowed, self.free)
         if placement is not None:
             self._take(job, hostset.of(placement.hosts), end_ns)
             self.preempting.lend(self._loans.by_name[job.name])
@@ -423,14 +425,14 @@ class SchedulingCycle:
         if unneeded(job, choice.victims, self.free, self.quotas) is None:
             self._counted.add(job.name)
         self.evicted[job.name] = choice.victims
-        self.preempting.left(choice.victims)
-        self._loans.left({v.name for v in choice.victims})
+        self.preempting.evict_gangs(choice.victims)
+        self._loans.remove_gangs({v.name for v in choice.victims})
         self.free |= freed(choice.victims)
         self._free_count = self.free.bit_count()
         placement = noted(choice)
-        self._take(job, placement.held, end_ns)
+        self._take(job, placement.allocation, end_ns)
         if first is not None:
-            self.backfill.made_room(self.free)
+            self.backfill.record_evictions(self.free)
         return placement
 
     def _first(self) -> BackfillReservation | None:
@@ -464,19 +466,19 @@ class SchedulingCycle:
     def _take(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         """Hosts of `free`, and spares of others, which nobody foresees anything for."""
         borrowed = hosts & ~self.free
-        self.backfill.took(job, hosts, end_ns, borrowed)
+        self.backfill.record_allocation(job, hosts, end_ns, borrowed)
         self._count(job, hosts, end_ns, borrowed)
 
     def _count(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
         """What `job` takes counts for whoever comes after it."""
         for host in hostset.members(hosts) if job.part_gpus else ():
-            self._shared.took(host, self._shared.gpus_for(job, host), end_ns)
-        self.limit_reservations.took(job, hosts, end_ns)
-        self._outlook.took(job, hosts, end_ns, borrowed)
-        self.quotas.took(job, hosts, borrowed)
-        self.preempting.took()
-        self.affinity.took(job, hosts)
-        self.order.took(job, hosts.bit_count())
+            self._shared.record_allocation(host, self._shared.gpus_for(job, host), end_ns)
+        self.limit_reservations.record_allocation(job, hosts, end_ns)
+        self._outlook.record_allocation(job, hosts, end_ns, borrowed)
+        self.quotas.record_allocation(job, hosts, borrowed)
+        self.preempting.forget_failures()
+        self.affinity.record_allocation(job, hosts)
+        self.order.record_allocation(job, hosts.bit_count())
         self._started_hosts += hosts.bit_count()
         self._gives(hosts)
 

@@ -42,7 +42,7 @@ def outermost(part: Chunk, jobs: Mapping[str, Job], parted_ns: int | None) -> tu
     What makes them alike changes only with their place in the queue, so it is found once:
     O(part log part), then O(log part)."""
     in_part = _outermost(part, jobs)
-    return in_part.all if parted_ns is None else in_part.beside(parted_ns)
+    return in_part.all if parted_ns is None else in_part.split_at(parted_ns)
 
 
 def has_strikes(names: NameList, jobs: Mapping[str, Job]) -> bool:
@@ -54,12 +54,12 @@ def has_strikes(names: NameList, jobs: Mapping[str, Job]) -> bool:
 
 def _outermost(part: Chunk, jobs: Mapping[str, Job]) -> _Outermost:
     if part.cached is None:
-        part.cached = _found(part, jobs)
+        part.cached = _summarise_chunk(part, jobs)
     in_part: _Outermost = part.cached
     return in_part
 
 
-def _found(part: Chunk, jobs: Mapping[str, Job]) -> _Outermost:
+def _summarise_chunk(part: Chunk, jobs: Mapping[str, Job]) -> _Outermost:
     """From what is known of its blocks, of which the next version has all but one."""
     if len(part.blocks) == 1:
         return _Outermost(map(jobs.__getitem__, part))
@@ -109,10 +109,10 @@ class _Outermost:
                     ends[key] = (shortest, job)
         return (*self._elastic, *chain.from_iterable(ends.values()))
 
-    def beside(self, limit_ns: int) -> tuple[Job, ...]:
+    def split_at(self, limit_ns: int) -> tuple[Job, ...]:
         """The smallest and the largest of the jobs of each kind whose time limit is at most
         `limit_ns`, and of the others: between them others wait as well."""
-        return (*self._elastic, *chain.from_iterable(s.beside(limit_ns) for s in self._steps))
+        return (*self._elastic, *chain.from_iterable(s.split_at(limit_ns) for s in self._steps))
 
 
 class _Steps:
@@ -131,7 +131,7 @@ class _Steps:
         stairs = (*self._up_to, *self._beyond)
         return [self._jobs[at] for at in sorted({at for _, places in stairs for at in places})]
 
-    def beside(self, limit_ns: int) -> Iterator[Job]:
+    def split_at(self, limit_ns: int) -> Iterator[Job]:
         for limits, places in self._up_to:
             if count := bisect_right(limits, limit_ns):
                 yield self._jobs[places[count - 1]]

@@ -59,7 +59,7 @@ class QueueLoans:
             self._job_by_host = {h: job for h, job in lenders.items() if h not in self._given}
         return self._job_by_host
 
-    def left(self, names: Collection[str]) -> None:
+    def remove_gangs(self, names: Collection[str]) -> None:
         """These gangs are evicted, or smaller: what they lent is theirs no more, and what
         stood idle among it has to stand idle elsewhere."""
         self._evicted.update(names)
@@ -128,7 +128,9 @@ class QueueLoans:
             chosen, count = chosen | more, count - more.bit_count()
         return chosen
 
-    def took(self, job: Job, placement: Placement | None, free: HostSet) -> Placement | None:
+    def record_allocation(
+        self, job: Job, placement: Placement | None, free: HostSet
+    ) -> Placement | None:
         """`job` starts there, with a note that says who lends; None: it has no place."""
         if placement is None:
             self._tries -= 1

@@ -24,7 +24,7 @@ class ArrivalOrder:
     def jobs(self, all_wait: AllWait) -> Iterator[Job]:
         return by_arrival(self._state, all_wait)
 
-    def took(self, job: Job, hosts: int) -> None:
+    def record_allocation(self, job: Job, hosts: int) -> None:
         """Nobody else moves."""
 
     def head(self, started: Collection[str]) -> Job | None:
@@ -43,7 +43,7 @@ class FixedOrder:
     def jobs(self, all_wait: AllWait) -> Iterator[Job]:
         return iter(self._jobs)
 
-    def took(self, job: Job, hosts: int) -> None:
+    def record_allocation(self, job: Job, hosts: int) -> None:
         """Nobody else moves."""
 
     def head(self, started: Collection[str]) -> Job | None:

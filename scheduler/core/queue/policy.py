@@ -39,7 +39,7 @@ class QueueOrder(Protocol):
         none."""
         ...
 
-    def took(self, job: Job, hosts: int) -> None:
+    def record_allocation(self, job: Job, hosts: int) -> None:
         """`job` starts on that many hosts."""
         ...
 

@@ -50,7 +50,7 @@ class SharedHosts:
         taken = self._taken.get(host, set())
         return choose_gpus(self._fabric, host, taken, job.part_gpus) or ()
 
-    def took(self, host: int, gpus: tuple[int, ...], end_ns: int) -> None:
+    def record_allocation(self, host: int, gpus: tuple[int, ...], end_ns: int) -> None:
         """A job starts on these GPUs."""
         if host in self._taken:
             self._by_room[self._room(host)] &= ~(1 << host)

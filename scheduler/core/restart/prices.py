@@ -46,11 +46,11 @@ class RestartPrices:
         """GPU-seconds that any way costs: standing still so far, work done again, restart."""
         job = self.job
         stop_ns = self.now_ns if job.present.stop_ns is None else job.present.stop_ns
-        lost_ns = job.lost_ns(stop_ns, self.state.tenants.preemption.costs)
+        lost_ns = job.loss_ns(stop_ns, self.state.tenants.preemption.costs)
         return (lost_ns + max(0, self.now_ns - stop_ns)) * self.gpus // SECOND_NS
 
     @cached_property
-    def left_s(self) -> int:
+    def remaining_s(self) -> int:
         """Seconds that the gang would have run on, as far as is known."""
         return (expected_end_ns(self.job, self.now_ns, self.limits) - self.now_ns) // SECOND_NS
 
@@ -75,12 +75,12 @@ class RestartPrices:
 
     def slow_s(self, slower: float | None) -> int:
         """What longer steps cost until the end."""
-        return round((slower or 0.0) * self.left_s * self.gpus)
+        return round((slower or 0.0) * self.remaining_s * self.gpus)
 
     def shrunk_s(self, hosts_left: int) -> int:
         """What the GPUs of dropped replicas would have done until they are back."""
         lost_gpus = self.gpus - hosts_left * self._per_host
-        return round(lost_gpus * min(self.left_s, self.repair_days * DAY_S))
+        return round(lost_gpus * min(self.remaining_s, self.repair_days * DAY_S))
 
     @property
     def waiting_s(self) -> int:

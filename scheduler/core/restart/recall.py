@@ -69,12 +69,12 @@ class Recalls:
         joined = hostset.of(host for _, host in recalled.joined)
         joined_debts = [replace(d, hosts=d.hosts & joined) for d in owing if d.hosts & joined]
         recalls = tuple(self._recall(debt, job.name) for debt in joined_debts)
-        return Recalled(recalled, recalls, sum(self._lost_ns(d.job) for d in joined_debts))
+        return Recalled(recalled, recalls, sum(self._loss_ns(d.job) for d in joined_debts))
 
     def _key(self, debt: SpareDebt) -> tuple[int, str]:
-        return (self._lost_ns(debt.job), debt.job.name)
+        return (self._loss_ns(debt.job), debt.job.name)
 
-    def _lost_ns(self, job: Job) -> int:
+    def _loss_ns(self, job: Job) -> int:
         """A gang that stands still has lost what it had to lose."""
         if job.state is JobState.INTERRUPTED:
             return 0
@@ -85,7 +85,7 @@ class Recalls:
         reason = f"gives back {hosts_text(debt.hosts.bit_count())} that it borrowed, for {owner}"
         if not job.sizes or job.state is not JobState.RUNNING:
             return Recall(job.name, reason)
-        own = job.held & ~(state.index.out_of_service | debt.hosts)
+        own = job.allocation & ~(state.index.out_of_service | debt.hosts)
         fabric = state.loaded_fabric
         shrunk = without_hosts(fabric, job, debt.hosts, own, 0, self.limits.place)
         if shrunk is None:

@@ -22,7 +22,7 @@ from scheduler.core.restart.recall import Recalls
 from scheduler.core.restart.search import Loss, RestartSearch
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar
-from scheduler.core.rules.crash_loop import avoided, given_up, is_soon, retry_ns
+from scheduler.core.rules.crash_loop import avoided, give_up_reason, is_soon, retry_ns
 from scheduler.core.rules.hosts.retiring import has_just_saved
 
 FEW = 8  # hosts that are looked for one by one
@@ -39,21 +39,21 @@ def restarts(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[Acti
     moved = [
         job
         for job in state.in_state(JobState.INTERRUPTED, JobState.RUNNING)
-        if job.state is JobState.INTERRUPTED or job.held & (hit | calendar.leaving(job)[0])
+        if job.state is JobState.INTERRUPTED or job.allocation & (hit | calendar.leaving(job)[0])
     ]
     if not moved:
         return ()
-    return tuple(_Desk(state, now_ns, limits, calendar, moved).actions())
+    return tuple(_RestartPlanner(state, now_ns, limits, calendar, moved).actions())
 
 
 def search_restart(
     state: State, job: Job, now_ns: int, limits: SchedulingOptions, held_back: HostSet = 0
 ) -> RestartSearch:
     """The restart options of a gang that has lost hosts, if it may not use those `held_back`."""
-    return _Desk(state, now_ns, limits, Calendar(state), [job]).search(job, held_back)
+    return _RestartPlanner(state, now_ns, limits, Calendar(state), [job]).search(job, held_back)
 
 
-class _Desk:
+class _RestartPlanner:
     """Gangs pass here one after the other; what one takes the next does not find."""
 
     def __init__(
@@ -82,12 +82,12 @@ class _Desk:
         for job in self._moved:
             if job.name in self._recalled:
                 continue  # it was on spares that another gang has back
-            action = self._way(job)
+            action = self._plan_gang(job)
             if action is None or (self._left and _makes_others_leave(action)):
                 continue  # its turn comes again at once, and with what others have left
             restarts.append(action)
             if isinstance(action, Requeue | GiveUp):
-                self._left |= job.held & ~self._state.index.out_of_service
+                self._left |= job.allocation & ~self._state.index.out_of_service
             self._acted.add(job.name)
             if isinstance(action, Swap | Resize):
                 self._take(job, action)
@@ -96,21 +96,21 @@ class _Desk:
     def _take(self, job: Job, action: Swap | Resize) -> None:
         joined = taken(action)
         if isinstance(action, Swap) and (action.victims or action.shrinks):
-            self._free |= self._reclaimer.left(action)
+            self._free |= self._reclaimer.evict_for_swap(action)
         self._free &= ~joined
         self._borrowed |= joined
         if isinstance(action, Swap):
             self._recalled |= {recall.name for recall in action.recalls}
-        self._affinity.took(job, job.held | joined)
+        self._affinity.record_allocation(job, job.allocation | joined)
 
-    def _way(self, job: Job) -> Action | None:
+    def _plan_gang(self, job: Job) -> Action | None:
         """What becomes of one gang; None: it runs on, or stands still for a while."""
         state, terms, now_ns = self._state, self._state.tenants.restarts, self._now_ns
         is_stopped = job.state is JobState.INTERRUPTED
-        if is_stopped and (why := given_up(job, terms)):
+        if is_stopped and (why := give_up_reason(job, terms)):
             return GiveUp(job.name, why)
         leaving, must = self._calendar.leaving(job)
-        has_to_go = bool(job.held & must)
+        has_to_go = bool(job.allocation & must)
         if is_stopped and retry_ns(job, terms) > now_ns:
             text, cause = self._calendar.leave_text(job), RequeueCause.MAINTENANCE
             return Requeue(job.name, text, cause) if has_to_go else None
@@ -127,7 +127,7 @@ class _Desk:
         rest = {*_blocks_on(state, job, HostState.DRAINING), *_blocks_in(job, leaving)}
         barred = self._barred(job, end_ns)
         loss = self._loss(job, tuple(sorted(away)), barred)
-        if rest - away and (action := self._tidy(job, sorted(away | rest), loss, end_ns)):
+        if rest - away and (action := self._evacuate(job, sorted(away | rest), loss, end_ns)):
             return action
         if away:
             search = self._search(job, loss)
@@ -153,7 +153,7 @@ class _Desk:
         if is_stopped:
             leaving |= state.index.out_of_service
         draining = bool(_blocks_on(state, job, HostState.DRAINING)) and bool(self._free)
-        if draining or job.held & (must | (leaving if self._free else 0)):
+        if draining or job.allocation & (must | (leaving if self._free else 0)):
             return Requeue(job.name, self._calendar.leave_text(job), RequeueCause.MAINTENANCE)
         if is_stopped:
             return Swap(
@@ -199,7 +199,7 @@ class _Desk:
             why = self._calendar.leave_text(job)
         return Loss(blocks, own, self._free & ~barred, barred, lendable, why)
 
-    def _tidy(self, job: Job, blocks: list[int], loss: Loss, end_ns: int) -> Swap | None:
+    def _evacuate(self, job: Job, blocks: list[int], loss: Loss, end_ns: int) -> Swap | None:
         """Everything that can be left is left at once, if there are hosts for all of it."""
         fabric = self._state.loaded_fabric
         swaps = choose_swaps(fabric, job.request, job.hosts, blocks, loss.own, loss.free)

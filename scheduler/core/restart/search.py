@@ -39,10 +39,10 @@ from scheduler.core.restart.recall import Recalls
 from scheduler.core.restart.relief import MOST_RISE, relieved
 from scheduler.core.rules.network.neighbours import (
     Neighbour,
-    beside,
     better_beside,
+    find_neighbours,
     loads,
-    others_of,
+    subtract_loads,
 )
 from scheduler.core.wording import hosts_text, listed
 
@@ -91,14 +91,14 @@ class RestartSearch:
         return RestartPrices(self.state, self.job, *terms)
 
     @cached_property
-    def _others(self) -> list[Neighbour]:
-        return others_of(self.state, self.job, self.limits)
+    def _neighbours(self) -> list[Neighbour]:
+        return find_neighbours(self.state, self.job, self.limits)
 
     @cached_property
     def crowded(self) -> Fabric:
         """What other gangs leave of uplinks, by which steps are compared."""
         fabric = self.state.loaded_fabric
-        return beside(fabric, loads(fabric, self._others))
+        return subtract_loads(fabric, loads(fabric, self._neighbours))
 
     @cached_property
     def end_ns(self) -> int:
@@ -141,7 +141,7 @@ class RestartSearch:
             return way
         if len(self.loss.blocks) > MOST_WIDENED or way.recalls:
             return way
-        hosts, idle = self._moved(way.moves), self.loss.own | self.loss.free
+        hosts, idle = self._hosts_after_moves(way.moves), self.loss.own | self.loss.free
         relief = relieved(self.pools, self.job, hosts, idle)
         if relief is None:
             return way
@@ -194,7 +194,11 @@ class RestartSearch:
         if near is None or not self._is_home(near):
             return swaps
         if self._is_by_time:
-            return near if not self._is_better(self._joined(swaps), swaps.cuts, near) else swaps
+            return (
+                near
+                if not self._is_better(self._hosts_after_swaps(swaps), swaps.cuts, near)
+                else swaps
+            )
         saved = near.cuts[0].bytes_per_step - swaps.cuts[0].bytes_per_step
         return near if saved <= self._about else swaps
 
@@ -208,7 +212,7 @@ class RestartSearch:
         own, free = loss.own & among, others & among
         swaps = choose_swaps(fabric, job.request, job.hosts, loss.blocks, own, free)
         if swaps is not None:
-            return self._apart(swaps, own, free) if self._others else swaps
+            return self._apart(swaps, own, free) if self._neighbours else swaps
         if job.request.where == ANYWHERE or not own:
             return None
         room = own | free  # its spares bind the gang to their domain, unless they stay behind
@@ -218,19 +222,19 @@ class RestartSearch:
 
     def _apart(self, alone: Swaps, own: HostSet, free: HostSet) -> Swaps:
         """The same, or swaps beside the traffic of others where that is better for all."""
-        job, by_hosts = self.job, {tuple(self._joined(alone)): alone}
+        job, by_hosts = self.job, {tuple(self._hosts_after_swaps(alone)): alone}
 
         def solve(left: Fabric) -> tuple[int, ...] | None:
             swaps = choose_swaps(left, job.request, job.hosts, self.loss.blocks, own, free)
             if swaps is None:
                 return None
-            hosts = tuple(self._joined(swaps))
+            hosts = tuple(self._hosts_after_swaps(swaps))
             by_hosts[hosts] = swaps
             return hosts
 
         fabric, (hosts,) = self.state.loaded_fabric, by_hosts
         gang = Neighbour(job.request, hosts, step_bound(fabric, job.request, hosts))
-        return by_hosts[better_beside(fabric, gang, self._others, solve)]
+        return by_hosts[better_beside(fabric, gang, self._neighbours, solve)]
 
     def _is_home(self, swaps: Swaps) -> bool:
         """Whether every host joins in the zone of the one lost, and nothing more is cut."""
@@ -242,7 +246,7 @@ class RestartSearch:
     def _is_by_time(self) -> bool:
         return self.job.request.objective is Objective.TIME
 
-    def _joined(self, swaps: Swaps) -> list[int]:
+    def _hosts_after_swaps(self, swaps: Swaps) -> list[int]:
         hosts = list(self.job.hosts)
         for block, joined in swaps.joined:
             hosts[block] = joined
@@ -251,7 +255,7 @@ class RestartSearch:
     def _is_better(self, hosts: Sequence[int], cuts: tuple[TierCut, ...], plain: Swaps) -> bool:
         """Whether what the job is placed by is less on these hosts than after plain swaps."""
         fabric, request = self.crowded, self.job.request
-        then = measure(fabric, request, self._joined(plain), plain.cuts)
+        then = measure(fabric, request, self._hosts_after_swaps(plain), plain.cuts)
         return measure(fabric, request, hosts, cuts) < then
 
     def _swapped(
@@ -271,12 +275,14 @@ class RestartSearch:
     ) -> WeighedOption:
         rise = self.prices.rise(cuts)
         slower = (
-            0.0 if rise <= 0 and not self._is_by_time else self.prices.slower(self._moved(moves))
+            0.0
+            if rise <= 0 and not self._is_by_time
+            else self.prices.slower(self._hosts_after_moves(moves))
         )
         gpu_s = self.prices.common_s + self.prices.slow_s(slower) + more_s
         return WeighedOption(option, gpu_s, rise, slower, len(moves), note)
 
-    def _moved(self, moves: Sequence[Move]) -> list[int]:
+    def _hosts_after_moves(self, moves: Sequence[Move]) -> list[int]:
         hosts = list(self.job.hosts)
         for move in moves:
             hosts[move.block] = move.joined
@@ -343,7 +349,7 @@ class RestartSearch:
         if not job.sizes:
             return
         lost = hostset.of(job.hosts[block] for block in loss.blocks)
-        fit = job.held & ~(self.state.index.out_of_service | loss.barred | lost)
+        fit = job.allocation & ~(self.state.index.out_of_service | loss.barred | lost)
         fabric = self.state.loaded_fabric
         shrunk = without_hosts(fabric, job, lost, fit, loss.free, self.limits.place)
         if shrunk is None:
@@ -390,7 +396,9 @@ class RestartSearch:
         job, loss, fabric = self.job, self.loss, self.state.loaded_fabric
         lost = {job.hosts[block] for block in loss.blocks}
         stays = hostset.of(host for host in job.hosts if host not in lost)
-        room = stays | ((loss.own | loss.free) & ~self.pools.kept_for(job, loss.own | loss.free))
+        room = stays | (
+            (loss.own | loss.free) & ~self.pools.choose_spares_to_keep(job, loss.own | loss.free)
+        )
         most = [(room & zone).bit_count() for zone in self.pools.zones]
         moved = shifted(fabric, job.request, job.hosts, room, most, self._about)
         if moved is not None and not misplaced(fabric, job.request, moved):

@@ -48,7 +48,7 @@ class AffinityIndex:
         self._closed: dict[tuple[Affinity, tuple[bool, ...]], HostSet] = {}
         self._avoided: tuple[tuple[str, ...], ...] | None = None
 
-    def took(self, job: Job, hosts: HostSet) -> None:
+    def record_allocation(self, job: Job, hosts: HostSet) -> None:
         """`job` starts on these hosts."""
         wants, name = job.spec.affinity, job.spec.name
         self._change(Occupant(name, wants, hosts))
@@ -56,7 +56,7 @@ class AffinityIndex:
             self._wanting.append(name)
         self._forget()
 
-    def left(self, names: Collection[str]) -> None:
+    def remove_gangs(self, names: Collection[str]) -> None:
         """These gangs, which ran, are gone."""
         self._change(frozenset(names))
         self._wanting = [name for name in self._wanting if name not in names]
@@ -68,7 +68,7 @@ class AffinityIndex:
         copied._since = [*self._since]
         copied._by_name = None if self._by_name is None else self._by_name.copy()
         copied._wanting = [*self._wanting]
-        copied.left(names)
+        copied.remove_gangs(names)
         return copied
 
     @property
@@ -156,7 +156,7 @@ class AffinityIndex:
         summary = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{closed_text}"
         return f"{summary}, {room}" if room else summary
 
-    def kept(self, job: Job, place: HostSet) -> HostSet:
+    def hosts_to_reserve(self, job: Job, place: HostSet) -> HostSet:
         """Hosts that others leave alone so that `job` can start on `place` and nowhere
         else; none when it can start on any hosts."""
         wants = job.spec.affinity

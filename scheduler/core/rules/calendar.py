@@ -78,15 +78,15 @@ class Calendar:
         """What jobs of a tenant that start at one moment have in common when the same windows
         close to them: thousands wait, and few differ by name and by length."""
         length, name = bisect_left(self._starts, end_ns), job.spec.name
-        return (length, self._known_as(name)) if name.startswith(self._prefixes) else length
+        return (length, self._name_in_windows(name)) if name.startswith(self._prefixes) else length
 
-    def _known_as(self, name: str) -> str:
+    def _name_in_windows(self, name: str) -> str:
         """The name where windows are for jobs of that name."""
         return name if matches(self._names, name) else ""
 
     def _group(self, job: Job) -> int:
         """Which windows close to `job`, for most tenants the same."""
-        key = (job.tenant, self._known_as(job.name))
+        key = (job.tenant, self._name_in_windows(job.name))
         group = self._strange.get(key)
         if group is None:
             windows = tuple(b for b in self._bookings if not self.is_for(b, job))
@@ -161,7 +161,7 @@ class Calendar:
             booking.window.titled(known)
             for booking in self._clearing
             if booking.window.leave is Leave.REQUEUE
-            and booking.hosts & job.held
+            and booking.hosts & job.allocation
             and not self.is_for(booking, job)
         ]
         opened = [f"{' and '.join(titles)} opened"] if titles else []

@@ -131,7 +131,7 @@ def retry_ns(job: Job, terms: Restarts) -> int:
     return job.present.stop_ns + wait_s * SECOND_NS
 
 
-def given_up(job: Job, terms: Restarts) -> str:
+def give_up_reason(job: Job, terms: Restarts) -> str:
     """Why the job is not started again; empty when it may be."""
     rule = job.spec.restarts
     if refusal := rule.refusal(job.failure, job.exit_code):
@@ -160,7 +160,7 @@ def resting_text(fabric: Fabric, job: Job, terms: Restarts, now_ns: int) -> str:
         return ""
     wait = duration(-(-left_ns // SECOND_NS))
     most = _most_attempts(job, terms)
-    gpus = job.part_gpus or job.held.bit_count() * fabric.gpus_per_host
+    gpus = job.part_gpus or job.allocation.bit_count() * fabric.gpus_per_host
     price = gpus * (retry_ns(job, terms) - (job.present.stop_ns or now_ns)) / (3_600 * SECOND_NS)
     held = f"its {gpus:,} GPUs wait meanwhile, {price:,.1f} GPU-hours"
     return f"; {failed_attempts_text(job)}: tries again in {wait}, gives up after {most}; {held}"

@@ -80,7 +80,7 @@ def deferral(job: Job, now_ns: int) -> str:
     return "begin" if job.spec.begin_ns > now_ns else ""
 
 
-def deferrals_over(state: State, now_ns: int) -> tuple[EndDeferral, ...]:
+def due_deferrals(state: State, now_ns: int) -> tuple[EndDeferral, ...]:
     """Jobs whose time has come. Cost: O(1) as long as nobody's has."""
     next_ns = next_eligible_ns(state)
     if next_ns is None or next_ns > now_ns:

@@ -56,7 +56,7 @@ def is_needless(state: State, action: Resize) -> bool:
     job = state.jobs.get(action.name)
     if job is None or job.state is not JobState.RUNNING or action.dp >= job.dp:
         return False
-    left = job.held & ~hostset.of(action.placement.hosts)
+    left = job.allocation & ~hostset.of(action.placement.hosts)
     return not left & (state.index.unhealthy | Calendar(state).leaving(job)[0])
 
 

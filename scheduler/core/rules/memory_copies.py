@@ -28,7 +28,7 @@ def swapped(state: State, job: Job, action: Swap, hosts: Sequence[int], now_ns: 
         HostSwap(m.block, names[m.left], names[m.joined], source)
         for m, source in zip(action.moves, loads, strict=True)
     )
-    copies = _moved(state, job, hosts, (m.block for m in action.moves))
+    copies = _holders_after_moves(state, job, hosts, (m.block for m in action.moves))
     step = None if job.part_gpus else step_bound(state.loaded_fabric, job.request, hosts)
     return GangSwapped(
         now_ns,
@@ -42,7 +42,9 @@ def swapped(state: State, job: Job, action: Swap, hosts: Sequence[int], now_ns: 
     )
 
 
-def _moved(state: State, job: Job, hosts: Sequence[int], blocks: Iterable[int]) -> Holders:
+def _holders_after_moves(
+    state: State, job: Job, hosts: Sequence[int], blocks: Iterable[int]
+) -> Holders:
     """Holders once these blocks are on other hosts; empty: as it was."""
     if not job.present.copies:
         return ()

@@ -76,7 +76,7 @@ def _price_s(
 ) -> float | None:
     """Seconds of all of its GPUs that a gang of the zone loses where no spare is held; None:
     it waits for a repair."""
-    gangs = [j for j in pools.jobs if j.state is JobState.RUNNING and j.held & zone]
+    gangs = [j for j in pools.jobs if j.state is JobState.RUNNING and j.allocation & zone]
     if not gangs:
         return None
     largest = max(gangs, key=lambda j: len(j.hosts))
@@ -87,7 +87,7 @@ def _price_s(
 
 def _zone(pools: SparePools, at: int, name: str, price_s: float | None) -> ZoneOutlook:
     state, sizing, inside = pools.state, pools.sizing, pools.zones[at]
-    hosts, held = pools.hosts[at], pools.held[at]
+    hosts, held = pools.hosts[at], pools.spares_by_zone[at]
     short, short_next = sizing.short(hosts, held), sizing.short(hosts, held + 1)
     failed = [i for i, host in state.hosts.items() if host.state is HostState.FAILED]
     spares = {
@@ -108,14 +108,14 @@ def _zone(pools: SparePools, at: int, name: str, price_s: float | None) -> ZoneO
         (state.free & inside).bit_count(),
         sum(inside >> host & 1 for host in failed),
         pools.wishes[at],
-        _whole_racks(pools, at),
+        _count_spare_racks(pools, at),
         short,
         short_next,
         _saved(pools, at, short, short_next, price_s),
     )
 
 
-def _whole_racks(pools: SparePools, at: int) -> int:
+def _count_spare_racks(pools: SparePools, at: int) -> int:
     """Racks whose hosts are all spares: as many switches may be lost."""
     fabric, size = pools.state.loaded_fabric, rack_hosts(pools.state.loaded_fabric)
     if not size:
@@ -133,7 +133,7 @@ def _saved(
     pools: SparePools, at: int, short: float, short_next: float, price_s: float | None
 ) -> float:
     """GPU-hours a year that one spare more would save."""
-    sizing, held, inside = pools.sizing, pools.held[at], pools.zones[at]
+    sizing, held, inside = pools.sizing, pools.spares_by_zone[at], pools.zones[at]
     repair_h = sizing.repair_days * 24
     most_h = repair_h if price_s is None else price_s / 3600
     lost_h = short * min(most_h, repair_h / (held + 1))

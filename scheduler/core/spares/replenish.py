@@ -60,7 +60,7 @@ def replenishments(
         ]
         if actions:
             return tuple(actions)
-    return tuple(_let_go(pools))
+    return tuple(_release_excess(pools))
 
 
 def _home(state: State, now_ns: int) -> Iterator[ReplenishSpares]:
@@ -86,8 +86,8 @@ def _required(
         if lacking > 0:
             held = hostset.of(job.hosts)
             near = reduce(or_, (zone for zone in pools.zones if zone & held), 0)
-            hosts = _held(pools, job, near, lacking, now_ns, limits, room)
-            yield from hosts or _held(pools, job, ~0, lacking, now_ns, limits, room)
+            hosts = _replenish_job(pools, job, near, lacking, now_ns, limits, room)
+            yield from hosts or _replenish_job(pools, job, ~0, lacking, now_ns, limits, room)
 
 
 def _replenished(
@@ -95,14 +95,18 @@ def _replenished(
 ) -> Iterator[ReplenishSpares]:
     """What zones lack, held by the most important gang that can."""
     grown: set[str] = set()
-    for inside, wish, held in zip(pools.zones, pools.wishes, pools.held, strict=True):
+    for inside, wish, held in zip(pools.zones, pools.wishes, pools.spares_by_zone, strict=True):
         lacking = wish - held
         if lacking <= 0:
             continue
         for job in pools.jobs:
-            if job.name in grown or job.state is not JobState.RUNNING or not job.held & inside:
+            if (
+                job.name in grown
+                or job.state is not JobState.RUNNING
+                or not job.allocation & inside
+            ):
                 continue
-            for refill in _held(pools, job, inside, lacking, now_ns, limits, room):
+            for refill in _replenish_job(pools, job, inside, lacking, now_ns, limits, room):
                 grown.add(job.name)
                 lacking -= refill.joined.bit_count()
                 yield refill
@@ -110,7 +114,7 @@ def _replenished(
                 break
 
 
-def _held(
+def _replenish_job(
     pools: SparePools,
     job: Job,
     inside: HostSet,
@@ -127,7 +131,7 @@ def _held(
     hosts, count = room.spare_room(job, end_ns)
     hosts &= room.free & inside
     if job.request.where != ANYWHERE:
-        hosts &= joinable(state.loaded_fabric, job.request.where, job.held)
+        hosts &= joinable(state.loaded_fabric, job.request.where, job.allocation)
     more = _chosen(pools, hosts, min(most, count))
     if not more:
         return []
@@ -153,13 +157,13 @@ def _chosen(pools: SparePools, hosts: HostSet, count: int) -> HostSet:
     return hostset.of(members[: max(0, count)])
 
 
-def _let_go(pools: SparePools) -> Iterator[ReplenishSpares]:
+def _release_excess(pools: SparePools) -> Iterator[ReplenishSpares]:
     """Spares beyond need, those of the least important jobs first, where no gang lies
     before elsewhere."""
     surely = replace(pools.sizing, epsilon=pools.sizing.epsilon / SURELY)
     enough = pools.wishes_by(surely)
-    beyond = sum(pools.held) - sum(enough)
-    over = [held - much for held, much in zip(pools.held, enough, strict=True)]
+    beyond = sum(pools.spares_by_zone) - sum(enough)
+    over = [held - much for held, much in zip(pools.spares_by_zone, enough, strict=True)]
     zone_of = pools.state.loaded_fabric.zone_of
     for job in reversed(pools.jobs):
         if beyond <= 0:

@@ -44,7 +44,7 @@ def spare_shortages(
     for at, (domain, zone) in enumerate(zip(names, pools.zones, strict=True)):
         mine = (hostset.of(job.hosts) & zone).bit_count()
         if rule.is_auto:
-            hosts, spares, target = pools.hosts[at], pools.held[at], pools.wishes[at]
+            hosts, spares, target = pools.hosts[at], pools.spares_by_zone[at], pools.wishes[at]
         else:
             hosts, spares = mine, (own & zone).bit_count()
             target = rule.required(len(job.hosts)) * mine // len(job.hosts)

@@ -16,7 +16,7 @@ from scheduler.core.tenancy.quota import empty_book
 from scheduler.core.wording import hosts_text
 
 
-def misnamed(spec: JobSpec, tenants: Tenants) -> tuple[str, str] | None:
+def unknown_tenant_or_class(spec: JobSpec, tenants: Tenants) -> tuple[str, str] | None:
     """The field that names a tenant or a class that is not there, and what is wrong."""
     tenant = tenant_of(spec, tenants)
     if tenant not in tenants.by_name:
@@ -74,6 +74,6 @@ def beyond_quota(state: State, spec: JobSpec) -> Infeasible | None:
         return None
     return Infeasible(
         f"needs {needed:,} hosts; tenant {tenant} can have"
-        f" {empty.most(tenant, fabric.host_count):,},"
+        f" {empty.max_grant(tenant, fabric.host_count):,},"
         " the rest is guaranteed to others (preemptible jobs may use it)"
     )

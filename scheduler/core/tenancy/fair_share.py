@@ -62,7 +62,7 @@ class FairShares:
         shares.used = self._used_with(started)
         return shares
 
-    def took(self, leaf: str, hosts: int) -> None:
+    def record_allocation(self, leaf: str, hosts: int) -> None:
         """`leaf` starts something on that many hosts."""
         self._add(self.used, leaf, standing(hosts, self._half_life_ns))
 

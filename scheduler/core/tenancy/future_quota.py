@@ -15,7 +15,7 @@ from placement.fabric.tree import Fabric
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.records.tenant import hosts_filled
 from scheduler.core.policies.tenants import Tenants
-from scheduler.core.tenancy.guarantees import kept_hosts
+from scheduler.core.tenancy.guarantees import withhold_for_cells
 from scheduler.core.tenancy.quota import QuotaBook, QuotaNode, cell_hosts
 
 
@@ -36,7 +36,7 @@ class FutureQuota:
         self._tenants, self._fabric, self._by_name = tenants, fabric, by_name
         self._held, self.book = held_by_leaf, book
 
-    def left(self, gang: Release, hosts: HostSet) -> None:
+    def remove_gang(self, gang: Release, hosts: HostSet) -> None:
         """`gang` ends; `hosts`: all that it holds, or has lent."""
         self.book.take(gang.tenant, -self._counted(gang), -gang.borrowed)
         if self._tenants.has_cells:
@@ -65,11 +65,11 @@ class FutureQuota:
             if tenant.cells and tenant.name not in path
         )
 
-    def kept_from(self, job: Job, free: HostSet) -> HostSet:
+    def withheld_from(self, job: Job, free: HostSet) -> HostSet:
         """Which of the `free` hosts would be kept from `job` for the cells of others."""
         if job.is_preemptible or not self._tenants.has_cells:
             return 0
         path = self._by_name[job.tenant].path
-        kept = kept_hosts(self._tenants, self._fabric, self._by_name, self._held, free)
+        kept = withhold_for_cells(self._tenants, self._fabric, self._by_name, self._held, free)
         withheld = (hosts for name, hosts in kept.items() if name not in path)
         return sum(withheld)  # no host is kept for two

@@ -25,7 +25,7 @@ from scheduler.core.tenancy import quota
 from scheduler.core.tenancy.quota import QuotaNode, cell_hosts, domain_masks
 
 
-def kept_hosts(
+def withhold_for_cells(
     tenants: Tenants,
     fabric: Fabric,
     by_name: Mapping[str, QuotaNode],
@@ -42,7 +42,7 @@ def kept_hosts(
         if tenant.cells:
             own = _own(by_name, held_by_leaf, tenant.name)
             due = by_name[tenant.name].guaranteed - own.bit_count()
-            kept[tenant.name] = _kept(tenant, fabric, own, free, due)
+            kept[tenant.name] = _withhold_for_tenant(tenant, fabric, own, free, due)
             free &= ~kept[tenant.name]
     return kept
 
@@ -54,7 +54,7 @@ def check(tenants: Tenants, fabric: Fabric) -> None:
     """
     quota.check(tenants, fabric)
     by_name = quota.nodes(tenants, fabric)
-    kept = kept_hosts(tenants, fabric, by_name, {}, hostset.full(fabric.host_count))
+    kept = withhold_for_cells(tenants, fabric, by_name, {}, hostset.full(fabric.host_count))
     for tenant in tenants.tenants:
         wanted = sum(cell.count * cell_hosts(fabric, cell) for cell in tenant.cells)
         if tenant.cells and kept[tenant.name].bit_count() < wanted:
@@ -73,7 +73,9 @@ def _own(
     return own
 
 
-def _kept(tenant: Tenant, fabric: Fabric, own: HostSet, free: HostSet, due: int) -> HostSet:
+def _withhold_for_tenant(
+    tenant: Tenant, fabric: Fabric, own: HostSet, free: HostSet, due: int
+) -> HostSet:
     kept = 0
     for cell in tenant.cells:
         size = cell_hosts(fabric, cell)

@@ -235,7 +235,7 @@ class QuotaBook:
         """Whether the promises to others stand when `leaf` takes `hosts` of `free`."""
         return hosts - self.covered(leaf, hosts) <= max(0, free - self.promised)
 
-    def most(self, leaf: str, free: int) -> int:
+    def max_grant(self, leaf: str, free: int) -> int:
         """Hosts of `free` that `leaf` can have while the promises to others stand.
 
         The share of a start that is not covered grows with it, hence bisection.

@@ -13,7 +13,7 @@ from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.records.tenant import hosts_filled
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.future_quota import FutureQuota
-from scheduler.core.tenancy.guarantees import kept_hosts
+from scheduler.core.tenancy.guarantees import withhold_for_cells
 from scheduler.core.tenancy.quota import UNLIMITED, QuotaBook, empty_book
 from scheduler.core.tenancy.spare_loans import SpareLoans
 
@@ -65,7 +65,7 @@ class Quotas:
         for job in state.holding if loans.hosts else ():
             self._take(job.tenant, job.lent_hosts.bit_count())  # it still holds them
             self._borrow(job, loans.borrowed(job))
-        self._held = _held_by_leaf(state) if state.tenants.has_cells else {}
+        self._held = _hosts_by_leaf(state) if state.tenants.has_cells else {}
         self._unhealthy = state.index.unhealthy | loans.hosts
         is_lending = can_take_back and state.tenants.preemption.is_on and not self.is_open
         self._lent = _preemptible_by_leaf(state) if is_lending else None
@@ -107,23 +107,25 @@ class Quotas:
         pool = reach.bit_count()
         if not job.is_preemptible:
             obtainable = free.bit_count() + self.book.reclaimable(self._lent or {})
-            pool = min(pool, self.book.most(job.tenant, obtainable))
+            pool = min(pool, self.book.max_grant(job.tenant, obtainable))
         return Allowance(limit, owner, reach, own, pool)
 
     def _cells(self, job: Job, free: HostSet) -> tuple[HostSet, HostSet]:
         """Free hosts kept for the job's tenant, and those that it has to leave alone."""
         own, withheld = 0, 0
-        for name, hosts in self.kept_hosts(free).items():
+        for name, hosts in self.withhold_for_cells(free).items():
             if name in self._by_name[job.tenant].path:
                 own |= hosts
             elif not job.is_preemptible:
                 withheld |= hosts
         return own, withheld
 
-    def kept_hosts(self, free: HostSet) -> dict[str, HostSet]:
+    def withhold_for_cells(self, free: HostSet) -> dict[str, HostSet]:
         """Free hosts kept for each tenant whose guarantee has a shape."""
         if self._kept is None:
-            self._kept = kept_hosts(self._tenants, self._fabric, self._by_name, self._held, free)
+            self._kept = withhold_for_cells(
+                self._tenants, self._fabric, self._by_name, self._held, free
+            )
         return self._kept
 
     def _borrow(self, job: Job, hosts: HostSet) -> None:
@@ -131,7 +133,7 @@ class Quotas:
         self._take(job.tenant, 0, hosts.bit_count())
         self._borrowed[job.tenant] = self._borrowed.get(job.tenant, 0) | hosts
 
-    def took(self, job: Job, hosts: HostSet, borrowed: HostSet = 0) -> None:
+    def record_allocation(self, job: Job, hosts: HostSet, borrowed: HostSet = 0) -> None:
         """`job` starts on these hosts, some of them `borrowed` from the spares of others."""
         own = hosts & ~borrowed
         self._take(job.tenant, self.counted(job, hosts.bit_count()))
@@ -153,10 +155,10 @@ class Quotas:
         before, per_host = self._part_gpus.get(job.tenant, 0), self._fabric.gpus_per_host
         return hosts_filled(before + job.part_gpus, per_host) - hosts_filled(before, per_host)
 
-    def left(self, job: Job, hosts: HostSet) -> None:
+    def release_hosts(self, job: Job, hosts: HostSet) -> None:
         """`job`, which ran, gives up these hosts; spares that it had lent are now
         their borrowers' own."""
-        borrowed = hosts & job.held & self._borrowed.get(job.tenant, 0)
+        borrowed = hosts & job.allocation & self._borrowed.get(job.tenant, 0)
         if borrowed:
             self._return(job.tenant, borrowed)
         self._take(job.tenant, -hosts.bit_count())
@@ -240,12 +242,12 @@ def _preemptible_by_leaf(state: State) -> dict[str, int]:
     elsewhere = state.index.unhealthy | SpareLoans(state).hosts
     for job in state.in_state(JobState.RUNNING):
         if job.is_preemptible:
-            hosts = (job.held & ~elsewhere).bit_count()
+            hosts = (job.allocation & ~elsewhere).bit_count()
             by_leaf[job.tenant] = by_leaf.get(job.tenant, 0) + hosts
     return by_leaf
 
 
-def _held_by_leaf(state: State) -> dict[str, HostSet]:
+def _hosts_by_leaf(state: State) -> dict[str, HostSet]:
     held: dict[str, HostSet] = {}
     loans = SpareLoans(state)
     for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):

@@ -56,11 +56,11 @@ class SpareLoans:
 
     def borrowed(self, job: Job) -> HostSet:
         """Hosts of `job` that are spares of others."""
-        return job.held & self.hosts
+        return job.allocation & self.hosts
 
     def owned(self, job: Job) -> HostSet:
         """What `job` holds, and has lent, without what it borrowed."""
-        return job.held & ~self.hosts | job.lent_hosts
+        return job.allocation & ~self.hosts | job.lent_hosts
 
     def idle(self, job: Job) -> tuple[int, ...]:
         """Spares of `job` in service that nobody runs on, lent ones that were left first."""

@@ -47,7 +47,7 @@ def standings(state: State, now_ns: int) -> tuple[TenantStanding, ...]:
     siblings = Counter[str]()
     for tenant in tenants.tenants:
         siblings[tenant.parent] += used[tenant.name]
-    kept = Quotas(state).kept_hosts(state.free)
+    kept = Quotas(state).withhold_for_cells(state.free)
     return tuple(
         TenantStanding(
             tenant,

@@ -46,7 +46,7 @@ def of_state(state: State, now_ns: int) -> Iterator[Sample]:
     yield from ((c.WITHHELD_HOSTS, key, count) for key, count in census.withheld(state).items())
     for (depth, number), share in fabric.links:
         yield c.LINK_SHARE, (fabric.tiers[depth].domains[number],), share
-    spent = goodput.spent(state, now_ns)
+    spent = goodput.sum_accounts(state, now_ns)
     for part in PARTS:
         yield c.SPENT, (part,), getattr(spent, part) * fabric.gpus_per_host / SECOND_NS
     yield c.VERSION, (), state.version

@@ -59,7 +59,7 @@ from scheduler.eventlog.decisions import decision_of
 from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.eventlog.store import Compacted, NotRead, StoreError
 from scheduler.files.errors import InputError
-from scheduler.identity import Role, caller, own_texts, own_windows, user
+from scheduler.identity import Role, caller, own_windows, redact_for_caller, user
 from scheduler.service.backend import Backend
 from scheduler.service.errors import (
     ApiError,
@@ -199,7 +199,7 @@ def _as_told(state: State, job: Job) -> Job:
     it had when callers first said who they are; one that the store alone has kept its old words."""
     if job.state in LIVE or job.uid in state.ended or not caller().tenant:
         return job
-    shown = own_texts(state)
+    shown = redact_for_caller(state)
     notes = tuple(shown(note, job.state_ns) for note in job.present.notes)
     return replace(
         job,

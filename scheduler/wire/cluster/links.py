@@ -13,7 +13,7 @@ from scheduler.core.admission.etag import link_etag
 from scheduler.core.fold.effects import LinkChange
 from scheduler.core.model.lifecycle import LinkUse
 from scheduler.core.rules.network.neighbours import loads, running
-from scheduler.identity import own_texts
+from scheduler.identity import redact_for_caller
 from scheduler.v1 import link_pb2, service_pb2
 from scheduler.wire.jobs import timestamp
 from scheduler.wire.lists import filters
@@ -35,7 +35,7 @@ def link_to_proto(
     state: State, name: str, is_seen: Callable[[Job], bool], busy_share: float = 0.0
 ) -> link_pb2.Link:
     """`is_seen`: of which jobs the caller may know."""
-    fabric, record, shown = state.loaded_fabric, state.link(name), own_texts(state)
+    fabric, record, shown = state.loaded_fabric, state.link(name), redact_for_caller(state)
     depth, number = uplink_of(fabric, name, "name")
     built = float(fabric.as_built.tiers[depth].uplink_bytes_per_s[number])
     now = float(fabric.tiers[depth].uplink_bytes_per_s[number])
@@ -63,7 +63,7 @@ def link_to_proto(
 def _crossing(state: State, inside: HostSet) -> Iterator[Job]:
     """Gangs with blocks on both sides, in order of start."""
     for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
-        if job.held & inside and job.held & ~inside:
+        if job.allocation & inside and job.allocation & ~inside:
             gang = hostset.of(job.hosts)
             if gang & inside and gang & ~inside:
                 yield job
@@ -81,7 +81,7 @@ def link_names(state: State, *, every: bool = False) -> list[str]:
 
 def link_filter(state: State, text: str) -> Callable[[str], bool]:
     """Whether the link of a domain matches. Raises: BadFilter."""
-    fabric, shown = state.loaded_fabric, own_texts(state)
+    fabric, shown = state.loaded_fabric, redact_for_caller(state)
 
     def left(name: str) -> float:
         depth, number = uplink_of(fabric, name, "name")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from muster.structs import struct
 from scheduler.core import HostState, Job, JobState, Reason, State
-from scheduler.identity import own_texts
+from scheduler.identity import redact_for_caller
 from scheduler.observe import census
 from scheduler.observe.census import SHARED, Domain, Queue, Use
 from scheduler.observe.incidents import Incident, IncidentKind
@@ -118,5 +118,5 @@ def _incident(state: State, incident: Incident) -> status_pb2.Incident:
         time=timestamp(incident.time_ns),
         kind=_KINDS[incident.kind],
         subject=resource_of(state.tenants, job) if (job := incident.job) else incident.subject,
-        detail=own_texts(state)(incident.detail, incident.time_ns),
+        detail=redact_for_caller(state)(incident.detail, incident.time_ns),
     )

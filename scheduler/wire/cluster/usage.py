@@ -48,5 +48,5 @@ def _row(row: UsageSum, end_ns: int) -> service_pb2.UsageRow:
         cancelled=row.jobs[JobState.CANCELLED],
         restarts=row.restarts,
         goodput=goodput_to_proto(Goodput(end_ns, 0, row.time, row.gpus), 1),
-        held_gpu_hours=row.gpus.held / HOUR_NS,
+        held_gpu_hours=row.gpus.holding / HOUR_NS,
     )

@@ -16,7 +16,7 @@ from scheduler.core.fold.effects import WindowChange, WindowChangeKind
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.window import Booking, Leave, Window, WindowKind
 from scheduler.core.rules.calendar import Calendar
-from scheduler.identity import own_texts
+from scheduler.identity import redact_for_caller
 from scheduler.v1 import service_pb2, window_pb2
 from scheduler.wire.durations import nanoseconds
 from scheduler.wire.jobs import timestamp
@@ -130,7 +130,7 @@ def window_to_proto(state: State, booking: Booking) -> window_pb2.Window:
         tenant=window.tenant,
         jobs=window.jobs,
         leave=_LEAVES[window.leave],
-        reason=own_texts(state)(window.reason, booking.change_ns),
+        reason=redact_for_caller(state)(window.reason, booking.change_ns),
         links=window.links,
         link_share=window.share,
         state=_STATES[booking.state],

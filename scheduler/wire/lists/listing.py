@@ -15,7 +15,7 @@ from scheduler.core.names import HIDDEN, short_name
 from scheduler.core.tenancy.standing import TenantStanding
 from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.eventlog.store import EndedQuery
-from scheduler.identity import own_texts, user
+from scheduler.identity import redact_for_caller, user
 from scheduler.wire.lists import filters, paging
 from scheduler.wire.lists.paging import Order, Page
 
@@ -208,7 +208,7 @@ def windows(
 
 def _window_fields(state: State) -> dict[str, filters.Field]:
     kinds, states = (kind.name for kind in WindowKind), ("PENDING", "OPEN")
-    shown = own_texts(state)
+    shown = redact_for_caller(state)
     return {
         "name": filters.TextField(lambda booking: booking.window.name),
         "uid": filters.TextField(lambda booking: window_uid(state, booking)),
@@ -300,7 +300,7 @@ def _nameless(job: Job) -> Job:
 
 
 def _host_fields(state: State) -> dict[str, filters.Field]:
-    fabric, shown = state.loaded_fabric, own_texts(state)
+    fabric, shown = state.loaded_fabric, redact_for_caller(state)
 
     def reason(held: HeldHost) -> str:
         host = state.shown(held.index)

@@ -183,7 +183,7 @@ def test_no_placement_on_weak_links_beats_the_bound() -> None:
 def test_near_an_old_placement_on_one_side() -> None:
     parted = with_links(F, {"z0": 0})
     answer = _placed(place(parted, everything(F), _job(6), hint=Hint((4, 5, 6, 7, 8, 0))))
-    assert not broken(parted, ANYWHERE, answer.held)
+    assert not broken(parted, ANYWHERE, answer.allocation)
     assert answer.moved == 1
 
 

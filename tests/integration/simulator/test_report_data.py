@@ -87,7 +87,7 @@ class TestManyFailures:
         ran = sum(parts[each] for each in ("kept", "repeated", "unnoticed", "restarting"))
         assert ran * 1e9 == pytest.approx(spent.running)
         held = ran + parts["stopped"] + parts["spare"]
-        assert held * 1e9 == pytest.approx(spent.held)
+        assert held * 1e9 == pytest.approx(spent.holding)
         assert sum(c["failures"] for c in data["faults"]["causes"]) == metrics.host_failures
         assert sum(found["jobs"] for found in data["sizes"]) == 90
 

@@ -71,7 +71,9 @@ def test_the_price_is_work_since_the_last_checkpoint_and_a_restart() -> None:
     now_ns = 2_400 * SECOND_NS
     state = replace(EMPTY, jobs={"a": job}, index=replace(EMPTY.index, running=("a",)))
     for costs, lost_s in ((Costs(1_000, 100), 400 + 100), (Costs(0, 100), 100)):
-        assert [c.lost_gpu_s for c in candidates(state, job.held, now_ns, costs)] == [lost_s * 16]
+        assert [c.lost_gpu_s for c in candidates(state, job.allocation, now_ns, costs)] == [
+            lost_s * 16
+        ]
 
 
 def test_the_cover_of_least_price_is_found() -> None:
@@ -132,7 +134,7 @@ def test_hosts_kept_for_others_are_no_way_out() -> None:
     before = asked(scattered(), 4)
     keeper = Tenant("keeper", cells=(GuaranteedCell("rack", 1),))
     state = run(scattered(), LoadTenants(Tenants((keeper, Tenant(DEFAULT_TENANT)))))
-    kept = Quotas(state).kept_hosts(state.free)["keeper"]
+    kept = Quotas(state).withhold_for_cells(state.free)["keeper"]
     assert kept & hostset.of(m.joined for m in before.moves[0].swap.moves)
     now = asked(state, 4)
     assert [move.swap.name for move in now.moves] == ["a", "b"]

@@ -183,7 +183,7 @@ class TestShrink:
         assert after.dp < before.dp
         assert set(after.hosts) < set(before.hosts)
         placed = Placement(after.hosts, after.spares, after.present.cuts, after.present.lower_bound)
-        assert not violations(F, after.held, after.request, placed)
+        assert not violations(F, after.allocation, after.request, placed)
 
     def test_required_spares_are_kept_or_nothing(self) -> None:
         state = started(loaded(F), submit("a", 7, min_dp=1, spares=exactly(1)))
@@ -205,7 +205,7 @@ def leaving(job: Job, wanted: int, within: HostSet) -> ShrunkGang | None:
     def is_enough(found: ShrunkGang) -> bool:
         return (found.freed & within).bit_count() >= wanted
 
-    return to_free(F, job, within, job.held, is_enough)
+    return to_free(F, job, within, job.allocation, is_enough)
 
 
 class TestToFree:
@@ -216,7 +216,7 @@ class TestToFree:
         found = leaving(job(state, "a"), 3, hostset.full(8))
         assert found is not None
         assert (found.job.dp, found.freed.bit_count()) == (2, 4)
-        assert not violations(F, job(state, "a").held, found.job.request, found.placement)
+        assert not violations(F, job(state, "a").allocation, found.job.request, found.placement)
 
     def test_of_one_domain(self) -> None:
         state = started(loaded(F), submit("a", 8, min_dp=2))

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from scheduler.core import JobState, State, Tenants, replay
-from scheduler.core.fold.goodput import spent
+from scheduler.core.fold.goodput import sum_accounts
 from scheduler.core.model.job_account import shown
 from scheduler.core.model.records.goodput import Goodput, Parts
 from scheduler.core.model.records.tenant import UsageAccount, standing, usage_decay
@@ -76,7 +76,7 @@ def test_a_gang_that_goes_on_with_the_hosts_it_had_goes_back_to_storage() -> Non
 def test_what_runs_counts_as_productive_until_it_is_lost() -> None:
     state = after((0, submit("a", 2, gpus=1)))
     assert seconds(of(state, 255).time) == {"queueing": 5, "productive": 250}
-    sure = spent(state, 255 * S)
+    sure = sum_accounts(state, 255 * S)
     assert seconds(sure) == {"queueing": 10, "productive": 2 * 200}
 
 

@@ -15,7 +15,7 @@ from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.fold.apply import effects
 from scheduler.core.model.commands import OpenChannel, SubmitJob
 from scheduler.core.model.events import ChannelOpened, Event, GangSwapped, JobEnded
-from scheduler.core.model.job_account import kept, shown
+from scheduler.core.model.job_account import count_certain_time, shown
 from scheduler.core.model.lifecycle import HostState
 from scheduler.core.model.rejected import Code, Rejected
 from scheduler.core.model.run_lineage import ResumePoint, resume_point
@@ -359,7 +359,7 @@ def test_goodput_is_what_ranks_have_reported() -> None:
     """Launched after 2 s, saved after 100 and 300, killed after 340; nothing else was saved."""
     state = reported(started(loaded(), with_run(submit("a", 2))), "a", 100, 300)
     costs = state.tenants.preemption.costs
-    assert kept(job(state, "a"), 340 * S, costs).productive == 2 * 298 * S
+    assert count_certain_time(job(state, "a"), 340 * S, costs).productive == 2 * 298 * S
     answer = launch.rank_failed(state, "a", UID, 1, 3, "h", "was killed", 340 * S)
     parts = shown(job(after(state, answer), "a"), 345 * S, costs).time
     assert (parts.restart, parts.productive, parts.rework) == (2 * S, 298 * S, 40 * S)
@@ -371,7 +371,7 @@ def test_an_attempt_that_has_saved_nothing_is_done_again() -> None:
     state = schedule(after(state, answer), 120 * S)
     state = reported(state, "a", launched_s=123)
     costs = state.tenants.preemption.costs
-    assert job(state, "a").lost_ns(7_323 * S, costs) == 7_200 * S + costs.restart_s * S
+    assert job(state, "a").loss_ns(7_323 * S, costs) == 7_200 * S + costs.restart_s * S
     answer = launch.rank_failed(state, "a", UID, 2, 3, "h", "was killed", 7_323 * S)
     parts = shown(job(after(state, answer), "a"), 7_323 * S, costs).time
     assert (parts.restart, parts.productive, parts.rework) == (5 * S, 98 * S, (10 + 7_200) * S)

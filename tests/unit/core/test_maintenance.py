@@ -139,7 +139,7 @@ def test_without_room_a_gang_runs_on(leave: str) -> None:
 def test_with_room_other_hosts_take_over(leave: str) -> None:
     state = in_the_way(leave, spare_hosts=2)
     assert job(state, "a").attempt == 2
-    assert not job(state, "a").held & state.index.closed
+    assert not job(state, "a").allocation & state.index.closed
 
 
 def test_with_room_a_gang_that_is_waited_for_stays() -> None:

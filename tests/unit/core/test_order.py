@@ -211,7 +211,7 @@ def test_neighbours_that_wait_are_passed_over_and_looked_at_again_after_a_start(
         for job in queue.jobs(lambda *_: may_pass):
             names.append(job.name)
             if int(job.name[1:]) % 97 == 0:
-                queue.took(job, 1)
+                queue.record_allocation(job, 1)
         return names
 
     each, some = shown(False), shown(True)

@@ -183,8 +183,8 @@ class TestQuotas:
     def test_its_time_is_that_of_its_gpus(self) -> None:
         state = started(FOUR, part("a", 2))
         account = shown(state.jobs["a"], 80 * SECOND_NS, state.tenants.preemption.costs)
-        assert account.time.held == 80 * SECOND_NS
-        assert account.hosts.held == 20 * SECOND_NS
+        assert account.time.holding == 80 * SECOND_NS
+        assert account.hosts.holding == 20 * SECOND_NS
 
 
 class TestFailures:

@@ -10,7 +10,7 @@ from placement.errors import BadInput
 from placement.fabric import hostset
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 from scheduler.core.tenancy import guarantees
-from scheduler.core.tenancy.guarantees import highest, kept_hosts
+from scheduler.core.tenancy.guarantees import highest, withhold_for_cells
 from scheduler.core.tenancy.quota import UNLIMITED, QuotaBook, nodes
 from tests.build import fabric, flat
 
@@ -71,7 +71,7 @@ def test_what_the_own_path_covers() -> None:
 def test_the_most_that_leaves_the_promises_to_others(free: int, most: int) -> None:
     """Two are promised to itself, three to others."""
     found = book(Tenant("a", guaranteed_gpus=16), Tenant("b", guaranteed_gpus=24))
-    assert found.most("a", free) == most
+    assert found.max_grant("a", free) == most
 
 
 def test_a_copy_is_a_book_of_its_own() -> None:
@@ -128,7 +128,7 @@ def test_what_cannot_be_guaranteed_is_refused(
 def kept(tenant: Tenant, free: list[int], held: list[int] | None = None) -> list[int]:
     """Hosts kept for `tenant` that holds `held`."""
     tenants = Tenants((tenant,))
-    found = kept_hosts(
+    found = withhold_for_cells(
         tenants,
         EIGHT,
         nodes(tenants, EIGHT),

@@ -139,7 +139,7 @@ def test_a_gang_takes_the_spare_of_another_and_the_pool_is_filled_again() -> Non
     (action,) = decide(state, 0, SchedulingOptions()).actions
     assert isinstance(action, ReplenishSpares)
     state = schedule(state)
-    assert sum(SparePools(state).held) == 1
+    assert sum(SparePools(state).spares_by_zone) == 1
 
 
 def _is_out(state: State, name: str) -> bool:
@@ -292,7 +292,7 @@ def test_a_gang_that_leaves_its_zone_leaves_its_spare_there_behind(
     assert state.host(index).state is HostState.CORDONED
     state = settled(state)
     assert len(spares_of(state, "a")) == 1
-    assert not broken(state.loaded_fabric, inside, job(state, "a").held)
+    assert not broken(state.loaded_fabric, inside, job(state, "a").allocation)
 
 
 CLASSES = (PriorityClass("spot", -5, is_preemptible=True), PriorityClass("urgent", 5))

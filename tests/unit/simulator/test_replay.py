@@ -191,7 +191,7 @@ def test_a_spare_that_fails_is_not_held_any_more() -> None:
     )
 
     assert world.ends_s() == {"a": 100}
-    assert world.metrics.spent().hosts.held == (100 + 40) * SECOND_NS
+    assert world.metrics.spent().hosts.holding == (100 + 40) * SECOND_NS
     assert world.metrics.spent().hosts.running == 100 * SECOND_NS
 
 
@@ -208,7 +208,7 @@ def test_a_gang_stands_still_while_the_decision_lasts() -> None:
     assert world.ends_s() == {"a": 60 + 60}  # 40 s done, stopped from 50 to 60
     spent = world.metrics.spent().hosts
     assert spent.running == 100 * SECOND_NS
-    assert spent.held == 110 * SECOND_NS
+    assert spent.holding == 110 * SECOND_NS
 
 
 def test_who_arrives_during_a_decision_is_in_the_next() -> None:

@@ -72,7 +72,7 @@ def loaded(now_ns: int, zones: int) -> FailureRates:
     return FailureRates(at_ns=now_ns, since_ns=now_ns, by_zone=(0,) * zones)
 
 
-def moved(
+def record_move(
     faults: FailureRates, was_down: bool, is_down: bool, now_ns: int, zone: int
 ) -> FailureRates:
     """A host of this outermost domain went from one state to another."""

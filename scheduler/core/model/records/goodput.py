@@ -50,10 +50,10 @@ class Parts(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        return self.held + self.queueing
+        return self.holding + self.queueing
 
     @property
-    def held(self) -> int:
+    def holding(self) -> int:
         """While hosts were held, spares and stopped gangs included."""
         return self.running + self.rescheduling + self.spare
 
@@ -86,7 +86,7 @@ class Goodput(Struct, frozen=True):
     @property
     def share(self) -> float:
         """Productive host time / held host time; 0 before hosts were held."""
-        return self.hosts.productive / self.hosts.held if self.hosts.held else 0.0
+        return self.hosts.productive / self.hosts.holding if self.hosts.holding else 0.0
 
 
 UNCOUNTED = Goodput()

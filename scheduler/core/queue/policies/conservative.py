@@ -99,7 +99,7 @@ class Conservative:
             shares = (
                 self._grounds.shares(job, start_ns, end_ns)
                 if shares is None
-                else self._grounds.kept(job, shares, start_ns, end_ns)
+                else self._grounds.renew_shares(job, shares, start_ns, end_ns)
             )
             if shares is None:
                 return False
@@ -172,7 +172,9 @@ class Conservative:
         shares = self._grounds.shares(job, start_ns, end_ns) if self._grounds else ()
         self._book(job.name, Booked(start_ns, end_ns, job.needed, shares or ()))
 
-    def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
+    def record_allocation(
+        self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0
+    ) -> None:
         hosts &= ~borrowed
         shares = self._grounds.of(hosts) if self._grounds else ()
         self._book(job.name, Booked(self._now_ns, end_ns, hosts.bit_count(), shares))
@@ -187,7 +189,7 @@ class Conservative:
         if end_ns > until_ns:
             self._profile.book(until_ns, end_ns, 1)
 
-    def waits(self, job: Job, free: HostSet) -> None:
+    def reserve_blocked(self, job: Job, free: HostSet) -> None:
         """Also one that has its hosts now, and waits for quotas or for where it may lie: they
         are its own from now on, for else others would take them and it would have to wait on."""
         if job.name not in self._booked:
@@ -203,7 +205,7 @@ class Conservative:
     def without_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         return allowed
 
-    def made_room(self, free: HostSet) -> None:
+    def record_evictions(self, free: HostSet) -> None:
         raise AssertionError("nobody is preempted here")
 
     def is_settled(self, job: Job) -> bool:

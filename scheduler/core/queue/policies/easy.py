@@ -63,9 +63,9 @@ class Easy:
 
     @property
     def reservations(self) -> Sequence[BackfillReservation]:
-        return LazyReservations(self._made) if self._has_waited else ()
+        return LazyReservations(self._make_reservations) if self._has_waited else ()
 
-    def _made(self) -> tuple[BackfillReservation, ...]:
+    def _make_reservations(self) -> tuple[BackfillReservation, ...]:
         first = self.first
         return () if first is None else (replace(first, start_ns=self._start_ns),)
 
@@ -106,7 +106,9 @@ class Easy:
         permitted |= highest(allowed.reach & ~permitted, max(0, first.extra))
         return allowed.on(self._affinity.fitting(job, permitted))
 
-    def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
+    def record_allocation(
+        self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0
+    ) -> None:
         if self.first is not None:
             self._first = charged(self.first, job, hosts, end_ns, self._quotas, borrowed)
 
@@ -128,12 +130,12 @@ class Easy:
             end_ns = min(end_ns, self.first.start_ns)  # limits count it, the hosts are the same
             self._first = charged(self.first, job, host, end_ns, self._quotas)
 
-    def waits(self, job: Job, free: HostSet) -> None:
+    def reserve_blocked(self, job: Job, free: HostSet) -> None:
         if self.first is None:
             self._reserve(job, free)
         self._has_waited = True
 
-    def made_room(self, free: HostSet) -> None:
+    def record_evictions(self, free: HostSet) -> None:
         if self.first is not None:
             self._reserve(self._jobs[self.first.name], free)
 

@@ -27,7 +27,7 @@ class Fifo:
         self._free: HostSet = 0
         self._reserved: tuple[BackfillReservation, ...] | None = None
 
-    def _made(self) -> tuple[BackfillReservation, ...]:
+    def _make_reservations(self) -> tuple[BackfillReservation, ...]:
         if self._waiting is None:
             return ()
         if self._reserved is None:
@@ -37,11 +37,11 @@ class Fifo:
 
     @property
     def reservations(self) -> Sequence[BackfillReservation]:
-        return () if self._waiting is None else LazyReservations(self._made)
+        return () if self._waiting is None else LazyReservations(self._make_reservations)
 
     @property
     def first(self) -> BackfillReservation | None:
-        return next(iter(self._made()), None)
+        return next(iter(self._make_reservations()), None)
 
     def permitted(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         return allowed if self._waiting is None else allowed.capped(0)
@@ -52,7 +52,9 @@ class Fifo:
     def without_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         return allowed if self._waiting is None else allowed.on(0)
 
-    def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
+    def record_allocation(
+        self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0
+    ) -> None:
         """Who starts does so before anybody waits."""
 
     def may_share(self, job: Job, end_ns: int, until_ns: int) -> bool:
@@ -61,12 +63,12 @@ class Fifo:
     def shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
         """Who starts does so before anybody waits."""
 
-    def waits(self, job: Job, free: HostSet) -> None:
+    def reserve_blocked(self, job: Job, free: HostSet) -> None:
         if self._waiting is None:
             self._outlook.comes(job)
             self._waiting, self._free = job, free
 
-    def made_room(self, free: HostSet) -> None:
+    def record_evictions(self, free: HostSet) -> None:
         self._free, self._reserved = free, None
 
     def is_settled(self, job: Job) -> bool:

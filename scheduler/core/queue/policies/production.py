@@ -53,7 +53,7 @@ class FairOrder:
             return as_queued(self._state, all_wait)
         return self._merged(_runs(self._state, self._now_ns), all_wait)
 
-    def took(self, job: Job, hosts: int) -> None:
+    def record_allocation(self, job: Job, hosts: int) -> None:
         self._started = (job.tenant, hosts)
         self._hosts[job.tenant] += hosts
 
@@ -106,7 +106,7 @@ class FairOrder:
             if self._started is not None:
                 for each in runs:
                     each.go_back(started_key, key)
-                shares.took(*self._started)
+                shares.record_allocation(*self._started)
                 self._started = None
                 heap = heap_of_heads()
             elif run.is_over:
@@ -182,7 +182,7 @@ def _sorted_runs(chunk: Chunk, jobs: Mapping[str, Job], tenants: Tenants) -> _Ch
             pieces = [_run_of(jobs[name], tenants) for name in chunk]
         else:
             pieces = [_sorted_runs(block, jobs, tenants) for block in chunk.blocks]
-        chunk.runs = _joined(chunk, pieces)
+        chunk.runs = _join_pieces(chunk, pieces)
     runs: _ChunkRuns = chunk.runs
     return runs
 
@@ -195,7 +195,7 @@ def _run_of(job: Job, tenants: Tenants) -> _ChunkRuns:
     return _ChunkRuns({(job.priority, ages): _Sorted((job.name,), since_ns, since_ns)}, ())
 
 
-def _joined(chunk: Chunk, pieces: Iterable[_ChunkRuns]) -> _ChunkRuns:
+def _join_pieces(chunk: Chunk, pieces: Iterable[_ChunkRuns]) -> _ChunkRuns:
     """The runs of a chunk, of which these are the pieces."""
     names: dict[tuple[int, bool], list[str]] = {}
     ends: dict[tuple[int, bool], tuple[int, int]] = {}

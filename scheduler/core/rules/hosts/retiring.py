@@ -48,5 +48,5 @@ def leave_ns(state: State, now_ns: int, limits: SchedulingOptions) -> int | None
         swaps = choose_swaps(state.loaded_fabric, job.request, job.hosts, blocks, own, free)
         return bool(blocks) and swaps is not None
 
-    gangs = (job for job in state.in_state(JobState.RUNNING) if job.held & retiring)
+    gangs = (job for job in state.in_state(JobState.RUNNING) if job.allocation & retiring)
     return min((job.next_save_ns(now_ns, costs) for job in gangs if could(job)), default=None)

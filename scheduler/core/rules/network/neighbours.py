@@ -71,7 +71,7 @@ def loads(fabric: Fabric, gangs: Iterable[Neighbour]) -> dict[Uplink, float]:
     return by_uplink
 
 
-def beside(fabric: Fabric, loads: Mapping[Uplink, float]) -> Fabric:
+def subtract_loads(fabric: Fabric, loads: Mapping[Uplink, float]) -> Fabric:
     """The fabric with what these loads leave of its uplinks."""
     left = {uplink: round(STEP / (1 + load)) / STEP for uplink, load in loads.items()}
     if all(share == 1 for share in left.values()):
@@ -109,7 +109,7 @@ class Traffic:
     ) -> Placement:
         """`alone`, or what `solve` finds beside the others where that is better for all. The
         step and its bound are those of the gang alone."""
-        started = (gang for placed, gang in self._placed if not placed.held & free)
+        started = (gang for placed, gang in self._placed if not placed.allocation & free)
         others = [*self._running, *started]
         if alone.step is None:
             return alone
@@ -144,17 +144,17 @@ def better_beside(
     if own.keys().isdisjoint(sharing):
         return alone.hosts
     least_s = alone.step.seconds
-    lost, worth = lost_gpus(fabric, alone, others, least_s), WORTH_MOVING * alone.gpus
+    lost, worth = count_idle_gpus(fabric, alone, others, least_s), WORTH_MOVING * alone.gpus
     if lost <= worth:  # no other place saves so much: most gangs end here
         return alone.hosts
-    apart = solve(beside(fabric, sharing))
+    apart = solve(subtract_loads(fabric, sharing))
     if apart is None or apart == alone.hosts:
         return alone.hosts
     gang = replace(alone, hosts=apart, step=StepBound(seconds_now(fabric, alone.request, apart)))
-    return apart if lost_gpus(fabric, gang, others, least_s) < lost - worth else alone.hosts
+    return apart if count_idle_gpus(fabric, gang, others, least_s) < lost - worth else alone.hosts
 
 
-def others_of(state: State, job: Job, limits: SchedulingOptions) -> list[Neighbour]:
+def find_neighbours(state: State, job: Job, limits: SchedulingOptions) -> list[Neighbour]:
     """The running gangs beside which this one is placed, where it is placed beside others."""
     if not limits.neighbours or job.part_gpus or job.request.objective is not Objective.TIME:
         return []
@@ -162,7 +162,7 @@ def others_of(state: State, job: Job, limits: SchedulingOptions) -> list[Neighbo
     return [as_neighbour(state, gang) for gang in gangs]
 
 
-def lost_gpus(
+def count_idle_gpus(
     fabric: Fabric, gang: Neighbour, others: Sequence[Neighbour], least_s: float
 ) -> float:
     """GPUs that do nothing on average because the gang and its neighbours wait for each other,
@@ -170,19 +170,19 @@ def lost_gpus(
     own = busy(fabric, gang)
     sharing = [g for g in others if not own.keys().isdisjoint(busy(fabric, g))]
     sharing = sorted(sharing, key=lambda g: (-g.gpus, g.hosts))[:MOST_NEIGHBOURS]
-    lost = gang.gpus * (1 - least_s / _beside_s(fabric, gang, others))
+    lost = gang.gpus * (1 - least_s / _shared_step_s(fabric, gang, others))
     for each in sharing:
         rest = [g for g in others if g is not each]
-        before_s = _beside_s(fabric, each, rest)
-        lost += each.gpus * (1 - before_s / _beside_s(fabric, each, [*rest, gang]))
+        before_s = _shared_step_s(fabric, each, rest)
+        lost += each.gpus * (1 - before_s / _shared_step_s(fabric, each, [*rest, gang]))
     return lost
 
 
-def _beside_s(fabric: Fabric, gang: Neighbour, others: Iterable[Neighbour]) -> float:
+def _shared_step_s(fabric: Fabric, gang: Neighbour, others: Iterable[Neighbour]) -> float:
     """Seconds of its step beside these."""
     own = busy(fabric, gang)
     left = {uplink: load for uplink, load in loads(fabric, others).items() if uplink in own}
-    return seconds_now(beside(fabric, left), gang.request, gang.hosts)
+    return seconds_now(subtract_loads(fabric, left), gang.request, gang.hosts)
 
 
 @struct(frozen=True, slots=True)
