@@ -142,8 +142,7 @@ class Client:
 
     def offer(self, spec: JobSpec, request_id: str) -> job_pb2.Job:
         """What `spec` would get, and when it would start; or the job that `request_id` has made,
-        which has a uid. Raises: ServiceError, with "elsewhere" in its metadata where the request
-        has left the job to another cluster."""
+        which has a uid. Raises: ServiceError."""
         request = service_pb2.CreateJobRequest(
             spec=_spec_to_proto(spec),
             request_id=request_id,
@@ -151,14 +150,6 @@ class Client:
             estimate_start=True,
         )
         return self._to.call(self._stub.CreateJob, request)
-
-    def leave_job(self, spec: JobSpec, request_id: str, elsewhere: str) -> None:
-        """No request with this id makes a job here from now on: that is left to the cluster
-        `elsewhere`. Raises: ServiceError, also where the request has made a job."""
-        request = service_pb2.CreateJobRequest(
-            spec=_spec_to_proto(spec), request_id=request_id, elsewhere=elsewhere
-        )
-        self._to.call(self._stub.CreateJob, request)
 
     def get_job(self, name: str, uid: str = "", *, with_decision: bool = False) -> job_pb2.Job:
         """With a `uid`, the one job that has both; NOT_FOUND when another has the name.

@@ -180,15 +180,6 @@ def not_found(kind: str, name: str) -> ApiError:
     return ApiError(error_pb2.ERROR_REASON_NOT_FOUND, message, resource=(kind, name))
 
 
-def left_elsewhere(request_id: str, purpose: str, elsewhere: str) -> ApiError:
-    """A request with this `purpose`, in words, that left its job to the cluster `elsewhere`."""
-    return ApiError(
-        error_pb2.ERROR_REASON_WRONG_STATE,
-        f"request {request_id!r} was to {purpose}",
-        metadata={"elsewhere": elsewhere},
-    )
-
-
 # Errors of which there is no more to say than a sentence.
 infeasible = partial(ApiError, error_pb2.ERROR_REASON_INFEASIBLE)
 wrong_state = partial(ApiError, error_pb2.ERROR_REASON_WRONG_STATE)

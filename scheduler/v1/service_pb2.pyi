@@ -245,7 +245,6 @@ class CreateJobRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
-    ELSEWHERE_FIELD_NUMBER: _builtins.int
     ESTIMATE_START_FIELD_NUMBER: _builtins.int
     WITH_DECISION_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
@@ -255,14 +254,7 @@ class CreateJobRequest(_message.Message):
     """
     validate_only: _builtins.bool
     """Checks the job and answers what it would get now, without making it. With a request_id that has
-    been used the answer is what that request did: the job that it made, which has a uid and no
-    `answer`; or WRONG_STATE where it left the job to another cluster, with that cluster in the
-    metadata key "elsewhere".
-    """
-    elsewhere: _builtins.str
-    """Makes no job: it is left to this other cluster, and no request with this request_id makes it here
-    from now on, also one that comes late. Refused where the request_id has made the job already. Up
-    to 256 characters; takes a request_id, and no validate_only. Empty: the job is for this cluster.
+    been used the answer is the job that that request made, which has a uid and no `answer`.
     """
     estimate_start: _builtins.bool
     """With validate_only, for a job that would wait: sets start_estimate. The server simulates its
@@ -280,13 +272,12 @@ class CreateJobRequest(_message.Message):
         spec: _job_pb2.JobSpec | None = ...,
         request_id: _builtins.str = ...,
         validate_only: _builtins.bool = ...,
-        elsewhere: _builtins.str = ...,
         estimate_start: _builtins.bool = ...,
         with_decision: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["elsewhere", b"elsewhere", "estimate_start", b"estimate_start", "request_id", b"request_id", "spec", b"spec", "validate_only", b"validate_only", "with_decision", b"with_decision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate_start", b"estimate_start", "request_id", b"request_id", "spec", b"spec", "validate_only", b"validate_only", "with_decision", b"with_decision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

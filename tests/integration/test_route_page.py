@@ -1,4 +1,4 @@
-"""docs/route.md prints what `muster route` prints today.
+"""docs/route.md prints what `muster route submit` prints today.
 
 `pytest tests/integration/test_route_page.py --rewrite` writes the transcript anew.
 """
@@ -77,7 +77,7 @@ async def test_the_transcript_is_what_is_printed(
             printed.append(f"{command}\n{said}" + _ending(result.exit_code))
     answers = iter(printed)
     now = TRANSCRIPT.sub(lambda _: next(answers), text)
-    assert len(printed) == now.count("$ muster ") == 5
+    assert len(printed) == now.count("$ muster ") == 4
     if pytestconfig.getoption("--rewrite"):
         PAGE.write_text(now, encoding="utf-8")
     else:

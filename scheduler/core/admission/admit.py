@@ -105,7 +105,7 @@ def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Re
 def _admitted(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
     match command:
         case SubmitJob():
-            return () if command.elsewhere else _submit(state, command, now_ns)
+            return _submit(state, command, now_ns)
         case UpdateJob():
             return update(state, command, now_ns)
         case HoldJob():

@@ -47,7 +47,6 @@ RequestCommand = (
     | SetWindow
     | RemoveWindow
 )
-LEAVE = "leave "  # how the words of a submit begin that leaves its job to another cluster
 SomeCommand = TypeVar("SomeCommand", bound=RequestCommand)
 
 
@@ -94,8 +93,7 @@ def answered(state: State, command: RequestCommand, now_ns: int) -> RequestAnswe
     if isinstance(command, JobCommand):
         job = state.find(command.name, command.uid)
         uid = job.uid if job is not None else ""
-    left_to = command.elsewhere if isinstance(command, SubmitJob) else ""
-    return RequestAnswered(now_ns, command.request_id, _words(command), uid, left_to)
+    return RequestAnswered(now_ns, command.request_id, _words(command), uid)
 
 
 def repeated(state: State, request_id: str) -> CompletedRequest | None:
@@ -111,8 +109,7 @@ def _words(command: RequestCommand) -> str:
         case ChangeFabric():
             return "change the fabric"
         case SubmitJob():
-            left = f"{LEAVE}{command.spec.name} to {command.elsewhere}"
-            return left if command.elsewhere else f"submit {command.spec.name}"
+            return f"submit {command.spec.name}"
         case UpdateJob():
             return f"update {command.name}"
         case HoldJob():

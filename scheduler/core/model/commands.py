@@ -25,15 +25,13 @@ LongEnded = tuple[str, str, JobState, bool]
 class SubmitJob:
     """`uid` is fresh; `request_id` makes a retry harmless. `user`: whose job it is. `long_ended`:
     jobs that it depends on and the state has no more, as (full name, uid, how it
-    ended, whether it had started). `elsewhere`: the cluster that the job is left to: none is
-    made here, and no request with this `request_id` makes one later."""
+    ended, whether it had started)."""
 
     spec: JobSpec
     uid: str
     request_id: str = ""
     user: str = ""
     long_ended: tuple[LongEnded, ...] = ()
-    elsewhere: str = ""
 
 
 @struct(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from scheduler.core import (
     dry_run,
 )
 from scheduler.core.admission.admit import Code
-from scheduler.core.admission.idempotency import LEAVE
 from scheduler.core.capacity.grow import is_smaller, size_text
 from scheduler.core.explain.conditions import JOB_CONDITIONS
 from scheduler.core.explain.decision import supposed_decision
@@ -67,7 +66,6 @@ from scheduler.service.errors import (
     error_boundary,
     invalid,
     invalid_input,
-    left_elsewhere,
     rejected,
     wrong_state,
 )
@@ -107,7 +105,6 @@ _NO_AGENTS = (
 )
 _NO_RUN = "its file has no `run`: no agent starts it, and `muster finish` reports its end"
 _SHORT_QUEUE = 100
-_LONGEST_ELSEWHERE = 256
 _FRESH = "was just submitted; the next decision looks at it"
 
 
@@ -228,32 +225,25 @@ class JobServicer:
                 spec = self._specs.read(request.spec)
             except InputError as error:
                 raise invalid_input(error, "spec.") from None
-            _check_elsewhere(request)
             if request.validate_only and (done := writer.state.request(request.request_id)):
                 return await self._done_before(done, spec, request.request_id)
-            if spec.run is not None and not self._backend.has_agents and not request.elsewhere:
+            if spec.run is not None and not self._backend.has_agents:
                 raise invalid("spec.run", _NO_AGENTS)
-            command = SubmitJob(
-                spec, self._new_uid(), request.request_id, user(), elsewhere=request.elsewhere
-            )
             known = await self._long_ended(spec.dependencies)
-            command = replace(command, long_ended=known)
-            if request.validate_only or request.elsewhere:
+            command = SubmitJob(spec, self._new_uid(), request.request_id, user(), known)
+            if request.validate_only:
                 tenant = tenant_of(spec, writer.state.tenants)
                 supposed = job_pb2.Job(name=resource_name(tenant, spec.name), tenant=tenant)
-                if request.validate_only:
-                    answer = await self._backend.questions.ask_on(
-                        writer.state,
-                        _dry_run,
-                        writer.now_ns(),
-                        writer.limits,
-                        command,
-                        request.with_decision,
-                        request.estimate_start,
-                    )
-                    supposed.MergeFrom(answer)
-                else:
-                    await self._backend.run(command, "spec.")
+                answer = await self._backend.questions.ask_on(
+                    writer.state,
+                    _dry_run,
+                    writer.now_ns(),
+                    writer.limits,
+                    command,
+                    request.with_decision,
+                    request.estimate_start,
+                )
+                supposed.MergeFrom(answer)
                 fill_spec(supposed.spec, spec)
                 return supposed
             state = await self._backend.run(command, "spec.")
@@ -273,8 +263,6 @@ class JobServicer:
         """What an earlier request of this id did, for one that is only checked. Raises: ApiError
         where it made no job."""
         state, identifier = self._backend.writer.state, parse_request_id(request_id)
-        if done.answer and done.action.startswith(LEAVE):
-            raise left_elsewhere(identifier.id, done.action, done.answer)
         if done.digest != identifier.digest or not done.uid:
             message = f"{identifier.id!r} was used for another request: {done.action}"
             raise invalid("request_id", message)
@@ -501,18 +489,6 @@ class JobServicer:
         if job is None or job.name != name:
             raise no_job(state, name, uid)
         return job
-
-
-def _check_elsewhere(request: service_pb2.CreateJobRequest) -> None:
-    """Raises: ApiError."""
-    if not request.elsewhere:
-        return
-    if len(request.elsewhere) > _LONGEST_ELSEWHERE:
-        raise invalid("elsewhere", f"must have at most {_LONGEST_ELSEWHERE} characters")
-    if not parse_request_id(request.request_id).id:
-        raise invalid("elsewhere", "takes a request_id: that is what is not done here")
-    if request.validate_only:
-        raise invalid("elsewhere", "leaves nothing to check: give it without validate_only")
 
 
 def _first_name(spec: JobSpec) -> str:
