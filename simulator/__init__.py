@@ -13,5 +13,5 @@ each other, lower ones first (`make check` says so):
     run, inputs                      one experiment from end to end; the digest of what it reads
     compare, sweep, experiment_file  many replays, on the cores of a machine or on Dask (pool)
     twin                             a cluster as it is now, and what may become of it
-    cli                              muster replay, compare, sweep, trace, twin and advise
+    cli                              muster replay, compare, sweep, trace and twin
 """

@@ -1,4 +1,4 @@
-"""The commands of the simulator: replay, compare, sweep, trace, twin, advise.
+"""The commands of the simulator: replay, compare, sweep, trace, twin.
 
 In: a command line. Out: totals, tables and report folders; wrong input leaves as an
 `InputError` that names file, line and field. `register` is the plug-in that `muster`
@@ -8,8 +8,7 @@ loads, see [project.entry-points."muster.commands"].
     studies   muster compare and muster sweep: many of them
     traces    muster trace: show, generate
     twin      muster twin: what a change of a cluster is worth
-    advise    muster advise: which of several changes to make
-    twin_question  the options of both, made once;  fork: where the cluster comes from
+    fork      where the cluster of a twin comes from
     terminal  warnings, progress bars, the table at the end
 """
 
@@ -20,10 +19,9 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add the commands: one plug-in for all."""
-    from simulator.cli import advise, replay, studies, traces, twin
+    from simulator.cli import replay, studies, traces, twin
 
     replay.register(app)
     traces.register(app)
     studies.register(app)
     twin.register(app)
-    advise.register(app)

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simulator.cli.twin_question import AnswerFiles, TwinQuestion, asks_twin
+from muster.structs import struct
+from placement import BadInput
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address
+from scheduler.files.errors import InputError, Problem
+from simulator.cli.replay import TotalsFormat
+from simulator.cli.studies import DaskScheduler, Processes, counted
+
+if TYPE_CHECKING:
+    from simulator.twin.fork import ClusterFork
+    from simulator.twin.study import StudyWorkers
+    from simulator.twin.workload import Workload
+
+MOST_SEEDS = 1_000
+MOST_DAYS = 3_650
+MOST_JOBS = 1_000_000  # of a run: some hours
+
+
+class Arrivals(StrEnum):
+    """The jobs that come in a twin."""
+
+    LOG = "log"
+    NONE = "none"
 
 
 def register(app: typer.Typer) -> None:
@@ -15,10 +41,7 @@ def register(app: typer.Typer) -> None:
     app.command("twin")(twin_command)
 
 
-@asks_twin()
 def twin_command(
-    question: TwinQuestion,
-    files: AnswerFiles,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -28,8 +51,50 @@ def twin_command(
         ),
     ] = None,
     each: Annotated[
-        bool, typer.Option("--each", help="Each change by itself as well.", show_default=False)
+        bool,
+        typer.Option(
+            "--each", help="Each change by itself, instead of all together.", show_default=False
+        ),
     ] = False,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="A backup of `muster store backup`, or a store: sqlite:///FILE, postgresql://..."
+            " (default: the server at --address)",
+            show_default=False,
+        ),
+    ] = None,
+    horizon: Annotated[str, typer.Option(help="Simulated time of each run: 30d, 12h.")] = "30d",
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of seeds.")] = 5,
+    prices: Annotated[
+        str | None,
+        typer.Option(help="A prices file (docs/twin.md): money for each effective GPU-hour."),
+    ] = None,
+    times: Annotated[
+        str | None,
+        typer.Option(help="A time model, as for `muster replay`; changes of the network need one."),
+    ] = None,
+    arrivals: Annotated[
+        Arrivals,
+        typer.Option(help="New jobs: at the rate of the log, or none but the live ones."),
+    ] = Arrivals.LOG,
+    config: Annotated[
+        str | None,
+        typer.Option(help="With --from, the server file of the cluster: its policy and limits."),
+    ] = None,
+    processes: Processes = None,
+    dask: DaskScheduler = None,
+    address: Address = DEFAULT_ADDRESS,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the whole answer to this file as JSON.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Write a page with the answer to this file (HTML).")
+    ] = None,
+    output: Annotated[
+        TotalsFormat, typer.Option("--format", "-o", help="Output format.")
+    ] = TotalsFormat.TABLE,
 ) -> None:
     """Ask a copy of the cluster what a change is worth: goodput, waits and money.
 
@@ -38,14 +103,137 @@ def twin_command(
     Nothing of the cluster is touched. A running server gives its state to operators.
     """
     from simulator.twin.answer import text
+    from simulator.twin.page import write_twin
 
+    for path in (json_file, page):  # said before hours of runs, not after them
+        if path is not None and not path.parent.is_dir():
+            raise InputError(Problem("", f"there is no folder {path.parent}", str(path)))
+    question = TwinQuestion(
+        source, horizon, seeds, prices, times, arrivals, config, processes, dask, address
+    )
     wanted = changes or []
-    parts = [[change] for change in wanted] if each and len(wanted) > 1 else []
-    answer = question.answer([[], *parts, *([wanted] if wanted else [])])
+    parts = [[change] for change in wanted] if each else [wanted] if wanted else []
+    answer = question.answer([[], *parts])
+    if json_file:
+        json_file.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
+    if page:
+        write_twin(page, answer)
+    typer.echo(json.dumps(answer) if output is TotalsFormat.JSON else text(answer))
 
-    def write_page(path: Path) -> None:
-        from simulator.twin.page import write_twin
 
-        write_twin(path, answer)
+@struct(frozen=True, slots=True)
+class TwinQuestion:
+    """A question about a cluster, in the words of the command line."""
 
-    files.write(answer, lambda: text(answer), write_page)
+    source: str | None
+    horizon: str
+    seeds: int
+    prices: str | None
+    times: str | None
+    arrivals: Arrivals
+    config: str | None
+    processes: int | None
+    dask: str | None
+    address: str
+
+    def answer(self, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
+        """Return the study of these scenarios, beside the first. Raises: InputError; typer.Exit."""
+        from simulator.pool import cores
+        from simulator.timing import load_time_model
+        from simulator.twin.changes import scenario
+        from simulator.twin.future import TwinWorld
+        from simulator.twin.outages import fit_failures
+        from simulator.twin.prices import load_prices
+        from simulator.twin.study import StudyWorkers, study
+
+        horizon_ns = self._horizon_ns()
+        money = None if self.prices is None else load_prices(self.prices)
+        with _named("--times"):
+            model = None if self.times is None else load_time_model(self.times)
+        fork = _fork(self.source, self.config, self.address)
+        scenarios = [
+            scenario(fork, part, horizon_ns, has_times=model is not None) for part in changes
+        ]
+        failures = fit_failures(fork.state, fork.now_ns)
+        workload = _workload(fork, self.arrivals, horizon_ns)
+        world = TwinWorld(fork, workload, failures, horizon_ns, model)
+        workers = StudyWorkers(self.processes or cores(), self.dask)
+        took_s, began_s = list[float](), perf_counter()
+        with counted(len(scenarios) * self.seeds, "runs") as advance:
+
+            def on_done(run_s: float) -> None:
+                took_s.append(run_s)
+                if advance:
+                    advance()
+
+            answer = study(world, scenarios, range(self.seeds), workers, money, on_done)
+        if workers.dask or min(workers.processes, len(took_s)) > 1:
+            typer.echo(_speed_up(took_s, perf_counter() - began_s, workers), err=True)
+        return answer
+
+    def _horizon_ns(self) -> int:
+        from scheduler.files.timeparse import parse_duration
+
+        with _named("--horizon"):
+            horizon_ns = parse_duration(self.horizon)
+        if not 0 < horizon_ns <= MOST_DAYS * 86_400 * 10**9:
+            message = f"must be up to {MOST_DAYS:,}d, not {self.horizon}"
+            raise InputError(Problem("--horizon", message))
+        return horizon_ns
+
+
+def _speed_up(took_s: Sequence[float], all_s: float, workers: StudyWorkers) -> str:
+    """Compare the time of the runs one by one with that of all together. More processes than cores
+    make each slower, and the whole no faster."""
+    from simulator.pool import cores
+
+    shared = 1.0 if workers.dask else max(1.0, min(workers.processes, len(took_s)) / cores())
+    alone_s = sum(took_s) / shared
+    return (
+        f"{len(took_s):,} runs in {all_s:,.0f} s, {alone_s:,.0f} s one after the other: "
+        f"{alone_s / all_s:.1f} times as fast as one process"
+    )
+
+
+def _fork(source: str | None, config: str | None, address: str) -> ClusterFork:
+    """Raises: InputError; typer.Exit with what a server refuses."""
+    from simulator.cli.fork import fork_of_server, fork_of_store, limits_of_server
+
+    if source is not None:
+        return fork_of_store(source, limits_of_server(config))
+    if config is not None:
+        message = "goes with --from: a running server says itself by what it schedules"
+        raise InputError(Problem("--config", message))
+    return fork_of_server(address)
+
+
+def _workload(fork: ClusterFork, arrivals: Arrivals, horizon_ns: int) -> Workload:
+    """Raises: InputError where the log is too short to say how often jobs come, or more would come
+    than a run ends with."""
+    from simulator.report.text import duration
+    from simulator.twin.workload import LEAST_NS, fit_workload
+
+    fitted = fit_workload(fork)
+    if arrivals is Arrivals.NONE:
+        return fitted.without_arrivals
+    if fitted.seen_ns < LEAST_NS:
+        message = (
+            f"the log has {duration(fitted.seen_ns / 1e9)} of jobs, less than the"
+            f" {duration(LEAST_NS / 1e9)} that a rate needs; with `none` the live jobs go on alone"
+        )
+        raise InputError(Problem("--arrivals", message))
+    if (jobs := fitted.expected(horizon_ns)) > MOST_JOBS:
+        message = (
+            f"{jobs:,.0f} jobs would come in a run, more than {MOST_JOBS:,}: look less far ahead"
+        )
+        raise InputError(Problem("--horizon", message))
+    return fitted
+
+
+@contextmanager
+def _named(option: str) -> Iterator[None]:
+    """A fault of a value is one of this option."""
+    try:
+        yield
+    except BadInput as error:
+        raise InputError(Problem(option, error.message)) from None

@@ -12,6 +12,5 @@ scheduler that serves, from the very state of the cluster.
     tally      what came of a run: waits, host time, restarts
     prices     what host time, uplinks and repairs cost
     study      all runs side by side, means and intervals
-    advice/    which of several choices to make
     answer     the sentence and the tables for people;  page: the same as a page
 """

@@ -40,6 +40,7 @@ ROWS: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
     ("wait_mean_s", "wait, mean", time_text, -1),
     ("wait_p95_s", "wait, p95", time_text, -1),
     ("still_waiting", "jobs that wait at the end", count_text, -1),
+    ("lost_gpu_h", "GPU-hours that gangs lose", count_text, -1),
     ("spare_gpu_h", "GPU-hours of spares", count_text, 0),
     ("out_gpu_h", "GPU-hours out of service", count_text, 0),
     ("restarts", "restarts", count_text, -1),
@@ -59,8 +60,10 @@ MONEY_ROWS = (
 
 
 def sentence(answer: Values) -> str:
-    """Say in a sentence or two what the last scenario is worth beside the first."""
-    base, other = answer["scenarios"][0], answer["scenarios"][-1]
+    """Say in a sentence or two what the best scenario is worth beside the first: by effective
+    GPU-hours, or the cost of one where there are prices."""
+    base, *changed = answer["scenarios"]
+    other = max(changed, key=lambda each: _worth(each, answer), default=base)
     ahead, seeds = duration(answer["horizon_s"]), len(answer["seeds"])
     figures = base["figures"]
     if other is base:
@@ -75,6 +78,9 @@ def sentence(answer: Values) -> str:
         return text
     more, was = other["differences"]["effective_gpu_h"], figures["effective_gpu_h"]["mean"]
     words = f"With {other['name']}, the cluster"
+    if len(changed) > 1:
+        by = "the cost of an effective GPU-hour" if answer["currency"] else "effective GPU-hours"
+        words = f"With {other['name']}, the best of {len(changed)} by {by}, the cluster"
     if _is_sure(more):
         percent = f", {abs(100 * more['mean'] / was):.2f} %" if was else ""
         word = "more" if more["mean"] > 0 else "fewer"
@@ -101,6 +107,12 @@ def sentence(answer: Values) -> str:
             f" {money(was)} now{'' if _is_sure(change) else ': a difference that may be chance'}."
         )
     return text
+
+
+def _worth(scenario: Values, answer: Values) -> float:
+    if answer["currency"]:
+        return -float(scenario["money"]["per_effective_gpu_h"]["mean"])
+    return float(scenario["figures"]["effective_gpu_h"]["mean"])
 
 
 def _wait(change: Values, seeds: int) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from simulator.report import theme
 from simulator.report.html import TableCell, render
-from simulator.twin.advice.choices import TwinDecision, advice_notes, rows
 from simulator.twin.answer import Entry, Values, header, notes, sections, sentence
 
 DRAWN = (
@@ -43,51 +41,6 @@ def write_twin(path: Path, answer: Values) -> None:
         picture=_picture(answer),
     )
     path.write_text(text, encoding="utf-8")
-
-
-def write_advice(path: Path, decision: TwinDecision, advice: Values) -> None:
-    """Write the page of an advice. Raises: OSError."""
-    head, *table = rows(decision, advice)
-    text = render(
-        "twin.html",
-        title=f"{advice['study']['fabric']['name']}: {advice['question']}",
-        subtitle=header(advice["study"]),
-        sentence=advice["sentence"],
-        tables=[("", head, [[TableCell(text) for text in row] for row in table])],
-        notes=advice_notes(decision, advice),
-        words="Each choice; the line is the front, the dot in red the advice.",
-        picture=_front(decision, advice),
-    )
-    path.write_text(text, encoding="utf-8")
-
-
-def _front(decision: TwinDecision, advice: Values) -> Markup:
-    """Draw the front of choices as a line, and the advice in red: what a choice costs against what
-    it buys less of, with the intervals of that."""
-    cost, gain = decision.cost, decision.gain
-    made, (axes,) = theme.new(3.2)
-    points = advice["points"]
-    front = sorted((p[cost.key]["mean"], -p[gain.key]["mean"]) for p in points if p["is_on_front"])
-    axes.plot(
-        [at for at, _ in front],
-        [-lost for _, lost in front],
-        color=theme.light("blue"),
-        linewidth=1.2,
-    )
-    for choice, point in zip(decision.choices, points, strict=True):
-        colour = theme.light("red" if choice.value == advice["advice"] else "blue")
-        at, lost = point[cost.key]["mean"], point[gain.key]
-        if lost["low"] is not None:
-            axes.vlines(at, lost["low"], lost["high"], color=colour, alpha=0.35, linewidth=2)
-        axes.plot([at], [lost["mean"]], "o", color=colour, markersize=5)
-        place: Any = {"xytext": (5, 4), "textcoords": "offset points"}
-        axes.annotate(
-            choice.words, (at, lost["mean"]), fontsize=8, color=theme.light("ink"), **place
-        )
-    axes.set_xlabel(cost.axis)
-    axes.set_ylim(bottom=0)
-    theme.titled(axes, gain.axis)
-    return _inlined(made, advice["sentence"])
 
 
 def _cell(entry: Entry) -> TableCell:

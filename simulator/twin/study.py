@@ -52,11 +52,6 @@ class SeedMean:
         t = _T[min(count - 2, len(_T) - 1)]
         return SeedMean(mean, t * sqrt(variance / count))
 
-    @property
-    def is_sure(self) -> bool:
-        """Whether its interval leaves out 0."""
-        return self.half is not None and abs(self.mean) > self.half
-
     def data(self) -> dict[str, float | None]:
         if self.half is None:
             return {"mean": self.mean, "low": None, "high": None}

@@ -12,7 +12,7 @@ import pytest
 
 from scheduler.files.errors import InputError
 from simulator import sweep
-from simulator.cli.twin_question import Arrivals, TwinQuestion
+from simulator.cli.twin import Arrivals, TwinQuestion
 from simulator.experiment_file import load_experiment_file
 from simulator.pool import run_all
 from tests.studies import write

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from scheduler.files.errors import InputError
-from simulator.twin.advice.choices import advised, maintenance, spares, text
 from simulator.twin.answer import sentence
 from simulator.twin.prices import load_prices, uplink_gbps
 from simulator.twin.study import SeedMean
@@ -19,8 +18,6 @@ def test_an_interval_is_students() -> None:
     found = SeedMean.of([1.0, 2.0, 3.0])
     assert found.mean == 2
     assert found.half == pytest.approx(4.303 / 3**0.5)
-    assert not found.is_sure
-    assert SeedMean.of([10.0, 11.0, 12.0]).is_sure
     assert SeedMean.of([5.0]).data() == {"mean": 5, "low": None, "high": None}
 
 
@@ -113,93 +110,3 @@ def test_the_answer_is_a_sentence(
     text = sentence(answer(more, waits))
     assert text.startswith("With policy fifo, the cluster does ")
     assert said in text
-
-
-# --- which number of spares is advised, and which are on the front -------------------
-
-Run = tuple[float, float, float]  # effective, lost and spare GPU-hours
-
-
-def study(*numbers: list[Run], costs: list[float] | None = None) -> dict[str, Any]:
-    """One of these numbers of spares, from 0 on; the cluster as it is has none."""
-    scenarios = []
-    for at, runs in enumerate((numbers[0], *numbers)):
-        found = [
-            {
-                "effective_gpu_h": effective,
-                "lost_gpu_h": lost,
-                "spare_gpu_h": spare,
-                "all_gpu_h": 1000.0,
-                "wait_mean_s": 60.0,
-                "refused": {},
-            }
-            for effective, lost, spare in runs
-        ]
-        figures = {
-            key: SeedMean.of([float(run[key]) for run in found]).data()  # type: ignore[arg-type]
-            for key in ("effective_gpu_h", "lost_gpu_h", "wait_mean_s")
-        }
-        row: dict[str, Any] = {"name": str(at), "runs": found, "figures": figures}
-        if costs:
-            row["money"] = {"per_effective_gpu_h": SeedMean(costs[max(0, at - 1)], 0.0).data()}
-            for run in found:
-                run["money"] = {"per_effective_gpu_h": costs[max(0, at - 1)]}
-        scenarios.append(row)
-    return {
-        "scenarios": scenarios,
-        "seeds": list(range(len(numbers[0]))),
-        "currency": "EUR" if costs else None,
-        "fabric": {"name": "lab", "hosts": 100},
-        "horizon_s": 86_400,
-        "source": "x",
-        "version": 3,
-        "time": "now",
-        "policy": "fifo",
-        "fitted": [],
-        "times": None,
-    }
-
-
-def test_the_scenarios_are_all_numbers_beside_the_cluster_as_it_is() -> None:
-    assert spares(2).scenarios == [
-        [],
-        ["spares 0 a zone"],
-        ["spares 1 a zone"],
-        ["spares 2 a zone"],
-    ]
-
-
-def test_the_smallest_number_that_none_surely_beats_is_advised() -> None:
-    none = [(700.0, 50.0, 0.0), (720.0, 52.0, 0.0), (680.0, 48.0, 0.0)]
-    one = [(710.0, 20.0, 10.0), (731.0, 21.0, 10.0), (690.0, 19.0, 10.0)]  # surely more
-    two = [(711.0, 19.0, 20.0), (729.0, 20.0, 20.0), (691.0, 18.0, 20.0)]  # who knows
-    found = advised(spares(2), study(none, one, two))
-    assert found["advice"] == 1
-    assert found["sentence"].startswith("Hold 1 spare a zone: no other choice of 3 surely does")
-    assert found["points"][1]["idle_hosts"]["mean"] == pytest.approx(1.0)
-    assert "advised" in text(spares(2), found)
-
-
-def test_a_number_that_another_beats_in_both_is_not_on_the_front() -> None:
-    numbers = ([(700.0, 50.0, 0.0)], [(700.0, 60.0, 10.0)], [(690.0, 20.0, 20.0)])
-    found = advised(spares(2), study(*numbers))
-    assert [point["is_on_front"] for point in found["points"]] == [True, False, True]
-    assert found["advice"] == 0
-    assert "under this one seed" in found["sentence"]
-
-
-def test_with_prices_the_cheapest_hour_counts() -> None:
-    runs = [(700.0, 50.0, 0.0), (700.0, 50.0, 0.0)]
-    found = advised(spares(2), study(runs, runs, runs, costs=[3.0, 2.0, 2.5]))
-    assert found["advice"] == 1
-    assert "makes an effective GPU-hour cheaper" in found["sentence"]
-
-
-def test_domains_are_taken_out_in_order_of_the_work_that_is_done_all_the_same() -> None:
-    runs = [[(700.0, 5.0, 0.0)], [(690.0, 5.0, 0.0)], [(720.0, 5.0, 0.0)], [(650.0, 5.0, 0.0)]]
-    decision = maintenance(["z0", "z1", "z2", "z3"], "+1d", "8h")
-    assert decision.scenarios[1] == ["drain z0 on +1d for 8h"]
-    found = advised(decision, study(*runs))
-    assert found["order"] == ["z2", "z0", "z1", "z3"]
-    assert found["advice"] == "z2"
-    assert found["sentence"].startswith("Take z2 out first, then z0, z1, z3, by effective")
