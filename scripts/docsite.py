@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the page of commands, and the files that pages link to outside docs/.
+"""Hooks of mkdocs: the page of commands, files outside docs/ that pages link to, and the search.
 
 `commands.md` is made from the command line itself when the site is built, so it is never older
 than the commands. A link such as `../examples/elastic.yaml` leads to a copy in the site.
@@ -18,6 +18,11 @@ from typer.cli import get_docs_for_click
 from scheduler.cli.program import app, load_commands
 
 ROOT = Path(__file__).parent.parent
+# What somebody with a task looks for comes before what lists and remembers.
+BOOSTS = {
+    4.0: ("operations.md", "job-file.md", "reliability.md", "launch.md", "quickstart.md"),
+    0.25: ("index.md", "api.md", "commands.md", "testing.md", "decisions.md"),
+}
 OUTSIDE = re.compile(r"\]\(\.\./((?:deploy|examples|proto)/[^)#\s]+)\)")
 
 
@@ -39,5 +44,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links that leave docs/ to the copies."""
+    """Lead links that leave docs/ to the copies, and rank pages of tasks first in the search."""
+    path = page.file.src_uri
+    boost = next((boost for boost, pages in BOOSTS.items() if path in pages), 1.0)
+    page.meta.setdefault("search", {"boost": boost})
+    if path == "index.md":
+        page.meta.setdefault("hide", ["toc", "navigation"])
     return OUTSIDE.sub(r"](\1)", markdown)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Give the theme's search dialog the name that screen readers say."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')

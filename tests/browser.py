@@ -17,6 +17,9 @@ from typing import Any
 
 from tests.waiting import PATIENCE
 
+# The rules of WCAG 2, and axe's own for landmarks, headings and regions.
+AXE = "return axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v =>"
+AXE += " v.id + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join(' | ')))"
 DRIVER = shutil.which("chromedriver")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 MISSING = "needs chromium and chromedriver (Debian: apt install chromium chromium-driver)"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -70,3 +73,20 @@ def database(postgres: Cluster) -> Iterator[str]:
     url = postgres.new_database()
     yield url
     postgres.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def axe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source of axe-core, installed once and kept beside pytest's cache."""
+    if shutil.which("npm") is None:
+        pytest.skip("needs npm, for axe-core (Debian: npm)")
+    cache = getattr(request.config, "cache", None)
+    place = cache.mkdir("axe-core-4.14.1") if cache else tmp_path_factory.mktemp("axe")
+    source: Path = place / "node_modules" / "axe-core" / "axe.min.js"
+    if not source.is_file():
+        shutil.copytree(Path(__file__).parent / "axe", place, dirs_exist_ok=True)
+        command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"npm cannot install axe-core: {done.stderr.strip().splitlines()[-1:]}")
+    return source.read_text(encoding="utf-8")

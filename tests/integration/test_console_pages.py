@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +17,7 @@ from scheduler.console.thread import ConsoleEndpoint
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
 from scripts.screenshots import filled
-from tests.browser import HAS_BROWSER, MISSING, Page, browsing
+from tests.browser import AXE, HAS_BROWSER, MISSING, Page, browsing
 from tests.build import exactly, fabric, fabric_spec
 from tests.integration.simulator.test_run_page import write_report
 from tests.issuer import FakeIssuer
@@ -40,9 +38,6 @@ PAGES = {
     "tenants": "Live jobs of each tenant",
     "time": "Incidents until then",
 }
-# The rules of WCAG 2, and axe's own for landmarks, headings and regions.
-AXE = "return axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v =>"
-AXE += " v.id + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join(' | ')))"
 PRESS = "[...document.querySelectorAll('button')].find(b => b.textContent.trim() === {!r}).click()"
 POINTER = """
 const map = globalThis.musterMap;
@@ -62,23 +57,6 @@ FRAMES = "return new Promise(d => requestAnimationFrame(() => requestAnimationFr
 def browser() -> Iterator[Page]:
     with browsing() as page:
         yield page
-
-
-@pytest.fixture(scope="session")
-def axe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The source of axe-core, installed once and kept beside pytest's cache."""
-    if shutil.which("npm") is None:
-        pytest.skip("needs npm, for axe-core (Debian: npm)")
-    cache = getattr(request.config, "cache", None)
-    place = cache.mkdir("axe-core-4.14.1") if cache else tmp_path_factory.mktemp("axe")
-    source: Path = place / "node_modules" / "axe-core" / "axe.min.js"
-    if not source.is_file():
-        shutil.copytree(Path(__file__).parents[1] / "axe", place, dirs_exist_ok=True)
-        command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"npm cannot install axe-core: {done.stderr.strip().splitlines()[-1:]}")
-    return source.read_text(encoding="utf-8")
 
 
 async def at(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
