@@ -15,6 +15,7 @@ from muster.form import (
     check,
     count,
     digest,
+    non_negative,
     one_of,
     positive,
     ratio,
@@ -23,7 +24,6 @@ from muster.form import (
     signed,
     text,
     truth,
-    whole,
 )
 
 __all__ = ["FORMAT", "SEALED", "Certificate", "Malformed", "digest"]
@@ -94,12 +94,16 @@ def tree(value: Any, path: str, depth: int = 0) -> None:
         raise Malformed(path, "branches too deep")
     if isinstance(value, dict):
         below = partial(tree, depth=depth + 1)
-        check(value, {"counter": whole, "at_most": whole, "below": below, "above": below}, path)
+        check(
+            value,
+            {"counter": non_negative, "at_most": non_negative, "below": below, "above": below},
+            path,
+        )
     else:
-        whole(value, path)
+        non_negative(value, path)
 
 
-RUNS = [[whole]]  # pairs of a value and how often it comes, one after the other
+RUNS = [[non_negative]]  # pairs of a value and how often it comes, one after the other
 LEAST = {"row": signed, "least": count}
 STAIRS = {"row": signed, "rise": positive, "run": positive, "top": positive}
 SIZES = {"charge": text}
@@ -128,11 +132,17 @@ STEP_CLAIM = dict.fromkeys(("seconds", "least_seconds", "engine_least_seconds"),
 CLAIMS = {
     "hosts": [text],
     "spares": [text],
-    "cuts": [{"tier": text, "bytes": whole, "by_axis": by_name}],
-    "bounds": [{"tier": text, "bytes": whole, "engine_bytes": whole, "proof": proof}],
+    "cuts": [{"tier": text, "bytes": non_negative, "by_axis": by_name}],
+    "bounds": [{"tier": text, "bytes": non_negative, "engine_bytes": non_negative, "proof": proof}],
     "step": claim_of_step,
 }
-DECISION = {"kind": kind, "uid": text, "attempt": whole, "version": whole, "time": text}
+DECISION = {
+    "kind": kind,
+    "uid": text,
+    "attempt": non_negative,
+    "version": non_negative,
+    "time": text,
+}
 CERTIFICATE = {
     "format": text,
     "digests": dict.fromkeys(SEALED, text),
@@ -142,7 +152,7 @@ CERTIFICATE = {
         "hosts": [text],
         "gpus": RUNS,
         "tiers": [{"name": text, "domain_by_host": RUNS}],
-        "barred": [{"tier": text, "domain": whole}],
+        "barred": [{"tier": text, "domain": non_negative}],
         "labels": [{"label": text, "has": RUNS}],
         "links": {"scale_up": RUNS, "nic": RUNS, "joined": RUNS, "uplinks": [RUNS]},
     },
@@ -153,8 +163,8 @@ CERTIFICATE = {
         "ranks": count,
         "labels": [text],
         "same": text,
-        "max_zones": whole,
-        "segment": whole,
+        "max_zones": non_negative,
+        "segment": non_negative,
         "within": [{"axis": text, "tier": text}],
         "traffic": [
             {
@@ -162,8 +172,8 @@ CERTIFICATE = {
                 "size": count,
                 "stride": count,
                 "pattern": pattern,
-                "edge_bytes": whole,
-                "wrap_bytes": whole,
+                "edge_bytes": non_negative,
+                "wrap_bytes": non_negative,
             }
         ],
         "step": facts_of_step,

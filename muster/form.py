@@ -39,7 +39,7 @@ def signed(value: Any, path: str, least: int = -MOST, most: int = MOST) -> None:
         raise Malformed(path, f"must be {least:,} to {most:,}, is {value:.6g}")
 
 
-def whole(value: Any, path: str) -> None:
+def non_negative(value: Any, path: str) -> None:
     signed(value, path, 0)
 
 
@@ -58,7 +58,7 @@ def truth(value: Any, path: str) -> None:
 
 def ratio(value: Any, path: str) -> None:
     """A ratio of whole numbers, at least 0."""
-    check(value, [whole], path)
+    check(value, [non_negative], path)
     if len(value) != 2 or not value[1]:
         raise Malformed(path, "must be a numerator and a denominator above 0")
 
@@ -98,7 +98,7 @@ def check(value: Any, shape: Any, path: str = "") -> None:
             check(value[key], each, f"{at}{key}")
 
 
-def by_name(value: Any, path: str, of: Any = whole) -> None:
+def by_name(value: Any, path: str, of: Any = non_negative) -> None:
     if not isinstance(value, dict):
         raise Malformed(path, f"must be a mapping, not {value!r:.40}")
     for key, each in value.items():

@@ -20,7 +20,7 @@ import numpy as np
 
 from muster.structs import struct
 from network.wiring import Floats, Links, Mask
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import with_gang_view
 from placement.fabric.tree import Fabric, Ints
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
@@ -53,7 +53,7 @@ class Flows:
         return links.leaf_by_gpu[self.src_gpu], links.leaf_by_gpu[self.dst_gpu]
 
 
-@seen_by_gang
+@with_gang_view
 def flows_of(fabric: Fabric, request: Request, hosts: Sequence[int]) -> Flows:
     """The flows of a gang on these hosts, block by block.
 

@@ -22,7 +22,7 @@ from muster.structs import struct
 from network.step_tasks import Exchange, StepTasks, step_tasks
 from network.wiring import Floats
 from placement import BadInput
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import with_gang_view
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
@@ -44,7 +44,7 @@ class SimulatedStep:
     events: int
 
 
-@seen_by_gang
+@with_gang_view
 def simulate_step(
     fabric: Fabric, request: Request, hosts: Sequence[int], compute_s: float
 ) -> SimulatedStep:

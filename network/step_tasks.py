@@ -26,7 +26,7 @@ from muster.structs import replace, struct
 from network.flows import edges_of
 from network.wiring import Floats
 from placement import BadInput
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import with_gang_view
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.step_time import BACKWARD_SHARE, Pipeline
 from placement.workload.request import Request
@@ -84,7 +84,7 @@ class StepTasks:
     ranks_per_unit: int
 
 
-@seen_by_gang
+@with_gang_view
 def step_tasks(
     fabric: Fabric, request: Request, hosts: Sequence[int], compute_s: float, merged: bool = True
 ) -> StepTasks:

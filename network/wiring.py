@@ -193,7 +193,7 @@ def links(fabric: Fabric, striping: Striping = Striping.EVEN) -> Links:
         raise BadInput(
             "domains", "hosts differ in GPUs or network cards: switches are derived for equal ones"
         )
-    if not fabric.joined:
+    if not fabric.is_joined:
         raise BadInput("joined", "is false: switches are derived for one network, not for several")
     gpus, is_mesh = fabric.gpus_per_host, fabric.kind == MESH
     rails = 1 if is_mesh else gpus

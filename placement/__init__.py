@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         Sizing,
     )
     from placement.tiers.bound_proofs import BoundProof, bound_proofs
-    from placement.tiers.fragmentation import FreeTier, left_free
+    from placement.tiers.fragmentation import FreeTier, count_free_domains
     from placement.tiers.objectives import measure
     from placement.tiers.preference import NO_PREFERENCE, Preference
     from placement.warmup import warm_up
@@ -66,7 +66,7 @@ MODULES = {
         "replace.swaps": "Swaps choose_swaps",
         "spares.sizing": "BY_DEFAULT EPSILON FAILURES_PER_HOST_DAY REPAIR_DAYS Sizing",
         "tiers.bound_proofs": "BoundProof bound_proofs",
-        "tiers.fragmentation": "FreeTier left_free",
+        "tiers.fragmentation": "FreeTier count_free_domains",
         "tiers.objectives": "measure",
         "tiers.preference": "NO_PREFERENCE Preference",
         "warmup": "warm_up",

@@ -19,7 +19,7 @@ import numpy as np
 
 from muster.structs import replace, struct
 from placement.fabric import hostset
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import block_grid
@@ -38,7 +38,7 @@ from placement.workload.segments import segments_of, usable_for
 Choose = Callable[[Ints, int], Ints]
 
 
-@seen_by_gang
+@with_gang_view
 def chosen(
     fabric: Fabric,
     free: HostSet,
@@ -136,7 +136,7 @@ class RunnerUp:
     cut: TierCut
 
 
-@seen_by_gang
+@with_gang_view
 def runners_up(
     fabric: Fabric, free: Ints, request: Request, placement: Placement
 ) -> tuple[RunnerUp, ...]:

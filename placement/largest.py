@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import gcd
 
 from placement.errors import BadInput
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.placer import impossible
@@ -25,7 +25,7 @@ from placement.workload.segments import segments_of, usable_for
 from placement.workload.traffic import axis_traffic
 
 
-@seen_by_gang
+@with_gang_view
 @lru_cache(maxsize=1024)
 def legal_sizes(fabric: Fabric, request: Request, least: int) -> tuple[int, ...]:
     """Legal numbers of replicas from `least` to the request's, ascending; empty when the
@@ -70,7 +70,7 @@ def _suits(fabric: Fabric, request: Request) -> bool:
     return True
 
 
-@seen_by_gang
+@with_gang_view
 def has_room(fabric: Fabric, free: HostSet, request: Request) -> bool:
     """Whether there are hosts enough, spares that are required and constraints included."""
     gang = request.hosts_needed(fabric.gpus_per_host)

@@ -21,7 +21,7 @@ from placement.baselines import by_spread, consecutive
 from placement.bound.size_relaxation import by_sizes
 from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.constraints import check, labelled, room_text, seen_by_gang, wish_text
+from placement.fabric.constraints import check, labelled, room_text, wish_text, with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, innermost
 from placement.graph.hypergraph import block_graph
@@ -83,7 +83,7 @@ MOST_NAMED = 4  # domains in a refusal
 MOST_ZONES = 400  # beyond, zones are small and packed as racks are
 
 
-@seen_by_gang
+@with_gang_view
 @lru_cache(maxsize=4096)
 def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
     """Proof that `request` never fits `fabric`, however empty; None if it may.
@@ -116,7 +116,7 @@ def _hosts_and_spares(fabric: Fabric, request: Request) -> tuple[int, int]:
     return gang, required
 
 
-@seen_by_gang
+@with_gang_view
 def place(
     fabric: Fabric,
     free: HostSet,
@@ -235,7 +235,7 @@ class _SegmentPlacer:
                 *request_notes(self.fabric, self.request),
                 *spare_notes(self.fabric, held, self.segments.inner.depth),
             ),
-            moved=None if self.hint is None else self.hint.moved(hosts),
+            moved=None if self.hint is None else self.hint.count_moved(hosts),
             inner=answer.inner if is_inside else None,
             step=self._step(answer, hosts),
         )
@@ -347,7 +347,7 @@ class _Placer:
                 *spread_notes(self.fabric, self.request, self.free, best.hosts),
                 *spare_notes(self.fabric, best.held),
             ),
-            moved=None if self.hint is None else self.hint.moved(best.hosts),
+            moved=None if self.hint is None else self.hint.count_moved(best.hosts),
             inner=self._inner(best.cuts),
             step=self._step(best.hosts),
         )

@@ -24,7 +24,7 @@ def _second_core() -> ThreadPoolExecutor | None:
     return ThreadPoolExecutor(1, "muster-ahead") if (cores or 1) > 1 else None
 
 
-def ahead(calls: Sequence[Callable[[], R]], *, are_long: bool = True) -> Iterator[R]:
+def run_ahead(calls: Sequence[Callable[[], R]], *, are_long: bool = True) -> Iterator[R]:
     """The results, in order. Calls share nothing that one of them changes. `are_long`: whether
     they take longer than to ask a second core.
 

@@ -101,12 +101,12 @@ def redact_for_caller(state: State) -> Callable[[str, int], str]:
 
     def shown(text: str, said_ns: int) -> str:
         is_of_before = who.tenant and state.qualified_version and said_ns <= state.qualified_ns
-        return HIDDEN if text and is_of_before else seen_text(state, who, text)
+        return HIDDEN if text and is_of_before else redact_foreign_jobs(state, who, text)
 
     return shown
 
 
-def seen_text(state: State, who: Caller, text: str) -> str:
+def redact_foreign_jobs(state: State, who: Caller, text: str) -> str:
     """`text` without names of jobs of other tenants; its own are called as it calls them."""
     if not who.tenant or "/" not in text:
         return text

@@ -55,7 +55,7 @@ class File:
     proto: FileDescriptorProto
     comments: dict[tuple[int, ...], str] = field(default_factory=dict)
 
-    def said(self, *path: int) -> str:
+    def comment(self, *path: int) -> str:
         return self.comments.get(path, "")
 
 
@@ -86,23 +86,23 @@ def entries() -> Iterator[tuple[str, str]]:
         for m, message in enumerate(file.proto.message_type):
             yield from _of_message(file, message, (_MESSAGES, m), PACKAGE)
         for e, enum in enumerate(file.proto.enum_type):
-            yield f"{PACKAGE}.{enum.name}", file.said(_ENUMS, e)
+            yield f"{PACKAGE}.{enum.name}", file.comment(_ENUMS, e)
             for v, value in enumerate(enum.value):
-                yield f"{PACKAGE}.{value.name}", file.said(_ENUMS, e, _VALUES, v)
+                yield f"{PACKAGE}.{value.name}", file.comment(_ENUMS, e, _VALUES, v)
         for s, service in enumerate(file.proto.service):
-            yield f"{PACKAGE}.{service.name}", file.said(_SERVICES, s)
+            yield f"{PACKAGE}.{service.name}", file.comment(_SERVICES, s)
             for m, method in enumerate(service.method):
                 name = f"{PACKAGE}.{service.name}.{method.name}"
-                yield name, file.said(_SERVICES, s, _METHODS, m)
+                yield name, file.comment(_SERVICES, s, _METHODS, m)
 
 
 def _of_message(
     file: File, message: DescriptorProto, path: tuple[int, ...], scope: str
 ) -> Iterator[tuple[str, str]]:
     name = f"{scope}.{message.name}"
-    yield name, file.said(*path)
+    yield name, file.comment(*path)
     for f, member in enumerate(message.field):
-        yield f"{name}.{member.name}", file.said(*path, _FIELDS, f)
+        yield f"{name}.{member.name}", file.comment(*path, _FIELDS, f)
 
 
 def main(arguments: list[str]) -> int:
@@ -137,7 +137,7 @@ def page() -> str:
 def _service(file: File, s: int, service: ServiceDescriptorProto) -> Iterator[str]:
     yield f"## {service.name}"
     yield ""
-    yield file.said(_SERVICES, s)
+    yield file.comment(_SERVICES, s)
     yield ""
     for m, method in enumerate(service.method):
         request, answer = _local(method.input_type), _local(method.output_type)
@@ -145,7 +145,7 @@ def _service(file: File, s: int, service: ServiceDescriptorProto) -> Iterator[st
         stream = "a stream of " if method.server_streaming else ""
         yield f"### {method.name}"
         yield ""
-        yield file.said(_SERVICES, s, _METHODS, m)
+        yield file.comment(_SERVICES, s, _METHODS, m)
         yield ""
         signature = f"Takes {taken}{_link(request)}, answers {stream}{_link(answer)}."
         yield f"{signature} {_http(method)}".rstrip()
@@ -199,7 +199,7 @@ def _errors() -> Iterator[str]:
 def _file(file: File) -> Iterator[str]:
     yield f"## {Path(file.proto.name).name}"
     yield ""
-    yield file.said(_PACKAGE)
+    yield file.comment(_PACKAGE)
     yield ""
     for m, message in enumerate(file.proto.message_type):
         yield from _message(file, m, message)
@@ -210,14 +210,14 @@ def _file(file: File) -> Iterator[str]:
 def _message(file: File, m: int, message: DescriptorProto) -> Iterator[str]:
     yield f"### {message.name}"
     yield ""
-    yield file.said(_MESSAGES, m)
+    yield file.comment(_MESSAGES, m)
     yield ""
     if not message.field:
         return
     yield "| Field | Type | |"
     yield "|---|---|---|"
     for f, member in enumerate(message.field):
-        said = file.said(_MESSAGES, m, _FIELDS, f)
+        said = file.comment(_MESSAGES, m, _FIELDS, f)
         yield f"| `{member.name}` | {_kind(message, member)} | {_cell(said)} |"
     yield ""
 
@@ -225,12 +225,12 @@ def _message(file: File, m: int, message: DescriptorProto) -> Iterator[str]:
 def _enum(file: File, e: int, enum: EnumDescriptorProto) -> Iterator[str]:
     yield f"### {enum.name}"
     yield ""
-    yield file.said(_ENUMS, e)
+    yield file.comment(_ENUMS, e)
     yield ""
     yield "| Value | Number | |"
     yield "|---|---|---|"
     for v, value in enumerate(enum.value):
-        said = file.said(_ENUMS, e, _VALUES, v)
+        said = file.comment(_ENUMS, e, _VALUES, v)
         yield f"| `{value.name}` | {value.number} | {_cell(said)} |"
     yield ""
 

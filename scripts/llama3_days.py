@@ -117,7 +117,7 @@ def run(variant: Variant, seed: int) -> Result:
     return Result(parts["ettr"], causes, parts["job_s"])
 
 
-def told(variant: Variant, seed: int) -> Result:
+def run_reported(variant: Variant, seed: int) -> Result:
     """A run, with a line on stderr when it is over."""
     result = run(variant, seed)
     line = f"{variant.name}, seed {seed}: {result.interruptions} stops, {result.ettr:.4f}"
@@ -195,7 +195,9 @@ def draw(shares: dict[str, float], path: str) -> None:
 def main(arguments: list[str]) -> int:
     picture = arguments[arguments.index("--png") + 1] if "--png" in arguments else None
     seeds = int(arguments[0]) if arguments and arguments[0].isdigit() else SEEDS
-    results = {variant: [told(variant, seed) for seed in range(seeds)] for variant in VARIANTS}
+    results = {
+        variant: [run_reported(variant, seed) for seed in range(seeds)] for variant in VARIANTS
+    }
     main_run = results[VARIANTS[0]]
     shares = waterfall(main_run)
     print(*variants(results), sep="\n")

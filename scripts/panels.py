@@ -41,7 +41,7 @@ def _most(metric: str, by: str = "", labels: str = "") -> str:
     return f"max by ({by}) ({inside})" if by else f"max({inside})"
 
 
-def _known(metric: str, by: str = "", labels: str = "") -> str:
+def _shared_gauge(metric: str, by: str = "", labels: str = "") -> str:
     """A gauge that every server of a job shows alike, over all jobs."""
     return _over_jobs(_most(metric, _with_job(by), labels), by)
 
@@ -79,7 +79,7 @@ def _stat(title: str, text: str, unit: str, expr: str) -> Panel:
     return Panel(title, text, unit, (Query(expr),), "stat")
 
 
-_BOUND = _known("muster_cut_lower_bound_bytes_per_step", "tier")
+_BOUND = _shared_gauge("muster_cut_lower_bound_bytes_per_step", "tier")
 
 ROWS: dict[str, tuple[Panel, ...]] = {
     "Now": (
@@ -92,16 +92,16 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         _stat("Log version", "Number of the newest event.", "none", _most("muster_log_version")),
         _stat(
             *("GPUs in use", "GPUs of running gangs over all.", "percentunit"),
-            f"sum({_known('muster_gpus', 'zone', RUNNING)})"
-            f" / sum({_known('muster_gpus', 'zone, use')})",
+            f"sum({_shared_gauge('muster_gpus', 'zone', RUNNING)})"
+            f" / sum({_shared_gauge('muster_gpus', 'zone, use')})",
         ),
         _stat(
             *("Hosts out", "Hosts that are not healthy.", "none"),
-            f"sum({_known('muster_hosts', 'zone, state', SICK)})",
+            f"sum({_shared_gauge('muster_hosts', 'zone, state', SICK)})",
         ),
         _stat(
             *("Jobs waiting", "Jobs in the queue.", "none"),
-            f"sum({_known('muster_jobs', 'tenant', WAITING)})",
+            f"sum({_shared_gauge('muster_jobs', 'tenant', WAITING)})",
         ),
         _stat(
             "Oldest wait",
@@ -113,7 +113,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     "GPUs": (
         Panel(
             *("GPUs by use", "Every GPU has one use; out: not healthy, and no gang's.", "none"),
-            (Query(f"sum by (use) ({_known('muster_gpus', 'zone, use')})", "{{use}}"),),
+            (Query(f"sum by (use) ({_shared_gauge('muster_gpus', 'zone, use')})", "{{use}}"),),
             stack=True,
         ),
         Panel(
@@ -134,7 +134,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             *("Hosts not healthy", "Cordoned, draining, failed.", "none"),
             (
                 Query(
-                    f"sum by (state) ({_known('muster_hosts', 'zone, state', SICK)})",
+                    f"sum by (state) ({_shared_gauge('muster_hosts', 'zone, state', SICK)})",
                     "{{state}}",
                 ),
             ),
@@ -144,12 +144,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     "Queue": (
         Panel(
             *("Waiting jobs by tenant", "Jobs in the queue.", "none"),
-            (Query(_known("muster_jobs", "tenant", WAITING), "{{tenant}}"),),
+            (Query(_shared_gauge("muster_jobs", "tenant", WAITING), "{{tenant}}"),),
             stack=True,
         ),
         Panel(
             *("GPUs asked for by tenant", "Of waiting jobs, required spares included.", "none"),
-            (Query(_known("muster_queued_gpus", "tenant"), "{{tenant}}"),),
+            (Query(_shared_gauge("muster_queued_gpus", "tenant"), "{{tenant}}"),),
             stack=True,
         ),
         Panel(
@@ -170,14 +170,18 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             *("Live jobs", "By state, over all tenants.", "none"),
-            (Query(f"sum by (state) ({_known('muster_jobs', 'tenant, state')})", "{{state}}"),),
+            (
+                Query(
+                    f"sum by (state) ({_shared_gauge('muster_jobs', 'tenant, state')})", "{{state}}"
+                ),
+            ),
             stack=True,
         ),
     ),
     "Placement": (
         Panel(
             *("Bytes over each tier", "Of all running gangs, per step.", "decbytes"),
-            (Query(_known("muster_cut_bytes_per_step", "tier"), "{{tier}}"),),
+            (Query(_shared_gauge("muster_cut_bytes_per_step", "tier"), "{{tier}}"),),
         ),
         Panel(
             *(
@@ -187,7 +191,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
             (
                 Query(
-                    f"{_known('muster_cut_bytes_per_step', 'tier')} and on (tier) {_BOUND}", "cut"
+                    f"{_shared_gauge('muster_cut_bytes_per_step', 'tier')} and on (tier) {_BOUND}",
+                    "cut",
                 ),
                 Query(_BOUND, "bound"),
             ),
@@ -196,8 +201,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             *("Proved share", "Running gangs whose cut is proved least, over all.", "percentunit"),
             (
                 Query(
-                    f"{_known('muster_running_gangs', '', OPTIMAL)}"
-                    f" / (sum({_known('muster_running_gangs', 'proof')}) > 0)",
+                    f"{_shared_gauge('muster_running_gangs', '', OPTIMAL)}"
+                    f" / (sum({_shared_gauge('muster_running_gangs', 'proof')}) > 0)",
                     "optimal",
                 ),
             ),

@@ -23,7 +23,7 @@ PUBLISHED: dict[str, Starts] = {
 }
 
 
-def kept(job: reference.Job, random: Random) -> int:
+def stated_or_true(job: reference.Job, random: Random) -> int:
     """The stated run time, or the true one where the job outruns it."""
     return max(job.run, job.estimate)
 

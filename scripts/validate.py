@@ -25,7 +25,7 @@ from placement.fabric.tree import Fabric, from_spec, preset
 from scheduler.core import SchedulingOptions
 from scheduler.files.errors import InputError
 from scripts import published, readings
-from scripts.starts import Estimate, differences, kept, loose, restated
+from scripts.starts import Estimate, differences, loose, restated, stated_or_true
 from simulator.collectors.invariants import InvariantViolated
 from simulator.experiment import Experiment, TraceSource
 from simulator.report.folder import ReportFolder
@@ -84,7 +84,7 @@ TRIALS = (
         machine("hpc2n", 240, 1),
         3_145,
         policies=("conservative",),
-        estimate=kept,
+        estimate=stated_or_true,
     ),
     # Whole hosts for mostly one-GPU jobs: overloaded, a queue of tens of thousands.
     Trial(PHILLY, "philly-csv", machine("philly-28", 28, 8), 78_156),
@@ -218,7 +218,7 @@ def _double_use(path: Path) -> Iterator[str]:
                 if holder.setdefault(host, event["name"]) != event["name"]:
                     yield f"version {record['version']}: {host} is {holder[host]}'s already"
                 held.setdefault(event["name"], set()).add(host)
-            for host in _left(kind, event):
+            for host in _replaced_hosts(kind, event):
                 holder.pop(host, None)
                 held[event["name"]].discard(host)
 
@@ -229,7 +229,7 @@ def _taken(kind: str, event: dict[str, Any]) -> list[str]:
     return [swap["joined"] for swap in event["swaps"]] if kind == "GangSwapped" else []
 
 
-def _left(kind: str, event: dict[str, Any]) -> list[str]:
+def _replaced_hosts(kind: str, event: dict[str, Any]) -> list[str]:
     return [swap["left"] for swap in event["swaps"]] if kind == "GangSwapped" else []
 
 

@@ -18,7 +18,7 @@ from placement import BadInput
 from scheduler.files.errors import InputError
 from scheduler.files.yaml12 import Document, load
 from simulator.experiment import fabric_of
-from simulator.inputs import moved_to
+from simulator.inputs import resolve_path
 from simulator.options import DEFAULTS, OPTIONS, Value, checked, conflicts
 
 MOST_POINTS = 100_000
@@ -121,7 +121,7 @@ def _one(
         wrong.append((path, "must not be empty"))
         return
     try:
-        yield checked(key, moved_to(folder, key, value))
+        yield checked(key, resolve_path(folder, key, value))
     except BadInput as error:
         wrong.append((path, error.message))
 

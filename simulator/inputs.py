@@ -43,7 +43,7 @@ def files(options: Options) -> Iterator[str]:
         yield from (piece for piece in _pieces(options[key]) if Path(piece).is_file())
 
 
-def moved_to(folder: Path, key: str, value: Value) -> Value:
+def resolve_path(folder: Path, key: str, value: Value) -> Value:
     """A file named beside the experiment file, as seen from here."""
     if not isinstance(value, str) or key not in FILES:
         return value

@@ -179,7 +179,7 @@ class Replay:
         if refusal := self._engine.send(CancelJob(due.name, NO_ADVANCE)):
             raise RuntimeError(f"{due.name} could not be cancelled: {refusal.message}")
 
-    def asked_share(self, name: str) -> float:
+    def requested_share(self, name: str) -> float:
         """The share of a live job's GPUs that its trace says it asked for."""
         return self._asked.get(name, 1.0)
 

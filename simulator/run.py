@@ -85,7 +85,7 @@ def _replayed(
     collectors.use_effects(replay.effects)
     collectors.metrics.use_times(replay.modelled)
     collectors.metrics.use_ends(replay.is_unsuccessful)
-    collectors.metrics.use_sizes(replay.asked_share)
+    collectors.metrics.use_sizes(replay.requested_share)
 
     def step() -> None:
         if on_progress:

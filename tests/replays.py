@@ -132,7 +132,7 @@ def replayed(
     replay = Replay(experiment, jobs, sink, outages)
     metrics.use_times(replay.modelled)
     metrics.use_ends(replay.is_unsuccessful)
-    metrics.use_sizes(replay.asked_share)
+    metrics.use_sizes(replay.requested_share)
     tally = replay.run()
     return World(fabric, log, rows, metrics, tally, replay.modelled)
 

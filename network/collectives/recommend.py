@@ -31,7 +31,7 @@ from network.collectives.schedules import (
     schedule_of,
     schedule_seconds,
 )
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import with_gang_view
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
@@ -149,7 +149,7 @@ def _calls_per_step(request: Request, axis: str) -> int:
     return layers if axis in ("dp", REPLICATE) else layers * work.micro_batches
 
 
-@seen_by_gang
+@with_gang_view
 def advice(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[Advice, ...]:
     """For each axis that is a collective and leaves its nodes, what could carry it.
 
@@ -221,7 +221,7 @@ class NcclTuning:
     seconds: float
 
 
-@seen_by_gang
+@with_gang_view
 def nccl_tunings(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[NcclTuning, ...]:
     """For each axis that is a collective and leaves its nodes, in rank order; one entry for each
     number of nodes that its groups lie on. Cost: as `advice`."""

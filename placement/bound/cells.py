@@ -44,7 +44,7 @@ def cells_of(request: Request, gpus: int) -> Cells:
     chain = next((a for a in block_axes(request, cell) or () if a.pattern is Pattern.CHAIN), None)
     stage = chain.stride if chain else grid.size
     if stage * grid.rows == grid.size and stage % lot == 0:
-        return Cells(_whole_block_stages(grid, lot), 1, lot)
+        return Cells(_merge_into_blocks(grid, lot), 1, lot)
     if stage * grid.rows == grid.size and stage > 2 * lot:
         return Cells(_floored(replace(grid, floors=floors(grid, lot))), lot, lot)
     return Cells(grid, lot, lot)
@@ -53,10 +53,10 @@ def cells_of(request: Request, gpus: int) -> Cells:
 def floors(grid: BlockGrid, lot: int) -> tuple[int, ...]:
     """Floors between neighbouring stages, as those of a BlockGrid; rows are stages of cells."""
     pairs = range(grid.rows - 1)
-    return tuple(grid.row_weight * _least_parted(grid.width, lot, s) for s in pairs)
+    return tuple(grid.row_weight * _least_split_edges(grid.width, lot, s) for s in pairs)
 
 
-def _least_parted(width: int, lot: int, stage: int) -> int:
+def _least_split_edges(width: int, lot: int, stage: int) -> int:
     """Pipeline edges between a stage and the next that any zone cuts which holds a part."""
     cell = np.arange(width) + stage * width
     overlaps = Counter(zip((cell // lot).tolist(), ((cell + width) // lot).tolist(), strict=True))
@@ -75,7 +75,7 @@ def _cells(request: Request, gpus: int) -> tuple[int, BlockGrid]:
     raise AssertionError("single ranks always form a grid")
 
 
-def _whole_block_stages(grid: BlockGrid, lot: int) -> BlockGrid:
+def _merge_into_blocks(grid: BlockGrid, lot: int) -> BlockGrid:
     """Stages of whole blocks, which neither part nor shift between one stage and the next."""
     order = np.argsort(grid.block, axis=1)
     in_ranks = np.take_along_axis(grid.block, order, axis=1)

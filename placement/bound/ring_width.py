@@ -18,7 +18,7 @@ from muster.structs import replace
 from placement.bound.pathwidth import Ahead, Passage, Walk
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
-from placement.speculative import ahead
+from placement.speculative import run_ahead
 
 MOST_BITS = 15  # of a frontier between gates
 LONG_ROUNDS = 3  # from the first gates; those from later ones together take as long as one
@@ -135,7 +135,7 @@ def _least(ring: _Ring, most: int, budget: int, known: int, work: int) -> Ints |
         # Parts that are clean at an earlier gate are found from there: few are left for the last.
         rounds.append(partial(_round, ring, gate, passed, most, mixed - 1, share))
         passed = passed + alike
-    for candidate in ahead(rounds):
+    for candidate in run_ahead(rounds):
         if candidate is None:
             return None
         np.minimum(least, candidate, out=least)

@@ -112,9 +112,9 @@ class ChargingForm:
 
     def by_sizes(self, capacities: Sequence[int], entries: int) -> int:
         sizes = size_bound(self.charged)
-        return self.whole(sizes.least_cut(self.grid.everywhere, capacities, entries))
+        return self.cut_bound(sizes.least_cut(self.grid.everywhere, capacities, entries))
 
-    def whole(self, doubled: int) -> int:
+    def cut_bound(self, doubled: int) -> int:
         """A bound on what is charged as one on the cut, in units of `grid`."""
         return attainable(self.grid, -(-doubled // self.parts))
 

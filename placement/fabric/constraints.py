@@ -20,7 +20,7 @@ from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import barred_links, barred_text, islands
-from placement.fabric.tree import masks, of_built, seen_with
+from placement.fabric.tree import masks, of_built, view_for_gpus
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
@@ -148,24 +148,24 @@ def gpus_wanted(fabric: Fabric, wanted: Constraints) -> int:
     return int(numbers[0])
 
 
-def seen_by(fabric: Fabric, wanted: Constraints) -> Fabric:
+def view_for_gang(fabric: Fabric, wanted: Constraints) -> Fabric:
     """The fabric as a gang with these constraints sees it: `gpus_per_host` is that of its hosts."""
-    return seen_with(fabric, gpus_wanted(fabric, wanted)) if fabric.is_mixed else fabric
+    return view_for_gpus(fabric, gpus_wanted(fabric, wanted)) if fabric.is_mixed else fabric
 
 
-def seen_by_gang(
+def with_gang_view(
     function: Callable[Concatenate[Fabric, P], Result],
 ) -> Callable[Concatenate[Fabric, P], Result]:
     """Decorator: the function gets the fabric with `gpus_per_host` of the request's hosts."""
 
     @wraps(function)
-    def seen(fabric: Fabric, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+    def wrapper(fabric: Fabric, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         if fabric.is_mixed:
             given = (getattr(each, "where", None) for each in (*args, *kwargs.values()))
-            fabric = seen_by(fabric, next(w for w in given if isinstance(w, Constraints)))
+            fabric = view_for_gang(fabric, next(w for w in given if isinstance(w, Constraints)))
         return function(fabric, *args, **kwargs)
 
-    return seen
+    return wrapper
 
 
 def usable(

@@ -5,7 +5,7 @@ muster; names appear at the edges only. A tier keeps one array: the domain of
 each host. Nothing else of the network enters the cut (docs/engine.md, "The problem").
 
 Hosts need not be alike: GPUs, network cards and links inside are kept by host. A gang lies
-on hosts with one number of GPUs, and `seen_with` is the fabric as such a gang sees it.
+on hosts with one number of GPUs, and `view_for_gpus` is the fabric as such a gang sees it.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class Fabric:
         return self.base or self
 
     @property
-    def joined(self) -> bool:
+    def is_joined(self) -> bool:
         """Whether links join the outermost domains."""
         return bool(self.spec.get("joined", True))
 
@@ -330,10 +330,10 @@ def of_built(
     """Decorator: the function gets the fabric as built, for what does not depend on links."""
 
     @wraps(function)
-    def asked(fabric: Fabric, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+    def wrapper(fabric: Fabric, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return function(fabric.as_built, *args, **kwargs)
 
-    return asked
+    return wrapper
 
 
 @of_built
@@ -481,14 +481,14 @@ def _with_kinds(
 
 
 @lru_cache(maxsize=64)
-def seen_with(fabric: Fabric, gpus: int) -> Fabric:
+def view_for_gpus(fabric: Fabric, gpus: int) -> Fabric:
     """The fabric as a gang on hosts of so many GPUs sees it, at the speeds of the slowest such
     host where one number stands for all of them."""
     if gpus == fabric.gpus_per_host:
         return fabric
     own, mine = fabric.by_host, fabric.by_host.gpus == gpus
     nic, scale_up = float(own.nic_gbps[mine].min()), float(own.scale_up_gbps[mine].min())
-    base = fabric.base and seen_with(fabric.base, gpus)
+    base = fabric.base and view_for_gpus(fabric.base, gpus)
     return replace(fabric, gpus_per_host=gpus, nic_gbps=nic, scale_up_gbps=scale_up, base=base)
 
 

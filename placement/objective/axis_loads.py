@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from muster.structs import struct
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import with_gang_view
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Ints
 from placement.objective.cut import egress_by_axis, egress_by_host
@@ -95,7 +95,7 @@ def kinds_of_link(fabric: Fabric, part: float = 1) -> tuple[LinkKind, ...]:
     )
 
 
-@seen_by_gang
+@with_gang_view
 def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[AxisLoad, ...]:
     """The axes wider than 1, in rank order, on the hosts of each block.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import isclose
 
 from placement.fabric import hostset
-from placement.fabric.constraints import broken, seen_by_gang
+from placement.fabric.constraints import broken, with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
@@ -19,7 +19,7 @@ from placement.workload.segments import parted
 SAME = 1e-9  # of a step: sums may be taken in another order
 
 
-@seen_by_gang
+@with_gang_view
 def violations(fabric: Fabric, free: HostSet, request: Request, placement: Placement) -> list[str]:
     """Sentences; an empty list is a valid placement.
 
@@ -61,7 +61,7 @@ def step_violations(fabric: Fabric, request: Request, placement: Placement) -> l
     return wrong
 
 
-@seen_by_gang
+@with_gang_view
 def host_violations(
     fabric: Fabric, free: HostSet, request: Request, placement: Placement
 ) -> list[str]:

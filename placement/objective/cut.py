@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import with_gang_view
 from placement.fabric.tree import Fabric, Floats, Ints, Uplink, of_built
 from placement.workload.request import Request, TierCut
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
@@ -23,7 +23,7 @@ FIRST, LAST = slice(0, 1), slice(-1, None)
 ROUNDING = 1 + 1e-9
 
 
-@seen_by_gang
+@with_gang_view
 def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut, ...]:
     """Bytes over each tier, outermost first, for the host of each block.
 
@@ -65,7 +65,7 @@ def cut_by_axis(
     return tuple(crossing)
 
 
-@seen_by_gang
+@with_gang_view
 def egress(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[int, ...]:
     """Bytes per step leaving each domain of the outermost tier.
 

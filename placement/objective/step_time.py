@@ -27,7 +27,7 @@ from typing import Protocol
 from muster.structs import replace, struct
 from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.constraints import labelled, seen_by_gang
+from placement.fabric.constraints import labelled, with_gang_view
 from placement.fabric.gpus import Gpu
 from placement.fabric.tree import Fabric
 from placement.objective.axis_loads import SCALE_UP, AxisLoad, axis_loads
@@ -197,7 +197,7 @@ class Pipeline:
         return first if self.chunks > 1 else first + (1 - first) / self.stages
 
 
-@seen_by_gang
+@with_gang_view
 def step_time(
     fabric: Fabric,
     request: Request,

@@ -28,7 +28,7 @@ from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.proof.master import WHOLE_GANG, Counter, Pool, Range, rectangles
 from placement.proof.node import ROUNDS, Case, Exploration, Node, PricingTables, Witness
-from placement.speculative import ahead
+from placement.speculative import run_ahead
 
 TWO_AT_ONCE = 2.0  # rounds of work in a node, beside which another one is explored
 
@@ -116,7 +116,7 @@ class Prover:
         while self._is_open and self._rounds < most:
             left = most - self._rounds if is_last else inf
             calls = [partial(each.explore, left) for each in self._begun()]
-            for done in list(ahead(calls)):
+            for done in list(run_ahead(calls)):
                 self._learn(done)
         open_ = (known for known, _, _ in self.heap)
         return min([incumbent, *self._leaves, *open_])

@@ -63,7 +63,7 @@ def _proofs(
         prover.prove(enough * form.parts, AGAIN * rounds)
         if prover.steps:
             content, doubled = _tree(prover, MOST_STATES)
-            yield {"by": "prices", "charge": _charge(form), **content}, form.whole(doubled)
+            yield {"by": "prices", "charge": _charge(form), **content}, form.cut_bound(doubled)
 
 
 def _charge(form: ChargingForm) -> str:

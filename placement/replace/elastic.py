@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.fabric import hostset
-from placement.fabric.constraints import broken, gpus_wanted, seen_by_gang
+from placement.fabric.constraints import broken, gpus_wanted, with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
@@ -66,7 +66,7 @@ def ranks_inside(
     return inside
 
 
-@seen_by_gang
+@with_gang_view
 def on_hosts(
     fabric: Fabric, request: Request, hosts: tuple[int, ...], own: HostSet
 ) -> Placement | None:

@@ -26,7 +26,7 @@ import numpy as np
 from muster.structs import struct
 from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.constraints import joinable, seen_by_gang
+from placement.fabric.constraints import joinable, with_gang_view
 from placement.fabric.hostset import HostSet, Mask
 from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import BlockGrid, block_axes, block_grid
@@ -74,7 +74,7 @@ class Hint:
         if not self.slack >= 0:
             raise BadInput("near", f"slack must not be negative, is {self.slack}")
 
-    def moved(self, hosts: Hosts) -> int:
+    def count_moved(self, hosts: Hosts) -> int:
         """Blocks that are on another host now."""
         return sum(new != old for new, old in zip(hosts, self.hosts, strict=True))
 
@@ -98,7 +98,7 @@ class Near:
         self._grid = block_grid(request, fabric.gpus_per_host)
         self._kind = like_zones(fabric, request)
         self._slack = hint.slack
-        self._moved = hint.moved
+        self._moved = hint.count_moved
 
     @cached_property
     def swapped(self) -> Hosts | None:
@@ -266,7 +266,7 @@ class Near:
         return tuple(np.where(stays, self._old, grid.by_block(descent.host)).tolist())
 
 
-@seen_by_gang
+@with_gang_view
 def placed_near(
     fabric: Fabric, request: Request, room: HostSet, hint: Hint, limits: Limits
 ) -> Hosts | None:
@@ -282,7 +282,7 @@ def placed_near(
     return (near.in_time((), limits) if is_by_time else near.options((), 0, limits))[0]
 
 
-@seen_by_gang
+@with_gang_view
 def seated_near(
     fabric: Fabric, request: Request, room: HostSet, hint: Hint, zone_by_block: Ints
 ) -> Hosts:

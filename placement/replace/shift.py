@@ -17,7 +17,7 @@ from math import inf
 
 import numpy as np
 
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
 from placement.graph.hypergraph import Hypergraph, block_graph
@@ -29,7 +29,7 @@ MOST_ZONES = 64  # beyond that every step costs more than it finds
 NEVER = np.iinfo(np.int64).max // 4
 
 
-@seen_by_gang
+@with_gang_view
 def shifted(
     fabric: Fabric,
     request: Request,

@@ -15,7 +15,7 @@ import numpy as np
 
 from muster.structs import struct
 from placement.fabric import hostset
-from placement.fabric.constraints import joinable, seen_by_gang
+from placement.fabric.constraints import joinable, with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import barred_text, seconds_over
 from placement.fabric.tree import Fabric, Floats, Ints, Tier
@@ -37,7 +37,7 @@ class Swaps:
     cuts: tuple[TierCut, ...]
 
 
-@seen_by_gang
+@with_gang_view
 def choose_swaps(
     fabric: Fabric,
     request: Request,

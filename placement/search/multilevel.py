@@ -18,7 +18,7 @@ import numpy as np
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 from placement.search.annealing import annealed
-from placement.speculative import ahead
+from placement.speculative import run_ahead
 
 MANY = 4  # graphs whose levels are kept
 PROPOSALS = 600  # of single moves, for each tree that the limits allow
@@ -157,14 +157,14 @@ def improved(
     best = search.polished(start, seed)
     cost = polished = graph.cost(best)
 
-    def made(k: int) -> Ints:
+    def try_pass(k: int) -> Ints:
         largest, heat = TURN[k % len(TURN)]
         at = search.anew(largest, f"{k} {seed}", heat)
         is_promising = graph.cost(at) <= PROMISING * polished
         return search.polished(at, f"{k} {seed}") if is_promising else at
 
-    calls = [partial(made, k) for k in range(passes if cost > target else 0)]
-    for k, at in enumerate(ahead(calls, are_long=per_block * graph.blocks > LONG)):
+    calls = [partial(try_pass, k) for k in range(passes if cost > target else 0)]
+    for k, at in enumerate(run_ahead(calls, are_long=per_block * graph.blocks > LONG)):
         best = min(best, at, key=graph.cost)
         cost = graph.cost(best)
         if cost <= target or (k + 1 == 2 * len(TURN) and cost == polished):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.fabric import hostset
-from placement.fabric.constraints import fullest, labelled, seen_by_gang
+from placement.fabric.constraints import fullest, labelled, with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.grid.block_grid import BlockGrid, block_grid
@@ -30,7 +30,7 @@ class BoundProof(NamedTuple):
     proof: WrittenProof
 
 
-@seen_by_gang
+@with_gang_view
 def bound_proofs(
     fabric: Fabric,
     free: HostSet,

@@ -31,7 +31,7 @@ class FreeTier:
     largest: int
 
 
-def left_free(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[FreeTier, ...]:
+def count_free_domains(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[FreeTier, ...]:
     """Count the free domains of each tier once the hosts `taken` are in use."""
     left = _without(fabric, free, taken)
     unused = []

@@ -34,7 +34,7 @@ from placement.search.exact_assignment import assign_blocks
 from placement.search.graph_slicing import SLACKS, SMALL, Sweeper, block_orders
 from placement.search.multilevel import PROPOSALS, QUICK, SLOW, refined
 from placement.search.segmentation import LineSearch
-from placement.speculative import ahead
+from placement.speculative import run_ahead
 from placement.tiers.grid_zones import ZoneStep
 from placement.workload.request import SHARES, Limits, Request
 
@@ -197,7 +197,7 @@ class _BlockZones:
             Sweeper(self._graph, self._orders).searched, self._capacities, trees, target
         )
         searches = [partial(search, slack) for slack in SLACKS]
-        for layout in ahead(searches, are_long=self._graph.blocks > SMALL):
+        for layout in run_ahead(searches, are_long=self._graph.blocks > SMALL):
             self._offer(layout)
 
     def _move_blocks(self, share: int) -> None:

@@ -27,7 +27,7 @@ from placement.search.exact_assignment import MOST_BLOCKS, assign_blocks
 from placement.search.graph_slicing import SLACKS, SMALL, grid_sweeper, slice_grid
 from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
 from placement.search.multilevel import PROPOSALS, refined
-from placement.speculative import ahead
+from placement.speculative import run_ahead
 from placement.workload.request import SHARES, Limits
 
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
@@ -118,18 +118,18 @@ def _of_groups(
     """The better of `best` and the best layout that splits no group, with a bound on all layouts;
     and whether that bound is close enough to stop."""
 
-    def kept(step: ZoneStep) -> ZoneStep:
+    def keep_better(step: ZoneStep) -> ZoneStep:
         return _better(best, replace(step, layout=groups.laid_out(step.layout)))
 
     room = groups.room(capacities)
     whole = _sliced(groups.whole, room, limits.first.trees, best.bound)
-    best = kept(whole)
+    best = keep_better(whole)
     parted = Parted(groups, capacities, whole.layout)
     enough = floor(NEARLY * whole.cost)
     if parted.prove(whole.cost, enough, 1) < enough:
         return best, False
     whole = _solved(groups.whole, room, limits)
-    best = kept(whole)
+    best = keep_better(whole)
     proved = parted.prove(min(whole.bound, best.cost), 0, limits.rounds)
     bound = max(best.bound, min(whole.bound, proved))
     if proved < whole.bound and bound < best.cost:
@@ -159,7 +159,7 @@ class _Proof:
             return proof
 
         proofs: list[_Proof] = []
-        for proof in ahead([partial(tried, form) for form in forms(grid)]):
+        for proof in run_ahead([partial(tried, form) for form in forms(grid)]):
             proofs.append(proof)
             if proof.bound >= best.cost:
                 break
@@ -167,7 +167,7 @@ class _Proof:
 
     def _prove(self, cost: int, rounds: int) -> None:
         doubled = self._prover.prove(cost * self._form.parts, rounds)
-        self.bound = max(self.bound, self._form.whole(doubled))
+        self.bound = max(self.bound, self._form.cut_bound(doubled))
 
     def pursued(self, best: ZoneStep, rounds: int, trees: int) -> ZoneStep:
         """With so many rounds more."""
@@ -216,7 +216,7 @@ def _covered(
 def _searched(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int) -> ZoneStep:
     """The better of `best` and what slicing trees and moves of single blocks come to."""
     slices = [partial(_sliced, grid, capacities, trees, best.bound, slack) for slack in SLACKS]
-    for step in ahead(slices):
+    for step in run_ahead(slices):
         best = _better(best, step)
         if best.is_proved:
             return best

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import with_gang_view
 from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Layout, layout_cost
@@ -29,7 +29,7 @@ TIE = 1e-6  # weight of the cut beside what comes first
 SCORED = 10  # slicing trees that one stands for whose layout is scored
 
 
-@seen_by_gang
+@with_gang_view
 def measure(
     fabric: Fabric, request: Request, hosts: Sequence[int], cuts: Sequence[TierCut]
 ) -> float | int:

@@ -44,7 +44,7 @@ def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tup
         else:
             candidates = candidates[np.lexsort([key[d[candidates]] for key, d in keys[::-1]])]
         inside = [_inside(fabric, free, depth, int(n)) for n in candidates[:MOST_COMPARED]]
-        return [(hosts, depth + 1) for hosts in _least_parted(fabric, inside, depth + 1, gang)]
+        return [(hosts, depth + 1) for hosts in _fewest_children(fabric, inside, depth + 1, gang)]
     return []
 
 
@@ -72,7 +72,7 @@ def _inside(fabric: Fabric, free: Ints, depth: int, number: int) -> Ints:
     return free[begin:end]
 
 
-def _least_parted(fabric: Fabric, inside: list[Ints], tier: int, gang: int) -> list[Ints]:
+def _fewest_children(fabric: Fabric, inside: list[Ints], tier: int, gang: int) -> list[Ints]:
     """The first few, of different make, among those that part the gang the least."""
     if tier >= len(fabric.tiers):
         return inside[:1]

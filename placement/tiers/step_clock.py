@@ -19,7 +19,7 @@ import numpy as np
 
 from muster.structs import replace
 from placement.bound.size_relaxation import is_priceable, size_bound
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import with_gang_view
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Hardware, Ints, Tier
 from placement.grid.block_grid import block_grid
@@ -234,7 +234,7 @@ class StepClock:
                 yield alone_s + busiest - already
 
 
-@seen_by_gang
+@with_gang_view
 @lru_cache(maxsize=64)
 def step_clock(fabric: Fabric, request: Request) -> StepClock:
     """Remembered: a search asks for the same gang many times."""

@@ -172,19 +172,19 @@ def _tensor(work: Work) -> Fraction:
     """Two blocks a layer, attention and feed-forward, with the same exchanges each."""
     model, t = work.model, work.p.tp
     again = 6 if work.training.sequence_parallel else 4
-    block = Fraction(4 * work.passes + again, 2) * _others(t) * work.activations
+    block = Fraction(4 * work.passes + again, 2) * _foreign_share(t) * work.activations
     dense = work.over_stages(model.layers - model.expert_layers)
     expert = work.over_stages(model.expert_layers)
     shared = 1 if model.shared_experts else 0
     if work.is_expert_cut:
         return block * (2 * dense + (1 + shared + model.experts_per_token) * expert)
     inside = _exchanged(work, model.experts_per_token) / work.p.ep
-    return block * (2 * dense + (1 + shared) * expert) + _others(t) * inside
+    return block * (2 * dense + (1 + shared) * expert) + _foreign_share(t) * inside
 
 
 def _context(work: Work) -> Fraction:
     model, cp = work.model, work.p.cp
-    per_layer = work.over_stages(model.layers) * _others(cp)
+    per_layer = work.over_stages(model.layers) * _foreign_share(cp)
     if work.training.context_parallel is ContextParallel.ULYSSES:
         heads = Fraction(2 * model.attention_width + model.kv_width, work.p.tp)
         return per_layer * (work.passes + 1) * work.beta * work.tokens * heads
@@ -203,7 +203,7 @@ def _expert(work: Work) -> Fraction:
     copies = work.model.experts_per_token
     if work.training.expert_hosts_per_token:
         copies = min(copies, work.training.expert_hosts_per_token)
-    return _others(work.p.ep) * _exchanged(work, copies)
+    return _foreign_share(work.p.ep) * _exchanged(work, copies)
 
 
 def _exchanged(work: Work, copies: int) -> Fraction:
@@ -237,13 +237,13 @@ def _weights(work: Work) -> dict[str, Fraction]:
     if work.training.sync is Sync.MICRO_BATCH:
         summed *= work.micro_batches
     return {
-        "cp": _others(p.cp) * each * (dense + expert),
-        "ep": _others(p.ep) * each * dense / p.cp,
-        "dp": _others(shards) * each * left,
-        REPLICATE: _others(p.dp // shards) * summed * left / shards,
+        "cp": _foreign_share(p.cp) * each * (dense + expert),
+        "ep": _foreign_share(p.ep) * each * dense / p.cp,
+        "dp": _foreign_share(shards) * each * left,
+        REPLICATE: _foreign_share(p.dp // shards) * summed * left / shards,
     }
 
 
-def _others(n: int) -> Fraction:
+def _foreign_share(n: int) -> Fraction:
     """(n-1)/n, the share of a payload that is not one's own."""
     return Fraction(n - 1, n)

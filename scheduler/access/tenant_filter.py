@@ -16,8 +16,8 @@ from google.protobuf.message import Message
 
 from scheduler.access.methods import MethodRule
 from scheduler.core import State
-from scheduler.engine.authorisation import other_tenants, unknown_home
-from scheduler.identity import Caller, seen_text
+from scheduler.engine.authorisation import tenant_refusal, unknown_home
+from scheduler.identity import Caller, redact_foreign_jobs
 from scheduler.service.errors import denied, invalid
 from scheduler.v1 import job_pb2
 
@@ -49,10 +49,10 @@ def _clean(state: State, who: Caller, message: Message) -> None:
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_STRING:
             if not field.is_repeated:
-                if (text := seen_text(state, who, value)) is not value:
+                if (text := redact_foreign_jobs(state, who, value)) is not value:
                     setattr(message, field.name, text)
                 continue
-            texts = [seen_text(state, who, text) for text in value]
+            texts = [redact_foreign_jobs(state, who, text) for text in value]
             if texts != value:
                 del value[:]
                 value.extend(texts)
@@ -68,7 +68,7 @@ def _clean(state: State, who: Caller, message: Message) -> None:
 def _tenant(state: State, who: Caller, tenant: str) -> str:
     if not tenant:
         return who.tenant
-    if message := other_tenants(state.tenants, who, tenant):
+    if message := tenant_refusal(state.tenants, who, tenant):
         raise denied(message)
     return tenant
 

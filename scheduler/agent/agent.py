@@ -359,7 +359,7 @@ class Agent:
                 "port": port,
             }
             await pass_gates(wanted.gates, order, self._allowed, _SEARCH)
-            attempt = HostAttempt.made(key, self._root, order, user)
+            attempt = HostAttempt.create(key, self._root, order, user)
         except (NotAllowed, GateFailed, OSError, ValueError) as error:
             is_unfit = isinstance(error, GateFailed) and error.is_of_site
             self._refuse(key, str(error), is_unfit=is_unfit)

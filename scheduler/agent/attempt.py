@@ -123,7 +123,7 @@ class HostAttempt:
         return frozenset(self.order.get("gpus", ()))
 
     @staticmethod
-    def made(key: Key, root: Path, order: dict[str, Any], user: pwd.struct_passwd) -> HostAttempt:
+    def create(key: Key, root: Path, order: dict[str, Any], user: pwd.struct_passwd) -> HostAttempt:
         """A new one, with the folder in which its ranks say how far they are."""
         folder = root / key.folder_name
         shutil.rmtree(folder, ignore_errors=True)
@@ -266,7 +266,7 @@ class HostAttempt:
     def _report(self, path: Path, rank: int) -> Said | None:
         """Return what a rank says, None where it says nothing; what is no report is counted."""
         try:
-            report = _said(path)
+            report = _read_report(path)
         except BadReport:
             self.unreadable += 1
             self.untold += 1
@@ -422,7 +422,7 @@ class HostAttempt:
             remove_group(group)
 
 
-def _said(path: Path) -> Said | None:
+def _read_report(path: Path) -> Said | None:
     """Read what a rank wrote, which may be anything, for the file is the user's.
 
     Raises: BadReport.

@@ -101,7 +101,7 @@ async def _run(options: AgentOptions) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
-    async def told_to_end() -> None:
+    async def end_when_signalled() -> None:
         await stop.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(options.linger_s):
@@ -110,7 +110,7 @@ async def _run(options: AgentOptions) -> None:
     working: list[asyncio.Task[Any]] = [
         asyncio.create_task(agent.run()),
         asyncio.create_task(keep_session(agent, servers)),
-        asyncio.create_task(told_to_end()),
+        asyncio.create_task(end_when_signalled()),
     ]
     if options.is_local:
         working.append(asyncio.create_task(agent.has_expired.wait()))

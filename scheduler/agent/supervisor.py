@@ -107,7 +107,7 @@ class Supervisor:
         _write(os.path.join(self._folder, "started"), json.dumps(pids))
         self._poke()
         while self._running:
-            self._turn()
+            self._serve_events()
         self._end_all()
         self._drain()
         self._record({"over": True})
@@ -134,7 +134,7 @@ class Supervisor:
             if text:
                 raise CannotStart(text)
 
-    def _turn(self) -> None:
+    def _serve_events(self) -> None:
         for key, _ in self._selector.select():
             if key.fd not in self._selector.get_map():
                 continue  # read to its end by `_drain`, for a rank that ended in this turn

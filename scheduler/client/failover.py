@@ -159,10 +159,10 @@ class _Call:
             full_metadata = self._servers.metadata(metadata)
             try:
                 reply, call = self._on(channel).with_call(
-                    request, timeout=patience.left_s(), metadata=full_metadata, **options
+                    request, timeout=patience.remaining_s(), metadata=full_metadata, **options
                 )
             except grpc.RpcError as error:
-                leader, is_heard = _what_it_says(error)
+                leader, is_heard = _leader_named(error)
                 self._servers.failed(address, leader)
                 if address == named and not is_heard:
                     self._servers.have_forwarded()
@@ -207,7 +207,7 @@ class _Messages:
                 self._servers.saw(getattr(message, "version", 0))
                 yield message
         except grpc.RpcError as error:
-            self._servers.failed(self._address, _what_it_says(error)[0])
+            self._servers.failed(self._address, _leader_named(error)[0])
             raise
 
     def initial_metadata(self) -> Metadata:
@@ -230,7 +230,7 @@ class _Patience:
         self._pause_s = _PAUSE_S
         self._tries = tries
 
-    def left_s(self) -> float | None:
+    def remaining_s(self) -> float | None:
         return None if self._ends_s is None else max(0.0, self._ends_s - time.monotonic())
 
     def may_repeat(self, error: grpc.RpcError, is_heard: bool) -> bool:
@@ -253,7 +253,7 @@ class _Patience:
         self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 1.5)
 
 
-def _what_it_says(error: grpc.RpcError) -> tuple[str, bool]:
+def _leader_named(error: grpc.RpcError) -> tuple[str, bool]:
     """The leader that the error names, and whether a server spoke at all."""
     status, info = rpc_status.from_call(error), ErrorInfo()
     for detail in status.details if status else ():

@@ -89,7 +89,7 @@ class ClusterMap:
         self._free: list[int] = []
         self._next = FIRST_SLOT
         self._follow_jobs(state)
-        self._slots, self._blocks = self._held(state)
+        self._slots, self._blocks = self._slots_and_blocks(state)
         self._states = self._columns.codes(state)
 
     def update(self, state: State) -> bytes | None:
@@ -100,7 +100,7 @@ class ClusterMap:
             return None
         self.version = state.version
         freed, changed = self._follow_jobs(state)
-        slots, blocks = self._held(state)
+        slots, blocks = self._slots_and_blocks(state)
         states = self._columns.codes(state)
         differ = (slots != self._slots) | (blocks != self._blocks) | (states != self._states)
         hosts = np.flatnonzero(differ).astype("<u4")
@@ -152,7 +152,7 @@ class ClusterMap:
         self._next += 1
         return self._next - 1
 
-    def _held(self, state: State) -> tuple[Column, Column]:
+    def _slots_and_blocks(self, state: State) -> tuple[Column, Column]:
         """Slot and block of every host."""
         count = state.built_fabric.host_count
         slots, blocks = np.zeros(count, np.uint32), np.full(count, -1, np.int32)

@@ -83,7 +83,7 @@ class _Shared:
         self.moved.set()
         self.moved = asyncio.Event()
 
-    def whole(self) -> bytes:
+    def full_snapshot(self) -> bytes:
         if self.snapshot is None:
             self.snapshot = _measured(self.map.snapshot())
         return self.snapshot
@@ -136,7 +136,7 @@ class LiveMaps:
                 is_lost = map_key != shared.map.key or place < shared.first
                 if is_lost or shared.end - place > _MOST_BEHIND:
                     map_key, place = shared.map.key, shared.end
-                    yield shared.whole()
+                    yield shared.full_snapshot()
                 elif place < shared.end:
                     pending = list(shared.deltas)[place - shared.first :]
                     place = shared.end

@@ -80,12 +80,12 @@ class LoginOfServer:
         try:
             fields = await _fields(request)
             grant = CodeGrant(**fields, redirect_uri=f"{origin}/")
-            text = await self._turn(self._auth.id_tokens, grant, peer_of(request))
+            text = await self._exchange_grant(self._auth.id_tokens, grant, peer_of(request))
         except CallFailed as error:
             return failed(error, ())
         return JSONResponse({"idToken": text}, headers=_NOT_KEPT)
 
-    async def _turn(self, id_tokens: IdTokens, grant: CodeGrant, peer: str) -> str:
+    async def _exchange_grant(self, id_tokens: IdTokens, grant: CodeGrant, peer: str) -> str:
         """The ID token, a few at a time. Raises: CallFailed."""
         if self._waiting >= _MOST_WAITING:
             message = "too many sign in at once; try again"

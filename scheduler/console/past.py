@@ -52,12 +52,12 @@ class PastOfServer:
         from_ns = time.time_ns() - int(hours) * _HOUR_NS if hours else 0
         async with self._making:
             try:
-                content = await asyncio.to_thread(self._made, who.tenant, from_ns)
+                content = await asyncio.to_thread(self._build_timeline, who.tenant, from_ns)
             except (StoreError, BadInput):
                 return Response("the log of this server cannot be read now\n", 503)
         return timeline_response(content)
 
-    def _made(self, tenant: str, from_ns: int) -> bytes:
+    def _build_timeline(self, tenant: str, from_ns: int) -> bytes:
         state, events = stored(self._store, from_ns)
         return gzip.compress(timeline(state, events, tenant, from_ns), 3)
 

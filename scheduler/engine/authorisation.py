@@ -51,7 +51,7 @@ _ACTS: Final[dict[type, Act]] = {
 }
 
 
-def other_tenants(tenants: Tenants, who: Caller, tenant: str) -> str:
+def tenant_refusal(tenants: Tenants, who: Caller, tenant: str) -> str:
     """Why `who` may not name this tenant, nor its jobs; "" when they may. The interceptor asks it
     early, and `unauthorised` where it counts."""
     if who.sees(tenants, tenant):
@@ -74,7 +74,7 @@ def refused(tenants: Tenants, who: Caller, job: Job, act: Act) -> Rejected | Non
     tenant, operators on all there are, and a launcher ends the gangs that no agent starts.
     A job whose user is not known is everybody's in its tenant.
     """
-    if other_tenants(tenants, who, job.tenant):
+    if tenant_refusal(tenants, who, job.tenant):
         return no_job(job.name, job.uid)
     if who.role >= Role.COORDINATOR or job.user in ("", who.name):
         return None
@@ -111,7 +111,7 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
         return refusal
     if isinstance(command, SubmitJob) and who.tenant:
         tenant = tenant_of(command.spec, state.tenants)
-        if message := other_tenants(state.tenants, who, tenant):
+        if message := tenant_refusal(state.tenants, who, tenant):
             return invalid("tenant", message)
         if message := unknown_home(state.tenants, who, tenant):
             return invalid("tenant", message)
@@ -120,7 +120,7 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
         named |= {f"avoid.{tier}": list(names) for tier, names in wants.avoid}
         for field, names in named.items():
             for name in names:
-                if other_tenants(state.tenants, who, stated_tenant(name) or state.tenants.default):
+                if tenant_refusal(state.tenants, who, stated_tenant(name) or state.tenants.default):
                     message = f"{name!r} is of a tenant whose jobs {who.name} cannot see"
                     return invalid(f"constraints.{field}", message)
         return _strange_dependency(state, command, who)
@@ -145,7 +145,7 @@ def _strange_dependency(state: State, command: Command, who: Caller) -> Rejected
         terms = command.dependencies
     for place, term in enumerate(terms):
         tenant = stated_tenant(term.job) or state.tenants.default
-        if term.job and other_tenants(state.tenants, who, tenant):
+        if term.job and tenant_refusal(state.tenants, who, tenant):
             message = f"{term.job!r} is of a tenant whose jobs {who.name} cannot see"
             return invalid(f"dependencies[{place}].job", message)
     return None

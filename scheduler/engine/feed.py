@@ -72,7 +72,7 @@ class Turns:
         return await turn
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def hold_turn(self) -> AsyncIterator[None]:
         """A turn that lasts as long as the block."""
         turn = await self.take()
         try:
@@ -85,7 +85,7 @@ class Turns:
         self._next()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def slow_turns(self) -> Iterator[None]:
         """While the block lasts turns begin in each of a few milliseconds only."""
         self._holds += 1
         try:
@@ -222,10 +222,10 @@ class Subscription(Generic[Change]):
             self._end, self._until = why, self._ring.end
         self._wake.set()
 
-    def _turn(self) -> AbstractAsyncContextManager[None]:
+    def _choose_turn(self) -> AbstractAsyncContextManager[None]:
         if not self._has_caught_up:
-            return self._resuming.turn()
-        return nullcontext() if self.lag > self._depth // 2 else self._turns.turn()
+            return self._resuming.hold_turn()
+        return nullcontext() if self.lag > self._depth // 2 else self._turns.hold_turn()
 
     def _is_too_far(self) -> bool:
         return self._next < self._ring.first or self.lag > self._depth
@@ -244,7 +244,7 @@ class Subscription(Generic[Change]):
         """None whenever all there is has been read and nothing came for `idle_s`."""
         while True:
             while self.pending:
-                async with self._turn():
+                async with self._choose_turn():
                     # It may be cut off while it waits; what a page out of the log had is known.
                     if self.pending and (change := self._take()).version > self._after_version:
                         yield change

@@ -68,9 +68,9 @@ class Replica:
         try:
             while not self._stop.is_set():
                 try:
-                    await self._turn()
+                    await self._poll_log()
                 except (Unreachable, Deposed) as error:
-                    await self._lost(error)
+                    await self._stop_leading(error)
         finally:
             await self._timed(self._store.resign)
             self._writer.close()
@@ -82,7 +82,7 @@ class Replica:
         self._stop.set()
         self._writer.stop()
 
-    def let_go(self, reason: str) -> None:
+    def offer_lead(self, reason: str) -> None:
         """Have another server lead, if one asks for the lead within half a second."""
         self._lets_go = reason
 
@@ -100,7 +100,7 @@ class Replica:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._asker, self._store.last_version)
 
-    async def _turn(self) -> None:
+    async def _poll_log(self) -> None:
         """One look at the log, and at the lead if it is time."""
         await self._catch_up(POLL_S if self.is_ready.is_set() else 0.0)
         now_s = asyncio.get_running_loop().time()
@@ -185,7 +185,7 @@ class Replica:
             has_callers=candidate.has_callers,
         )
 
-    async def _lost(self, error: Exception) -> None:
+    async def _stop_leading(self, error: Exception) -> None:
         log.warning("%s; follows again", error)
         self._store.cut()
         await self._timed(self._store.resign)

@@ -119,7 +119,7 @@ class Writer:
             self.now_ns,
             self._enter,
             lambda: self.is_busy,
-            feed.resuming.held,
+            feed.resuming.slow_turns,
         )
         self._snapshotter = Snapshotter(store, self._disk, retention, recovered.saved)
 
@@ -218,7 +218,7 @@ class Writer:
             ):
                 async for change in recorded:
                     if isinstance(change, kind):
-                        async with self.feed.resuming.turn():
+                        async with self.feed.resuming.hold_turn():
                             yield change
                 after_version = min(shared.version, to_version)
         subscription = self.feed.subscribe(kind, after_version, idle_s)
@@ -244,7 +244,7 @@ class Writer:
         try:
             await self._write_and_decide(term)
         finally:
-            self._turn_away()
+            self._refuse_waiting()
 
     def give_up(self) -> None:
         """Lead no more; `lead` returns without writing what waits."""
@@ -259,7 +259,7 @@ class Writer:
         steps = followed(self._state, tuple(event for _, event in recorded), "")
         self._advance(steps[-1].after, max(self._last_ns, steps[-1].event.time_ns))
         self._notify(steps)
-        self.instruments.heard(steps)
+        self.instruments.record_events(steps)
         self._publish(steps)
 
     def restart_from(self, recovered: Recovered) -> None:
@@ -278,7 +278,7 @@ class Writer:
     def close(self) -> None:
         """Turn everybody away, for good."""
         self._is_stopping = True
-        self._turn_away()
+        self._refuse_waiting()
         self.feed.close()
         self.history.close()
         self._snapshotter.close()
@@ -313,7 +313,7 @@ class Writer:
                 await self._in_disk_thread(self._store.last_version)
             await asyncio.sleep(_STORE_BEAT_S)
 
-    def _turn_away(self) -> None:
+    def _refuse_waiting(self) -> None:
         """Refuse what waits."""
         for entry in self._batch(len(self._queue)):
             entry.resolve(WriterStopped() if self._is_stopping else NotLeading(self.leader))
@@ -346,7 +346,7 @@ class Writer:
         self._is_urgent |= stage is Stage.COMMIT
         self._queue.append(Proposal(stage, check, answer, actor(), arrived_ns))
         self._arrived.set()
-        with self.feed.resuming.held():
+        with self.feed.resuming.slow_turns():
             return await answer
 
     async def _gather(self) -> None:

@@ -103,21 +103,21 @@ class _Form(NamedTuple):
 def _form(name: str, kind: Any) -> _Form:
     if name == "fabric":  # what it was made from
         spec = dict[str, Any] | None
-        return _made(spec, lambda fabric: fabric and fabric.spec, lambda s: s and from_spec(s))
+        return _make_form(spec, lambda fabric: fabric and fabric.spec, lambda s: s and from_spec(s))
     if kind is int:  # hexadecimal: a set of hosts has as many digits as there are hosts
-        return _made(str, lambda number: f"{number:x}", lambda text: int(text, 16))
+        return _make_form(str, lambda number: f"{number:x}", lambda text: int(text, 16))
     if get_origin(kind) is Mapping:
-        return _made(get_args(kind)[1])._replace(is_map=True)
+        return _make_form(get_args(kind)[1])._replace(is_map=True)
     if kind is NameList:
-        return _made(tuple[str, ...], tuple, NameList)
-    return _made(kind)
+        return _make_form(tuple[str, ...], tuple, NameList)
+    return _make_form(kind)
 
 
 def _as_is(value: Any) -> Any:
     return value
 
 
-def _made(
+def _make_form(
     kind: Any, plain: Callable[[Any], Any] = _as_is, value: Callable[[Any], Any] = _as_is
 ) -> _Form:
     return _Form(kind, msgspec.json.Decoder(kind), plain, value)

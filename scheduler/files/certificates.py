@@ -19,7 +19,7 @@ from muster.step import CLOSE, MEGASECOND, shown_step
 from muster.structs import replace
 from placement import BoundProof, bound_proofs, place
 from placement.fabric import hostset
-from placement.fabric.constraints import seen_by_gang, tier_of
+from placement.fabric.constraints import tier_of, with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Floats
 from placement.objective.axis_loads import BYTES_PER_S
@@ -38,7 +38,7 @@ from placement.workload.training import DataParallel
 from placement.workload.volumes import state_share
 
 
-@seen_by_gang
+@with_gang_view
 def certificate(
     fabric: Fabric,
     free: HostSet,
@@ -54,7 +54,7 @@ def certificate(
     return _sealed(fabric, free, request, placement, name, bounds)
 
 
-@seen_by_gang
+@with_gang_view
 def decided_certificate(
     fabric: Fabric,
     free: HostSet,

@@ -202,7 +202,7 @@ def _request(keys: JobKeys, document: Document) -> Request:
         if _least(keys):
             check_batch(request)
     except BadInput as error:
-        message = f"{error.message}{_others(request, _least(keys))}"
+        message = f"{error.message}{_legal_sizes(request, _least(keys))}"
         raise document.error((error.field, message)) from None
     return request
 
@@ -212,7 +212,7 @@ def usual_objective(request: Request) -> Objective:
     return Objective.TIME if request.has_step_time else Objective.CUT
 
 
-def _others(request: Request, least: int) -> str:
+def _legal_sizes(request: Request, least: int) -> str:
     """The sizes of an elastic gang over which the batch would divide, where it does not."""
     if not least or request.batch is None or request.parallelism.dp in batch_sizes(request, least):
         return ""

@@ -61,7 +61,7 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _LABEL_RULE = "1 to 63 letters, digits, '-', '_', '.' or '/', plain at both ends"
 
 
-def _whole(value: Any, least: int, most: int, rule: str) -> int:
+def _parse_whole(value: Any, least: int, most: int, rule: str) -> int:
     """A whole number however it is written: 400e9 counts, 1.5, nan and true do not."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or (isinstance(value, float) and not value.is_integer()):
@@ -162,11 +162,11 @@ def _share_or_percentage(value: Any) -> float:
     return share
 
 
-_COUNT = partial(_whole, least=1, most=MOST, rule="a whole number")
-_NUMBER = partial(_whole, least=0, most=MOST, rule="a whole number")
-_BYTES = partial(_whole, least=0, most=MOST_EDGE_BYTES, rule="a whole number of bytes")
-_PEERS = partial(_whole, least=0, most=MOST_PEERS, rule="a whole number of hosts")
-_RANK = partial(_whole, least=-MOST, most=MOST, rule="a whole number")
+_COUNT = partial(_parse_whole, least=1, most=MOST, rule="a whole number")
+_NUMBER = partial(_parse_whole, least=0, most=MOST, rule="a whole number")
+_BYTES = partial(_parse_whole, least=0, most=MOST_EDGE_BYTES, rule="a whole number of bytes")
+_PEERS = partial(_parse_whole, least=0, most=MOST_PEERS, rule="a whole number of hosts")
+_RANK = partial(_parse_whole, least=-MOST, most=MOST, rule="a whole number")
 
 
 def _positive(value: Any) -> float:
@@ -344,7 +344,7 @@ def _per_host(value: Any) -> int:
 def _exit_codes(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise wrong_value(f"must be a list of exit codes, as [75], not {short(value)}")
-    return tuple(_whole(code, 1, 255, "an exit code") for code in value)
+    return tuple(_parse_whole(code, 1, 255, "an exit code") for code in value)
 
 
 def _requeue(value: Any) -> Requeueing:

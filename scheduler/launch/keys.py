@@ -37,7 +37,7 @@ class StepScope(StrEnum):
     ATTEMPT = "attempt"
 
 
-def beside(value: Any, info: ValidationInfo) -> str:
+def resolve_path(value: Any, info: ValidationInfo) -> str:
     """A path as seen from the file that names it."""
     if not isinstance(value, str) or not value:
         raise wrong_value(f"must be the path of a file, not {short(value)}")
@@ -48,7 +48,7 @@ def beside(value: Any, info: ValidationInfo) -> str:
         raise wrong_value(f"names a home directory that does not exist: {short(value)}") from None
 
 
-FilePath = Annotated[str, BeforeValidator(beside)]
+FilePath = Annotated[str, BeforeValidator(resolve_path)]
 
 
 def check_address(value: Any) -> str:

@@ -62,7 +62,7 @@ from scheduler.v1 import agent_pb2
 
 MOST_ENDED = 200  # jobs that have ended and whose steps are remembered
 _TICK_S = 0.1
-_LET_GO_LEASES = 3  # without any agent, after which another server may lead
+_OFFER_LEASES = 3  # without any agent, after which another server may lead
 _SILENT_S = 10.0  # without a tick, after which the launcher does not work
 MOST_UNFIT = 3  # hosts that fail the site's gate in a row, after which it is the gate that is wrong
 _READY_S = 130.0  # for which a host may take to be clear
@@ -74,7 +74,7 @@ class AgentLauncher(Launcher):
     """`lease_s`: after which an agent that is silent is lost. `clock`: seconds. `tails`: takes
     pieces of logs. `substrate`: what brings agents up, if the server does. `may_join`: hosts that
     the fabric lacks join it. `keeps_ranks`: those of an agent that hears nothing run on. `site`:
-    its terms. `let_go`: has another server lead, where there are
+    its terms. `offer_lead`: has another server lead, where there are
     several."""
 
     def __init__(
@@ -90,7 +90,7 @@ class AgentLauncher(Launcher):
         may_join: bool = True,
         keeps_ranks: bool = True,
         site: SiteTerms = NO_TERMS,
-        let_go: Callable[[str], None] = lambda _: None,
+        offer_lead: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._writer = writer
         self._sessions = sessions
@@ -104,8 +104,8 @@ class AgentLauncher(Launcher):
         self._reports = LaunchReports(writer)
         self._led_s = self._looked_s = 0.0
         self._unheard_s: float | None = None  # since when no agent is there
-        self._next_let_go_s = _LET_GO_LEASES * lease_s  # without agents, before the lead is let go
-        self._let_go = let_go
+        self._next_offer_s = _OFFER_LEASES * lease_s  # without agents, before the lead is offered
+        self._offer_lead = offer_lead
         self._known_hosts: set[str] = set()  # of the fabric as it was looked at last
         self._seen: set[str] = set()  # hosts whose agents have been there since it leads
         self._ran_on: set[str] = set()  # hosts on which ranks ran when their agents came last
@@ -371,7 +371,7 @@ class AgentLauncher(Launcher):
         for status in hello.attempts:
             key = (status.key.job_uid, status.key.attempt)
             seen.add(key)
-            self._found(host, key, status)
+            self._on_attempt_status(host, key, status)
         if host in self._cut_off:
             report = self._cut_off.reach(host, self._clock())
             self._show_cuts([] if report is None else [report])
@@ -389,7 +389,9 @@ class AgentLauncher(Launcher):
         self._greetings.pop(host, None)
         self._sessions.drop(host, reason)
 
-    def _found(self, host: str, key: tuple[str, int], status: agent_pb2.AttemptStatus) -> None:
+    def _on_attempt_status(
+        self, host: str, key: tuple[str, int], status: agent_pb2.AttemptStatus
+    ) -> None:
         gang = self._gang(key, host)
         if gang is None:  # the log knows nothing of it, or not here, or not any more
             is_stopped = status.phase == agent_pb2.ATTEMPT_PHASE_STOPPED
@@ -452,7 +454,7 @@ class AgentLauncher(Launcher):
         kind = message.WhichOneof("message")
         if kind == "log_chunk":
             if self._tails is not None:
-                self._tails.heard(host, message.log_chunk)
+                self._tails.on_chunk(host, message.log_chunk)
             return
         if kind == "channel_data":
             if self._channels is not None:
@@ -633,18 +635,18 @@ class AgentLauncher(Launcher):
             self._reports.submit(report)
         self._cut_off.show(self._writer.instruments.beats)
 
-    def _let_go_if_useless(self, now_s: float) -> None:
+    def _offer_lead_if_unreached(self, now_s: float) -> None:
         """Let a server lead that agents may reach, where none has reached this one for long; ever
         more seldom while that does not help."""
         if self._sessions.connected:
-            self._next_let_go_s = _LET_GO_LEASES * self._lease_s
+            self._next_offer_s = _OFFER_LEASES * self._lease_s
         if self._sessions.connected or not (self._gangs or self._seen):
             self._unheard_s = None
             return
         self._unheard_s = self._unheard_s or now_s
-        if (unheard_s := now_s - max(self._unheard_s, self._led_s)) > self._next_let_go_s:
-            self._next_let_go_s *= 2
-            self._let_go(f"no agent has reached this server for {unheard_s:.0f} s: others may")
+        if (unheard_s := now_s - max(self._unheard_s, self._led_s)) > self._next_offer_s:
+            self._next_offer_s *= 2
+            self._offer_lead(f"no agent has reached this server for {unheard_s:.0f} s: others may")
 
     def await_agents(self, state: State) -> None:
         """Start nothing on hosts of a new log, or new in the fabric, before their agents say Hello.
@@ -685,7 +687,7 @@ class AgentLauncher(Launcher):
             self._looked_s = now_s
             self.await_agents(self._writer.state)
             self._return_hosts(self._writer.state)
-            self._let_go_if_useless(now_s)
+            self._offer_lead_if_unreached(now_s)
             self._judge_again(now_s)
         self._ending.tick(now_s)
         for gang in list(self._gangs.values()):

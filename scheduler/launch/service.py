@@ -57,8 +57,8 @@ class LaunchService:
         """Where agents are served; none yet. Raises: CannotServeAgents."""
         return await self._sessions.start()
 
-    def start(self, writer: Writer, let_go: Callable[[str], None] = lambda _: None) -> None:
-        """Serve agents whenever the writer leads. `let_go`: has another server lead."""
+    def start(self, writer: Writer, offer_lead: Callable[[str], None] = lambda _: None) -> None:
+        """Serve agents whenever the writer leads. `offer_lead`: has another server lead."""
         if unknown := self._settings.site.unknown_labels(writer.state.loaded_fabric):
             log.warning("agents.env_by_label: no host has the label %s", ", ".join(unknown))
         launcher = AgentLauncher(
@@ -71,7 +71,7 @@ class LaunchService:
             may_join=self._settings.may_join,
             keeps_ranks=self._settings.keeps_ranks,
             site=self._settings.site,
-            let_go=let_go,
+            offer_lead=offer_lead,
         )
         self._launcher = launcher
         self._tasks.keep("launcher", launcher.run)

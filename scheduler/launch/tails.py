@@ -24,7 +24,7 @@ class LogTails:
         self._ids = count(1)
         self._open: dict[str, tuple[str, asyncio.Queue[agent_pb2.LogChunk]]] = {}
 
-    def heard(self, host: str, chunk: agent_pb2.LogChunk) -> None:
+    def on_chunk(self, host: str, chunk: agent_pb2.LogChunk) -> None:
         """The agent of `host` sent a piece: of nothing that another host was asked for. A caller
         that does not read is cut off."""
         source, queue = self._open.get(chunk.request_id, ("", None))

@@ -119,11 +119,11 @@ def look_back(store: Store, version: int) -> Incidents:
 
 def incident_of(version: int, event: Event) -> Incident | None:
     """What the event tells of; None: nothing has gone wrong."""
-    described = _told(event)
+    described = _classify(event)
     return None if described is None else Incident(version, event.time_ns, *described)
 
 
-def _told(event: Event) -> tuple[IncidentKind, str, str] | None:
+def _classify(event: Event) -> tuple[IncidentKind, str, str] | None:
     match event:
         case HostMoved(move=HostMove.FAIL):
             return IncidentKind.HOST_FAILED, event.host, event.reason

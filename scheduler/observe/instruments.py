@@ -117,13 +117,13 @@ class Instruments:
     def wrote(self, steps: Sequence[AppliedEvent]) -> None:
         """These events are durable."""
         self.batches.add(len(steps))
-        self.heard(steps)
+        self.record_events(steps)
         if log.isEnabledFor(logging.INFO):
             now_ns = perf_counter_ns()
             for step in steps:
                 log.info(_words(step.event), extra=_facts(step, now_ns))
 
-    def heard(self, steps: Sequence[AppliedEvent]) -> None:
+    def record_events(self, steps: Sequence[AppliedEvent]) -> None:
         """These events happened, whoever wrote them."""
         for step in steps:
             self.tally.feed(step.before, step.event, step.effects)

@@ -53,8 +53,8 @@ from scheduler.launch.keys import (
     FilePath,
     KubernetesKeys,
     SlurmKeys,
-    beside,
     check_address,
+    resolve_path,
 )
 from scheduler.observe.logs import LogFormat, LogLevel
 
@@ -65,7 +65,7 @@ MOST_WATCH_CHANGES = 1_000_000  # some 2 GB
 
 
 def _fabric(value: Any, info: ValidationInfo) -> str:
-    return value if isinstance(value, str) and value in PRESETS else beside(value, info)
+    return value if isinstance(value, str) and value in PRESETS else resolve_path(value, info)
 
 
 def _store(value: Any, info: ValidationInfo) -> str:
@@ -73,7 +73,7 @@ def _store(value: Any, info: ValidationInfo) -> str:
         raise wrong_value(f"must be a URL such as {STORE}, not {short(value)}")
     if not value.startswith(_FILE_URL) or value == _FILE_URL:
         return value
-    return _FILE_URL + beside(value.removeprefix(_FILE_URL), info)
+    return _FILE_URL + resolve_path(value.removeprefix(_FILE_URL), info)
 
 
 def _hours(value: Any) -> float:
@@ -92,7 +92,7 @@ def _at_most(most: int) -> Callable[[int], int]:
     return check
 
 
-def _given(value: Any) -> Any:
+def _refuse_empty(value: Any) -> Any:
     """An empty `auth:` must not pass for one that is left out."""
     if value is None:
         raise wrong_value("is empty: give its keys, or leave it out")
@@ -159,7 +159,7 @@ class ConsoleKeys(Keys):
         BeforeValidator(_console_address),
         ServerOption("HOST:PORT of the console in a browser; off: none.", "console"),
     ] = CONSOLE
-    tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
+    tls: Annotated[TlsKeys | None, BeforeValidator(_refuse_empty)] = None
 
     @property
     def is_left_open(self) -> bool:
@@ -384,9 +384,11 @@ class ServerKeys(Keys):
         Annotated[Count, AfterValidator(_at_most(MOST_WATCH_CHANGES))],
         ServerOption("Number of newest changes kept in memory, for watches that resume."),
     ] = 20_000
-    metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
-    console: Annotated[ConsoleKeys, BeforeValidator(_given)] = Field(default_factory=ConsoleKeys)
-    log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
+    metrics: Annotated[MetricsKeys | None, BeforeValidator(_refuse_empty)] = None
+    console: Annotated[ConsoleKeys, BeforeValidator(_refuse_empty)] = Field(
+        default_factory=ConsoleKeys
+    )
+    log: Annotated[LogKeys, BeforeValidator(_refuse_empty)] = Field(default_factory=LogKeys)
     insecure: Annotated[
         Flag, ServerOption("Listen beyond this machine also without TLS or authentication.")
     ] = False
@@ -398,14 +400,16 @@ class ServerKeys(Keys):
             " (docs/kubernetes.md)."
         ),
     ] = None
-    agents: Annotated[AgentKeys | None, BeforeValidator(_given)] = None
-    slurm: Annotated[SlurmKeys, BeforeValidator(_given)] = Field(default_factory=SlurmKeys)
-    kubernetes: Annotated[KubernetesKeys, BeforeValidator(_given)] = Field(
+    agents: Annotated[AgentKeys | None, BeforeValidator(_refuse_empty)] = None
+    slurm: Annotated[SlurmKeys, BeforeValidator(_refuse_empty)] = Field(default_factory=SlurmKeys)
+    kubernetes: Annotated[KubernetesKeys, BeforeValidator(_refuse_empty)] = Field(
         default_factory=KubernetesKeys
     )
-    tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
-    auth: Annotated[AuthKeys | None, BeforeValidator(_given)] = None
-    limits: Annotated[CallLimits, BeforeValidator(_given)] = Field(default_factory=CallLimits)
+    tls: Annotated[TlsKeys | None, BeforeValidator(_refuse_empty)] = None
+    auth: Annotated[AuthKeys | None, BeforeValidator(_refuse_empty)] = None
+    limits: Annotated[CallLimits, BeforeValidator(_refuse_empty)] = Field(
+        default_factory=CallLimits
+    )
 
     @property
     def has_agents(self) -> bool:

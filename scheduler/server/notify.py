@@ -97,7 +97,7 @@ class Notifier:
     async def _tell_all(self, receiver: Receiver) -> None:
         while True:
             try:
-                after = kept = await self._told_until(receiver)
+                after = kept = await self._read_cursor(receiver)
                 async with aclosing(self._writer.watch(JobChange, after, _IDLE_S)) as changes:
                     async for change in changes:
                         if isinstance(change, JobChange):
@@ -133,7 +133,7 @@ class Notifier:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MOST_PAUSE_S)
 
-    async def _told_until(self, receiver: Receiver) -> int:
+    async def _read_cursor(self, receiver: Receiver) -> int:
         path = self._cursors / receiver.name
         try:
             return int(await asyncio.to_thread(path.read_text, "ascii"))

@@ -215,7 +215,7 @@ async def _serve(
                     notifiers.append(Notifier(writer, settings.notify, beats))
                 fabric, version = writer.state.loaded_fabric, writer.state.version
                 if launches is not None:
-                    launches.start(writer, *([replica.let_go] if replica else []))
+                    launches.start(writer, *([replica.offer_lead] if replica else []))
                     backend.tails, backend.step_times = launches.tails, launches.step_times
                     backend.channels = launches.channels
                     backend.progress = gauges.progress = launches.progress

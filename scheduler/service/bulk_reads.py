@@ -40,19 +40,19 @@ class BulkReads:
         try:
             await turns.acquire()
         except asyncio.CancelledError:
-            self._gone(who)
+            self._forget_call(who)
             raise
         work = self._threads.submit(copy_context().run, compute, *arguments)
 
         def ended() -> None:
             turns.release()
-            self._gone(who)
+            self._forget_call(who)
 
         # The turn ends with the thread's work, although a call that is cancelled ends before.
         work.add_done_callback(lambda _: _soon(loop, ended))
         return await asyncio.wrap_future(work)
 
-    def _gone(self, who: Caller) -> None:
+    def _forget_call(self, who: Caller) -> None:
         self._pending[who] -= 1
         if not self._pending[who]:
             del self._pending[who], self._turns[who]

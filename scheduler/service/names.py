@@ -32,7 +32,7 @@ def stated_home(state: State) -> str:
     return "" if caller() is ANYBODY else home(state)
 
 
-def meant(state: State, text: str, field: str = "name") -> tuple[str, str]:
+def parse_job_reference(state: State, text: str, field: str = "name") -> tuple[str, str]:
     """Tenant and short name. Raises: ApiError."""
     try:
         tenant, name = parse_job_name(text, field)
@@ -43,7 +43,7 @@ def meant(state: State, text: str, field: str = "name") -> tuple[str, str]:
 
 def full_name_of(state: State, text: str, uid: str = "", field: str = "name") -> str:
     """The full name of the job that is meant, whether or not there is one. Raises: ApiError."""
-    tenant, name = meant(state, text, field)
+    tenant, name = parse_job_reference(state, text, field)
     job = state.called(tenant, name)
     if uid and (job is None or job.uid != uid):
         ended = state.ended.get(uid)
@@ -89,7 +89,7 @@ async def long_ended(
 ) -> Job | None:
     """The newest job of this name that had ended by `state`, from the store, if this task's
     caller may see it. Raises: ApiError, StoreError."""
-    tenant, name = meant(state, text, field)
+    tenant, name = parse_job_reference(state, text, field)
     job = await asyncio.to_thread(writer.ended.find, state.version, uid, tenant, name)
     return job if job is not None and own_jobs(state)(job) else None
 

@@ -138,7 +138,7 @@ def links_page(
     names = [n for n in links.link_names(state, every=request.show_all) if matches(n)]
     # A token is good for the same links: those that are up come and go with reports.
     of = f"{state.loaded_fabric.digest} {digest(*names)}"
-    page, is_own = whole_page("links", of, names, request), own_jobs(state)
+    page, is_own = make_page("links", of, names, request), own_jobs(state)
     busy = links.busy_shares(state)
     return service_pb2.ListLinksResponse(
         links=[
@@ -149,7 +149,7 @@ def links_page(
     )
 
 
-def whole_page(kind: str, of: str, items: Sequence[Item], request: Any) -> paging.Page[Item]:
+def make_page(kind: str, of: str, items: Sequence[Item], request: Any) -> paging.Page[Item]:
     """A page of a list without filter and order. Raises: ApiError."""
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
     return listing.in_order(kind, of, items, most, request.page_token)

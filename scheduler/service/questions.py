@@ -156,7 +156,7 @@ class Questions:
         except NoSuchVersion as error:
             log.info("the process for questions lacks a state: %s", error)
         except MirrorEnded as error:
-            self._lost(mirror, error)
+            self._drop_mirror(mirror, error)
         finally:
             self._turn.release()
         return self._here(compute, state, *arguments)
@@ -172,7 +172,7 @@ class Questions:
             if rests:
                 time.sleep(min(spent_s, PATIENCE_S))
 
-    def _lost(self, mirror: StateMirror, error: Exception) -> None:
+    def _drop_mirror(self, mirror: StateMirror, error: Exception) -> None:
         """Raises: WriterStopped when it was ended with the server."""
         if self._is_closed:
             raise WriterStopped from None

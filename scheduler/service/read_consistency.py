@@ -52,10 +52,10 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
 
     def _unary(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:
-            if wanted := self._asked(context):
+            if wanted := self._consistency_terms(context):
                 async with error_boundary(context):
                     await self._wait(wanted)
-            known_s = self._known_s()
+            known_s = self._confirmed_s()
             try:
                 return await behaviour(request, context)
             finally:
@@ -65,18 +65,18 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
 
     def _stream(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:
-            if wanted := self._asked(context):
+            if wanted := self._consistency_terms(context):
                 async with error_boundary(context):
                     await self._wait(wanted)
             try:
                 async for message in behaviour(request, context):
                     yield message
             finally:
-                context.set_trailing_metadata(self._trailer(self._known_s()))
+                context.set_trailing_metadata(self._trailer(self._confirmed_s()))
 
         return answer
 
-    def _asked(self, context: Context) -> dict[str, str]:
+    def _consistency_terms(self, context: Context) -> dict[str, str]:
         """What the caller says of how old the answer may be: most say nothing."""
         if self._writer is None:
             return {}
@@ -103,7 +103,7 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
                 f"this server is at version {newest}, not yet at {version}"
             ) from None
 
-    def _known_s(self) -> float:
+    def _confirmed_s(self) -> float:
         """Up to when the state of now is known to lack nothing, on the event loop's clock."""
         return self._replica.confirmed_s if self._replica is not None else 0.0
 

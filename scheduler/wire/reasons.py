@@ -133,14 +133,14 @@ def reason_to_proto(state: State, reason: Reason) -> advice_pb2.Reason:
 def _obstacle(state: State, obstacle: Obstacle) -> advice_pb2.Obstacle:
     return advice_pb2.Obstacle(
         kind=_KINDS[obstacle.kind],
-        name=_seen_name(state, obstacle),
+        name=_visible_name(state, obstacle),
         hosts=obstacle.hosts,
         clear_time=None if obstacle.clear_ns is None else timestamp(obstacle.clear_ns),
         basis=_BASES[obstacle.basis] if obstacle.basis else advice_pb2.END_BASIS_UNSPECIFIED,
     )
 
 
-def _seen_name(state: State, obstacle: Obstacle) -> str:
+def _visible_name(state: State, obstacle: Obstacle) -> str:
     """Tenants and windows that do not concern the caller are not named; of jobs the name says
     itself whose they are."""
     who, name = caller(), obstacle.name

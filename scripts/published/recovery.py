@@ -59,7 +59,7 @@ def racks(hosts: int) -> Fabric:
     return from_spec(spec)
 
 
-def kept(machines: int, *failed: int) -> Value:
+def survival_odds(machines: int, *failed: int) -> Value:
     """Probability that state survives so many failures at once: two copies in all."""
     gang = Request(Parallelism(dp=machines))
     holders = choose_holders(racks(machines), gang, range(machines), peers=1)
@@ -107,7 +107,7 @@ ROWS = [
         "23",
         "Gemini, 16 machines, two copies: nothing is lost with 2 and with 3 down",
         "0.933 / 0.800",
-        lambda: kept(16, 2, 3),
+        lambda: survival_odds(16, 2, 3),
         all_within((0.9333, 0.8), 0.0001),
         Evidence.FORMULA,
     ),

@@ -100,7 +100,7 @@ def data_groups(order: str, **sizes: int) -> Value:
     return tuple(str(group) for group in Parallelism(**sizes, order=order).groups("dp"))
 
 
-def kept_by(shape: ModelShape, training: Training, tp: int) -> float:
+def activations_in_sbh(shape: ModelShape, training: Training, tp: int) -> float:
     """Activations of one layer and micro-batch in units of s b h. Bytes."""
     shape = replace(shape, layers=1, vocab=1)
     run = Request(Parallelism(tp=tp), model=shape, batch=Batch(1), training=training)
@@ -217,7 +217,7 @@ ROWS = (
         "8d",
         "GPT-3: bytes kept a layer but for scores, in s b h: TP 1, TP 8",
         "34 / 4.25",
-        lambda: (kept_by(GPT3, KEEP_ALL, 1), kept_by(GPT3, KEEP_ALL, 8)),
+        lambda: (activations_in_sbh(GPT3, KEEP_ALL, 1), activations_in_sbh(GPT3, KEEP_ALL, 8)),
         exactly((34.0, 4.25)),
         Evidence.FORMULA,
     ),

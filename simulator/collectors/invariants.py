@@ -289,7 +289,7 @@ class InvariantChecker:
             ("jobs offered", tally.offered, self._submitted + refused),
             ("jobs admitted", self._submitted, self._ended + live),
             ("jobs counted", metrics.submitted, self._submitted),
-            ("host-ns by use", hosts.held, held_host_ns),
+            ("host-ns by use", hosts.holding, held_host_ns),
         ):
             if counted != expected:
                 raise InvariantViolated(

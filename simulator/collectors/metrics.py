@@ -115,7 +115,7 @@ class Metrics:
         self._effects = EffectReader()
         self._known: AttemptTimes | None = None
         self._is_unsuccessful: Callable[[str], bool] = lambda name: False
-        self._asked_share: Callable[[str], float] = lambda name: 1.0
+        self._requested_share: Callable[[str], float] = lambda name: 1.0
         self._unasked_host_ns = 0.0  # of GPUs that jobs took and did not ask for
         self._shared_host_ns = self._parts_host_ns = 0  # hosts with parts, and these alone
         self._in_vain_ns = self._in_vain_host_ns = 0
@@ -141,9 +141,9 @@ class Metrics:
         saved is, of a job that fails and of one that the end of a replay cancels."""
         self._is_unsuccessful = is_unsuccessful
 
-    def use_sizes(self, asked_share: Callable[[str], float]) -> None:
+    def use_sizes(self, requested_share: Callable[[str], float]) -> None:
         """Use the share of its GPUs that a job asked for. Without it: all of them."""
-        self._asked_share = asked_share
+        self._requested_share = requested_share
 
     @property
     def completed(self) -> int:
@@ -246,7 +246,7 @@ class Metrics:
             outcome,
             change.job.part_gpus,
         )
-        self._unasked_host_ns += host_time.running * (1 - self._asked_share(name))
+        self._unasked_host_ns += host_time.running * (1 - self._requested_share(name))
         if change.job.part_gpus:
             self._parts_host_ns += account.hosts.holding
         self._time += account.time

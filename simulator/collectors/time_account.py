@@ -56,17 +56,17 @@ class TimeAccount:
         )
 
     @property
-    def held(self) -> int:
+    def holding(self) -> int:
         return self.running + self.rescheduling + self.spare
 
     @property
     def total(self) -> int:
-        return self.held + self.queueing
+        return self.holding + self.queueing
 
     @property
     def share(self) -> float:
         """The productive share of the time held; 0 before anything was."""
-        return self.productive / self.held if self.held else 0.0
+        return self.productive / self.holding if self.holding else 0.0
 
 
 PARTS = tuple(field.name for field in fields(TimeAccount))

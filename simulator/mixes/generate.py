@@ -33,7 +33,7 @@ class MixRequest:
     load: float
     seed: int = 0
 
-    def held(self, gpus: int) -> int:
+    def hosts_for(self, gpus: int) -> int:
         """Hosts that a job of so many GPUs holds, whole ones."""
         return min(self.hosts, -(-gpus // self.gpus_per_host))
 
@@ -41,7 +41,7 @@ class MixRequest:
 def generate(wanted: MixRequest) -> Iterator[TraceJob]:
     """Jobs in submit order. Memory: one job, for all is drawn twice: once for the work in
     it, from which the time follows that it is spread over, and once to be given out."""
-    work_s = sum(wanted.held(job.gpus) * run_s for job, run_s, _ in _draws(wanted))
+    work_s = sum(wanted.hosts_for(job.gpus) * run_s for job, run_s, _ in _draws(wanted))
     span_s = work_s / (wanted.hosts * wanted.load)
     arrivals = _arrivals(wanted, span_s)
     for line, (job, run_s, outcome) in enumerate(_draws(wanted), start=1):

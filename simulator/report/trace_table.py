@@ -42,7 +42,7 @@ def _lines(name: str, figures: Mapping[str, Any]) -> Iterator[str]:
         return
     yield ""
     yield from _aligned("GPUs", figures["by_gpus"])
-    yield from _aligned("all", {"": _whole_row(figures)}, head=False)
+    yield from _aligned("all", {"": _total_row(figures)}, head=False)
     if set(figures["by_outcome"]) != {"unknown"}:
         yield ""
         yield from _aligned("ended", figures["by_outcome"])
@@ -50,7 +50,7 @@ def _lines(name: str, figures: Mapping[str, Any]) -> Iterator[str]:
     yield from _hours(figures["submits_by_hour"])
 
 
-def _whole_row(figures: Mapping[str, Any]) -> dict[str, Any]:
+def _total_row(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {**figures, "share": 1.0, "gpu_hours_share": 1.0}
 
 

@@ -240,7 +240,7 @@ class ModelledTiming:
         kind, rate = point.kind, point.load_gb_per_s
         if kind == "local" and run.hosts != self._last_hosts.get(run.name):
             kind, rate = "remote", point.remote_gb_per_s
-        load_s = self._store.moved_s(request, kind, rate)
+        load_s = self._store.transfer_s(request, kind, rate)
         if kind == "remote":
             load_s *= self._store.load_stretch(request)
         init_s = times.init_s(request.parallelism.world_size)

@@ -46,9 +46,9 @@ class CheckpointStore:
 
     def write_s(self, request: Request) -> float:
         """Seconds of a write of a gang alone, without the stall."""
-        return self.moved_s(request, self._point.kind, self._point.write_gb_per_s)
+        return self.transfer_s(request, self._point.kind, self._point.write_gb_per_s)
 
-    def moved_s(self, request: Request, kind: str, gb_per_s: float) -> float:
+    def transfer_s(self, request: Request, kind: str, gb_per_s: float) -> float:
         """To write or to load the state of a gang, of which each part is moved once. `gb_per_s`:
         of the store if `kind` is remote, else of a host."""
         state, hosts = self._bytes(request), request.hosts_needed(self._gpus_per_host)

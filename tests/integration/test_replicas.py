@@ -155,8 +155,8 @@ async def test_a_leader_lets_the_lead_go_to_another_server(
     monkeypatch.setattr("scheduler.server.serve.Replica", Seen)
     async with replicas(tmp_path, database, 2) as (leader, follower):
         await leader.stub.CreateJob(create("a"))
-        made[1].let_go("no agent reached it, in an earlier term")
-        made[0].let_go("no agent reaches it")
+        made[1].offer_lead("no agent reached it, in an earlier term")
+        made[0].offer_lead("no agent reaches it")
         await until_led(follower)
         assert not made[1]._lets_go
         assert await role(leader) == "follower"

@@ -51,7 +51,7 @@ def ask(
             content = _read(answer, end_s)
     except urllib.error.HTTPError as error:
         with error:
-            raise IssuerFailed(_said(error)) from None
+            raise IssuerFailed(_error_text(error)) from None
     except (OSError, http.client.HTTPException, ValueError, InputError) as error:
         raise IssuerFailed(_why(error)) from None
     return _object(content)
@@ -95,7 +95,7 @@ def _object(content: bytes) -> dict[str, Any]:
     return value
 
 
-def _said(error: urllib.error.HTTPError) -> str:
+def _error_text(error: urllib.error.HTTPError) -> str:
     """The status, and what OAuth's error says, if it is one."""
     words = f"HTTP status {error.code}"
     if 300 <= error.code < 400:

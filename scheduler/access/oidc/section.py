@@ -66,7 +66,7 @@ def _issuer(value: Any) -> str:
     return value
 
 
-def _beside(value: Any, info: ValidationInfo) -> str:
+def _resolve_path(value: Any, info: ValidationInfo) -> str:
     """A path as seen from the auth file."""
     if not isinstance(value, str) or not value:
         raise wrong_value(f"must be the path of a file, not {short(value)}")
@@ -116,8 +116,8 @@ class OidcKeys(Keys):
 
     issuer: Annotated[str, BeforeValidator(_issuer)]
     client_id: Text
-    client_secret_file: Annotated[str | None, BeforeValidator(_beside)] = None
-    ca: Annotated[str | None, BeforeValidator(_beside)] = None
+    client_secret_file: Annotated[str | None, BeforeValidator(_resolve_path)] = None
+    ca: Annotated[str | None, BeforeValidator(_resolve_path)] = None
     label: Text = ""
     user: Text = ""
     scopes: Annotated[tuple[str, ...], BeforeValidator(_scopes)] = ("openid", _EMAIL, "profile")

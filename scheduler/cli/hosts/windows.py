@@ -141,7 +141,9 @@ def apply(
     desired = load_windows(file)
     windows = desired.windows(time.time_ns())
     with server.connected() as client:
-        made = [_made(client, desired, at, each, dry_run) for at, each in enumerate(windows)]
+        made = [
+            _create_window(client, desired, at, each, dry_run) for at, each in enumerate(windows)
+        ]
         answer = client.windows_answer()
         del answer.windows[:]
         answer.windows.extend(made)
@@ -149,7 +151,7 @@ def apply(
     checked_only(dry_run)
 
 
-def _made(
+def _create_window(
     client: Client, file: WindowsFile, at: int, window: Window, dry_run: bool
 ) -> window_pb2.Window:
     """Raises: InputError with the line of what is wrong with it, ServiceError."""

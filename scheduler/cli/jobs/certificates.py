@@ -50,7 +50,7 @@ def certify_supposed(path: Path, supposed: job_pb2.Job) -> None:
 def _certificate(message: job_pb2.Job) -> dict[str, Any]:
     """Raises: Exit where the server does not say what it decided on."""
     from placement.fabric import hostset
-    from placement.fabric.constraints import seen_by
+    from placement.fabric.constraints import view_for_gang
     from placement.fabric.hostlist import expand
     from placement.fabric.links import with_links
     from placement.fabric.tree import from_spec
@@ -64,7 +64,7 @@ def _certificate(message: job_pb2.Job) -> dict[str, Any]:
     made = message.decision
     request = sized(spec_from_proto(message.spec).request, made.dp)
     built = from_spec(json.loads(made.fabric_file))
-    fabric = seen_by(with_links(built, {}, made.closed_uplinks), request.where)
+    fabric = view_for_gang(with_links(built, {}, made.closed_uplinks), request.where)
     hosts, spares, free = (
         fabric.indices(expand(text) if text else ())
         for text in (made.hosts, made.spares, made.free_hosts)

@@ -30,7 +30,7 @@ def live_gang(message: job_pb2.Job) -> GangOption:
 
 def live_nccl(message: job_pb2.Job, fabric_file: bytes) -> Iterable[str]:
     """NCCL's file for it; `fabric_file`: the fabric of the server."""
-    from placement.fabric.constraints import seen_by
+    from placement.fabric.constraints import view_for_gang
     from placement.fabric.tree import from_spec
     from placement.workload.replicas import sized
     from scheduler.cli.offline.place import nccl_lines
@@ -39,5 +39,5 @@ def live_nccl(message: job_pb2.Job, fabric_file: bytes) -> Iterable[str]:
 
     fabric = from_spec(parse(fabric_file.decode()).mapping())
     request = sized(spec_from_proto(message.spec).request, message.dp)
-    seen = seen_by(fabric, request.where)
+    seen = view_for_gang(fabric, request.where)
     return nccl_lines(message.spec.name, seen, request, seen.indices(message.placement.hosts))

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from math import exp, expm1, inf, sqrt
 
 from muster.structs import struct
-from placement.fabric.constraints import seen_by
+from placement.fabric.constraints import view_for_gang
 from placement.fabric.tree import Fabric
 from placement.workload.flops import parameter_count
 from placement.workload.request import Request
@@ -190,7 +190,7 @@ def sizes_of(fabric: Fabric, request: Request) -> CheckpointSizes | None:
     written; every host has an equal share of what data parallel ranks share out."""
     if request.model is None:
         return None
-    seen = seen_by(fabric, request.where)
+    seen = view_for_gang(fabric, request.where)
     hosts = request.hosts_needed(seen.gpus_per_host)
     total = STATE_BYTES * parameter_count(request.model)
     host_rate = seen.gpus_per_host * seen.nic_gbps * 1e9 / 8

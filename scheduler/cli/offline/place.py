@@ -355,7 +355,7 @@ def place_job(
 
     Raises: InputError naming the line of the job file that cannot be.
     """
-    from placement.fabric.constraints import seen_by
+    from placement.fabric.constraints import view_for_gang
     from placement.workload.request import Infeasible
     from scheduler.cli.render.place.question import Question
     from scheduler.core import Rejected, SchedulingOptions, dry_run
@@ -391,7 +391,7 @@ def place_job(
         raise job.document.error(*((each.field, each.message) for each in outcome.violations))
     question = Question(
         job.spec.name,
-        seen_by(cluster.loaded_fabric, spec.request.where),
+        view_for_gang(cluster.loaded_fabric, spec.request.where),
         spec.request,
         cluster.free,
         hint,
@@ -403,7 +403,7 @@ def place_job(
     end_ns, started = now_ns + time_limit_ns(gang, limits), outcome.started(now_ns)
     question = replace(
         question,
-        fabric=seen_by(fabric_between(state, now_ns, end_ns), gang.request.where),
+        fabric=view_for_gang(fabric_between(state, now_ns, end_ns), gang.request.where),
         request=gang.request,
         free=state.free & ~Calendar(state).closed(gang, now_ns, end_ns),
         legal_dp=gang.sizes,

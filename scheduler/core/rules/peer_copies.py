@@ -21,7 +21,7 @@ from math import comb
 
 from muster.structs import struct
 from placement import BadInput
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import with_gang_view
 from placement.fabric.labels import POWER
 from placement.fabric.tree import Fabric
 from placement.workload.request import Request
@@ -43,7 +43,7 @@ def refuse_without_peers(request: Request, gpus_per_host: int, peers: int) -> No
         )
 
 
-@seen_by_gang
+@with_gang_view
 def choose_holders(fabric: Fabric, request: Request, hosts: Sequence[int], peers: int) -> Holders:
     """For each block: the blocks that hold its copies, the best first.
 
@@ -59,7 +59,7 @@ def choose_holders(fabric: Fabric, request: Request, hosts: Sequence[int], peers
     return mend_holders(fabric, request, hosts, peers, tuple(holders))
 
 
-@seen_by_gang
+@with_gang_view
 def mend_holders(
     fabric: Fabric,
     request: Request,

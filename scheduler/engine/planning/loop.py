@@ -79,9 +79,9 @@ class PlanningLoop:
         again_ns: int | None = None
         self._moved.set()  # what waited before is decided first
         while True:
-            await self._moved_or(again_ns)
+            await self._wait_changed(again_ns)
             try:
-                await self._beside(self._executor.rest(self._is_busy()))
+                await self._run_with_restarts(self._executor.rest(self._is_busy()))
                 self._moved.clear()
                 again_ns = await self._decide(self._state())
             except NotWritten:
@@ -92,7 +92,7 @@ class PlanningLoop:
                 log.exception("no decision")
                 again_ns = None if again_ns is None else self._now_ns() + RETRY_NS
 
-    async def _moved_or(self, again_ns: int | None) -> None:
+    async def _wait_changed(self, again_ns: int | None) -> None:
         """Return when the state has moved, or at the time for which a plan asked."""
         now_s = asyncio.get_running_loop().time
         wait_s = float("inf") if again_ns is None else (again_ns - self._now_ns()) / 1e9
@@ -107,16 +107,16 @@ class PlanningLoop:
     async def _decide(self, state: State) -> int | None:
         """Decide on `state`. The answer is when to look again, if nothing happens before."""
         with self._instruments.timed(Stage.DECIDE):
-            plan = await self._beside(self._executor.decide(state, self._now_ns()))
+            plan = await self._run_with_restarts(self._executor.decide(state, self._now_ns()))
         await self._carry_out(plan)
         return plan.next_decision_ns
 
-    async def _beside(self, work: Coroutine[Any, Any, Found]) -> Found:
+    async def _run_with_restarts(self, work: Coroutine[Any, Any, Found]) -> Found:
         """What `work` returns. Gangs that are stopped meanwhile, or were just before, go on."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done() or self._struck.is_set():
-                await self._struck_or(task)
+                await self._wait_interrupted(task)
                 if self._struck.is_set():
                     self._struck.clear()
                     await self._restart_stopped()
@@ -124,7 +124,7 @@ class PlanningLoop:
         finally:
             task.cancel()
 
-    async def _struck_or(self, task: asyncio.Task[Found]) -> None:
+    async def _wait_interrupted(self, task: asyncio.Task[Found]) -> None:
         """Return when a gang is stopped, or `task` is done."""
         struck = asyncio.ensure_future(self._struck.wait())
         try:

@@ -189,7 +189,7 @@ def insert(mark: str) -> str:
     return f"INSERT INTO ended_job ({NAMES}) VALUES ({', '.join([mark] * len(_COLUMNS))})"
 
 
-def unnested() -> str:
+def insert_ended_sql() -> str:
     """Adds rows in PostgreSQL, column by column, if the rest of the statement added events."""
     columns = ", ".join(
         f"%(ended_{name})s::{kinds[1].split()[0]}[]" for name, kinds in _COLUMNS.items()
@@ -199,7 +199,7 @@ def unnested() -> str:
 
 
 def columns_of(rows: Sequence[EndedRow]) -> dict[str, list[Any]]:
-    """Values for `unnested`."""
+    """Values for `insert_ended_sql`."""
     values = [row.values for row in rows]
     return {f"ended_{name}": [row[at] for row in values] for at, name in enumerate(_COLUMNS)}
 

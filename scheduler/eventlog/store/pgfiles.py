@@ -88,7 +88,7 @@ def truncate(url: str, keep_from: int, keep_to: int, mark: Path | None = None) -
         _keep(connection, _unused(connection, "damaged"))
         for statement, value in truncations(keep_from, keep_to):
             connection.execute(statement.encode(), (value,))
-        _turn_servers_away(connection)
+        _depose_servers(connection)
     if mark is not None:
         mark.unlink(missing_ok=True)
         open_postgres(url, init=False, mark=mark).close()
@@ -136,11 +136,11 @@ def _replace(connection: Connection, file: sqlite3.Connection) -> int:
     connection.execute("DELETE FROM meta WHERE key = %s", (ended_rows.BASE,))
     for row in file.execute(_META):
         connection.execute(PUT_META, row)
-    _turn_servers_away(connection)
+    _depose_servers(connection)
     return _last(connection.execute)
 
 
-def _turn_servers_away(connection: Connection) -> None:
+def _depose_servers(connection: Connection) -> None:
     """Whoever led before and still runs is refused from now on, and so is who followed."""
     connection.execute(
         "INSERT INTO meta VALUES ('restored', '1') ON CONFLICT (key)"

@@ -75,7 +75,7 @@ _APPEND = f"""
         WHERE %(after)s = {_LAST}
         RETURNING version
     ),
-    ended AS ({ended_rows.unnested()})
+    ended AS ({ended_rows.insert_ended_sql()})
     SELECT pg_notify('{_CHANNEL}', MAX(version)::text) FROM added HAVING COUNT(*) > 0
 """
 

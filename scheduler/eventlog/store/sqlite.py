@@ -123,7 +123,7 @@ class SqliteStore:
         every further one would let go of Python's lock, and wait for it among threads that compute.
         """
         if self._present() != self._identities:
-            raise StoreError(self._what_is_gone())
+            raise StoreError(self._missing_file_text())
         if expected_version != self._end_version:
             raise self._ends_elsewhere(self._end_version, expected_version)
         rows = linked(self._end_digest, expected_version, events, actors)
@@ -148,7 +148,7 @@ class SqliteStore:
         """Which files stand at the paths of the store and of its WAL."""
         return _identity(self.path), _identity(wal_of(self.path))
 
-    def _what_is_gone(self) -> str:
+    def _missing_file_text(self) -> str:
         """SQLite would go on writing to files that no start will find."""
         missing = self.path if _identity(self.path) != self._identities[0] else wal_of(self.path)
         return f"{missing} was moved, replaced or removed while it was in use"

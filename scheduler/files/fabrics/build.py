@@ -59,7 +59,7 @@ def build(network: TopologyNetwork, overlay: FabricOverlay, name: str, source: s
 
 
 def _roots(fabric: Fabric, overlay: FabricOverlay) -> Iterable[str]:
-    if not fabric.joined and overlay.joined is None:
+    if not fabric.is_joined and overlay.joined is None:
         yield (
             f"no switch joins {shortened(fabric.tiers[0].domains)}: no gang lies across them, as no"
             " job of Slurm does; where cables join them, say `joined: true` in an overlay"

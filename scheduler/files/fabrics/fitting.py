@@ -32,7 +32,7 @@ def fitted(network: TopologyNetwork, overlay: FabricOverlay) -> TopologyNetwork:
     wanted = len(overlay.tiers) - 1 - len(added) if overlay.tiers else None
     network = _without_roots(network, wanted)
     if wanted is not None and network.depth != wanted:
-        raise overlay.document.error(("tiers", _other_tiers(network, wanted)))
+        raise overlay.document.error(("tiers", _tier_mismatch(network, wanted)))
     for level in range(len(added) - 1, -1, -1):
         network = _with_tier(network, overlay, level)
     if overlay.tiers:
@@ -63,7 +63,7 @@ def _without_roots(network: TopologyNetwork, wanted: int | None) -> TopologyNetw
     return replace(network, notes=(*network.notes, note), joined=True)
 
 
-def _other_tiers(network: TopologyNetwork, wanted: int) -> str:
+def _tier_mismatch(network: TopologyNetwork, wanted: int) -> str:
     tiers = [f"{len(network.domains(i)):,} x {name}" for i, name in enumerate(network.tier_names)]
     others = f"{network.depth} above the hosts ({', '.join(tiers)})"
     return f"the file has {others}, the overlay {wanted} besides the hosts"

@@ -60,7 +60,7 @@ def _oddities(fabric: Fabric) -> Iterator[str]:
     outermost = fabric.tiers[0]
     if len(outermost.domains) == 1:
         yield f"all hosts are in one {outermost.name}: nothing crosses it, so nothing is minimised"
-    if not fabric.joined:
+    if not fabric.is_joined:
         yield f"nothing joins the {outermost.name}s: no gang lies in two of them"
     for outer, inner in zip(fabric.tiers, fabric.tiers[1:], strict=False):
         if len(outer.domains) == len(inner.domains) and len(inner.domains) > 1:

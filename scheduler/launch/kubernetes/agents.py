@@ -196,12 +196,12 @@ class KubernetesAgents:
         by_host = self._pods_by_host()
         return {
             host
-            for host in self._wanted(self._writer.state)
+            for host in self._hosts_needing_pods(self._writer.state)
             if host not in self._sessions.connected and self._is_starting(host, by_host.get(host))
         }
 
     def is_dismissed(self, host: str) -> bool:
-        owner = self._wanted(self._writer.state).get(host)
+        owner = self._hosts_needing_pods(self._writer.state).get(host)
         if owner is not None and owner.role == MEMBER:
             return False
         pod = self._pods_by_host().get(host)
@@ -289,7 +289,7 @@ class KubernetesAgents:
 
     # --- what should be ---------------------------------------------------------------------
 
-    def _wanted(self, state: State) -> dict[str, PodOwner | None]:
+    def _hosts_needing_pods(self, state: State) -> dict[str, PodOwner | None]:
         """The hosts that should have a pod, and which gang holds each."""
         fabric = state.loaded_fabric
         wanted: dict[str, PodOwner | None] = {}
@@ -354,7 +354,7 @@ class KubernetesAgents:
 
     def _reconcile(self) -> None:
         """Ask for what is missing, give back what is not wanted."""
-        wanted, by_host = self._wanted(self._writer.state), self._pods_by_host()
+        wanted, by_host = self._hosts_needing_pods(self._writer.state), self._pods_by_host()
         for host, owner in wanted.items():
             name = self._pod.pod_name(host)
             if name in self._acting:

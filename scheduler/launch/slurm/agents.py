@@ -199,7 +199,7 @@ class SlurmAgents:
         """What is due now, or made necessary by a change of the gangs."""
         now_s = self._clock()
         state = self._writer.state
-        wanted, attempts = self.wanted(state), self.attempts(state)
+        wanted, attempts = self.groups_to_hold(state), self.attempts(state)
         self._holders = {job.uid: job for job in state.holding}
         if (wanted, attempts) == self._before and now_s - self._jobs_s < _JOBS_EVERY_S:
             return
@@ -221,7 +221,7 @@ class SlurmAgents:
 
     # --- allocations ------------------------------------------------------------------------
 
-    def wanted(self, state: State) -> dict[str, tuple[str, ...]]:
+    def groups_to_hold(self, state: State) -> dict[str, tuple[str, ...]]:
         """Which group of hosts should be held, by its name. A host whose agent was lost is back
         when an agent comes in from there, so it is to have one."""
         if self._keys.holding is HoldingScope.WHOLE:
@@ -232,7 +232,7 @@ class SlurmAgents:
             for job in state.holding
             if job.spec.run is not None
         }
-        return gangs | {f"lost-{host}": (host,) for host in sorted(_lost_hosts(state))}
+        return gangs | {f"lost-{host}": (host,) for host in sorted(_hosts_without_agent(state))}
 
     def attempts(self, state: State) -> list[StepAttempt]:
         """Attempts that are to have steps of their own; jobs on parts of hosts have none."""
@@ -248,10 +248,12 @@ class SlurmAgents:
     def _agent_hosts(self, state: State) -> Set[str]:
         """Hosts that are to have an agent."""
         if self._keys.step is StepScope.ALLOCATION:
-            return {host for hosts in self.wanted(state).values() for host in hosts}
+            return {host for hosts in self.groups_to_hold(state).values() for host in hosts}
         names = state.loaded_fabric.hosts
         shared = {names[host] for host in state.index.shared}  # one agent for all that share it
-        return shared.union(_lost_hosts(state), *(each.hosts for each in self.attempts(state)))
+        return shared.union(
+            _hosts_without_agent(state), *(each.hosts for each in self.attempts(state))
+        )
 
     def _ours(self, jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:
         """Own allocations by their group."""
@@ -654,7 +656,7 @@ class SlurmAgents:
 
     async def _set_down(self) -> None:
         """Hosts whose agents are lost are down for Slurm as well."""
-        lost = _lost_hosts(self._writer.state)
+        lost = _hosts_without_agent(self._writer.state)
         for host in sorted(lost - self._down):
             if self._is_up(host):
                 try:
@@ -670,7 +672,7 @@ def _refusal(error: SlurmFailed) -> str:
     return "" if _NO_ANSWER.search(str(error)) else text
 
 
-def _lost_hosts(state: State) -> set[str]:
+def _hosts_without_agent(state: State) -> set[str]:
     """Hosts that are out of service because their agents are lost."""
     return {
         state.loaded_fabric.hosts[index] for index, host in state.hosts.items() if lacks_agent(host)

@@ -126,7 +126,7 @@ class AgentSessions:
             finally:  # a frame may have been read in part: what follows it means nothing
                 self._end_gateway()
             for host in sorted(self.connected):
-                self._broke(host)
+                self._on_disconnect(host)
             await asyncio.sleep(_AGAIN_S)
 
     def _end_gateway(self) -> None:
@@ -163,7 +163,7 @@ class AgentSessions:
             log.error("a message of %s failed; its session ends", host, exc_info=error)
         self.drop(host, "its message cannot be read")
         try:
-            self._broke(host)
+            self._on_disconnect(host)
         except Exception:
             log.exception("the end of the session of %s failed", host)
 
@@ -225,14 +225,14 @@ class AgentSessions:
                     self._beats.refused["ranks",] += min(count, _MOST_UNREADABLE)
                 listener.on_word(frame.host, word)
             case FrameKind.BROKEN:
-                self._broke(frame.host)
+                self._on_disconnect(frame.host)
             case FrameKind.SILENT:
                 listener.on_silent(json.loads(frame.body))
             case FrameKind.LOST:
                 self.connected.discard(frame.host)
                 listener.on_lost(frame.host)
 
-    def _broke(self, host: str) -> None:
+    def _on_disconnect(self, host: str) -> None:
         self.connected.discard(host)
         if self._listener is not None:
             self._listener.on_broken(host)

@@ -61,7 +61,7 @@ class DefragServicer:
                 if isinstance(answer, Rejected):
                     raise rejected(answer)
                 if proposal.moves and not answer:  # the same request was under way twice
-                    return _made_before(writer.state, request.request_id)
+                    return _repeat_answer(writer.state, request.request_id)
             return proposal_to_proto(state, proposal, etag, applied=applied)
 
 
@@ -72,10 +72,10 @@ def _done_before(state: State, request: Request) -> Response | None:
         return None
     if isinstance(before.answer, Rejected):
         raise rejected(before.answer)
-    return _made_before(state, request.request_id)
+    return _repeat_answer(state, request.request_id)
 
 
-def _made_before(state: State, request_id: str) -> Response:
+def _repeat_answer(state: State, request_id: str) -> Response:
     """As the first time, without the moves themselves."""
     done = repeated(state, request_id)
     sentence = done.answer if done is not None else ""

@@ -15,7 +15,7 @@ from scheduler.service.errors import error_boundary, not_found
 from scheduler.service.pagination import hosts_page
 from scheduler.v1 import host_pb2, service_pb2
 from scheduler.wire.jobs import host_to_proto
-from scheduler.wire.lists.listing import held
+from scheduler.wire.lists.listing import describe_host
 
 Context = grpc.aio.ServicerContext[Any, Any]
 MoveRequest = (
@@ -47,21 +47,21 @@ class HostServicer:
         self, request: service_pb2.CordonHostRequest, context: Context
     ) -> host_pb2.Host:
         async with error_boundary(context):
-            return await self._moved(request, HostMove.CORDON)
+            return await self._move_host(request, HostMove.CORDON)
 
     async def UncordonHost(
         self, request: service_pb2.UncordonHostRequest, context: Context
     ) -> host_pb2.Host:
         async with error_boundary(context):
-            return await self._moved(request, HostMove.UNCORDON)
+            return await self._move_host(request, HostMove.UNCORDON)
 
     async def DrainHost(
         self, request: service_pb2.DrainHostRequest, context: Context
     ) -> host_pb2.Host:
         async with error_boundary(context):
-            return await self._moved(request, HostMove.DRAIN)
+            return await self._move_host(request, HostMove.DRAIN)
 
-    async def _moved(self, request: MoveRequest, move: HostMove) -> host_pb2.Host:
+    async def _move_host(self, request: MoveRequest, move: HostMove) -> host_pb2.Host:
         command = MoveHost(request.name, move, request.reason, request.etag, request.request_id)
         state = await self._backend.run(command, only_checked=request.validate_only)
         return host_message(state, request.name, self._backend.writer.now_ns())
@@ -69,4 +69,4 @@ class HostServicer:
 
 def host_message(state: State, name: str, now_ns: int) -> host_pb2.Host:
     index = state.loaded_fabric.index_by_name[name]
-    return host_to_proto(state, held(state, index, own_jobs(state)), now_ns)
+    return host_to_proto(state, describe_host(state, index, own_jobs(state)), now_ns)

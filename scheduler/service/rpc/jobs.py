@@ -165,7 +165,7 @@ class JobMessages:
                 with_hosts=with_hosts,
                 slow=slow.get(job.name),
             )
-            for job in [_as_told(state, job) for job in jobs]
+            for job in [_redact_job(state, job) for job in jobs]
         ]
 
     def _cache(self, state: State) -> reasons.ReasonCache:
@@ -191,7 +191,7 @@ class JobMessages:
         return self._cache(state).explain(state, [name], writer.now_ns(), writer.limits)[name]
 
 
-def _as_told(state: State, job: Job) -> Job:
+def _redact_job(state: State, job: Job) -> Job:
     """The job with the words that the caller is shown. The state gave full names to the jobs that
     it had when callers first said who they are; one that the store alone has kept its old words."""
     if job.state in LIVE or job.uid in state.ended or not caller().tenant:

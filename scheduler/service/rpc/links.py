@@ -43,21 +43,21 @@ class LinkServicer:
         self, request: service_pb2.CordonLinkRequest, context: Context
     ) -> link_pb2.Link:
         async with error_boundary(context):
-            return await self._moved(request, LinkMove.CORDON)
+            return await self._move_link(request, LinkMove.CORDON)
 
     async def UncordonLink(
         self, request: service_pb2.UncordonLinkRequest, context: Context
     ) -> link_pb2.Link:
         async with error_boundary(context):
-            return await self._moved(request, LinkMove.UNCORDON)
+            return await self._move_link(request, LinkMove.UNCORDON)
 
     async def DrainLink(
         self, request: service_pb2.DrainLinkRequest, context: Context
     ) -> link_pb2.Link:
         async with error_boundary(context):
-            return await self._moved(request, LinkMove.DRAIN)
+            return await self._move_link(request, LinkMove.DRAIN)
 
-    async def _moved(self, request: MoveRequest, move: LinkMove) -> link_pb2.Link:
+    async def _move_link(self, request: MoveRequest, move: LinkMove) -> link_pb2.Link:
         command = MoveLink(request.name, move, request.reason, request.etag, request.request_id)
         state = await self._backend.run(command, only_checked=request.validate_only)
         return link_to_proto(state, request.name, own_jobs(state))

@@ -33,7 +33,7 @@ def scheduler_service(
 ) -> SimpleNamespace:
     """All methods of the service. `new_uid`: of jobs. `started_ns`: of the server."""
     reasons = ReasonCache()
-    return joined(
+    return join_servicers(
         (
             JobServicer(backend, JobMessages(backend, reasons), new_uid),
             LogServicer(backend),
@@ -55,7 +55,7 @@ def scheduler_service(
     )
 
 
-def joined(servicers: Sequence[object]) -> SimpleNamespace:
+def join_servicers(servicers: Sequence[object]) -> SimpleNamespace:
     """One servicer that has each method of the service from the servicer that defines it.
 
     Raises: TypeError for a method that none of them defines, or several.

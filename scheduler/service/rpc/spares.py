@@ -13,7 +13,7 @@ from scheduler.core.spares.outlook import SparesOutlook, ZoneOutlook, spares_out
 from scheduler.identity import own_jobs
 from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary
-from scheduler.service.pagination import whole_page
+from scheduler.service.pagination import make_page
 from scheduler.v1 import service_pb2, spares_pb2
 from scheduler.wire.durations import duration
 from scheduler.wire.lists.paging import Page
@@ -34,7 +34,7 @@ class SpareServicer:
             outlook = await self._backend.questions.ask_on(
                 state, spares_outlook, writer.now_ns(), writer.limits
             )
-            zones = whole_page("spares", state.loaded_fabric.digest, outlook.zones, request)
+            zones = make_page("spares", state.loaded_fabric.digest, outlook.zones, request)
             return _answer(state, outlook, zones, own_jobs(state))
 
 

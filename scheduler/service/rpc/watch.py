@@ -34,13 +34,13 @@ from scheduler.service.errors import (
     not_caught_up,
     not_found,
 )
-from scheduler.service.names import meant
+from scheduler.service.names import parse_job_reference
 from scheduler.v1 import service_pb2
 from scheduler.wire.cluster.links import link_change_to_proto, link_names, link_to_proto
 from scheduler.wire.cluster.windows import listed_window, window_change_to_proto
 from scheduler.wire.jobs import change_to_proto, host_to_proto, listed_job, timestamp
 from scheduler.wire.lists import listing
-from scheduler.wire.lists.listing import domains, held_hosts
+from scheduler.wire.lists.listing import domains, list_hosts
 
 MOST_HOSTS: Final = 2_000  # of one message: half a megabyte
 _KEPT: Final = 256  # changes whose messages are kept for those who watch a little later
@@ -77,7 +77,7 @@ def _hosts(change: HostsChange) -> list[service_pb2.WatchHostsResponse]:
     """As many messages as it takes; all hosts, whoever asks. Those that are gone stand in the
     first."""
     state = change.state
-    held = held_hosts(state, change.indices, own_jobs(state))
+    held = list_hosts(state, change.indices, own_jobs(state))
     hosts = [host_to_proto(state, each, change.time_ns) for each in held]
     starts = range(0, len(hosts), MOST_HOSTS) or range(bool(change.removed))
     return [
@@ -117,7 +117,7 @@ class WatchServicer:
             async with aclosing(writer.watch(JobChange, after, pace.interval_s)) as changes:
                 async for change in changes:
                     if isinstance(change, Bookmark):
-                        pace.sent()
+                        pace.note_sent()
                         yield _job_bookmark(change.version)
                         continue
                     is_wanted = is_named(change.job) and (
@@ -125,7 +125,7 @@ class WatchServicer:
                         or (change.before is not None and matches(change.before))
                     )
                     if is_wanted and who.sees(writer.state.tenants, change.job.tenant):
-                        pace.sent()
+                        pace.note_sent()
                         yield self._job_changes.of(change)
                     elif pace.is_due():
                         yield _job_bookmark(change.version - 1)
@@ -150,12 +150,12 @@ class WatchServicer:
             async with aclosing(writer.watch(HostsChange, after, pace.interval_s)) as changes:
                 async for change in changes:
                     if isinstance(change, Bookmark):
-                        pace.sent()
+                        pace.note_sent()
                         yield _hosts_bookmark(change.version)
                         continue
                     messages = list(self._host_messages(change, wanted))
                     for message in messages:
-                        pace.sent()
+                        pace.note_sent()
                         yield message
                     if not messages and pace.is_due():
                         yield _hosts_bookmark(change.version - 1)
@@ -176,7 +176,7 @@ class WatchServicer:
             async with aclosing(writer.watch(WindowChange, after, pace.interval_s)) as changes:
                 async for change in changes:
                     if isinstance(change, Bookmark):
-                        pace.sent()
+                        pace.note_sent()
                         yield _window_bookmark(change.version)
                         continue
                     seen = _as_seen(change, writer.state)
@@ -185,7 +185,7 @@ class WatchServicer:
                         or (change.before is not None and matches(change.before))
                     )
                     if seen and is_wanted:
-                        pace.sent()
+                        pace.note_sent()
                         yield window_change_to_proto(seen)
                     elif pace.is_due():
                         yield _window_bookmark(change.version - 1)
@@ -208,10 +208,10 @@ class WatchServicer:
             async with aclosing(writer.watch(LinkChange, after, pace.interval_s)) as changes:
                 async for change in changes:
                     if isinstance(change, Bookmark):
-                        pace.sent()
+                        pace.note_sent()
                         yield _link_bookmark(change.version)
                     elif name in ("", change.link):
-                        pace.sent()
+                        pace.note_sent()
                         yield link_change_to_proto(change, own_jobs(change.state))
                     elif pace.is_due():
                         yield _link_bookmark(change.version - 1)
@@ -261,16 +261,16 @@ class _Pace:
             self.interval_s = request.bookmark_interval.ToNanoseconds() / 10**9
             if not 1 <= self.interval_s <= 3_600:
                 raise invalid("bookmark_interval", "must be 1 second to 1 hour")
-        self.sent()
+        self.note_sent()
 
-    def sent(self) -> None:
+    def note_sent(self) -> None:
         self._sent_s = time.monotonic()
 
     def is_due(self) -> bool:
         """From here on it is not, for the bookmark is sent."""
         if self.interval_s is None or time.monotonic() < self._sent_s + self.interval_s:
             return False
-        self.sent()
+        self.note_sent()
         return True
 
 
@@ -329,7 +329,7 @@ def _job_named(state: State, text: str) -> Callable[[Job], bool]:
     """Whether a job is the one of this name, also one to come. Raises: ApiError."""
     if not text:
         return lambda _: True
-    named = meant(state, text)
+    named = parse_job_reference(state, text)
     return lambda job: (job.tenant, short_name(job.name)) == named
 
 

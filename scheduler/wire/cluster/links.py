@@ -83,7 +83,7 @@ def link_filter(state: State, text: str) -> Callable[[str], bool]:
     """Whether the link of a domain matches. Raises: BadFilter."""
     fabric, shown = state.loaded_fabric, redact_for_caller(state)
 
-    def left(name: str) -> float:
+    def remaining_share(name: str) -> float:
         depth, number = uplink_of(fabric, name, "name")
         built = fabric.as_built.tiers[depth].uplink_bytes_per_s[number]
         return float(fabric.tiers[depth].uplink_bytes_per_s[number] / built)
@@ -105,7 +105,7 @@ def link_filter(state: State, text: str) -> Callable[[str], bool]:
             "name": filters.TextField(lambda name: name),
             "tier": filters.TextField(tier),
             "share": filters.NumberField(lambda name: state.link(name).share, is_whole=False),
-            "carried_share": filters.NumberField(left, is_whole=False),
+            "carried_share": filters.NumberField(remaining_share, is_whole=False),
             "use": filters.ChoiceField(
                 lambda name: state.link(name).use.name, tuple(LinkUse.__members__), "LINK_USE_"
             ),

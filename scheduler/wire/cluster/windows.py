@@ -109,7 +109,7 @@ def listed_window(state: State, booking: Booking) -> service_pb2.WatchWindowsRes
     )
 
 
-def _held_by(state: State, booking: Booking) -> list[Job]:
+def _blocking_gangs(state: State, booking: Booking) -> list[Job]:
     """Gangs that hold hosts of the window and that it is not for."""
     if booking.state is WindowState.OVER:
         return []
@@ -118,7 +118,7 @@ def _held_by(state: State, booking: Booking) -> list[Job]:
 
 
 def window_to_proto(state: State, booking: Booking) -> window_pb2.Window:
-    window, gangs = booking.window, _held_by(state, booking)
+    window, gangs = booking.window, _blocking_gangs(state, booking)
     held = hostset.of(host for job in gangs for host in (*job.hosts, *job.spares))
     return window_pb2.Window(
         name=window.name,

@@ -174,26 +174,26 @@ class _Parser:
 
     def expression(self, depth: int) -> Test:
         tests = [self._factor(depth)]
-        while self._took("word", "AND"):
+        while self._accept("word", "AND"):
             tests.append(self._factor(depth))
         return tests[0] if len(tests) == 1 else lambda item: all(test(item) for test in tests)
 
     def _factor(self, depth: int) -> Test:
         tests = [self._term(depth)]
-        while self._took("word", "OR"):
+        while self._accept("word", "OR"):
             tests.append(self._term(depth))
         return tests[0] if len(tests) == 1 else lambda item: any(test(item) for test in tests)
 
     def _term(self, depth: int) -> Test:
         if depth > DEEPEST:
             raise self.refuse(f"is nested deeper than {DEEPEST} levels")
-        if self._took("word", "NOT"):
+        if self._accept("word", "NOT"):
             inner = self._term(depth + 1)
             return lambda item: not inner(item)
-        if not self._took("paren", "("):
+        if not self._accept("paren", "("):
             return self._restriction()
         test = self.expression(depth + 1)
-        if not self._took("paren", ")"):
+        if not self._accept("paren", ")"):
             raise self.refuse("a closing parenthesis was expected")
         return test
 
@@ -214,7 +214,7 @@ class _Parser:
         self._at += 1
         return test
 
-    def _took(self, kind: str, text: str) -> bool:
+    def _accept(self, kind: str, text: str) -> bool:
         is_next = self.next is not None and (self.next.kind, self.next.text) == (kind, text)
         self._at += is_next
         return is_next

@@ -173,7 +173,7 @@ def hosts(
     Raises: BadToken, BadFilter.
     """
     passes = filters.parse(query.filter, _host_fields(state))
-    everyone = held_hosts(state, range(state.loaded_fabric.host_count), is_seen)
+    everyone = list_hosts(state, range(state.loaded_fabric.host_count), is_seen)
     wanted = (
         host
         for host in everyone
@@ -278,7 +278,7 @@ def tenant_uid(state: State, name: str) -> str:
     return str(uuid5(_TENANTS, f"{made}/{name}"))
 
 
-def held_hosts(
+def list_hosts(
     state: State, indices: Iterable[int], is_seen: Callable[[Job], bool] = everybodys
 ) -> Iterator[HeldHost]:
     """These hosts with who holds them, as far as that `is_seen`. Cost: O(hosts held)."""
@@ -346,7 +346,9 @@ def in_order(kind: str, of: str, items: Sequence[Item], size: int, token: str) -
     return Page(tuple(items[at] for at in page.items), page.next_token)
 
 
-def held(state: State, index: int, is_seen: Callable[[Job], bool] = everybodys) -> HeldHost:
+def describe_host(
+    state: State, index: int, is_seen: Callable[[Job], bool] = everybodys
+) -> HeldHost:
     """One host with what it carries, as far as that `is_seen`."""
     holders = state.holders(index)
     if not holders:

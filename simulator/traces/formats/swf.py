@@ -69,8 +69,8 @@ def _job(line: int, fields: Sequence[str], start_ns: int) -> TraceJob:
         line=line,
         gpus=_processors(fields),
         time_limit_ns=_limit_ns(fields[8]),
-        user=_known_value(fields[11]),
-        queue=_known_value(fields[14]),
+        user=_value_or_empty(fields[11]),
+        queue=_value_or_empty(fields[14]),
     )
 
 
@@ -91,5 +91,5 @@ def _limit_ns(text: str) -> int | None:
     return round(limit_s * SECOND_NS) if limit_s > 0 else None
 
 
-def _known_value(text: str) -> str:
+def _value_or_empty(text: str) -> str:
     return "" if text == "-1" else text

@@ -205,17 +205,17 @@ class _Cells:
     def field(self, key: str) -> str:
         return self._places[key][2]
 
-    def known(self, key: str, why: str) -> str:
+    def require_text(self, key: str, why: str) -> str:
         if not (cell := self.text(key)):
             raise NothingToReplay(self.field(key), f"is empty: {why}")
         return cell
 
-    def whole(self, key: str) -> int:
+    def parse_count(self, key: str) -> int:
         return count(self.text(key), self.field(key))
 
     def instant_ns(self, key: str, why: str) -> int:
         """A date, or so long after a zero that all rows share."""
-        cell, (_, column, field) = self.known(key, why), self._places[key]
+        cell, (_, column, field) = self.require_text(key, why), self._places[key]
         if "-" in cell[1:] and ":" in cell:
             return instant_ns(cell, field)
         time_ns = _scaled_ns(cell, column, field, "must be a number or YYYY-MM-DD HH:MM:SS")
@@ -224,7 +224,7 @@ class _Cells:
         return time_ns
 
     def span_ns(self, key: str, why: str) -> int:
-        cell, (_, column, field) = self.known(key, why), self._places[key]
+        cell, (_, column, field) = self.require_text(key, why), self._places[key]
         if SPAN.fullmatch(cell):
             return span_ns(cell, field)
         return _scaled_ns(cell, column, field, "must be a number or [D-]HH:MM:SS")
@@ -248,7 +248,7 @@ def _job(line: int, cells: _Cells) -> TraceJob:
             time_limit_ns=cells.span_ns("limit", "") if cells.text("limit") else None,
             user=cells.text("user"),
             queue=cells.text("queue"),
-            priority=cells.whole("priority") if cells.text("priority") else 0,
+            priority=cells.parse_count("priority") if cells.text("priority") else 0,
             account=cells.text("account"),
             outcome=OUTCOME_BY_WORD.get(cells.text("outcome").lower(), TraceOutcome.UNKNOWN),
             priority_class=cells.text("class"),
@@ -260,7 +260,7 @@ def _job(line: int, cells: _Cells) -> TraceJob:
 
 def _gpus(cells: _Cells) -> int:
     each = math.ceil(number(cells.text("gpus"), cells.field("gpus")))
-    workers = cells.whole("workers") if "workers" in cells else 1
+    workers = cells.parse_count("workers") if "workers" in cells else 1
     for key, value in (("gpus", each), ("workers", workers)):
         if value < 0:
             raise FieldError(cells.field(key), "must not be negative", cells.text(key))

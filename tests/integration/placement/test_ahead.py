@@ -13,7 +13,7 @@ from placement import speculative as module
 from placement.grid.block_grid import block_grid
 from placement.proof.branch_and_price import Prover
 from placement.proof.node import Exploration
-from placement.speculative import ahead
+from placement.speculative import run_ahead
 from placement.tiers.grid_zones import solve_zones
 from placement.workload.request import Collective, Limits
 from tests.build import request
@@ -42,14 +42,14 @@ def squares(made: list[int]) -> list[Callable[[], int]]:
 
 def test_results_come_in_order(second_core: None) -> None:
     made: list[int] = []
-    assert list(ahead(squares(made))) == [0, 1, 4, 9, 16, 25]
+    assert list(run_ahead(squares(made))) == [0, 1, 4, 9, 16, 25]
     assert sorted(made) == [0, 1, 2, 3, 4, 5]  # each of them once
 
 
 def test_two_calls_run_at_the_same_time(second_core: None) -> None:
     """Each waits for the other, so neither ends if they are made in turn."""
     met = threading.Barrier(2, timeout=20)
-    assert sorted(ahead([met.wait, met.wait])) == [0, 1]
+    assert sorted(run_ahead([met.wait, met.wait])) == [0, 1]
 
 
 def test_who_needs_a_result_does_not_wait_for_a_busy_core(
@@ -61,14 +61,14 @@ def test_who_needs_a_result_does_not_wait_for_a_busy_core(
     with ThreadPoolExecutor(1) as pool:
         monkeypatch.setattr(module, "_second_core", lambda: pool)
         pool.submit(over.wait, 20)
-        assert list(ahead(squares(made))) == [0, 1, 4, 9, 16, 25]
+        assert list(run_ahead(squares(made))) == [0, 1, 4, 9, 16, 25]
         over.set()
     assert made == [0, 1, 2, 3, 4, 5]
 
 
 def test_one_core_makes_nothing_that_is_not_asked_for(one_core: None) -> None:
     made: list[int] = []
-    results = ahead(squares(made))
+    results = run_ahead(squares(made))
     assert [next(results), next(results)] == [0, 1]
     results.close()
     assert made == [0, 1]
@@ -80,7 +80,7 @@ def test_calls_that_nobody_asks_for_any_more_are_let_go(monkeypatch: pytest.Monk
     with ThreadPoolExecutor(1) as pool:
         monkeypatch.setattr(module, "_second_core", lambda: pool)
         pool.submit(over.wait, 20)
-        results = ahead(squares(made))
+        results = run_ahead(squares(made))
         assert next(results) == 0
         results.close()
         over.set()
@@ -92,7 +92,7 @@ def test_an_error_reaches_who_asks(second_core: None) -> None:
         raise ValueError("no layout")
 
     with pytest.raises(ValueError, match="no layout"):
-        list(ahead([lambda: 1, fails]))
+        list(run_ahead([lambda: 1, fails]))
 
 
 def test_a_proof_in_pairs_of_nodes_is_the_same_on_one_core(

@@ -17,7 +17,7 @@ from placement import place
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
-from placement.fabric.tree import Fabric, from_spec, preset, seen_with
+from placement.fabric.tree import Fabric, from_spec, preset, view_for_gpus
 from placement.grid.block_grid import block_grid
 from placement.objective.axis_loads import NIC, SCALE_UP, axis_loads
 from placement.objective.check import violations
@@ -102,10 +102,10 @@ def test_hosts_of_two_kinds_in_one_fabric() -> None:
 
 def test_a_gang_sees_the_hosts_that_it_may_take() -> None:
     fabric = from_spec(mixed())
-    trays = seen_with(fabric, 4)
+    trays = view_for_gpus(fabric, 4)
     assert (trays.gpus_per_host, trays.nic_gbps, trays.scale_up_gbps) == (4, 800.0, 7200.0)
     assert trays != fabric
-    assert seen_with(fabric, 8) is fabric
+    assert view_for_gpus(fabric, 8) is fabric
 
 
 def test_what_is_said_of_a_host_goes_before_what_its_domain_has() -> None:

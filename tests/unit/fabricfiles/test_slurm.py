@@ -47,11 +47,11 @@ def test_trees_that_no_switch_joins_stay_apart(read: Read) -> None:
     forest += "SwitchName=m Nodes=y[1-2]\n"
     built = read(forest, "slurm")
     assert built.notes[0].startswith("no switch joins a, b: no gang lies across them")
-    assert not from_spec(built.fabric.spec).joined
+    assert not from_spec(built.fabric.spec).is_joined
     joined = read(forest, "slurm", "joined: true\n")
-    assert joined.fabric.joined
+    assert joined.fabric.is_joined
     assert not any("joins" in note for note in joined.notes)
-    assert read(forest, "slurm", hosts="x.*").fabric.joined
+    assert read(forest, "slurm", hosts="x.*").fabric.is_joined
     assert not any("joins" in note for note in read(TREE, "slurm").notes)
     blocks = "BlockName=b1 Nodes=n[1-4]\nBlockName=b2 Nodes=n[5-8]\nBlockSizes=4\n"
     assert not any("joins" in note for note in read(blocks, "slurm").notes)

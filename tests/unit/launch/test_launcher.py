@@ -391,7 +391,7 @@ async def test_a_leader_that_no_agent_reaches_lets_the_lead_go_ever_more_seldom(
     world: World,
 ) -> None:
     reasons: list[str] = []
-    world.launcher._let_go = reasons.append
+    world.launcher._offer_lead = reasons.append
     await world.launched()
     await world.after(10 * LEASE_S)
     assert reasons == []
@@ -858,8 +858,8 @@ async def test_a_log_comes_from_the_host_that_was_asked_for_it() -> None:
     await asyncio.sleep(0)
     ((host, message),) = sessions.sent
     request_id = message.tail_logs.request_id
-    tails.heard("h1", agent_pb2.LogChunk(request_id=request_id, data=b"forged"))
-    tails.heard(host, agent_pb2.LogChunk(request_id=request_id, data=b"its own"))
+    tails.on_chunk("h1", agent_pb2.LogChunk(request_id=request_id, data=b"forged"))
+    tails.on_chunk(host, agent_pb2.LogChunk(request_id=request_id, data=b"its own"))
     assert await first == b"its own"
 
 

@@ -510,9 +510,9 @@ async def test_a_host_of_a_lost_agent_is_to_have_one_again(tmp_path: Path) -> No
     keys = SlurmKeys(holding=HoldingScope.GANG)
     agents = SlurmAgents(keys, tmp_path / "a", "", SlurmCommands(run=FakeSlurm()))
     state = loaded(fabric(1, 1, 3))
-    assert agents.wanted(state) == {}
+    assert agents.groups_to_hold(state) == {}
     state = run(state, fail("z0-r0-h1", "agent-lost"), fail("z0-r0-h2", "gpu-lost"))
-    assert agents.wanted(state) == {"lost-z0-r0-h1": ("z0-r0-h1",)}
+    assert agents.groups_to_hold(state) == {"lost-z0-r0-h1": ("z0-r0-h1",)}
 
 
 async def test_each_attempt_has_a_step_of_its_own(tmp_path: Path) -> None:

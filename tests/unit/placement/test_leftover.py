@@ -11,7 +11,7 @@ from placement.fabric import hostset
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.placer import place
-from placement.tiers.fragmentation import harm, left_free
+from placement.tiers.fragmentation import count_free_domains, harm
 from placement.workload.request import Placement, Request, SpareRule
 from tests.build import fabric, request, two_tiers
 
@@ -36,7 +36,7 @@ def placed(on: Fabric, free: list[int], req: Request) -> Placement:
 
 def test_whole_domains_and_the_largest_are_counted_tier_by_tier() -> None:
     on = fabric(zones=3, racks=2, hosts=2)
-    zone, rack = left_free(on, np.arange(12), [0, 4, 5])
+    zone, rack = count_free_domains(on, np.arange(12), [0, 4, 5])
     assert (zone.tier, zone.whole, zone.largest) == ("zone", 1, 4)
     assert (rack.tier, rack.whole, rack.largest) == ("rack", 4, 2)
 
@@ -93,4 +93,4 @@ def test_spares_that_find_no_room_beside_the_gang_leave_whole_zones_alone() -> N
     answer = placed(on, free, request(dp=4, traffic=RING, spares=SpareRule(hosts=1)))
     assert set(answer.hosts) == {2, 3, 4, 5}
     assert set(answer.spares) < {6, 7}
-    assert left_free(on, np.array(free), answer.hosts + answer.spares)[0].whole == 2
+    assert count_free_domains(on, np.array(free), answer.hosts + answer.spares)[0].whole == 2

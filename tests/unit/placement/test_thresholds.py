@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from placement.fabric import hostset
-from placement.fabric.tree import from_spec, seen_with
+from placement.fabric.tree import from_spec, view_for_gpus
 from placement.placer import _SegmentPlacer, place
 from placement.tiers.contraction import _slots
 from placement.tiers.inner_bound import common_room
@@ -31,7 +31,7 @@ def two_speeds(gpus: int) -> dict[str, Any]:
 
 
 def test_a_gang_sees_the_speed_of_the_slowest_of_its_hosts() -> None:
-    seen = seen_with(from_spec(two_speeds(4)), 4)
+    seen = view_for_gpus(from_spec(two_speeds(4)), 4)
     assert (seen.nic_gbps, seen.scale_up_gbps) == (200.0, 1800.0)
 
 

@@ -68,7 +68,7 @@ async def test_who_is_gone_takes_no_turn() -> None:
 
 async def test_turns_that_are_held_begin_late_but_do() -> None:
     turns = Turns(2)
-    with turns.held(), turns.held():
+    with turns.slow_turns(), turns.slow_turns():
         asked = [asyncio.create_task(turns.take()) for _ in range(3)]
         await settled()
         assert not any(task.done() for task in asked)

@@ -7,7 +7,7 @@ import pytest
 from scheduler.service.backend import Backend
 from scheduler.service.errors import ApiError
 from scheduler.service.rpc.hosts import HostServicer
-from scheduler.service.rpc.service import SERVICE, joined, scheduler_service
+from scheduler.service.rpc.service import SERVICE, join_servicers, scheduler_service
 
 
 def test_every_method_of_the_service_has_one_servicer() -> None:
@@ -17,7 +17,7 @@ def test_every_method_of_the_service_has_one_servicer() -> None:
 
 def test_a_method_without_a_servicer_is_named() -> None:
     with pytest.raises(TypeError, match="CreateJob is defined by no servicer"):
-        joined([HostServicer(Backend())])
+        join_servicers([HostServicer(Backend())])
 
 
 def test_a_method_with_two_servicers_is_named() -> None:
@@ -26,7 +26,7 @@ def test_a_method_with_two_servicers_is_named() -> None:
 
     first, second = (type(name, (), {"CreateJob": CreateJob})() for name in ("A", "B"))
     with pytest.raises(TypeError, match="CreateJob is defined by A, B"):
-        joined([first, second])
+        join_servicers([first, second])
 
 
 def test_a_backend_without_a_writer_says_that_the_server_starts() -> None:

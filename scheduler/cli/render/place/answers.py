@@ -100,7 +100,7 @@ def _placed(question: Question, answer: Placement) -> dict[str, Any]:
         ],
         "domains": domains(question, answer),
         "estimate": steps.to_mapping(estimated) if estimated else None,
-        "left_free": around.left_free_mapping(question.fabric, question.free, answer),
+        "left_free": around.free_domains_mapping(question.fabric, question.free, answer),
         **around.near_mapping(
             question.fabric, question.request, question.free, question.near, answer
         ),
@@ -215,7 +215,7 @@ def _placed_text(question: Question, answer: Placement, seconds: dict[str, float
         host = question.fabric.hosts[answer.hosts[0]]
         head += f"\n{gpus_text(answer.gpus)} of {host}, whose others are left to others"
     time = f"{seconds_text(seconds['solve'])} to place, {seconds_text(seconds['total'])} in all"
-    left = around.left_free_text(question.fabric, question.free, answer)
+    left = around.free_domains_text(question.fabric, question.free, answer)
     moved = around.near_text(
         question.fabric, question.request, question.free, question.near, answer
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from placement import FreeTier, Hint, left_free
+from placement import FreeTier, Hint, count_free_domains
 from placement.fabric.hostset import HostSet, has, to_mask
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
@@ -14,21 +14,21 @@ from placement.workload.request import Placement, Request
 from scheduler.cli.render.text import bytes_text, counted
 
 
-def left_free_by_tier(fabric: Fabric, free: HostSet, answer: Placement) -> tuple[FreeTier, ...]:
+def free_domains_by_tier(fabric: Fabric, free: HostSet, answer: Placement) -> tuple[FreeTier, ...]:
     hosts = np.flatnonzero(to_mask(free, fabric.host_count)).astype(np.int64)
-    return left_free(fabric, hosts, answer.hosts + answer.spares)
+    return count_free_domains(fabric, hosts, answer.hosts + answer.spares)
 
 
-def left_free_mapping(fabric: Fabric, free: HostSet, answer: Placement) -> dict[str, Any]:
+def free_domains_mapping(fabric: Fabric, free: HostSet, answer: Placement) -> dict[str, Any]:
     return {
         tier.tier: {"whole": tier.whole, "largest_hosts": tier.largest}
-        for tier in left_free_by_tier(fabric, free, answer)
+        for tier in free_domains_by_tier(fabric, free, answer)
     }
 
 
-def left_free_text(fabric: Fabric, free: HostSet, answer: Placement) -> str:
+def free_domains_text(fabric: Fabric, free: HostSet, answer: Placement) -> str:
     """One line; empty on a fabric without tiers."""
-    tiers = left_free_by_tier(fabric, free, answer)
+    tiers = free_domains_by_tier(fabric, free, answer)
     if not tiers:
         return ""
     whole = ", ".join(counted(tier.whole, f"whole {tier.tier}") for tier in tiers)
@@ -54,7 +54,7 @@ def near_mapping(
         "moved": answer.moved,
         "near": {
             "slack": hint.slack,
-            "lost_hosts": _lost(free, hint),
+            "lost_hosts": _count_unavailable(free, hint),
             "bytes_per_step": old_cut(fabric, request, free, hint),
         },
     }
@@ -69,10 +69,10 @@ def near_text(
     moved = f"moved {answer.moved:,} of {counted(len(answer.hosts), 'block')}"
     before = old_cut(fabric, request, free, hint)
     if before is None:
-        lost = _lost(free, hint)
+        lost = _count_unavailable(free, hint)
         return f"{moved}; {counted(lost, 'old host')} {'is' if lost == 1 else 'are'} not free"
     return f"{moved}; in its old place it would cut {bytes_text(before)}"
 
 
-def _lost(free: HostSet, hint: Hint) -> int:
+def _count_unavailable(free: HostSet, hint: Hint) -> int:
     return sum(host < 0 or not has(free, host) for host in hint.hosts)

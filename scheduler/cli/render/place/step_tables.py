@@ -26,13 +26,18 @@ def ways_text(estimates: Sequence[Estimate]) -> str:
         for way, step in estimate.steps:
             fabric = estimate.question.fabric.name if way == MUSTER else ""
             rows.append(
-                [fabric, way, *_way(step, estimate.placed), *(played.pop(0) if played else [])]
+                [
+                    fabric,
+                    way,
+                    *_layout_cells(step, estimate.placed),
+                    *(played.pop(0) if played else []),
+                ]
             )
     right = {2, 3, 4, 5, *range(6, 6 + len(axes)), 7 + len(axes), 8 + len(axes)}
     return columns(rows, right=right)
 
 
-def _way(step: StepTime, best: StepTime) -> list[str]:
+def _layout_cells(step: StepTime, best: StepTime) -> list[str]:
     change = step.seconds / best.seconds - 1 if best.seconds else 0.0
     return [
         seconds_text(step.seconds),
