@@ -50,7 +50,7 @@ class Engine:
         self,
         kernel: SimulationKernel,
         fabric: Fabric,
-        limits: SchedulingOptions,
+        options: SchedulingOptions,
         sink: Sink,
         decision_ns: int | None = 0,
         tenants: Tenants | None = None,
@@ -59,7 +59,7 @@ class Engine:
     ) -> None:
         self.kernel = kernel
         self.state = State.empty() if start is None else start
-        self._limits = limits
+        self._options = options
         self._sink = sink
         self._decision_ns = decision_ns
         self._placing = make_placer
@@ -99,8 +99,8 @@ class Engine:
 
     def _decide(self, _: DecisionDue) -> None:
         begin_ns = time.perf_counter_ns()
-        find = self._placing(self.state, self._limits)
-        plan = decide(self.state, self.kernel.now_ns, self._limits, find)
+        find = self._placing(self.state, self._options)
+        plan = decide(self.state, self.kernel.now_ns, self._options, find)
         took_ns = time.perf_counter_ns() - begin_ns
         wait_ns = took_ns if self._decision_ns is None else self._decision_ns
         if wait_ns:

@@ -55,7 +55,7 @@ class Experiment:
     they stand, for the record. `costs`: what interruptions cost, whatever the tenants file
     says; with `times`, a time model, what the scheduler believes. `until_ns`: after the first
     submit; jobs that are live then are cancelled. `has_assumed_limits`: a job without a time
-    limit gets the assumed one of `limits`, not its run time. `spares`: in place of what jobs
+    limit gets the assumed one of `options`, not its run time. `spares`: in place of what jobs
     state, see `job_spec`. `attach`: the shape of jobs of which the trace knows only the size.
     `placement`: who chooses the hosts. `health`: what the scheduler makes of reports.
     `trace`: where jobs come from, None where a caller has them. `failures`: models, presets or
@@ -65,7 +65,7 @@ class Experiment:
     """
 
     fabric: Fabric
-    limits: SchedulingOptions = field(default_factory=SchedulingOptions)
+    options: SchedulingOptions = field(default_factory=SchedulingOptions)
     costs: Costs = field(default_factory=Costs)
     spares: SpareRule | None = None
     decision_ns: int | None = 0
@@ -153,7 +153,7 @@ def experiment_of(options: Options) -> Experiment:
     book = None if options["windows"] is None else load_windows(str(options["windows"]))
     return Experiment(
         fabric,
-        _limits(options),
+        _scheduling(options),
         times.costs if times else _costs(file, options),
         None if options["spares"] is None else parse_spares(options["spares"]),
         _decision_ns(options["decision_s"]),
@@ -182,8 +182,8 @@ def experiment_of(options: Options) -> Experiment:
     )
 
 
-def _limits(options: Options) -> SchedulingOptions:
-    limits = SchedulingOptions(
+def _scheduling(options: Options) -> SchedulingOptions:
+    scheduling = SchedulingOptions(
         policy=str(options["policy"]),
         resize_every_s=int(options["resize_every_s"] or 0),
         least_gain=int(options["least_gain_percent"] or 0),
@@ -194,8 +194,8 @@ def _limits(options: Options) -> SchedulingOptions:
     )
     limit_h = options["assumed_limit_h"]
     if limit_h is None:
-        return limits
-    return replace(limits, assumed_limit_s=max(1, round(float(limit_h) * 3600)))
+        return scheduling
+    return replace(scheduling, assumed_limit_s=max(1, round(float(limit_h) * 3600)))
 
 
 def _costs(file: TenantsFile | None, options: Options) -> Costs:

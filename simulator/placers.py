@@ -74,13 +74,13 @@ def _choosing(state: State, choose: Callable[[Job], Choose]) -> Placer:
     return find
 
 
-def _spread(state: State, limits: SchedulingOptions) -> Placer:
+def _spread(state: State, options: SchedulingOptions) -> Placer:
     pools = SparePools(state)
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:
         request, fabric = by_spread(job.request), state.loaded_fabric
         spares, sizing = most - job.gang_hosts, pools.for_placing()
-        answer = place(fabric, free, request, limits.place, most_spares=spares, sizing=sizing)
+        answer = place(fabric, free, request, options.place, most_spares=spares, sizing=sizing)
         return answer if isinstance(answer, Placement) else None
 
     return find

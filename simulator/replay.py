@@ -132,7 +132,7 @@ class Replay:
         return Engine(
             self._kernel,
             self._experiment.fabric,
-            self._experiment.limits,
+            self._experiment.options,
             self._record,
             self._experiment.decision_ns,
             self._experiment.charged,
@@ -279,7 +279,7 @@ class Replay:
 def run_script(
     fabric: Fabric,
     script: Sequence[tuple[int, Command]],
-    limits: SchedulingOptions | None = None,
+    options: SchedulingOptions | None = None,
     decision_ns: int = 0,
     tenants: Tenants | None = None,
 ) -> list[Event]:
@@ -293,7 +293,7 @@ def run_script(
     engine = Engine(
         kernel,
         fabric,
-        limits or SchedulingOptions(),
+        options or SchedulingOptions(),
         lambda event, _: log.append(event),
         decision_ns,
         tenants,

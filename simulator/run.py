@@ -106,7 +106,7 @@ def _replayed(
         for log in stream.logs
         for sentence in log.warnings(collectors.metrics.makespan_ns / SECOND_NS)
     ]
-    totals["warnings"] += _unreserved(experiment.limits, collectors.metrics.most_waiting)
+    totals["warnings"] += _unreserved(experiment.options, collectors.metrics.most_waiting)
     totals["log_sha256"] = collectors.recorder.digest()
     return totals, collectors.report_data()
 
@@ -139,10 +139,10 @@ def _totals(
     return totals
 
 
-def _unreserved(limits: SchedulingOptions, most_waiting: int) -> Iterator[str]:
+def _unreserved(options: SchedulingOptions, most_waiting: int) -> Iterator[str]:
     """Warn of jobs without a reservation under a policy that keeps one for each."""
-    most = limits.most_reservations
-    if queue_policy(limits.policy).reserves_all and 0 < most < most_waiting:
+    most = options.most_reservations
+    if queue_policy(options.policy).reserves_all and 0 < most < most_waiting:
         yield (
             f"{most_waiting:,} jobs waited at once, and only the first {most:,} have reservations:"
             " the others started later than conservative backfill lets them"
@@ -207,7 +207,7 @@ def _since_ns(since: str | None, first_ns: int) -> int:
 
 def _record(experiment: Experiment) -> dict[str, Any]:
     """Return what the totals depend on, so that they can be had again."""
-    fabric, source, options = experiment.fabric, experiment.source, experiment.limits
+    fabric, source, options = experiment.fabric, experiment.source, experiment.options
     return {
         "policy": options.policy,
         "placement": experiment.placement.value,
@@ -250,7 +250,7 @@ def _assumptions(experiment: Experiment) -> Iterator[str]:
     if note := find_format(experiment.source.format, experiment.source.columns).note:
         yield note
     if experiment.has_assumed_limits:
-        yield mapping.ASSUMED_LIMITS.format(experiment.limits.assumed_limit_s / 3600)
+        yield mapping.ASSUMED_LIMITS.format(experiment.options.assumed_limit_s / 3600)
     else:
         yield mapping.TIME_LIMITS
     if experiment.tenants:

@@ -379,13 +379,13 @@ def committed(state: State, plan: Plan, now_ns: int = 0) -> tuple[Event, ...]:
 def schedule(
     state: State,
     now_ns: int = 0,
-    limits: SchedulingOptions | None = None,
+    options: SchedulingOptions | None = None,
     *,
     policy: str | None = None,
 ) -> State:
     """Decide, commit and apply once."""
-    limits = limits or SchedulingOptions(policy=policy or "production")
-    return replay(committed(state, decide(state, now_ns, limits), now_ns), state)
+    options = options or SchedulingOptions(policy=policy or "production")
+    return replay(committed(state, decide(state, now_ns, options), now_ns), state)
 
 
 def started(state: State, *commands: Command, now_ns: int = 0) -> State:
@@ -393,17 +393,17 @@ def started(state: State, *commands: Command, now_ns: int = 0) -> State:
     return schedule(run(state, *commands, now_ns=now_ns), now_ns)
 
 
-def settled(state: State, now_ns: int = 0, limits: SchedulingOptions | None = None) -> State:
+def settled(state: State, now_ns: int = 0, options: SchedulingOptions | None = None) -> State:
     """Decide, commit and apply until nothing more happens at this moment."""
-    while (after := schedule(state, now_ns, limits)) != state:
+    while (after := schedule(state, now_ns, options)) != state:
         state = after
     return state
 
 
-def queue_order(state: State, now_ns: int, limits: SchedulingOptions) -> list[str]:
+def queue_order(state: State, now_ns: int, options: SchedulingOptions) -> list[str]:
     """The names of the queued jobs as a decision looks at them, when none starts."""
-    policy = queue_policy(limits.policy)
-    order = policy.order(policy.context(state, now_ns, limits, state.free))
+    policy = queue_policy(options.policy)
+    order = policy.order(policy.context(state, now_ns, options, state.free))
     return [job.name for job in order.jobs(lambda *_: False)]
 
 

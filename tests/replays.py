@@ -101,10 +101,10 @@ def replayed(
     times: TimeModel | None = None,
     until_s: float | None = None,
     tenants: Tenants | None = None,
-    limits: SchedulingOptions | None = None,
+    options: SchedulingOptions | None = None,
     shares_hosts: bool = False,
 ) -> World:
-    """Replay to the end. `limits`: in place of those of the `policy`."""
+    """Replay to the end. `options`: in place of those of the `policy`."""
     costs = costs or Costs()
     log: list[Event] = []
     rows: dict[str, JobRow] = {}
@@ -120,7 +120,7 @@ def replayed(
 
     experiment = Experiment(
         fabric,
-        limits or SchedulingOptions(policy=policy),
+        options or SchedulingOptions(policy=policy),
         times.costs if times else costs,
         spares,
         decision_ns,

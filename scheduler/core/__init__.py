@@ -1,7 +1,7 @@
 """The scheduler as four pure functions over values.
 
     admit (state, command, now_ns) -> events | Rejected    check what somebody asks
-    decide(state, now_ns, limits)  -> Plan                 slow: order, backfill, placement
+    decide(state, now_ns, options)  -> Plan                 slow: order, backfill, placement
     commit(state, plan, now_ns)    -> events | Conflict    fast: re-check on the newest state
     apply (state, event)           -> State                the only way state changes
 

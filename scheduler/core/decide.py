@@ -41,7 +41,7 @@ from scheduler.core.spares.replenish import replenishments
 
 
 def decide(
-    state: State, now_ns: int, limits: SchedulingOptions, find: Placer | None = None
+    state: State, now_ns: int, options: SchedulingOptions, find: Placer | None = None
 ) -> Plan:
     """The actions to take now. The same arguments give the same plan.
 
@@ -49,19 +49,19 @@ def decide(
     """
 
     def urgent(at: State) -> Plan:
-        return _urgent(at, now_ns, limits, find or make_placer(at, limits, now_ns=now_ns))
+        return _urgent(at, now_ns, options, find or make_placer(at, options, now_ns=now_ns))
 
     plan = urgent(state)
-    return plan if plan.actions else defragmented(state, now_ns, limits, plan, urgent)
+    return plan if plan.actions else defragmented(state, now_ns, options, plan, urgent)
 
 
-def decide_restarts(state: State, now_ns: int, limits: SchedulingOptions) -> Plan:
+def decide_restarts(state: State, now_ns: int, options: SchedulingOptions) -> Plan:
     """Restarts of the gangs that a failure interrupted, and nothing else: what `decide`
     begins with. Cost: milliseconds, however long the queue is."""
-    return Plan(state.version, restarts(state, now_ns, limits))
+    return Plan(state.version, restarts(state, now_ns, options))
 
 
-def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) -> Plan:
+def _urgent(state: State, now_ns: int, options: SchedulingOptions, find: Placer) -> Plan:
     """All but what can wait until there is nothing else to do.
 
     A requeued gang may be first in the queue, so nothing starts before it is there; nor
@@ -73,37 +73,37 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) 
         return Plan(state.version, over)
     if judge := evaluation_due(state, now_ns):
         return Plan(state.version, (judge,))
-    if at_limit := overruns(state, now_ns, limits):
+    if at_limit := overruns(state, now_ns, options):
         return Plan(state.version, at_limit)
-    first = restarts(state, now_ns, limits)
+    first = restarts(state, now_ns, options)
     if any(isinstance(action, Requeue) for action in first):
         return Plan(state.version, first)
     if not first and (substitutions := tuple(substitutes(state))):
         return Plan(state.version, substitutions)
     if not first and _is_idle(state):
-        moments = (*due_ns(state, now_ns, limits), next_limit_ns(state, limits))
+        moments = (*due_ns(state, now_ns, options), next_limit_ns(state, options))
         moments = (*moments, next_eligible_ns(state))
         return Plan(state.version, next_decision_ns=_first(moments))
     if first and not state.index.queue:  # a gang stands still; all else has time until it runs
         return Plan(state.version, first)
     moved = _after(state, first, now_ns)
-    cycle = SchedulingCycle(moved, now_ns, limits, moved.free, find, find)
+    cycle = SchedulingCycle(moved, now_ns, options, moved.free, find, find)
     starts = [cycle.start(job, placement) for job, placement in cycle.starts()]
-    grown, grow_ns = ((), None) if first or starts else growths(state, now_ns, limits, cycle)
-    filled = () if first or starts or grown else replenishments(state, now_ns, limits, cycle)
+    grown, grow_ns = ((), None) if first or starts else growths(state, now_ns, options, cycle)
+    filled = () if first or starts or grown else replenishments(state, now_ns, options, cycle)
     actions: tuple[Action, ...] = (*first, *starts, *grown, *filled)
     if not first:  # a server commits these by themselves, and its log is that of a replay
         actions += cycle.promises()
     stopped = (state.jobs[name] for name in state.index.interrupted)
     moments = (
         *(cycle.preempting.next_decision_ns, grow_ns, cycle.clear_ns),
-        *due_ns(moved, now_ns, limits),
-        next_limit_ns(moved, limits),
+        *due_ns(moved, now_ns, options),
+        next_limit_ns(moved, options),
         next_eligible_ns(state),
         *(next_attempt_ns(job, state.tenants.restarts, now_ns) for job in stopped),
     )
     is_over = bool(starts) and not first and is_fixpoint(state, cycle, starts)
-    is_over = is_over and limits.overrun is Overrun.EXTEND  # else the next one knows their limits
+    is_over = is_over and options.overrun is Overrun.EXTEND  # else the next one knows their limits
     return Plan(state.version, actions, cycle.backfill.reservations, _first(moments), is_over)
 
 

@@ -78,7 +78,7 @@ class Writer:
         store: Store,
         recovered: Recovered,
         clock: Callable[[], int],
-        limits: SchedulingOptions,
+        options: SchedulingOptions,
         feed: Feed,
         retention: Retention,
         instruments: Instruments | None = None,
@@ -87,7 +87,7 @@ class Writer:
         history: History | None = None,
         measure: Callable[[], int] | None = None,
     ) -> None:
-        self.limits = limits
+        self.options = options
         self.feed = feed
         self.instruments = instruments or Instruments()
         feed.restart(recovered.state.version)
@@ -109,11 +109,11 @@ class Writer:
         self._gathered = 0  # entries of the last batch
         self._is_urgent = False  # whether any waits that nothing should hold up
         self._disk = ThreadPoolExecutor(1, "muster-disk")
-        self._executor = PlanExecutor(self._plan, limits, self.instruments.solved, long_decision_s)
+        self._executor = PlanExecutor(self._plan, options, self.instruments.solved, long_decision_s)
         self._listeners: list[StateListener] = [self._executor]
         self._planning = PlanningLoop(
             self._executor,
-            limits,
+            options,
             self.instruments,
             lambda: self._state,
             self.now_ns,
@@ -448,5 +448,5 @@ class Writer:
         self.instruments.beats.beat("store", STORE_SILENT_S)
 
     def _plan(self, state: State, now_ns: int) -> Plan:
-        find = self.instruments.finding(make_placer(state, self.limits, now_ns=now_ns))
-        return decide(state, now_ns, self.limits, find)
+        find = self.instruments.finding(make_placer(state, self.options, now_ns=now_ns))
+        return decide(state, now_ns, self.options, find)

@@ -13,7 +13,7 @@ from scheduler.eventlog.store import Compacted, Store, StoreError
 _PIECE, _PAUSE_S = 100, 0.001  # events, some milliseconds of work, and how long others go on then
 
 
-def decision_of(store: Store, job: Job, limits: SchedulingOptions) -> Decision:
+def decision_of(store: Store, job: Job, options: SchedulingOptions) -> Decision:
     """`job`: one that holds hosts. Cost: some 50 us an event since the last snapshot before it.
 
     Raises: Compacted where the log does not reach back so far, StoreError.
@@ -28,7 +28,7 @@ def decision_of(store: Store, job: Job, limits: SchedulingOptions) -> Decision:
     for number, (_, event) in enumerate(store.read(state.version)):
         if begins(event, job.name) and event.attempt == job.attempt:
             if state.jobs[job.name].uid == job.uid:
-                return decision(state, event, limits)
+                return decision(state, event, options)
         elif event.time_ns > job.present.start_ns:
             break
         state = apply(state, event)

@@ -547,7 +547,7 @@ class AgentLauncher(Launcher):
         job = gang.placed.job
         if job.limit_ns is None or gang.phase is not GangPhase.RUNNING:
             return
-        if self._writer.limits.overrun is Overrun.EXTEND:
+        if self._writer.options.overrun is Overrun.EXTEND:
             return
         left_ns = job.present.start_ns + job.limit_ns - self._writer.now_ns()
         is_near = left_ns <= min(gang.run.warn_s * SECOND_NS, job.limit_ns // 4)

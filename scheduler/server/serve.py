@@ -103,7 +103,7 @@ class Settings:
     store: str
     listen: str
     fabric_spec: Mapping[str, Any] | None = None
-    limits: SchedulingOptions = field(default_factory=SchedulingOptions)
+    options: SchedulingOptions = field(default_factory=SchedulingOptions)
     clock: Callable[[], int] = time.time_ns
     measure: Callable[[], int] | None = passed_ns
     new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
@@ -310,7 +310,7 @@ async def _writer(
         store,
         recovered,
         settings.clock,
-        settings.limits,
+        settings.options,
         feed,
         settings.retention,
         instruments,

@@ -19,7 +19,7 @@ FRESH_S = 30.0  # of a state that does not change: gangs may outrun their limits
 PAUSE_S = 0.0005
 
 
-def bounded_forecast(state: State, now_ns: int, limits: SchedulingOptions) -> Forecast:
+def bounded_forecast(state: State, now_ns: int, options: SchedulingOptions) -> Forecast:
     """A forecast that stops after BUDGET_S."""
     begin_s = time.monotonic()
 
@@ -27,7 +27,7 @@ def bounded_forecast(state: State, now_ns: int, limits: SchedulingOptions) -> Fo
         time.sleep(PAUSE_S)
         return time.monotonic() - begin_s > BUDGET_S
 
-    return forecast(state, now_ns, limits, is_over)
+    return forecast(state, now_ns, options, is_over)
 
 
 class ForecastCache:
@@ -39,15 +39,15 @@ class ForecastCache:
         self._of: tuple[int, SchedulingOptions] | None = None
         self._made_s = self._cost_s = 0.0
 
-    def of(self, state: State, now_ns: int, limits: SchedulingOptions) -> Forecast:
+    def of(self, state: State, now_ns: int, options: SchedulingOptions) -> Forecast:
         """That of the state, or of one shortly before it."""
         with self._lock:
             age_s = time.monotonic() - self._made_s
-            is_same = self._of == (state.version, limits)
+            is_same = self._of == (state.version, options)
             if self._forecast is None or age_s > (FRESH_S if is_same else SHARE * self._cost_s):
                 begin_s = time.monotonic()
-                self._forecast = bounded_forecast(state, now_ns, limits)
-                self._of = (state.version, limits)
+                self._forecast = bounded_forecast(state, now_ns, options)
+                self._of = (state.version, options)
                 self._made_s = time.monotonic()
                 self._cost_s = self._made_s - begin_s
             return self._forecast

@@ -47,13 +47,13 @@ class ReasonCache:
         self._reasons: Reasons | None = None
 
     def explain(
-        self, state: State, names: Collection[str], now_ns: int, limits: SchedulingOptions
+        self, state: State, names: Collection[str], now_ns: int, options: SchedulingOptions
     ) -> dict[str, Reason]:
         """Raises: KeyError when one of these jobs is not at hand."""
-        as_of = (state.version, limits, now_ns // FRESH_NS)
+        as_of = (state.version, options, now_ns // FRESH_NS)
         with self._lock:
             if self._reasons is None or self._as_of != as_of:
-                self._reasons, self._as_of = Reasons(state, now_ns, limits), as_of
+                self._reasons, self._as_of = Reasons(state, now_ns, options), as_of
             return {name: self._reasons.of(name) for name in names}
 
 

@@ -19,7 +19,7 @@ from scheduler.server.config import ServerKeys, load_server_file, scheduling_opt
 from simulator.twin.fork import ClusterFork
 
 
-def fork_of_store(source: str, limits: SchedulingOptions) -> ClusterFork:
+def fork_of_store(source: str, options: SchedulingOptions) -> ClusterFork:
     """The cluster at the end of a log: a backup by its path, or a store by its URL.
 
     Raises: InputError when it cannot be read.
@@ -36,7 +36,7 @@ def fork_of_store(source: str, limits: SchedulingOptions) -> ClusterFork:
         raise InputError(Problem("--from", str(error))) from None
     if recovered.state.fabric is None:
         raise InputError(Problem("--from", f"{source} is empty: it has no fabric"))
-    return ClusterFork(recovered.state, recovered.last_ns, jobs, dropped, limits, source)
+    return ClusterFork(recovered.state, recovered.last_ns, jobs, dropped, options, source)
 
 
 def fork_of_server(address: str) -> ClusterFork:
@@ -54,13 +54,13 @@ def fork_of_server(address: str) -> ClusterFork:
         if first is None:
             raise ValueError("nothing came")
         state, _ = snapshots.decode(bytes(body))
-        limits = msgspec.json.decode(first.options, type=SchedulingOptions)
+        options = msgspec.json.decode(first.options, type=SchedulingOptions)
         jobs = tuple(map(job_of, ended))
     except (ValueError, msgspec.DecodeError) as error:
         message = f"{address} is not of this release of muster: its state cannot be read ({error})"
         raise InputError(Problem("--address", message)) from None
     now_ns = max(first.create_time.ToNanoseconds(), state.seen_ns)
-    return ClusterFork(state, now_ns, jobs, first.dropped_jobs, limits, address)
+    return ClusterFork(state, now_ns, jobs, first.dropped_jobs, options, address)
 
 
 def limits_of_server(config: str | None) -> SchedulingOptions:

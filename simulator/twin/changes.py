@@ -57,7 +57,7 @@ class Scenario:
 
     changes: tuple[str, ...]
     state: State
-    limits: SchedulingOptions
+    options: SchedulingOptions
     has_auto_spares: bool = False
     checkpoint_s: int = 0
 
@@ -70,12 +70,12 @@ class Scenario:
         state = with_auto_spares(self.state) if change.has_auto_spares else self.state
         for command in change.commands:
             state = _done(state, command)
-        limits = self.limits
+        options = self.options
         return replace(
             self,
             changes=(*self.changes, text),
             state=state,
-            limits=replace(limits, policy=change.policy or limits.policy),
+            options=replace(options, policy=change.policy or options.policy),
             has_auto_spares=self.has_auto_spares or change.has_auto_spares,
             checkpoint_s=change.checkpoint_s or self.checkpoint_s,
         )
@@ -89,7 +89,7 @@ def scenario(
     Raises: InputError naming the change that cannot be.
     """
     asked = TwinClock(fork.now_ns, horizon_ns, has_times)
-    built, seen = Scenario((), unwatched(fork.state), fork.limits), set[str]()
+    built, seen = Scenario((), unwatched(fork.state), fork.options), set[str]()
     for text in changes:
         what = " ".join(text.split())
         kind = what.split(maxsplit=1)[0] if what else ""
@@ -98,7 +98,7 @@ def scenario(
         seen.add(kind)
         reader, words = _reader(what)
         try:
-            built = built.with_change(reader(asked, built.state, built.limits, words), text)
+            built = built.with_change(reader(asked, built.state, built.options, words), text)
         except BadInput as error:
             raise _wrong(text, error.message) from None
     return built
@@ -129,9 +129,9 @@ def _spares(_: TwinClock, state: State, __: SchedulingOptions, words: re.Match[s
     return Change((LoadTenants(replace(tenants, spares=spares)),), has_auto_spares=True)
 
 
-def _policy(_: TwinClock, __: State, limits: SchedulingOptions, words: re.Match[str]) -> Change:
+def _policy(_: TwinClock, __: State, options: SchedulingOptions, words: re.Match[str]) -> Change:
     name = queue_policy(words["name"]).name
-    if name == limits.policy:
+    if name == options.policy:
         raise BadInput("", f"the policy is {name} already")
     return Change(policy=name)
 

@@ -14,14 +14,14 @@ from scheduler.core.model.job import JobSpec
 @struct(frozen=True, slots=True)
 class ClusterFork:
     """`state` is that of the cluster at `now_ns`. `ended`: the jobs that ended before, as far as
-    they are kept; `dropped`: how many are not. `limits`: by which its server schedules. `source`:
+    they are kept; `dropped`: how many are not. `options`: by which its server schedules. `source`:
     where it comes from, for people."""
 
     state: State
     now_ns: int
     ended: tuple[Job, ...]
     dropped: int
-    limits: SchedulingOptions
+    options: SchedulingOptions
     source: str
 
 

@@ -82,7 +82,7 @@ class Future(Replay):
         return Engine(
             self._kernel,
             experiment.fabric,
-            experiment.limits,
+            experiment.options,
             self._record,
             experiment.decision_ns,
             make_placer=experiment.placer_factory,
@@ -127,7 +127,7 @@ def future(world: TwinWorld, scenario: Scenario, seed: int) -> dict[str, Any]:
         times = times.model_copy(update={"checkpoint": written})
     experiment = Experiment(
         state.built_fabric,
-        scenario.limits,
+        scenario.options,
         has_assumed_limits=True,
         times=times,
         seed=seed,

@@ -109,7 +109,7 @@ def study(
             "hosts": fork.state.built_fabric.host_count,
             "gpus": fork.state.built_fabric.gpu_count,
         },
-        "policy": fork.limits.policy,
+        "policy": fork.options.policy,
         "horizon_s": world.horizon_ns / SECOND_NS,
         "seeds": list(seeds),
         "currency": None if prices is None else prices.currency,

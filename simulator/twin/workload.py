@@ -235,7 +235,7 @@ def sample_of(job: Job, fork: ClusterFork) -> JobSample:
         rework, interval_s = spent.rework, job.costs(costs).checkpoint_s
         most = interval_s * SECOND_NS * whole.gang_hosts if job.attempt > 1 else rework
         work_host_ns += min(rework, most)
-    limit_s = job.spec.time_limit_s or fork.limits.assumed_limit_s
+    limit_s = job.spec.time_limit_s or fork.options.assumed_limit_s
     return JobSample(
         replace(job.spec, run=None),
         job.tenant,

@@ -131,13 +131,13 @@ STORY: list[Step] = [
 
 
 def written(
-    steps: Sequence[Step], limits: SchedulingOptions | None = None, tenants: Tenants | None = None
+    steps: Sequence[Step], options: SchedulingOptions | None = None, tenants: Tenants | None = None
 ) -> Script:
     """The commands of a story, each chosen on the state that those before it lead to."""
     script: list[tuple[int, Command]] = []
     for number, step in enumerate(steps):
         log = (
-            run_script(FABRIC, script, limits or SchedulingOptions(), tenants=tenants)
+            run_script(FABRIC, script, options or SchedulingOptions(), tenants=tenants)
             if script
             else ()
         )
@@ -264,9 +264,9 @@ class Decisions:
         monkeypatch.setattr(writer, "decide", self)
 
     def __call__(
-        self, state: State, now_ns: int, limits: SchedulingOptions, find: Placer | None = None
+        self, state: State, now_ns: int, options: SchedulingOptions, find: Placer | None = None
     ) -> Plan:
-        plan = decide(state, now_ns, limits, find)
+        plan = decide(state, now_ns, options, find)
         if not plan.actions or plan.is_fixpoint:
             self.settled = state.version + len(plan.actions)
         return plan
@@ -284,7 +284,7 @@ async def lived(
     folder: Path,
     script: Script,
     decisions: Decisions,
-    limits: SchedulingOptions,
+    options: SchedulingOptions,
     restart_after: int = -1,
     tenants: Tenants | None = None,
 ) -> list[Event]:
@@ -295,7 +295,7 @@ async def lived(
         "fabric_spec": FABRIC.spec,
         "clock": lambda: now_ns[0],
         "new_uid": lambda: next(uids),
-        "limits": limits,
+        "options": options,
         "tenants": tenants,
     }
     async with AsyncExitStack() as stack:

@@ -123,7 +123,7 @@ def rewritten(text: str) -> str:
 class Session:
     state: State = field(default_factory=State.empty)
     now_ns: int = 0
-    limits: SchedulingOptions = field(default_factory=SchedulingOptions)
+    options: SchedulingOptions = field(default_factory=SchedulingOptions)
     plan: Plan | None = None
     tenants: Tenants = field(default_factory=lambda: Tenants(()))
 
@@ -147,7 +147,7 @@ class Session:
         yield from self._draw()
 
     def _policy(self, policy: str) -> Iterator[str]:
-        self.limits = SchedulingOptions(policy=policy)
+        self.options = SchedulingOptions(policy=policy)
         yield f"policy is {policy}"
 
     def _tenant(self, name: str, **keys: str) -> Iterator[str]:
@@ -229,7 +229,7 @@ class Session:
         yield f"it is {clock(self.now_ns)}"
 
     def _decide(self) -> Iterator[str]:
-        self.plan = decide(self.state, self.now_ns, self.limits)
+        self.plan = decide(self.state, self.now_ns, self.options)
         yield from (f"plan: {self._intent(action)}" for action in self.plan.actions)
 
     def _commit(self) -> Iterator[str]:
@@ -241,17 +241,17 @@ class Session:
             yield from self._record(answer)
 
     def _schedule(self) -> Iterator[str]:
-        self.plan = decide(self.state, self.now_ns, self.limits)
+        self.plan = decide(self.state, self.now_ns, self.options)
         yield from self._commit()
 
     def _explain(self, name: str) -> Iterator[str]:
-        reason = explain(self.state, name, self.now_ns, self.limits)
+        reason = explain(self.state, name, self.now_ns, self.options)
         where = f" [reserved in {', '.join(reason.reserved_in)}]" if reason.reserved_in else ""
         yield f"{name}: {reason.sentence}{where}"
 
     def _what_if(self, name: str, *words: str) -> Iterator[str]:
         conditions = " ".join(words).split(" + ")
-        answer = what_if(self.state, name, conditions, self.now_ns, self.limits)
+        answer = what_if(self.state, name, conditions, self.now_ns, self.options)
         cut = f"; {cuts(answer.job.present.cuts)}" if answer.job.state is JobState.RUNNING else ""
         also = f"; also starts {', '.join(answer.starts)}" if answer.starts else ""
         yield f"{name}: if {', '.join(conditions)}: {answer.sentence}{cut}{also}"
@@ -261,7 +261,7 @@ class Session:
         gpus = self.state.loaded_fabric.gpus_per_host
         asker = Asker(tenant, level.get("class", ""), seconds(limit) if limit else None)
         wanted = [int(size) * gpus for size in sizes.split(",")]
-        found = slots(self.state, self.now_ns, self.limits, asker, wanted)
+        found = slots(self.state, self.now_ns, self.options, asker, wanted)
         for slot in found.counts:
             inside = zip(found.domains, slot.by_domain, strict=True)
             by_domain = ", ".join(f"{domain} {jobs}" for domain, jobs in inside)
@@ -269,7 +269,7 @@ class Session:
 
     def _defrag(self, wanted: str, apply: str = "") -> Iterator[str]:
         found = propose(
-            self.state, int(wanted), self.now_ns, self.limits, self.state.tenants.preemption.costs
+            self.state, int(wanted), self.now_ns, self.options, self.state.tenants.preemption.costs
         )
         yield found.sentence
         for move in found.moves:

@@ -202,8 +202,8 @@ async def test_a_retried_request_finds_its_job_after_the_name_was_used_again(
 
 
 async def test_a_search_without_budget_is_undecided_and_the_job_waits(tmp_path: Path) -> None:
-    limits = SchedulingOptions(place=PlaceLimits(0, 0))
-    async with serving(tmp_path, limits=limits) as served:
+    options = SchedulingOptions(place=PlaceLimits(0, 0))
+    async with serving(tmp_path, options=options) as served:
         answer = await _dry_run(served, 6)
         job = await served.stub.CreateJob(create("a", 6, pp=3))
     assert job.state == QUEUED

@@ -166,7 +166,7 @@ def beside_a_talker() -> State:
 
 def test_a_swap_goes_where_no_neighbour_talks() -> None:
     failed = run(beside_a_talker(), fail("z0-r0-h0"))
-    blind, aware = settled(failed, limits=ALONE), settled(failed)
+    blind, aware = settled(failed, options=ALONE), settled(failed)
     assert zones(blind, "b") == {"z0", "z1"}
     assert zones(aware, "b") == {"z0", "z3"}
 

@@ -37,13 +37,13 @@ async def test_a_fork_is_the_server_in_one_moment(
 ) -> None:
     monkeypatch.setattr(rpc, "PART", 700)  # several messages, and several jobs in some
     monkeypatch.setattr(rpc, "_PAGE", 4)
-    async with serving(tmp_path, limits=MOST, retention=KEPT) as served:
+    async with serving(tmp_path, options=MOST, retention=KEPT) as served:
         await _lived(served, 11)
         fork = await asyncio.to_thread(fork_of_server, served.ready.address)
         later = await asyncio.to_thread(fork_of_server, served.ready.address)
     stored = await asyncio.to_thread(fork_of_store, url(tmp_path), MOST)
     assert fork.state == later.state == stored.state
-    assert fork.limits == MOST
+    assert fork.options == MOST
     assert fork.ended == stored.ended
     assert [job.name for job in fork.ended] == [f"j{i}" for i in range(11)]
     assert (fork.dropped, fork.source) == (0, served.ready.address)
@@ -57,7 +57,7 @@ async def test_the_command_asks_the_server(tmp_path: Path) -> None:
     def run(*more: str) -> Any:
         return CliRunner().invoke(program.app, [*words, *more])
 
-    async with serving(tmp_path, limits=MOST) as served:
+    async with serving(tmp_path, options=MOST) as served:
         await _lived(served, 3)
         address = ("--address", served.ready.address, "--processes", "1")
         alone = (*address, "--arrivals", "none")

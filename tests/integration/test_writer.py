@@ -37,11 +37,11 @@ class _Held:
         self.count = 0
         monkeypatch.setattr("scheduler.engine.writer.decide", self)
 
-    def __call__(self, state: State, now_ns: int, limits: SchedulingOptions, find: Placer) -> Plan:
+    def __call__(self, state: State, now_ns: int, options: SchedulingOptions, find: Placer) -> Plan:
         self.count += 1
         self.begun.release()
         assert self.go.acquire(timeout=60)
-        return decide(state, now_ns, limits, find)
+        return decide(state, now_ns, options, find)
 
     async def next_begun(self) -> None:
         assert await asyncio.to_thread(self.begun.acquire, timeout=60)
@@ -128,7 +128,7 @@ async def test_a_plan_that_falls_on_its_own_version_is_not_tried_for_ever(
 ) -> None:
     calls = []
 
-    def bad(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) -> Plan:
+    def bad(state: State, now_ns: int, options: SchedulingOptions, find: Placer) -> Plan:
         calls.append(state.version)
         return Plan(state.version, (Start("nobody", on(fabric(), spec("x").request, 0)),))
 
@@ -143,10 +143,10 @@ async def test_a_plan_that_falls_on_its_own_version_is_not_tried_for_ever(
 async def test_a_bug_in_a_decision_leaves_the_service_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) -> Plan:
+    def broken(state: State, now_ns: int, options: SchedulingOptions, find: Placer) -> Plan:
         if "poison" in state.jobs:
             raise ZeroDivisionError
-        return decide(state, now_ns, limits, find)
+        return decide(state, now_ns, options, find)
 
     monkeypatch.setattr("scheduler.engine.writer.decide", broken)
     async with serving(tmp_path) as served:

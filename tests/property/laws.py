@@ -163,33 +163,33 @@ def check_resize(state: State, event: GangResized) -> None:
 
 
 def check_growth(
-    before: State, plan: Plan, after: State, now_ns: int, limits: SchedulingOptions
+    before: State, plan: Plan, after: State, now_ns: int, options: SchedulingOptions
 ) -> None:
     """Gangs grow when nothing starts, and no job's foreseen start is later for it."""
     grown = [a for a in plan.actions if isinstance(a, Resize) and a.dp > before.jobs[a.name].dp]
     if not grown:
         return
     assert not any(isinstance(action, Start | Swap) for action in plan.actions)
-    if limits.policy == "conservative" or not before.index.queue:
+    if options.policy == "conservative" or not before.index.queue:
         return
-    order = queue_order(before, now_ns, limits)
-    promised = [foreseen(before, name, now_ns, limits) for name in order]
+    order = queue_order(before, now_ns, options)
+    promised = [foreseen(before, name, now_ns, options) for name in order]
     first = next((i for i, start in enumerate(promised) if start is not None), None)
     if first is not None:
-        kept = foreseen(after, order[first], now_ns, limits)
+        kept = foreseen(after, order[first], now_ns, options)
         assert kept is not None
         assert kept <= (promised[first] or 0)
 
 
 def check_order(
-    before: State, plan: Plan, after: State, now_ns: int, limits: SchedulingOptions
+    before: State, plan: Plan, after: State, now_ns: int, options: SchedulingOptions
 ) -> None:
     """Nobody starts before an earlier job except without delaying the first that waits."""
     if any(not isinstance(action, Start | Reserve) for action in plan.actions):
         return  # swaps move hosts and ends as well
-    if limits.policy == "conservative" or not Quotas(before).is_open:
+    if options.policy == "conservative" or not Quotas(before).is_open:
         return  # these have machines of their own
-    order = queue_order(before, now_ns, limits)
+    order = queue_order(before, now_ns, options)
     starts = [action.name for action in plan.actions if isinstance(action, Start)]
     assert starts == [name for name in order if name in starts]
     waiting = [name for name in order if name not in starts]
@@ -202,10 +202,10 @@ def check_order(
         (after.jobs[n].allocation & open_to_it).bit_count() for n in ahead
     )
     assert head.needed > room, "it fits, and waits"
-    if limits.policy == "fifo":
+    if options.policy == "fifo":
         assert starts == ahead
     at_once = replay(started_alone(before, plan, ahead, now_ns), before)
-    promised, kept = (foreseen(state, head.name, now_ns, limits) for state in (at_once, after))
+    promised, kept = (foreseen(state, head.name, now_ns, options) for state in (at_once, after))
     assert promised is None or (kept is not None and kept <= promised)
 
 
@@ -217,11 +217,11 @@ def started_alone(before: State, plan: Plan, names: list[str], now_ns: int) -> t
     return events
 
 
-def foreseen(state: State, name: str, now_ns: int, limits: SchedulingOptions) -> int | None:
+def foreseen(state: State, name: str, now_ns: int, options: SchedulingOptions) -> int | None:
     """The start that running jobs' limits promise to this queued job."""
     job, quotas = state.jobs[name], Quotas(state)
     if job.needed <= (state.free & ~avoided(job, state.tenants.restarts, now_ns)).bit_count():
         return now_ns
-    outlook = Outlook(state, now_ns, limits, quotas)
+    outlook = Outlook(state, now_ns, options, quotas)
     found = outlook.reservation(job, state.free)
     return None if found is None else found.start_ns

@@ -47,7 +47,7 @@ def muster_starts(jobs: list[Job], policy: str, folder: Path) -> dict[str, int]:
     path.write_text(swf(jobs))
     trace = list(TraceFile(path, find_format("swf"), lambda *_: pytest.fail("a bad record")))
     limits = SchedulingOptions(policy=policy, most_slips=0, most_reservations=0)
-    world = replayed(machine(PROCESSORS), trace, policy, limits=limits)
+    world = replayed(machine(PROCESSORS), trace, policy, options=limits)
     assert all(s == int(s) for s in world.starts_s().values())
     return {name: int(start_s) for name, start_s in world.starts_s().items()}
 

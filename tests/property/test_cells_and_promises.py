@@ -168,8 +168,8 @@ class Life:
         self.promised = {n: at for n, at in self.promised.items() if n in line[:ahead]}
 
 
-def in_line(state: State, now_ns: int, limits: SchedulingOptions) -> list[str]:
-    return queue_order(state, now_ns, limits)
+def in_line(state: State, now_ns: int, options: SchedulingOptions) -> list[str]:
+    return queue_order(state, now_ns, options)
 
 
 @pytest.mark.parametrize("policy", ["easy", "fifo", "production"])

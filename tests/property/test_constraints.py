@@ -116,9 +116,9 @@ def sent(state: State, command: Command, now_ns: int) -> tuple[Event, ...]:
     return () if isinstance(answer, Rejected) else answer
 
 
-def decided(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[Event, ...]:
+def decided(state: State, now_ns: int, options: SchedulingOptions) -> tuple[Event, ...]:
     """A plan on its own version commits whole."""
-    plan = decide(state, now_ns, limits)
+    plan = decide(state, now_ns, options)
     events = commit(state, plan, now_ns)
     assert not isinstance(events, Conflict), events
     assert len(events) == len(plan.actions)

@@ -45,7 +45,7 @@ TENANT_BY_PRIORITY = ("a", "b", "default")
 
 def lived(
     jobs: list[tuple[int, int, int, int, int]],
-    limits: SchedulingOptions,
+    options: SchedulingOptions,
     tenants: Tenants | None = None,
 ) -> Iterator[tuple[int, list[int], Plan]]:
     """(time, priorities that arrived, plan) of every decision, until all has ended."""
@@ -69,7 +69,7 @@ def lived(
             state = replay(admitted(state, job if is_arrival else end(name), now_ns), state)
             arrived += [priority] if is_arrival else []
         while True:
-            plan = decide(state, now_ns, limits)
+            plan = decide(state, now_ns, options)
             yield now_s, arrived, plan
             if not plan.actions:
                 break

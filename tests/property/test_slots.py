@@ -44,18 +44,18 @@ COMMANDS = st.one_of(
 )
 
 
-def reached(tree: tuple[Tenant, ...], commands: list[Command], limits: SchedulingOptions) -> State:
+def reached(tree: tuple[Tenant, ...], commands: list[Command], options: SchedulingOptions) -> State:
     """Everything that can start has started."""
     tenants = Tenants((*tree, Tenant(DEFAULT_TENANT)), classes=CLASSES)
     state = run(loaded(fabric(2, 3, 2)), LoadTenants(tenants))
     for command in commands:
         events = admit(state, command, 0)
         if not isinstance(events, Rejected):
-            state = settled(replay(events, state), 0, limits)
+            state = settled(replay(events, state), 0, options)
     return state
 
 
-def submitted(state: State, hosts: int, asker: Asker, limits: SchedulingOptions) -> int:
+def submitted(state: State, hosts: int, asker: Asker, options: SchedulingOptions) -> int:
     """Jobs that start, submitted one after the other until one does not."""
     for started in count():
         job = submit(
@@ -68,7 +68,7 @@ def submitted(state: State, hosts: int, asker: Asker, limits: SchedulingOptions)
         events = admit(state, job, 0)
         if isinstance(events, Rejected):
             return started
-        state = settled(replay(events, state), 0, limits)
+        state = settled(replay(events, state), 0, options)
         if state.jobs[f"probe-{started}"].state is not JobState.RUNNING:
             return started
     raise AssertionError

@@ -45,7 +45,7 @@ IN_EARNEST: dict[str, Callable[[str], Command]] = {
 }
 
 
-def reached(commands: list[Command], limits: SchedulingOptions) -> State:
+def reached(commands: list[Command], options: SchedulingOptions) -> State:
     """Two thirds of the commands are decided on, the last third has only just come."""
     state = EMPTY
     for at, command in enumerate(commands):
@@ -53,7 +53,7 @@ def reached(commands: list[Command], limits: SchedulingOptions) -> State:
         if not isinstance(events, Rejected):
             state = replay(events, state)
         if at < len(commands) * 2 // 3:
-            state = settled(state, 0, limits)
+            state = settled(state, 0, options)
     return state
 
 

@@ -86,13 +86,13 @@ def check_joins(state: State, event: Event, ends: Mapping[str, int]) -> None:
         assert is_for or not overlaps or not joined & booking.hosts, (event, window)
 
 
-def check_ends(state: State, plan: Plan, now_ns: int, limits: SchedulingOptions) -> None:
+def check_ends(state: State, plan: Plan, now_ns: int, options: SchedulingOptions) -> None:
     for action in plan.actions:
         if isinstance(action, Start | Swap):
             job = state.jobs[action.name]
             if isinstance(action, Start):
                 job = job.on(len(action.placement.hosts))
-            assert action.end_ns == now_ns + time_limit_ns(job, limits)
+            assert action.end_ns == now_ns + time_limit_ns(job, options)
 
 
 def check_closed(state: State) -> None:
@@ -129,38 +129,38 @@ def check_counts(state: State) -> None:
 
 
 def check_first(
-    before: State, plan: Plan, after: State, now_ns: int, limits: SchedulingOptions
+    before: State, plan: Plan, after: State, now_ns: int, options: SchedulingOptions
 ) -> None:
     """Who overtakes the first that waits does not delay it, windows and all."""
-    is_easy = limits.policy in ("production", "easy")
+    is_easy = options.policy in ("production", "easy")
     if not is_easy or not all(isinstance(action, Start) for action in plan.actions):
         return
-    order = queue_order(before, now_ns, limits)
+    order = queue_order(before, now_ns, options)
     starts = {action.name for action in plan.actions if isinstance(action, Start)}
     first = next((name for name in order if name not in starts), None)
     if first is None or any(name not in after.index.running for name in starts):
         return
     ahead = [name for name in order[: order.index(first)] if name in starts]
     at_once = replay(started_alone(before, plan, ahead, now_ns), before)
-    promised, kept = (foreseen(s, s.jobs[first], now_ns, limits) for s in (at_once, after))
+    promised, kept = (foreseen(s, s.jobs[first], now_ns, options) for s in (at_once, after))
     assert promised is None or (kept is not None and kept <= promised)
 
 
-def foreseen(state: State, job: Job, now_ns: int, limits: SchedulingOptions) -> int | None:
+def foreseen(state: State, job: Job, now_ns: int, options: SchedulingOptions) -> int | None:
     """The start that the ends of gangs and windows promise."""
     quotas = Quotas(state)
-    end_ns = now_ns + time_limit_ns(job, limits)
+    end_ns = now_ns + time_limit_ns(job, options)
     shut = Calendar(state).closed(job, now_ns, end_ns)
     shut |= avoided(job, state.tenants.restarts, now_ns)
     if job.needed <= (state.free & ~shut).bit_count():
         return now_ns
-    found = Outlook(state, now_ns, limits, quotas).reservation(job, state.free)
+    found = Outlook(state, now_ns, options, quotas).reservation(job, state.free)
     return None if found is None else found.start_ns
 
 
-def check_reasons(state: State, now_ns: int, limits: SchedulingOptions) -> None:
+def check_reasons(state: State, now_ns: int, options: SchedulingOptions) -> None:
     for name in state.index.queue:
-        reason = explain(state, name, now_ns, limits)
+        reason = explain(state, name, now_ns, options)
         assert reason.sentence
         assert reason.start_ns is None or reason.start_ns >= now_ns
         assert set(reason.waits_for) <= set(state.jobs) - {name}

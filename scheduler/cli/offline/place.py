@@ -371,8 +371,8 @@ def place_job(
 
     limits, seconds = SchedulingOptions(), 0.0
 
-    def timed(state: State, limits: SchedulingOptions) -> Placer:
-        find = make_placer(state, limits, hint, now_ns=now_ns)
+    def timed(state: State, options: SchedulingOptions) -> Placer:
+        find = make_placer(state, options, hint, now_ns=now_ns)
 
         def placed(job: Job, free: HostSet, most: int) -> Placement | None:
             nonlocal seconds

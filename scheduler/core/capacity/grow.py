@@ -44,7 +44,7 @@ class GrowthRoom(Protocol):
 
 
 def growths(
-    state: State, now_ns: int, limits: SchedulingOptions, room: GrowthRoom
+    state: State, now_ns: int, options: SchedulingOptions, room: GrowthRoom
 ) -> tuple[tuple[Resize, ...], int | None]:
     """Gangs that grow now, most important first, and when to look again for others.
 
@@ -57,15 +57,15 @@ def growths(
     for job in sorted(_growable(state), key=lambda j: j.order) if room.free else ():
         if _largest(state, job, room.free, room.free.bit_count()) is None:
             continue
-        at_ns = due_ns(job, now_ns, limits, costs)
+        at_ns = due_ns(job, now_ns, options, costs)
         if at_ns > now_ns:
             later.append(at_ns)
             continue
-        resize = _grown(state, job, now_ns, limits, room)
+        resize = _grown(state, job, now_ns, options, room)
         if resize is not None:
             resizes.append(resize)
             more_hosts += len(resize.placement.hosts) - len(job.hosts)
-        if more_hosts >= limits.batch_hosts or not room.free:
+        if more_hosts >= options.batch_hosts or not room.free:
             break
     return tuple(resizes), min(later, default=None)
 
@@ -83,22 +83,22 @@ def _growable(state: State) -> list[Job]:
 
 
 def _grown(
-    state: State, job: Job, now_ns: int, limits: SchedulingOptions, room: GrowthRoom
+    state: State, job: Job, now_ns: int, options: SchedulingOptions, room: GrowthRoom
 ) -> Resize | None:
     fabric, held = state.loaded_fabric, job.allocation
     bound = room.free.bit_count()
     hosts = room.free
     while (size := _largest(state, job, hosts, bound)) is not None:
-        if not pays(state, job, size.dp, now_ns, limits):
+        if not pays(state, job, size.dp, now_ns, options):
             return None
-        end_ns = now_ns + time_limit_ns(size, limits)
+        end_ns = now_ns + time_limit_ns(size, options)
         hosts, bound = room.spare_room(job, end_ns)
         if _lacking(size, job) > bound or not has_room(fabric, hosts | held, size.request):
             continue
         most_spares = held.bit_count() + bound - size.gang_hosts
         hint = _where_it_is(fabric, job, size.dp)
         answer = place(
-            fabric, hosts | held, size.request, limits.place, hint, most_spares=most_spares
+            fabric, hosts | held, size.request, options.place, hint, most_spares=most_spares
         )
         if not isinstance(answer, Placement):
             return None
@@ -135,9 +135,9 @@ def is_smaller(job: Job) -> bool:
     return bool(job.hosts and job.sizes) and job.dp < job.sizes[-1]
 
 
-def size_text(job: Job, limits: SchedulingOptions) -> str:
+def size_text(job: Job, options: SchedulingOptions) -> str:
     """`at dp 96 of 128; grows when 64 hosts more are free that no job waits for`."""
-    larger = (dp for dp in job.sizes if dp > job.dp and _is_much(job, dp, limits))
+    larger = (dp for dp in job.sizes if dp > job.dp and _is_much(job, dp, options))
     lacking = _lacking(job.at(next(larger)), job)
     are = "is" if lacking == 1 else "are"
     more = f"{hosts_text(lacking)} more {are} free that no job waits for"
@@ -148,9 +148,9 @@ def dp_text(job: Job) -> str:
     return f"at dp {job.dp:,} of {job.spec.request.parallelism.dp:,}"
 
 
-def _is_much(job: Job, dp: int, limits: SchedulingOptions) -> bool:
+def _is_much(job: Job, dp: int, options: SchedulingOptions) -> bool:
     """Whether `dp` replicas are enough more to be worth a restart."""
-    return dp == job.sizes[-1] or (dp - job.dp) * 100 >= job.dp * limits.least_gain
+    return dp == job.sizes[-1] or (dp - job.dp) * 100 >= job.dp * options.least_gain
 
 
 def _lacking(size: Job, job: Job) -> int:
@@ -158,23 +158,23 @@ def _lacking(size: Job, job: Job) -> int:
     return max(0, size.needed - len(job.hosts) - len(job.spares))
 
 
-def due_ns(job: Job, now_ns: int, limits: SchedulingOptions, costs: Costs) -> int:
+def due_ns(job: Job, now_ns: int, options: SchedulingOptions, costs: Costs) -> int:
     """When the gang may grow: after its next checkpoint, or the one just made, and so long
     after its last start."""
-    rested_ns = job.present.start_ns + limits.resize_every_s * SECOND_NS
+    rested_ns = job.present.start_ns + options.resize_every_s * SECOND_NS
     if not job.costs(costs).checkpoint_s:
         return rested_ns
     return job.next_save_ns(max(rested_ns, now_ns - JUST_SAVED_NS) - 1, costs)
 
 
-def pays(state: State, job: Job, dp: int, now_ns: int, limits: SchedulingOptions) -> bool:
+def pays(state: State, job: Job, dp: int, now_ns: int, options: SchedulingOptions) -> bool:
     """Whether the gang is done sooner with `dp` replicas, and these are enough more.
 
     With T left at the present size, T x now / then is left at the other, and the restart
     and the work since the last checkpoint to be done again.
     """
-    if not _is_much(job, dp, limits):
+    if not _is_much(job, dp, options):
         return False
-    left_ns = expected_end_ns(job, now_ns, limits) - now_ns
+    left_ns = expected_end_ns(job, now_ns, options) - now_ns
     lost_ns = job.loss_ns(now_ns, state.tenants.preemption.costs)
     return left_ns * (dp - job.dp) > lost_ns * dp

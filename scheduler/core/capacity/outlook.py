@@ -45,14 +45,14 @@ from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
 def releases(
-    state: State, now_ns: int, limits: SchedulingOptions
+    state: State, now_ns: int, options: SchedulingOptions
 ) -> tuple[tuple[Release, ...], frozenset[str]]:
     """One for each gang that holds hosts, first end first, and the names of gangs that have outrun
     the limit that they state. Cost: O(gangs log gangs), O(log gangs) for each whose limit is over
     while all hosts are their own and well."""
     loans = SpareLoans(state)
     if loans.hosts or state.index.unhealthy & state.index.held:
-        gangs = sorted(_release(job, loans, now_ns, limits) for job in state.holding)
+        gangs = sorted(_release(job, loans, now_ns, options) for job in state.holding)
         return tuple(gangs), _late(
             job.release for job in state.holding if job.release.end_ns <= now_ns
         )
@@ -60,7 +60,7 @@ def releases(
     late = bisect_left(in_order, (now_ns + 1,))
     if not late:
         return in_order, frozenset()
-    past = [_overdue(gang, state.jobs[gang.name], now_ns, limits) for gang in in_order[:late]]
+    past = [_overdue(gang, state.jobs[gang.name], now_ns, options) for gang in in_order[:late]]
     return tuple(sorted([*past, *in_order[late:]])), _late(in_order[:late])
 
 
@@ -68,16 +68,16 @@ def _late(past: Iterable[Release]) -> frozenset[str]:
     return frozenset(gang.name for gang in past if gang.end_ns)
 
 
-def _overdue(gang: Release, job: Job, now_ns: int, limits: SchedulingOptions) -> Release:
+def _overdue(gang: Release, job: Job, now_ns: int, options: SchedulingOptions) -> Release:
     """The same of a gang that runs on beyond its limit, or that states none."""
-    return Release(expected_end_ns(job, now_ns, limits), *gang[1:])
+    return Release(expected_end_ns(job, now_ns, options), *gang[1:])
 
 
-def _release(job: Job, loans: SpareLoans, now_ns: int, limits: SchedulingOptions) -> Release:
+def _release(job: Job, loans: SpareLoans, now_ns: int, options: SchedulingOptions) -> Release:
     """As the gang knows it, but for time that is past, and for what others hold or have lost."""
     release = job.release
     if release.end_ns <= now_ns:
-        release = _overdue(release, job, now_ns, limits)
+        release = _overdue(release, job, now_ns, options)
     if lost := release.hosts & loans.state.index.unhealthy:
         release = release._replace(hosts=release.hosts & ~lost)
     if borrowed := loans.borrowed(job):
@@ -112,9 +112,9 @@ class Outlook:
     """What becomes free, and when. Mutable: starts of this decision end as well."""
 
     def __init__(
-        self, state: State, now_ns: int, limits: SchedulingOptions, quotas: Quotas
+        self, state: State, now_ns: int, options: SchedulingOptions, quotas: Quotas
     ) -> None:
-        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._state, self._now_ns, self._options = state, now_ns, options
         self._quotas = quotas
         self._fabric = state.loaded_fabric
         self._affinity = AffinityIndex(state)
@@ -161,7 +161,7 @@ class Outlook:
 
     def _still_running(self) -> tuple[Release, ...]:
         if self._running is None:
-            self._running, self._late = releases(self._state, self._now_ns, self._limits)
+            self._running, self._late = releases(self._state, self._now_ns, self._options)
         return self._running
 
     def ends(self) -> Sequence[Release]:
@@ -184,7 +184,7 @@ class Outlook:
         self.comes(job)
         key = (job.tenant, job.is_preemptible)
         # Short jobs may have room before others of their tenant that long ones have not.
-        lasts_ns = time_limit_ns(job, self._limits) if self._before(job) else 0
+        lasts_ns = time_limit_ns(job, self._options) if self._before(job) else 0
         bound = (*key, job.request.where, job.spec.affinity, job.needed, lasts_ns)
         if bound in self._bound_in_vain:
             return None
@@ -207,7 +207,7 @@ class Outlook:
         back when they are taken to. `is_sure`: though whoever is guaranteed
         cells should find them all, wherever they may be chosen then. None from where it would
         take room below a limit that one before it waits for: then the limit holds it back too."""
-        before, lasts_ns = self._before(job), time_limit_ns(job, self._limits)
+        before, lasts_ns = self._before(job), time_limit_ns(job, self._options)
         if not _leaves(job, self._now_ns + lasts_ns, before):
             return None
         moments, has_windows = self._moments_for(job, has_repairs), bool(self.calendar)
@@ -244,7 +244,7 @@ class Outlook:
         known = self._hopeless.get((job.tenant, job.is_preemptible))
         if known is None or job.needed < known[0]:
             return False
-        return not known[1] or time_limit_ns(job, self._limits) >= known[1]
+        return not known[1] or time_limit_ns(job, self._options) >= known[1]
 
     def _moments_for(self, job: Job, has_repairs: bool) -> Sequence[Release]:
         """The moments among `moments`, and when `job` may use hosts again that stopped it."""
@@ -275,7 +275,7 @@ class Outlook:
     def shared_until_ns(self, host: int) -> int:
         """When the last of the jobs that shared this host before this decision is taken to end."""
         jobs = map(self._state.jobs.__getitem__, self._state.index.shared.get(host, ()))
-        ends = (expected_end_ns(job, self._now_ns, self._limits) for job in jobs)
+        ends = (expected_end_ns(job, self._now_ns, self._options) for job in jobs)
         return max(ends, default=0)
 
     @property

@@ -28,7 +28,7 @@ Placer = Callable[[Job, HostSet, int], Placement | None]
 
 def make_placer(
     state: State,
-    limits: SchedulingOptions,
+    options: SchedulingOptions,
     hint: Hint | None = None,
     *,
     now_ns: int | None = None,
@@ -50,7 +50,7 @@ def make_placer(
                 fabric,
                 free,
                 job.request,
-                limits.place,
+                options.place,
                 hint,
                 most_spares=spares,
                 sizing=pools.for_placing() if job.request.spares.is_auto else BY_DEFAULT,
@@ -58,10 +58,10 @@ def make_placer(
             )
             return answer if isinstance(answer, Placement) else None
 
-        fabric = fabric_between(state, start_ns, start_ns + time_limit_ns(job, limits))
+        fabric = fabric_between(state, start_ns, start_ns + time_limit_ns(job, options))
         solved = solve(fabric)
         has_traffic = not job.part_gpus and job.request.objective is Objective.TIME
-        if solved is None or not limits.neighbours or not has_traffic:
+        if solved is None or not options.neighbours or not has_traffic:
             return solved
         chosen = traffic.best_beside(fabric, job.request, solved, free, solve)
         traffic.placed(job.request, chosen)

@@ -46,16 +46,16 @@ class ShrinkOptions:
     """
 
     def __init__(
-        self, state: State, now_ns: int, limits: SchedulingOptions, calendar: Calendar
+        self, state: State, now_ns: int, options: SchedulingOptions, calendar: Calendar
     ) -> None:
         self._fabric, self._out = state.loaded_fabric, state.index.out_of_service
         self._lent = SpareLoans(state).hosts
-        self._now_ns, self._limits, self._calendar = now_ns, limits, calendar
+        self._now_ns, self._options, self._calendar = now_ns, options, calendar
         self._costs = state.tenants.preemption.costs
 
     def loan(self, gang: Victim, within: HostSet) -> Victim | None:
         """What the gang has grown, given back; it is ripe when it might grow as well."""
-        at_ns = due_ns(gang.job, self._now_ns, self._limits, self._costs)
+        at_ns = due_ns(gang.job, self._now_ns, self._options, self._costs)
         ripe_ns = max(gang.ripe_ns, at_ns)
         return self.least(
             replace(gang, least_dp=gang.job.present.start_dp, ripe_ns=ripe_ns), within
@@ -112,7 +112,7 @@ class ShrinkOptions:
 
     def _form(self, gang: Victim, shrunk: ShrunkGang) -> Victim:
         held = len(gang.job.hosts) + len(gang.job.spares) - shrunk.hosts.bit_count()
-        end_ns = self._now_ns + time_limit_ns(shrunk.job, self._limits)
+        end_ns = self._now_ns + time_limit_ns(shrunk.job, self._options)
         hosts = shrunk.freed & ~self._lent
         return replace(gang, hosts=hosts, held=held, smaller=shrunk, end_ns=end_ns)
 
@@ -120,7 +120,7 @@ class ShrinkOptions:
         """Whether it would reach into a window that it does not reach into now."""
         if not self._calendar or form.smaller is None:
             return False
-        ends_ns = expected_end_ns(form.job, self._now_ns, self._limits)
+        ends_ns = expected_end_ns(form.job, self._now_ns, self._options)
         now_closed, then_closed = (
             self._calendar.closed(form.job, self._now_ns, at_ns) for at_ns in (ends_ns, form.end_ns)
         )

@@ -32,14 +32,14 @@ WANTED = "slow gangs"  # in the words of requests
 
 
 def propose_faster(
-    state: State, now_ns: int, limits: SchedulingOptions, costs: Costs
+    state: State, now_ns: int, options: SchedulingOptions, costs: Costs
 ) -> DefragProposal:
     """The moves that pay, the gang that loses most GPU time first. Cost: a placement for each
     slow gang."""
     slow = sorted(
-        slow_gangs(state, limits), key=lambda s: (-s.slower * len(s.job.hosts), s.job.name)
+        slow_gangs(state, options), key=lambda s: (-s.slower * len(s.job.hosts), s.job.name)
     )
-    mover, free, moves = GangMover(state, limits, now_ns), state.free, []
+    mover, free, moves = GangMover(state, options, now_ns), state.free, []
     for gang in slow:
         move = _relocation(state, gang, free, mover, costs)
         if move is not None:
@@ -54,13 +54,13 @@ def _relocation(
 ) -> Relocation | None:
     """None where no placement is so much faster that a move pays."""
     job, fabric, now_ns = slow.job, state.loaded_fabric, mover.now_ns
-    gang, others = as_neighbour(state, job), find_neighbours(state, job, mover.limits)
+    gang, others = as_neighbour(state, job), find_neighbours(state, job, mover.options)
     if job.allocation & state.index.out_of_service:
         return None  # it has hosts to leave in any case
     free, end_ns = mover.room(job, free)
     stays = hostset.of(job.spares)
     request = replace(job.request, spares=NO_SPARES)
-    answer = place(mover.crowded(job), free | hostset.of(job.hosts), request, mover.limits.place)
+    answer = place(mover.crowded(job), free | hostset.of(job.hosts), request, mover.options.place)
     if not isinstance(answer, Placement):
         return None
     if broken(fabric, job.request.where, answer.allocation | stays):
@@ -70,7 +70,7 @@ def _relocation(
         return None
     moved = replace(gang, hosts=answer.hosts, step=StepBound(then_s))
     idle_now, idle_then = (count_idle_gpus(fabric, each, others, then_s) for each in (gang, moved))
-    left_s = (expected_end_ns(job, now_ns, mover.limits) - now_ns) / SECOND_NS
+    left_s = (expected_end_ns(job, now_ns, mover.options) - now_ns) / SECOND_NS
     saved_gpu_s = round((idle_now - idle_then) * left_s)
     gpus = job.request.parallelism.world_size
     lost_gpu_s = cost_ns(job, now_ns, costs) * gpus // len(job.hosts) // SECOND_NS

@@ -27,7 +27,7 @@ Decide = Callable[[State], Plan]
 
 
 def defragmented(
-    state: State, now_ns: int, limits: SchedulingOptions, idle: Plan, decide: Decide
+    state: State, now_ns: int, options: SchedulingOptions, idle: Plan, decide: Decide
 ) -> Plan:
     """`idle`, a plan that does nothing, with the moves that are due.
 
@@ -40,7 +40,7 @@ def defragmented(
     due_ns = state.defragmented_ns + policy.every_s * SECOND_NS
     if state.defragmented_ns and now_ns < due_ns:
         return replace(idle, next_decision_ns=min(idle.next_decision_ns or due_ns, due_ns))
-    proposal = propose(state, wanted, now_ns, limits, state.tenants.preemption.costs)
+    proposal = propose(state, wanted, now_ns, options, state.tenants.preemption.costs)
     kept = _verdict(state, now_ns, proposal, policy, waiting, decide)
     if kept:
         return replace(

@@ -84,7 +84,7 @@ class DefragProposal:
 
 
 def propose(
-    state: State, wanted: int, now_ns: int, limits: SchedulingOptions, costs: Costs
+    state: State, wanted: int, now_ns: int, options: SchedulingOptions, costs: Costs
 ) -> DefragProposal:
     """The cheapest moves after which one outermost domain has `wanted` hosts free.
 
@@ -106,7 +106,7 @@ def propose(
     if free.bit_count() < wanted:
         sentence = f"only {hosts_text(free.bit_count())} are free in all, and moves free no more"
         return DefragProposal(sentence, wanted, state.version)
-    return _cheapest(state, wanted, now_ns, limits, costs)
+    return _cheapest(state, wanted, now_ns, options, costs)
 
 
 def beyond(fabric: Fabric, wanted: int) -> str:
@@ -132,11 +132,11 @@ def is_lacking(state: State, wanted: int) -> bool:
 
 
 def _cheapest(
-    state: State, wanted: int, now_ns: int, limits: SchedulingOptions, costs: Costs
+    state: State, wanted: int, now_ns: int, options: SchedulingOptions, costs: Costs
 ) -> DefragProposal:
     tier = state.loaded_fabric.tiers[0]
     masks = domain_masks(state.loaded_fabric, tier.name)
-    mover = GangMover(state, limits, now_ns)
+    mover = GangMover(state, options, now_ns)
     best: tuple[tuple[int, int, int], DefragProposal] | None = None
     for at, mask in enumerate(masks):
         before = (state.free & mask).bit_count()
@@ -203,8 +203,8 @@ def cover(there: Sequence[MoveCandidate], lacking: int) -> list[MoveCandidate] |
 class GangMover:
     """Finds places for gangs that move, where quotas, windows and other jobs leave them."""
 
-    def __init__(self, state: State, limits: SchedulingOptions, now_ns: int) -> None:
-        self._state, self.limits, self.now_ns = state, limits, now_ns
+    def __init__(self, state: State, options: SchedulingOptions, now_ns: int) -> None:
+        self._state, self.options, self.now_ns = state, options, now_ns
         self._quotas, self._affinity = Quotas(state), AffinityIndex(state)
         self._calendar = Calendar(state)
 
@@ -255,7 +255,7 @@ class GangMover:
         if (free | own).bit_count() < len(job.hosts):
             return None
         hint = Hint(job.hosts)
-        answer = place(fabric, free | own, self._gang(job), self.limits.place, hint)
+        answer = place(fabric, free | own, self._gang(job), self.options.place, hint)
         if not isinstance(answer, Placement):
             return None
         moves = tuple(
@@ -271,13 +271,15 @@ class GangMover:
         """The free hosts that the gang may join, and when it ends if it does."""
         free &= self._quotas.allowance(job, self._state.free).reach
         free &= ~self._affinity.closed(job.name, job.spec.affinity)
-        end_ns = self.now_ns + time_limit_ns(job, self.limits)
+        end_ns = self.now_ns + time_limit_ns(job, self.options)
         return free & ~self._calendar.closed(job, self.now_ns, end_ns), end_ns
 
     def crowded(self, job: Job) -> Fabric:
         """What other gangs leave of uplinks, where the job is placed by its step."""
         fabric = self._state.loaded_fabric
-        return subtract_loads(fabric, loads(fabric, find_neighbours(self._state, job, self.limits)))
+        return subtract_loads(
+            fabric, loads(fabric, find_neighbours(self._state, job, self.options))
+        )
 
     def _gang(self, job: Job) -> Request:
         """Its spares stay where they are."""

@@ -47,11 +47,11 @@ class Decision:
     free: HostSet
 
 
-def decision(before: State, event: PlacingEvent, limits: SchedulingOptions) -> Decision:
+def decision(before: State, event: PlacingEvent, options: SchedulingOptions) -> Decision:
     """What `event` decided. `before`: the state that it was appended to."""
     after = apply(before, event)
     job = after.jobs[event.name]
-    end_ns = event.time_ns + time_limit_ns(job, limits)
+    end_ns = event.time_ns + time_limit_ns(job, options)
     closed = Calendar(before).closed(before.jobs[event.name], event.time_ns, end_ns)
     fabric, kind = before.built_fabric, DecisionKind.START
     match event:
@@ -66,7 +66,7 @@ def decision(before: State, event: PlacingEvent, limits: SchedulingOptions) -> D
 
 
 def supposed_decision(
-    dry_run: DryRun, now_ns: int, limits: SchedulingOptions, version: int
+    dry_run: DryRun, now_ns: int, options: SchedulingOptions, version: int
 ) -> Decision | None:
     """The start that a dry run proposes; None: none, or nothing that would be committed.
     `version`: of the state that the dry run was asked on."""
@@ -76,7 +76,7 @@ def supposed_decision(
     events = commit(state, Plan(state.version, (start,)), now_ns)
     for event in () if isinstance(events, Conflict) else events:
         if begins(event, start.name):
-            made = decision(state, event, limits)
+            made = decision(state, event, options)
             return Decision(DecisionKind.DRY_RUN, made.job, version, now_ns, made.fabric, made.free)
         state = apply(state, event)
     return None

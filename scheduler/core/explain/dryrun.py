@@ -86,7 +86,7 @@ class DryRun:
 def dry_run(
     state: State,
     command: SubmitJob,
-    limits: SchedulingOptions,
+    options: SchedulingOptions,
     now_ns: int,
     placer: MakePlacer = make_placer,
 ) -> DryRun | Rejected:
@@ -102,7 +102,7 @@ def dry_run(
     name = next(event.spec.name for event in admitted if isinstance(event, JobSubmitted))
     state = replay(admitted, state)
     for _ in range(MOST_DECISIONS):
-        plan = decide(state, now_ns, limits, placer(state, limits))
+        plan = decide(state, now_ns, options, placer(state, options))
         for action in plan.actions:
             if isinstance(action, Start) and action.name == name:
                 job = state.jobs[name].on(len(action.placement.hosts))
@@ -111,7 +111,7 @@ def dry_run(
         if isinstance(events, Conflict) or not events:
             break
         state = replay(events, state)
-    reason = explain(state, name, now_ns, limits)
+    reason = explain(state, name, now_ns, options)
     if reason.cause is WaitReason.DUE:  # hosts are counted in a reason, and not placed
         reason = replace(reason, cause=WaitReason.SEARCH, sentence=UNDECIDED)
     return DryRun(state, state.jobs[name], reason)

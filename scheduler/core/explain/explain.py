@@ -38,9 +38,9 @@ DOING = ("preempting", "shrinking")
 UNDECIDED = "would fit, but no placement was found within the limits of the search"
 
 
-def explain(state: State, name: str, now_ns: int, limits: SchedulingOptions) -> Reason:
+def explain(state: State, name: str, now_ns: int, options: SchedulingOptions) -> Reason:
     """Why the job waits. Raises: KeyError when no such job is at hand."""
-    return Reasons(state, now_ns, limits).of(name)
+    return Reasons(state, now_ns, options).of(name)
 
 
 class Reasons:
@@ -51,11 +51,11 @@ class Reasons:
     for each job of the queue, and 1 ms for each reason. Not for several threads at once.
     """
 
-    def __init__(self, state: State, now_ns: int, limits: SchedulingOptions) -> None:
-        self._state, self._now_ns, self._limits = state, now_ns, limits
-        aim = make_placer(state, limits, now_ns=now_ns)
-        cycle = SchedulingCycle(state, now_ns, limits, state.free, _counted, aim)
-        self._explainer = _Explainer(state, now_ns, limits, cycle.backfill)
+    def __init__(self, state: State, now_ns: int, options: SchedulingOptions) -> None:
+        self._state, self._now_ns, self._options = state, now_ns, options
+        aim = make_placer(state, options, now_ns=now_ns)
+        cycle = SchedulingCycle(state, now_ns, options, state.free, _counted, aim)
+        self._explainer = _Explainer(state, now_ns, options, cycle.backfill)
         self._walk = cycle.verdicts()
         self._turns: dict[str, _Turn] = {}
         self._reasons: dict[str, Reason] = {}
@@ -72,7 +72,7 @@ class Reasons:
             raise KeyError(name)
         if job.state is not JobState.QUEUED:
             smaller = is_smaller(job) and job.state is JobState.RUNNING
-            size = f" {size_text(job, self._limits)}" if smaller else ""
+            size = f" {size_text(job, self._options)}" if smaller else ""
             size += step_text(present_step(self._state, job))
             slow = slow_gang(self._state, job) if job.state is JobState.RUNNING else None
             size += f"; {slow.text}" if slow and slow.slower > 0 else ""
@@ -118,22 +118,22 @@ class _Explainer:
     """Puts verdicts into words."""
 
     def __init__(
-        self, state: State, now_ns: int, limits: SchedulingOptions, backfill: Backfill
+        self, state: State, now_ns: int, options: SchedulingOptions, backfill: Backfill
     ) -> None:
-        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._state, self._now_ns, self._options = state, now_ns, options
         self._backfill = backfill
-        policy = queue_policy(limits.policy)
-        context = policy.context(state, now_ns, limits, state.free)
+        policy = queue_policy(options.policy)
+        context = policy.context(state, now_ns, options, state.free)
         self._quotas, self._outlook = context.quotas, context.outlook
-        self._obstacles = Obstacles(state, now_ns, limits, self._quotas, self._outlook)
+        self._obstacles = Obstacles(state, now_ns, options, self._quotas, self._outlook)
         self._preempting = PreemptionStage(
             state,
             now_ns,
-            limits,
+            options,
             self._quotas,
             self._outlook,
             context.affinity,
-            make_placer(state, limits, now_ns=now_ns),
+            make_placer(state, options, now_ns=now_ns),
             may_preempt=policy.may_preempt,
             is_by_priority=False,
         )
@@ -160,7 +160,7 @@ class _Explainer:
 
     def _with_others(self, reason: Reason, job: Job) -> Reason:
         """`reason`, and the gangs that the job may evict once their minimum run time is over."""
-        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        end_ns = self._now_ns + time_limit_ns(job, self._options)
         choice = self._preempting.anyway(job, self._state.free, end_ns)
         when_ns = max((v.ripe_ns for v in choice.victims), default=0) if choice else 0
         if choice is None or when_ns <= self._now_ns:
@@ -274,7 +274,7 @@ class _Explainer:
         reservation = self._own_reservation(job)
         running = self._obstacles.running(reservation, hosts_for=job)
         calendar, now_ns = self._outlook.calendar, self._now_ns
-        lasts_ns = time_limit_ns(job, self._limits)
+        lasts_ns = time_limit_ns(job, self._options)
         reach = self._quotas.allowance(job, self._state.free).reach
         passes_s = fits_s(calendar, job, reach, now_ns, lasts_ns)
         closed = closed_text(self._state, job, windows, now_ns, lasts_ns)
@@ -368,7 +368,7 @@ class _Explainer:
     def _whose_limits(self, names: tuple[str, ...]) -> str:
         if all(self._state.jobs[name].spec.time_limit_s is not None for name in names):
             return "by stated limits"
-        assumed = duration(self._limits.assumed_limit_s)
+        assumed = duration(self._options.assumed_limit_s)
         return f"by assumed limits ({assumed} where none is stated)"
 
     def _blockers(self, turn: _Turn) -> tuple[Obstacle, ...]:

@@ -74,7 +74,7 @@ def assumption(assumed_limit_s: int) -> str:
 def forecast(
     state: State,
     now_ns: int,
-    limits: SchedulingOptions,
+    options: SchedulingOptions,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Forecast:
     """The starts of jobs that wait, from now on. `is_over`: asked before each decision, whether
@@ -82,7 +82,7 @@ def forecast(
 
     Cost: the decisions that would follow, MOST_DECISIONS at most.
     """
-    ahead = _Ahead(state, now_ns, limits)
+    ahead = _Ahead(state, now_ns, options)
     waiting = frozenset((*state.index.queue, *state.index.deferred))
     while ahead.is_waited_for and ahead.decisions < MOST_DECISIONS and not is_over():
         if not ahead.decide() and not ahead.advance():
@@ -93,11 +93,11 @@ def forecast(
 class _Ahead:
     """The copy, and how far its time has come."""
 
-    def __init__(self, state: State, now_ns: int, limits: SchedulingOptions) -> None:
+    def __init__(self, state: State, now_ns: int, options: SchedulingOptions) -> None:
         self.now_ns, self.decisions = now_ns, 0
         self.starts: dict[str, ForecastStart] = {}
         self._state = state
-        self._limits = replace(limits, place=limits.place.part(LEAST_SEARCH))
+        self._options = replace(options, place=options.place.part(LEAST_SEARCH))
         self._waiting = {*state.index.queue, *state.index.deferred}
         self._ended: tuple[str, ...] = ()
         self._next_ns: int | None = None
@@ -110,7 +110,7 @@ class _Ahead:
     def decide(self) -> bool:
         """One decision. Whether anything came of it."""
         self.decisions += 1
-        plan = decide(self._state, self.now_ns, self._limits)
+        plan = decide(self._state, self.now_ns, self._options)
         self._next_ns = plan.next_decision_ns
         events = commit(self._state, plan, self.now_ns)
         if isinstance(events, Conflict) or not events:
@@ -126,14 +126,14 @@ class _Ahead:
         job = self._state.jobs.get(name)
         if job is None or job.state is not JobState.RUNNING:
             return  # the commit has refused it
-        end_ns = self.now_ns + time_limit_ns(job, self._limits)
+        end_ns = self.now_ns + time_limit_ns(job, self._options)
         self.starts[name] = ForecastStart(name, self.now_ns, end_ns, self._ended)
         self._waiting.discard(name)
 
     def advance(self) -> bool:
         """To the next moment at which something changes. Whether there is one."""
         state, now_ns = self._state, self.now_ns
-        gangs, _ = releases(state, now_ns, self._limits)
+        gangs, _ = releases(state, now_ns, self._options)
         returns = repairs(state, now_ns)
         moments = [at_ns for at_ns in self._edges() if at_ns > now_ns]
         moments += [gangs[0].end_ns] if gangs else []

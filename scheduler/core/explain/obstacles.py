@@ -22,9 +22,14 @@ class Obstacles:
     """Facts about one version of the state, for reasons."""
 
     def __init__(
-        self, state: State, now_ns: int, limits: SchedulingOptions, quotas: Quotas, outlook: Outlook
+        self,
+        state: State,
+        now_ns: int,
+        options: SchedulingOptions,
+        quotas: Quotas,
+        outlook: Outlook,
     ) -> None:
-        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._state, self._now_ns, self._options = state, now_ns, options
         self._quotas, self._outlook = quotas, outlook
 
     def running(
@@ -55,7 +60,7 @@ class Obstacles:
         )
 
     def _basis(self, job: Job) -> Basis:
-        if job.present.start_ns + time_limit_ns(job, self._limits) <= self._now_ns:
+        if job.present.start_ns + time_limit_ns(job, self._options) <= self._now_ns:
             return Basis.OUTRUN
         return Basis.ASSUMED if job.spec.time_limit_s is None else Basis.STATED
 
@@ -78,7 +83,7 @@ class Obstacles:
 
     def windows(self, job: Job) -> tuple[Obstacle, ...]:
         """Windows that close idle hosts to the job if it starts now, first end first."""
-        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        end_ns = self._now_ns + time_limit_ns(job, self._options)
         idle = ~(self._state.index.held | self._state.index.unhealthy)
         windows = [
             Obstacle(

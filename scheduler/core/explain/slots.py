@@ -67,7 +67,7 @@ class Slots:
 
 
 def slots(
-    state: State, now_ns: int, limits: SchedulingOptions, asker: Asker, sizes: Sequence[int] = ()
+    state: State, now_ns: int, options: SchedulingOptions, asker: Asker, sizes: Sequence[int] = ()
 ) -> Slots:
     """Slots of each size in GPUs; without any, of those of SIZES that fill whole hosts.
 
@@ -81,7 +81,7 @@ def slots(
         if gpus < 1 or gpus % fabric.gpus_per_host:
             message = f"{gpus} GPUs do not fill whole hosts of {fabric.gpus_per_host}"
             raise BadInput("sizes", message)
-    counter = _Counter(state, now_ns, limits, asker)
+    counter = _Counter(state, now_ns, options, asker)
     return Slots(
         counter.tenant,
         counter.free.bit_count(),
@@ -97,13 +97,13 @@ def slots(
 class _Counter:
     """Asks a cycle that every waiting job has passed."""
 
-    def __init__(self, state: State, now_ns: int, limits: SchedulingOptions, asker: Asker) -> None:
+    def __init__(self, state: State, now_ns: int, options: SchedulingOptions, asker: Asker) -> None:
         self._state, self._now_ns, self._asker = state, now_ns, asker
         self._gpus = state.loaded_fabric.gpus_per_host
         self._name = next(name for i in count() if (name := f"slot-{i}") not in state.jobs)
         self._check()
-        find = make_placer(state, limits, now_ns=now_ns)
-        self._cycle = SchedulingCycle(state, now_ns, limits, state.free, find, find)
+        find = make_placer(state, options, now_ns=now_ns)
+        self._cycle = SchedulingCycle(state, now_ns, options, state.free, find, find)
         for _ in self._cycle.verdicts():
             pass
         tiers = state.loaded_fabric.tiers

@@ -40,18 +40,18 @@ class WhatIf:
 
 
 def what_if(
-    state: State, name: str, conditions: Sequence[str], now_ns: int, limits: SchedulingOptions
+    state: State, name: str, conditions: Sequence[str], now_ns: int, options: SchedulingOptions
 ) -> WhatIf:
     """What would become of `name`. Cost: the decisions that would follow.
 
     Raises: KeyError when no such job is at hand; BadInput, field `suppose[i]`, for a
     condition that cannot be read or cannot be.
     """
-    before = explain(state, name, now_ns, limits)
-    changed = settled(supposed(state, name, conditions, now_ns), now_ns, limits)
+    before = explain(state, name, now_ns, options)
+    changed = settled(supposed(state, name, conditions, now_ns), now_ns, options)
     job = changed.find(name)
     assert job is not None  # it is at least among the ended
-    after = explain(changed, name, now_ns, limits)
+    after = explain(changed, name, now_ns, options)
     holding, then = set(state.index.running), set(changed.index.running)
     starts = tuple(n for n in changed.index.running if n not in holding and n != name)
     stops = tuple(n for n in state.index.running if n not in then and n != name)
@@ -60,10 +60,10 @@ def what_if(
     return WhatIf(sentence, before, after, job, starts, stops)
 
 
-def settled(state: State, now_ns: int, limits: SchedulingOptions) -> State:
+def settled(state: State, now_ns: int, options: SchedulingOptions) -> State:
     """The state once nothing more can start at this moment."""
     for _ in range(MOST_DECISIONS):
-        events = commit(state, decide(state, now_ns, limits), now_ns)
+        events = commit(state, decide(state, now_ns, options), now_ns)
         if isinstance(events, Conflict) or not events:
             break
         state = replay(events, state)

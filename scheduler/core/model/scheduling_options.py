@@ -50,20 +50,20 @@ class SchedulingOptions:
     neighbours: bool = True
 
 
-def time_limit_ns(job: Job, limits: SchedulingOptions) -> int:
+def time_limit_ns(job: Job, options: SchedulingOptions) -> int:
     """The job's own limit, or the assumed one."""
     stated_ns = job.limit_ns
-    return job.lasting(limits.assumed_limit_s) if stated_ns is None else stated_ns
+    return job.lasting(options.assumed_limit_s) if stated_ns is None else stated_ns
 
 
-def expected_end_ns(job: Job, now_ns: int, limits: SchedulingOptions) -> int:
+def expected_end_ns(job: Job, now_ns: int, options: SchedulingOptions) -> int:
     """When a running job ends as far as anybody knows; always after `now_ns`.
 
     Limits are not enforced. A job that has outrun its own is given a minute more, then
     two, four, ...: it is taken to need at most as long again as it is late already.
     Source: corrections by growing increments, Tsafrir, Etsion and Feitelson (TPDS 2007).
     """
-    return later_ns(job.present.start_ns + time_limit_ns(job, limits), now_ns)
+    return later_ns(job.present.start_ns + time_limit_ns(job, options), now_ns)
 
 
 def later_ns(end_ns: int, now_ns: int) -> int:

@@ -50,14 +50,14 @@ class Reclaimer:
         self,
         state: State,
         now_ns: int,
-        limits: SchedulingOptions,
+        options: SchedulingOptions,
         busy: frozenset[str],
         may_preempt: bool,
     ) -> None:
         self._fabric, self._quotas = state.loaded_fabric, Quotas(state)
         victims = candidates(state, now_ns) if may_preempt else ()
         self._ripe = tuple(v for v in victims if v.ripe_ns <= now_ns and v.name not in busy)
-        self._shrink_options = ShrinkOptions(state, now_ns, limits, Calendar(state))
+        self._shrink_options = ShrinkOptions(state, now_ns, options, Calendar(state))
 
     def back(
         self, job: Job, blocks: Sequence[int], own: HostSet, free: HostSet, barred: HostSet

@@ -38,7 +38,7 @@ class PreemptionStage:
         self,
         state: State,
         now_ns: int,
-        limits: SchedulingOptions,
+        options: SchedulingOptions,
         quotas: Quotas,
         outlook: Outlook,
         affinity: AffinityIndex,
@@ -50,7 +50,7 @@ class PreemptionStage:
         self._state, self._now_ns, self._place = state, now_ns, place
         self._quotas, self._outlook, self._affinity = quotas, outlook, affinity
         self._running = everybody = self._candidates() if may_preempt else ()
-        self._shrink_options = ShrinkOptions(state, now_ns, limits, outlook.calendar)
+        self._shrink_options = ShrinkOptions(state, now_ns, options, outlook.calendar)
         self._is_ranked = is_by_priority and quotas.is_open and state.tenants.aging is None
         # Evicting a gang takes more priority than it has; getting back a loan, as much.
         least = (v.job.priority - v.job.has_grown for v in everybody)

@@ -50,14 +50,14 @@ class SchedulingCycle:
         self,
         state: State,
         now_ns: int,
-        limits: SchedulingOptions,
+        options: SchedulingOptions,
         free: HostSet,
         find: Placer,
         place_evicting: Placer,
     ) -> None:
         self.free = free
-        policy = queue_policy(limits.policy)
-        context = policy.context(state, now_ns, limits, free)
+        policy = queue_policy(options.policy)
+        context = policy.context(state, now_ns, options, free)
         self.quotas, self.affinity = context.quotas, context.affinity
         self._outlook = context.outlook
         self.calendar = self._outlook.calendar
@@ -68,7 +68,7 @@ class SchedulingCycle:
         self.preempting = PreemptionStage(
             state,
             now_ns,
-            limits,
+            options,
             self.quotas,
             self._outlook,
             self.affinity,
@@ -77,13 +77,13 @@ class SchedulingCycle:
             is_by_priority=self.order.is_by_priority,
         )
         self._shared = SharedHosts(state, self._outlook)
-        self._loans = QueueLoans(state, now_ns, limits, self.calendar, policy.may_borrow)
+        self._loans = QueueLoans(state, now_ns, options, self.calendar, policy.may_borrow)
         self.evicted: dict[str, Victims] = {}
         self.clear_ns: int | None = None  # when somebody who waits may use a host again
         self._restarts = state.tenants.restarts
         self._counted = set[str]()  # jobs that evicted gangs for want of hosts alone
         self._jobs = state.jobs
-        self._now_ns, self._limits, self._find = now_ns, limits, find
+        self._now_ns, self._options, self._find = now_ns, options, find
         self._fabric = state.loaded_fabric
         self._everything = hostset.full(state.loaded_fabric.host_count)
         self._started_hosts = 0
@@ -102,7 +102,7 @@ class SchedulingCycle:
             if isinstance(outcome, Placement):
                 yield job, outcome
             self.is_through = self._is_done(job)
-            if self._started_hosts >= self._limits.batch_hosts or self.is_through:
+            if self._started_hosts >= self._options.batch_hosts or self.is_through:
                 return
         self.is_through = True
 
@@ -125,7 +125,7 @@ class SchedulingCycle:
         """Whether `job` waits as others before it do."""
         if job.has_choice:
             return False
-        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        end_ns = self._now_ns + time_limit_ns(job, self._options)
         kind = self._kind(job, end_ns)
         if self._waiting.has(job.needed, kind):
             return True
@@ -223,7 +223,7 @@ class SchedulingCycle:
 
     def end_ns(self, job: Job) -> int:
         """When `job` ends if it starts now, as far as anybody knows."""
-        return self._now_ns + time_limit_ns(job, self._limits)
+        return self._now_ns + time_limit_ns(job, self._options)
 
     def _outcome(self, job: Job) -> Placement | WaitReason:
         """The stages, one after the other. What starts has its hosts from here on."""

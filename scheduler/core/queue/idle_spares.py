@@ -38,11 +38,11 @@ class QueueLoans:
         self,
         state: State,
         now_ns: int,
-        limits: SchedulingOptions,
+        options: SchedulingOptions,
         calendar: Calendar,
         may_borrow: bool,
     ) -> None:
-        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._state, self._now_ns, self._options = state, now_ns, options
         self._calendar = calendar
         self._may = may_borrow and state.tenants.has_preemptible
         self._job_by_host: dict[int, Job] | None = None
@@ -106,7 +106,7 @@ class QueueLoans:
         `first` waits for hosts that come free until its start, spares that do among them."""
         start_ns = first.start_ns if first is not None and end_ns > first.start_ns else 0
         ends_ns = {
-            owner.name: expected_end_ns(owner, self._now_ns, self._limits)
+            owner.name: expected_end_ns(owner, self._now_ns, self._options)
             for owner in self._lenders.values()
         }
         lent = hostset.of(h for h, owner in self._lenders.items() if ends_ns[owner.name] > start_ns)

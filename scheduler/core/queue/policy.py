@@ -53,7 +53,7 @@ class QueueContext:
 
     state: State
     now_ns: int
-    limits: SchedulingOptions
+    options: SchedulingOptions
     policy: QueuePolicy
     free: HostSet
     quotas: Quotas
@@ -80,11 +80,11 @@ class QueuePolicy:
     reserves_all: bool = False
 
     def context(
-        self, state: State, now_ns: int, limits: SchedulingOptions, free: HostSet
+        self, state: State, now_ns: int, options: SchedulingOptions, free: HostSet
     ) -> QueueContext:
         """A decision on `state` begins."""
         quotas = Quotas(state, self.may_preempt)
-        outlook = Outlook(state, now_ns, limits, quotas)
+        outlook = Outlook(state, now_ns, options, quotas)
         return QueueContext(
-            state, now_ns, limits, self, free, quotas, outlook, AffinityIndex(state)
+            state, now_ns, options, self, free, quotas, outlook, AffinityIndex(state)
         )

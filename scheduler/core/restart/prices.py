@@ -29,7 +29,7 @@ class RestartPrices:
     state: State
     job: Job
     now_ns: int
-    limits: SchedulingOptions
+    options: SchedulingOptions
     repair_days: float
     fabric: Fabric
 
@@ -52,7 +52,7 @@ class RestartPrices:
     @cached_property
     def remaining_s(self) -> int:
         """Seconds that the gang would have run on, as far as is known."""
-        return (expected_end_ns(self.job, self.now_ns, self.limits) - self.now_ns) // SECOND_NS
+        return (expected_end_ns(self.job, self.now_ns, self.options) - self.now_ns) // SECOND_NS
 
     @cached_property
     def _step_s(self) -> float | None:

@@ -27,7 +27,7 @@ class Prospect:
     restart_options: WeighedOptions
 
 
-def prospect(state: State, name: str, now_ns: int, limits: SchedulingOptions) -> Prospect | None:
+def prospect(state: State, name: str, now_ns: int, options: SchedulingOptions) -> Prospect | None:
     """None for a gang that does not run. Cost: as a restart that weighs every way."""
     job = state.jobs.get(name)
     if job is None or job.state is not JobState.RUNNING:
@@ -40,12 +40,12 @@ def prospect(state: State, name: str, now_ns: int, limits: SchedulingOptions) ->
     zones = SparePools(state).zones
     zone_of = state.loaded_fabric.zone_of
     host = min(sound, key=lambda h: ((stands_by & zones[zone_of(h)]).bit_count(), h))
-    restart_options = _failed(state, job, host, now_ns, limits).weighed()
+    restart_options = _failed(state, job, host, now_ns, options).weighed()
     return Prospect(state.loaded_fabric.hosts[host], restart_options)
 
 
 def cost_s(
-    state: State, job: Job, zone: HostSet, now_ns: int, limits: SchedulingOptions
+    state: State, job: Job, zone: HostSet, now_ns: int, options: SchedulingOptions
 ) -> int | None:
     """GPU-seconds that the failure of a host of `job` in this zone would cost beyond what every
     way costs, if no spare were held there; None: it would have to wait, or has no host there."""
@@ -54,7 +54,7 @@ def cost_s(
     if host is None:
         return None
     spares = hostset.of(h for gang in state.holding for h in gang.all_spares)
-    outcome = _failed(state, job, host, now_ns, limits, spares & zone)
+    outcome = _failed(state, job, host, now_ns, options, spares & zone)
     step, common_s = taken(outcome.best().restart_options), outcome.prices.common_s
     if step is None or step.gpu_s is None or step.gpu_s - common_s >= outcome.prices.waiting_s:
         return None
@@ -66,9 +66,9 @@ def _failed(
     job: Job,
     host: int,
     now_ns: int,
-    limits: SchedulingOptions,
+    options: SchedulingOptions,
     held_back: HostSet = 0,
 ) -> RestartSearch:
     name = state.loaded_fabric.hosts[host]
     after = apply(state, HostMoved(now_ns, name, HostMove.FAIL, "supposed", cause=Mover.SIGNAL))
-    return search_restart(after, after.jobs[job.name], now_ns, limits, held_back)
+    return search_restart(after, after.jobs[job.name], now_ns, options, held_back)

@@ -48,7 +48,7 @@ class Recalls:
 
     state: State
     now_ns: int
-    limits: SchedulingOptions
+    options: SchedulingOptions
     busy: Collection[str]
     taken: HostSet = 0
 
@@ -87,8 +87,8 @@ class Recalls:
             return Recall(job.name, reason)
         own = job.allocation & ~(state.index.out_of_service | debt.hosts)
         fabric = state.loaded_fabric
-        shrunk = without_hosts(fabric, job, debt.hosts, own, 0, self.limits.place)
+        shrunk = without_hosts(fabric, job, debt.hosts, own, 0, self.options.place)
         if shrunk is None:
             return Recall(job.name, reason)
-        end_ns = self.now_ns + time_limit_ns(shrunk.job, self.limits)
+        end_ns = self.now_ns + time_limit_ns(shrunk.job, self.options)
         return Recall(job.name, reason, resize(shrunk, job, reason, end_ns))

@@ -28,7 +28,7 @@ from scheduler.core.rules.hosts.retiring import has_just_saved
 FEW = 8  # hosts that are looked for one by one
 
 
-def restarts(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[Action, ...]:
+def restarts(state: State, now_ns: int, options: SchedulingOptions) -> tuple[Action, ...]:
     """Ways on for gangs that stopped or have hosts to leave, most important first."""
     hit = state.index.unhealthy & state.index.held
     if not hit and not state.index.interrupted and not state.windows and not state.links:
@@ -43,14 +43,14 @@ def restarts(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[Acti
     ]
     if not moved:
         return ()
-    return tuple(_RestartPlanner(state, now_ns, limits, calendar, moved).actions())
+    return tuple(_RestartPlanner(state, now_ns, options, calendar, moved).actions())
 
 
 def search_restart(
-    state: State, job: Job, now_ns: int, limits: SchedulingOptions, held_back: HostSet = 0
+    state: State, job: Job, now_ns: int, options: SchedulingOptions, held_back: HostSet = 0
 ) -> RestartSearch:
     """The restart options of a gang that has lost hosts, if it may not use those `held_back`."""
-    return _RestartPlanner(state, now_ns, limits, Calendar(state), [job]).search(job, held_back)
+    return _RestartPlanner(state, now_ns, options, Calendar(state), [job]).search(job, held_back)
 
 
 class _RestartPlanner:
@@ -60,11 +60,11 @@ class _RestartPlanner:
         self,
         state: State,
         now_ns: int,
-        limits: SchedulingOptions,
+        options: SchedulingOptions,
         calendar: Calendar,
         moved: list[Job],
     ) -> None:
-        self._state, self._now_ns, self._limits = state, now_ns, limits
+        self._state, self._now_ns, self._options = state, now_ns, options
         self._calendar, self._moved = calendar, sorted(moved, key=lambda j: j.order)
         self._free, self._affinity, self._pools = (
             state.free,
@@ -72,8 +72,8 @@ class _RestartPlanner:
             SparePools(state),
         )
         names = frozenset(job.name for job in moved)
-        may_preempt = queue_policy(limits.policy).may_preempt
-        self._reclaimer = Reclaimer(state, now_ns, limits, names, may_preempt)
+        may_preempt = queue_policy(options.policy).may_preempt
+        self._reclaimer = Reclaimer(state, now_ns, options, names, may_preempt)
         self._borrowed = self._left = 0
         self._acted, self._recalled = set[str](), set[str]()  # gangs
 
@@ -116,7 +116,7 @@ class _RestartPlanner:
             return Requeue(job.name, text, cause) if has_to_go else None
         if job.part_gpus:
             return self._of_part(job)
-        end_ns = now_ns + time_limit_ns(job, self._limits)
+        end_ns = now_ns + time_limit_ns(job, self._options)
         avoid = avoided(job, terms, now_ns) if is_stopped else 0
         away = {*_broken(state, job), *_blocks_in(job, must | avoid)}
         if is_stopped:
@@ -157,7 +157,7 @@ class _RestartPlanner:
             return Requeue(job.name, self._calendar.leave_text(job), RequeueCause.MAINTENANCE)
         if is_stopped:
             return Swap(
-                job.name, (), job.present.cuts, end_ns=now_ns + time_limit_ns(job, self._limits)
+                job.name, (), job.present.cuts, end_ns=now_ns + time_limit_ns(job, self._options)
             )
         return None
 
@@ -168,16 +168,16 @@ class _RestartPlanner:
         return barred | avoided(job, self._state.tenants.restarts, self._now_ns)
 
     def search(self, job: Job, held_back: HostSet) -> RestartSearch:
-        end_ns = self._now_ns + time_limit_ns(job, self._limits)
+        end_ns = self._now_ns + time_limit_ns(job, self._options)
         barred = self._barred(job, end_ns) | held_back
         return self._search(job, self._loss(job, tuple(_broken(self._state, job)), barred))
 
     def _search(self, job: Job, loss: Loss) -> RestartSearch:
-        state, now_ns, limits = self._state, self._now_ns, self._limits
+        state, now_ns, options = self._state, self._now_ns, self._options
         busy = frozenset(self._acted | self._recalled)
-        recalls = Recalls(state, now_ns, limits, busy, self._borrowed)
+        recalls = Recalls(state, now_ns, options, busy, self._borrowed)
         return RestartSearch(
-            state, job, loss, self._reclaimer, self._pools, limits, now_ns, recalls
+            state, job, loss, self._reclaimer, self._pools, options, now_ns, recalls
         )
 
     def _loss(self, job: Job, blocks: tuple[int, ...], barred: HostSet) -> Loss:

@@ -80,19 +80,19 @@ class RestartSearch:
     loss: Loss
     reclaimer: Reclaimer
     pools: SparePools
-    limits: SchedulingOptions
+    options: SchedulingOptions
     now_ns: int
     recalls: Recalls
 
     @cached_property
     def prices(self) -> RestartPrices:
         days = self.pools.sizing.repair_days
-        terms = (self.now_ns, self.limits, days, self.crowded)
+        terms = (self.now_ns, self.options, days, self.crowded)
         return RestartPrices(self.state, self.job, *terms)
 
     @cached_property
     def _neighbours(self) -> list[Neighbour]:
-        return find_neighbours(self.state, self.job, self.limits)
+        return find_neighbours(self.state, self.job, self.options)
 
     @cached_property
     def crowded(self) -> Fabric:
@@ -102,7 +102,7 @@ class RestartSearch:
 
     @cached_property
     def end_ns(self) -> int:
-        return self.now_ns + time_limit_ns(self.job, self.limits)
+        return self.now_ns + time_limit_ns(self.job, self.options)
 
     def best(self) -> Way:
         """The cheapest way, with the record of what was weighed."""
@@ -351,14 +351,14 @@ class RestartSearch:
         lost = hostset.of(job.hosts[block] for block in loss.blocks)
         fit = job.allocation & ~(self.state.index.out_of_service | loss.barred | lost)
         fabric = self.state.loaded_fabric
-        shrunk = without_hosts(fabric, job, lost, fit, loss.free, self.limits.place)
+        shrunk = without_hosts(fabric, job, lost, fit, loss.free, self.options.place)
         if shrunk is None:
             yield WeighedOption(RestartOption.SHRINK, note="it would fall below its minimum"), None
             return
         hosts = shrunk.placement.hosts
         gpu_s = self.prices.common_s + self.prices.shrunk_s(len(hosts))
         note = f"dp {shrunk.job.dp:,} of {job.dp:,}"
-        longest_ns = self.now_ns + time_limit_ns(job.least, self.limits)
+        longest_ns = self.now_ns + time_limit_ns(job.least, self.options)
         step = WeighedOption(RestartOption.SHRINK, gpu_s, note=note)
         yield step, resize(shrunk, job, self._waiting_text(), longest_ns)
 
@@ -403,7 +403,7 @@ class RestartSearch:
         moved = shifted(fabric, job.request, job.hosts, room, most, self._about)
         if moved is not None and not misplaced(fabric, job.request, moved):
             return moved
-        limits = PlaceLimits(0, min(self.limits.place.trees, REPLACED_TREES))
+        limits = PlaceLimits(0, min(self.options.place.trees, REPLACED_TREES))
         hint = Hint(tuple(-1 if host in lost else host for host in job.hosts))
         moved = placed_near(self.crowded, job.request, room, hint, limits)
         if moved is None or misplaced(fabric, job.request, moved):

@@ -19,19 +19,19 @@ from scheduler.core.rules.crash_loop import has_saved
 from scheduler.core.wording import duration
 
 
-def overruns(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[EnforceTimeLimit, ...]:
+def overruns(state: State, now_ns: int, options: SchedulingOptions) -> tuple[EnforceTimeLimit, ...]:
     """What to do about gangs at their limits, in order of start. Cost: O(gangs), nothing where
     they may run on."""
-    if limits.overrun is Overrun.EXTEND:
+    if options.overrun is Overrun.EXTEND:
         return ()
-    is_requeued = limits.overrun is Overrun.REQUEUE
+    is_requeued = options.overrun is Overrun.REQUEUE
     due = (job for job, end_ns in _ends(state) if end_ns <= now_ns)
     return tuple(EnforceTimeLimit(job.name, is_requeued) for job in due)
 
 
-def next_limit_ns(state: State, limits: SchedulingOptions) -> int | None:
+def next_limit_ns(state: State, options: SchedulingOptions) -> int | None:
     """When the next gang reaches its limit."""
-    if limits.overrun is Overrun.EXTEND:
+    if options.overrun is Overrun.EXTEND:
         return None
     return min((end_ns for _, end_ns in _ends(state)), default=None)
 

@@ -60,19 +60,19 @@ class SparesOutlook:
     pooled: int
 
 
-def spares_outlook(state: State, now_ns: int, limits: SchedulingOptions) -> SparesOutlook:
+def spares_outlook(state: State, now_ns: int, options: SchedulingOptions) -> SparesOutlook:
     """Every outermost domain, in the order of the fabric. Cost: O(hosts held), and a restart
     for each zone."""
     pools, fabric = SparePools(state), state.loaded_fabric
     names = tuple(fabric.tiers[0].domains) if fabric.tiers else (fabric.name,)
-    prices = [_price_s(pools, zone, now_ns, limits) for zone in pools.zones]
+    prices = [_price_s(pools, zone, now_ns, options) for zone in pools.zones]
     zones = tuple(_zone(pools, at, name, prices[at]) for at, name in enumerate(names))
     pooled = pools.pooled
     return SparesOutlook(zones, pools.sizing, state.faults.failures, state.faults.repairs, pooled)
 
 
 def _price_s(
-    pools: SparePools, zone: HostSet, now_ns: int, limits: SchedulingOptions
+    pools: SparePools, zone: HostSet, now_ns: int, options: SchedulingOptions
 ) -> float | None:
     """Seconds of all of its GPUs that a gang of the zone loses where no spare is held; None:
     it waits for a repair."""
@@ -80,7 +80,7 @@ def _price_s(
     if not gangs:
         return None
     largest = max(gangs, key=lambda j: len(j.hosts))
-    cost = cost_s(pools.state, largest, zone, now_ns, limits)
+    cost = cost_s(pools.state, largest, zone, now_ns, options)
     gpus = len(largest.hosts) * pools.state.loaded_fabric.gpus_per_host
     return None if cost is None else cost / gpus
 

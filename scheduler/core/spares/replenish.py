@@ -43,7 +43,7 @@ class PoolRoom(Protocol):
 
 
 def replenishments(
-    state: State, now_ns: int, limits: SchedulingOptions, room: PoolRoom
+    state: State, now_ns: int, options: SchedulingOptions, room: PoolRoom
 ) -> tuple[ReplenishSpares, ...]:
     """Spares that change hands between jobs and nobody. Cost: O(hosts held), nothing where
     none wants spares."""
@@ -55,8 +55,8 @@ def replenishments(
         return home
     if room.free:
         actions = [
-            *_required(pools, now_ns, limits, room),
-            *_replenished(pools, now_ns, limits, room),
+            *_required(pools, now_ns, options, room),
+            *_replenished(pools, now_ns, options, room),
         ]
         if actions:
             return tuple(actions)
@@ -77,7 +77,7 @@ def _home(state: State, now_ns: int) -> Iterator[ReplenishSpares]:
 
 
 def _required(
-    pools: SparePools, now_ns: int, limits: SchedulingOptions, room: PoolRoom
+    pools: SparePools, now_ns: int, options: SchedulingOptions, room: PoolRoom
 ) -> Iterator[ReplenishSpares]:
     """For gangs that insist on more spares than they have left."""
     for job in sorted(pools.state.in_state(JobState.RUNNING), key=lambda j: j.order):
@@ -86,12 +86,12 @@ def _required(
         if lacking > 0:
             held = hostset.of(job.hosts)
             near = reduce(or_, (zone for zone in pools.zones if zone & held), 0)
-            hosts = _replenish_job(pools, job, near, lacking, now_ns, limits, room)
-            yield from hosts or _replenish_job(pools, job, ~0, lacking, now_ns, limits, room)
+            hosts = _replenish_job(pools, job, near, lacking, now_ns, options, room)
+            yield from hosts or _replenish_job(pools, job, ~0, lacking, now_ns, options, room)
 
 
 def _replenished(
-    pools: SparePools, now_ns: int, limits: SchedulingOptions, room: PoolRoom
+    pools: SparePools, now_ns: int, options: SchedulingOptions, room: PoolRoom
 ) -> Iterator[ReplenishSpares]:
     """What zones lack, held by the most important gang that can."""
     grown: set[str] = set()
@@ -106,7 +106,7 @@ def _replenished(
                 or not job.allocation & inside
             ):
                 continue
-            for refill in _replenish_job(pools, job, inside, lacking, now_ns, limits, room):
+            for refill in _replenish_job(pools, job, inside, lacking, now_ns, options, room):
                 grown.add(job.name)
                 lacking -= refill.joined.bit_count()
                 yield refill
@@ -120,14 +120,14 @@ def _replenish_job(
     inside: HostSet,
     most: int,
     now_ns: int,
-    limits: SchedulingOptions,
+    options: SchedulingOptions,
     room: PoolRoom,
 ) -> list[ReplenishSpares]:
     """At most so many hosts more for `job`, of these."""
     state = pools.state
     if not room.free & inside:
         return []
-    end_ns = expected_end_ns(job, now_ns, limits)
+    end_ns = expected_end_ns(job, now_ns, options)
     hosts, count = room.spare_room(job, end_ns)
     hosts &= room.free & inside
     if job.request.where != ANYWHERE:

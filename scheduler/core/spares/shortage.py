@@ -29,7 +29,7 @@ class SpareShortage:
 
 
 def spare_shortages(
-    state: State, name: str, now_ns: int, limits: SchedulingOptions
+    state: State, name: str, now_ns: int, options: SchedulingOptions
 ) -> tuple[SpareShortage, ...]:
     """Return the zones of a gang that lack spares, in the order of the fabric; none of a gang that
     holds no hosts, asks for no spares or leaves its host to others. Cost: a restart for each."""
@@ -51,7 +51,7 @@ def spare_shortages(
         if not mine or spares >= target:
             continue
         chance = sizing.short(hosts, spares - 1) if spares else 1.0
-        cost = cost_s(state, job, zone, now_ns, limits)
+        cost = cost_s(state, job, zone, now_ns, options)
         most_h = sizing.repair_days * 24 / (spares + 1)
         lost_h = most_h if cost is None else min(most_h, cost / gpus / 3600)
         missed = mine * sizing.failures_per_host_day * DAYS_A_MONTH * chance

@@ -42,12 +42,12 @@ class PlanExecutor:
     def __init__(
         self,
         here: Callable[[State, int], Plan],
-        limits: SchedulingOptions,
+        options: SchedulingOptions,
         solved: Callable[[Spans], None],
         long_s: float | None = None,
     ) -> None:
         self._here = here
-        self._limits = limits
+        self._options = options
         self._solved = solved
         self._long_s = long_s
         self._thread = ThreadPoolExecutor(1, "muster-decide")
@@ -113,7 +113,7 @@ class PlanExecutor:
             return self._decide_here(state, now_ns)
         began_s = perf_counter()
         try:
-            response = worker.ask(lacking, plan_response, state, now_ns, self._limits)
+            response = worker.ask(lacking, plan_response, state, now_ns, self._options)
         except NoSuchVersion as error:
             log.warning(
                 "the planning process is at another version of the log (%s): a thread plans", error
@@ -150,10 +150,10 @@ class PlanResponse:
     solves: Spans
 
 
-def plan_response(state: State, now_ns: int, limits: SchedulingOptions) -> PlanResponse:
+def plan_response(state: State, now_ns: int, options: SchedulingOptions) -> PlanResponse:
     """Decide, and take the time of every placement."""
     solves: Spans = []
-    find = make_placer(state, limits, now_ns=now_ns)
+    find = make_placer(state, options, now_ns=now_ns)
 
     def timed(job: Job, free: HostSet, most: int) -> Placement | None:
         began_ns = perf_counter_ns()
@@ -162,4 +162,4 @@ def plan_response(state: State, now_ns: int, limits: SchedulingOptions) -> PlanR
         finally:
             solves.append((began_ns, perf_counter_ns()))
 
-    return PlanResponse(decide(state, now_ns, limits, timed), solves)
+    return PlanResponse(decide(state, now_ns, options, timed), solves)

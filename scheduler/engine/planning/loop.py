@@ -44,7 +44,7 @@ class PlanningLoop:
     def __init__(
         self,
         executor: PlanExecutor,
-        limits: SchedulingOptions,
+        options: SchedulingOptions,
         instruments: Instruments,
         state: Callable[[], State],
         now_ns: Callable[[], int],
@@ -53,7 +53,7 @@ class PlanningLoop:
         hold: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._executor = executor
-        self._limits = limits
+        self._options = options
         self._instruments = instruments
         self._state = state
         self._now_ns = now_ns
@@ -148,7 +148,7 @@ class PlanningLoop:
         with self._hold():
             with self._instruments.timed(Stage.DECIDE):
                 plan = await loop.run_in_executor(
-                    self._thread, decide_restarts, state, now_ns, self._limits
+                    self._thread, decide_restarts, state, now_ns, self._options
                 )
             await self._carry_out(plan)
 

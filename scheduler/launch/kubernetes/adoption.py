@@ -375,7 +375,7 @@ class PodAdoption:
         writer = self._writer
         state, now_ns = writer.state, writer.now_ns()
         try:
-            reason = await asyncio.to_thread(explain, state, job.name, now_ns, writer.limits)
+            reason = await asyncio.to_thread(explain, state, job.name, now_ns, writer.options)
         except KeyError:
             return
         if reason.cause is WaitReason.DUE:

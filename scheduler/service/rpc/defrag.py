@@ -43,7 +43,7 @@ class DefragServicer:
             if request.apply and (done := _done_before(state, request)):
                 return done
             proposal = await self._backend.questions.ask_on(
-                state, _proposed, writer.now_ns(), writer.limits, request
+                state, _proposed, writer.now_ns(), writer.options, request
             )
             etag = moves_etag(state, proposal)
             if refusal := stale(request.etag, lambda: etag, "the proposal"):
@@ -83,12 +83,12 @@ def _repeat_answer(state: State, request_id: str) -> Response:
 
 
 def _proposed(
-    state: State, now_ns: int, limits: SchedulingOptions, request: Request
+    state: State, now_ns: int, options: SchedulingOptions, request: Request
 ) -> DefragProposal:
     """Raises: ApiError."""
     costs = replace(state.tenants.preemption.costs, **_costs(request))
     if request.slow_gangs:
-        return propose_faster(state, now_ns, limits, costs)
+        return propose_faster(state, now_ns, options, costs)
     wanted = (
         job_of(state, request.job, field="job").needed if request.HasField("job") else request.hosts
     )
@@ -97,7 +97,7 @@ def _proposed(
     never = beyond(state.loaded_fabric, wanted)
     if never:
         raise infeasible(never)
-    return propose(state, wanted, now_ns, limits, costs)
+    return propose(state, wanted, now_ns, options, costs)
 
 
 def _costs(request: Request) -> dict[str, int]:

@@ -130,12 +130,12 @@ class JobMessages:
         writer = self._backend.writer
         queued = {job.name for job in jobs if job.state is JobState.QUEUED}
         why = (
-            self._cache(state).explain(state, queued, writer.now_ns(), writer.limits)
+            self._cache(state).explain(state, queued, writer.now_ns(), writer.options)
             if queued
             else {}
         )
 
-        slow = {gang.job.name: gang for gang in slow_gangs(state, writer.limits)}
+        slow = {gang.job.name: gang for gang in slow_gangs(state, writer.options)}
 
         def sentence(job: Job) -> str:
             held_up = f"; {slow[job.name].text}" if job.name in slow else ""
@@ -143,7 +143,7 @@ class JobMessages:
 
         def stated(job: Job) -> str:
             if job.state is JobState.RUNNING and is_smaller(job):
-                size = f"runs {size_text(job, writer.limits)}"
+                size = f"runs {size_text(job, writer.options)}"
                 return f"{size}; was resized: {job.reason}" if job.reason else size
             if job.state is JobState.INTERRUPTED:
                 terms, now_ns = state.tenants.restarts, writer.now_ns()
@@ -175,7 +175,7 @@ class JobMessages:
     def forecast(self) -> Forecast:
         """When jobs that wait start. Cost: seconds where the queue is long."""
         writer = self._backend.writer
-        return self._forecasts.of(writer.state, writer.now_ns(), writer.limits)
+        return self._forecasts.of(writer.state, writer.now_ns(), writer.options)
 
     def estimate(
         self, state: State, ahead: Forecast, job: Job, *, with_chain: bool = False
@@ -183,12 +183,12 @@ class JobMessages:
         """When a job starts; None: it does not wait, or came after the forecast."""
         if job.state is not JobState.QUEUED:
             return None
-        assumed_s = self._backend.writer.limits.assumed_limit_s
+        assumed_s = self._backend.writer.options.assumed_limit_s
         return reasons.start_estimate(state, ahead, job.name, assumed_s, with_chain=with_chain)
 
     def reason(self, state: State, name: str) -> Reason:
         writer = self._backend.writer
-        return self._cache(state).explain(state, [name], writer.now_ns(), writer.limits)[name]
+        return self._cache(state).explain(state, [name], writer.now_ns(), writer.options)[name]
 
 
 def _redact_job(state: State, job: Job) -> Job:
@@ -238,7 +238,7 @@ class JobServicer:
                     writer.state,
                     _dry_run,
                     writer.now_ns(),
-                    writer.limits,
+                    writer.options,
                     command,
                     request.with_decision,
                     request.estimate_start,
@@ -389,7 +389,7 @@ class JobServicer:
             reason = await self._backend.questions.ask(self._messages.reason, state, job.name)
             answer = reasons.explained(state, reason, job)
             ahead = await self._backend.questions.ask_on(
-                state, prospect, job.name, writer.now_ns(), writer.limits
+                state, prospect, job.name, writer.now_ns(), writer.options
             )
             if ahead is not None:
                 answer.restart.CopyFrom(restart_outlook(ahead))
@@ -402,7 +402,7 @@ class JobServicer:
                 shared = await self._backend.questions.ask(shared_uplinks, state, job)
                 answer.shared_uplinks.extend(map(reasons.shared_to_proto, shared))
                 lacking = await self._backend.questions.ask_on(
-                    state, spare_shortages, job.name, writer.now_ns(), writer.limits
+                    state, spare_shortages, job.name, writer.now_ns(), writer.options
                 )
                 answer.spare_shortages.extend(map(shortage_to_proto, lacking))
             if request.suppose:
@@ -410,7 +410,7 @@ class JobServicer:
                     state,
                     _what_if,
                     writer.now_ns(),
-                    writer.limits,
+                    writer.options,
                     job.name,
                     tuple(request.suppose),
                 )
@@ -423,7 +423,7 @@ class JobServicer:
         async with error_boundary(context):
             writer = self._backend.writer
             return await self._backend.questions.ask_on(
-                writer.state, _slots, writer.now_ns(), writer.limits, request
+                writer.state, _slots, writer.now_ns(), writer.options, request
             )
 
     def _list(
@@ -504,7 +504,7 @@ def _by() -> Hold:
 def _dry_run(
     state: State,
     now_ns: int,
-    limits: SchedulingOptions,
+    options: SchedulingOptions,
     command: SubmitJob,
     with_decision: bool,
     estimate_start: bool,
@@ -516,7 +516,7 @@ def _dry_run(
     supposed, fabric = job_pb2.Job(), state.loaded_fabric
     if refusal := unauthorised(state, command, caller()):
         raise rejected(refusal, "spec.")
-    outcome = dry_run(state, command, limits, now_ns)
+    outcome = dry_run(state, command, options, now_ns)
     if isinstance(outcome, Rejected):
         if outcome.code is not Code.INFEASIBLE:
             raise rejected(outcome, "spec.")
@@ -528,19 +528,19 @@ def _dry_run(
         supposed.answer.preempted_jobs = len(outcome.outcome.victims)
         supposed.answer.shrunk_jobs = len(outcome.outcome.shrinks)
         if (started := outcome.started(now_ns)) is not None:
-            lacking = spare_shortages(started, outcome.job.name, now_ns, limits)
+            lacking = spare_shortages(started, outcome.job.name, now_ns, options)
             supposed.answer.spare_shortages.extend(map(shortage_to_proto, lacking))
         if with_decision and not outcome.outcome.placement.gpus:
-            decided = supposed_decision(outcome, now_ns, limits, state.version)
+            decided = supposed_decision(outcome, now_ns, options, state.version)
             if decided is not None:
                 supposed.decision.CopyFrom(decision_to_proto(decided))
     elif estimate_start:
-        ahead = bounded_forecast(outcome.state, now_ns, limits)
+        ahead = bounded_forecast(outcome.state, now_ns, options)
         estimate = reasons.start_estimate(
             outcome.state,
             ahead,
             outcome.job.name,
-            limits.assumed_limit_s,
+            options.assumed_limit_s,
             with_chain=False,
         )
         if estimate is not None:
@@ -558,7 +558,7 @@ def _decision(writer: Writer, job: Job) -> placement_pb2.Decision:
             " there is nothing to certify"
         )
     try:
-        return decision_to_proto(decision_of(writer.store, job, writer.limits))
+        return decision_to_proto(decision_of(writer.store, job, writer.options))
     except Compacted as error:
         raise compacted(
             f"what job {job.name} was placed on is not at hand any more: {error}"
@@ -568,14 +568,14 @@ def _decision(writer: Writer, job: Job) -> placement_pb2.Decision:
 
 
 def _what_if(
-    state: State, now_ns: int, limits: SchedulingOptions, name: str, suppose: Sequence[str]
+    state: State, now_ns: int, options: SchedulingOptions, name: str, suppose: Sequence[str]
 ) -> advice_pb2.WhatIf:
     """Raises: ApiError."""
     conditions = [
         _condition(state, condition, f"suppose[{at}]") for at, condition in enumerate(suppose)
     ]
     try:
-        answer = what_if(state, name, conditions, now_ns, limits)
+        answer = what_if(state, name, conditions, now_ns, options)
     except BadInput as error:
         raise invalid(error.field, error.message) from None
     return reasons.what_if_to_proto(state, answer)
@@ -599,7 +599,7 @@ def _condition(state: State, condition: str, field: str) -> str:
 
 
 def _slots(
-    state: State, now_ns: int, limits: SchedulingOptions, request: service_pb2.ListSlotsRequest
+    state: State, now_ns: int, options: SchedulingOptions, request: service_pb2.ListSlotsRequest
 ) -> service_pb2.ListSlotsResponse:
     """Raises: ApiError."""
     try:
@@ -607,7 +607,7 @@ def _slots(
         if request.HasField("time_limit"):
             limit_s = whole_seconds("time_limit", request.time_limit)
         asker = Asker(request.tenant, request.priority_class, limit_s)
-        counts = slots(state, now_ns, limits, asker, request.sizes)
+        counts = slots(state, now_ns, options, asker, request.sizes)
     except BadInput as error:
         raise invalid(error.field, error.message) from None
     return reasons.slots_to_proto(counts, state.loaded_fabric.gpus_per_host, state.version)

@@ -32,7 +32,7 @@ class SpareServicer:
         async with error_boundary(context):
             writer, state = self._backend.writer, self._backend.writer.state
             outlook = await self._backend.questions.ask_on(
-                state, spares_outlook, writer.now_ns(), writer.limits
+                state, spares_outlook, writer.now_ns(), writer.options
             )
             zones = make_page("spares", state.loaded_fabric.digest, outlook.zones, request)
             return _answer(state, outlook, zones, own_jobs(state))

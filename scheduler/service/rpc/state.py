@@ -37,7 +37,7 @@ class StateServicer:
             _, dropped = await asyncio.to_thread(_counts, writer.store)
             first = service_pb2.ExportStateResponse(
                 version=state.version,
-                options=msgspec.json.encode(writer.limits).decode(),
+                options=msgspec.json.encode(writer.options).decode(),
                 dropped_jobs=dropped,
             )
             first.create_time.FromNanoseconds(now_ns)

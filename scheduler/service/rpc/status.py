@@ -45,7 +45,7 @@ class StatusServicer:
         incidents = pagination.size(request.incidents, INCIDENTS, KEPT, "incidents")
         server = ServerFacts(self._started_ns, writer.last_ns, now_ns, writer.is_leading)
         oldest = [queue.oldest.name for queue in census.queues(state).values() if queue.oldest]
-        why = self._reasons.explain(state, oldest, now_ns, writer.limits)
+        why = self._reasons.explain(state, oldest, now_ns, writer.options)
         known = [each for each in writer.instruments.incidents.newest() if _concerns(state, each)]
         return status(state, server, why, known[:incidents], gangs, own_jobs(state))
 

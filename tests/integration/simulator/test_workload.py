@@ -149,7 +149,7 @@ def test_a_log_is_fitted_by_what_was_seen_of_it() -> None:
 def test_what_is_no_more_kept_is_no_time_without_jobs() -> None:
     fork = forked()
     kept = tuple(job for job in fork.ended if job.state_ns > fork.now_ns - 4 * DAY_NS)
-    found = fit_workload(ClusterFork(fork.state, fork.now_ns, kept, 9, fork.limits, "test"))
+    found = fit_workload(ClusterFork(fork.state, fork.now_ns, kept, 9, fork.options, "test"))
     assert found.seen_ns < 4 * DAY_NS
     assert sum(found.rates) / 7 == pytest.approx(20, rel=0.3)
     assert "9 jobs that ended long ago are not kept" in found.sentences()[0]

@@ -96,7 +96,7 @@ def test_a_stale_start_beside_an_exclusive_job_falls() -> None:
     state = run(loaded(), submit("other", 1))
     old = Plan(state.version, (Start("other", on(FABRIC, state.jobs["other"].spec.request, 1)),))
     state = schedule(
-        run(state, submit("alone", 1, affinity=ALONE, priority=1)), limits=SchedulingOptions()
+        run(state, submit("alone", 1, affinity=ALONE, priority=1)), options=SchedulingOptions()
     )
     hosts = state.jobs["alone"].hosts
     beside = hosts[0] ^ 1  # the other host of its rack

@@ -44,12 +44,12 @@ def starts(plan: Plan) -> list[str]:
 
 
 def reserved(
-    state: State, hosts: int, now_ns: int = 0, limits: SchedulingOptions | None = None
+    state: State, hosts: int, now_ns: int = 0, options: SchedulingOptions | None = None
 ) -> tuple[int, int] | None:
     """(start, hosts free then) of a job of so many hosts, as if it were the first to wait."""
-    limits, quotas = limits or SchedulingOptions(), Quotas(state)
+    options, quotas = options or SchedulingOptions(), Quotas(state)
     probe = job(run(state, submit("probe", hosts)), "probe")
-    outlook = Outlook(state, now_ns, limits, quotas)
+    outlook = Outlook(state, now_ns, options, quotas)
     found = outlook.reservation(probe, state.free)
     return None if found is None else (found.start_ns, found.extra + hosts)
 

@@ -39,8 +39,8 @@ EMPTY = loaded(fabric(zones=2, racks=2, hosts=2))
 RACKS_OF_8 = fabric(zones=2, racks=4, hosts=8)
 
 
-def tried(state: State, command: SubmitJob, limits: SchedulingOptions | None = None) -> DryRun:
-    outcome = dry_run(state, command, limits or SchedulingOptions(), 0)
+def tried(state: State, command: SubmitJob, options: SchedulingOptions | None = None) -> DryRun:
+    outcome = dry_run(state, command, options or SchedulingOptions(), 0)
     assert isinstance(outcome, DryRun), outcome
     return outcome
 

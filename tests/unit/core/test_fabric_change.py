@@ -300,14 +300,14 @@ def test_promises_survive_but_for_hosts_that_are_gone() -> None:
     limits = SchedulingOptions(policy="conservative")
     booked = run(EMPTY, set_window("m", "z1", start_s=HOUR, end_s=2 * HOUR))
     jobs = (submit("a", 8, limit_s=600), submit("b", 8, limit_s=600), submit("c", 2, limit_s=60))
-    state = settled(run(booked, *jobs), limits=limits)
+    state = settled(run(booked, *jobs), options=limits)
     assert state.reserved
     assert state.shares
     after = run(state, to(lambda r: r["z0-r0"].__setitem__(slice(0, 0), ["n0", "n1"])))
     assert dict(after.reserved) == dict(state.reserved)
     for name, kinds in state.shares.items():
         assert after.shares[name] == tuple((host + 2, count) for host, count in kinds)
-    assert settled(after, limits=limits).jobs["c"].hosts
+    assert settled(after, options=limits).jobs["c"].hosts
 
 
 def test_failures_are_counted_for_the_hosts_that_there_were() -> None:

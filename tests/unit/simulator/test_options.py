@@ -26,9 +26,9 @@ def test_a_case_has_what_the_options_say(point: dict[str, Value]) -> None:
     options = {**point, "checkpoint_s": 77, "limit": 5, "assumed_limit_h": 2.0}
     experiment = experiment_of(options)
 
-    assert (experiment.limits.policy, experiment.seed) == ("easy", 3)
+    assert (experiment.options.policy, experiment.seed) == ("easy", 3)
     assert experiment.source.limit == 5
-    assert (experiment.costs.checkpoint_s, experiment.limits.assumed_limit_s) == (77, 7200)
+    assert (experiment.costs.checkpoint_s, experiment.options.assumed_limit_s) == (77, 7200)
     assert experiment.fabric.name == "small"
 
 

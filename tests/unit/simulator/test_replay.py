@@ -365,7 +365,7 @@ def resized(hosts: int, *jobs: TraceJob, outages: tuple = ()) -> tuple[list[Even
         metrics.feed(event, state)
 
     limits = SchedulingOptions(resize_every_s=60)
-    experiment = Experiment(machine(hosts), limits=limits, costs=SAVED_ALWAYS)
+    experiment = Experiment(machine(hosts), options=limits, costs=SAVED_ALWAYS)
     Replay(experiment, jobs, sink, outages).run()
     return log, metrics
 

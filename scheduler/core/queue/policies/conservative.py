@@ -59,7 +59,7 @@ class Conservative:
             )
         state, outlook, free = context.state, context.outlook, context.free
         now_ns = context.now_ns
-        self._now_ns, self._limits = now_ns, context.limits
+        self._now_ns, self._options = now_ns, context.options
         self._before, self._shares_before = state.reserved, state.shares
         moments = outlook.moments(_needs_repairs(state, outlook, free))
         ends = [(gang.end_ns, gang.hosts.bit_count()) for gang in moments]
@@ -92,7 +92,7 @@ class Conservative:
     def _keep(self, job: Job, shares: Shares | None) -> bool:
         """Whether `job` has its time again, in these shares or, with None, in any."""
         start_ns = max(self._before[job.name], self._now_ns)
-        end_ns = start_ns + time_limit_ns(job, self._limits)
+        end_ns = start_ns + time_limit_ns(job, self._options)
         if self._profile.least(start_ns, end_ns) < job.needed:
             return False
         if self._grounds is not None:
@@ -193,7 +193,7 @@ class Conservative:
         """Also one that has its hosts now, and waits for quotas or for where it may lie: they
         are its own from now on, for else others would take them and it would have to wait on."""
         if job.name not in self._booked:
-            end_ns = self._now_ns + time_limit_ns(job, self._limits)
+            end_ns = self._now_ns + time_limit_ns(job, self._options)
             if self._profile.least(self._now_ns, end_ns) < job.needed:
                 return
             self._reserve(job, self._now_ns, end_ns)
@@ -212,7 +212,7 @@ class Conservative:
         return False
 
     def is_done(self, free: HostSet) -> bool:
-        return 0 < self._limits.most_reservations <= self._considered
+        return 0 < self._options.most_reservations <= self._considered
 
 
 def _needs_repairs(state: State, outlook: Outlook, free: HostSet) -> bool:

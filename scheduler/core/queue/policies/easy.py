@@ -38,7 +38,7 @@ class Easy:
         self._first: BackfillReservation | None = None
         self._asking: tuple[Job, HostSet] | None = None
         self._start_ns = 0  # of the reservation, as far as can be foreseen
-        self._now_ns, self._most_slips = context.now_ns, context.limits.most_slips
+        self._now_ns, self._most_slips = context.now_ns, context.options.most_slips
         self._reserved, self._slips = context.state.reserved, context.state.slips
 
     @property

@@ -24,12 +24,12 @@ def has_just_saved(state: State, job: Job, now_ns: int) -> bool:
     return job.next_save_ns(now_ns - JUST_SAVED_NS, costs) <= now_ns
 
 
-def due_ns(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[int | None, ...]:
+def due_ns(state: State, now_ns: int, options: SchedulingOptions) -> tuple[int | None, ...]:
     """When time alone changes something of hosts: windows, judgements, gangs that leave."""
-    return (next_edge_ns(state), state.judge_ns or None, leave_ns(state, now_ns, limits))
+    return (next_edge_ns(state), state.judge_ns or None, leave_ns(state, now_ns, options))
 
 
-def leave_ns(state: State, now_ns: int, limits: SchedulingOptions) -> int | None:
+def leave_ns(state: State, now_ns: int, options: SchedulingOptions) -> int | None:
     """When the next gang saves that could leave its retiring hosts now; None: none could, and
     something has to change first."""
     if not state.index.unhealthy & state.index.held:
@@ -42,7 +42,7 @@ def leave_ns(state: State, now_ns: int, limits: SchedulingOptions) -> int | None
 
     def could(job: Job) -> bool:
         blocks = [b for b, host in enumerate(job.hosts) if hostset.has(retiring, host)]
-        barred = calendar.closed(job, now_ns, now_ns + time_limit_ns(job, limits))
+        barred = calendar.closed(job, now_ns, now_ns + time_limit_ns(job, options))
         own = hostset.of(job.spares) & ~(state.index.out_of_service | barred)
         free = state.free & ~(barred | affinity.closed(job.name, job.spec.affinity))
         swaps = choose_swaps(state.loaded_fabric, job.request, job.hosts, blocks, own, free)

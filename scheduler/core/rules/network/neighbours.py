@@ -154,9 +154,9 @@ def better_beside(
     return apart if count_idle_gpus(fabric, gang, others, least_s) < lost - worth else alone.hosts
 
 
-def find_neighbours(state: State, job: Job, limits: SchedulingOptions) -> list[Neighbour]:
+def find_neighbours(state: State, job: Job, options: SchedulingOptions) -> list[Neighbour]:
     """The running gangs beside which this one is placed, where it is placed beside others."""
-    if not limits.neighbours or job.part_gpus or job.request.objective is not Objective.TIME:
+    if not options.neighbours or job.part_gpus or job.request.objective is not Objective.TIME:
         return []
     gangs = (gang for gang in state.in_state(JobState.RUNNING) if gang.name != job.name)
     return [as_neighbour(state, gang) for gang in gangs]

@@ -45,14 +45,14 @@ class SlowGang:
         return f"steps take {100 * self.slower:.3g} % longer: {uplinks}"
 
 
-def slow_gangs(state: State, limits: SchedulingOptions) -> Iterator[SlowGang]:
+def slow_gangs(state: State, options: SchedulingOptions) -> Iterator[SlowGang]:
     """In order of start. Cost: nothing while all links are up; else a step time for each gang
     that crosses a degraded one, once."""
     if not state.loaded_fabric.links:
         return
     for job in state.in_state(JobState.RUNNING):
         slow = slow_gang(state, job)
-        if slow is not None and 100 * slow.slower > limits.slow_percent:
+        if slow is not None and 100 * slow.slower > options.slow_percent:
             yield slow
 
 

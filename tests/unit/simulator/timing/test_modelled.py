@@ -280,7 +280,7 @@ def test_a_job_whose_restart_outlasts_its_limit_is_given_up() -> None:
     limits = SchedulingOptions(policy="fifo", overrun=Overrun.REQUEUE)
     job = trace_job("a", 0, 5_000, 2, limit_s=1_100)
     slow = times(",checkpoint.load_gb_per_s=0.01")
-    world = replayed(machine(2), [job], times=slow, limits=limits, until_s=100_000)
+    world = replayed(machine(2), [job], times=slow, options=limits, until_s=100_000)
 
     (end,) = (event for event in world.log if isinstance(event, JobEnded))
     assert (end.outcome, end.reason) == (JobState.CANCELLED, NO_ADVANCE)
@@ -291,7 +291,7 @@ def test_a_job_whose_restart_outlasts_its_limit_is_given_up() -> None:
         machine(2),
         [trace_job("a", 0, 5_000, 2, limit_s=1_300)],
         times=slow,
-        limits=limits,
+        options=limits,
         until_s=100_000,
     )
     assert patient.rows["a"].outcome is JobState.COMPLETED

@@ -34,7 +34,7 @@ def changed(*texts: str, of: ClusterFork | None = None, has_times: bool = True) 
 
 def test_without_changes_all_is_as_it_is() -> None:
     found = changed()
-    assert (found.state, found.limits, found.name) == (fork().state, fork().limits, "as it is")
+    assert (found.state, found.options, found.name) == (fork().state, fork().options, "as it is")
 
 
 def test_spares_of_a_zone_are_shared_by_all() -> None:
@@ -57,7 +57,7 @@ def test_several_changes_make_one_scenario() -> None:
         "drain z1 on 2026-12-02T06:00 for 8h",
         "drain z0-r0-h0,z0-r0-h1 at +2d for 1h",
     )
-    assert found.limits.policy == "conservative"
+    assert found.options.policy == "conservative"
     before, after = (f.tiers[0].uplink_bytes_per_s[0] for f in (FABRIC, found.state.built_fabric))
     assert after == pytest.approx(before * 7 / 4)
     assert found.state.built_fabric.hosts == FABRIC.hosts
