@@ -373,10 +373,10 @@ def _hardware(fabric: Fabric) -> list[tuple[object, ...]]:
 
 
 def _settings(before: Fabric, after: Fabric) -> Iterator[str]:
-    for name in ("name", "kind", "joined", "gpus_per_host", "nic_gbps", "scale_up_gbps"):
+    for name in ("name", "kind", "is_joined", "gpus_per_host", "nic_gbps", "scale_up_gbps"):
         old, new = getattr(before, name), getattr(after, name)
         if old != new:
-            yield f"{name} {old} -> {new}"
+            yield f"{name.removeprefix('is_')} {old} -> {new}"
     tiers = [[tier.name for tier in fabric.tiers] for fabric in (before, after)]
     if tiers[0] != tiers[1]:
         yield f"tiers {', '.join(tiers[0]) or 'none'} -> {', '.join(tiers[1]) or 'none'}"
