@@ -49,7 +49,18 @@ Uplink: TypeAlias = tuple[int, int]  # tier and domain below it
 GpuGroups: TypeAlias = tuple[tuple[int, ...], ...]
 KINDS = ("roce", "infiniband")
 _OF_HOSTS = ("gpus_per_host", "gpu", "nic_gbps", "scale_up_gbps", "gpu_groups")
-_KEYS = ("name", "kind", "joined", *_OF_HOSTS, "gpus", "tiers", "domains", "labels", "calibration")
+_KEYS = (
+    "name",
+    "kind",
+    "joined",
+    *_OF_HOSTS,
+    "gpus",
+    "tiers",
+    "domains",
+    "labels",
+    "calibration",
+    "routing",
+)
 _OF_DOMAINS = ("oversubscription", "domains", "hosts", "scale_up", "labels", *_OF_HOSTS)
 MOST_HOSTS = 200_000
 MOST_GPUS_PER_HOST = 65_536
@@ -209,6 +220,11 @@ class Fabric:
     def is_joined(self) -> bool:
         """Whether links join the outermost domains."""
         return bool(self.spec.get("joined", True))
+
+    @property
+    def routing(self) -> str:
+        """How its switches spread flows, in the words of network.routing, "" for perfectly."""
+        return str(self.spec.get("routing", ""))
 
     @property
     def host_count(self) -> int:
@@ -398,6 +414,8 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     by_host = _with_kinds(fabric.by_host, spec.get("gpu"), own_gpus, labels, leaves)
     if not isinstance(joined := spec.get("joined", True), bool):
         raise BadInput("joined", f"must be true or false, not {joined!r}")
+    if not isinstance(routing := spec.get("routing", ""), str):
+        raise BadInput("routing", f"must be a text such as e-ecmp:16, not {routing!r}")
     zones = range(0 if joined or not fabric.tiers else fabric.zone_count)
     barred = tuple((0, number) for number in zones)
     built = replace(fabric, labels=labels, by_host=by_host, barred=barred)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from muster.structs import struct
+from network.routing import parse_routing
 from placement import BadInput
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
@@ -62,7 +63,9 @@ def load_fabric(name_or_file: str) -> Fabric:
         measured = load(Path(name_or_file).parent / spec["calibration"])
         spec["calibration"] = measured.mapping()
     try:
-        return from_spec(spec)
+        if routing := (fabric := from_spec(spec)).routing:
+            parse_routing(routing)
+        return fabric
     except BadInput as error:
         field = error.field.removeprefix("calibration.")
         if measured is not None and field != error.field:

@@ -85,7 +85,7 @@ def estimate_command(
         str | None,
         typer.Option(
             help="How flows are routed: ecmp, e-ecmp[:QUEUE_PAIRS], pinned or adaptive."
-            " (default: spread perfectly)"
+            " (default: as each fabric file says, else spread perfectly)"
         ),
     ] = None,
     failed: Annotated[
@@ -306,6 +306,8 @@ def _run(
     assumed: Assumptions,
     network: NetworkChoice,
 ) -> Run:
+    from muster.structs import replace
+    from network.routing import parse_routing
     from placement.workload.request import Placement
     from scheduler.cli.render.place.steps import estimate
     from scheduler.files import inputs
@@ -317,6 +319,8 @@ def _run(
     if not isinstance(answer, Placement):
         return question, answer, None
     try:
+        if network.routing is None and machine.routing and not network.is_simulated:
+            network = replace(network, routing=parse_routing(machine.routing))
         return question, answer, estimate(question, answer, assumed, network)
     except BadInput as error:
         if error.field == "failed":
@@ -393,6 +397,7 @@ def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
             parts.append(step_tables.advice_text(estimate))
         else:
             parts.append(_without_estimate(question, answer))
+    parts.append(step_tables.verdict_text(estimates) if len(estimates) > 1 else "")
     return "\n\n".join(part for part in parts if part)
 
 

@@ -269,6 +269,27 @@ def test_adaptive_routing_over_a_full_fabric_is_perfectly_spread() -> None:
         assert step["step_seconds"] == pytest.approx(spread[way]["step_seconds"], rel=0.01)
 
 
+def test_each_fabric_is_estimated_under_its_own_routing_and_a_verdict_compares_them() -> None:
+    text = Path("wide.yaml").read_text()
+    Path("hashed.yaml").write_text(f"{text}routing: ecmp\n")
+    Path("wrong.yaml").write_text(f"{text}routing: magic\n")
+    hashed, spread = (
+        placements(estimate("--routing", "ecmp", fabrics=("wide",))),
+        placements(estimate(fabrics=("wide",))),
+    )
+    both = estimate(fabrics=("hashed", "wide"))
+    assert placements(both, 0)["muster"] == hashed["muster"]
+    assert placements(both, 1)["muster"] == spread["muster"]
+    files = ("--fabric", "hashed.yaml", "--fabric", "wide.yaml")
+    verdict = muster("estimate", "job.yaml", *files).stdout.splitlines()[-1]
+    assert verdict.startswith("wide is faster by up to ")
+    assert " under ecmp " in verdict
+    same = muster("estimate", "job.yaml", "--fabric", "wide.yaml", "--fabric", "wide.yaml")
+    assert same.stdout.splitlines()[-1].startswith("equivalent within 0.0 %")
+    wrong = muster("estimate", "job.yaml", "--fabric", "wrong.yaml")
+    assert str(wrong.exception).startswith("wrong.yaml:7: routing: must be one of ecmp")
+
+
 def test_hashed_flows_collide_and_the_step_waits_for_the_fullest_cable() -> None:
     step = placements(estimate("--routing", "ecmp"))["muster"]
     routing = step["routing"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from network.collectives.recommend import Advice, AlgorithmChoice
 from network.collectives.schedules import Algorithm
 from network.routing import Congestion
+from placement.objective.step_constants import step_constants
 from placement.objective.step_time import Assumptions, StepTime
 from scheduler.cli.render.place.steps import MUSTER, Estimate
 from scheduler.cli.render.text import bytes_text, columns, percent_text, seconds_text
@@ -35,6 +36,26 @@ def ways_text(estimates: Sequence[Estimate]) -> str:
             )
     right = {2, 3, 4, 5, *range(6, 6 + len(axes)), 7 + len(axes), 8 + len(axes)}
     return columns(rows, right=right)
+
+
+def verdict_text(estimates: Sequence[Estimate]) -> str:
+    """Which fabric is the fastest, and by how much; or that the model cannot tell them apart."""
+    ranked = sorted(estimates, key=lambda each: each.placed.seconds)
+    fastest, slowest = ranked[0].placed.seconds, ranked[-1].placed.seconds
+    share = slowest / fastest - 1 if fastest else 0.0
+    names = [
+        f"{each.question.fabric.name}{_under_text(each)} {seconds_text(each.placed.seconds)}"
+        for each in ranked
+    ]
+    listed = f"a step on {', '.join(names)}"
+    if share <= step_constants().resolution:
+        return f"equivalent within {100 * share:.1f} %: {listed}"
+    return f"{ranked[0].question.fabric.name} is faster by up to {100 * share:.1f} %: {listed}"
+
+
+def _under_text(estimate: Estimate) -> str:
+    routed = estimate.routed[0]
+    return f" under {routed.routing}" if routed else ""
 
 
 def _layout_cells(step: StepTime, best: StepTime) -> list[str]:
