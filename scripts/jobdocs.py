@@ -40,7 +40,7 @@ _KINDS = {
     FieldDescriptor.TYPE_INT32: "whole number",
     FieldDescriptor.TYPE_INT64: "whole number",
 }
-_PATHS = {"on": "restarts.on"}
+_PATHS = {"on": "restarts.on", "container": "run.container"}
 _OWN_FORM = {
     "restarts.on.exit": "[code, ...]",
     "parallelism.dp": "whole number, or {min: A, max: B}",

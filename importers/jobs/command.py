@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 from importers.jobs.draft import Draft, Origin
 from importers.jobs.shell import Script, Word
@@ -29,6 +29,8 @@ _PLAIN: Final = frozenset(
         *("sleep", "exit", "tee"),
     }
 )
+_WITH_VALUE: Final = ("--container-image", "--container-mounts", "--bind", "-B")
+_OF_EVERY_RANK: Final = ("--nv", "--rocm")  # where a host has such GPUs
 _SEARCH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -82,9 +84,6 @@ def put_run(
             " --env NAME=VALUE gives a variable"
         )
         return
-    for word in launch.before:
-        if word.text.startswith("-"):
-            draft.note(f"not represented: {word.text} of the wrapper (line {word.line})")
     origin = Origin(words[0].text, words[0].line)
     draft.put("run.command", [word.text for word in words], origin)
     if launch.is_launcher or one_a_host:
@@ -94,6 +93,55 @@ def put_run(
     place = batch["chdir"].text if "chdir" in batch else _entered(script) or workdir
     if place.startswith("/"):
         draft.put("run.workdir", place, origin)
+    _put_container(draft, launch.before, batch, place)
+
+
+def _put_container(
+    draft: Draft, wrapper: tuple[Word, ...], batch: Mapping[str, Word], folder: str
+) -> None:
+    """Write the image and mounts of pyxis, or of `apptainer exec`, and say what else is left out of
+    the `wrapper`. `folder`: in which paths of images begin."""
+    programs = [PurePosixPath(word.text).name for word in wrapper]
+    is_apptainer = bool({"apptainer", "singularity"} & {*programs}) and "exec" in programs
+    image = wrapper[-1] if is_apptainer and not wrapper[-1].text.startswith("-") else None
+    mounts = list[Word]()
+    words = [*_options(wrapper), *((f"--{name}", word) for name, word in batch.items())]
+    for name, word in words:
+        if name == "--container-image":
+            image = Word(word.text.replace("#", "/"), word.line)
+        elif name == "--container-mounts" or (is_apptainer and name in ("--bind", "-B")):
+            mounts += [Word(part, word.line) for part in word.text.split(",")]
+        elif name.removeprefix("--") not in batch and name not in _OF_EVERY_RANK:
+            shown = f"{name}={word.text}" if word.text else name
+            draft.note(f"not represented: {shown} of the wrapper (line {word.line})")
+    if image is None:
+        return
+    text = image.text
+    if "$" in text or "://" in text.removeprefix("docker://"):
+        draft.note(f"not represented: the container {text} (line {image.line})")
+        return
+    if text.endswith((".sif", ".sqsh")) and not text.startswith("/"):
+        text = str(PurePosixPath(folder or "/") / text)
+    container: dict[str, Any] = {"image": text}
+    for mount in mounts:
+        source, *rest = mount.text.split(":")
+        flags = rest[1].split("+") if len(rest) > 1 else []
+        if source.startswith("/") and "$" not in mount.text:
+            parts = [source, rest[0] if rest else source, *(["ro"] if "ro" in flags else [])]
+            container.setdefault("mounts", []).append(":".join(parts))
+        else:
+            draft.note(f"not represented: the mount {mount.text} (line {mount.line})")
+    draft.put("run.container", container, Origin(image.text, image.line))
+
+
+def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word]]:
+    """The options of a wrapper and their values, "" where the next word is no value of one."""
+    for place, word in enumerate(words):
+        name, has_value, value = word.text.partition("=")
+        if not name.startswith("-"):
+            continue
+        is_apart = not has_value and (name in _WITH_VALUE and place + 1 < len(words))
+        yield name, Word(words[place + 1].text if is_apart else value, word.line)
 
 
 def _without_redirections(launch: LaunchCommand) -> Iterator[Word]:
@@ -203,7 +251,7 @@ def batch_notes(draft: Draft, batch: Mapping[str, Word]) -> None:
 _READ: Final = frozenset(
     {
         *("nodes", "gpus", "gpus-per-node", "gres", "job-name", "time", "array", "chdir"),
-        "ntasks-per-node",
+        *("ntasks-per-node", "container-image", "container-mounts"),
     }
 )
 _HINTS: Final = {

@@ -36,6 +36,7 @@ from scheduler.agent import ranklog, stacks
 from scheduler.agent.allow import AllowList, NotAllowed, program
 from scheduler.agent.attempt import SUPERVISOR, HostAttempt, Key, Phase, RankExit
 from scheduler.agent.channels import Channels
+from scheduler.agent.containers import OWN_CONTAINER, container_key, container_order, find_engine
 from scheduler.agent.gate import GateFailed, pass_gates
 from scheduler.agent.order import order_of
 from scheduler.agent.processes import CgroupRoot, adopt_orphans, end_strays
@@ -112,6 +113,8 @@ class Agent:
         self._tails: dict[str, asyncio.Task[None]] = {}
         self._channels = Channels(lambda word: self.say(word))
         self._warm: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
+        self._engine = find_engine()
+        self._own_container = os.environ.get(OWN_CONTAINER)
         self._socket_path = str(state / "agent.sock")
         self._socket = self._listen()
         self._over = asyncio.Event()
@@ -169,6 +172,7 @@ class Agent:
             has_cgroup=self.has_cgroups,
             may_leave_processes=self.may_leave_processes,
             place=self.place,
+            containers=self._own_container or Path(self._engine).name,
         )
         for attempt in self._attempts.values():
             if attempt.phase is Phase.PREPARING:
@@ -329,6 +333,8 @@ class Agent:
         key = _named(wanted.key)
         if self.is_for_one and self._only not in (None, key):
             return  # it is for the agent of the next step, whose Hello asks for it
+        if self._own_container not in (None, container_key(wanted.image, wanted.mounts)):
+            return  # it is for the agent of the next pod
         self._only = key
         known = self._attempts.get(key)
         if known is not None:
@@ -350,13 +356,20 @@ class Agent:
             await self._clear(key, frozenset(wanted.gpus))
             user = self._allowed.user(wanted.user)
             workdir = self._allowed.workdir(wanted.workdir, user)
-            program(wanted.command[0], workdir, wanted.env.get("PATH", _SEARCH))
+            container = None
+            if wanted.image and self._own_container is None:
+                own = (self._root / key.folder_name / "run", Path(self._socket_path))
+                image, mounts = wanted.image, wanted.mounts
+                container = container_order(self._engine, image, mounts, workdir, own)
+            else:
+                program(wanted.command[0], workdir, wanted.env.get("PATH", _SEARCH))
             port = free_port() if wanted.node == 0 else 0
             group = self._cgroups.make(key.folder_name)
             order = order_of(wanted, user.pw_name, workdir) | {
                 "socket": self._socket_path,
                 "cgroup": group,
                 "port": port,
+                "container": container,
             }
             await pass_gates(wanted.gates, order, self._allowed, _SEARCH)
             attempt = HostAttempt.create(key, self._root, order, user)

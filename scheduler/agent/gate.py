@@ -30,7 +30,7 @@ class GateFailed(Exception):
 async def pass_gates(
     gates: Iterable[agent_pb2.Gate], order: dict[str, Any], allowed: AllowList, search: str
 ) -> None:
-    """Run gates as the ranks of an order would run, or as the agent where the host says so.
+    """Run gates on the host as the user of the ranks, or as the agent where the host says so.
 
     Raises: GateFailed, NotAllowed.
     """
@@ -39,9 +39,8 @@ async def pass_gates(
         path = program(command[0], order["workdir"], search)
         own = {"user": allowed.own_name} if path in allowed.gates and gate.is_of_site else {}
         limit_s = max(1, round(gate.limit.ToNanoseconds() / 1e9))
-        code, said = await _run(
-            order | own | {"command": command, "gate_s": limit_s, "env_from": {}}
-        )
+        on_host = {"command": command, "gate_s": limit_s, "env_from": {}, "container": None}
+        code, said = await _run(order | own | on_host)
         if code:
             is_over = code == TIME_OVER
             ended = f"took longer than {limit_s} s" if is_over else f"exited with code {code}"

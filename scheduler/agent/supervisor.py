@@ -350,7 +350,8 @@ def run_beside(folder: str, rank: str, port: str, command: list[str]) -> NoRetur
     with open(os.path.join(folder, "order.json"), encoding="utf-8") as file:
         order: dict[str, Any] = json.load(file)
     user = entry_of(order["user"])
-    order["command"] = command or [user.pw_shell or "/bin/sh"]
+    shell = "/bin/sh" if order.get("container") else user.pw_shell or "/bin/sh"
+    order["command"] = command or [shell]
     if os.isatty(0):
         os.fchown(0, user.pw_uid, -1)
         order["env"] = {"TERM": "xterm-256color"} | order["env"]
@@ -402,14 +403,18 @@ def _be_rank(
         elif os.isatty(0):
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         stage = f"become user {order['user']}"
-        environment = _become(order["user"], order["env"] | rank["env"])
+        own: dict[str, str] = order["env"] | rank["env"]
+        container: dict[str, Any] = order.get("container") or {}
+        # To map more users than one podman has programs with rights; its containers gain none.
+        may_gain = bool(container.get("is_podman"))
+        environment = _become(order["user"], own, may_gain=may_gain)
         die_with(parent)
         stage = f"enter directory {order['workdir']}"
         os.chdir(order["workdir"])
         for name, path in order.get("env_from", {}).items():
             stage = f"read {name} from {path}"
             with open(path, encoding="utf-8") as file:
-                environment[name] = file.read().rstrip("\n")
+                own[name] = environment[name] = file.read().rstrip("\n")
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         if port:
@@ -419,14 +424,40 @@ def _be_rank(
             os.close(says)
             _relay(link)
             os._exit(0)
-        stage = f"execute {order['command'][0]}"
-        os.execvpe(order["command"][0], order["command"], environment)
+        command = order["command"]
+        if container:
+            command = _contained(container, own, environment) + command
+        stage = f"execute {command[0]}"
+        os.execvpe(command[0], command, environment)
     except OSError as error:
         os.write(says, f"cannot {stage}: {os.strerror(error.errno or errno.EINVAL)}".encode())
     except Exception as error:
         os.write(says, f"cannot {stage}: {error}".encode())
     finally:
         os._exit(_CANNOT_RUN)
+
+
+def _contained(
+    container: dict[str, Any], own: dict[str, str], environment: dict[str, str]
+) -> list[str]:
+    """Return what runs the arguments that follow in a container, with the variables `own` in it.
+    Their values are in no argument, which other users would see."""
+    words: list[str] = [*container["argv"]]
+    if container["is_podman"]:
+        words += [f"--env={name}" for name in own]
+        for name, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
+            most = resource.getrlimit(number)[1]
+            words += [f"--ulimit={name}={most}:{most}"] if most >= 0 else []
+        words += ["--tty"] if os.isatty(0) else []
+        words += ["--userns=keep-id"] if os.geteuid() else []
+    else:
+        for name in ("PATH", "LD_LIBRARY_PATH"):  # else those of the image
+            if name in own:
+                environment[f"APPTAINERENV_{name}"] = environment[f"SINGULARITYENV_{name}"] = own[
+                    name
+                ]
+        words += ["--userns"] if os.geteuid() else []  # the other way needs programs with rights
+    return [*words, *container["image"]]
 
 
 def own_entry() -> pwd.struct_passwd:
@@ -450,8 +481,9 @@ def entry_of(name: str) -> pwd.struct_passwd:
         return own
 
 
-def _become(user: str, variables: dict[str, str]) -> dict[str, str]:
-    """Take on the user, for good and without a way to more rights; the whole environment."""
+def _become(user: str, variables: dict[str, str], *, may_gain: bool = False) -> dict[str, str]:
+    """Take on the user, for good; the whole environment. `may_gain`: programs with more rights give
+    them."""
     entry = entry_of(user)
     if os.geteuid() == 0:
         os.initgroups(user, entry.pw_gid)
@@ -459,7 +491,8 @@ def _become(user: str, variables: dict[str, str]) -> dict[str, str]:
         os.setuid(entry.pw_uid)
     elif entry.pw_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "the agent is not root")
-    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if not may_gain:
+        _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_NPROC, (most_processes(),) * 2)
     os.umask(0o022)
     usual = {

@@ -35,7 +35,7 @@ from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.checkpoint import CheckpointTerms
 from scheduler.core.policies.hang import HangTerms
 from scheduler.core.policies.restart_rule import Requeueing, RestartRule
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.run import ContainerSpec, RunSpec
 from scheduler.core.wording import sizes_text
 from scheduler.files.errors import short
 from scheduler.files.job_keys import JobKeys, Keys, Replicas, checked_keys, parse_spares
@@ -125,7 +125,12 @@ def _with_texts(document: Document) -> dict[str, Any]:
 def _run(keys: JobKeys, document: Document) -> RunSpec | None:
     if keys.run is None:
         return None
-    run = RunSpec(**vars(keys.run))
+    inner = keys.run.container
+    container = ContainerSpec(**vars(inner)) if inner is not None else None
+    run = RunSpec(**{**vars(keys.run), "container": container})
+    if run.warm and container is not None:
+        message = "conflicts with container: warm processes import what the host has installed"
+        raise document.error(("run.warm", message))
     if run.warm and not run.is_python:
         message = "is for a command that begins with `python FILE` or `python -m MODULE`"
         raise document.error(("run.warm", message))
@@ -306,7 +311,13 @@ def _restarts_mapping(rule: RestartRule) -> dict[str, Any]:
 def _run_mapping(run: RunSpec) -> dict[str, Any]:
     mapping = _changed(run, always=("command",))
     lists = {key: list(mapping[key]) for key in ("command", "warm", "gate") if key in mapping}
-    pairs = {key: dict(mapping[key]) for key in ("env", "env_from") if key in mapping}
+    pairs: dict[str, Any] = {
+        key: dict(mapping[key]) for key in ("env", "env_from") if key in mapping
+    }
+    if run.container is not None:
+        pairs["container"] = {"image": run.container.image}
+        if run.container.mounts:
+            pairs["container"]["mounts"] = list(run.container.mounts)
     return mapping | lists | pairs
 
 

@@ -52,9 +52,12 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 LONGEST_ARGUMENT = 4_096
 MOST_ARGUMENTS = 1_000
 MOST_VARIABLES = 64  # of the environment
+MOST_MOUNTS = 64
 LONGEST_VALUE = 1_024  # of one of them
 _ONE_LINE = re.compile(r"[^\0\r\n]*")
 _REFERENCE = re.compile(r"file:/[^\0\n]+|secret:[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+")
+_IMAGE = re.compile(r"/[^\0\s,:]+|(docker://)?[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
+_MOUNT = re.compile(r"/[^\0\n,:]*:/[^\0\n,:]+(:ro)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -329,6 +332,24 @@ def _workdir(value: Any) -> str:
     return str(value)
 
 
+def _image(value: Any) -> str:
+    if not isinstance(value, str) or not _IMAGE.fullmatch(value) or ".." in value.split("/"):
+        kinds = "REGISTRY/NAME:TAG, or the absolute path of an image on the hosts"
+        raise wrong_value(f"must be {kinds}, not {short(value)}")
+    return value
+
+
+def _mounts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > MOST_MOUNTS:
+        raise wrong_value(f"must be a list of at most {MOST_MOUNTS} mounts, not {short(value)}")
+    for mount in value:
+        parts = mount.split("/") if isinstance(mount, str) else [".."]
+        if ".." in parts or not _MOUNT.fullmatch(mount):
+            form = "SOURCE:TARGET or SOURCE:TARGET:ro, absolute paths"
+            raise wrong_value(f"each must be {form}, not {short(mount)}")
+    return tuple(value)
+
+
 def _user(value: Any) -> str:
     if not isinstance(value, str) or not _USER.fullmatch(value):
         raise wrong_value(f"must be the name of a user on the hosts, not {short(value)}")
@@ -516,6 +537,11 @@ class _CheckpointKeys(Keys):
     peer_interval_s: Seconds = PEER_INTERVAL_S
 
 
+class _ContainerKeys(Keys):
+    image: Annotated[str, BeforeValidator(_image)]
+    mounts: Annotated[tuple[str, ...], BeforeValidator(_mounts)] = ()
+
+
 class _RunKeys(Keys):
     command: Annotated[tuple[str, ...], BeforeValidator(_command)]
     env: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_variables)] = ()
@@ -531,6 +557,7 @@ class _RunKeys(Keys):
     gate: Annotated[tuple[str, ...], BeforeValidator(_command)] = ()
     idle_s: Seconds = 0
     env_from: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_references)] = ()
+    container: _ContainerKeys | None = None
 
 
 class _RestartCauseKeys(Keys):
@@ -602,6 +629,7 @@ SECTIONS: dict[str, type[Keys]] = {
     "constraints": _ConstraintKeys,
     "checkpoint": _CheckpointKeys,
     "run": _RunKeys,
+    "container": _ContainerKeys,
     "restarts": _RestartKeys,
     "on": _RestartCauseKeys,
     "hang": _HangKeys,

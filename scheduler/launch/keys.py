@@ -150,8 +150,9 @@ class KubernetesKeys(Keys):
 
     `kubeconfig`, `context`: None: those of the user, or the service account of the server's pod.
     `name`: of pods, one for each server in a namespace. `image`: with muster in it; `template`: a
-    file with the rest of a pod. `server`: HOST:PORT at which pods reach `agents.listen`, of all
-    servers that share the store.
+    file with the rest of a pod. `images`: with muster in them, which jobs may have instead, or what
+    their names begin with. `server`: HOST:PORT at which pods reach `agents.listen`, of all servers
+    that share the store.
     `holding`: `gang` for pods on the hosts and spares of gangs, `whole` for one on every host.
     `service_account`, `priority_class`, `runtime_class`, `gpu_resource`: of pods. `allow`: a file
     in the image. `ca`: who signed the certificate of `tls`; pods get it. `start_s`: for which a pod
@@ -165,6 +166,7 @@ class KubernetesKeys(Keys):
     namespace: Annotated[str, BeforeValidator(_dns_label)] = "muster"
     name: Annotated[str, BeforeValidator(_dns_label)] = "muster"
     image: Text | None = None
+    images: tuple[Text, ...] = ()
     template: FilePath | None = None
     server: Addresses | None = None
     holding: HoldingScope = HoldingScope.GANG

@@ -108,6 +108,7 @@ class AgentLauncher(Launcher):
         self._offer_lead = offer_lead
         self._known_hosts: set[str] = set()  # of the fabric as it was looked at last
         self._seen: set[str] = set()  # hosts whose agents have been there since it leads
+        self._with_containers: set[str] = set()  # hosts whose agents can run them
         self._ran_on: set[str] = set()  # hosts on which ranks ran when their agents came last
         self._cut_off = CutOffHosts()
         self._failing: set[str] = set()  # uids of jobs whose last tick failed
@@ -123,6 +124,11 @@ class AgentLauncher(Launcher):
         """Hosts on which something runs, should run, or is being left."""
         hosts = {host for gang in self._gangs.values() for host in gang.hosts}
         return hosts | self._ending.hosts
+
+    @property
+    def lacks_containers(self) -> bool:
+        """Whether agents are there, and none can run containers."""
+        return bool(self._sessions.connected) and not self._with_containers
 
     def step_times(self, uid: str, attempt: int) -> Mapping[int, Sequence[float]]:
         """How long the ranks of an attempt computed, by step; nothing where nobody has said."""
@@ -364,6 +370,7 @@ class AgentLauncher(Launcher):
                 self._sessions.drop(host, reason)
             return
         self._seen.add(host)
+        (self._with_containers.add if hello.containers else self._with_containers.discard)(host)
         runs = any(a.phase == agent_pb2.ATTEMPT_PHASE_STARTED for a in hello.attempts)
         (self._ran_on.add if runs else self._ran_on.discard)(host)
         self._return_host(state, host)

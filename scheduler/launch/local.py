@@ -19,6 +19,7 @@ from pathlib import Path
 
 from scheduler.access.tokens import join_token
 from scheduler.agent.program import AgentOptions
+from scheduler.core.policies.run import ContainerSpec
 from scheduler.engine.writer import Writer
 from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import AgentFolder, write_private
@@ -113,6 +114,9 @@ class LocalAgents:
 
     def is_dismissed(self, host: str) -> bool:
         return False
+
+    def container_refusal(self, container: ContainerSpec) -> str | None:
+        return None
 
     async def close(self) -> None:
         """End them, and what they run."""

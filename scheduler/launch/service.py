@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from muster.structs import replace, struct
+from scheduler.core.policies.run import ContainerSpec
 from scheduler.engine.writer import Writer
 from scheduler.launch.channels import AgentChannels
 from scheduler.launch.gangs.orders import NO_TERMS, SiteTerms
@@ -88,6 +89,13 @@ class LaunchService:
     def progress(self, uid: str, attempt: int) -> tuple[StepWatch, float] | None:
         """How far the ranks of an attempt are, and how many seconds ago they said so."""
         return self._launcher.progress(uid, attempt) if self._launcher is not None else None
+
+    def container_refusal(self, container: ContainerSpec) -> str:
+        """Return why no host can run this container, "" where one may."""
+        refusal = self._substrate.container_refusal(container) if self._substrate else None
+        if refusal is None and self._launcher is not None and self._launcher.lacks_containers:
+            refusal = "no host has apptainer, singularity or podman to run it"
+        return refusal or ""
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from scheduler.access.tokens import new_secret
+from scheduler.core.policies.run import ContainerSpec
 from scheduler.engine.writer import Writer
 from scheduler.launch.streams.sessions import AgentSessions
 
@@ -28,6 +29,10 @@ class Substrate(Protocol):
 
     def is_dismissed(self, host: str) -> bool:
         """Whether no agent is to be there now: that its agent has gone is no loss of the host."""
+
+    def container_refusal(self, container: ContainerSpec) -> str | None:
+        """Why no host runs this container, "" where agents are started in it; None: that is for
+        agents to say."""
 
     async def close(self) -> None:
         """The server ends."""

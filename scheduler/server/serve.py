@@ -218,6 +218,7 @@ async def _serve(
                     launches.start(writer, *([replica.offer_lead] if replica else []))
                     backend.tails, backend.step_times = launches.tails, launches.step_times
                     backend.channels = launches.channels
+                    backend.container_refusal = launches.container_refusal
                     backend.progress = gauges.progress = launches.progress
                 seen_at = console.address if console else ""
                 on_ready(Ready(address, fabric, version, gauges.address, agents, seen_at))

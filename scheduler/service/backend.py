@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from scheduler.core import Job, Rejected, State, admit, replay
 from scheduler.core.model.commands import Command
+from scheduler.core.policies.run import ContainerSpec
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
 from scheduler.identity import caller
@@ -61,7 +62,8 @@ class NoLog(Exception):
 class Backend:
     """Shared by the servicers of one server. `questions`: where they compute for long; `reads`:
     where they make long answers.
-    `has_agents`: whether jobs with a command can be run."""
+    `has_agents`: whether jobs with a command can be run; `container_refusal`: why a container
+    cannot, "" where it may."""
 
     def __init__(self, questions: Questions | None = None, *, has_agents: bool = False) -> None:
         self.questions = questions or Questions()
@@ -71,6 +73,7 @@ class Backend:
         self.channels: ChannelSource | None = None
         self.step_times: StepTimeSource | None = None
         self.progress: ProgressSource | None = None
+        self.container_refusal: Callable[[ContainerSpec], str] = lambda _: ""
         self._writer: Writer | None = None
 
     def attach(self, writer: Writer) -> None:

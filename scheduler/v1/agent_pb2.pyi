@@ -279,6 +279,7 @@ class Hello(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
     MAY_LEAVE_PROCESSES_FIELD_NUMBER: _builtins.int
+    CONTAINERS_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     """The host, as the fabric calls it."""
     boot_id: _builtins.str
@@ -292,6 +293,10 @@ class Hello(_message.Message):
     may_leave_processes: _builtins.bool
     """Whether processes of a gang may be left when it is over, for the host has no cgroups and the
     agent is not root. Gangs of one tenant alone run there until the host boots.
+    """
+    containers: _builtins.str
+    """What runs containers on the host, apptainer, singularity or podman, or the image and mounts of
+    the container in which the agent itself runs. Empty: neither.
     """
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptStatus]:
@@ -313,10 +318,11 @@ class Hello(_message.Message):
         attempts: _abc.Iterable[Global___AttemptStatus] | None = ...,
         place: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         may_leave_processes: _builtins.bool = ...,
+        containers: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "boot_id", b"boot_id", "has_cgroup", b"has_cgroup", "host", b"host", "may_leave_processes", b"may_leave_processes", "place", b"place", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "boot_id", b"boot_id", "containers", b"containers", "has_cgroup", b"has_cgroup", "host", b"host", "may_leave_processes", b"may_leave_processes", "place", b"place", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -798,6 +804,8 @@ class Prepare(_message.Message):
     WORKDIR_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
     ENV_FROM_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    MOUNTS_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     FIRST_RANK_FIELD_NUMBER: _builtins.int
@@ -814,6 +822,8 @@ class Prepare(_message.Message):
     """Working directory. Empty: the home directory of the user."""
     user: _builtins.str
     """User. Empty: the default one of the host."""
+    image: _builtins.str
+    """Image in which the ranks run. Empty: none."""
     node: _builtins.int
     """Number of the host in the gang, from 0."""
     nodes: _builtins.int
@@ -845,6 +855,10 @@ class Prepare(_message.Message):
         """Variables whose values the ranks read from files of the host, by the paths of these."""
 
     @_builtins.property
+    def mounts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What of the host they see in it: SOURCE:TARGET or SOURCE:TARGET:ro."""
+
+    @_builtins.property
     def warm(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Modules for a warm start."""
 
@@ -866,6 +880,8 @@ class Prepare(_message.Message):
         workdir: _builtins.str = ...,
         user: _builtins.str = ...,
         env_from: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        image: _builtins.str = ...,
+        mounts: _abc.Iterable[_builtins.str] | None = ...,
         node: _builtins.int = ...,
         nodes: _builtins.int = ...,
         first_rank: _builtins.int = ...,
@@ -879,7 +895,7 @@ class Prepare(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "env_from", b"env_from", "first_rank", b"first_rank", "gates", b"gates", "gpus", b"gpus", "job", b"job", "key", b"key", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "tenant", b"tenant", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "env_from", b"env_from", "first_rank", b"first_rank", "gates", b"gates", "gpus", b"gpus", "image", b"image", "job", b"job", "key", b"key", "mounts", b"mounts", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "tenant", b"tenant", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

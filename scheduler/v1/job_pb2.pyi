@@ -923,6 +923,7 @@ class Run(_message.Message):
     GATE_FIELD_NUMBER: _builtins.int
     IDLE_FIELD_NUMBER: _builtins.int
     ENV_FROM_FIELD_NUMBER: _builtins.int
+    CONTAINER_FIELD_NUMBER: _builtins.int
     workdir: _builtins.str
     """Absolute path of the working directory. Empty: the home directory of the user."""
     user: _builtins.str
@@ -982,6 +983,10 @@ class Run(_message.Message):
         secrets of Kubernetes.
         """
 
+    @_builtins.property
+    def container(self) -> Global___Container:
+        """The container in which the ranks run. Unset: none."""
+
     def __init__(
         self,
         *,
@@ -999,14 +1004,45 @@ class Run(_message.Message):
         gate: _abc.Iterable[_builtins.str] | None = ...,
         idle: _duration_pb2.Duration | None = ...,
         env_from: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        container: Global___Container | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace", "idle", b"idle", "warn", b"warn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "grace", b"grace", "idle", b"idle", "warn", b"warn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "env_from", b"env_from", "gate", b"gate", "grace", b"grace", "idle", b"idle", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "warn", b"warn", "workdir", b"workdir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "container", b"container", "env", b"env", "env_from", b"env_from", "gate", b"gate", "grace", b"grace", "idle", b"idle", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "warn", b"warn", "workdir", b"workdir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Run: _TypeAlias = Run  # noqa: Y015
+
+@_typing.final
+class Container(_message.Message):
+    """An image, and what of the host is seen in it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMAGE_FIELD_NUMBER: _builtins.int
+    MOUNTS_FIELD_NUMBER: _builtins.int
+    image: _builtins.str
+    """REGISTRY/NAME:TAG, or the absolute path of an image file on the hosts, as .sif or .sqsh."""
+    @_builtins.property
+    def mounts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """SOURCE:TARGET or SOURCE:TARGET:ro, absolute paths of the host and in the container. The working
+        directory is mounted at its own path.
+        """
+
+    def __init__(
+        self,
+        *,
+        image: _builtins.str = ...,
+        mounts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "mounts", b"mounts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Container: _TypeAlias = Container  # noqa: Y015
 
 @_typing.final
 class Checkpoint(_message.Message):

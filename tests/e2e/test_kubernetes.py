@@ -9,13 +9,16 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from scheduler.client import Client
+from placement.workload.request import SpareRule
+from scheduler.client import Client, ServiceError
+from scheduler.core.policies.run import ContainerSpec
 from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
 from tests.conformance.cluster import main as conformance
@@ -206,6 +209,55 @@ def test_pods_are_found_again_by_the_next_server_and_orphans_are_deleted(tmp_pat
         until(client, "a", lambda job: job.saved_checkpoint.step > saved, 90)
         assert client.get_job("a").attempt == 1
         assert set(ranks) <= set(kubelet.ranks(job.placement.hosts[0]))
+
+
+def test_a_gang_has_pods_of_its_own_image_and_mounts_where_others_had_theirs(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "pod.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "agent",
+                            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                        }
+                    ],
+                    "volumes": [{"name": "data", "hostPath": {"path": str(tmp_path)}}],
+                }
+            }
+        )
+    )
+    more = {"images": ["example.org/train"], "template": "pod.yaml"}
+    with kubernetes_server(tmp_path, "whole", **more) as (server, _, client):
+        within(60, lambda: len(server.pods()) == 6)
+        client.create_job(gang("a", tmp_path, steps=10, spares=SpareRule(hosts=0)))
+        until(client, "a", lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
+        before = {node: pod["metadata"]["uid"] for node, pod in server.pods().items()}
+
+        made = gang("b", tmp_path, steps=10**6, spares=SpareRule(hosts=0))
+        assert made.run is not None
+        container = ContainerSpec("docker://example.org/train:2", ("/data/sets:/sets:ro",))
+        client.create_job(replace(made, run=replace(made.run, container=container)))
+        hosts = set(until(client, "b", is_launched(1), 60).placement.hosts)
+        pods = server.pods()
+        assert {node for node in pods if pods[node]["metadata"]["uid"] != before[node]} == hosts
+        for host in hosts:
+            (agent,) = pods[host]["spec"]["containers"]
+            assert agent["image"] == "example.org/train:2"
+            mount = {"name": "data", "mountPath": "/sets", "subPath": "sets", "readOnly": True}
+            assert any(mount.items() <= each.items() for each in agent["volumeMounts"])
+        assert client.get_host(min(hosts)).state == host_pb2.HOST_STATE_HEALTHY
+
+        client.cancel_job("b")
+        client.create_job(gang("c", tmp_path, 6, steps=10, spares=SpareRule(hosts=0)))
+        until(client, "c", lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
+        images = {pod["spec"]["containers"][0]["image"] for pod in server.pods().values()}
+        assert images == {"train"}
+        other = replace(made.run, container=replace(container, image="example.com/train"))
+        with pytest.raises(ServiceError, match="not an image that jobs may have"):
+            client.create_job(replace(made, name="d", run=other))
 
 
 def test_a_drained_node_is_left_after_a_checkpoint_and_comes_back(tmp_path: Path) -> None:

@@ -30,9 +30,13 @@ FULL = {
     "idle_s": 600,
     "env_from": {"HF_TOKEN": "secret:hf/token", "KEY": "file:/home/alice/.key"},
 }
+CONTAINED = {
+    "command": ["./train"],
+    "container": {"image": "docker://example.org/a:1", "mounts": ["/a:/b:ro", "/c:/c"]},
+}
 
 
-@pytest.mark.parametrize("run", [{"command": ["./train"]}, FULL])
+@pytest.mark.parametrize("run", [{"command": ["./train"]}, FULL, CONTAINED])
 def test_what_to_run_reads_back_as_it_was_written(run: dict[str, Any]) -> None:
     spec = job_from_mapping(JOB | {"run": run})
     assert job_to_mapping(spec)["run"] == run
@@ -77,6 +81,23 @@ def test_a_job_without_it_has_none() -> None:
         ({"command": ["a"], "warm": ["torch; x"]}, "run.warm", "not the name of a Python module"),
         ({"command": ["a"], "warm": ["torch"]}, "run.warm", "begins with `python FILE`"),
         ({"command": ["python", "-c", "1"], "warm": ["torch"]}, "run.warm", "`python FILE`"),
+        ({"command": ["a"], "container": {}}, "run.container.image", "is required"),
+        ({"command": ["a"], "container": {"image": "--x"}}, "run.container.image", "REGISTRY/NAME"),
+        (
+            {"command": ["a"], "container": {"image": "a", "mounts": ["a:/b"]}},
+            "run.container.mounts",
+            "absolute paths",
+        ),
+        (
+            {"command": ["a"], "container": {"image": "a", "mounts": ["/a/../b:/b"]}},
+            "run.container.mounts",
+            "absolute paths",
+        ),
+        (
+            {"command": ["python", "t.py"], "warm": ["torch"], "container": {"image": "a"}},
+            "run.warm",
+            "conflicts with container",
+        ),
         ({"command": ["a"], "shell": True}, "run.shell", "unknown key"),
     ],
 )

@@ -23,6 +23,15 @@ RANK_VARIABLES: Final = frozenset(
 
 
 @struct(frozen=True, slots=True)
+class ContainerSpec:
+    """`image`: REGISTRY/NAME:TAG, or an absolute path of the hosts. `mounts`: SOURCE:TARGET or
+    SOURCE:TARGET:ro, absolute paths of the host and in the container."""
+
+    image: str
+    mounts: tuple[str, ...] = ()
+
+
+@struct(frozen=True, slots=True)
 class RunSpec:
     """The command of every rank: argv, which no shell reads.
 
@@ -36,6 +45,7 @@ class RunSpec:
     `gate`: what has to end well on each host before its ranks start.
     `idle_s`: it ends when nobody has run a command beside its ranks for so long; 0: it does not.
     `env_from`: (name, where hosts read its value), sorted.
+    `container`: in which the ranks run, None: in none.
     """
 
     command: tuple[str, ...]
@@ -52,6 +62,7 @@ class RunSpec:
     gate: tuple[str, ...] = ()
     idle_s: int = 0
     env_from: tuple[tuple[str, str], ...] = ()
+    container: ContainerSpec | None = None
 
     @property
     def secret_paths(self) -> dict[str, str]:

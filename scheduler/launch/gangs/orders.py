@@ -84,6 +84,8 @@ def prepare(gang: LaunchedGang, host: str, site: SiteTerms, fabric: Fabric) -> O
             gpus=sorted(gang.gpus),
             tenant=gang.placed.job.tenant,
             gates=site.all_of(run),
+            image=run.container.image if run.container else "",
+            mounts=run.container.mounts if run.container else (),
         )
     )
 

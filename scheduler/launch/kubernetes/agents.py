@@ -30,6 +30,7 @@ from scheduler.core import Rejected, State
 from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.job import Job
 from scheduler.core.names import short_name
+from scheduler.core.policies.run import ContainerSpec
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
@@ -135,6 +136,7 @@ class KubernetesAgents:
         self._backoff: dict[str, Backoff] = {}  # by host
         self._acting: dict[str, asyncio.Task[None]] = {}  # by pod name
         self._deleted: set[str] = set()  # uids of pods that muster has deleted
+        self._replaced: set[str] = set()  # hosts whose pods make way for those of a container
         self._beats = beats or Heartbeats()
         self._tasks = Tasks(self._beats)
         self._busy: Callable[[], Set[str]] = frozenset
@@ -203,9 +205,12 @@ class KubernetesAgents:
     def is_dismissed(self, host: str) -> bool:
         owner = self._hosts_needing_pods(self._writer.state).get(host)
         if owner is not None and owner.role == MEMBER:
-            return False
+            return host in self._replaced
         pod = self._pods_by_host().get(host)
         return pod is None or pod.is_leaving or not self._clock_of(pod).has_come
+
+    def container_refusal(self, container: ContainerSpec) -> str | None:
+        return pods.container_refusal(self._pod, container)
 
     def _is_starting(self, host: str, pod: PodView | None) -> bool:
         if not (self.pods.is_current and self.nodes.is_current):
@@ -213,7 +218,7 @@ class KubernetesAgents:
         if not self._is_up(host):
             return False
         now_s = self._clock()
-        if pod is None:
+        if pod is None or (host in self._replaced and pod.pod_uid in self._deleted):
             backoff = self._backoff.get(host)
             return backoff is None or backoff.wait_s < self._keys.start_s / 2
         clock = self._clock_of(pod)
@@ -331,6 +336,8 @@ class KubernetesAgents:
                 clock.running_s = now_s
             if is_connected:
                 clock.has_come = True
+                if pod.pod_uid not in self._deleted:
+                    self._replaced.discard(pod.node)
                 self._backoff.pop(pod.node, None)
         for uid in self._clocks.keys() - uids:
             del self._clocks[uid]
@@ -378,6 +385,11 @@ class KubernetesAgents:
                 )
                 self._put_off(host)
                 self._delete(pod)
+            elif owner is not None and pod.container != owner.container_key:
+                if pod.pod_uid not in self._deleted:
+                    log.info("the pod of %s makes way for one of %s", host, owner.container_key)
+                self._replaced.add(host)
+                self._delete(pod, lets_end=True)
             elif self._is_of_another(pod, owner):
                 self._act(pod.name, host, self._label(pod, owner))
         busy = self._busy()
@@ -448,17 +460,19 @@ class KubernetesAgents:
         made = await self._api.call("PATCH", path, pods.owner_patch(owner), kind=MERGE_PATCH)
         self.pods.by_name[pod.name] = pods.view_of(made)
 
-    def _delete(self, pod: PodView, *, is_forced: bool = False) -> None:
+    def _delete(self, pod: PodView, *, is_forced: bool = False, lets_end: bool = False) -> None:
+        """`lets_end`: what still runs there has the grace of the pod to end."""
         if pod.pod_uid in self._deleted and not is_forced:
             return
         self._deleted.add(pod.pod_uid)
-        self._act(pod.name, pod.node, self._deleting(pod, is_forced=is_forced))
+        self._act(pod.name, pod.node, self._deleting(pod, is_forced, lets_end))
 
-    async def _deleting(self, pod: PodView, *, is_forced: bool) -> None:
+    async def _deleting(self, pod: PodView, is_forced: bool, lets_end: bool) -> None:
         """Delete this very pod, and no successor of its name."""
         # A first process that has yet to say what SIGTERM does ignores it.
         options: Json = {"preconditions": {"uid": pod.pod_uid}}
-        options["gracePeriodSeconds"] = 0 if is_forced else _END_S
+        if not lets_end:
+            options["gracePeriodSeconds"] = 0 if is_forced else _END_S
         try:
             await self._api.call("DELETE", f"{self._pods_path}/{pod.name}", options)
         except ApiFailed as error:
@@ -530,4 +544,5 @@ class KubernetesAgents:
 
 
 def _owner(job: Job, role: str) -> PodOwner:
-    return PodOwner(short_name(job.name), job.tenant, job.uid, job.attempt, role)
+    container = job.spec.run.container if job.spec.run else None
+    return PodOwner(short_name(job.name), job.tenant, job.uid, job.attempt, role, container)

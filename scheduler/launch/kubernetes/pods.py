@@ -12,10 +12,13 @@ import copy
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from muster.structs import struct
 from scheduler.access.tokens import join_token
+from scheduler.agent.containers import OWN_CONTAINER, container_key
+from scheduler.core.policies.run import ContainerSpec
 from scheduler.files.errors import short
 from scheduler.files.health.kubernetesnodes import MANAGED
 from scheduler.files.yaml12 import load
@@ -26,6 +29,7 @@ SERVER, HOST, JOB, TENANT = (f"muster.dev/{word}" for word in ("server", "host",
 UID, ATTEMPT, ROLE = (f"muster.dev/{word}" for word in ("job-uid", "attempt", "role"))
 MEMBER, SPARE = "member", "spare"
 CONTAINER = "agent"
+IN_CONTAINER = "muster.dev/container"
 HOSTS_A_SECRET = 2_000  # some 150 bytes each; a secret holds 1 MiB
 STATE, JOIN = "/var/lib/muster-agent", "/run/muster-join"
 _TOLERATED: Final = (
@@ -40,13 +44,21 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 @struct(frozen=True, slots=True)
 class PodOwner:
-    """Whose pod it is: the gang that holds its host. `attempt`: in which the host came to it."""
+    """Whose pod it is: the gang that holds its host. `attempt`: in which the host came to it.
+    `container`: in which its ranks run, None: in the one of the site."""
 
     job: str
     tenant: str
     uid: str
     attempt: int
     role: str
+    container: ContainerSpec | None = None
+
+    @property
+    def container_key(self) -> str:
+        """Names the container, "" that of the site."""
+        own = self.container
+        return container_key(own.image, own.mounts) if own else ""
 
     def labels(self) -> dict[str, str]:
         return {
@@ -61,7 +73,7 @@ class PodOwner:
 @struct(frozen=True, slots=True)
 class PodView:
     """What muster keeps of a pod. `uid`, `role`: of its owner, "" of none. `is_leaving`: somebody
-    deletes it. `trouble`: why its container does not start."""
+    deletes it. `trouble`: why its container does not start. `container`: the key of the job's."""
 
     name: str
     pod_uid: str
@@ -71,6 +83,7 @@ class PodView:
     uid: str
     role: str
     trouble: str = ""
+    container: str = ""
 
     @property
     def has_ended(self) -> bool:
@@ -95,6 +108,7 @@ def view_of(pod: Json) -> PodView:
         labels.get(UID, ""),
         labels.get(ROLE, ""),
         next((text for text in reasons if not text.startswith("None")), ended)[:300],
+        (meta.get("annotations") or {}).get(IN_CONTAINER, ""),
     )
 
 
@@ -174,6 +188,9 @@ def pod_manifest(settings: PodSettings, host: str, number: int, owner: PodOwner 
         "namespace": settings.keys.namespace,
         "labels": meta.get("labels", {}) | labels,
     }
+    own = owner.container_key if owner else ""
+    if own:
+        meta["annotations"] = meta.get("annotations", {}) | {IN_CONTAINER: own}
     spec |= {
         "nodeName": host,
         "hostname": host_label(host),
@@ -198,7 +215,13 @@ def pod_manifest(settings: PodSettings, host: str, number: int, owner: PodOwner 
         *({"key": key, "operator": "Exists"} for key in _TOLERATED),
     ]
     spec["volumes"] = [*spec.get("volumes", ()), *_volumes(settings, host, number)]
-    _fill(settings, host, _agent_container(spec))
+    container = _agent_container(spec)
+    _fill(settings, host, container)
+    container["env"].append({"name": OWN_CONTAINER, "value": own})
+    if owner and owner.container:
+        container["image"] = owner.container.image.removeprefix("docker://")
+        mounts = [job_mount(settings.template, mount) for mount in owner.container.mounts]
+        container["volumeMounts"] += [mount for mount in mounts if mount]
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 
@@ -229,6 +252,46 @@ def _fill(settings: PodSettings, host: str, container: Json) -> None:
         resources = container.setdefault("resources", {})
         limits = resources.setdefault("limits", {})
         limits.setdefault(settings.keys.gpu_resource, str(settings.gpus))
+
+
+def job_mount(template: Mapping[str, Any], mount: str) -> Json | None:
+    """Return how a pod mounts SOURCE:TARGET of a job, whose source is a path as the container of
+    the agent sees it in the template; None: nothing is mounted there."""
+    source, target, *flags = mount.split(":")
+    containers = template.get("spec", {}).get("containers", ())
+    own: Json = next((each for each in containers if each.get("name") == CONTAINER), {})
+    above = [
+        each
+        for each in own.get("volumeMounts", ())
+        if PurePosixPath(source).is_relative_to(each["mountPath"])
+    ]
+    if not above:
+        return None
+    nearest = max(above, key=lambda each: len(each["mountPath"]))
+    rest = PurePosixPath(source).relative_to(nearest["mountPath"])
+    made = {**nearest, "mountPath": target}
+    if str(path := PurePosixPath(nearest.get("subPath", "")) / rest) != ".":
+        made["subPath"] = str(path)
+    return made | ({"readOnly": True} if flags else {})
+
+
+def container_refusal(settings: PodSettings, container: ContainerSpec) -> str:
+    """Return why no pod may run this container, "" where pods may."""
+    image, known = container.image.removeprefix("docker://"), settings.keys.images
+    if not any(image == each or image.startswith(_prefixes(each)) for each in known):
+        shown = f"which are those of {', '.join(known)}" if known else "of which there are none"
+        return f"{image} is not an image that jobs may have (kubernetes.images), {shown}"
+    for mount in container.mounts:
+        if job_mount(settings.template, mount) is None:
+            source = mount.partition(":")[0]
+            return (
+                f"pods mount nothing that has {source}: it is for kubernetes.template to mount it"
+            )
+    return ""
+
+
+def _prefixes(image: str) -> tuple[str, ...]:
+    return (image,) if image.endswith("/") else (f"{image}/", f"{image}:", f"{image}@")
 
 
 def _volumes(settings: PodSettings, host: str, number: int) -> list[Json]:

@@ -37,11 +37,13 @@ from typing import NamedTuple
 from placement.fabric import hostlist
 from scheduler.access.addresses import host_and_port, is_loopback
 from scheduler.access.tokens import join_token
+from scheduler.agent.containers import OWN_CONTAINER, container_key
 from scheduler.core import Job, Rejected, State
 from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost, SetWindow
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.window import Leave, Window, WindowKind
+from scheduler.core.policies.run import ContainerSpec
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
@@ -58,6 +60,7 @@ from scheduler.launch.slurm.commands import (
     SlurmFailed,
     SlurmJob,
     agent_step,
+    container_options,
     own_name,
 )
 from scheduler.launch.slurm.refusals import Refusals
@@ -92,12 +95,14 @@ class Starting:
 
 
 class StepAttempt(NamedTuple):
-    """An attempt that is to have steps of its own."""
+    """An attempt that is to have steps of its own. `workdir`: of its ranks."""
 
     uid: str
     attempt: int
     name: str
     hosts: tuple[str, ...]
+    container: ContainerSpec | None = None
+    workdir: str = ""
 
 
 class SlurmAgents:
@@ -123,6 +128,7 @@ class SlurmAgents:
         self._nodes_s = self._jobs_s = float("-inf")
         self._partitions: dict[str, list[str]] = {}  # by host
         self._partition: Partition | None = None
+        self._has_pyxis = False
         self._reservations: list[Reservation] = []
         self._refusals = Refusals()
         self._asked: set[str] = set()  # hosts of allocations that are asked for now
@@ -170,6 +176,15 @@ class SlurmAgents:
             return True
         return host not in self._agent_hosts(self._writer.state)
 
+    def container_refusal(self, container: ContainerSpec) -> str | None:
+        if self._keys.step is StepScope.ALLOCATION:
+            return None
+        if not os.geteuid():
+            return "pyxis would run the image as root, as whom the server starts steps"
+        if not self._has_pyxis:
+            return "srun has no --container-image here: pyxis is not installed in this Slurm"
+        return ""
+
     async def close(self) -> None:
         """Gangs run on, for the next server: their allocations stay."""
         await self._tasks.close()
@@ -212,6 +227,8 @@ class SlurmAgents:
             self._reservations = await self._commands.reservations()
             if self._partition is None and (partition := await self._commands.partition()):
                 self._partition = partition
+                if self._keys.step is StepScope.ATTEMPT:
+                    self._has_pyxis = await self._commands.has_pyxis()
                 self._warn_of_limits(partition)
             await self._set_windows(jobs)
             await self._tell(jobs)
@@ -240,9 +257,13 @@ class SlurmAgents:
             return []
         names = state.loaded_fabric.names
         return [
-            StepAttempt(job.uid, job.attempt, job.name, names(job.hosts))
+            StepAttempt(
+                job.uid, job.attempt, job.name, names(job.hosts), run.container, run.workdir
+            )
             for job in state.holding
-            if job.spec.run is not None and job.state is JobState.RUNNING and not job.part_gpus
+            if (run := job.spec.run) is not None
+            and job.state is JobState.RUNNING
+            and not job.part_gpus
         ]
 
     def _agent_hosts(self, state: State) -> Set[str]:
@@ -494,9 +515,15 @@ class SlurmAgents:
         for host in hosts:
             self._starting.pop(host, None)
             self._awaited[host] = now_s + _START_S
-        self._start_step(job, hosts, f"{attempt.name}.{attempt.attempt}")
+        self._start_step(job, hosts, f"{attempt.name}.{attempt.attempt}", attempt)
 
-    def _start_step(self, job: SlurmJob, hosts: Sequence[str], name: str = "agents") -> None:
+    def _start_step(
+        self,
+        job: SlurmJob,
+        hosts: Sequence[str],
+        name: str = "agents",
+        attempt: StepAttempt | None = None,
+    ) -> None:
         if not hosts:
             return
         now_s = self._clock()
@@ -509,7 +536,7 @@ class SlurmAgents:
             self._starting[host] = Starting(now_s + wait_s, wait_s)
         for gpus in sorted({self._gpus.get(host, 0) for host in hosts}):
             alike = [host for host in hosts if self._gpus.get(host, 0) == gpus]
-            self._tasks.start(self._run_step(job.job_id, alike, name, gpus))
+            self._tasks.start(self._run_step(job.job_id, alike, name, gpus, attempt))
 
     def _server(self) -> str:
         """Where agents look for this server."""
@@ -525,12 +552,23 @@ class SlurmAgents:
         words += ["--one-attempt"] if keys.step is StepScope.ATTEMPT else []
         return words + (["--allow", keys.allow] if keys.allow else [])
 
-    async def _run_step(self, job_id: str, hosts: Sequence[str], name: str, gpus: int) -> None:
+    async def _run_step(
+        self,
+        job_id: str,
+        hosts: Sequence[str],
+        name: str,
+        gpus: int,
+        attempt: StepAttempt | None = None,
+    ) -> None:
         """One srun, in a session of its own: it outlives the server. `gpus`: of each host."""
         env = {key: os.environ[key] for key in _ENVIRONMENT if key in os.environ}
         if self._keys.ca:
             env["MUSTER_CA"] = self._keys.ca
         command, options = self.agent_command(), self._keys.step_options
+        if attempt is not None and attempt.container is not None:
+            container = attempt.container
+            env[OWN_CONTAINER] = container_key(container.image, container.mounts)
+            options = (*options, *container_options(container, attempt.workdir))
         words = agent_step(job_id, hosts, command, sorted(env), name, options, gpus)
         with (self._folder.path / "steps.log").open("ab") as out:
             try:

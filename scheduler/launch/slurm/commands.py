@@ -18,6 +18,7 @@ from muster.structs import struct
 from placement import BadInput
 from placement.fabric import hostlist
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.policies.run import ContainerSpec
 from scheduler.files.errors import InputError
 from scheduler.files.health.found import ImportedReport
 from scheduler.files.health.slurmnodes import read_nodes
@@ -178,6 +179,10 @@ class SlurmCommands:
         SlurmFailed."""
         await self.run(allocation(name, hosts, (*self.options, *options)))
 
+    async def has_pyxis(self) -> bool:
+        """Return whether srun starts steps in images. Raises: SlurmFailed."""
+        return "--container-image" in await self.run(["srun", "--help"])
+
     async def cancel(self, job_id: str) -> None:
         """Raises: SlurmFailed."""
         await self.run(["scancel", job_id])
@@ -215,6 +220,18 @@ def agent_step(
     if gpus and not any(option.startswith(_GPU_OPTIONS) for option in options):
         words.append(f"--gres=gpu:{gpus}")
     return [*words, f"--export={','.join(env)}", "--chdir=/", *options, *command]
+
+
+def container_options(container: ContainerSpec, workdir: str) -> list[str]:
+    """Return the options of pyxis for a step in a container, which parts a registry by # from what
+    it has."""
+    image = container.image.removeprefix("docker://")
+    registry, slash, rest = image.partition("/")
+    if registry == "localhost" or re.search("[.:]", registry):
+        image = f"{registry}#{rest}" if slash else image
+    mounts = [*([f"{workdir}:{workdir}"] if workdir else []), *container.mounts]
+    words = [f"--container-image={image}"]
+    return words + ([f"--container-mounts={','.join(mounts)}"] if mounts else [])
 
 
 def read_gpus(text: str) -> dict[str, int]:

@@ -229,6 +229,9 @@ class JobServicer:
                 return await self._done_before(done, spec, request.request_id)
             if spec.run is not None and not self._backend.has_agents:
                 raise invalid("spec.run", _NO_AGENTS)
+            container = spec.run.container if spec.run else None
+            if container and (refusal := self._backend.container_refusal(container)):
+                raise invalid("spec.run.container", refusal)
             known = await self._long_ended(spec.dependencies)
             command = SubmitJob(spec, self._new_uid(), request.request_id, user(), known)
             if request.validate_only:

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from scheduler.core.policies.run import ContainerSpec
 from tests.unit.importers.conftest import Importing, Refusing
 
 MODEL = """--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512
@@ -65,7 +66,37 @@ def test_what_slurm_is_asked_for_is_kept_or_named(imported: Importing) -> None:
     assert spec.run.warn_s == 300
     for option in ("--exclude=n[1-2]", "--account=nlp", "--partition=h100"):
         assert f"not represented: #SBATCH {option}" in named
-    assert "--container-image=nvcr.io#nvidia/nemo:25.11" in named
+    assert spec.run.container == ContainerSpec("nvcr.io/nvidia/nemo:25.11")
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "container", "note"),
+    [
+        (
+            "srun --container-image nvcr.io#nvidia/nemo:25 --container-mounts=/a:/b:ro+rprivate,/c",
+            ContainerSpec("nvcr.io/nvidia/nemo:25", ("/a:/b:ro", "/c:/c")),
+            "",
+        ),
+        (
+            "srun apptainer exec --nv -B /a:/a:rw images/t.sif",
+            ContainerSpec("/w/images/t.sif", ("/a:/a",)),
+            "",
+        ),
+        ("singularity exec docker://t:1", ContainerSpec("docker://t:1"), ""),
+        ("srun --container-image=$IMG --mpi=pmix", None, "the container $IMG"),
+        ("srun --container-image=t --mpi=pmix", ContainerSpec("t"), "--mpi=pmix of the wrapper"),
+        ("apptainer exec -B $PWD:/w t.sif", ContainerSpec("/w/t.sif"), "the mount $PWD:/w"),
+    ],
+)
+def test_the_container_of_a_wrapper_is_kept_or_named(
+    imported: Importing, wrapper: str, container: ContainerSpec | None, note: str
+) -> None:
+    draft = imported("run.sh", f"cd /w\n{wrapper} torchrun --nproc-per-node 8 t.py {MODEL}")
+    run = draft.checked().run
+    assert run is not None
+    assert run.container == container
+    assert note in " ".join(draft.notes)
+    assert bool(note) or draft.notes == []
 
 
 def test_any_program_of_torchrun_is_taken_with_a_model(imported: Importing) -> None:

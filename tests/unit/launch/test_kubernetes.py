@@ -13,6 +13,7 @@ import pytest
 from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
+from scheduler.core.policies.run import ContainerSpec
 from scheduler.files.errors import InputError
 from scheduler.files.health.found import KUBERNETES, NodeState
 from scheduler.launch.gangs.reports import AGENT_LOST
@@ -25,6 +26,7 @@ from scheduler.launch.kubernetes.api import ApiFailed, configuration
 from scheduler.launch.kubernetes.pods import (
     PodOwner,
     PodSettings,
+    container_refusal,
     host_label,
     label_value,
     load_template,
@@ -85,7 +87,8 @@ def test_a_template_is_kept_where_muster_has_nothing_to_say() -> None:
     log, agent = spec["containers"]
     assert (log["name"], agent["image"], agent["args"]) == ("log", "mine", [])
     assert agent["command"][0] == "muster"
-    assert {each["name"] for each in agent["env"]} == {"A", "MUSTER_AGENT_NAME", "MUSTER_CA"}
+    names = {each["name"] for each in agent["env"]}
+    assert names == {"A", "MUSTER_AGENT_NAME", "MUSTER_CA", "MUSTER_CONTAINER"}
     assert agent["resources"]["limits"] == {"nvidia.com/gpu": "4"}
     assert [each["name"] for each in spec["volumes"]] == ["scratch", "muster-state", "muster-join"]
     assert spec["volumes"][2]["secret"]["secretName"] == "muster-agents-1"
@@ -166,8 +169,13 @@ def made_of(body: Any, **status: Any) -> Any:
     return {**body, "metadata": meta, "status": status}
 
 
-def job(uid: str, hosts: tuple[int, ...], spares: tuple[int, ...] = ()) -> Any:
-    spec = SimpleNamespace(run=object())
+def job(
+    uid: str,
+    hosts: tuple[int, ...],
+    spares: tuple[int, ...] = (),
+    container: ContainerSpec | None = None,
+) -> Any:
+    spec = SimpleNamespace(run=SimpleNamespace(container=container))
     return SimpleNamespace(
         spec=spec, name=uid, tenant="t", uid=uid, attempt=1, hosts=hosts, spares=spares
     )
@@ -233,6 +241,75 @@ async def test_a_swap_touches_the_pod_of_the_spare_alone(tmp_path: Path) -> None
     assert agents.is_dismissed("n4")
     assert await agents.settle() == [("DELETE", "muster-n2")]
     assert agents.fake.bodies[-1]["preconditions"] == {"uid": "p-muster-n2"}
+
+
+async def test_a_pod_makes_way_for_one_of_the_container_that_a_gang_wants(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a", HoldingScope.WHOLE)
+    for host in HOSTS:
+        agents.have(host)
+    agents._sessions.connected = set(HOSTS)
+    assert await agents.settle() == []
+    container = ContainerSpec("docker://example.org/train:2")
+    agents.state.holding = [job("u-1", (0,), container=container)]
+    assert await agents.settle() == [("DELETE", "muster-n1")]
+    # What still runs there has the grace of the pod.
+    assert agents.fake.bodies == [{"preconditions": {"uid": "p-muster-n1"}}]
+    agents._sessions.connected.discard("n1")
+    assert agents.is_dismissed("n1"), "its agent is no loss of the host"
+    assert agents.starting() == {"n1"}
+    del agents.pods.by_name["muster-n1"]
+    assert await agents.settle() == [("POST", "")]
+    (made,) = agents.fake.bodies
+    (agent,) = made["spec"]["containers"]
+    assert agent["image"] == "example.org/train:2"
+    assert {"name": "MUSTER_CONTAINER", "value": container.image} in agent["env"]
+    assert await agents.settle() == []
+    agents.have("n1", agents._hosts_needing_pods(agents.state)["n1"])  # type: ignore[arg-type]
+    agents._deleted.clear()
+    agents._sessions.connected.add("n1")
+    assert await agents.settle() == []
+    assert not agents.is_dismissed("n1")
+    agents.state.holding = []
+    assert await agents.settle() == [("PATCH", "muster-n1")], "the next gang may want the same"
+
+
+@pytest.mark.parametrize(
+    ("image", "mount", "answer"),
+    [
+        ("example.org/train:2", "/data/a:/in:ro", ""),
+        ("example.org/train", "/data:/in", ""),
+        ("example.org/trainer:2", "/data:/in", "is not an image that jobs may have"),
+        ("/images/a.sif", "/data:/in", "is not an image that jobs may have"),
+        ("example.org/train:2", "/database:/in", "nothing that has /database"),
+    ],
+)
+def test_a_container_of_pods_is_of_the_images_and_mounts_of_the_site(
+    image: str, mount: str, answer: str
+) -> None:
+    template = {
+        "spec": {
+            "containers": [
+                {
+                    "name": "agent",
+                    "volumeMounts": [{"name": "v", "mountPath": "/data", "subPath": "s"}],
+                }
+            ]
+        }
+    }
+    keys = KEYS.model_copy(update={"images": ("example.org/train",)})
+    settings = replace(POD, keys=keys, template=template)
+    container = ContainerSpec(image, (mount,))
+    refusal = container_refusal(settings, container)
+    assert (answer in refusal) if answer else not refusal
+    if answer:
+        return
+    owner = replace(OWNER, container=container)
+    agent = pod_manifest(settings, "n1", 0, owner)["spec"]["containers"][0]
+    sub_path = "s/a" if mount.startswith("/data/a") else "s"
+    flags = {"readOnly": True} if mount.endswith(":ro") else {}
+    added = {"name": "v", "mountPath": "/in", "subPath": sub_path} | flags
+    assert agent["volumeMounts"][-1] == added
+    assert {"name": "v", "mountPath": "/data", "subPath": "s"} in agent["volumeMounts"]
 
 
 async def test_ranks_that_still_save_keep_their_pod(tmp_path: Path) -> None:

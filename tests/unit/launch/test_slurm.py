@@ -16,6 +16,7 @@ from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost
 from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
 from scheduler.core.model.window import Leave
+from scheduler.core.policies.run import ContainerSpec
 from scheduler.files.health.found import NodeState
 from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
 from scheduler.launch.node_reports import report_of
@@ -31,6 +32,7 @@ from scheduler.launch.slurm.commands import (
     SlurmJob,
     agent_step,
     allocation,
+    container_options,
     own_name,
     read_gpus,
     read_job,
@@ -129,7 +131,14 @@ class Kept(SlurmAgents):
         self._sessions: Any = SimpleNamespace(connected=set(), address="127.0.0.1:1")
         self._nodes = dict.fromkeys(("n1", "n2", "n3"), (NodeState.UP, ""))
 
-    async def _run_step(self, job_id: str, hosts: Sequence[str], name: str, gpus: int) -> None:
+    async def _run_step(
+        self,
+        job_id: str,
+        hosts: Sequence[str],
+        name: str,
+        gpus: int,
+        attempt: StepAttempt | None = None,
+    ) -> None:
         self.steps.append((job_id, tuple(hosts)))
         self.names.append(name)
 
@@ -540,6 +549,41 @@ async def test_each_attempt_has_a_step_of_its_own(tmp_path: Path) -> None:
     now_s[0] = 100.0  # agents of an attempt are started once: the server gives up lost ones
     await settled_with(second)
     assert len(agents.steps) == 3
+
+
+def test_a_step_in_a_container_has_the_options_of_pyxis() -> None:
+    for image, shown in (
+        ("docker://example.org/a/b:1", "example.org#a/b:1"),
+        ("nvcr.io:443/nvidia/pytorch:24.01", "nvcr.io:443#nvidia/pytorch:24.01"),
+        ("library/python:3.12", "library/python:3.12"),
+        ("/images/a.sqsh", "/images/a.sqsh"),
+    ):
+        options = container_options(ContainerSpec(image, ("/d:/d:ro",)), "/home/ada")
+        assert options == [
+            f"--container-image={shown}",
+            "--container-mounts=/home/ada:/home/ada,/d:/d:ro",
+        ]
+    assert container_options(ContainerSpec("a"), "") == ["--container-image=a"]
+
+
+async def test_a_container_is_refused_where_srun_starts_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text(
+        "#!/bin/sh\necho ' --container-image=[USER@][REGISTRY#]IMAGE [pyxis] the image'\n"
+    )
+    srun.chmod(0o755)
+    container = ContainerSpec("a")
+    assert SlurmAgents(SlurmKeys(), tmp_path / "a").container_refusal(container) is None
+    agents = SlurmAgents(SlurmKeys(step=StepScope.ATTEMPT), tmp_path / "a")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "pyxis is not installed" in str(agents.container_refusal(container))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    agents._has_pyxis = await agents._commands.has_pyxis()
+    assert agents.container_refusal(container) == ""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert "as root" in str(agents.container_refusal(container))
 
 
 async def test_the_next_server_lets_steps_of_attempts_stand(tmp_path: Path) -> None:
