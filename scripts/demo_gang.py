@@ -19,8 +19,7 @@ from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES
 from scheduler.cli.render.text import seconds_text
 from scheduler.client import Client
-from scheduler.core.policies.hang import HangAction, HangTerms
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import HangAction, HangTerms, RunSpec
 from scheduler.files.inputs import read_job
 from scheduler.v1 import job_pb2, service_pb2
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from importers.jobs.draft import Draft, Origin
 from importers.jobs.shell import Script, Word
 from muster.structs import struct
-from scheduler.core.policies.run import RANK_VARIABLES
+from scheduler.core.policies.job_terms import RANK_VARIABLES
 
 _MEETING: Final = re.compile(
     r"--(nnodes|nproc[-_]per[-_]node|node[-_]rank|master[-_](addr|port)|rdzv[-_]\w+|standalone"

@@ -32,10 +32,14 @@ from scheduler.core.model.dependency import DependencyTerm
 from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.names import NAME_RULE, is_name
 from scheduler.core.policies.affinity import Affinity
-from scheduler.core.policies.checkpoint import CheckpointTerms
-from scheduler.core.policies.hang import HangTerms
-from scheduler.core.policies.restart_rule import Requeueing, RestartRule
-from scheduler.core.policies.run import ContainerSpec, RunSpec
+from scheduler.core.policies.job_terms import (
+    CheckpointTerms,
+    ContainerSpec,
+    HangTerms,
+    Requeueing,
+    RestartRule,
+    RunSpec,
+)
 from scheduler.core.wording import sizes_text
 from scheduler.files.errors import short
 from scheduler.files.job_keys import JobKeys, Keys, Replicas, checked_keys, parse_spares

@@ -35,10 +35,17 @@ from scheduler.core.model.dependency import DependencyKind
 from scheduler.core.model.job import MOST_LABELS, SECOND_NS
 from scheduler.core.model.job_array import JobArray, parse_array
 from scheduler.core.names import NAME_RULE, is_name
-from scheduler.core.policies.checkpoint import MOST_PEERS, PEER_INTERVAL_S
-from scheduler.core.policies.hang import AS_WARNED, HangAction
-from scheduler.core.policies.restart_rule import Requeueing
-from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES, WARN_S, parse_checkpoint
+from scheduler.core.policies.job_terms import (
+    AS_WARNED,
+    GRACE_S,
+    MOST_PEERS,
+    PEER_INTERVAL_S,
+    RANK_VARIABLES,
+    WARN_S,
+    HangAction,
+    Requeueing,
+    parse_checkpoint,
+)
 from scheduler.files.errors import short
 from scheduler.files.field_types import choice, one_of, wrong_value
 from scheduler.files.timeparse import parse_duration, parse_time

@@ -38,7 +38,7 @@ from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import LIVE, JobState
 from scheduler.core.model.run_lineage import lineage_key
 from scheduler.core.model.scheduling_options import Overrun
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Compacted

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from scheduler.access.tokens import join_token
 from scheduler.agent.program import AgentOptions
-from scheduler.core.policies.run import ContainerSpec
+from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.engine.writer import Writer
 from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import AgentFolder, write_private

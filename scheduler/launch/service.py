@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from muster.structs import replace, struct
-from scheduler.core.policies.run import ContainerSpec
+from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.engine.writer import Writer
 from scheduler.launch.channels import AgentChannels
 from scheduler.launch.gangs.orders import NO_TERMS, SiteTerms

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from scheduler.access.tokens import new_secret
-from scheduler.core.policies.run import ContainerSpec
+from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.engine.writer import Writer
 from scheduler.launch.streams.sessions import AgentSessions
 

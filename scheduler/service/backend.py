@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from scheduler.core import Job, Rejected, State, admit, replay
 from scheduler.core.model.commands import Command
-from scheduler.core.policies.run import ContainerSpec
+from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
 from scheduler.identity import caller

@@ -17,7 +17,7 @@ from scheduler.service.errors import invalid
 from scheduler.service.names import full_name_of
 from scheduler.v1 import service_pb2
 from scheduler.wire.cluster import links, tenants, windows
-from scheduler.wire.cluster.audit import audit_filter, audit_record_to_proto
+from scheduler.wire.cluster.tenants import audit_filter, audit_record_to_proto
 from scheduler.wire.durations import nanoseconds
 from scheduler.wire.jobs import host_state, host_to_proto, job_state
 from scheduler.wire.lists import listing, paging

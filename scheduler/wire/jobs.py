@@ -31,7 +31,7 @@ from scheduler.core.model.records.goodput import PARTS, Goodput
 from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.model.run_lineage import lineage_key, resume_point, run_name
 from scheduler.core.names import short_name
-from scheduler.core.policies.run import SavedCheckpoint
+from scheduler.core.policies.job_terms import SavedCheckpoint
 from scheduler.core.restart.prospect import Prospect
 from scheduler.core.rules.network.gang_step import LikelyStep
 from scheduler.core.rules.network.slow_gangs import SlowGang

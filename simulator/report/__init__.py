@@ -7,6 +7,6 @@ page is made, never before.
     folder       the report of one run: totals.json, report_data.json, summary.md, index.html
     text         totals in words and units;  trace_table: the summary of a trace
     figures      the numbers by which runs are compared
-    run_page, comparison_page, sweep_page    one page each;  run_charts: figures of a run
+    comparison_page, sweep_page    one page each;  run_charts: figures of a run
     html, theme  the look of pages and figures
 """

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from muster.structs import struct
-from simulator.report.text import markdown
+from simulator.report.html import write_page
+from simulator.report.run_charts import PARTS, charts
+from simulator.report.text import figures, headline, markdown
 
 
 @struct(frozen=True, slots=True)
@@ -27,9 +29,34 @@ class ReportFolder:
         self._write("report_data.json", json.dumps(data) + "\n")
         self._write("summary.md", markdown(dict(totals)))
         if self.has_pages:
-            from simulator.report.run_page import write_run
-
             write_run(self.folder, totals, data)
 
     def _write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, encoding="utf-8", newline="")
+
+
+FILES = (
+    "totals.json",
+    "report_data.json",
+    "jobs.csv",
+    "events.csv",
+    "events.jsonl",
+    "summary.md",
+)
+
+
+def write_run(folder: Path, totals: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+    """index.html, and each of its figures as PNG and SVG under figures/."""
+    write_page(
+        folder,
+        "run.html",
+        charts(data),
+        title=f"Replay of {totals['trace']['file']}",
+        subtitle=headline(dict(totals)),
+        figures=figures(dict(totals)),
+        totals=totals,
+        data=data,
+        parts=PARTS,
+        all_host_s=sum(data["host_s"].values()) or 1.0,
+        files=FILES,
+    )

@@ -32,7 +32,7 @@ import grpc
 from scheduler.access.tokens import join_token
 from scheduler.client import Client
 from scheduler.core import JobSpec
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.v1 import agent_pb2, service_pb2
 from tests.build import gang, spec
 from tests.e2e.processes import MUSTER, free_port

@@ -33,7 +33,7 @@ import yaml
 
 from placement.workload.request import SpareRule
 from scheduler.client import Client
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.v1 import job_pb2
 from tests.build import fabric, fabric_spec, spec
 from tests.e2e.processes import MUSTER

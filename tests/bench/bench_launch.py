@@ -36,7 +36,7 @@ from pathlib import Path
 
 from placement.workload.request import SpareRule
 from scheduler.client import Client
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.files.fabrics import fabricyaml
 from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from scripts.local_host import LocalHost, send

@@ -41,7 +41,7 @@ import yaml
 from placement.workload.request import SpareRule
 from scheduler.access.tokens import new_secret
 from scheduler.client import Client, ServiceError
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.files.fabrics import fabricyaml
 from scheduler.v1 import job_pb2, service_pb2
 from scripts.local_host import environments, send

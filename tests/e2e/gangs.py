@@ -16,7 +16,7 @@ from placement.workload.request import SpareRule
 from scheduler.client import Client
 from scheduler.core import JobSpec, State
 from scheduler.core.fold.apply import apply
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.eventlog.store import open_store
 from scheduler.files.fabrics import fabricyaml
 from scheduler.v1 import job_pb2

@@ -16,7 +16,7 @@ import pytest
 from placement.workload.request import NO_SPARES, SpareRule
 from scheduler.client import Client, ServiceError
 from scheduler.core import JobSpec
-from scheduler.core.policies.run import ContainerSpec
+from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.v1 import job_pb2
 from tests.e2e.gangs import gang, is_launched, local_server, until
 

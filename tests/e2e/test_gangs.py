@@ -15,7 +15,7 @@ import pytest
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES
 from scheduler.client import Client
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
 from tests.e2e.gangs import LocalServer, begins_at, gang, is_launched, local_server, until

@@ -18,7 +18,7 @@ import yaml
 
 from placement.workload.request import SpareRule
 from scheduler.client import Client, ServiceError
-from scheduler.core.policies.run import ContainerSpec
+from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
 from tests.conformance.cluster import main as conformance

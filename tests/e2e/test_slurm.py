@@ -17,7 +17,7 @@ import yaml
 
 from scheduler.client import Client
 from scheduler.core import JobSpec
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
 from tests.e2e.gangs import gang, is_launched, until

@@ -14,8 +14,7 @@ import yaml
 
 from placement.workload.request import NO_SPARES
 from scheduler.core.model.job_array import parse_array
-from scheduler.core.policies.hang import HangAction, HangTerms
-from scheduler.core.policies.restart_rule import Requeueing, RestartRule
+from scheduler.core.policies.job_terms import HangAction, HangTerms, Requeueing, RestartRule
 from scheduler.files.inputs import read_job
 from scheduler.files.job import job_to_mapping
 from scheduler.v1 import job_pb2

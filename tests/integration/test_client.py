@@ -16,7 +16,7 @@ from scheduler.cli import exit_codes, program
 from scheduler.client import Client, ServiceError
 from scheduler.core import State
 from scheduler.core.model.commands import SubmitJob
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.engine.proposal import WriterStopped
 from scheduler.files.errors import InputError
 from scheduler.service.backend import Backend

@@ -22,7 +22,7 @@ from scheduler.core.fold.effects import JobChange
 from scheduler.core.model.commands import CancelJob, Command, MoveHost, SubmitJob
 from scheduler.core.model.events import GangLaunched
 from scheduler.core.model.lifecycle import HostMove, JobState
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.engine.proposal import Answer
 from scheduler.v1 import agent_pb2
 from tests.build import exactly, spec

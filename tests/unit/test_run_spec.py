@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.eventlog.codec import decode, encode
 from scheduler.files.errors import InputError
 from scheduler.files.job import job_from_document, job_from_mapping, job_to_mapping

@@ -255,9 +255,7 @@ def report(
         if host or signal:
             raise typer.BadParameter("cannot be used with HOST or --signal", param_hint="--import")
         if output in _OF_PORTS:
-            from scheduler.cli.hosts import ports
-
-            ports.report_ports(file, output.value, uplinks, columns, address, dry_run=dry_run)
+            bulk.report_ports(file, output.value, uplinks, columns, address, dry_run=dry_run)
             return
         _without_ports(uplinks, columns)
         bulk.report_file(file, output.value, address, dry_run=dry_run)

@@ -16,15 +16,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from muster.structs import struct
-from placement.fabric import hostlist
+from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
+from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Ints, Tier
+from placement.objective.cut import egress
 from placement.workload.request import Objective, Placement, Request
-from scheduler.cli.plot import colours
 from scheduler.cli.plot.colour_by import ColourBy
-from scheduler.cli.plot.colours import Grouping
-from scheduler.cli.plot.geometry import PAD, FloorPlan, plan
-from scheduler.cli.plot.load import PlottedLoad, load
+from scheduler.cli.plot.geometry import PAD, Floats, FloorPlan, plan
 from scheduler.cli.render.text import NEGLIGIBLE, bytes_text, counted, gap_text, seconds_text
 from scheduler.observe.proof import objective_gap
 
@@ -66,7 +65,7 @@ def save(made: Figure, path: Path) -> None:
 
 def figure(picture: Picture) -> Figure:
     """The whole figure, as high as its blocks need."""
-    groups = colours.grouping(picture.fabric, picture.request, picture.placement, picture.by)
+    groups = grouping(picture.fabric, picture.request, picture.placement, picture.by)
     inner = INCHES - 2 * MARGIN
     places = plan(picture.fabric, inner)
     map_height = places.height / places.hosts_per_inch
@@ -140,12 +139,10 @@ def _map(axes: Axes, picture: Picture, places: FloorPlan, groups: Grouping) -> N
 
 
 def _host_colours(picture: Picture, groups: Grouping) -> list[str]:
-    shades = colours.palette(groups.count)
-    by_host = [
-        shades[group] if group >= 0 else colours.FREE for group in groups.group_by_host.tolist()
-    ]
-    state = colours.states(picture.fabric, picture.placement, picture.free)
-    for hosts, colour in ((state.busy, colours.BUSY), (state.spare, colours.SPARE)):
+    shades = palette(groups.count)
+    by_host = [shades[group] if group >= 0 else FREE for group in groups.group_by_host.tolist()]
+    state = states(picture.fabric, picture.placement, picture.free)
+    for hosts, colour in ((state.busy, BUSY), (state.spare, SPARE)):
         for host in hosts.tolist():
             by_host[host] = colour
     return by_host
@@ -184,15 +181,15 @@ def group_words(groups: Ints, by: ColourBy) -> str:
 
 def _legend(made: Figure, axes: Axes, picture: Picture, groups: Grouping) -> None:
     axes.set_axis_off()
-    shades = colours.palette(groups.count)
-    state = colours.states(picture.fabric, picture.placement, picture.free)
+    shades = palette(groups.count)
+    state = states(picture.fabric, picture.placement, picture.free)
     words = [
-        (state.spare, "spare", colours.SPARE),
-        (state.busy, "busy", colours.BUSY),
-        (state.free, "free", colours.FREE),
+        (state.spare, "spare", SPARE),
+        (state.busy, "busy", BUSY),
+        (state.free, "free", FREE),
     ]
     others = [(f"{text} ({len(hosts):,})", colour) for hosts, text, colour in words if len(hosts)]
-    is_named = groups.count <= colours.MOST_NAMED
+    is_named = groups.count <= MOST_NAMED
     named = [(str(i), shade) for i, shade in enumerate(shades)] if is_named else []
     if is_named:
         axes.text(0, 0.5, groups.by.value, fontsize=8.5, color=INK, va="center")
@@ -263,3 +260,137 @@ def _unit(longest_s: float) -> tuple[float, str]:
     """Seconds in a unit, and its name, so that most numbers have few digits."""
     units = ((1.0, "seconds"), (1e-3, "milliseconds"), (1e-6, "microseconds"))
     return next((unit for unit in units if longest_s >= unit[0]), (1e-9, "nanoseconds"))
+
+
+@struct(frozen=True, slots=True)
+class PlottedLoad:
+    """Seconds of a step in which uplinks are busy, out of each outermost domain.
+
+    `mean`, `busiest`: shape (domains,), over the cables of a domain; `busiest` is None
+    where traffic is taken as spread perfectly. `words` say what is shown.
+    """
+
+    mean: Floats
+    busiest: Floats | None
+    words: str
+
+
+def load(
+    fabric: Fabric, request: Request, placement: Placement, congestion: Congestion | None
+) -> PlottedLoad:
+    """The load of `placement`, from its routed flows if they are given."""
+    if not fabric.tiers:
+        return PlottedLoad(np.zeros(0), None, "")
+    if congestion is not None and len(congestion.links.layers) > 1:
+        return _routed(fabric, congestion)
+    leaving = egress(fabric, request, placement.hosts)
+    uplinks = fabric.tiers[0].uplink_bytes_per_s
+    seconds = seconds_over(np.array(leaving, dtype=np.float64), uplinks)
+    return PlottedLoad(seconds, None, "busy in a step, at full rate")
+
+
+def _routed(fabric: Fabric, congestion: Congestion) -> PlottedLoad:
+    """Cables out of the second highest layer, which serves the outermost domains."""
+    layer = congestion.links.layers[-2]
+    domain = layer.domain_by_switch[layer.uplinks.lower]
+    seconds = congestion.loads.up[-1] / congestion.links.link_bytes_per_s
+    count = len(fabric.tiers[0].domains)
+    busiest = np.zeros(count)
+    np.maximum.at(busiest, domain, seconds)
+    cables = np.maximum(np.bincount(domain, minlength=count), 1)
+    mean = np.bincount(domain, seconds, minlength=count) / cables
+    words = f"busy in a step under {congestion.routing}; bar: mean of its cables, mark: the busiest"
+    return PlottedLoad(mean, busiest, words)
+
+
+HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+SHADES = (0.0, -0.42, 0.55)  # towards black, towards white
+MOST_NAMED = len(HUES) * len(SHADES)
+DARKEST = 0.12
+FREE, BUSY, SPARE = "#EDEDED", "#A9A9A9", "#000000"
+NOT_OF_JOB = -1
+
+
+AXES = {ColourBy.STAGE: "pp", ColourBy.REPLICA: "dp"}
+
+
+@struct(frozen=True, slots=True)
+class Grouping:
+    """`group_by_host`: the stage or replica of a host's first rank, -1 outside the job."""
+
+    by: ColourBy
+    count: int
+    group_by_host: Ints
+
+
+@struct(frozen=True, slots=True)
+class States:
+    """Host indices that carry no rank of the job, by what they are."""
+
+    spare: Ints
+    busy: Ints
+    free: Ints
+
+
+def grouping(fabric: Fabric, request: Request, placement: Placement, by: ColourBy) -> Grouping:
+    """Groups of the axis asked for; *auto* is the one whose groups touch fewer domains."""
+    ways = [_grouped(fabric, request, placement, each) for each in AXES]
+    if by is not ColourBy.AUTO:
+        return next(way for way in ways if way.by is by)
+    return min(ways, key=lambda way: (way.count == 1, _spread(fabric, way)))
+
+
+def _grouped(fabric: Fabric, request: Request, placement: Placement, by: ColourBy) -> Grouping:
+    axis = AXES[by]
+    parallelism = request.parallelism
+    first_rank = np.arange(len(placement.hosts)) * fabric.gpus_per_host
+    group = first_rank // parallelism.stride(axis) % parallelism.size(axis)
+    of_host = np.full(fabric.host_count, NOT_OF_JOB, dtype=np.int64)
+    of_host[list(placement.hosts)] = group
+    return Grouping(by, parallelism.size(axis), of_host)
+
+
+def _spread(fabric: Fabric, way: Grouping) -> float:
+    """Outermost domains that a group touches, on average."""
+    if not fabric.tiers:
+        return 1.0
+    inside = way.group_by_host >= 0
+    pairs = {
+        *zip(
+            way.group_by_host[inside].tolist(),
+            fabric.tiers[0].domain_by_host[inside].tolist(),
+            strict=True,
+        )
+    }
+    return len(pairs) / len({group for group, _ in pairs})
+
+
+def states(fabric: Fabric, placement: Placement, free: HostSet) -> States:
+    """Spare, busy and free hosts."""
+    is_free = hostset.to_mask(free, fabric.host_count).copy()
+    is_free[[*placement.hosts, *placement.spares]] = False
+    is_busy = ~hostset.to_mask(free, fabric.host_count)
+    is_busy[[*placement.hosts, *placement.spares]] = False
+    spare = np.array(placement.spares, dtype=np.int64)
+    return States(spare, np.flatnonzero(is_busy), np.flatnonzero(is_free))
+
+
+def palette(count: int) -> Sequence[str]:
+    """Return `count` colours as #RRGGBB: seven hues of Okabe and Ito (2008), distinct with any
+    colour vision, in three shades, neighbours in different hues. Beyond 21 groups a scale (viridis
+    without its black end), for then it is order that can be seen, not numbers."""
+    if count > MOST_NAMED:
+        from matplotlib import colormaps
+        from matplotlib.colors import to_hex
+
+        scale = colormaps["viridis"]
+        return [to_hex(scale(DARKEST + (1 - DARKEST) * i / (count - 1))) for i in range(count)]
+    return [_shade(HUES[i % len(HUES)], SHADES[i // len(HUES)]) for i in range(count)]
+
+
+def _shade(colour: str, amount: float) -> str:
+    """Mixed with white (amount above 0) or black (below)."""
+    target = 255 if amount > 0 else 0
+    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    mixed = [round(part + (target - part) * abs(amount)) for part in parts]
+    return "#" + "".join(f"{part:02X}" for part in mixed)

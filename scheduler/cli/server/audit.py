@@ -60,7 +60,7 @@ def _stored(url: str, since_ns: int, filter: str) -> Iterator[AuditRecord]:
     """The records of a store, whoever else has it open."""
     from scheduler.eventlog.audit import AuditLog
     from scheduler.eventlog.store import StoreError, look_at
-    from scheduler.wire.cluster.audit import audit_filter, audit_record_to_proto
+    from scheduler.wire.cluster.tenants import audit_filter, audit_record_to_proto
 
     is_wanted = audit_filter(filter)
     try:

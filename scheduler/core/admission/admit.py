@@ -9,14 +9,13 @@ import msgspec
 from muster.structs import replace
 from placement import BadInput
 from placement.fabric.constraints import gpus_wanted
+from placement.fabric.links import checked_share, uplink_of
 from placement.workload.request import NO_SPARES
 from placement.workload.traffic import axis_traffic
 from scheduler.core.admission import dependencies, idempotency
-from scheduler.core.admission.etag import host_etag, job_etag, stale, window_etag
+from scheduler.core.admission.etag import host_etag, job_etag, link_etag, stale, window_etag
 from scheduler.core.admission.fabric import change_fabric
-from scheduler.core.admission.hold import hold, release, requeue
 from scheduler.core.admission.launch import open_channel
-from scheduler.core.admission.links import move_link, report_link
 from scheduler.core.admission.report import report
 from scheduler.core.admission.update import update
 from scheduler.core.capacity.window_hosts import HostsUnavailable, resolved
@@ -45,7 +44,12 @@ from scheduler.core.model.events import (
     HealthLoaded,
     HostMoved,
     JobEnded,
+    JobHeld,
+    JobReleased,
+    JobRequeued,
     JobSubmitted,
+    LinkMoved,
+    LinkReported,
     TenantsLoaded,
     WindowRemoved,
     WindowSet,
@@ -55,12 +59,15 @@ from scheduler.core.model.job_array import MOST_BYTES
 from scheduler.core.model.lifecycle import (
     HOST_MOVES,
     JOB_MOVES,
+    LINK_MOVES,
     LIVE,
+    Hold,
     HostMove,
     HostState,
     JobMove,
     JobState,
     Mover,
+    RequeueCause,
 )
 from scheduler.core.model.rejected import (
     Code,
@@ -69,6 +76,7 @@ from scheduler.core.model.rejected import (
     invalid,
     no_host,
     no_job,
+    no_link,
     no_window,
 )
 from scheduler.core.model.state import State
@@ -397,3 +405,88 @@ def _move_host(state: State, command: MoveHost, now_ns: int) -> tuple[Event, ...
     if move is HostMove.DRAIN and not state.runs_gang(index):
         events.append(HostMoved(now_ns, host, HostMove.EMPTY, cause=Mover.POLICY))
     return tuple(events)
+
+
+def report_link(state: State, command: ReportLink, now_ns: int) -> tuple[Event, ...] | Rejected:
+    """No events: it was reported so already."""
+    if refusal := _unknown(state, command.link):
+        return refusal
+    try:
+        share = checked_share(command.share)
+    except BadInput as error:
+        return invalid(error.field, error.message)
+    if state.link(command.link).share == share:
+        return ()
+    return (LinkReported(now_ns, command.link, share, command.detail, command.request_id),)
+
+
+def move_link(state: State, command: MoveLink, now_ns: int) -> tuple[Event, ...] | Rejected:
+    """No events: it was so already."""
+    if refusal := _unknown(state, command.link):
+        return refusal
+    record = state.link(command.link)
+    current = f"link {command.link}"
+    if refusal := stale(command.etag, lambda: link_etag(command.link, record), current):
+        return refusal
+    if command.move not in LINK_MOVES[record.use]:
+        return ()
+    return (LinkMoved(now_ns, command.link, command.move, command.reason, command.request_id),)
+
+
+def _unknown(state: State, name: str) -> Rejected | None:
+    try:
+        uplink_of(state.loaded_fabric, name, "name")
+    except BadInput as error:
+        is_host = name in state.loaded_fabric.index_by_name
+        return invalid("name", error.message) if is_host else no_link(name)
+    return None
+
+
+def hold(state: State, command: HoldJob, now_ns: int) -> tuple[Event, ...] | Rejected:
+    """A gang that runs goes on, and its job is held when it waits again. An operator's hold
+    replaces an owner's, not the other way round."""
+    job = _live(state, command)
+    if isinstance(job, Rejected):
+        return job
+    if job.hold in (command.by, Hold.OPERATOR):
+        return ()
+    return (JobHeld(now_ns, job.name, command.by, command.reason, command.request_id),)
+
+
+def release(state: State, command: ReleaseJob, now_ns: int) -> tuple[Event, ...] | Rejected:
+    job = _live(state, command)
+    if isinstance(job, Rejected):
+        return job
+    if job.hold is None:
+        return ()
+    if job.hold is Hold.OPERATOR and command.by is Hold.OWNER:
+        message = f"job {job.name} is held by an operator, who alone can release it"
+        return Rejected(Code.PRECONDITION, message)
+    return (JobReleased(now_ns, job.name, command.request_id),)
+
+
+def requeue(state: State, command: RequeueJob, now_ns: int) -> tuple[Event, ...] | Rejected:
+    """The gang stops, and its job waits in its old place. One that waits is held, if asked for."""
+    job = _live(state, command)
+    if isinstance(job, Rejected):
+        return job
+    is_to_hold = command.hold and job.hold is None
+    if JobMove.REQUEUE not in JOB_MOVES[job.state]:  # it waits already
+        held = JobHeld(now_ns, job.name, command.by, command.reason, command.request_id)
+        return (held,) if is_to_hold else ()
+    reason, cause = command.reason or "requeued by request", RequeueCause.REQUESTED
+    requeued = JobRequeued(now_ns, job.name, reason, cause, request_id=command.request_id)
+    held = JobHeld(now_ns, job.name, command.by, command.reason)
+    return (held, requeued) if is_to_hold else (requeued,)
+
+
+def _live(state: State, command: HoldJob | ReleaseJob | RequeueJob) -> Job | Rejected:
+    """The job of a command that is about a live one."""
+    job = state.find(command.name, command.uid)
+    if job is None:
+        return no_job(command.name, command.uid)
+    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
+        return refusal
+    if job.state not in LIVE:
+        return Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
+    return job

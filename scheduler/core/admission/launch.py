@@ -21,7 +21,7 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.rejected import Code, Rejected, invalid, no_job
 from scheduler.core.model.state import State
-from scheduler.core.policies.restart_rule import StopCause
+from scheduler.core.policies.job_terms import StopCause
 
 MOST_COMMAND = 16_384  # characters of a command that is run beside a rank
 

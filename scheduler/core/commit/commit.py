@@ -57,7 +57,7 @@ from scheduler.core.model.plan import (
     taken,
 )
 from scheduler.core.model.state import State
-from scheduler.core.policies.restart_rule import Requeueing
+from scheduler.core.policies.job_terms import Requeueing
 from scheduler.core.rules import memory_copies
 from scheduler.core.rules.calendar import Calendar, transition_event
 from scheduler.core.rules.crash_loop import avoided

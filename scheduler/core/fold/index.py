@@ -25,7 +25,7 @@ from scheduler.core.model.requests import Remembered, remembered
 from scheduler.core.model.run_lineage import with_checkpoint
 from scheduler.core.model.state import RETAINED, Host, State
 from scheduler.core.model.window import Booking
-from scheduler.core.policies.run import SavedCheckpoint
+from scheduler.core.policies.job_terms import SavedCheckpoint
 from scheduler.core.rules.eligibility import eligible_ns, wake_ns
 from scheduler.core.tenancy.ownership import charged
 

@@ -62,7 +62,7 @@ from scheduler.core.model.lifecycle import (
 )
 from scheduler.core.model.records.goodput import Goodput
 from scheduler.core.model.state import State
-from scheduler.core.policies.run import SavedCheckpoint
+from scheduler.core.policies.job_terms import SavedCheckpoint
 from scheduler.core.rules.crash_loop import stopped, struck
 from scheduler.core.rules.job_size import fitted
 from scheduler.core.tenancy.ownership import owned

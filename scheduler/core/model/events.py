@@ -16,9 +16,8 @@ from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import Hold, HostMove, JobState, LinkMove, Mover, RequeueCause
 from scheduler.core.model.restart_option import WeighedOptions
 from scheduler.core.model.window import Window
-from scheduler.core.policies.checkpoint import Holders
 from scheduler.core.policies.health import HealthPolicy
-from scheduler.core.policies.restart_rule import StopCause
+from scheduler.core.policies.job_terms import Holders, StopCause
 from scheduler.core.policies.tenants import Tenants
 
 

@@ -19,16 +19,20 @@ from scheduler.core.model.records.goodput import UNCOUNTED, Goodput
 from scheduler.core.model.restart_option import WeighedOptions
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.affinity import ANYBODY, Affinity
-from scheduler.core.policies.checkpoint import AS_USUAL, CheckpointTerms, Holders
 from scheduler.core.policies.costs import Costs, Observed
-from scheduler.core.policies.hang import AS_WARNED, HangTerms
-from scheduler.core.policies.restart_rule import (
+from scheduler.core.policies.job_terms import (
     AS_TENANTS,
+    AS_USUAL,
+    AS_WARNED,
+    CheckpointTerms,
+    HangTerms,
+    Holders,
     Requeueing,
     RestartRule,
+    RunSpec,
+    SavedCheckpoint,
     StopCause,
 )
-from scheduler.core.policies.run import RunSpec, SavedCheckpoint
 
 SECOND_NS = 1_000_000_000
 MOST_LABELS = 64  # of one job

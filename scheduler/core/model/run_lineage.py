@@ -15,7 +15,7 @@ from msgspec import Struct
 from scheduler.core.collections.persistent_map import newest_of_each
 from scheduler.core.model.job import Job
 from scheduler.core.names import short_name
-from scheduler.core.policies.run import RunSpec, SavedCheckpoint, parse_checkpoint
+from scheduler.core.policies.job_terms import RunSpec, SavedCheckpoint, parse_checkpoint
 
 KEPT_CHECKPOINTS: Final = 8  # of one run
 KEPT_RUNS: Final = 1_000  # of one tenant

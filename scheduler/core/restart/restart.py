@@ -23,7 +23,7 @@ from scheduler.core.restart.search import Loss, RestartSearch
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.rules.crash_loop import avoided, give_up_reason, is_soon, retry_ns
-from scheduler.core.rules.hosts.retiring import has_just_saved
+from scheduler.core.rules.hosts.evaluation import has_just_saved
 
 FEW = 8  # hosts that are looked for one by one
 

@@ -16,7 +16,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core.model.job import SECOND_NS, Job, Strike
 from scheduler.core.policies.costs import Costs, Ending
-from scheduler.core.policies.restart_rule import StopCause
+from scheduler.core.policies.job_terms import StopCause
 from scheduler.core.policies.tenants import Restarts
 from scheduler.core.wording import duration, listed
 

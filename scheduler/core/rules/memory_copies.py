@@ -10,7 +10,7 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import RUNS
 from scheduler.core.model.plan import Move, Swap
 from scheduler.core.model.state import State
-from scheduler.core.policies.checkpoint import Holders
+from scheduler.core.policies.job_terms import Holders
 from scheduler.core.rules.peer_copies import choose_holders, mend_holders, restore_source
 
 

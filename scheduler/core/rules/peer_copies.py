@@ -25,7 +25,7 @@ from placement.fabric.constraints import with_gang_view
 from placement.fabric.labels import POWER
 from placement.fabric.tree import Fabric
 from placement.workload.request import Request
-from scheduler.core.policies.checkpoint import Holders
+from scheduler.core.policies.job_terms import Holders
 
 
 def refuse_without_peers(request: Request, gpus_per_host: int, peers: int) -> None:

@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 from muster.structs import struct
 from scheduler.core.fold.attempts import PlacedGang
-from scheduler.core.policies.restart_rule import StopCause
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec, StopCause
 from scheduler.core.wording import duration
 from scheduler.launch.gangs.step_watch import StepWatch
 

@@ -7,8 +7,7 @@ from enum import StrEnum
 
 from scheduler.core.model.commands import RequeueJob
 from scheduler.core.names import short_name
-from scheduler.core.policies.hang import HangAction
-from scheduler.core.policies.restart_rule import StopCause
+from scheduler.core.policies.job_terms import HangAction, StopCause
 from scheduler.launch.gangs.gang import LaunchedGang, RankFailure
 from scheduler.v1 import agent_pb2
 

@@ -9,7 +9,7 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core.model.job import Job
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.launch.gangs.gang import LaunchedGang
 from scheduler.v1 import agent_pb2
 

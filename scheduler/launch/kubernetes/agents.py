@@ -30,7 +30,7 @@ from scheduler.core import Rejected, State
 from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.job import Job
 from scheduler.core.names import short_name
-from scheduler.core.policies.run import ContainerSpec
+from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError

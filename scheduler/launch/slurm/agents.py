@@ -43,7 +43,7 @@ from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost, Se
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.window import Leave, Window, WindowKind
-from scheduler.core.policies.run import ContainerSpec
+from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError

@@ -18,7 +18,7 @@ from muster.structs import struct
 from placement import BadInput
 from placement.fabric import hostlist
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.policies.run import ContainerSpec
+from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.files.errors import InputError
 from scheduler.files.health.found import ImportedReport
 from scheduler.files.health.slurmnodes import read_nodes

@@ -18,7 +18,7 @@ from scheduler.service.backend import Backend
 from scheduler.service.bulk_reads import BulkReads
 from scheduler.service.errors import error_boundary, invalid
 from scheduler.v1 import service_pb2
-from scheduler.wire.cluster.usage import usage_keys, usage_to_proto
+from scheduler.wire.cluster.tenants import usage_keys, usage_to_proto
 from scheduler.wire.durations import nanoseconds
 from scheduler.wire.lists.listing import job_filter
 

@@ -9,8 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from scheduler.core import State
 from scheduler.core.model.records.host import DAY_NS
-from scheduler.core.rules.hosts.evaluation import is_early
-from scheduler.core.rules.hosts.lemons import lemon_signals, passed, seven_signals
+from scheduler.core.rules.hosts.evaluation import is_early, lemon_signals, passed, seven_signals
 from scheduler.v1 import host_pb2
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from placement.workload.flops import parameter_count
 from scheduler.cli.offline.checkpoint_intervals import FailureModel, efficiency
 from scheduler.cli.program import app
-from scheduler.core.policies.checkpoint import CheckpointTerms
+from scheduler.core.policies.job_terms import CheckpointTerms
 from scheduler.files.errors import InputError
 from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.wire.specs import spec_from_proto, spec_to_proto

@@ -23,10 +23,10 @@ from placement.objective.cut import egress
 from placement.placer import place
 from placement.workload.request import Objective, Placement, Request, SpareRule, StepBound, TierCut
 from scheduler.cli import plot
-from scheduler.cli.plot import ColourBy, colours
-from scheduler.cli.plot.figure import fitting, group_words
+from scheduler.cli.plot import ColourBy
+from scheduler.cli.plot import figure as colours
+from scheduler.cli.plot.figure import fitting, group_words, load
 from scheduler.cli.plot.geometry import PAD, plan
-from scheduler.cli.plot.load import load
 from tests.build import coordinates, fabric, flat, gang, two_tiers
 
 BARE = from_spec({"name": "bare", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 12}]})

@@ -19,9 +19,8 @@ from scheduler.core.model.job_account import count_certain_time, shown
 from scheduler.core.model.lifecycle import HostState
 from scheduler.core.model.rejected import Code, Rejected
 from scheduler.core.model.run_lineage import ResumePoint, resume_point
-from scheduler.core.policies.restart_rule import RestartRule, StopCause
-from scheduler.core.policies.run import RunSpec
-from scheduler.core.rules.hosts.retiring import has_just_saved
+from scheduler.core.policies.job_terms import RestartRule, RunSpec, StopCause
+from scheduler.core.rules.hosts.evaluation import has_just_saved
 from scheduler.engine.authorisation import unauthorised
 from scheduler.identity import Caller, Role
 from tests.build import (

@@ -16,8 +16,8 @@ from scheduler.core.admission.admit import admit
 from scheduler.core.model.commands import SubmitJob
 from scheduler.core.model.events import Event, GangSwapped, JobStarted
 from scheduler.core.model.rejected import Rejected
-from scheduler.core.policies.checkpoint import CheckpointTerms, Holders
 from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.job_terms import CheckpointTerms, Holders
 from scheduler.core.policies.tenants import Preemption
 from scheduler.core.rules.peer_copies import (
     choose_holders,

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from scheduler.core.policies.run import ContainerSpec
+from scheduler.core.policies.job_terms import ContainerSpec
 from tests.unit.importers.conftest import Importing, Refusing
 
 MODEL = """--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512

@@ -13,7 +13,7 @@ import pytest
 from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
-from scheduler.core.policies.run import ContainerSpec
+from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.files.errors import InputError
 from scheduler.files.health.found import KUBERNETES, NodeState
 from scheduler.launch.gangs.reports import AGENT_LOST

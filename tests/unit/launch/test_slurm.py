@@ -16,7 +16,7 @@ from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost
 from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
 from scheduler.core.model.window import Leave
-from scheduler.core.policies.run import ContainerSpec
+from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.files.health.found import NodeState
 from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
 from scheduler.launch.node_reports import report_of

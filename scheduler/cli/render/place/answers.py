@@ -6,10 +6,11 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from placement import RunnerUp, runners_up
+from placement import FreeTier, Hint, RunnerUp, count_free_domains, runners_up
 from placement.fabric.constraints import fullest, labelled
-from placement.fabric.hostset import to_mask
-from placement.objective.cut import egress
+from placement.fabric.hostset import HostSet, has, to_mask
+from placement.fabric.tree import Fabric
+from placement.objective.cut import cut, egress
 from placement.objective.step_time import Assumptions
 from placement.workload.request import (
     Answer,
@@ -23,7 +24,7 @@ from placement.workload.request import (
     Undecided,
 )
 from placement.workload.traffic import axis_traffic
-from scheduler.cli.render.place import around, copies, step_tables, steps
+from scheduler.cli.render.place import memory_use, step_tables, steps
 from scheduler.cli.render.place.question import Question
 from scheduler.cli.render.restart import shortages_text
 from scheduler.cli.render.text import (
@@ -100,11 +101,9 @@ def _placed(question: Question, answer: Placement) -> dict[str, Any]:
         ],
         "domains": domains(question, answer),
         "estimate": steps.to_mapping(estimated) if estimated else None,
-        "left_free": around.free_domains_mapping(question.fabric, question.free, answer),
-        **around.near_mapping(
-            question.fabric, question.request, question.free, question.near, answer
-        ),
-        **copies.copies_mapping(question, answer),
+        "left_free": free_domains_mapping(question.fabric, question.free, answer),
+        **near_mapping(question.fabric, question.request, question.free, question.near, answer),
+        **memory_use.copies_mapping(question, answer),
         "spare_shortages": [plain(shortage) for shortage in question.shortages],
         "spares": list(question.fabric.names(answer.spares)),
         "hosts": list(question.fabric.names(answer.hosts)),
@@ -215,10 +214,8 @@ def _placed_text(question: Question, answer: Placement, seconds: dict[str, float
         host = question.fabric.hosts[answer.hosts[0]]
         head += f"\n{gpus_text(answer.gpus)} of {host}, whose others are left to others"
     time = f"{seconds_text(seconds['solve'])} to place, {seconds_text(seconds['total'])} in all"
-    left = around.free_domains_text(question.fabric, question.free, answer)
-    moved = around.near_text(
-        question.fabric, question.request, question.free, question.near, answer
-    )
+    left = free_domains_text(question.fabric, question.free, answer)
+    moved = near_text(question.fabric, question.request, question.free, question.near, answer)
     notes = [moved, left, *(f"note: {note}" for note in answer.notes)]
     step = answer.step
     pace = f"a step: {step_text(step.seconds, step.least_seconds)}" if step else ""
@@ -230,7 +227,7 @@ def _placed_text(question: Question, answer: Placement, seconds: dict[str, float
     ]
     parts += [_alternatives_text(question, answer)]
     parts += [pace if pace not in parts else "", _step_text(question, answer)]
-    parts += [copies.copies_text(question, answer), *notes, time]
+    parts += [memory_use.copies_text(question, answer), *notes, time]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -274,11 +271,11 @@ def _cuts_text(answer: Placement) -> str:
     if not answer.cuts:
         return ""
     rows = [["crosses", "per step", "lower bound, all layouts", "", "by axis"]]
-    for depth, cut in enumerate(answer.cuts):
-        axes = _by_axis(cut)
+    for depth, crossing in enumerate(answer.cuts):
+        axes = _by_axis(crossing)
         bound = _bound(answer, depth)
-        proved = ["", ""] if bound is None else [bytes_text(bound), gap_text(_gap(cut, bound))]
-        rows.append([cut.tier, bytes_text(cut.bytes_per_step), *proved, axes])
+        proved = ["", ""] if bound is None else [bytes_text(bound), gap_text(_gap(crossing, bound))]
+        rows.append([crossing.tier, bytes_text(crossing.bytes_per_step), *proved, axes])
     return columns(rows, right={1, 2})
 
 
@@ -306,3 +303,67 @@ def _insufficient_text(question: Question, answer: Insufficient) -> str:
     rows = [[question.fabric.tiers[0].name, "free"]]
     rows += [[name, f"{free:,}"] for name, free in answer.free_by_domain]
     return f"{head}\n\n{columns(rows, right={1})}"
+
+
+def free_domains_by_tier(fabric: Fabric, free: HostSet, answer: Placement) -> tuple[FreeTier, ...]:
+    hosts = np.flatnonzero(to_mask(free, fabric.host_count)).astype(np.int64)
+    return count_free_domains(fabric, hosts, answer.hosts + answer.spares)
+
+
+def free_domains_mapping(fabric: Fabric, free: HostSet, answer: Placement) -> dict[str, Any]:
+    return {
+        tier.tier: {"whole": tier.whole, "largest_hosts": tier.largest}
+        for tier in free_domains_by_tier(fabric, free, answer)
+    }
+
+
+def free_domains_text(fabric: Fabric, free: HostSet, answer: Placement) -> str:
+    """One line; empty on a fabric without tiers."""
+    tiers = free_domains_by_tier(fabric, free, answer)
+    if not tiers:
+        return ""
+    whole = ", ".join(counted(tier.whole, f"whole {tier.tier}") for tier in tiers)
+    largest = counted(tiers[0].largest, "host")
+    return f"left free: {whole}; at most {largest} in one {tiers[0].tier}"
+
+
+def old_cut(fabric: Fabric, request: Request, free: HostSet, hint: Hint) -> int | None:
+    """Bytes that the old placement would cut; None when not all of its hosts are free."""
+    if not all(host >= 0 and has(free, host) for host in hint.hosts):
+        return None
+    cuts = cut(fabric, request, hint.hosts)
+    return cuts[0].bytes_per_step if cuts else 0
+
+
+def near_mapping(
+    fabric: Fabric, request: Request, free: HostSet, hint: Hint | None, answer: Placement
+) -> dict[str, Any]:
+    """Empty when there was no old placement."""
+    if hint is None or answer.moved is None:
+        return {}
+    return {
+        "moved": answer.moved,
+        "near": {
+            "slack": hint.slack,
+            "lost_hosts": _count_unavailable(free, hint),
+            "bytes_per_step": old_cut(fabric, request, free, hint),
+        },
+    }
+
+
+def near_text(
+    fabric: Fabric, request: Request, free: HostSet, hint: Hint | None, answer: Placement
+) -> str:
+    """One line on what moves, and what the old placement would cut if it still could."""
+    if hint is None or answer.moved is None:
+        return ""
+    moved = f"moved {answer.moved:,} of {counted(len(answer.hosts), 'block')}"
+    before = old_cut(fabric, request, free, hint)
+    if before is None:
+        lost = _count_unavailable(free, hint)
+        return f"{moved}; {counted(lost, 'old host')} {'is' if lost == 1 else 'are'} not free"
+    return f"{moved}; in its old place it would cut {bytes_text(before)}"
+
+
+def _count_unavailable(free: HostSet, hint: Hint) -> int:
+    return sum(host < 0 or not has(free, host) for host in hint.hosts)

@@ -5,12 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from placement.workload.memory import GIB, USABLE_SHARE, fits, memory
+from placement.workload.request import Placement
+from scheduler.cli.offline.checkpoint_intervals import sizes_of
+from scheduler.cli.render.text import bytes_text, counted, seconds_text
+from scheduler.core.policies.job_terms import Holders
+from scheduler.core.rules.peer_copies import (
+    choose_holders,
+    close_copies,
+    fatal_domains,
+    refuse_without_peers,
+    survival,
+)
 
 if TYPE_CHECKING:
     from placement.fabric.gpus import Gpu
     from placement.fabric.tree import Fabric
     from placement.workload.memory import MemoryUse
     from placement.workload.request import Placement, Request
+    from scheduler.cli.render.place.question import Question
 
 
 def _on_smallest(
@@ -47,3 +59,61 @@ def to_mapping(fabric: Fabric, request: Request, answer: Placement) -> dict[str,
         "gpu_gib": gpu.memory_gb,
         "fits": fits(use, gpu.memory_gb),
     }
+
+
+SHOWN_FAILED = (2, 3, 4, 8)
+
+
+def holders(question: Question, answer: Placement) -> Holders:
+    """Raises: BadInput when the gang has too few replicas."""
+    refuse_without_peers(question.request, question.fabric.gpus_per_host, question.peers)
+    return choose_holders(question.fabric, question.request, answer.hosts, question.peers)
+
+
+def copies_mapping(question: Question, answer: Placement) -> dict[str, Any]:
+    """Nothing for a job that asks for no copies."""
+    if not question.peers:
+        return {}
+    held = holders(question, answer)
+    names = question.fabric.names(answer.hosts)
+    size = sizes_of(question.fabric, question.request)
+    body = {
+        "peers": question.peers,
+        "survival": [
+            {"failed": k, "probability": share.probability, "exact": share.is_exact}
+            for k in SHOWN_FAILED
+            if k <= len(held) and (share := survival(held, k))
+        ],
+        "domains": [
+            {"tier": tier, "used": used, "fatal": fatal}
+            for tier, used, fatal in fatal_domains(question.fabric, answer.hosts, held)
+        ],
+        "close": [names[b] for b in close_copies(question.fabric, answer.hosts, held)],
+        "bytes_per_host": size.of_host * question.peers if size else None,
+        "load_seconds": size.from_peer_s if size else None,
+        "copies": {names[b]: [names[h] for h in some] for b, some in enumerate(held)},
+    }
+    return {"checkpoint": body}
+
+
+def copies_text(question: Question, answer: Placement) -> str:
+    if not question.peers:
+        return ""
+    held = holders(question, answer)
+    lines = [f"copies: each host's state in the memory of {counted(question.peers, 'other host')}"]
+    if size := sizes_of(question.fabric, question.request):
+        kept = bytes_text(size.of_host * question.peers)
+        lines[0] += f", {kept} a host; a swap loads it in {seconds_text(size.from_peer_s)}"
+    kept_by = [
+        f"{k} hosts {'' if share.is_exact else 'at least '}{100 * share.probability:.4g} %"
+        for k in SHOWN_FAILED
+        if k <= len(held) and (share := survival(held, k))
+    ]
+    if kept_by:
+        lines.append(f"nothing is lost when any fail together: {', '.join(kept_by)}")
+    for tier, used, fatal in fatal_domains(question.fabric, answer.hosts, held):
+        verb = "survive the loss of any" if not fatal else f"do not survive {fatal:,} of {used:,}"
+        lines.append(f"the copies {verb} {tier}" + ("s" if fatal else ""))
+    if near := close_copies(question.fabric, answer.hosts, held):
+        lines.append(f"note: {counted(len(near), 'host')} share a rack or feed with their copy")
+    return "\n".join(lines)

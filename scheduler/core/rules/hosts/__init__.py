@@ -1,6 +1,6 @@
 """Rules about single hosts, which decide and commit ask alike.
 
-Inside: what the health policy does by itself in time (evaluation), hosts that fail again and again
-(lemons), and gangs that leave hosts which retire (retiring).
+Inside: what the health policy does by itself in time, hosts that fail again and again (lemons), and
+gangs that leave hosts which retire (evaluation).
 Enters: a state and a moment. Leaves: moves of hosts, and swaps.
 """

@@ -1,5 +1,5 @@
 """What the policy does by itself, in time: suspects that were quiet are cleared, clean hosts
-become golden, lemons leave.
+become golden, lemons leave, and gangs leave hosts that retire when they have just saved.
 
 The state says when somebody may be due; only then does a decision look at the hosts.
 """
@@ -7,13 +7,19 @@ The state says when somebody may be due; only then does a decision look at the h
 from __future__ import annotations
 
 from muster.structs import struct
+from placement import choose_swaps
+from placement.fabric import hostset
 from scheduler.core.model.events import Event, HostMoved, HostsJudged
-from scheduler.core.model.lifecycle import IN_SERVICE, HostMove, HostState, Mover
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import IN_SERVICE, HostMove, HostState, JobState, Mover
 from scheduler.core.model.plan import EvaluateHosts, Stale, StaleReason
-from scheduler.core.model.records.host import HostRecord
+from scheduler.core.model.records.host import DAY_NS, DailyCount, HostRecord
+from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import Host, State
-from scheduler.core.policies.health import HealthPolicy, LemonAction
-from scheduler.core.rules.hosts.lemons import lemon_text
+from scheduler.core.policies.costs import SECOND_NS
+from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
+from scheduler.core.rules.affinity_index import AffinityIndex
+from scheduler.core.rules.calendar import Calendar, next_edge_ns
 
 _SECOND_NS = 1_000_000_000
 _BROKEN = (HostState.FAILED, HostState.IN_REPAIR)
@@ -91,3 +97,104 @@ def evaluation_events(
         if verdicts.move is HostMove.RETIRE and not state.runs_gang(index):
             events.append(HostMoved(now_ns, name, HostMove.EMPTY, cause=Mover.POLICY))
     return (*events, HostsJudged(now_ns))
+
+
+JUST_SAVED_NS = 60 * SECOND_NS  # a checkpoint so young need not be waited for again
+
+
+def has_just_saved(state: State, job: Job, now_ns: int) -> bool:
+    """Whether leaving now loses next to nothing, by the one rule of costs. A gang that
+    stands still loses nothing in any case."""
+    if job.state is JobState.INTERRUPTED:
+        return True
+    costs = state.tenants.preemption.costs
+    return job.next_save_ns(now_ns - JUST_SAVED_NS, costs) <= now_ns
+
+
+def due_ns(state: State, now_ns: int, options: SchedulingOptions) -> tuple[int | None, ...]:
+    """When time alone changes something of hosts: windows, judgements, gangs that leave."""
+    return (next_edge_ns(state), state.judge_ns or None, leave_ns(state, now_ns, options))
+
+
+def leave_ns(state: State, now_ns: int, options: SchedulingOptions) -> int | None:
+    """When the next gang saves that could leave its retiring hosts now; None: none could, and
+    something has to change first."""
+    if not state.index.unhealthy & state.index.held:
+        return None
+    retiring = hostset.of(i for i, h in state.hosts.items() if h.state is HostState.RETIRING)
+    costs = state.tenants.preemption.costs
+    if not retiring & state.index.held or not costs.checkpoint_s:
+        return None
+    calendar, affinity = Calendar(state), AffinityIndex(state)
+
+    def could(job: Job) -> bool:
+        blocks = [b for b, host in enumerate(job.hosts) if hostset.has(retiring, host)]
+        barred = calendar.closed(job, now_ns, now_ns + time_limit_ns(job, options))
+        own = hostset.of(job.spares) & ~(state.index.out_of_service | barred)
+        free = state.free & ~(barred | affinity.closed(job.name, job.spec.affinity))
+        swaps = choose_swaps(state.loaded_fabric, job.request, job.hosts, blocks, own, free)
+        return bool(blocks) and swaps is not None
+
+    gangs = (job for job in state.in_state(JobState.RUNNING) if job.allocation & retiring)
+    return min((job.next_save_ns(now_ns, costs) for job in gangs if could(job)), default=None)
+
+
+@struct(frozen=True, slots=True)
+class LemonSignals:
+    """The signals of one host; the rate is of single-host starts, in percent.
+
+    Source: Kokolis et al., Revisiting reliability in large-scale machine learning research
+    clusters (HPCA 2025), section V: the signals, over 28 days. Failures of jobs counts those
+    that the host's failure stopped; what fails by itself is the job's.
+    """
+
+    excl_jobid_count: int
+    xid_cnt: int
+    tickets: int
+    out_count: int
+    multi_node_node_fails: int
+    single_node_node_fails: int
+    single_node_failure_percent: int
+
+
+def seven_signals(record: HostRecord, policy: LemonPolicy, now_ns: int) -> LemonSignals:
+    """The seven signals of a host over the days before `now_ns`."""
+    from_ns = now_ns - policy.days * DAY_NS
+
+    def count(tally: DailyCount) -> int:
+        return record.of_days(tally, from_ns)
+
+    single, starts = count(DailyCount.SINGLE), count(DailyCount.START)
+    return LemonSignals(
+        record.distinct("job ", from_ns),
+        record.distinct("xid ", from_ns),
+        count(DailyCount.TICKET),
+        count(DailyCount.OUT),
+        count(DailyCount.MULTI),
+        single,
+        min(100, 100 * single // max(1, starts)) if single >= 2 else 0,
+    )
+
+
+def passed(signals: LemonSignals, policy: LemonPolicy) -> tuple[str, ...]:
+    """Names of the signals that reach their thresholds; a threshold of 0 is off."""
+    return tuple(
+        name
+        for name in LemonSignals.__dataclass_fields__
+        if 0 < getattr(policy, name) <= getattr(signals, name)
+    )
+
+
+def lemon_signals(record: HostRecord, policy: LemonPolicy, now_ns: int) -> tuple[str, ...]:
+    """The signals for which the host is a lemon; empty when it is none."""
+    names = passed(seven_signals(record, policy, now_ns), policy)
+    return names if len(names) >= policy.at_least else ()
+
+
+def lemon_text(record: HostRecord, policy: LemonPolicy, now_ns: int) -> str:
+    """`lemon: out_count 4, xid_cnt 3 in 28 days`, or nothing."""
+    names, signals = lemon_signals(record, policy, now_ns), seven_signals(record, policy, now_ns)
+    if not names:
+        return ""
+    counts = ", ".join(f"{name} {getattr(signals, name)}" for name in names)
+    return f"lemon: {counts} in {policy.days} days"

@@ -14,7 +14,7 @@ from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.core.model.records.host import DAY_NS, MOST, DailyCount, HostMark, HostRecord
 from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from scheduler.core.policies.tenants import OPEN, PriorityClass
-from scheduler.core.rules.hosts.lemons import lemon_signals, lemon_text, seven_signals
+from scheduler.core.rules.hosts.evaluation import lemon_signals, lemon_text, seven_signals
 from tests.build import (
     committed,
     end,

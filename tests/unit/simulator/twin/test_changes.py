@@ -13,7 +13,7 @@ from scheduler.core import JobSpec, SchedulingOptions, State
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import FabricLoaded, JobStarted, JobSubmitted
 from scheduler.core.model.window import WindowKind
-from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.job_terms import RunSpec
 from scheduler.files.errors import InputError
 from simulator.twin.changes import Scenario, scenario
 from simulator.twin.fork import ClusterFork

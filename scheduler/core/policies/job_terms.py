@@ -1,14 +1,17 @@
-"""What a job runs, and what muster knows of how far it has come."""
+"""What a job runs, how it saves its state, when it hangs, and after which failures it is started
+again, as far as its owner says."""
 
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement import BadInput
+from scheduler.core.policies.costs import Costs
 
 GRACE_S: Final = 30
 WARN_S: Final = 60
@@ -104,3 +107,96 @@ class SavedCheckpoint(Struct, frozen=True):
     step: int
     where: str
     at_ns: int
+
+
+PEER_INTERVAL_S = 60
+MOST_PEERS = 3
+Holders = tuple[tuple[int, ...], ...]  # of each block, the blocks that have copies of its state
+
+
+@struct(frozen=True, slots=True)
+class CheckpointTerms:
+    """`interval_s`: productive time between two checkpoints in storage, None = as the tenants
+    file says. `peers`: hosts that each have a copy of a host's state in memory, renewed every
+    `peer_interval_s`; 0 = none."""
+
+    interval_s: int | None = None
+    peers: int = 0
+    peer_interval_s: int = PEER_INTERVAL_S
+
+    def costs(self, usual: Costs, *, is_restored: bool = False) -> Costs:
+        """What an interruption costs this job. `is_restored`: its state comes from peers."""
+        interval_s = self.peer_interval_s if is_restored else self.interval_s
+        return usual if interval_s is None else replace(usual, checkpoint_s=interval_s)
+
+
+AS_USUAL = CheckpointTerms()
+
+
+class HangAction(StrEnum):
+    """The action once a gang hangs. Its stacks are taken in any case."""
+
+    WARN = "warn"  # it is said, and the gang runs on
+    RESTART = "restart"  # the attempt has failed
+    ASK = "ask"  # the attempt is stopped, and the job held until its owner releases it
+    IGNORE = "ignore"  # nobody looks
+
+
+@struct(frozen=True, slots=True)
+class HangTerms:
+    """`after_s`: without a step, at least; longer where steps, or pauses between them, took long
+    before. `first_step_s`: without a first step after all ranks have started; None = for ever."""
+
+    after_s: int = 1_800
+    action: HangAction = HangAction.WARN
+    first_step_s: int | None = None
+
+
+AS_WARNED = HangTerms()
+
+
+class StopCause(StrEnum):
+    """The cause that stopped an attempt."""
+
+    EXIT = "exit"  # a rank ended by itself, with a code other than 0
+    SIGNAL = "signal"  # a rank was killed
+    OOM = "oom"  # a rank ran out of memory, of its GPU or of its host
+    HANG = "hang"  # steps stopped coming
+    HOST = "host"  # a host failed, or could not start its ranks
+
+
+class Requeueing(StrEnum):
+    """Whether a gang that was stopped for the sake of others waits again."""
+
+    ALWAYS = "always"
+    NEVER = "never"  # its job has failed
+
+
+@struct(frozen=True, slots=True)
+class RestartRule:
+    """`most`: attempts in a row that may follow a failure before anything is saved; None: as the
+    tenants file says. `backoff_s`: pause before the first of them, twice as long each time; None:
+    as the tenants file says. `exit`: codes after which the job is started again, None = all.
+    `oom`, `hang`, `host`: whether it is after these."""
+
+    most: int | None = None
+    backoff_s: int | None = None
+    exit: tuple[int, ...] | None = None
+    oom: bool = True
+    hang: bool = True
+    host: bool = True
+
+    def refusal(self, cause: StopCause | None, code: int) -> str:
+        """Return why the job is not started again after this failure; "" when it may be."""
+        if cause is StopCause.EXIT and self.exit is not None and code not in self.exit:
+            codes = ", ".join(map(str, self.exit)) or "no code"
+            return f"restarts.on.exit has {codes}"
+        is_off = {
+            StopCause.OOM: not self.oom,
+            StopCause.HANG: not self.hang,
+            StopCause.HOST: not self.host,
+        }
+        return f"restarts.on.{cause} is false" if cause is not None and is_off.get(cause) else ""
+
+
+AS_TENANTS = RestartRule()
