@@ -22,7 +22,7 @@ def full_name(tenant: str, name: str) -> str:
 
 
 def short_name(full: str) -> str:
-    """What its tenant calls the job."""
+    """Return the job's name within its tenant."""
     return full.rpartition("/")[2]
 
 

@@ -56,5 +56,5 @@ def duration(seconds: int) -> str:
 
 
 def share_text(share: float) -> str:
-    """What an uplink carries of what it was built for: `up`, `down`, `at 87.5 %`."""
+    """Describe the share of its bandwidth that an uplink carries: `up`, `down`, `at 87.5 %`."""
     return {0.0: "down", 1.0: "up"}.get(share, f"at {100 * share:.4g} %")

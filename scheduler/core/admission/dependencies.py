@@ -159,7 +159,7 @@ def _tasks(state: State, name: str) -> list[Job]:
 
 
 def stem(name: str) -> str:
-    """What jobs share that take turns: `nightly` of `nightly-7`."""
+    """Return the name without its number, which jobs that take turns share: `nightly`."""
     return _NUMBER.sub("", short_name(name)) or short_name(name)
 
 

@@ -34,7 +34,7 @@ _SHOWN: Final = 3  # obstacles in one sentence
 
 
 class FabricObstacle(StrEnum):
-    """What stands in the way of another fabric, for a program that switches on it."""
+    """Kind of obstacle to another fabric, for a program that switches on it."""
 
     GANG = "gang"  # a gang runs on the host: drain it first
     SPARE = "spare"  # a job holds the host as a spare: drain it first
@@ -55,7 +55,7 @@ class Refusal:
 
 @struct(frozen=True)
 class FabricChange:
-    """What another fabric differs in. Hosts and domains by name, in the order of their fabric.
+    """Differences between two fabrics. Hosts and domains by name, in the order of their fabric.
 
     `renames`: (old, new), of hosts and domains. `moved`: hosts in other domains than before;
     `changed`: hosts with other GPUs, speeds or labels. `links`: domains whose uplink carries
@@ -129,7 +129,7 @@ def stale_fabric(state: State, command: ChangeFabric) -> Rejected | None:
 
 
 def fabric_change(state: State, command: ChangeFabric) -> FabricChange:
-    """What the command would change, and what forbids it. Raises: BadInput naming the field."""
+    """Compare a new fabric with that of now; list obstacles. Raises: BadInput naming the field."""
     before, after = state.built_fabric, _built(command)
     renames = _renames(before, after, command.renames)
     new_name = dict(renames)

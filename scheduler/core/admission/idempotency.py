@@ -52,7 +52,7 @@ SomeCommand = TypeVar("SomeCommand", bound=RequestCommand)
 
 @struct(frozen=True, slots=True)
 class Earlier:
-    """What a command with a known request_id is answered."""
+    """Answer that an earlier command with the same request id got."""
 
     answer: tuple[()] | Rejected
 
@@ -88,7 +88,7 @@ def earlier(state: State, request_id: str) -> Earlier | None:
 
 
 def answered(state: State, command: RequestCommand, now_ns: int) -> RequestAnswered:
-    """What is remembered of a request that changes nothing."""
+    """Return the record of a request that changes nothing."""
     uid = ""
     if isinstance(command, JobCommand):
         job = state.find(command.name, command.uid)
@@ -97,14 +97,14 @@ def answered(state: State, command: RequestCommand, now_ns: int) -> RequestAnswe
 
 
 def repeated(state: State, request_id: str) -> CompletedRequest | None:
-    """What a request of this id did that asked for the same; None: there was none."""
+    """Return the earlier request with this id that asked for the same; None: there was none."""
     done = state.request(request_id)
     is_same = done is not None and done.digest == parse_request_id(request_id).digest
     return done if is_same else None
 
 
 def _words(command: RequestCommand) -> str:
-    """What `command` would have done, in the words of `remembered`."""
+    """Return what `command` asks for, as a verb and its object."""
     match command:
         case ChangeFabric():
             return "change the fabric"

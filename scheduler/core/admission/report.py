@@ -114,7 +114,7 @@ def _move_only(
 def _consequence(
     state: State, index: int, command: ReportHost, effect: Effect, now_ns: int
 ) -> tuple[Event, ...]:
-    """What a report that is written down does to the host, if that is worse or better."""
+    """Return the events that a report causes in the host's state; often none."""
     host, name = state.host(index), command.host
     move = _MOVES.get(effect)
     if move is None or move not in HOST_MOVES[host.state]:

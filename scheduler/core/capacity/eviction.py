@@ -42,7 +42,7 @@ def shrunk(gang: Victim, shrink: Resize) -> Victim:
 def eviction_event(
     state: State, gang: Victim, job: Job, quotas: Quotas, now_ns: int
 ) -> JobPreempted | GangResized:
-    """What becomes of this gang: its reason names who takes its hosts, and by what right."""
+    """Return the event that evicts or shrinks a gang; it names the job, and by what right."""
     ran = duration(max(0, now_ns - gang.job.present.start_ns) // SECOND_NS)
     right = _right(gang, job, quotas)
     if gang.smaller is None:

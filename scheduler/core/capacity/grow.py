@@ -34,7 +34,7 @@ JUST_SAVED_NS = 60 * SECOND_NS  # a checkpoint so young is no reason to wait for
 
 
 class GrowthRoom(Protocol):
-    """What is left once every waiting job has had its turn."""
+    """Hosts that are left once every waiting job has had its turn."""
 
     free: HostSet
 

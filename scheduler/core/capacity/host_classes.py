@@ -67,7 +67,7 @@ class HostClasses:
         return self.of_today(shares)
 
     def of_today(self, shares: Shares) -> Shares:
-        """The same shares, as the grounds of today would say them."""
+        """Name the classes of `shares` by the first host of each as classes are today."""
         counts = self._counts(shares)
         return tuple((_first(self._grounds[at]), counts[at]) for at in sorted(counts))
 

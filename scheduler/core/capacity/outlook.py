@@ -69,7 +69,7 @@ def _late(past: Iterable[Release]) -> frozenset[str]:
 
 
 def _overdue(gang: Release, job: Job, now_ns: int, options: SchedulingOptions) -> Release:
-    """The same of a gang that runs on beyond its limit, or that states none."""
+    """Give the end expected now to a gang beyond its time limit, or without one."""
     return Release(expected_end_ns(job, now_ns, options), *gang[1:])
 
 
@@ -109,7 +109,7 @@ def _release_shared_hosts_last(in_order: Sequence[Release], several: HostSet) ->
 
 
 class Outlook:
-    """What becomes free, and when. Mutable: starts of this decision end as well."""
+    """Hosts that become free, and when. Mutable: starts of this decision end as well."""
 
     def __init__(
         self, state: State, now_ns: int, options: SchedulingOptions, quotas: Quotas
@@ -146,7 +146,7 @@ class Outlook:
         self._affinity.record_allocation(job, hosts)
 
     def remove_gangs(self, names: set[str]) -> None:
-        """These gangs, which ran, are gone."""
+        """Remove running gangs that are evicted."""
         self._running = tuple(g for g in self._still_running() if g.name not in names)
         self._affinity.remove_gangs(names)
         self._hopeless.clear()

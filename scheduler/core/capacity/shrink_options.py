@@ -54,7 +54,7 @@ class ShrinkOptions:
         self._costs = state.tenants.preemption.costs
 
     def loan(self, gang: Victim, within: HostSet) -> Victim | None:
-        """What the gang has grown, given back; it is ripe when it might grow as well."""
+        """Shrink a gang by what it has grown, once it might also grow; None: impossible."""
         at_ns = due_ns(gang.job, self._now_ns, self._options, self._costs)
         ripe_ns = max(gang.ripe_ns, at_ns)
         return self.least(

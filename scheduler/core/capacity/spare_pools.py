@@ -83,7 +83,7 @@ class SparePools:
         return apart.size(sum(self.hosts))
 
     def for_placing(self) -> Sizing:
-        """What the next gang's spares are sized by, beside spares that stand by."""
+        """Return the sizing for the next gang, which counts spares that stand by."""
         if not self.jobs:
             return self.sizing
         return replace(self.sizing, others=self.hosts, held=self.spares_by_zone)

@@ -54,7 +54,7 @@ class Victim:
 
     @property
     def retained(self) -> HostSet:
-        """What it holds, or has lent, once it is smaller."""
+        """Hosts that it still holds, or has lent, once it is smaller."""
         return (self.smaller.hosts if self.smaller else 0) | self.job.lent_hosts
 
     @property

@@ -81,7 +81,7 @@ def _check(state: State, window: Window, now_ns: int) -> None:
 
 
 def _check_open(before: Window, window: Window) -> None:
-    """What is open has hosts that others reckon with: only its end and its terms change."""
+    """Refuse changes of an open window, but of its end and terms: others rely on its hosts."""
     fixed = ("kind", "start_ns")
     if any(getattr(before, name) != getattr(window, name) for name in fixed):
         raise HostsUnavailable(f"window {window.name} is open: its kind and its start are fixed")

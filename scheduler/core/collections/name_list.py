@@ -34,8 +34,8 @@ class Chunk(tuple[str, ...]):
 
     @property
     def blocks(self) -> tuple[Chunk, ...]:
-        """The same names in shorter pieces, all but one of which the next version has as well;
-        itself where it is short."""
+        """Return the names in shorter pieces, of which the next version shares all but one; itself
+        where it is short."""
         if self._blocks is None:
             if len(self) <= 2 * BLOCK:
                 return (self,)
@@ -94,8 +94,8 @@ class NameList(Sequence[str]):
         return self._groups
 
     def having(self, name: str, value: Any, key: Key, group: str) -> NameList:
-        """These and `name` of this group, of key `value`, before the first whose key is not
-        smaller."""
+        """Return the list with `name` of `group` inserted before the first key that is not smaller
+        than `key`."""
         longer = self._longer(name, value, key)
         if (groups := self._groups) is not None:
             part = groups.get(group, _NONE)._longer(name, value, key)
@@ -112,8 +112,8 @@ class NameList(Sequence[str]):
         return self._next(at, parts, self._size + 1)
 
     def without(self, name: str, value: Any, key: Key, group: str) -> NameList:
-        """These less `name` of this group, of key `value`. Raises: KeyError when it does not
-        stand there."""
+        """Return the list without `name` of `group`, whose key is `key`. Raises: KeyError when it
+        is absent."""
         shorter = self._shorter(name, value, key)
         if (groups := self._groups) is not None:
             part = groups[group]._shorter(name, value, key)

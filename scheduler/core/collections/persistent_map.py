@@ -60,15 +60,15 @@ class PersistentMap(Mapping[_K, _V]):
         return base
 
     def _merged(self) -> PersistentMap[_K, _V]:
-        """The same map, all of it in the base."""
+        """Return an equal map that has all entries in its base."""
         made: PersistentMap[_K, _V] = PersistentMap.__new__(PersistentMap)
         made._base, made._changes, made._latest, made._ranks = self._entries(), {}, {}, None
         made._size = len(made._base)
         return made
 
     def ranks(self, rank: Callable[[_V], _R | None]) -> SortedValues[_R]:
-        """What `rank` gives for each value, where it gives something; no two may be equal.
-        Cost: O(entries) once for one `rank`, O(1) for next versions."""
+        """Return the sorted results of `rank` for all values but those for which it is None; no two
+        may be equal. Cost: O(entries) once for one `rank`, O(1) for next versions."""
         if self._ranks is None or self._ranks[0] is not rank:
             of_values = (rank(value) for value in self.values())
             self._ranks = (rank, SortedValues(each for each in of_values if each is not None))
@@ -108,7 +108,7 @@ class PersistentMap(Mapping[_K, _V]):
         return following._merged() if is_long else following
 
     def _change(self, key: object) -> _V | _Gone | None:
-        """What became of `key` since the base; None: nothing."""
+        """Return the change of `key` since the base; None: unchanged."""
         change = self._latest.get(key)  # type: ignore[arg-type]
         return self._changes.get(key) if change is None else change  # type: ignore[arg-type]
 

@@ -28,7 +28,7 @@ class SortedValues(Generic[_V]):
         self._chunks = tuple(in_order[at : at + half] for at in range(0, len(in_order), half))
 
     def having(self, value: _V) -> SortedValues[_V]:
-        """These and `value`."""
+        """Return a copy with `value`."""
         chunks = self._chunks
         at = min(self._chunk(value), len(chunks) - 1)
         chunk = chunks[at] if chunks else ()
@@ -38,7 +38,7 @@ class SortedValues(Generic[_V]):
         return self._next(max(0, at), parts)
 
     def without(self, value: _V) -> SortedValues[_V]:
-        """These less `value`. Raises: KeyError when it is not there."""
+        """Return a copy without `value`. Raises: KeyError when it is absent."""
         at = self._chunk(value)
         chunk = self._chunks[at] if at < len(self._chunks) else ()
         inside = bisect_left(chunk, value)

@@ -202,7 +202,7 @@ def _event(ledger: Ledger, action: Action, now_ns: int) -> Event | tuple[Event, 
 
 
 def _untimely(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
-    """Which window the action would reach into, or does not give way to any more."""
+    """Refuse an action that would reach into a window, or no longer gives way to one."""
     state = ledger.state_for(action)
     if (
         not isinstance(action, Start | Swap | Resize | Requeue | ReplenishSpares)
@@ -227,8 +227,7 @@ def _untimely(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
 
 
 def _unwanted(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
-    """Which host of the action lies beside jobs that it must not lie beside, or stopped this
-    job recently."""
+    """Refuse a host beside jobs that the job avoids, or that stopped it recently."""
     state = ledger.state_for(action)
     if (
         not isinstance(action, Start | Swap | Resize | ReplenishSpares)

@@ -67,7 +67,7 @@ def settled(
 def settle_lenders(
     state: State, action: Swap, shared: list[int], now_ns: int
 ) -> Iterator[SparesChanged]:
-    """What each holder of the spares that join has from here on."""
+    """Take the spares that join the gang from their holders."""
     for name in action.lenders:
         job = state.jobs[name]
         kept = tuple(s for s in job.spares if s not in shared)
@@ -79,8 +79,8 @@ def settle_lenders(
 def drop_unjoinable_spares(
     state: State, job: Job, hosts: Sequence[int], now_ns: int
 ) -> Iterator[SparesChanged]:
-    """What `job` holds of its spares before its gang is on these hosts, where that is less: a
-    spare beside which the gang would not keep its constraints can never join it."""
+    """Take from `job` the spares that could never join its gang on these hosts, as its constraints
+    would break."""
     fabric, where, gang = state.loaded_fabric, job.request.where, hostset.of(hosts)
     if where == ANYWHERE:
         return

@@ -232,7 +232,7 @@ class GangMover:
         return None
 
     def _relocations(self, chosen: list[MoveCandidate], mask: HostSet) -> Iterator[Relocation]:
-        """As long as places are found, the largest first."""
+        """Yield the chosen gangs' moves, the largest first, until one finds no place."""
         free = self._state.free & ~mask
         for gang in sorted(chosen, key=lambda g: -len(g.blocks)):
             swap = self._swap(gang, free, mask)
@@ -275,7 +275,7 @@ class GangMover:
         return free & ~self._calendar.closed(job, self.now_ns, end_ns), end_ns
 
     def crowded(self, job: Job) -> Fabric:
-        """What other gangs leave of uplinks, where the job is placed by its step."""
+        """Return the fabric with what other gangs leave of uplinks, for steps of `job`."""
         fabric = self._state.loaded_fabric
         return subtract_loads(
             fabric, loads(fabric, find_neighbours(self._state, job, self.options))

@@ -48,7 +48,7 @@ class Decision:
 
 
 def decision(before: State, event: PlacingEvent, options: SchedulingOptions) -> Decision:
-    """What `event` decided. `before`: the state that it was appended to."""
+    """Reconstruct the decision behind `event`. `before`: the state that it was appended to."""
     after = apply(before, event)
     job = after.jobs[event.name]
     end_ns = event.time_ns + time_limit_ns(job, options)

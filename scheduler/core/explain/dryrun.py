@@ -36,7 +36,7 @@ MakePlacer = Callable[[State, SchedulingOptions], Placer]
 
 @struct(frozen=True, slots=True)
 class DryRun:
-    """What would become of `job` if it were submitted now.
+    """Outcome for `job` if it were submitted now.
 
     `outcome`: the start that a decision would propose, or the reason why the job would wait.
     `job`: at the size at which it would start, or at its least while it waits.
@@ -49,8 +49,8 @@ class DryRun:
 
     @property
     def answer(self) -> Placement | Insufficient | Undecided:
-        """The same in the terms of `placement.place`. Hosts free are those with the labels
-        that the job asks for."""
+        """Return the outcome as `placement.place` would. Hosts free are those with the labels that
+        the job asks for."""
         if isinstance(self.outcome, Start):
             return self._noted(self.outcome.placement)
         if self.outcome.cause is WaitReason.SEARCH:
@@ -90,8 +90,8 @@ def dry_run(
     now_ns: int,
     placer: MakePlacer = make_placer,
 ) -> DryRun | Rejected:
-    """What would become of the job of `command`: decisions on a copy until it starts or
-    nothing is left to decide. `placer`: what places gangs in these decisions.
+    """Decide on a copy what the job of `command` gets, until it starts or nothing is left to
+    decide. `placer`: what places gangs in these decisions.
 
     Of an array it is its first task. A refusal is that of `admit`. Cost: the decisions that would
     follow.

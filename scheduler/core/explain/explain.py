@@ -215,7 +215,7 @@ class _Explainer:
     def _base(
         self, turn: _Turn, cause: WaitReason, sentence: str, obstacles: tuple[Obstacle, ...] = ()
     ) -> Reason:
-        """What every reason states. A job that only waits its turn misses no hosts."""
+        """Build a reason with its counts. A job that only waits its turn misses no hosts."""
         verdict, job = turn.verdict, turn.verdict.job
         room = min(verdict.free, verdict.allowed.pool, max(0, verdict.allowed.limit))
         missing = max(0, job.needed - room)

@@ -63,7 +63,7 @@ class Forecast:
 
 
 def assumption(assumed_limit_s: int) -> str:
-    """What a forecast takes for granted."""
+    """Return the assumptions of a forecast, in words."""
     assumed = duration(assumed_limit_s)
     return (
         f"if jobs run to their time limits ({assumed} where none is stated), and nobody submits,"

@@ -9,7 +9,7 @@ from scheduler.core.queue.verdict import WaitReason
 
 
 class ObstacleKind(StrEnum):
-    """What stands in a job's way."""
+    """Kind of obstacle to a job."""
 
     RUNNING = "running"  # a job that holds hosts, until `clear_ns`
     AHEAD = "ahead"  # a waiting job that goes first; `clear_ns`: its own start

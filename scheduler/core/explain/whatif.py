@@ -25,7 +25,7 @@ from scheduler.core.wording import duration, hosts_text, listed
 
 @struct(frozen=True, slots=True)
 class WhatIf:
-    """What the conditions would do. `job`: as it would be once everything that can start
+    """Effect of supposed conditions on a job. `job`: as it would be once everything that can start
     now has; `before`: why it waits as things are. `after`: why it would wait then.
 
     `starts`, `stops`: other jobs that would start now, or lose their hosts or the wait.
@@ -42,7 +42,7 @@ class WhatIf:
 def what_if(
     state: State, name: str, conditions: Sequence[str], now_ns: int, options: SchedulingOptions
 ) -> WhatIf:
-    """What would become of `name`. Cost: the decisions that would follow.
+    """Decide on a copy what would change for `name`. Cost: the decisions that follow.
 
     Raises: KeyError when no such job is at hand; BadInput, field `suppose[i]`, for a
     condition that cannot be read or cannot be.

@@ -63,7 +63,7 @@ def apply(state: State, event: Event) -> State:
 
 
 def effects(before: State, event: Event, after: State) -> tuple[EventEffect, ...]:
-    """What `event`, which led from one state to the other, did; of jobs first.
+    """Return the effects of `event`, which led from one state to the other; those on jobs first.
 
     Cost: 2 us, and some per host that a window covers or a gang leaves where hosts are out.
     """

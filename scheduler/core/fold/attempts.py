@@ -43,7 +43,7 @@ class EffectReader:
         self._state, self._done = state, ()
 
     def read(self, event: Event, state: State) -> tuple[EventEffect, ...]:
-        """What this event did. `state`: right after it. Cost: 2 us."""
+        """Return the effects of an event. `state`: right after it. Cost: 2 us."""
         if state is not self._state:
             before, self._state = self._state, state
             self._done = effects(before, event, state)
@@ -83,7 +83,7 @@ class PlacedGang:
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """Those of its only host that it has, where others may have the rest."""
+        """GPUs of its only host that it has, where other jobs may have the rest; else empty."""
         return self.job.present.gpus
 
 
@@ -199,7 +199,7 @@ class GangTracker:
         return tuple(run for run in runs if host not in run.spares)
 
     def feed(self, done: Iterable[EventEffect]) -> tuple[Change, ...]:
-        """What these effects of one event do to attempts, in order. Cost: O(hosts of the gang)."""
+        """Apply one event's effects to attempts; return changes. Cost: O(hosts of the gang)."""
         changes: tuple[Change, ...] = ()
         for effect in done:
             match effect:

@@ -23,7 +23,7 @@ from scheduler.core.model.window import Booking
 
 
 class JobChangeKind(StrEnum):
-    """What can happen to a job."""
+    """Kind of change of a job."""
 
     SUBMITTED = "submitted"
     UPDATED = "updated"
@@ -44,7 +44,7 @@ class JobChangeKind(StrEnum):
 
 
 class WindowChangeKind(StrEnum):
-    """What can happen to a window."""
+    """Kind of change of a window."""
 
     CREATED = "created"
     UPDATED = "updated"

@@ -38,7 +38,7 @@ AccountedEvent = (
 
 
 def account(state: State, job: Job, event: AccountedEvent) -> Goodput:
-    """What the time of `job`, as it is in `state`, went to until `event` changed it. Whatever
+    """Return the account of `job`, as it is in `state`, with its time until `event`. Whatever
     changes the state of a job or its hosts asks here. Cost: some 5 us."""
     costs, is_restored = state.tenants.preemption.costs, _is_restored(event)
     return counted(job, event.time_ns, costs, _ending(job, event), is_restored=is_restored)

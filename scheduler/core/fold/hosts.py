@@ -64,7 +64,7 @@ def applied(state: State, event: HostEvent) -> State:
 
 
 def effects(before: State, event: HostEvent, after: State) -> Iterator[EventEffect]:
-    """What `event` did to the host that it names, and to the job that held it."""
+    """Yield the effects of `event` on the host that it names, and on the job that held it."""
     match event:
         case HostMoved():
             index = after.loaded_fabric.index_by_name[event.host]

@@ -113,7 +113,7 @@ def applied(state: State, event: JobEvent) -> State:
 
 
 def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffect]:
-    """What `event` did to its job, and to hosts that its gang took or left."""
+    """Yield the effects of `event` on its job, and on hosts that its gang took or left."""
     match event:
         case JobSubmitted():
             yield job_change(before, event, after, event.spec.name, JobChangeKind.SUBMITTED)
@@ -273,7 +273,7 @@ def _throttled(state: State, array: JobArray) -> State:
 
 
 def _hold(state: State, event: JobHeld) -> State:
-    """What was promised to a waiting job is void."""
+    """Put a job on hold; a waiting one loses its reservation."""
     job = state.jobs[event.name]
     held = replace(job, hold=event.hold, update_ns=event.time_ns)
     if job.state is not JobState.QUEUED:

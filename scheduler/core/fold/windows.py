@@ -51,7 +51,7 @@ def applied(state: State, event: WindowEvent) -> State:
 
 
 def effects(before: State, event: WindowEvent, after: State) -> Iterator[EventEffect]:
-    """What `event` did to its window, and to the hosts that the window closes."""
+    """Yield the effects of `event` on its window, and on the hosts that the window closes."""
     match event:
         case WindowSet():
             name = event.window.name

@@ -164,7 +164,7 @@ class ReportHost:
 
 @struct(frozen=True, slots=True)
 class ReportLink:
-    """What the uplink of domain `link` carries of what it was built for: 1 up, 0 down."""
+    """Report what the uplink of domain `link` carries of its built bandwidth: 1 up, 0 down."""
 
     link: str
     share: float

@@ -13,7 +13,7 @@ MOST_AWAITED = 100_000  # ends that the waiting jobs of a tenant wait for in all
 
 
 class DependencyKind(StrEnum):
-    """Which end of another job a job waits for, in Slurm's words."""
+    """The end of another job that a job waits for, in Slurm's words."""
 
     AFTEROK = "afterok"  # it has completed
     AFTERNOTOK = "afternotok"  # it has failed, or was cancelled after it had started
@@ -23,7 +23,7 @@ class DependencyKind(StrEnum):
 
 
 class DependencyTerm(Struct, frozen=True):
-    """What a specification says. `job`: a full name, "" of SINGLETON."""
+    """One dependency of a job specification. `job`: a full name, "" of SINGLETON."""
 
     kind: DependencyKind
     job: str = ""

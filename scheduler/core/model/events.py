@@ -39,7 +39,7 @@ class FabricChanged(Struct, frozen=True):
 
 
 class TenantsLoaded(Struct, frozen=True):
-    """These tenants replace those before. `digest` names the content."""
+    """The tenants file was replaced. `digest` names the content."""
 
     time_ns: int
     digest: str
@@ -86,7 +86,7 @@ class JobHeld(Struct, frozen=True):
 
 
 class JobReleased(Struct, frozen=True):
-    """Nobody holds the job any more."""
+    """The hold of a job ended."""
 
     time_ns: int
     name: str

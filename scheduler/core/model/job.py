@@ -100,7 +100,7 @@ class Release(NamedTuple):
 
 
 class HostNames(Struct, frozen=True):
-    """Which hosts an ended job had, in a fabric that may be another by now."""
+    """Hosts that an ended job had, by name, as the fabric may be another by now."""
 
     hosts: tuple[str, ...]
     spares: tuple[str, ...] = ()
@@ -243,7 +243,7 @@ class Job:
         return sized(self.spec.request, self.dp) if self.sizes else self.spec.request
 
     def at(self, dp: int) -> Job:
-        """The same job at another of its sizes."""
+        """Return this job at another of its sizes."""
         if dp == self.dp:
             return self
         hosts = self.gang_hosts * dp // self.dp
@@ -251,7 +251,7 @@ class Job:
         return replace(self, dp=dp, gang_hosts=hosts, needed=needed)
 
     def on(self, hosts: int) -> Job:
-        """The same job at the size that fills so many hosts; as it is when none does."""
+        """Return this job at the size that fills so many hosts; unchanged when none does."""
         dp, odd = divmod(self.dp * hosts, self.gang_hosts)
         return self.at(dp) if dp in self.sizes and not odd else self
 
@@ -261,12 +261,12 @@ class Job:
         return self.at(self.sizes[0]) if self.sizes else self
 
     def costs(self, usual: Costs) -> Costs:
-        """What an interruption costs it, where nothing else is known."""
+        """Return what an interruption costs it; `usual` where it states nothing."""
         return self.spec.checkpoint.costs(usual)
 
     @property
     def observed(self) -> Observed | None:
-        """What agents have reported of the present attempt; None: none run it."""
+        """Progress of the present attempt as agents reported it; None: none run it."""
         if self.spec.run is None:
             return None
         start_ns, launched_ns = self.present.start_ns, self.present.launched_ns
@@ -277,8 +277,8 @@ class Job:
         return Observed(launch_ns, max(0, self.saved.at_ns - start_ns) if is_present else 0)
 
     def loss_ns(self, at_ns: int, usual: Costs) -> int:
-        """What each host loses when the present attempt is interrupted at that time: work since
-        its last checkpoint, and a restart."""
+        """Return the ns that each host loses when the present attempt is interrupted at `at_ns`:
+        work since its last checkpoint, and a restart."""
         ran_ns = max(0, at_ns - self.present.start_ns)
         return self.costs(usual).loss_ns(self.attempt, ran_ns, self.observed)
 
@@ -331,8 +331,8 @@ class Job:
 
     @derived_from("spec", "sizes", "dp", "gang", "tenant", "part_gpus")
     def release(self) -> Release:
-        """What it leaves when its limit is over, if all its hosts are its own and well; in the
-        past where its owner states no limit."""
+        """Hosts that it leaves at its time limit, if all are its own and healthy; in the past where
+        its owner states no limit."""
         end_ns = 0 if self.limit_ns is None else self.present.start_ns + self.limit_ns
         count = len(self.hosts) + len(self.all_spares)
         return Release(
@@ -340,14 +340,14 @@ class Job:
         )
 
     def lasting(self, limit_s: int) -> int:
-        """What a limit means at the present size, in ns. It is meant for all the replicas that
+        """Convert a time limit into ns at the present size. It is meant for all the replicas that
         an elastic job asks for: with fewer the same work takes longer, in proportion."""
         limit_ns = limit_s * SECOND_NS
         return limit_ns * self.spec.request.parallelism.dp // self.dp if self.sizes else limit_ns
 
     @derived_from("tenant", "priority", "is_preemptible", "strikes", "part_gpus")
     def likeness(self) -> tuple[object, ...]:
-        """What jobs have in common that a decision tells apart by size and time limit alone."""
+        """Key of jobs that a decision tells apart by size and time limit alone."""
         return (self.tenant, self.priority, self.is_preemptible, self.strikes, self.part_gpus)
 
     @property

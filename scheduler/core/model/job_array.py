@@ -51,7 +51,7 @@ class JobArray(Struct, frozen=True):
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a rank of a task finds in its environment; scripts for sbatch read the same."""
+        """Return the environment of ranks of a task; scripts for sbatch read the same."""
         if self.task is None:
             return {}
         numbers = self.numbers

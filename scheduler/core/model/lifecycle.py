@@ -40,7 +40,7 @@ class WindowState(StrEnum):
 
 
 class LinkUse(StrEnum):
-    """Which gangs may cross the uplink of a domain; what it carries is another matter."""
+    """Permission to cross the uplink of a domain; its bandwidth is another matter."""
 
     OPEN = "open"
     CORDONED = "cordoned"  # gangs that cross it go on, no other begins to
@@ -96,7 +96,7 @@ class HostMove(StrEnum):
 
 
 class Mover(StrEnum):
-    """Whose word moves a host."""
+    """Origin of a move of a host."""
 
     OPERATOR = "operator"
     SIGNAL = "signal"
@@ -104,7 +104,7 @@ class Mover(StrEnum):
 
 
 class Allows(StrEnum):
-    """Which gangs may begin on a host; what runs there already is another matter."""
+    """Gangs that may begin on a host; those that run there are another matter."""
 
     LARGE_FIRST = "any, large gangs first"
     ANY = "any"

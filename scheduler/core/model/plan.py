@@ -306,7 +306,7 @@ class Plan:
 
 
 class StaleReason(StrEnum):
-    """What changed since the plan was made, for a program that switches on it."""
+    """Change since the plan was made, for a program that switches on it."""
 
     JOB = "job"  # the job is in another state, runs elsewhere, or is not there
     HOSTS = "hosts"  # hosts are taken, failed or moved, or the placement does not fit them

@@ -47,8 +47,8 @@ REMEMBERED: Final = 50_000  # of one tenant
 
 
 class CompletedRequest(Struct, frozen=True):
-    """What a request did. `action`: a verb and its object. `digest`: of what was asked. `uid`: of
-    the job that it was about. `answer`: a sentence, where that was the answer."""
+    """Record of a completed request. `action`: a verb and its object. `digest`: of what was asked.
+    `uid`: of the job that it was about. `answer`: a sentence, where that was the answer."""
 
     action: str
     digest: str = ""
@@ -134,7 +134,7 @@ class RequestId(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The same for every request with this id of this caller, whatever it asks."""
+        """Key of a caller's request id, whatever the request asks for."""
         return self._replace(digest="").text
 
 

@@ -13,7 +13,7 @@ MINUTE_NS = 60 * SECOND_NS
 
 
 class Overrun(StrEnum):
-    """What becomes of a gang that has run as long as its owner stated."""
+    """Fate of a gang that has run as long as its time limit."""
 
     EXTEND = "extend"  # it runs on
     REQUEUE = "requeue"  # it waits in the queue, and goes on from its checkpoint

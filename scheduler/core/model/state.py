@@ -34,10 +34,10 @@ RETAINED = 1_000  # ended jobs of one tenant kept at hand; older ones are in the
 
 
 class Host(Struct, frozen=True):
-    """What is known of a host that is not plainly healthy. `cordon`: the words of the operator
-    who cordoned or drained it, which outlast a failure; None when nobody did. `signal`: the
-    report that put it in its state, where one did. `said_ns`, `cordon_ns`: when `reason` and
-    `cordon` were said."""
+    """Record of a host that is not plainly healthy. `cordon`: the words of the operator who
+    cordoned or drained it, which outlast a failure; None when nobody did. `signal`: the report that
+    put it in its state, where one did. `said_ns`, `cordon_ns`: when `reason` and `cordon` were
+    said."""
 
     state: HostState
     since_ns: int
@@ -59,7 +59,7 @@ class Host(Struct, frozen=True):
 
 
 class LinkRecord(Struct, frozen=True):
-    """What is known of an uplink that is not plainly up and open to all gangs.
+    """Record of an uplink that is not plainly up and open to all gangs.
 
     `share`: what it carries of what it was built for, as last reported at `share_ns` with
     `detail`. `use`: who may cross it, by an operator's word of `use_ns` with `reason`."""
@@ -164,8 +164,8 @@ class State:
         return self.fabric
 
     def links_with(self, bookings: Iterable[Booking]) -> tuple[dict[str, float], set[str]]:
-        """What uplinks carry while these windows last, by domain, and uplinks that no gang
-        may begin to cross."""
+        """Return the share of each uplink while these windows last, by domain, and the uplinks that
+        no gang may begin to cross."""
         shares = {name: record.share for name, record in self.links.items()}
         barred = {n for n, record in self.links.items() if record.use is not LinkUse.OPEN}
         for booking in bookings:
@@ -177,7 +177,7 @@ class State:
         return shares, barred
 
     def link(self, name: str) -> LinkRecord:
-        """What is known of the uplink of this domain."""
+        """Return the record of this domain's uplink."""
         return self.links.get(name, PLAIN_LINK)
 
     @derived_from("fabric", "index")
@@ -186,7 +186,7 @@ class State:
         return hostset.full(self.built_fabric.host_count) & ~self.index.taken
 
     def host(self, index: int) -> Host:
-        """What people and monitors said of the host; see `shown` for windows."""
+        """Return the record of a host by people and monitors; see `shown` for windows."""
         return self.hosts.get(index, _HEALTHY)
 
     def record(self, index: int) -> HostRecord:
@@ -245,7 +245,7 @@ class State:
         return replace(self, ended=with_entry(self.ended, job.uid, job))
 
     def request(self, request_id: str) -> CompletedRequest | None:
-        """What the request with this id did; None: there was none, or it is forgotten."""
+        """Return the completed request with this id; None: there was none, or it is forgotten."""
         return self.requests.get(parse_request_id(request_id).key) if request_id else None
 
     @property
@@ -255,8 +255,8 @@ class State:
 
     @derived_from("jobs")
     def releases(self) -> tuple[Release, ...]:
-        """What the gangs that hold hosts leave at their limits, first end first. Cost: copying
-        them, 30 us of 8,000."""
+        """Hosts that running gangs leave at their time limits, first end first. Cost: copying them,
+        30 us of 8,000."""
         jobs = self.jobs if isinstance(self.jobs, PersistentMap) else PersistentMap(self.jobs)
         return tuple(jobs.ranks(_release))
 

@@ -28,7 +28,7 @@ class WindowKind(StrEnum):
 
 
 class Leave(StrEnum):
-    """What becomes of gangs that hold hosts of a window when it opens."""
+    """Fate of gangs that hold hosts of a window when it opens."""
 
     WAIT = "wait"  # they run to their end
     MOVE = "move"  # other hosts take over their blocks; where there are none, they run on

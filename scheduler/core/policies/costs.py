@@ -19,7 +19,7 @@ class Ending(Enum):
 
 @struct(frozen=True, slots=True)
 class TimeShares:
-    """What the time of one attempt went to; the parts add up to it. Units: ns."""
+    """Parts of the time of one attempt; they add up to it. Units: ns."""
 
     restart_ns: int
     productive_ns: int
@@ -29,7 +29,7 @@ class TimeShares:
 
 @struct(frozen=True, slots=True)
 class Observed:
-    """What agents have reported of an attempt. Units: ns since its start.
+    """Progress of an attempt that agents reported. Units: ns since its start.
 
     `launch_ns`: when all its ranks had started, None = they have not. `saved_ns`: when it made
     its newest checkpoint, 0 = it has made none, None = its job has never reported any."""
@@ -78,6 +78,6 @@ class Costs:
         return TimeShares(restart_ns, progress_ns - rework_ns, rework_ns, detection_ns)
 
     def loss_ns(self, attempt: int, ran_ns: int, observed: Observed | None = None) -> int:
-        """What an interruption now costs each host: work done again, and a restart."""
+        """Return the ns that an interruption costs each host: repeated work, a restart."""
         again_ns = self.shares(attempt, ran_ns, Ending.STOPPED, observed).rework_ns
         return again_ns + self.restart_s * SECOND_NS

@@ -14,7 +14,7 @@ HOUR_S = 3_600
 
 
 class LemonAction(StrEnum):
-    """What becomes of hosts that fail again and again."""
+    """Fate of hosts that fail again and again."""
 
     SHOW = "show"
     RETIRE = "retire"  # gangs leave at their next checkpoint, then repair
@@ -23,7 +23,7 @@ class LemonAction(StrEnum):
 
 @struct(frozen=True, slots=True)
 class HealthRule:
-    """What holds of a signal in place of the table."""
+    """Rule for a signal in place of the table's."""
 
     signal: str
     rule: Signal

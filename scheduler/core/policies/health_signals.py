@@ -19,7 +19,7 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 
 
 class Effect(StrEnum):
-    """What a report does to a host, the mildest first."""
+    """Effect of a report on a host, the mildest first."""
 
     NOTE = "note"  # it is written down
     SUSPECT = "suspect"  # preemptible gangs only from here on

@@ -10,7 +10,7 @@ DAY_S = 86_400
 
 @struct(frozen=True, slots=True)
 class SparePolicy:
-    """What is known before anything has failed, and how much that counts.
+    """Prior failure rates, how much they weigh, and how many spares are held.
 
     `failures_per_host_day`, `repair_s`: the prior. `prior_host_days`, `prior_repairs`:
     what it weighs, as if it had been observed for so long; 0 host-days: the prior stands,

@@ -44,7 +44,7 @@ class ReclaimedHosts:
 
 
 class Reclaimer:
-    """Which gangs may still be evicted for a gang that lost hosts. Mutable."""
+    """Evict gangs for a gang that lost hosts. Mutable."""
 
     def __init__(
         self,
@@ -81,14 +81,15 @@ class Reclaimer:
         return None if possible is None else self._eased(possible)
 
     def _value(self, job: Job, reclaimed: ReclaimedHosts) -> float | int:
-        """What the gang's request minimises, with these hosts."""
+        """Return the value of the gang's objective with these hosts; less is better."""
         hosts = list(job.hosts)
         for block, host in reclaimed.swaps.joined:
             hosts[block] = host
         return measure(self._fabric, job.request, hosts, reclaimed.swaps.cuts)
 
     def _form(self, job: Job, v: Victim, owed: bool, within: HostSet) -> Victim | None:
-        """What `job` may have of this gang. One that stands still waits for no checkpoint."""
+        """Return how `job` may evict or shrink `v`, None: it may not. One that stands still waits
+        for no checkpoint."""
         if may_be_evicted(job, v, owed, self._quotas):
             return v
         everywhere = hostset.full(self._fabric.host_count)

@@ -27,7 +27,7 @@ Place = Callable[[Job, HostSet, int], Placement | None]
 
 
 class PreemptionStage:
-    """Which gangs may still be evicted. Mutable: gangs that leave are entered.
+    """Preemption within one decision. Mutable: gangs that leave are entered.
 
     `may_preempt`: whether the queue's policy evicts gangs. `is_by_priority`: whether
     jobs come in order of priority. `next_decision_ns`: when a gang that a waiting job may send
@@ -102,7 +102,7 @@ class PreemptionStage:
         return job.needed >= self._in_vain.get(self._kind(job, end_ns), job.needed + 1)
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
-        """What jobs have in common that may evict the same gangs."""
+        """Return a key that is equal for jobs that may evict the same gangs."""
         barred = avoided(job, self._state.tenants.restarts, self._now_ns)
         windows = self._outlook.calendar.kind(job, end_ns)
         return (job.tenant, job.priority, job.is_preemptible, windows, barred)
@@ -139,7 +139,7 @@ class PreemptionStage:
         self.next_decision_ns = min(moments, default=None)
 
     def evict_gangs(self, victims: Victims) -> None:
-        """These gangs are evicted, or made smaller."""
+        """Record that gangs are evicted, or made smaller."""
         names = {v.name for v in victims}
         self._running = tuple(v for v in self._running if v.name not in names)
         for gang in victims:
@@ -229,7 +229,7 @@ class PreemptionStage:
 
 
 class _Trial:
-    """What becomes of one job when others are gone. A `preempt.Trial`."""
+    """Check the start of one job once others are evicted. A `preempt.Trial`."""
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ Key = tuple[tuple[str, int], ...]
 
 
 class StartCheck(Protocol):
-    """What becomes of the job once `victims` are: `free` hosts and `quotas` as they are then."""
+    """Check a job's start once `victims` are evicted, with the hosts and quotas of then."""
 
     def keeps_promises(self, free: HostSet, quotas: Quotas, victims: Victims) -> bool:
         """Whether its start delays nobody that waits before it, by a count of hosts."""
@@ -70,8 +70,8 @@ class VictimChoice:
 
 @struct(frozen=True, slots=True)
 class SearchState:
-    """What there is at the turn of a job. `running`: gangs that may be evicted: ripe by
-    `until_ns`. `barred`: hosts that the job may not use, some of them `free`."""
+    """Inputs of the search for one job. `running`: gangs that may be evicted: ripe by `until_ns`.
+    `barred`: hosts that the job may not use, some of them `free`."""
 
     running: Victims
     free: HostSet
@@ -104,7 +104,7 @@ class VictimSearch:
         return fits(self._job, self._with(victims), without(self._quotas, victims), self._barred)
 
     def _with(self, victims: Iterable[Victim]) -> HostSet:
-        """What is free once these make room."""
+        """Return the hosts that are free once these victims are evicted."""
         return self._free | freed(tuple(victims))
 
     def _is_lent(self, v: Victim) -> bool:

@@ -49,7 +49,7 @@ class Backfill(Protocol):
         ...
 
     def without_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
-        """What is allowed less the hosts that the first reservation needs."""
+        """Return the allowance without the hosts that the first reservation needs."""
         ...
 
     def record_allocation(
@@ -89,8 +89,8 @@ class Backfill(Protocol):
 
 
 class LimitReservations:
-    """The same within a tenant: the first job that its limit holds back is not passed
-    by later ones of the tenant that would hold it back for longer."""
+    """Reservations within tenants: later jobs of a tenant do not overtake its first job that waits
+    for its limit, if they would delay it."""
 
     def __init__(self, outlook: Outlook, quotas: Quotas) -> None:
         self._outlook = outlook
@@ -189,8 +189,8 @@ def charged(
     quotas: Quotas,
     borrowed: HostSet = 0,
 ) -> BackfillReservation:
-    """What is left beside `first` once `job` holds `hosts` until `end_ns`. Limits count those
-    `borrowed` as well; nobody waits for these."""
+    """Return the reservation with what is left once `job` holds `hosts` until `end_ns`. Limits
+    count those `borrowed` as well; nobody waits for these."""
     is_longer, count = end_ns > first.start_ns, hosts.bit_count()
     path = quotas.path(job.tenant) if first.limits else ()
     limits = tuple(

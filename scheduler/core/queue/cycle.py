@@ -150,9 +150,9 @@ class SchedulingCycle:
         return True
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
-        """What jobs have in common to which a decision leaves the same hosts. It is all one whose
-        they are, and how important, where no tenant is promised or denied anything and nobody
-        can be evicted."""
+        """Return a key that is equal for jobs to which a decision leaves the same hosts. Tenant and
+        priority do not count where no tenant is promised or denied anything and no gang can be
+        evicted."""
         first = self.backfill.first
         outlasts = first is not None and end_ns > first.start_ns
         windows = self.calendar.kind(job, end_ns) if self._has_windows else None
@@ -179,7 +179,7 @@ class SchedulingCycle:
         return allowed.limit if self.backfill.is_settled(job) else 0
 
     def verdicts(self) -> Iterator[QueueVerdict]:
-        """What becomes of every job of the queue, if all were decided at once."""
+        """Yield the verdict on each queued job, if all were decided at once."""
         for job in self.order.jobs(_skip_none):
             free, first = self._free_count, self._first()
             allowed = self._allowed(job)
@@ -200,7 +200,7 @@ class SchedulingCycle:
         return job.needed <= self._permitted(job)[1]
 
     def allowance(self, job: Job) -> Allowance:
-        """What quotas, constraints and reservations of places leave `job`."""
+        """Return what quotas, constraints and reservations of places leave `job`."""
         return self.backfill.permitted(job, self.end_ns(job), self._allowed(job))
 
     def _passes_ns(self, job: Job, first: BackfillReservation | None) -> int | None:
@@ -311,7 +311,7 @@ class SchedulingCycle:
         return None
 
     def _permitted(self, job: Job) -> tuple[Allowance, int]:
-        """What those before it leave `job`, and how many hosts of that it may take."""
+        """Return what earlier jobs leave `job`, and how many of those hosts it may take."""
         end_ns = self.end_ns(job)
         permitted = self.backfill.permitted(job, end_ns, self._allowed(job))
         return permitted, self.limit_reservations.room(
@@ -359,7 +359,7 @@ class SchedulingCycle:
         return allowed.on(self.affinity.room(job, allowed.reach))
 
     def _unclosed(self, job: Job) -> Allowance:
-        """What is open to `job` if it starts now, less the hosts that stopped it recently."""
+        """Return hosts open to `job` if it starts now, less those that stopped it recently."""
         allowed = self._open(job, self.end_ns(job))
         if not job.strikes or not (barred := avoided(job, self._restarts, self._now_ns)):
             return allowed
@@ -409,7 +409,7 @@ class SchedulingCycle:
         return self.backfill.without_first(replace(job, needed=1), end_ns, everywhere).reach
 
     def _permitted_beside_loan(self, job: Job, allowed: Allowance, end_ns: int) -> HostSet:
-        """What a job that borrows the rest may take of what is free."""
+        """Return the free hosts that a job may take when it borrows the rest."""
         part = replace(job, needed=min(job.needed, allowed.pool))
         permitted = self.backfill.permitted(part, end_ns, allowed)
         return highest(permitted.reach, max(0, permitted.pool))
@@ -470,7 +470,7 @@ class SchedulingCycle:
         self._count(job, hosts, end_ns, borrowed)
 
     def _count(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
-        """What `job` takes counts for whoever comes after it."""
+        """Record the start of `job` for all jobs after it."""
         for host in hostset.members(hosts) if job.part_gpus else ():
             self._shared.record_allocation(host, self._shared.gpus_for(job, host), end_ns)
         self.limit_reservations.record_allocation(job, hosts, end_ns)

@@ -18,7 +18,7 @@ from scheduler.core.model.job import Job
 
 
 class EquivalenceCache:
-    """What is known of a decision so far, until somebody takes hosts."""
+    """Sizes of job known to wait in this decision, by kind, until somebody takes hosts."""
 
     def __init__(self) -> None:
         self._sizes: dict[Hashable, tuple[int, int]] = {}
@@ -68,8 +68,8 @@ def _summarise_chunk(part: Chunk, jobs: Mapping[str, Job]) -> _Outermost:
 
 
 class _Outermost:
-    """What is known of some neighbours in the queue: what makes jobs alike, and by it their time
-    limits and sizes. `inner`: the same of parts of them, whose corners `jobs` are."""
+    """Extreme jobs among queue neighbours: by likeness, their time limits and sizes. `inner`: the
+    same of parts of them, whose corners `jobs` are."""
 
     def __init__(self, jobs: Iterable[Job], inner: Sequence[_Outermost] = ()) -> None:
         alike: dict[Hashable, list[Job]] = {}

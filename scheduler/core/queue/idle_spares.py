@@ -29,7 +29,7 @@ TRIES = 32  # jobs of one decision that are placed in vain
 
 
 class QueueLoans:
-    """What may still be borrowed while the queue passes. Mutable: each loan is entered.
+    """Idle spares that may still be borrowed in this decision. Mutable: each loan is entered.
 
     `by_name`: of jobs that start so, whose spares they borrow.
     """
@@ -60,8 +60,8 @@ class QueueLoans:
         return self._job_by_host
 
     def remove_gangs(self, names: Collection[str]) -> None:
-        """These gangs are evicted, or smaller: what they lent is theirs no more, and what
-        stood idle among it has to stand idle elsewhere."""
+        """Record gangs that are evicted or smaller: they no longer own what they lent, and need
+        other hosts for their idle spares."""
         self._evicted.update(names)
         self._job_by_host = None
 

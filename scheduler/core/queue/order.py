@@ -25,14 +25,14 @@ class ArrivalOrder:
         return by_arrival(self._state, all_wait)
 
     def record_allocation(self, job: Job, hosts: int) -> None:
-        """Nobody else moves."""
+        """Do nothing: a start moves no other job."""
 
     def head(self, started: Collection[str]) -> Job | None:
         return None
 
 
 class FixedOrder:
-    """These jobs, in this order: for policies that sort the queue once a decision."""
+    """A fixed order of jobs, for policies that sort the queue once a decision."""
 
     is_by_priority = False
     is_stable = False
@@ -44,7 +44,7 @@ class FixedOrder:
         return iter(self._jobs)
 
     def record_allocation(self, job: Job, hosts: int) -> None:
-        """Nobody else moves."""
+        """Do nothing: a start moves no other job."""
 
     def head(self, started: Collection[str]) -> Job | None:
         return None

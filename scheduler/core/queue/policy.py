@@ -48,8 +48,8 @@ class QueueOrder(Protocol):
 
 @struct(frozen=True, slots=True)
 class QueueContext:
-    """What a decision begins with. `free`: hosts to give away; `quotas`, `outlook` and
-    `affinity` change as jobs start."""
+    """Inputs of a decision. `free`: hosts to give away; `quotas`, `outlook` and `affinity` change
+    as jobs start."""
 
     state: State
     now_ns: int

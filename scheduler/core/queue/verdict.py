@@ -13,7 +13,7 @@ from scheduler.core.tenancy.quota_check import Allowance
 
 
 class WaitReason(StrEnum):
-    """What keeps a job from running: of a verdict, of an explanation and on the wire."""
+    """Cause that keeps a job from running: of a verdict, an explanation and on the wire."""
 
     NOT_WAITING = "not_waiting"
     DUE = "due"  # nothing does: it starts with the next decision
@@ -33,7 +33,7 @@ class WaitReason(StrEnum):
 
 @struct(frozen=True, slots=True)
 class QueueVerdict:
-    """What becomes of one queued job. `placement` None: it waits, because of `reason`.
+    """Verdict on one queued job. `placement` None: it waits, because of `reason`.
 
     `behind`: the reservation that it would delay. `free`: hosts free when it was its turn.
     `passes_ns`: it would delay nobody if it ended by then. `evicted`: gangs that make room.

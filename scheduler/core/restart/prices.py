@@ -74,15 +74,15 @@ class RestartPrices:
         return max(0.0, then_s / self._step_s - 1)
 
     def slow_s(self, slower: float | None) -> int:
-        """What longer steps cost until the end."""
+        """Return the GPU-seconds that longer steps cost until the end."""
         return round((slower or 0.0) * self.remaining_s * self.gpus)
 
     def shrunk_s(self, hosts_left: int) -> int:
-        """What the GPUs of dropped replicas would have done until they are back."""
+        """Return the GPU-seconds that dropped replicas lose until their hosts are back."""
         lost_gpus = self.gpus - hosts_left * self._per_host
         return round(lost_gpus * min(self.remaining_s, self.repair_days * DAY_S))
 
     @property
     def waiting_s(self) -> int:
-        """What the whole gang would have done until a host is repaired."""
+        """Return the GPU-seconds that the whole gang loses until a host is repaired."""
         return round(self.gpus * self.repair_days * DAY_S)

@@ -104,7 +104,7 @@ class _RestartPlanner:
         self._affinity.record_allocation(job, job.allocation | joined)
 
     def _plan_gang(self, job: Job) -> Action | None:
-        """What becomes of one gang; None: it runs on, or stands still for a while."""
+        """Choose the action for one gang; None: it runs on, or stands still for a while."""
         state, terms, now_ns = self._state, self._state.tenants.restarts, self._now_ns
         is_stopped = job.state is JobState.INTERRUPTED
         if is_stopped and (why := give_up_reason(job, terms)):

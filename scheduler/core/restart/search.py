@@ -56,7 +56,7 @@ Way = Swap | Resize | Requeue
 
 @struct(frozen=True, slots=True)
 class Loss:
-    """What a gang lost, and what there is instead.
+    """Loss of a gang, and the hosts that may replace it.
 
     `blocks`: blocks that leave their hosts. `own`, `free`: spares of its own and free hosts
     that it may use; `barred`: hosts that it may not. `lendable`: spares of others, and
@@ -96,7 +96,7 @@ class RestartSearch:
 
     @cached_property
     def crowded(self) -> Fabric:
-        """What other gangs leave of uplinks, by which steps are compared."""
+        """Fabric with the uplink bandwidth that other gangs leave, by which steps are compared."""
         fabric = self.state.loaded_fabric
         return subtract_loads(fabric, loads(fabric, self._neighbours))
 
@@ -131,7 +131,7 @@ class RestartSearch:
         return step.option is RestartOption.RECALL or (step.gpu_s or 0) <= self.prices.common_s
 
     def _wider(self, way: Way) -> Way:
-        """The same with room for spares in each zone, where one has hardly any left."""
+        """Widen a swap by a zone with room for spares, where one has hardly any left."""
         if (
             not isinstance(way, Swap)
             or way.victims
@@ -221,7 +221,7 @@ class RestartSearch:
         return choose_swaps(fabric, job.request, job.hosts, loss.blocks, 0, room)
 
     def _apart(self, alone: Swaps, own: HostSet, free: HostSet) -> Swaps:
-        """The same, or swaps beside the traffic of others where that is better for all."""
+        """Return `alone`, or swaps that avoid others' traffic where that is better for all."""
         job, by_hosts = self.job, {tuple(self._hosts_after_swaps(alone)): alone}
 
         def solve(left: Fabric) -> tuple[int, ...] | None:

@@ -57,7 +57,7 @@ class AffinityIndex:
         self._forget()
 
     def remove_gangs(self, names: Collection[str]) -> None:
-        """These gangs, which ran, are gone."""
+        """Remove gangs that ran."""
         self._change(frozenset(names))
         self._wanting = [name for name in self._wanting if name not in names]
         self._forget()
@@ -141,8 +141,7 @@ class AffinityIndex:
         return self._fitting[key]
 
     def room_text(self, job: Job, free: HostSet) -> str:
-        """What the constraints leave of `free`, in words: ` in one rack; 12 are free, of
-        which 4 lie beside jobs kept apart; at most 2 in one rack`."""
+        """Describe what the constraints leave of `free`:"""
         where = job.request.where
         closed = free & self.closed(job.name, job.spec.affinity)
         closed_text = (
@@ -193,7 +192,7 @@ class AffinityIndex:
 
 
 def _occupant_of(job: Job) -> Occupant:
-    """What it has lent is still its own: it has to be able to come back."""
+    """Return its hosts with those that it lent: it has to be able to come back."""
     return Occupant(job.name, job.spec.affinity, job.owned)
 
 

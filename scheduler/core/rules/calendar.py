@@ -75,8 +75,8 @@ class Calendar:
         return [b for b in group if b.overlaps(start_ns, end_ns)]
 
     def kind(self, job: Job, end_ns: int) -> Hashable:
-        """What jobs of a tenant that start at one moment have in common when the same windows
-        close to them: thousands wait, and few differ by name and by length."""
+        """Return a key that is equal for jobs of a tenant to which the same windows close if they
+        start at one moment: few of thousands differ by name and by length."""
         length, name = bisect_left(self._starts, end_ns), job.spec.name
         return (length, self._name_in_windows(name)) if name.startswith(self._prefixes) else length
 
@@ -85,7 +85,7 @@ class Calendar:
         return name if matches(self._names, name) else ""
 
     def _group(self, job: Job) -> int:
-        """Which windows close to `job`, for most tenants the same."""
+        """Return the number of the set of windows that close to `job`."""
         key = (job.tenant, self._name_in_windows(job.name))
         group = self._strange.get(key)
         if group is None:

@@ -63,7 +63,7 @@ def is_needless(state: State, action: Resize) -> bool:
 def resized(
     state: State, job: Job, action: Resize, now_ns: int, preempted_by: str = ""
 ) -> GangResized:
-    """What is recorded of it."""
+    """Return the event of a resize."""
     names, placement = state.loaded_fabric.names, action.placement
     return GangResized(
         now_ns,

@@ -68,10 +68,9 @@ def mend_holders(
     holders: Holders,
     among: Iterable[int] | None = None,
 ) -> Holders:
-    """The same with other holders where one shares a rack or feed with its original, and
-    there is one that does not; among those the one that holds the fewest copies. `among`:
-    only blocks on other hosts than before, and those whose copies they hold. Cost: O(blocks)
-    for each that is amiss."""
+    """Move copies that share a rack or feed with their original to hosts that do not, if there are
+    any; to those with the fewest copies. `among`: only blocks on other hosts than before, and those
+    whose copies they hold. Cost: O(blocks) for each that is amiss."""
     blocks = range(len(hosts))
     moved = set(blocks if among is None else among)
     suspects = [b for b in blocks if b in moved or moved & set(holders[b])]

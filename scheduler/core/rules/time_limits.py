@@ -20,7 +20,7 @@ from scheduler.core.wording import duration
 
 
 def overruns(state: State, now_ns: int, options: SchedulingOptions) -> tuple[EnforceTimeLimit, ...]:
-    """What to do about gangs at their limits, in order of start. Cost: O(gangs), nothing where
+    """Return the actions on gangs at their limits, in order of start. Cost: O(gangs), nothing where
     they may run on."""
     if options.overrun is Overrun.EXTEND:
         return ()

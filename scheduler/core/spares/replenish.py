@@ -33,7 +33,7 @@ SURELY = 10  # times as seldom short as asked for
 
 
 class PoolRoom(Protocol):
-    """What is left once every waiting job has had its turn."""
+    """Hosts that are left once every waiting job has had its turn."""
 
     free: HostSet
 
@@ -93,7 +93,7 @@ def _required(
 def _replenished(
     pools: SparePools, now_ns: int, options: SchedulingOptions, room: PoolRoom
 ) -> Iterator[ReplenishSpares]:
-    """What zones lack, held by the most important gang that can."""
+    """Give zones the spares that they lack, held by the most important gang that can."""
     grown: set[str] = set()
     for inside, wish, held in zip(pools.zones, pools.wishes, pools.spares_by_zone, strict=True):
         lacking = wish - held

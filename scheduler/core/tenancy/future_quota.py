@@ -66,7 +66,7 @@ class FutureQuota:
         )
 
     def withheld_from(self, job: Job, free: HostSet) -> HostSet:
-        """Which of the `free` hosts would be kept from `job` for the cells of others."""
+        """Return the `free` hosts that would be withheld from `job` for the cells of others."""
         if job.is_preemptible or not self._tenants.has_cells:
             return 0
         path = self._by_name[job.tenant].path

@@ -65,7 +65,7 @@ def check(tenants: Tenants, fabric: Fabric) -> None:
 def _own(
     by_name: Mapping[str, QuotaNode], held_by_leaf: Mapping[str, HostSet], name: str
 ) -> HostSet:
-    """What the tenant and its sub-tenants hold."""
+    """Return the hosts that the tenant and its sub-tenants hold."""
     own = 0
     for leaf, hosts in held_by_leaf.items():
         if name in by_name[leaf].path:

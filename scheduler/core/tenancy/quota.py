@@ -91,7 +91,7 @@ def domain_masks(fabric: Fabric, tier_name: str) -> tuple[HostSet, ...]:
 
 
 def check(tenants: Tenants, fabric: Fabric) -> None:
-    """What is promised must exist.
+    """Refuse guarantees beyond the fabric.
 
     Raises: BadInput naming the tenant and the key.
     """
@@ -199,7 +199,7 @@ class QuotaBook:
         return min((self.nodes[n].limit - self.held[n], n) for n in self.nodes[leaf].path)
 
     def headrooms(self, leaf: str) -> tuple[tuple[str, int], ...]:
-        """The same for each limit that is for `leaf`."""
+        """Return each finite limit above `leaf`, with the hosts that it leaves."""
         return tuple(
             (name, node.limit - self.held[name])
             for name in self.nodes[leaf].path
@@ -252,5 +252,5 @@ class QuotaBook:
 
 @lru_cache(maxsize=8)
 def empty_book(tenants: Tenants, fabric: Fabric) -> QuotaBook:
-    """Nobody holds anything. Not to be written into: it is made once."""
+    """Return a book in which no tenant holds hosts. Not to be written into: it is made once."""
     return QuotaBook(nodes(tenants, fabric), {})

@@ -20,7 +20,7 @@ from scheduler.core.tenancy.spare_loans import SpareLoans
 
 @struct(frozen=True, slots=True)
 class Allowance:
-    """What a job's tenant may take at this moment.
+    """Hosts that a job's tenant may take at this moment.
 
     `limit`: hosts that limits leave, `whose` limit it is. `reach`: free hosts that are
     not kept for others. `own`: those among them kept for this tenant. `pool`: hosts of
@@ -34,14 +34,14 @@ class Allowance:
     pool: int
 
     def on(self, hosts: HostSet) -> Allowance:
-        """The same on no other hosts than these."""
+        """Return the allowance on no other hosts than these."""
         if hosts == self.reach:
             return self
         pool = min(self.pool, hosts.bit_count())
         return Allowance(self.limit, self.whose, hosts, self.own & hosts, pool)
 
     def capped(self, count: int) -> Allowance:
-        """The same for no more hosts than so many."""
+        """Return the allowance with `count` hosts at most."""
         return self if self.pool <= count else replace(self, pool=max(0, count))
 
 
@@ -129,7 +129,7 @@ class Quotas:
         return self._kept
 
     def _borrow(self, job: Job, hosts: HostSet) -> None:
-        """These of its hosts are not its tenant's own."""
+        """Count `hosts` as borrowed by the job's tenant."""
         self._take(job.tenant, 0, hosts.bit_count())
         self._borrowed[job.tenant] = self._borrowed.get(job.tenant, 0) | hosts
 
@@ -178,7 +178,7 @@ class Quotas:
                     self._held[tenant] = self._held.get(tenant, 0) | now_own
 
     def _return(self, tenant: str, borrowed: HostSet) -> None:
-        """What this tenant uses of these hosts is no longer borrowed."""
+        """Count these hosts of the tenant as borrowed no longer."""
         self._take(tenant, 0, -borrowed.bit_count())
         self._borrowed[tenant] &= ~borrowed
 
@@ -187,7 +187,7 @@ class Quotas:
             self._lent[job.tenant] = self._lent.get(job.tenant, 0) + hosts
 
     def later(self) -> FutureQuota:
-        """What they will be as gangs end."""
+        """Return a copy of the quotas that follows gangs as they end."""
         tenants, fabric = self._tenants, self._fabric
         if self.is_open:
             return FutureQuota(tenants, fabric, self._by_name, self._empty, {}, {})

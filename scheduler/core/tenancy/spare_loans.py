@@ -59,7 +59,7 @@ class SpareLoans:
         return job.allocation & self.hosts
 
     def owned(self, job: Job) -> HostSet:
-        """What `job` holds, and has lent, without what it borrowed."""
+        """Return the hosts that `job` holds or has lent, without what it borrowed."""
         return job.allocation & ~self.hosts | job.lent_hosts
 
     def idle(self, job: Job) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from scheduler.core.policies.costs import Costs
 
 
 class UsageKey(StrEnum):
-    """What usage is summed by."""
+    """Key to sum usage by."""
 
     TENANT = "tenant"
     USER = "user"

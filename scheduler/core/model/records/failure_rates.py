@@ -119,7 +119,7 @@ def mean_repair_ns(policy: SparePolicy, faults: FailureRates) -> int:
 
 
 def sizing(policy: SparePolicy, faults: FailureRates, hosts: int, now_ns: int) -> Sizing:
-    """What spares are sized by, once the fleet of so many hosts was seen until `now_ns`."""
+    """Return the sizing of spares by the prior and `hosts` hosts seen until `now_ns`."""
     rate, repair_s = policy.failures_per_host_day, float(policy.repair_s)
     excess = policy.dispersion - 1
     if policy.prior_host_days:

@@ -21,7 +21,7 @@ MOST: Final = 64  # distinct reports of one kind that are kept
 
 
 class DailyCount(StrEnum):
-    """What is counted by day."""
+    """Event that is counted by day."""
 
     OUT = "out"  # taken out of service
     TICKET = "ticket"

@@ -81,7 +81,7 @@ def usage_decay(elapsed_ns: int, half_life_ns: int) -> int:
 
 
 def standing(held: int, half_life_ns: int) -> int:
-    """What usage tends to when `held` hosts are held for ever."""
+    """Return the limit of usage when `held` hosts are held for ever."""
     return held * half_life_ns * _LOG2_E >> _BITS
 
 

@@ -125,7 +125,7 @@ class Conservative:
         )
 
     def actions(self) -> tuple[Reserve, ...]:
-        """What is new about the reservations."""
+        """Return the reservations that are new."""
         new = {
             name: booking for name, booking in self._reserved.items() if self._is_new(name, booking)
         }

@@ -37,7 +37,7 @@ class HostVerdict:
 def verdict(
     policy: HealthPolicy, host: Host, record: HostRecord, now_ns: int
 ) -> HostVerdict | None:
-    """What the policy does next with a host, as things are at `now_ns`."""
+    """Return the policy's next move of a host at `now_ns`, None without one."""
     if lemon := _as_lemon(policy, host, record, now_ns):
         return lemon
     verdicts: list[HostVerdict] = []

@@ -25,8 +25,8 @@ LEAST_HOSTS = 8
 def false_step(
     state: State, job: Job, placement: Placement, now_ns: int, end_ns: int
 ) -> Stale | None:
-    """What is wrong with the step or its bound: counted with links as they will be while the gang
-    runs until `end_ns`, or, for placers that look at nothing else, as they are now."""
+    """Refuse a wrong step or bound: counted with links as they will be while the gang runs until
+    `end_ns`, or, for placers that look at nothing else, as they are now."""
     if placement.step is None or len(placement.hosts) < LEAST_HOSTS:
         return None
     ahead = fabric_between(state, now_ns, max(end_ns, now_ns + 1))
@@ -78,7 +78,7 @@ def _likely_now(fabric: Fabric, request: Request, hosts: tuple[int, ...]) -> Lik
 
 
 def at_present(state: State, job: Job) -> Job:
-    """The same job with this step, for who shows it."""
+    """Return the job with its step at present links, to show it."""
     step = present_step(state, job)
     return job if step is job.present.step else replace(job, gang=replace(job.present, step=step))
 
