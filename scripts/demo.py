@@ -57,7 +57,7 @@ BIG, SECOND, SMALL = "deepseek-v3", "llama3-405b", "small"
 
 @dataclass(frozen=True)
 class Stage:
-    """What all scenes share."""
+    """Server, client and fabric that all scenes share."""
 
     server: Server
     client: Client
@@ -194,7 +194,7 @@ def step_certificate(placement: placement_pb2.Placement) -> str:
 
 
 def show_cuts(fabric: Fabric, request: Request, placement: placement_pb2.Placement) -> None:
-    """What the server says, recounted from the list of hosts."""
+    """Print the cuts that the server states, recounted from the list of hosts."""
     counted = cut(fabric, request, fabric.indices(placement.hosts))
     rows = [["crosses", "bytes per step", "by axis"]]
     for stated, recounted in zip(placement.cuts, counted, strict=True):

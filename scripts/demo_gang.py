@@ -150,7 +150,7 @@ def is_launched_again(job: job_pb2.Job) -> bool:
 
 
 def timeline(client: Client, since_s: float) -> list[tuple[str, str]]:
-    """What the log has after a moment, up to the next launch."""
+    """List the changes of the gang after a moment, up to the next launch."""
     said = {
         service_pb2.JOB_CHANGE_INTERRUPTED: "the host is lost, the gang stopped",
         service_pb2.JOB_CHANGE_SWAPPED: "the spare takes its place",

@@ -164,7 +164,7 @@ def causes(results: Sequence[Result]) -> Iterable[str]:
 
 
 def inconsistencies(results: Sequence[Result]) -> Iterable[str]:
-    """What of the published values the seeds rule out."""
+    """Yield the published values that the seeds rule out."""
     stops = [float(result.interruptions) for result in results]
     if abs(fmean(stops) - PUBLISHED) > 2 * stdev(stops):
         yield f"{PUBLISHED} interruptions are more than two deviations from {fmean(stops):.0f}"

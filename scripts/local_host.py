@@ -39,7 +39,7 @@ class LocalHost:
         return _alive(tuple(map(int, text.split())) for text in self._records("supervisor"))
 
     def _records(self, name: str) -> Iterator[str]:
-        """What the agent has written down of each attempt."""
+        """Yield the file that the agent has written of each attempt."""
         for path in self.folder.glob(f"attempts/*/{name}"):
             with suppress(OSError):
                 yield path.read_text()

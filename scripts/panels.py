@@ -62,7 +62,7 @@ def _over_jobs(expr: str, by: str) -> str:
 
 
 def _done(metric: str, by: str, labels: str = "") -> str:
-    """Of what each server does by itself, a second."""
+    """Return the rate, a second, of work that each server does by itself."""
     inside = f"rate({metric}{{{_JOB}{',' if labels else ''}{labels}}}[$__rate_interval])"
     return f"sum by ({by}) ({inside})" if by else f"sum({inside})"
 

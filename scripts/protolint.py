@@ -18,7 +18,7 @@ from scripts.stubs import PACKAGE, PROTO, ROOT, describe
 
 
 def buf(*arguments: str | Path) -> int:
-    """What buf says of `scheduler.v1` alone."""
+    """Run buf on `scheduler.v1` alone, and return its exit code."""
     options = ["--config", PROTO / "buf.yaml", "--path", PACKAGE]
     program = Path(sys.executable).parent / "buf"
     return subprocess.run([program, *arguments, *options]).returncode

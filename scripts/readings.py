@@ -61,7 +61,7 @@ READINGS = (
 
 
 def check(reading: Reading, folder: Path) -> Iterator[str]:
-    """What the reader makes of the file that is not as published."""
+    """Yield what the reader makes of the file that is not as published."""
     left_out: Counter[str] = Counter()
 
     def on_bad(_: Path, bad: BadRecord) -> None:

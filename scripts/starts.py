@@ -58,7 +58,7 @@ def differences(
 
 
 def _jobs(trace: Path, processors: int, limit: int | None) -> list[reference.Job]:
-    """Those of the first records that the machine has processors for."""
+    """Return the first records for which the machine has processors."""
     jobs = [_job(job) for job in TraceFile(trace, find_format("swf"), _skip)][:limit]
     return [job for job in jobs if job.size <= processors]
 

@@ -180,7 +180,7 @@ def _print(trial: Trial, totals: dict[str, Any]) -> None:
 
 
 def _violations(trial: Trial, totals: dict[str, Any], report: Path) -> Iterator[str]:
-    """What the totals, the jobs and the log say that cannot all be true."""
+    """Yield contradictions between the totals, the jobs and the log."""
     accounted = totals["completed"] + totals["rejected"] + totals["skipped"]
     if accounted != trial.records:
         yield f"{trial.records} records in, {accounted} accounted for"

@@ -70,7 +70,7 @@ LLAMA3 = Request(
 
 @dataclass
 class Year:
-    """What came of it. `expected`: failures, by the rate and the time that a host is away;
+    """Results of a year. `expected`: failures, by the rate and the time that a host is away;
     `ways`: restarts by option; `lost`: hosts that failed under the gang; `held_ns`: spares held x
     time; `first_cut`, `most_cut`: bytes a step over the outermost tier."""
 
@@ -92,7 +92,7 @@ class Year:
 
     @property
     def share(self) -> float:
-        """Of restarts, those in the zone with the cut unchanged."""
+        """Share of restarts in the zone with the cut unchanged."""
         all_ways = sum(self.ways.values()) + self.requeues
         same = sum(self.ways[option] for option in AT_HOME)
         return same / all_ways if all_ways else 0.0
@@ -202,7 +202,7 @@ class Replay:
 
 
 def failures_a_year(hosts: int, rate: float, repair_days: float) -> float:
-    """Of hosts that fail `rate` times a day in service. A host in repair does not fail."""
+    """Return failures a year at `rate` a day in service; a host in repair does not fail."""
     return hosts * 365 * rate / (1 + rate * repair_days)
 
 

@@ -22,7 +22,7 @@ Value = float | str | bool | tuple[float | str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What counts as equal to the published value, and how that reads in the table."""
+    """Rule of equality with the published value, and its text in the table."""
 
     text: str
     holds: Callable[[Value], bool]
@@ -54,7 +54,7 @@ def differs(low: float, high: float) -> Tolerance:
 
 
 class Evidence(StrEnum):
-    """What a row can show, from the least to the most."""
+    """Strength of a row's evidence, from the least to the most."""
 
     INPUT = "input"  # the value, or its parts, are given to muster: nothing is lost on the way
     FORMULA = "formula"  # the source's own formula, evaluated by muster's code

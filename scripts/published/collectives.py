@@ -84,7 +84,7 @@ def bus_factor(operation: Operation, n: int) -> Fraction:
 
 
 def factors() -> Value:
-    """What the busiest of 8 ranks sends, in payloads, where that is nccl-tests' factor."""
+    """Return payloads that the busiest of 8 ranks sends, where nccl-tests' factor agrees."""
     one_zone = np.zeros(8, dtype=np.int64)
     sent = {op: busiest_share(schedule_of(op, Algorithm.RING, one_zone)) for op in Operation}
     return tuple(float(sent[op]) for op in sent if sent[op] == bus_factor(op, 8))

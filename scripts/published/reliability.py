@@ -165,7 +165,7 @@ def llama3_rate(seeds: int = 20) -> Value:
 
 
 def chi_square(seeds: int = 20) -> Value:
-    """Of 17 degrees of freedom 1 % are below 6.4 (dealt, not drawn), 1 % above 33.4."""
+    """Return chi square: 1 % of 17 degrees are below 6.4 (dealt, not drawn), 1 % above 33.4."""
     counts = llama3_causes(seeds)
     total = counts.total()
     shares = [(name, total * count / 419) for name, count, _ in LLAMA3]

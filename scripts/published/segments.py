@@ -75,7 +75,7 @@ def drawn(load: float, seed: int) -> Iterator[TraceJob]:
 
 
 def segmented(load: float, seed: int) -> Iterator[TraceJob]:
-    """The same jobs; where a segment does not divide one, the next smaller segment that does."""
+    """Yield jobs with segments, halved until they divide the job."""
     for job in drawn(load, seed):
         trays = -(-job.gpus // GPUS)
         segment = next((n for least, n in SEGMENTS if job.gpus >= least), 1)

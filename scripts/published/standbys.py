@@ -97,7 +97,7 @@ HOST_MTBF_H = 145  # fitted: with it 8 hosts are needed when a host is away for 
 
 
 def away(spares: int, recovery_h: float, seed: int) -> TimeAccount:
-    """What became of the time of a job on 152 hosts of 152 + spares, over a month."""
+    """Account for a month of a job on 152 hosts of 152 + spares."""
     hosts = GPUS // PER_HOST
     tiers = [{"name": "zone", "count": 1}, {"name": "host", "count": hosts + spares}]
     fabric = from_spec({"name": "delta", "gpus_per_host": PER_HOST, "tiers": tiers})

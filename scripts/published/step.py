@@ -43,7 +43,7 @@ def run(row: int, chunks: int = CHUNKS) -> Request:
 
 
 def zone_tb(request: Request, hosts: tuple[int, ...] = IN_ORDER) -> float:
-    """What leaves a full inner zone per step."""
+    """Return the TB that leave a full inner zone per step."""
     return egress(roce(), request, hosts)[1] / 1e12
 
 
@@ -87,7 +87,7 @@ def nic_s() -> float:
 
 
 def tflops(row: int) -> float:
-    """Of one GPU over the whole step, consecutive ranks on RoCE-24K."""
+    """Return TFLOP/s of one GPU over the whole step, consecutive ranks on RoCE-24K."""
     request = run(row)
     ranks = request.parallelism.world_size
     step = step_time(roce(), request, range(ranks // 8))
