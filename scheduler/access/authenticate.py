@@ -36,7 +36,7 @@ class CallerNames:
 
 
 def anybody(_: Context) -> Caller:
-    """Nobody is asked: every caller may do everything."""
+    """Let every caller do everything, unasked."""
     return ANYBODY
 
 
@@ -57,7 +57,7 @@ class Authenticator:
         return IdTokens(self.section, self._clock)
 
     def section(self) -> OidcKeys | None:
-        """Whose ID tokens count, as the file has it now; None: nobody's."""
+        """Return the `oidc` section as the file has it now; None: no ID tokens count."""
         return self._file.current().oidc
 
     def begin(self) -> None:
@@ -71,8 +71,8 @@ class Authenticator:
         return self.caller(text, CallerNames() if text is not None else _names(context), "calls")
 
     def caller(self, token: str | None, names: CallerNames, does: str) -> Caller:
-        """Whose token that is, else whose certificate. A certificate does not make up for a bad
-        token. `does`: what the caller does, for the message. Raises: ApiError."""
+        """Return the caller of the token if there is one, else of the certificate: it does not make
+        up for a bad token. `does`: what the caller does, for the message. Raises: ApiError."""
         file = self._file.current()
         if token is not None:
             return self._by_token(file, token)

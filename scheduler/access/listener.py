@@ -49,7 +49,7 @@ class Access:
 
 
 class Listener:
-    """What one server lets callers in by. `auth` None: nobody is asked.
+    """Checks and encryption for the callers of one server. `auth` None: nobody is asked.
 
     Raises: InputError for files that will not do."""
 

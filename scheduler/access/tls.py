@@ -97,9 +97,8 @@ def _warn_of_expiry(certificate: str) -> None:
 
 
 def context(files: TlsFiles) -> ssl.SSLContext:
-    """The same for what is not gRPC. It also says what is wrong with the files, where gRPC
-    would only say that the handshake failed. Raises: InputError.
-    """
+    """Load the TLS context of servers other than gRPC. Name the file at fault, where gRPC would
+    only say that the handshake failed. Raises: InputError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # An encrypted key must not ask at the terminal.

@@ -46,7 +46,7 @@ def digest(text: str) -> str:
 
 
 def id_of(text: str) -> str | None:
-    """Which token this claims to be; None when it has not the form of one."""
+    """Return the id that a token claims; None when it has not the form of a token."""
     match = _FORM.fullmatch(text)
     return match[1] if match else None
 

@@ -33,7 +33,7 @@ from scheduler.identity import Caller, Role
 
 
 class Act(StrEnum):
-    """What a caller does to a job that it may see."""
+    """Act of a caller on a job that it may see."""
 
     CHANGE = "change"  # cancel, hold or requeue it, or change its specification
     END = "finish"  # report that its gang has ended

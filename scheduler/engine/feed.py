@@ -46,7 +46,7 @@ class Closed(Exception):
 
 
 class Turns:
-    """Which watches are sent a change: so many at a time, in the order in which they asked.
+    """Turns of watches to be sent a change: so many at a time, in the order in which they asked.
 
     gRPC takes up one call after the other, each behind all that is under way by then. With
     changes on their way to 200 watches those are some 80 calls a second. A watch whose
@@ -205,7 +205,7 @@ class Subscription(Generic[Change]):
 
     @property
     def lag(self) -> int:
-        """The same of a reader that has caught up once; of others 0."""
+        """Return how many changes a caught-up reader has not read, else 0."""
         return self.pending if self._has_caught_up else 0
 
     def published(self) -> None:

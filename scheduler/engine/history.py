@@ -217,7 +217,7 @@ class History:
 def history(
     state: State, events: Iterable[tuple[int, Event]]
 ) -> Iterator[tuple[int, tuple[EventEffect, ...]]]:
-    """What each of the events that follow `state` did, with its version.
+    """Yield the version and the effects of each event after `state`.
 
     Cost: some 50 us an event.
     """

@@ -39,14 +39,14 @@ class MirrorEnded(Exception):
 
 
 class Failed(NamedTuple):
-    """What a computation raised."""
+    """Error that a computation raised."""
 
     error: Exception
 
 
 @struct(frozen=True, slots=True)
 class MirrorQuestion:
-    """What to compute on the state at `version`. `base`: a snapshot to begin with, else the state
+    """Computation to do on the state at `version`. `base`: a snapshot to begin with, else the state
     of the question before; `events`: what follows it, as the log has it. `who`: for whom; None:
     anybody."""
 
@@ -59,7 +59,7 @@ class MirrorQuestion:
 
 
 class Lacking(NamedTuple):
-    """What a mirror has not been sent: the events after a state, where it needs a whole one."""
+    """Events that a mirror lacks, after the state that it needs first, if any."""
 
     base: State | None
     events: tuple[Event, ...]
@@ -95,7 +95,7 @@ class StateMirror:
         return self._is_up
 
     def follow(self, events: Sequence[Event], state: State) -> None:
-        """These are durable and lead to this state."""
+        """Note durable events, which lead to `state`, to be sent."""
         with self._lock:
             is_next = state.version == self._newest.version + len(events)
             self._newest = state
@@ -111,7 +111,7 @@ class StateMirror:
             self._forget()
 
     def take(self) -> Lacking:
-        """What it lacks. Whoever takes it must ask, before somebody else takes more."""
+        """Take what the mirror lacks. Whoever takes it asks before somebody takes more."""
         with self._lock:
             base = self._newest if self._needs_all else None
             lacking = Lacking(base, tuple(self._events))
@@ -125,8 +125,8 @@ class StateMirror:
         state: State,
         *arguments: *Given,
     ) -> Answer:
-        """What `compute`, a function of a module, returns for this state, which the mirror has
-        after what it lacked, and for this task's caller.
+        """Return `compute`, a function of a module, of this state and for this task's caller, once
+        the mirror has what it lacked.
 
         Raises: MirrorEnded, NoSuchVersion, what `compute` raises.
         """

@@ -58,7 +58,7 @@ class KnownStates:
 
 
 def respond(states: KnownStates, question: MirrorQuestion) -> object:
-    """What is to be computed, or what that raised."""
+    """Return the answer to a question, or the error that it raised."""
     try:
         state = states.follow(question)
         act_for(question.who or ANYBODY)

@@ -48,7 +48,7 @@ class Proposal(NamedTuple):
 def followed(
     state: State, answer: Answer, actor: str, arrived_ns: int | None = None
 ) -> list[AppliedEvent]:
-    """What the events of an answer do, one after the other."""
+    """Apply the events of an answer in order, and return each with its effects."""
     steps = []
     for event in answer if isinstance(answer, tuple) else ():
         after = apply(state, event)

@@ -33,9 +33,9 @@ Found = TypeVar("Found")
 
 @struct(frozen=True, slots=True)
 class LeaderCandidate:
-    """What a server brings when it takes the lead. `address`: where others find it.
-    `lease_s`: a leader that is not heard of for so long is replaced. `fabric_spec`,
-    `tenants` and `has_callers` as for recovery.settle."""
+    """Settings of a server that may take the lead. `address`: where others find it. `lease_s`: a
+    leader that is not heard of for so long is replaced. `fabric_spec`, `tenants` and `has_callers`
+    as for recovery.settle."""
 
     address: str
     lease_s: float

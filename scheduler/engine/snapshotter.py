@@ -116,7 +116,7 @@ class Snapshotter:
 
 
 async def _in(thread: Executor, call: Any, *arguments: Any) -> Any:
-    """What `call` returns. It writes to the store only in the one thread that does."""
+    """Return the result of `call`, run in `thread`, the only one that writes to the store."""
     return await asyncio.get_running_loop().run_in_executor(thread, call, *arguments)
 
 

@@ -57,7 +57,7 @@ class StateListener(Protocol):
     """Is notified of each durable state, on the event loop's thread."""
 
     def follow(self, events: Sequence[Event], state: State) -> None:
-        """These are durable and lead to this state."""
+        """Note durable events, which lead to `state`."""
 
     def forget(self, state: State) -> None:
         """This state does not follow from the one before."""
@@ -145,7 +145,7 @@ class Writer:
 
     @property
     def term(self) -> int | None:
-        """In which it leads; None: it does not."""
+        """The term in which this server leads, or None on a follower."""
         return self._term
 
     async def lead_change(self, term: int | None) -> None:

@@ -61,5 +61,5 @@ def subject(event: Event) -> str:
 
 
 def reason(event: Event) -> str:
-    """What was said with it; "" where nothing was."""
+    """Return the reason or detail that came with an event; "" without one."""
     return next((text for key in ("reason", "detail") if (text := getattr(event, key, ""))), "")

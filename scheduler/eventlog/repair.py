@@ -34,7 +34,7 @@ class RepairPlan:
 
 
 def repair_plan(url: str, mark: Path | None) -> RepairPlan:
-    """What `repair` would do. Raises: StoreError when nothing can be kept."""
+    """Return what `repair` would keep and lose. Raises: StoreError when nothing can be kept."""
     store = look_at(url, mark)
     try:
         return _plan(store)
@@ -107,7 +107,7 @@ def _has_snapshot(store: Store, version: int) -> bool:
 
 
 def _readable(store: Store, after_version: int, last: int) -> Iterator[tuple[int, Event]]:
-    """What can be read after `after_version`, with gaps."""
+    """Yield the events after `after_version` that can be read, with gaps."""
     while after_version < last:
         try:
             for version, event in store.read(after_version):

@@ -27,7 +27,7 @@ Key = TypeVar("Key")
 
 
 class Use(StrEnum):
-    """What a host is used for; every host has one use."""
+    """Use of a host; every host has one."""
 
     RUNNING = "running"  # ranks of a gang run on it
     STOPPED = "stopped"  # of a gang that a failure stopped

@@ -55,7 +55,7 @@ LOOKED_BACK = 2_000  # events read at the start for those that went before
 
 
 class IncidentKind(StrEnum):
-    """What can go wrong, or be put right."""
+    """Kind of incident, or of its end."""
 
     HOST_FAILED = "host_failed"
     GANG_SWAPPED = "gang_swapped"
@@ -104,7 +104,7 @@ class Incidents:
 
 
 def look_back(store: Store, version: int) -> Incidents:
-    """What the last events before `version` tell, so that a restart forgets nothing recent.
+    """Read recent incidents from the last events before `version`, for a restart.
 
     Raises: StoreError.
     """
@@ -118,7 +118,7 @@ def look_back(store: Store, version: int) -> Incidents:
 
 
 def incident_of(version: int, event: Event) -> Incident | None:
-    """What the event tells of; None: nothing has gone wrong."""
+    """Return the incident that an event tells of; None: none."""
     described = _classify(event)
     return None if described is None else Incident(version, event.time_ns, *described)
 

@@ -46,7 +46,7 @@ log = logging.getLogger("muster.log")
 
 
 class Stage(StrEnum):
-    """What takes time between a call and its answer."""
+    """Stage of the time between a call and its answer."""
 
     QUEUE = "queue"
     ADMIT = "admit"
@@ -101,7 +101,7 @@ class Instruments:
             self.passed(stage, began_ns)
 
     def finding(self, find: Placer) -> Placer:
-        """The same, measured."""
+        """Return `find` with its time measured."""
 
         def measured(job: Job, free: HostSet, most: int) -> Placement | None:
             with self.timed(Stage.SOLVE):
@@ -115,7 +115,7 @@ class Instruments:
             self._add(Stage.SOLVE, began_ns, ended_ns)
 
     def wrote(self, steps: Sequence[AppliedEvent]) -> None:
-        """These events are durable."""
+        """Count durable events that this server wrote, and log them."""
         self.batches.add(len(steps))
         self.record_events(steps)
         if log.isEnabledFor(logging.INFO):
@@ -124,7 +124,7 @@ class Instruments:
                 log.info(_words(step.event), extra=_facts(step, now_ns))
 
     def record_events(self, steps: Sequence[AppliedEvent]) -> None:
-        """These events happened, whoever wrote them."""
+        """Count events, whichever server wrote them."""
         for step in steps:
             self.tally.feed(step.before, step.event, step.effects)
             self.incidents.feed(step.after.version, step.event)

@@ -80,5 +80,5 @@ def _quoted(value: object) -> str:
 
 
 def _line(text: str) -> str:
-    """What others wrote must not begin a line of its own."""
+    """Escape foreign text, which must not begin a line of its own."""
     return text if text.isprintable() else json.dumps(text)[1:-1]

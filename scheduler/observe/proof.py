@@ -10,7 +10,7 @@ from scheduler.core import Job
 
 
 class CutProof(StrEnum):
-    """What is proved of the bytes over the outermost tier."""
+    """Proof of the bytes over the outermost tier."""
 
     OPTIMAL = "optimal"  # no placement cuts less
     BOUNDED = "bounded"  # none cuts less than a bound below it

@@ -60,8 +60,8 @@ def load_times(path: str) -> list[Measurement]:
 def of_stages(
     parallelism: Parallelism, steps: Iterable[tuple[int, Sequence[float]]]
 ) -> list[Measurement]:
-    """What each rank computed in some steps, 0 where it does not say. Stages of a pipeline are
-    kinds of their own, for their work may differ."""
+    """Return the compute time of each rank in some steps, leaving out ranks that report none.
+    Pipeline stages are kinds of their own, for their work may differ."""
     stride, stages = parallelism.stride("pp"), parallelism.pp
     kinds = [f"compute-{stage}" if stages > 1 else "compute" for stage in range(stages)]
     return [

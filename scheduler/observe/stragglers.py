@@ -37,7 +37,7 @@ _MOST_FOUND = 20
 
 
 class SuspectKind(StrEnum):
-    """What may be slow."""
+    """Kind of thing that may be slow."""
 
     HOST = "host"
     GPU = "gpu"

@@ -163,12 +163,12 @@ class ConsoleKeys(Keys):
 
     @property
     def is_left_open(self) -> bool:
-        """Nobody says where, so that another free port does as well."""
+        """Whether no address was given, so that another free port does as well."""
         return "listen" not in self.model_fields_set
 
 
 class LogKeys(Keys):
-    """What the server writes on stderr."""
+    """Settings of the server's log on stderr."""
 
     format: Annotated[LogFormat, ServerOption("Format of log records on stderr.", "log-format")] = (
         LogFormat.TEXT
@@ -194,7 +194,7 @@ class LauncherKind(StrEnum):
 
 
 class ServerLoss(StrEnum):
-    """What an agent does with its ranks when it hears nothing for three leases."""
+    """Fate of ranks whose agent hears nothing for three leases."""
 
     KEEP = "keep"  # they run on
     KILL = "kill"  # they end

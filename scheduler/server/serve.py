@@ -128,8 +128,8 @@ class Settings:
 
 @struct(frozen=True, slots=True)
 class Ready:
-    """What a server that has replayed its log can say of itself. `metrics`: where they are;
-    `agents`: where agents come in; `console`: the address for a browser."""
+    """Facts of a server that has replayed its log. `metrics`: where they are; `agents`: where
+    agents come in; `console`: the address for a browser."""
 
     address: str
     fabric: Fabric
@@ -385,7 +385,7 @@ def _checked_tenants(path: str, fabric: Fabric) -> TenantsFile:
 
 
 async def _reload_tenants(path: str, writer: Writer) -> None:
-    """What is wrong goes to the log, and the old tenants stay."""
+    """Read the tenants again; log faults, and keep the old tenants then."""
     try:
         file = await asyncio.to_thread(_checked_tenants, path, writer.state.loaded_fabric)
         answer = await writer.submit(LoadTenants(file.tenants))

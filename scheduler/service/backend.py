@@ -32,7 +32,7 @@ class LogSource(Protocol):
     def tail(
         self, job: Job, host: str, wanted: RankLog, lines: int, *, follow: bool
     ) -> AsyncIterator[bytes]:
-        """What a rank has written, its last `lines`, 0 for all. Raises: NoLog."""
+        """Stream the output of a rank, its last `lines`, 0 for all. Raises: NoLog."""
 
 
 class ChannelSource(Protocol):
@@ -44,7 +44,7 @@ class ChannelSource(Protocol):
         wanted: agent_pb2.OpenChannel,
         inputs: AsyncIterator[agent_pb2.ChannelData],
     ) -> AsyncGenerator[agent_pb2.ChannelData, None]:
-        """What the command writes, and last how it ended. Raises: NoLog."""
+        """Stream the output of a command, and last how it ended. Raises: NoLog."""
 
 
 StepTimeSource = Callable[[str, int], Mapping[int, Sequence[float]]]

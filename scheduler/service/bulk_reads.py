@@ -31,7 +31,7 @@ class BulkReads:
         self._pending: Counter[Caller] = Counter()
 
     async def make(self, compute: Callable[..., Answer], *arguments: Any) -> Answer:
-        """What `compute` returns, computed in a thread for this task's caller. Raises: what
+        """Return the result of `compute`, run in a thread for this task's caller. Raises: what
         `compute` raises."""
         who, loop = caller(), asyncio.get_running_loop()
         most = THREADS if who is ANYBODY else 1  # nobody knows how many these are
@@ -58,7 +58,7 @@ class BulkReads:
             del self._pending[who], self._turns[who]
 
     def close(self) -> None:
-        """What is under way ends by itself."""
+        """Drop what waits; let what is under way end by itself."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

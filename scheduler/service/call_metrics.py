@@ -108,7 +108,7 @@ class _Call:
         return "UNKNOWN"
 
     def _reason(self, kind: type[BaseException] | None) -> str:
-        """What the caller was told, where the call was refused."""
+        """Return the text of a refused call; "" where it was not refused."""
         if kind is None or not issubclass(kind, grpc.aio.AbortError):
             return ""
         details = self.context.details()

@@ -45,7 +45,7 @@ log = logging.getLogger("muster.service")
 
 @struct(frozen=True, slots=True)
 class ErrorRule:
-    """What a reason comes as. `retry_s`: the same call may succeed so much later."""
+    """gRPC code of a reason. `retry_s`: the same call may succeed so much later."""
 
     code: grpc.StatusCode
     retry_s: float | None = None
@@ -124,7 +124,7 @@ class ApiError(Exception):
         return RULES[self.reason].code
 
     def status(self) -> Status:
-        """The same as google.rpc.Status."""
+        """Return the error as google.rpc.Status."""
         status = Status(code=self.code.value[0], message=self.message)
         info = ErrorInfo(reason=word(self.reason), domain=DOMAIN, metadata=self.metadata)
         status.details.add().Pack(info)
@@ -148,7 +148,7 @@ class ApiError(Exception):
 
 
 def rejected(answer: Rejected, prefix: str = "") -> ApiError:
-    """What admit refused. `prefix`: where the command's fields lie in the request."""
+    """Convert a rejection by admit. `prefix`: where the command's fields lie in the request."""
     violations = [
         (v.field if v.field == "request_id" else prefix + wire_path(v.field), v.message)
         for v in answer.violations

@@ -40,7 +40,7 @@ class ForecastCache:
         self._made_s = self._cost_s = 0.0
 
     def of(self, state: State, now_ns: int, options: SchedulingOptions) -> Forecast:
-        """That of the state, or of one shortly before it."""
+        """Return the forecast of the state, or of one shortly before it."""
         with self._lock:
             age_s = time.monotonic() - self._made_s
             is_same = self._of == (state.version, options)

@@ -69,7 +69,7 @@ class Questions:
         self._is_closed = False
 
     def follow(self, events: Sequence[Event], state: State) -> None:
-        """These are durable and lead to this state."""
+        """Note durable events, which lead to `state`."""
         self._newest = state
         if self._mirror is not None:
             self._mirror.follow(events, state)
@@ -81,15 +81,15 @@ class Questions:
             self._mirror.forget(state)
 
     async def ask(self, compute: Callable[..., Answer], *arguments: Any) -> Answer:
-        """What `compute` returns, computed in a thread for this task's caller. Raises: ApiError
+        """Return the result of `compute`, run in a thread for this task's caller. Raises: ApiError
         when too many wait; what `compute` raises."""
         return await self._counted(_computed, compute, *arguments)
 
     async def ask_on(
         self, state: State, compute: Callable[[State, *Given], Answer], *arguments: *Given
     ) -> Answer:
-        """The same of a function of a module, which finds all that it needs in a state, and in
-        arguments that can be pickled: in the process, if there is one. `state`: the newest."""
+        """Return the result of a function of a module, which needs only a state and arguments that
+        can be pickled, from the process if there is one. `state`: the newest."""
         self._review()
         is_known = state is self._newest
         return await self._counted(self._answered, is_known, compute, state, *arguments)
@@ -183,8 +183,8 @@ class Questions:
 
 
 def _computed(compute: Callable[..., Answer], *arguments: Any) -> Answer:
-    """What `compute` returns. A StopIteration that it lets out could not be passed on, and whoever
-    waits would wait for ever."""
+    """Return the result of `compute`. A StopIteration could not be passed on, and whoever waits
+    would wait for ever."""
     try:
         return compute(*arguments)
     except StopIteration as error:

@@ -77,7 +77,7 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
         return answer
 
     def _consistency_terms(self, context: Context) -> dict[str, str]:
-        """What the caller says of how old the answer may be: most say nothing."""
+        """Return the caller's terms for the age of the answer: most give none."""
         if self._writer is None:
             return {}
         metadata = context.invocation_metadata() or ()

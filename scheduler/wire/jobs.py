@@ -233,7 +233,7 @@ def goodput_to_proto(account: Goodput, gpus_per_host: int) -> job_pb2.Goodput:
 
 
 def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> placement_pb2.Placement:
-    """What a job holds."""
+    """Convert the hosts and spares that a job holds."""
     cut = job.present.cuts[0].bytes_per_step if job.present.cuts else 0
     held = Placement(
         job.hosts,

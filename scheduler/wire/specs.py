@@ -77,7 +77,7 @@ def wire_path(key: str) -> str:
 
 
 def file_key(path: str) -> str:
-    """What the job file calls the field at `path` of a specification."""
+    """Return the job file's name of the field at `path` of a specification."""
     return _FILE_KEYS.get(path, path)
 
 

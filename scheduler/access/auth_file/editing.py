@@ -121,7 +121,7 @@ def _without(rows: Sequence[str], file: AuthFile, revoked: Sequence[TokenKeys]) 
 
 
 def _comments(rows: Sequence[str]) -> list[str]:
-    """What is left of a file that holds nothing: its comments."""
+    """Return the rows that hold only comments."""
     return [row for row in rows if not _holds(row)]
 
 

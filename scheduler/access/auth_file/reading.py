@@ -91,7 +91,7 @@ class AuthFile:
     _caller_by_name: dict[tuple[str, str], Caller] = field(repr=False)
 
     def by_token(self, text: str, now_ns: int) -> Caller | None:
-        """Whose token this is; None when it is nobody's, revoked or expired."""
+        """Return the owner of this token; None when it is unknown, revoked or expired."""
         known = self._token_by_id.get(tokens.id_of(text) or "")
         if known is None or not tokens.matches(text, known.sha256):
             return None
@@ -100,7 +100,7 @@ class AuthFile:
         return known.caller(known.name)
 
     def by_certificate(self, sans: Iterable[str], common_name: str) -> Caller | None:
-        """Whose verified certificate this is: by its alternative names, then its subject."""
+        """Return the caller of a verified certificate: by alternative names, then subject."""
         wanted = [("san", san) for san in sans] + [("common_name", common_name)]
         return next(filter(None, map(self._caller_by_name.get, wanted)), None)
 
@@ -144,7 +144,7 @@ def _key(entry: CertificateKeys) -> tuple[str, str]:
 
 
 def _faults(keys: _FileKeys) -> Iterator[tuple[str, str]]:
-    """What is wrong between the keys."""
+    """Yield the path and text of each fault between keys."""
     placed = [(f"tokens.{i}", entry) for i, entry in enumerate(keys.tokens)]
     ids: set[str] = set()
     for where, token in placed:

@@ -26,7 +26,7 @@ log = logging.getLogger("muster.access")
 
 @dataclass(frozen=True, slots=True)  # the code stays out of its repr
 class CodeGrant:
-    """What a page got at the end of a sign-in, and what it had begun it with."""
+    """Authorization code at the end of a sign-in, and the secrets that began it."""
 
     code: str = field(repr=False)
     verifier: str = field(repr=False)

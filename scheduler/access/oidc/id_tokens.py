@@ -34,7 +34,7 @@ _OTHER_KINDS = ("Bearer", "Refresh", "Offline", "Logout")  # claim `typ` of Keyc
 
 @dataclass(frozen=True, slots=True)  # claims stay out of its repr
 class _Signed:
-    """What a good signature vouches for, and by which key."""
+    """Claims of an ID token whose signature is good, and the key that signed it."""
 
     algorithm: str
     kid: str | None
@@ -91,7 +91,7 @@ class IdTokens:
         return caller
 
     def await_caller(self, text: str, nonce: str, timeout_s: float) -> Caller:
-        """The same, once the keys are there. Blocks. Raises: ApiError."""
+        """Wait for the issuer's keys; return the token's caller. Blocks. Raises: ApiError."""
         end_s = time.monotonic() + timeout_s
         while True:
             try:

@@ -35,7 +35,7 @@ log = logging.getLogger("muster.access")
 
 @dataclass(frozen=True, slots=True)  # its keys stay out of its repr
 class IssuerMetadata:
-    """What the discovery document says, and the keys by algorithm and id."""
+    """Discovery document of an issuer, and its keys by algorithm and id."""
 
     authorization_endpoint: str
     token_endpoint: str
@@ -148,7 +148,7 @@ class Issuer:
 
 
 def fetched(url: str, ca: str | None) -> IssuerMetadata:
-    """What the issuer says now. Raises: IssuerFailed."""
+    """Fetch the issuer's discovery document and keys. Raises: IssuerFailed."""
     said = ask(url.rstrip("/") + DISCOVERY, ca)
     if said.get("issuer") != url:
         other = str(said.get("issuer"))[:200]

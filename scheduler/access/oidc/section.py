@@ -192,7 +192,7 @@ def file_faults(keys: OidcKeys) -> Iterator[tuple[str, str]]:
 
 
 def trust(ca: str | None) -> ssl.SSLContext:
-    """Whose certificates an issuer's server may show. Raises: InputError."""
+    """Return a context that trusts `ca`, None: the system's. Raises: InputError."""
     pem = read_text(ca) if ca else None
     try:
         return ssl.create_default_context(cadata=pem)

@@ -58,7 +58,7 @@ class PlanExecutor:
         self._is_closed = False
 
     def follow(self, events: Sequence[Event], state: State) -> None:
-        """These are durable and lead to this state, from which the next decision begins."""
+        """Note durable events; the next decision begins from `state`."""
         self._newest = state
         if self._other is not None:
             self._other.follow(events, state)
@@ -70,8 +70,8 @@ class PlanExecutor:
             self._other.forget(state)
 
     def decide(self, state: State, now_ns: int) -> Coroutine[Any, Any, Plan]:
-        """What `here` answers, wherever it is found. `state`: after all that was followed until
-        this call, whenever its answer is awaited."""
+        """Return the answer of `here`, in whatever process. `state`: after all that was followed
+        until this call, whenever its answer is awaited."""
         self._newest = state
         worker = self._other if self._other is not None and self._other.is_up() else None
         return self._answer(worker, state, now_ns, worker.take() if worker else None)

@@ -112,7 +112,7 @@ class PlanningLoop:
         return plan.next_decision_ns
 
     async def _run_with_restarts(self, work: Coroutine[Any, Any, Found]) -> Found:
-        """What `work` returns. Gangs that are stopped meanwhile, or were just before, go on."""
+        """Await `work`. Gangs that are stopped meanwhile, or were just before, go on."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done() or self._struck.is_set():

@@ -30,7 +30,7 @@ class Deposed(StoreError):
 
 
 class NotRead(StoreError):
-    """What a call wanted to read cannot be read. Nothing was changed."""
+    """The store cannot read what a call needs. Nothing was changed."""
 
 
 class NotWritten(StoreError):
@@ -74,7 +74,7 @@ class EndedJob(NamedTuple):
 
 @struct(frozen=True, slots=True)
 class EndedQuery:
-    """Which ended jobs: at most `most`, of jobs that had ended at `to_version`.
+    """Query of ended jobs: at most `most`, of jobs that had ended at `to_version`.
 
     `uid`, `name`, `states`: empty for any; `tenants`: None for any. They ended at `from_ns` or
     later and before `until_ns`. `order`: fields of EndedJob, each with whether it descends; no two
@@ -103,7 +103,7 @@ class Store(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the store in messages."""
 
     @property
     def mark_path(self) -> Path | None:

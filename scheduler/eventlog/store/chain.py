@@ -37,7 +37,7 @@ class LogRow(NamedTuple):
 
 
 def origin(store_id: str) -> bytes:
-    """What stands before the first event: each log has its own."""
+    """Return the digest before the first event: each log has its own."""
     return sha256(store_id.encode()).digest()[:_BYTES]
 
 

@@ -46,7 +46,7 @@ class Folding:
         self._thread.shutdown()
 
     def _fold(self) -> None:
-        """What cannot be folded stays in the WAL, as durable: an append meets the same disk."""
+        """Fold the WAL into the file. What cannot be folded stays in the WAL, as durable."""
         try:
             with closing(self._connect()) as connection:
                 for _ in range(_PASSES):

@@ -67,7 +67,7 @@ def prepare(name: str, connection: Connection, *, init: bool) -> None:
 
 
 def store_id(connection: Connection) -> str:
-    """What tells this log from every other."""
+    """Return the id that tells this log from all others, "" without one."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'store'").fetchone()
     return str(row[0]) if row else ""
 

@@ -436,7 +436,7 @@ class PostgresStore:
                 yield from checked(self.name, rows, after_version, before, self._missing)
 
     def _digest_at(self, connection: Connection, version: int) -> bytes | None:
-        """What the chain has at `version`; None where nothing is kept."""
+        """Return the digest of the chain at `version`; None where no event is kept."""
         if version == 0:
             return origin(self._store_id)
         row = connection.execute(_DIGEST, {"version": version}).fetchone()

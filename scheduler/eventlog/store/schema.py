@@ -14,7 +14,7 @@ SCHEMA = 3
 
 
 def new_store_id() -> str:
-    """What tells a store from every other."""
+    """Make an id that tells a store from all others."""
     return uuid.uuid4().hex
 
 

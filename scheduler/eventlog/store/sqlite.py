@@ -145,7 +145,7 @@ class SqliteStore:
         return self._end_version
 
     def _present(self) -> tuple[tuple[int, int] | None, ...]:
-        """Which files stand at the paths of the store and of its WAL."""
+        """Return the identities of the files at the paths of the store and of its WAL."""
         return _identity(self.path), _identity(wal_of(self.path))
 
     def _missing_file_text(self) -> str:
@@ -339,7 +339,7 @@ class SqliteCopy(SqliteStore):
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file this is, whatever it is called; None: there is none."""
+    """Return device and inode of the file, whatever its name; None: there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -454,8 +454,8 @@ def _make_way(path: Path, mark_path: Path, init: bool | None) -> None:
 
 
 def _missing_wal(path: Path, mark_path: Path) -> str:
-    """What is wrong with a store that was not closed and has neither WAL nor mark: of how many
-    changes it lacks there is no trace. To be asked before SQLite makes an empty WAL."""
+    """Name the fault of a store that was not closed and has neither WAL nor mark: it lacks changes
+    without a trace. Ask before SQLite makes an empty WAL. "" without that fault."""
     try:
         with path.open("rb") as file:
             header = file.read(20)
@@ -502,7 +502,7 @@ def end_of(connection: sqlite3.Connection) -> LogPosition:
 
 
 def _digest_at(connection: sqlite3.Connection, version: int) -> bytes | None:
-    """What the chain has at `version`; None where nothing is kept."""
+    """Return the digest of the chain at `version`; None where no event is kept."""
     if version == 0:
         return origin(_store_id(connection))
     row = connection.execute(_DIGEST, (version,)).fetchone()
@@ -567,7 +567,7 @@ def _check_names(path: Path, status: os.stat_result) -> None:
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> StoreError:
-    """What the system refuses, a full disk say, is not laid to the file."""
+    """Return the error to raise; a full disk and the like do not condemn the file."""
     if isinstance(error, sqlite3.OperationalError):
         message = str(error)
         if path.exists() and not os.access(path.parent, os.W_OK):

@@ -12,7 +12,7 @@ from scheduler.eventlog.store.base import EndedJob, Store, StoreError
 
 @struct(frozen=True, slots=True)
 class VerifyReport:
-    """What was read, and all that is wrong with it."""
+    """Contents of a log, and all that is wrong with it."""
 
     first_version: int
     last_version: int
@@ -105,7 +105,7 @@ class _EndedJobs:
         return [] if is_same else [f"the job that ended at version {made.version} is another one"]
 
     def rest(self, last_version: int) -> list[str]:
-        """What comes after the end of the log."""
+        """Return the faults of ended jobs after the end of the log."""
         faults = []
         while self._next is not None:
             if self._next.version > last_version:

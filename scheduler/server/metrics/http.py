@@ -81,7 +81,7 @@ def served(
 
 
 class _Nameless(CollectorRegistry):
-    """What a registry collects, but series that name tenants or jobs."""
+    """Collect the series of a registry, without those that name tenants or jobs."""
 
     def __init__(self, registry: Collector) -> None:
         super().__init__()

@@ -99,7 +99,7 @@ def of_steps(state: State, progress: ProgressSource) -> Iterator[Sample]:
 
 
 def of_events(instruments: Instruments) -> Iterator[Sample]:
-    """What the fold over events has counted."""
+    """Yield the counts of the fold over events."""
     tally = instruments.tally
     counts: dict[Metric, Values] = {
         c.EVENTS: tally.events,
@@ -122,7 +122,7 @@ def of_events(instruments: Instruments) -> Iterator[Sample]:
 
 
 def of_work(instruments: Instruments) -> Iterator[Sample]:
-    """What was measured around writes, decisions and calls."""
+    """Yield the measurements of writes, decisions and calls."""
     yield from _labelled(c.STAGES, instruments.stages_s)
     yield c.BATCHES, (), instruments.batches
     yield from _labelled(c.CONFLICTS, instruments.conflicts)

@@ -263,8 +263,8 @@ class JobServicer:
     async def _done_before(
         self, done: CompletedRequest, spec: JobSpec, request_id: str
     ) -> job_pb2.Job:
-        """What an earlier request of this id did, for one that is only checked. Raises: ApiError
-        where it made no job."""
+        """Return the job that an earlier request of this id made, for one that is only checked.
+        Raises: ApiError where it made no job."""
         state, identifier = self._backend.writer.state, parse_request_id(request_id)
         if done.digest != identifier.digest or not done.uid:
             message = f"{identifier.id!r} was used for another request: {done.action}"
@@ -500,7 +500,7 @@ def _first_name(spec: JobSpec) -> str:
 
 
 def _by() -> Hold:
-    """Whose word it is that a job is held, or released."""
+    """Return whether the owner or an operator holds or releases a job."""
     return Hold.OPERATOR if caller().role >= Role.OPERATOR else Hold.OWNER
 
 
@@ -512,7 +512,7 @@ def _dry_run(
     with_decision: bool,
     estimate_start: bool,
 ) -> job_pb2.Job:
-    """What the job would get if it were submitted now, and when it would start.
+    """Return what the job would get if it were submitted now, and when it would start.
 
     Raises: ApiError.
     """
@@ -552,7 +552,7 @@ def _dry_run(
 
 
 def _decision(writer: Writer, job: Job) -> placement_pb2.Decision:
-    """What the present attempt of a job began with. Raises: ApiError, NotRead."""
+    """Return the decision that began the present attempt of a job. Raises: ApiError, NotRead."""
     if job.state not in (JobState.RUNNING, JobState.INTERRUPTED):
         raise wrong_state(f"job {job.name} is {job.state}: it holds no hosts that were decided on")
     if job.part_gpus:

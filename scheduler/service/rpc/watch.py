@@ -293,8 +293,8 @@ def _link_bookmark(version: int) -> service_pb2.WatchLinksResponse:
 
 
 def _as_seen(change: WindowChange, state: State) -> WindowChange | None:
-    """What the caller may see of it. A window that is held for another tenant from here on is
-    gone for those who saw it, and new for the tenant."""
+    """Return the change as the caller may see it; None: not at all. A window that is held for
+    another tenant from here on is gone for those who saw it, and new for the tenant."""
     is_seen = own_windows(state)
     if is_seen(change.booking):
         is_new = change.before is None or not is_seen(change.before)

@@ -23,7 +23,7 @@ _KINDS = numbers(status_pb2.IncidentKind, "INCIDENT_KIND", IncidentKind)
 
 @struct(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says of itself. Times in ns; `last_ns` is of the newest event."""
+    """Facts of a server. Times in ns; `last_ns` is of the newest event."""
 
     started_ns: int
     last_ns: int

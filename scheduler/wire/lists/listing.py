@@ -29,7 +29,7 @@ _TENANTS: Final = UUID("c4a1d9e0-5f3b-4f27-9d6e-80b7a2f51c36")
 
 @struct(frozen=True, slots=True)
 class Query:
-    """What a list is asked for; its tokens are good for no other. `states` empty: all."""
+    """Query of a list; its tokens are good for no other. `states` empty: all."""
 
     states: frozenset[JobState] | frozenset[HostState] | frozenset[WindowState] = frozenset()
     filter: str = ""
@@ -37,7 +37,7 @@ class Query:
     job: str = ""
 
     def scope(self, kind: str) -> list[Any]:
-        """What the list's tokens are good for."""
+        """Return the scope of the list's tokens."""
         return [kind, sorted(self.states), self.filter, self.order_by, self.job]
 
 
@@ -227,7 +227,7 @@ def _window_fields(state: State) -> dict[str, filters.Field]:
 
 
 def window_uid(state: State, booking: Booking) -> str:
-    """The same in every replay of a log, and another for every window of it."""
+    """Return a uid that replays of a log repeat and no other window of it has."""
     made = f"{state.origin}/{booking.create_ns}/{booking.sequence}"
     return str(uuid5(_WINDOWS, f"{made}/{booking.window.name}"))
 
@@ -273,7 +273,7 @@ def _tenant_fields(state: State) -> dict[str, filters.Field]:
 
 
 def tenant_uid(state: State, name: str) -> str:
-    """The same in every replay of a log, and another for one that comes back."""
+    """Return a uid that replays of a log repeat and a tenant that comes back has not."""
     made = f"{state.origin}/{state.mark(name).create_ns}"
     return str(uuid5(_TENANTS, f"{made}/{name}"))
 
@@ -281,7 +281,7 @@ def tenant_uid(state: State, name: str) -> str:
 def list_hosts(
     state: State, indices: Iterable[int], is_seen: Callable[[Job], bool] = everybodys
 ) -> Iterator[HeldHost]:
-    """These hosts with who holds them, as far as that `is_seen`. Cost: O(hosts held)."""
+    """Yield hosts with their holders, as far as those `is_seen`. Cost: O(hosts held)."""
     held = holders(state)
     for index in indices:
         yield _shown(held.get(index, HeldHost(index, None, None)), is_seen)
