@@ -28,7 +28,7 @@ _JOB = re.compile(
 
 
 class Role(IntEnum):
-    """What a caller may do; each may do what those before it may."""
+    """Role of a caller; each may do what those before it may."""
 
     VIEWER = 1  # look at the jobs of its tenant, at hosts and quotas
     LAUNCHER = 2  # report the ends of gangs of its tenant that no agent starts
@@ -130,7 +130,7 @@ def actor() -> str:
 
 
 def user() -> str:
-    """Whose the jobs are that this task submits; "" where nobody is asked who they are."""
+    """Return the owner of jobs that this task submits; "" where callers are not asked for names."""
     who = caller()
     return "" if who is ANYBODY else who.name
 

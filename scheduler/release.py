@@ -32,8 +32,8 @@ def release() -> str:
 
 
 def missing_extra(error: ModuleNotFoundError) -> str | None:
-    """What to install for a command that a thin client does not have, or None where the module
-    that is missing is not one of an extra."""
+    """Return what to install for a command that a thin client lacks, or None where the missing
+    module is not one of an extra."""
     package = (error.name or "").partition(".")[0]
     if package not in SERVER_PACKAGES:
         return None

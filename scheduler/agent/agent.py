@@ -162,7 +162,7 @@ class Agent:
         return listening
 
     def hello(self) -> agent_pb2.SessionRequest:
-        """What it finds on its host."""
+        """Look at the host and return the first message of a session."""
         self._is_given_up = False
         self._look()
         hello = agent_pb2.Hello(

@@ -28,7 +28,7 @@ from scheduler.files.yaml12 import load
 
 
 class NotAllowed(Exception):
-    """What the server asks for is refused on this host; the text says why."""
+    """This host refuses what the server asks for; the text says why."""
 
 
 @struct(frozen=True, slots=True)

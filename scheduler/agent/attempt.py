@@ -70,7 +70,7 @@ class RankExit(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What the ranks have said by muster.progress, the furthest of them."""
+    """Progress of the ranks of a host by muster.progress, the furthest of them."""
 
     step: int = 0
     checkpoint_step: int = 0
@@ -89,7 +89,7 @@ class Said(NamedTuple):
 
 
 class BadReport(ValueError):
-    """What a rank wrote into its file is no report."""
+    """The file that a rank wrote is no report."""
 
 
 class HostAttempt:

@@ -30,13 +30,12 @@ def torchrun_variables(node: int, nodes: int, ranks: int) -> dict[str, str]:
 
 
 def gpu_variables(gpus: Sequence[int]) -> dict[str, str]:
-    """Which GPUs of the host a job on a part of it sees; CUDA and HIP both read it. On a whole
-    host nothing is set."""
+    """Return variables that show a job only its GPUs, for CUDA and HIP; none on a whole host."""
     return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
 
 
 def attempt_variables(job: str, uid: str, attempt: int, nodes: int) -> dict[str, str]:
-    """Whose attempt it is. `attempt`: from 1."""
+    """Return the variables that name the job and the attempt. `attempt`: from 1."""
     return {
         "TORCHELASTIC_RESTART_COUNT": str(attempt - 1),
         "TORCHELASTIC_RUN_ID": uid,

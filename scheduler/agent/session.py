@@ -126,7 +126,7 @@ async def _hear_all(agent: Agent, call: Any, message: Any) -> None:
 
 
 async def _write(agent: Agent, call: Any, words: asyncio.Queue[agent_pb2.SessionRequest]) -> None:
-    """What the agent says, and a beat when it says nothing."""
+    """Send the messages of the agent, and a beat when it has none."""
     said_s = now_s()
     while True:
         try:

@@ -51,7 +51,7 @@ class CannotStart(Exception):
 
 
 class Log:
-    """What one rank writes: a file that turns over, and the one before it."""
+    """Output of one rank: a file that is rotated, and the one before it."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _order(link: socket.socket) -> tuple[dict[str, Any], int] | None:
-    """What to run, and where it writes; None: the supervisor has gone."""
+    """Read the next order and the file for its output; None: the supervisor has gone."""
     head, files, _, _ = socket.recv_fds(link, 4, 1)
     if not head:
         return None

@@ -59,7 +59,7 @@ TYPED = {
 
 
 class AnswerFormat(StrEnum):
-    """What the answer is written as."""
+    """Format of an answer."""
 
     TABLE = "table"
     JSON = "json"
@@ -174,7 +174,7 @@ def checked_only(dry_run: bool) -> None:
 
 
 def before_call(address: str) -> None:
-    """What every command does before it connects to `address`."""
+    """Prepare gRPC and its secrets before a command connects to `address`."""
     quiet_grpc()
     if kept := keep_secrets_from(address):
         typer.echo(f"muster: {kept}", err=True)
@@ -194,7 +194,7 @@ def connected(address: str, file: JobFile | None = None) -> Iterator[Client]:
 
 
 def _refused(error: ServiceError, file: JobFile | None) -> Exception:
-    """What is wrong in the job file is said with its line there."""
+    """Return the error to raise; faults of the job file name its lines."""
     if error.code == "INVALID_ARGUMENT" and file and error.violations:
         from scheduler.wire.specs import file_key
 

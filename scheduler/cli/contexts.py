@@ -33,7 +33,7 @@ _IN_THE_SYSTEM = "system"  # a `ca` that is no file
 
 @struct(frozen=True, slots=True)
 class Contexts:
-    """What the file says. `by_name`: the keys of each context; `current`: "" for none."""
+    """The file of contexts. `by_name`: the keys of each context; `current`: "" for none."""
 
     path: Path
     current: str = ""
@@ -138,7 +138,7 @@ def use_context(name: str, *, may_be_unused: bool = False) -> None:
 
 @struct(frozen=True, slots=True)
 class _Current:
-    """Which servers the current context is of, and which of its keys are in the environment."""
+    """Servers of the current context, and its keys that are in the environment."""
 
     addresses: frozenset[str]
     secrets: frozenset[str]

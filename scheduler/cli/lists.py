@@ -26,7 +26,7 @@ WATCH_S = 2.0  # from one answer to the next
 
 
 class ListFormat(StrEnum):
-    """What a list is written as."""
+    """Format of a list."""
 
     TABLE = "table"
     WIDE = "wide"

@@ -129,20 +129,20 @@ class Client:
         return self._to.call(self._stub.CreateJob, request)
 
     def dry_run(self, spec: JobSpec) -> placement_pb2.Answer:
-        """What `spec` would get now; nothing is changed."""
+        """Return the placement that `spec` would get now; change nothing."""
         return self.supposed_job(spec).answer
 
     def supposed_job(self, spec: JobSpec, *, with_decision: bool = False) -> job_pb2.Job:
-        """What `spec` would get now, with what that was decided on if it is asked for; nothing
-        is changed."""
+        """Return the job that `spec` would become now, with the inputs of the decision if asked
+        for; change nothing."""
         request = service_pb2.CreateJobRequest(
             spec=_spec_to_proto(spec), validate_only=True, with_decision=with_decision
         )
         return self._to.call(self._stub.CreateJob, request, LONG_DEADLINE_S)
 
     def offer(self, spec: JobSpec, request_id: str) -> job_pb2.Job:
-        """What `spec` would get, and when it would start; or the job that `request_id` has made,
-        which has a uid. Raises: ServiceError."""
+        """Return what `spec` would get and when it would start; or the job that `request_id` has
+        made, which has a uid. Raises: ServiceError."""
         request = service_pb2.CreateJobRequest(
             spec=_spec_to_proto(spec),
             request_id=request_id,
@@ -179,7 +179,7 @@ class Client:
         recent_only: bool = False,
         estimate_starts: bool = False,
     ) -> service_pb2.ListJobsResponse:
-        """The same with the version of the first page: a watch from there misses nothing.
+        """List jobs with the version of the first page, from which a watch misses nothing.
         `estimate_starts`: with the starts of waiting jobs, which the server simulates."""
         request = service_pb2.ListJobsRequest(
             states=states,
@@ -302,9 +302,9 @@ class Client:
         attempt: int = 0,
         stacks: bool = False,
     ) -> Iterator[bytes]:
-        """What a rank has written: its last `lines`, 0 for all; with `follow` until the job ends.
-        `attempt`: in which run of the gang, 0 for the last. `stacks`: where it was when its gang
-        hung, instead. Raises: ServiceError."""
+        """Stream the output of a rank: its last `lines`, 0 for all; with `follow` until the job
+        ends. `attempt`: in which run of the gang, 0 for the last. `stacks`: where it was when its
+        gang hung, instead. Raises: ServiceError."""
         request = service_pb2.TailLogsRequest(
             name=name, rank=rank, lines=lines, follow=follow, attempt=attempt, stacks=stacks
         )
@@ -314,8 +314,8 @@ class Client:
     def open_channel(
         self, name: str, requests: Iterator[service_pb2.OpenChannelRequest]
     ) -> Iterator[service_pb2.OpenChannelResponse]:
-        """What a command beside a rank writes. The first request names it, the others are what it
-        reads; it is ended where the answers are not read to their end. Raises: ServiceError."""
+        """Run a command beside a rank and stream its output. The first request names it, others are
+        its input; it ends where the answers are not read to their end. Raises: ServiceError."""
         self.step_times(name)  # of several servers the leader answers it, and has the stream then
         yield from self._to.stream(self._stub.OpenChannel, requests)
 
@@ -343,7 +343,7 @@ class Client:
         end_ns: int | None = None,
         filter: str = "",
     ) -> service_pb2.SumUsageResponse:
-        """What jobs have used: a row for each combination of `group_by` (tenant, user, day).
+        """Sum the usage of jobs: a row for each combination of `group_by` (tenant, user, day).
 
         Of jobs that ended from `start_ns` on (None: in the last 30 days) and before `end_ns`
         (None: until now, with live jobs).
@@ -389,7 +389,7 @@ class Client:
     def hosts_answer(
         self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = "", filter: str = ""
     ) -> service_pb2.ListHostsResponse:
-        """The same with the version of the first page: a watch from there misses nothing."""
+        """List hosts with the version of the first page, from which a watch misses nothing."""
         request = service_pb2.ListHostsRequest(states=states, job=job, filter=filter)
         return self._to.all_pages(self._stub.ListHosts, request, "hosts")
 
@@ -433,7 +433,7 @@ class Client:
         xid: int = 0,
         dry_run: bool = False,
     ) -> host_pb2.Host | None:
-        """What a monitor saw of a host, or of a domain; None for a domain."""
+        """Report a signal about a host, or a domain; return the host, None for a domain."""
         request = service_pb2.ReportHostRequest(
             name=name, signal=signal, detail=detail, value=value, gpu=gpu, xid=xid
         )
@@ -464,7 +464,7 @@ class Client:
     def report_link(
         self, name: str, share: float, detail: str = "", **options: Unpack[UpdateOptions]
     ) -> link_pb2.Link:
-        """What the uplink of a domain carries of what it was built for."""
+        """Report the share of its built bandwidth that the uplink of a domain carries."""
         request = service_pb2.ReportLinkRequest(name=name, share=share, detail=detail)
         return self._change(self._stub.ReportLink, request, options)
 
@@ -555,7 +555,7 @@ class Client:
         filter: str = "",
         order_by: str = "",
     ) -> service_pb2.ListWindowsResponse:
-        """The same with the version of the first page: a watch from there misses nothing."""
+        """List windows with the version of the first page, from which a watch misses nothing."""
         request = service_pb2.ListWindowsRequest(states=states, filter=filter, order_by=order_by)
         return self._to.all_pages(self._stub.ListWindows, request, "windows")
 

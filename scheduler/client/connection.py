@@ -48,7 +48,7 @@ Message = TypeVar("Message")
 
 
 class ServiceError(Exception):
-    """What the server refused, or that there was none.
+    """The server refused a call, or did not answer.
 
     `code`: name of the gRPC code. `reason`: the server's word to switch on, one of
     ErrorReason without its prefix, "" when it did not answer. `violations`: (field,

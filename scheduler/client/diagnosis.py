@@ -41,7 +41,7 @@ def unreachable(address: str, who: Credentials) -> str:
 
 
 def _why(server: str, who: Credentials) -> str:
-    """What follows "no server answers at HOST:PORT"."""
+    """Explain in brackets why no server answers at HOST:PORT."""
     host, port = host_and_port(server)
     if port is None:
         return ""

@@ -54,12 +54,12 @@ Metadata = Sequence[tuple[str, str | bytes]]
 
 
 def addresses(text: str) -> list[str]:
-    """What a comma-separated list names, in its order."""
+    """Split a comma-separated list, in its order."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 class _Servers:
-    """Which server to ask. Use from any thread."""
+    """Choose which server to ask. Use from any thread."""
 
     def __init__(self, listed: Sequence[str], connect: Callable[[str], grpc.Channel]) -> None:
         self.count = len(listed)

@@ -32,7 +32,7 @@ class StartKind(IntEnum):
 
 @struct(frozen=True, slots=True)
 class Offer:
-    """What one cluster would do with the job now.
+    """Dry run of a job on one cluster.
 
     `start_s`: when it starts, or before when it does not, in seconds since 1970; 0: now, or not
     known. `step_s`, `least_step_s`: of a step and its proved bound; None: not said, or not proved.
@@ -55,7 +55,7 @@ class Offer:
 
     @property
     def key(self) -> tuple[float, ...]:
-        """What offers are sorted by: the best offer has the smallest key."""
+        """Return the key to sort offers by: the best offer has the smallest."""
         step = inf if self.step_s is None else self.step_s
         cut = inf if self.cut_bytes is None else self.cut_bytes
         return (self.start, self.preempted, self.shrunk, self.start_s, step, cut)

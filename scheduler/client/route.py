@@ -24,7 +24,7 @@ _REFUSALS = ("INVALID", "INFEASIBLE", "NOT_FOUND", "WRONG_STATE", "ALREADY_EXIST
 
 
 class RoutedCluster(Protocol):
-    """What is asked of a cluster; scheduler.client.Client does it. Raises: ServiceError."""
+    """Calls of a cluster for routing, as Client has them. Raises: ServiceError."""
 
     def offer(self, spec: JobSpec, request_id: str) -> job_pb2.Job: ...
 
@@ -33,7 +33,7 @@ class RoutedCluster(Protocol):
 
 @struct(frozen=True, slots=True)
 class ClusterView:
-    """What a cluster says about a request; one of these is set. `made`: the job that it has made;
+    """Answer of a cluster to a request; one of these is set. `made`: the job that it has made;
     `offer`: what the job would get; `refusal`: why it cannot have it; `silence`: why nothing is
     known. `is_taken`: it refuses the job for one of the same name or request that it has."""
 

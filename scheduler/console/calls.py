@@ -110,7 +110,7 @@ class _CallDetails:
 
 
 class _Handlers:
-    """What generated code registers handlers with."""
+    """Collect handlers by method; generated code registers them here."""
 
     def __init__(self) -> None:
         self.by_method: dict[str, Handler] = {}
@@ -119,7 +119,7 @@ class _Handlers:
         self.by_method.update({f"/{service}/{name}": each for name, each in handlers.items()})
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """The same handlers again, to be looked up another way."""
+        """Ignore handlers that are registered already."""
 
 
 class Calls:

@@ -69,7 +69,7 @@ def _state_codes(state: State) -> Column:
 
 
 class ClusterMap:
-    """What the callers of one tenant see, "" for all, as of the last `update`.
+    """Map of the cluster for callers of one tenant, "" for all, as of the last `update`.
 
     `key` names the map: its slots, and so its deltas, are good for no other.
     """

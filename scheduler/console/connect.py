@@ -205,7 +205,7 @@ def peer_of(request: Request) -> str:
 
 
 def metadata_of(headers: Mapping[str, str]) -> Iterable[tuple[str, str | bytes]]:
-    """What a call over gRPC would have as metadata."""
+    """Return the headers as the metadata that a gRPC call would have."""
     for key, value in headers.items():
         if key in _OWN_HEADERS:
             continue

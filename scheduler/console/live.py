@@ -117,8 +117,8 @@ class LiveMaps:
     async def frames(
         self, tenant: str, key: str, after_version: int
     ) -> AsyncGenerator[bytes, None]:
-        """What a caller of this tenant ("" for one who is bound to none) is sent, as it goes over
-        the wire: at first a snapshot, unless `key` and `after_version` say what it has."""
+        """Yield frames for a caller of this tenant, "" for all: first a snapshot, unless `key` and
+        `after_version` name a map that it has, then deltas."""
         state = self._state()
         if state is None:
             return

@@ -18,7 +18,7 @@ EVENTS = "events.jsonl"  # of a replay's report
 
 
 def read_log(source: str) -> tuple[State, list[Event]]:
-    """What a log begins with, and its events: of a store by its URL, a backup or store by its
+    """Read the first state and the events of a log: of a store by its URL, a backup or store by its
     path, a replay by the folder of its report or the events.jsonl in it.
 
     Raises: InputError.

@@ -38,7 +38,7 @@ Beside = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class HttpServer(Protocol):
-    """What the thread runs: console/server.py has it, with all that it imports."""
+    """Server that the thread runs; console/server.py has it, with all that it imports."""
 
     def run(self, listening: socket.socket, context: ssl.SSLContext | None, beside: Beside) -> None:
         """Serve until `stop`, inside of `beside`."""

@@ -40,8 +40,8 @@ def timeline(
     begin_ns: int = 0,
     most_frames: int = MOST_FRAMES,
 ) -> bytes:
-    """What became of `state` by `events`, as a caller of `tenant` may see it, "" for all.
-    `begin_ns`: of the first frame. Cost: some 0.1 s for 1,000 events of 3,072 hosts."""
+    """Pack the changes of `state` by `events` for a caller of `tenant`, "" for all. `begin_ns`: of
+    the first frame. Cost: some 0.1 s for 1,000 events of 3,072 hosts."""
     made = _Timeline(tenant)
     first_ns = max(begin_ns, events[0].time_ns if events else 0)
     for at_ns, group in groupby(events, key=_moments(events, first_ns, most_frames)):
@@ -80,7 +80,7 @@ class _Timeline:
         self._end_s = 0.0
 
     def step(self, state: State, at_ns: int) -> None:
-        """What the map shows at that time."""
+        """Add a frame of the map at that time."""
         if state.fabric is None:
             return
         at_s = at_ns / _SECOND_NS

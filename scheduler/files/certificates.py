@@ -88,7 +88,7 @@ def decided_certificate(
 
 
 def _bounds(proofs: Iterable[BoundProof]) -> list[dict[str, Any]]:
-    """What is claimed of each is no more than its proof shows."""
+    """Return proofs for a certificate, none of which claims more than its proof shows."""
     return [
         {
             "tier": each.tier,

@@ -21,8 +21,8 @@ WRONG_PATHS = (
 
 
 def one_line(text: str) -> str:
-    """What others wrote, as it may stand in a line of a terminal: it neither ends the line nor
-    says what colour the next one has."""
+    """Escape foreign text for one line of a terminal: it can neither end the line nor colour the
+    next."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
@@ -93,7 +93,7 @@ def input_error(
 
 
 def unwritable(path: Path, option: str, error: OSError) -> Exception:
-    """What to raise where a file cannot be written, under the option that names it: an
+    """Return the error of a file that cannot be written, under the option that names it: an
     InputError where the name is at fault, else, of a full disk say, an OSError."""
     message = f"cannot be written: {error.strerror or error}"
     if isinstance(error, WRONG_PATHS):

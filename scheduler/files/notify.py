@@ -28,7 +28,7 @@ _LEAST_SECRET = 16  # bytes
 
 
 class Notice(StrEnum):
-    """What a receiver can be told."""
+    """Kind of notice to a receiver."""
 
     STARTED = "started"  # an attempt has its hosts
     RESTARTED = "restarted"  # so often as the receiver asks

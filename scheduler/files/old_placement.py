@@ -18,7 +18,7 @@ GONE = -1
 
 
 def load_hint(path: str, fabric: Fabric, request: Request, slack: float) -> Hint:
-    """What `--near` stands for.
+    """Read the old placement that `--near` names.
 
     Raises: InputError as `load_placement`, or when the job has another number of blocks.
     """

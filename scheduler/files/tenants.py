@@ -221,7 +221,7 @@ def _walk(keys: Sequence[_TenantKeys], parent: str, path: str) -> Iterator[tuple
 
 
 def _faults(keys: _FileKeys, placed: Sequence[tuple[str, Tenant]]) -> Iterator[tuple[str, str]]:
-    """What is wrong between the keys."""
+    """Yield the path and text of each fault between keys."""
     seen: set[str] = set()
     for path, tenant in placed:
         if not is_name(tenant.name):

@@ -119,7 +119,7 @@ def load_windows(path: str) -> WindowsFile:
 
 
 def _faults(entries: Sequence[_WindowKeys]) -> Iterator[tuple[str, str]]:
-    """What is wrong between the keys."""
+    """Yield the path and text of each fault between keys."""
     seen: set[str] = set()
     for at, entry in enumerate(entries):
         if entry.name in seen:

@@ -59,7 +59,7 @@ class Document:
         )
 
     def error(self, *problems: tuple[str, str]) -> InputError:
-        """What is wrong with this document, by field."""
+        """Return the error for faults of this document, by field."""
         return input_error(problems, self.source, self.lines)
 
 

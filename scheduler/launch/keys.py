@@ -124,14 +124,14 @@ class SlurmKeys(Keys):
 
     @property
     def allocation_options(self) -> tuple[str, ...]:
-        """Those of salloc."""
+        """Return the options of salloc."""
         names = ("partition", "account", "qos", "reservation")
         given = ((name, getattr(self, name)) for name in names)
         return tuple(f"--{name}={value}" for name, value in given if value)
 
 
 class ConditionEffect(StrEnum):
-    """What it means for a host that a condition of its node is True."""
+    """Effect of a node condition that is True on its host."""
 
     CORDON = "cordon"
     DRAIN = "drain"

@@ -688,7 +688,7 @@ class AgentLauncher(Launcher):
             self._writer.instruments.beats.beat("launcher", _SILENT_S)
 
     def tick(self) -> None:
-        """What is due by the clock."""
+        """Do what is due by the clock."""
         now_s = self._clock()
         if now_s - self._looked_s > 1.0:
             self._looked_s = now_s
@@ -787,7 +787,7 @@ _ANSWERED = (HostPhase.REFUSED, HostPhase.STARTED, HostPhase.STOPPED)
 
 
 def _of_task(run: RunSpec, array: JobArray | None) -> RunSpec:
-    """What is run, with the number of the task where the job is one of an array."""
+    """Return what to run, with the task's number where the job is one of an array."""
     if array is None:
         return run
     return replace(run, env=tuple(sorted({**dict(run.env), **array.variables}.items())))

@@ -21,7 +21,7 @@ _MOVES = {CORDON: HostMove.CORDON, DRAIN: HostMove.DRAIN, UNCORDON: HostMove.UNC
 def report_of(
     source: str, name: str, standing: NodeState | None, detail: str, host: Host
 ) -> MoveHost | ReportHost | None:
-    """What the view that `source` has of a node comes to.
+    """Return the command that brings a host to the view of `source`.
 
     None: nothing, for it is so already."""
     if standing is None or (standing is NodeState.SILENT and host.signal):

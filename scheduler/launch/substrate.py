@@ -39,8 +39,7 @@ class Substrate(Protocol):
 
 
 class AgentFolder:
-    """What a server keeps of its agents, so that one that starts again finds them: the secret of
-    their join tokens, and the address that they know."""
+    """Folder from which a server that starts again finds its agents:"""
 
     def __init__(self, path: Path, mode: int = 0o700) -> None:
         self.path = path

@@ -92,7 +92,7 @@ def _send(
     done: Counter[str],
     source: str,
 ) -> list[Problem]:
-    """What was refused; `done` counts what was not."""
+    """Send the reports and return those refused; `done` counts the others."""
     from scheduler.v1 import service_pb2
 
     changes = {
@@ -124,7 +124,7 @@ def _send(
 
 
 def _refused(change: Callable[[str, str], object], host: str, reason: str) -> str:
-    """What the server says against a change of one host; "" when it made it.
+    """Change one host; return the server's refusal, "" when it made the change.
 
     Raises: ServiceError when it did not answer, for then the others fail as well.
     """

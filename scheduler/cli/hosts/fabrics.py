@@ -88,7 +88,7 @@ def _rename(text: str) -> tuple[str, str]:
 
 
 def _refused(error: ServiceError, document: Document) -> Exception:
-    """What is wrong in the file is said with its line there."""
+    """Return the error to raise; faults of the fabric file name its lines."""
     in_file = [
         (field.removeprefix("file").removeprefix("."), text)
         for field, text in error.violations

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class StripingChoice(StrEnum):
-    """The same as placement.Striping, without what that imports."""
+    """Copy of placement.Striping that needs none of its imports."""
 
     EVEN = "even"
     MINIMAL = "minimal"

@@ -303,7 +303,7 @@ def _times(start: str | None, end: str | None, duration: str | None) -> dict[str
 
 
 def _message(name: str, **fields: Any) -> window_pb2.Window:
-    """What is None is left out; `kind` and `leave` are words."""
+    """Build a window from all fields that are not None; `kind` and `leave` are words."""
     from scheduler.v1 import window_pb2
 
     enums = {"kind": window_pb2.WindowKind, "leave": window_pb2.WindowLeave}

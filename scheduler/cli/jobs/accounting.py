@@ -23,7 +23,7 @@ KEYS = ("tenant", "user", "day")
 
 
 class TableFormat(StrEnum):
-    """What rows are written as."""
+    """Format of rows."""
 
     TABLE = "table"
     JSON = "json"

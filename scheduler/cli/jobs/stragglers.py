@@ -79,7 +79,7 @@ def stragglers_command(
 
 
 def _reported(message: job_pb2.Job, times: service_pb2.ListStepTimesResponse) -> list[Measurement]:
-    """What the ranks of the present attempt have said. Raises: Exit where they say nothing."""
+    """Return step times that the ranks now report. Raises: Exit where there are none."""
     from placement.workload.replicas import sized
     from scheduler.observe.step_times import of_stages
     from scheduler.wire.specs import spec_from_proto

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Awaited(StrEnum):
-    """What is waited for."""
+    """Event to wait for."""
 
     START = "start"
     END = "end"
@@ -90,7 +90,7 @@ def _awaited(
 def changes_of(
     client: Client, names: Sequence[str], jobs: dict[str, job_pb2.Job], timeout_s: float | None
 ) -> Iterator[job_pb2.Job]:
-    """These jobs, each as it is now and after every change."""
+    """Yield each of the jobs as it is now, and after every change."""
     from scheduler.v1 import service_pb2
 
     wanted = " OR ".join(f"name = {quoted(name.rpartition('/')[2])}" for name in names)

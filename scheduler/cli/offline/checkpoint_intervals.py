@@ -38,7 +38,7 @@ DAY_S = 86_400
 
 @struct(frozen=True, slots=True)
 class FailureModel:
-    """What a gang suffers. Units: seconds; `mean_s` between two failures of the gang."""
+    """Failures of a gang. Units: seconds; `mean_s` between two failures of the gang."""
 
     mean_s: float
     write_s: float
@@ -133,7 +133,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def advise(faults: FailureModel) -> tuple[IntervalAdvice, ...]:
-    """What each rule says, and what that is worth."""
+    """Return the interval of each rule, and the efficiency that it gives."""
     advice = []
     for name, rule in RULES:
         period = rule(faults)
@@ -154,7 +154,7 @@ def sensitivity(faults: FailureModel) -> tuple[tuple[float, float, float], ...]:
 
 
 def effective_share(faults: FailureModel) -> float:
-    """What is left when every failure stops everything for `lost_s`: (mu - lost) / mu.
+    """Return the share left when each failure stops all for `lost_s`: (mu - lost) / mu.
 
     Source: FT-HSDP (2026): 18 min between failures, 10 min of recovery: 44 %.
     """

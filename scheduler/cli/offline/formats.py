@@ -49,8 +49,8 @@ class GangOption:
 
 
 def host_environment(gang: GangOption, node: int, master: str) -> dict[str, str]:
-    """What a launcher finds on the `node`th host that starts its ranks: torchrun its options,
-    ft_launcher its infrastructure rank. `master`: address of the first host."""
+    """Return the environment of the launcher on the `node`th host: torchrun's options, the
+    infrastructure rank of ft_launcher. `master`: address of the first host."""
     nodes, port = len(gang.hosts), str(gang.port)
     return {
         **node_variables(node, gang.ranks_per_host, gang.world_size),
@@ -104,7 +104,7 @@ def torchrun(gang: GangOption) -> Iterable[str]:
 
 
 def env(gang: GangOption) -> Iterable[str]:
-    """What each rank finds in its environment (`env://`), and its host."""
+    """Yield the environment of each rank (`env://`), with its host."""
     common = (
         f"WORLD_SIZE={gang.world_size} LOCAL_WORLD_SIZE={gang.ranks_per_host}"
         f" MASTER_ADDR={gang.hosts[0]} MASTER_PORT={gang.port}"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class PlacementFormat(StrEnum):
-    """What the answer is written as."""
+    """Format of a placement."""
 
     TABLE = "table"
     JSON = "json"
@@ -349,9 +349,8 @@ def _named_tenants(job: JobFile, windows: WindowsFile | None) -> Tenants:
 def place_job(
     job: JobFile, cluster: State, now_ns: int, hint: Hint | None = None
 ) -> tuple[Question, Answer, float]:
-    """What the job gets if it is submitted to this cluster, and the seconds that placing
-    takes. The question is at the size that the answer is for; with a `hint` that is the
-    one which the job asks for.
+    """Place the job as if it were submitted to this cluster, and time it in seconds. The question
+    is at the size that the answer is for; with a `hint` that is the one which the job asks for.
 
     Raises: InputError naming the line of the job file that cannot be.
     """
@@ -413,7 +412,7 @@ def place_job(
 
 
 def _noted(job: JobFile, answer: Answer) -> Answer:
-    """What only a server can keep is said, for here no other job is known."""
+    """Note constraints on other jobs, which only a server can keep."""
     wants = job.spec.affinity
     unknown = [f"near {wants.near}"] if wants.near else []
     unknown += [f"avoid {', '.join(names)} ({tier})" for tier, names in wants.avoid]

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class ColourBy(StrEnum):
-    """What tells the hosts of a job apart."""
+    """Property that the colour of a job's hosts shows."""
 
     AUTO = "auto"
     STAGE = "stage"

@@ -42,7 +42,7 @@ MOST_RANGES = 3
 
 @struct(frozen=True, slots=True)
 class Picture:
-    """What is drawn."""
+    """Contents of a picture."""
 
     fabric: Fabric
     request: Request

@@ -38,7 +38,7 @@ class Draw(Protocol):
 
 
 def drawer(path: Path | None, by: ColourBy | None) -> Draw:
-    """What draws a placement to `path`; nothing where there is no path.
+    """Return a function that draws a placement to `path`; it does nothing without a path.
 
     Raises: BadInput at once when the path is no name of a picture, before any solving;
     InputError when colours are chosen for no picture.

@@ -22,7 +22,7 @@ _LISTS = (
 
 
 def change_text(answer: service_pb2.ApplyFabricResponse) -> str:
-    """What comes, goes and has another name, then what is in the way, host by host."""
+    """Show hosts and domains that come, go or are renamed, then obstacles host by host."""
     rows = [
         [verb, counted(len(names), noun), ranges(names)] for verb, noun, names in _lists(answer)
     ]

@@ -56,7 +56,7 @@ def _crossed_by(link: link_pb2.Link) -> str:
 
 
 def _carries(link: link_pb2.Link) -> str:
-    """What was reported, and what a window leaves of it."""
+    """Show the share of an uplink now, and the reported one where a window lowers it."""
     now = share_text(round(link.carried_share, 6))
     reported = share_text(link.share)
     return now if now == reported else f"{now} ({reported} outside the window)"

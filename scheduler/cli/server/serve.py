@@ -116,7 +116,7 @@ def _run(config: str | None, given: Mapping[str, Any]) -> None:
 
 
 def _settings(keys: ServerKeys) -> Settings:
-    """What the server file and the options ask for. Raises: InputError."""
+    """Return the settings of the server file and the options. Raises: InputError."""
     from scheduler.engine.planning.executor import LONG_S
     from scheduler.engine.snapshotter import DAY_S, Retention
     from scheduler.files.health.policyfile import load_health
@@ -222,7 +222,7 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
 def _substrate(
     keys: ServerKeys, gateway: GatewayOptions
 ) -> Callable[[Heartbeats], Substrate] | None:
-    """What brings agents up. Raises: InputError."""
+    """Return a factory of what starts agents; None without one. Raises: InputError."""
     from pathlib import Path
 
     from scheduler.files.yaml12 import read_text

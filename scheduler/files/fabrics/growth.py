@@ -85,7 +85,7 @@ def _paths(domains: list[dict[str, Any]], above: tuple[str, ...]) -> list[tuple[
 
 
 def listed(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The same fabric with every domain listed by name, and none counted."""
+    """Return the fabric with every domain listed by name, and none counted."""
     copy = deepcopy(dict(spec))
     tiers = copy["tiers"]
     if "domains" not in copy:

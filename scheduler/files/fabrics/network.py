@@ -49,7 +49,7 @@ class TopologyNetwork:
 
 @struct(frozen=True, slots=True)
 class Choices:
-    """What the person who imports chooses: a topology, label keys, hosts by pattern."""
+    """Choices of the person who imports a fabric."""
 
     topology: str | None = None
     label_keys: tuple[str, ...] = ()

@@ -53,7 +53,7 @@ def _sizes(tier: Tier) -> Ints:
 
 
 def _oddities(fabric: Fabric) -> Iterator[str]:
-    """What is allowed and seldom meant."""
+    """Yield settings that are allowed and seldom meant."""
     if not fabric.tiers:
         yield "no tier above the hosts: no placement is better than another"
         return

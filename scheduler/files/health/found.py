@@ -9,7 +9,7 @@ from scheduler.core.model.lifecycle import HostState
 
 
 class NodeState(StrEnum):
-    """What another scheduler thinks of a host."""
+    """State of a host in the view of another scheduler."""
 
     UP = "up"
     DOWN = "down"
@@ -49,9 +49,8 @@ def change_for(
     cordon: str | None,
     source: str = SLURM,
 ) -> str:
-    """What brings a host here to how it stands with Slurm, or another `source`: the kind of a
-    signal, CORDON, DRAIN, UNCORDON, or "" where nothing does. What was done for its sake is
-    undone, nothing else.
+    """Return the change that brings a host here to its state in `source`: the kind of a signal,
+    CORDON, DRAIN, UNCORDON, or "" for none. What was done for its sake is undone, nothing else.
 
     `reason`: why the host is in its state; `cordon`: why it is cordoned, None where it is not.
     """

@@ -69,7 +69,7 @@ class RankFailure(NamedTuple):
 
 @struct(frozen=True, slots=True)
 class RankRange:
-    """What one host carries."""
+    """Ranks of one host."""
 
     node: int
     first_rank: int
@@ -139,7 +139,7 @@ class LaunchedGang:
 
     @property
     def gpus(self) -> frozenset[int]:
-        """Those of its only host that it has, where others have the rest."""
+        """GPUs of its only host that it has, where other jobs have the rest; else empty."""
         return frozenset(self.placed.gpus)
 
     @property

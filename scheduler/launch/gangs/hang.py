@@ -15,7 +15,7 @@ STACKS_S = 5.0  # for which agents may take stacks before a gang that hangs is s
 
 
 class HangStep(StrEnum):
-    """What comes next: take stacks and report it, ask its owner, or start it again."""
+    """Next step of a hang: take stacks and report it, ask the job's owner, or restart it."""
 
     NONE = "none"
     REPORT = "report"

@@ -22,9 +22,9 @@ def key_of(gang: LaunchedGang) -> agent_pb2.AttemptKey:
 
 @struct(frozen=True, slots=True)
 class SiteTerms:
-    """What a site has its hosts do for every gang. `gate`: what has to end well on each host before
-    the ranks start, within `limit_s`, which is that of gates of jobs too. `env_by_label`: label,
-    value, and variables of ranks on hosts that have it; the job's own win."""
+    """Terms of a site for every gang. `gate`: what has to end well on each host before the ranks
+    start, within `limit_s`, which is that of gates of jobs too. `env_by_label`: label, value, and
+    variables of ranks on hosts that have it; the job's own win."""
 
     gate: tuple[str, ...] = ()
     limit_s: float = 300.0
@@ -130,7 +130,7 @@ def stop(key: agent_pb2.AttemptKey, grace_s: float) -> Order:
 
 
 def forget(key: agent_pb2.AttemptKey) -> Order:
-    """Nobody asks for this attempt any more."""
+    """Order an agent to forget an attempt."""
     return Order(forget=agent_pb2.Forget(key=key))
 
 

@@ -52,11 +52,11 @@ _MOST_PODS = 100_000
 
 @struct(frozen=True, slots=True)
 class AdoptedPod:
-    """What muster keeps of a pod. `gang`: the name of its gang, "" where its labels name none.
-    `order`: its place there. `gates`: all of its scheduling gates. `size`, `job_file`: as its
-    annotations have them. `node`: "" until it is bound. `owner`: the uid of its controller, ""
-    of a pod that somebody made by hand. `group`: API group and name of its pod group, "" for
-    none. `topology`: the node label whose value Kueue's annotation wants all of them to share."""
+    """Facts of a pod that may be adopted. `gang`: the name of its gang, "" where its labels name
+    none. `order`: its place there. `gates`: all of its scheduling gates. `size`, `job_file`: as its
+    annotations have them. `node`: "" until it is bound. `owner`: the uid of its controller, "" of a
+    pod that somebody made by hand. `group`: API group and name of its pod group, "" for none.
+    `topology`: the node label whose value Kueue's annotation wants all of them to share."""
 
     name: str
     uid: str
@@ -138,7 +138,7 @@ def _number(text: str | None) -> int:
 
 
 def job_name(namespace: str, gang: str) -> str:
-    """What muster calls the gang."""
+    """Return the name of the gang's job."""
     name = f"{namespace}.{gang}"
     if len(name) <= _LONGEST:
         return name

@@ -219,7 +219,7 @@ class PodAdoption:
             self._act(gang.namespace, name, self._written(gang.namespace, command, gang, ranked[0]))
 
     def _request(self, state: State, gang: AdoptedGang, ranked: list[AdoptedPod]) -> Request:
-        """What the gang asks for with what its pods demand of nodes. Raises: InputError."""
+        """Return the request of a gang, with its pods' demands of nodes. Raises: InputError."""
         fabric = state.loaded_fabric
         nodes = {name: m for name, m in self._nodes().items() if name in fabric.index_by_name}
         request = gang.spec.request

@@ -71,7 +71,7 @@ log = logging.getLogger("muster.kubernetes")
 
 @dataclass(slots=True)
 class NodeView:
-    """What muster keeps of a node."""
+    """Facts of a node."""
 
     standing: NodeState | None
     detail: str
@@ -249,7 +249,7 @@ class KubernetesAgents:
                 continue
 
     async def _look(self) -> None:
-        """What a change of pods, of nodes or of the gangs makes necessary."""
+        """Act on changes of pods, nodes or gangs."""
         now_s, version = self._clock(), self._writer.state.version
         is_due = self._changed.is_set() or version != self._seen_version
         if not is_due and now_s - self._looked_s < _LOOK_AGAIN_S:

@@ -199,7 +199,7 @@ def listing(path: str, query: Mapping[str, str]) -> str:
 
 
 def _message(data: bytes) -> str:
-    """What the Status says."""
+    """Return the message of a Status."""
     try:
         status = msgspec.json.decode(data)
         return str(status["message"])

@@ -44,7 +44,7 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 @struct(frozen=True, slots=True)
 class PodOwner:
-    """Whose pod it is: the gang that holds its host. `attempt`: in which the host came to it.
+    """Owner of a pod: the gang that holds its host. `attempt`: in which the host came to it.
     `container`: in which its ranks run, None: in the one of the site."""
 
     job: str
@@ -72,8 +72,8 @@ class PodOwner:
 
 @struct(frozen=True, slots=True)
 class PodView:
-    """What muster keeps of a pod. `uid`, `role`: of its owner, "" of none. `is_leaving`: somebody
-    deletes it. `trouble`: why its container does not start. `container`: the key of the job's."""
+    """Facts of a pod. `uid`, `role`: of its owner, "" of none. `is_leaving`: somebody deletes it.
+    `trouble`: why its container does not start. `container`: the key of the job's."""
 
     name: str
     pod_uid: str

@@ -211,7 +211,7 @@ class SlurmAgents:
             await asyncio.sleep(_LOOK_S)
 
     async def _look(self) -> None:
-        """What is due now, or made necessary by a change of the gangs."""
+        """Act on changes of the gangs, and on what is due now."""
         now_s = self._clock()
         state = self._writer.state
         wanted, attempts = self.groups_to_hold(state), self.attempts(state)
@@ -239,8 +239,8 @@ class SlurmAgents:
     # --- allocations ------------------------------------------------------------------------
 
     def groups_to_hold(self, state: State) -> dict[str, tuple[str, ...]]:
-        """Which group of hosts should be held, by its name. A host whose agent was lost is back
-        when an agent comes in from there, so it is to have one."""
+        """Return the groups of hosts to hold, by the name of each. A host whose agent was lost is
+        back when an agent comes in from there, so it is to have one."""
         if self._keys.holding is HoldingScope.WHOLE:
             return {WHOLE: tuple(state.loaded_fabric.hosts)}
         fabric = state.loaded_fabric
@@ -488,7 +488,7 @@ class SlurmAgents:
         return starting is not None and starting.wait_s == _START_S
 
     def _late_agents(self, hosts: Sequence[str]) -> str:
-        """What an operator can look at where agents do not come in."""
+        """Tell an operator where to look when agents do not come in."""
         shown, server = hostlist.fold(hosts), self._server()
         text = f"no agent has come in from {shown}: it is started again; what agents and srun say"
         text += f" is in {self._folder.path / 'steps.log'}; they look for this server at {server}"

@@ -91,7 +91,7 @@ class Reservation:
 
 
 async def run_command(words: Sequence[str]) -> str:
-    """What it writes. Raises: SlurmFailed."""
+    """Run a command and return its output. Raises: SlurmFailed."""
     try:
         process = await asyncio.create_subprocess_exec(
             *words,

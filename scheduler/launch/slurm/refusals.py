@@ -26,7 +26,7 @@ class HostRefusal:
 
 
 class Refusals:
-    """What is known of hosts that were not granted, by host. Times are seconds of one clock."""
+    """Hosts that Slurm did not grant. Times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._by_host: dict[str, HostRefusal] = {}

@@ -298,7 +298,7 @@ class Gateway:
         return str(message.hello.host), proved is not None
 
     def _proved(self, context: Context) -> str | None:
-        """Whose join token it has, else whose certificate."""
+        """Return the host of the join token, else of the certificate; None: neither is good."""
         for key, value in context.invocation_metadata() or ():
             if key == "authorization":
                 text = value.decode("ascii", "replace") if isinstance(value, bytes) else value

@@ -146,8 +146,8 @@ def _step(step: StepBound) -> dict[str, Any]:
 
 
 def _bound(answer: Placement, depth: int) -> int | None:
-    """What no placement goes below: on the outermost tier, and on the first one that is
-    cut where the tiers outside are not."""
+    """Return a lower bound of the cut at `depth`: of the outermost tier, or of the first that is
+    cut where the tiers outside are not; else None."""
     if depth == 0:
         return answer.lower_bound
     inner = answer.inner
@@ -284,7 +284,7 @@ def _by_axis(cut: TierCut) -> str:
 
 
 def _alternatives_text(question: Question, answer: Placement) -> str:
-    """What the layouts not taken would have cut over the outermost tier."""
+    """Show what other layouts would have cut over the outermost tier."""
     others = _runners_up(question, answer)
     if not others:
         return ""

@@ -86,7 +86,7 @@ def layers_text(step: StepTime) -> str:
 
 
 def routing_text(congestion: Congestion) -> str:
-    """What each axis loses to routing, and the fullest cable of each layer."""
+    """Show the slowdown of each axis by routing, and the fullest cable of each layer."""
     rows = [[str(congestion.routing), "busiest cable", "time", "spread", ""]]
     for axis in congestion.axes:
         slower = f"{axis.slowdown:.2f} x"
@@ -103,7 +103,7 @@ def routing_text(congestion: Congestion) -> str:
 
 
 def advice_text(estimate: Estimate) -> str:
-    """Which algorithm to use on each axis, and what the wrong direction would cost."""
+    """Show the algorithm to use on each axis, and the cost of the others."""
     if not estimate.advice:
         return ""
     tiers = estimate.question.fabric.tiers

@@ -135,7 +135,7 @@ def _compute(question: Question, answer: Placement, assumed: Assumptions) -> dic
 
 
 def by_name(fabric: Fabric, free: Ints, gang: int) -> list[int]:
-    """What a launcher does by itself: consecutive ranks on the first hosts by name."""
+    """Return the first hosts by name, as launchers use them for consecutive ranks."""
     return sorted(free.tolist(), key=fabric.hosts.__getitem__)[:gang]
 
 
