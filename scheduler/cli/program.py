@@ -27,7 +27,7 @@ from scheduler.files.errors import WRONG_PATHS, InputError
 
 _app = typer.Typer(
     name="muster",
-    help="A gang scheduler for large-model training: minimum-cut placements with a proof.",
+    help="A gang scheduler for large-model training: topology-aware placements with proved bounds.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

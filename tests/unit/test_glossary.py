@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.files.job_keys import SECTIONS
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("importers", "lab", "muster", "network", "placement", "scheduler", "simulator")
 GENERATED = ROOT / "scheduler" / "v1"
@@ -36,6 +38,12 @@ def test_the_glossary_names_classes_that_exist() -> None:
     named = set(re.findall(r"`([A-Z][A-Za-z]+)`", page))
     assert len(named) > 20
     assert named <= set(modules_of_classes())
+
+
+def test_the_glossary_names_every_constraint_of_a_job_file() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith("| constraint |"))
+    assert set(re.findall(r"`(\w+)`", row)) == set(SECTIONS["constraints"].model_fields)
 
 
 def test_a_word_has_one_line_in_the_glossary() -> None:
