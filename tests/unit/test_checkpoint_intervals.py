@@ -1,4 +1,4 @@
-"""Intervals between checkpoints: where the rules hold, and what the optimum is."""
+"""Intervals between checkpoints: what the optimum is, and what others lose."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import pytest
 
 from scheduler.cli.offline.checkpoint_intervals import (
     FailureModel,
-    advise,
-    daly_higher,
     efficiency,
     mean_between_s,
     optimal,
-    refined,
     sensitivity,
 )
 
@@ -44,17 +41,6 @@ def test_the_efficiency_is_what_a_long_run_comes_to() -> None:
             clock_s += life_s + GANG.down_s
         clock_s += GANG.restart_s
     assert work_s / clock_s == pytest.approx(efficiency(GANG, period_s), rel=0.005)
-
-
-def test_the_refined_rule_says_where_it_does_not_hold() -> None:
-    assert refined(FailureModel(mean_s=300, write_s=10, restart_s=300, down_s=60)) is None
-    assert refined(FailureModel(mean_s=361, write_s=60, restart_s=300, down_s=60)) is None
-    rules = {found.rule: found for found in advise(FailureModel(300, 10, 300, 60))}
-    assert rules["refined first order"].period_s is rules["refined first order"].efficiency is None
-
-
-def test_beyond_twice_the_mean_a_write_is_one_mean_of_work() -> None:
-    assert daly_higher(FailureModel(mean_s=100, write_s=250)) == 350
 
 
 def test_the_best_factor_is_one() -> None:

@@ -6,26 +6,18 @@ A gang fails every `mean_s` seconds on average (mu, exponential). A write stops 
 starts for `restart_s` (R). A period T is the time from one write to the next *with the
 write*, so that T - C of it is work.
 
-    Young 1974            T = sqrt(2 mu C) + C                    mu much larger than C
-    Daly 2006             T = sqrt(2 (mu + D + R) C) + C          the same
-    Daly, higher order    T = sqrt(2 C mu) (1 + sqrt(C / 2 mu) / 3 + C / 18 mu)   C < 2 mu,
-                          T = mu + C beyond
-    refined first order   T = sqrt(2 (mu - D - R) C)              mu > D + R, and T >= C
-    optimal               the largest efficiency(T)
-
 Efficiency is exact under these assumptions, failures during a restart included, for a
 restart is begun again (Daly 2006):
 
     E(T) = (T - C) / ((mu + D) exp(R / mu) (exp(T / mu) - 1))
 
-Source for the first four and for the table that validates them: Aupy, Robert, Vivien,
-Zaidouni (2013).
+The optimum is the T of the largest E. Source of the table that validates it: Aupy, Robert,
+Vivien, Zaidouni (2013).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import exp, expm1, inf, sqrt
+from math import exp, expm1, inf
 
 from muster.structs import struct
 from placement.fabric.constraints import view_for_gang
@@ -57,32 +49,6 @@ def mean_between_s(hosts: int, failures_per_host_day: float) -> float:
     return DAY_S / per_day if per_day else inf
 
 
-def young(faults: FailureModel) -> float:
-    return sqrt(2 * faults.mean_s * faults.write_s) + faults.write_s
-
-
-def daly(faults: FailureModel) -> float:
-    return sqrt(2 * (faults.mean_s + faults.lost_s) * faults.write_s) + faults.write_s
-
-
-def daly_higher(faults: FailureModel) -> float:
-    """Daly's series, the write included as in the others."""
-    mean, write = faults.mean_s, faults.write_s
-    if write >= 2 * mean:
-        return mean + write
-    return sqrt(2 * write * mean) * (1 + sqrt(write / (2 * mean)) / 3 + write / (18 * mean))
-
-
-def refined(faults: FailureModel) -> float | None:
-    """None where the formula does not hold: gangs that fail while they restart, or a period
-    shorter than its own write."""
-    room = faults.mean_s - faults.lost_s
-    if room <= 0:
-        return None
-    period = sqrt(2 * room * faults.write_s)
-    return period if period > faults.write_s else None
-
-
 def efficiency(faults: FailureModel, period_s: float) -> float:
     """Share of the time that is work, of all time, with this period. 0 to 1."""
     mean, work = faults.mean_s, period_s - faults.write_s
@@ -110,37 +76,7 @@ def optimal(faults: FailureModel) -> float:
     return (low + high) / 2
 
 
-@struct(frozen=True, slots=True)
-class IntervalAdvice:
-    """An interval by one rule, with the share of the time that it leaves for work.
-
-    `period_s` is None where the rule does not hold for this gang.
-    """
-
-    rule: str
-    period_s: float | None
-    efficiency: float | None
-
-
-RULES: tuple[tuple[str, Callable[[FailureModel], float | None]], ...] = (
-    ("young", young),
-    ("daly", daly),
-    ("daly, higher order", daly_higher),
-    ("refined first order", refined),
-    ("optimal", optimal),
-)
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-
-
-def advise(faults: FailureModel) -> tuple[IntervalAdvice, ...]:
-    """Return the interval of each rule, and the efficiency that it gives."""
-    advice = []
-    for name, rule in RULES:
-        period = rule(faults)
-        advice.append(
-            IntervalAdvice(name, period, None if period is None else efficiency(faults, period))
-        )
-    return tuple(advice)
 
 
 def sensitivity(faults: FailureModel) -> tuple[tuple[float, float, float], ...]:

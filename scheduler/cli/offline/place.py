@@ -46,8 +46,6 @@ class PlacementFormat(StrEnum):
     K8S = "k8s"
 
 
-_COMPARED = (PlacementFormat.TABLE, PlacementFormat.JSON)
-
 Links = Annotated[
     Path | None,
     typer.Option(
@@ -111,10 +109,7 @@ def place_command(
     ] = None,
     spares: Annotated[
         str | None,
-        typer.Option(
-            help='auto, a number of hosts or a share such as "2%"; replaces the file\'s.'
-            " A range such as 1%..20% compares several with the sized number."
-        ),
+        typer.Option(help='auto, a number of hosts or a share such as "2%"; replaces the file\'s.'),
     ] = None,
     objective: Annotated[
         Objective | None, typer.Option(help="Objective to minimise; replaces the file's.")
@@ -164,12 +159,11 @@ def place_command(
     from scheduler.files import inputs
     from scheduler.files.old_placement import load_hint
 
-    rules = _spare_rules(spares) if spares is not None and ".." in spares else []
     _refuse_alone("--at", at, "--windows", windows)
     _refuse_alone("--near-slack", near_slack, "--near", near)
     network = inputs.load_fabric(fabric)
     changes = {
-        "spares": None if rules else spares,
+        "spares": spares,
         "objective": objective and objective.value,
         "spread_alpha": alpha,
         "cut_slack": cut_slack,
@@ -177,9 +171,6 @@ def place_command(
     files = [_with_options(file, changes) for file in inputs.read_jobs(job)]
     if len(files) > 1 and (alone := near or tenants or picture or certificate):
         raise typer.BadParameter(f"has several jobs, and {alone} is for one", param_hint=job)
-    if rules and (len(files) > 1 or near or picture or certificate or output not in _COMPARED):
-        message = "a range is for one job, as table or JSON, without --near, --plot, --certificate"
-        raise typer.BadParameter(message, param_hint="--spares")
     request = files[0].spec.request
     spread = request if request.objective is Objective.SPREAD else None
     _refuse_alone("--alpha", alpha, "--objective spread", spread)
@@ -190,11 +181,6 @@ def place_command(
     draw = drawer(picture, picture_by)
     now_ns = _moment(at or "+0s") if windows else 0
     codes = list[int]()
-    if rules:
-        cluster = cluster_of(
-            files[0], network, taken, now_ns, windows=windows, tenants=tenants, links=links
-        )
-        raise typer.Exit(_compare(files[0], rules, cluster, now_ns, output))
     for file in files:
         if windows and file.spec.time_limit_s is None:
             _note_assumed_limit()
@@ -210,31 +196,6 @@ def place_command(
         if isinstance(answer, Placement):
             taken |= answer.allocation
     raise typer.Exit(max(codes))
-
-
-def _spare_rules(spares: str) -> list[str]:
-    from scheduler.cli.offline.spare_range import spare_rules
-
-    return spare_rules(spares)
-
-
-def _compare(
-    file: JobFile, rules: list[str], cluster: State, now_ns: int, output: PlacementFormat
-) -> int:
-    """Print what each rule of spares gives; the exit code is the least of theirs."""
-    from scheduler.cli.offline import spare_range
-    from scheduler.core.capacity.spare_pools import SparePools
-
-    lines, sizing = list[dict[str, Any]](), SparePools(cluster).sizing
-    for rule in rules:
-        question, answer, _ = place_job(_with_options(file, {"spares": rule}), cluster, now_ns)
-        lines.append(spare_range.to_mapping(rule, question, answer, sizing))
-    if output is PlacementFormat.JSON:
-        text = json.dumps({"job": file.spec.name, "comparison": lines}, indent=2)
-    else:
-        text = spare_range.to_text(lines)
-    sys.stdout.write(text + "\n")
-    return min(EXIT_CODES[line["outcome"]] for line in lines)
 
 
 def _refuse_alone(option: str, given: object, needed: str, value: object) -> None:

@@ -434,37 +434,3 @@ def test_what_no_link_carries_is_named_with_its_line(place: Muster) -> None:
         [f"links.yaml:{number}", name]
         for number, name in enumerate(("z0", "z9", "z0-r0-h0", "z1", "z0-r0"), 1)
     ]
-
-
-# --- a range of spares ----------------------------------------------------------------
-
-
-def test_a_range_of_spares_is_compared_with_the_sized_number(place: Muster) -> None:
-    answer = place("--spares", "10%..40%", "--format", "json").json
-    lines = answer["comparison"]
-    assert [line["spares"] for line in lines] == ["auto", "10%", "14%", "20%", "28%", "40%"]
-    assert [line["spare_hosts"] for line in lines[1:]] == [1, 2, 2, 3, 4]
-    sized = place("--spares", "auto", "--format", "json").json
-    assert lines[0]["spare_hosts"] == len(sized["spares"])
-    assert lines[0]["cut_bytes_per_step"] == sized["cut"]["zone"]["bytes_per_step"]
-    for line in lines:
-        assert sum(zone["spares"] for zone in line["zones"]) <= line["spare_hosts"]
-        assert all(0 <= zone["short_share"] <= 1 for zone in line["zones"])
-    table = place("--spares", "10%..40%").out
-    assert "auto (sized)" in table
-    assert "short at worst" in table
-    few = place("--spares", "1..3", "--format", "json").json["comparison"]
-    assert [line["spares"] for line in few] == ["auto", "1", "2", "3"]
-
-
-@pytest.mark.parametrize("given", ["5%..1%", "1%..", "..5", "1%..5", "a..b", "0..4", "1%..101%"])
-def test_what_is_no_range_of_spares_is_one_clear_error(place: Muster, given: str) -> None:
-    result = place("--spares", given)
-    assert result.code == 2
-    assert "must be a range of two shares or of two numbers of hosts" in " ".join(
-        result.err.split()
-    ).replace("│ ", "")
-
-
-def test_a_range_of_spares_is_for_one_job_and_no_launcher(place: Muster) -> None:
-    assert place("--spares", "1%..20%", "--format", "hostfile").code == 2
