@@ -99,6 +99,7 @@ def find_a_hang(client: Client) -> None:
     found = next(each for each in client.watch_jobs(0, QUIET) if each.change == hung)
     say("The rank that was stopped meanwhile ended nothing, and no step came any more. The log:")
     answer(f"hang of {QUIET}: {found.job.hang}")
+    check("others wait for rank" in found.job.hang, "the rank that was stopped is not named")
     command(f"muster logs {QUIET} --attempt 1 --stacks")
     stacks = b"".join(client.tail_logs(QUIET, 0, attempt=1, stacks=True)).decode()
     answer(next(line.strip() for line in stacks.splitlines() if "train.py" in line))

@@ -235,6 +235,9 @@ class Agent:
                     attempt.ask_to_save(left_s)
             case "dump_stacks":
                 if attempt := self._attempts.get(_named(message.dump_stacks.key)):
+                    news = _progress(attempt)
+                    news.computed_steps.extend(attempt.computed_steps())
+                    self.say(Request(progress=news))
                     self._spawn(stacks.dump(attempt))
             case "forget":
                 self._forget(_named(message.forget.key))

@@ -33,7 +33,7 @@ from scheduler.agent.processes import (
     kill_group,
     remove_group,
 )
-from scheduler.agent.rank_times import ComputedStep, TimesOfRanks
+from scheduler.agent.rank_times import ComputedStep, TimesOfRanks, newest_steps
 from scheduler.agent.supervisor import entry_of
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
@@ -280,10 +280,17 @@ class HostAttempt:
     def look_at_times(self, now_s: float) -> list[ComputedStep]:
         """How long ranks computed in steps since the last look."""
         if self._times is None:
-            folder, first = self.folder / "run", self.order["ranks"][0]["rank"]
-            ranks = range(first, first + int(self.order["env"]["LOCAL_WORLD_SIZE"]))
-            self._times = TimesOfRanks([folder / f"times.{rank}" for rank in ranks])
+            self._times = TimesOfRanks(self._time_files())
         return self._times.look(now_s)
+
+    def computed_steps(self) -> list[int]:
+        """Return the newest step that each rank has computed, 0 of one that does not say."""
+        return newest_steps(self._time_files())
+
+    def _time_files(self) -> list[Path]:
+        folder, first = self.folder / "run", self.order["ranks"][0]["rank"]
+        ranks = range(first, first + int(self.order["env"]["LOCAL_WORLD_SIZE"]))
+        return [folder / f"times.{rank}" for rank in ranks]
 
     def ask_to_save(self, left_s: float | None = None) -> None:
         """The ranks see it at their next step, and that they have so many seconds for it."""

@@ -60,6 +60,12 @@ class TimesOfRanks:
         return [ComputedStep(s, tuple(times.get(s, 0.0) for times in at_level)) for s in steps]
 
 
+def newest_steps(files: list[Path]) -> list[int]:
+    """Return the newest step that each of these ranks has computed, 0 of one that does not say."""
+    levels = map(_read, files)
+    return [max(times[0]) if times else 0 for times in levels]
+
+
 def _read(path: Path) -> list[dict[int, float]]:
     """By level, the seconds of steps; empty where the rank says nothing. What it wrote may be
     anything: it is the user's."""

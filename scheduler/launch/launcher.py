@@ -570,15 +570,18 @@ class AgentLauncher(Launcher):
             gang.hosts
         ):
             return
+        fabric = self._writer.state.loaded_fabric
         match hang.next_step(gang, now_s):
-            case HangStep.REPORT:
+            case HangStep.LOOK:
                 gang.hung_s = now_s
                 self._to_all(gang, orders.dump_stacks(gang))
-                self._reports.hung(gang, gang.hang_text(now_s))
+            case HangStep.REPORT:
+                gang.is_hang_told = True
+                self._reports.hung(gang, gang.hang_text(now_s, fabric))
             case HangStep.ASK:
-                self._reports.submit(hang.ask_owner(gang, now_s))
+                self._reports.submit(hang.ask_owner(gang, now_s, fabric))
             case HangStep.RESTART:
-                failure = hang.hang_failure(gang, now_s)
+                failure = hang.hang_failure(gang, now_s, fabric)
                 gang.failures[failure.rank] = failure
                 self._advance(gang)
             case HangStep.NONE:

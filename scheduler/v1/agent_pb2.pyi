@@ -573,6 +573,7 @@ class Progress(_message.Message):
     TOTAL_STEPS_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
     UNREADABLE_FIELD_NUMBER: _builtins.int
+    COMPUTED_STEPS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """The newest step that is complete."""
     checkpoint_step: _builtins.int
@@ -597,6 +598,12 @@ class Progress(_message.Message):
     def rank_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The newest step of each rank of the host, in their order; 0: it does not say."""
 
+    @_builtins.property
+    def computed_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The newest step in which each rank of the host has done its own part, before it waits for
+        others; 0: it does not say. Only in the answer to DumpStacks.
+        """
+
     def __init__(
         self,
         *,
@@ -610,10 +617,11 @@ class Progress(_message.Message):
         total_steps: _builtins.int = ...,
         loss: _builtins.float | None = ...,
         unreadable: _builtins.int = ...,
+        computed_steps: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "busy", b"busy", "can_save", b"can_save", "checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "key", b"key", "loss", b"loss", "rank_steps", b"rank_steps", "step", b"step", "total_steps", b"total_steps", "unreadable", b"unreadable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "busy", b"busy", "can_save", b"can_save", "checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "computed_steps", b"computed_steps", "key", b"key", "loss", b"loss", "rank_steps", b"rank_steps", "step", b"step", "total_steps", b"total_steps", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
     _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -121,6 +122,22 @@ def test_a_hang_is_found_named_with_its_stacks_and_restarted(tmp_path: Path) -> 
         assert 'File "<string>", line 11 in <module>' in stacks.stdout
         told = muster("logs", "a", "--stacks", address=server.address)
         assert (told.returncode, "no stacks were taken" in told.stderr) == (1, True)
+
+
+def test_the_rank_for_which_others_wait_is_named(tmp_path: Path) -> None:
+    with local_server(tmp_path, racks=1, hosts=2, lease_s=15) as (server, client):
+        made = gang("a", tmp_path, 2, steps=10**6, spares=NO_SPARES)
+        client.create_job(replace(made, hang=HangTerms(2)))
+        job = until(client, "a", lambda job: job.saved_checkpoint.step > 0, 60)
+        last = job.placement.hosts[1]
+        pid = server.host(last).ranks()[0]
+        os.kill(pid, signal.SIGSTOP)
+        job = until(client, "a", lambda job: job.hang != "", 60)
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        rank = next(word for word in environment if word.startswith(b"RANK="))[5:].decode()
+        assert f"others wait for rank {rank} on {last}" in job.hang
+        os.kill(pid, signal.SIGCONT)
+        until(client, "a", lambda job: job.hang == "", 60)
 
 
 NEVER_MEETS = """

@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from muster.structs import struct
+from placement.fabric.tree import Fabric
 from scheduler.core.fold.attempts import PlacedGang
 from scheduler.core.policies.job_terms import RunSpec, StopCause
 from scheduler.core.wording import duration
@@ -102,6 +103,7 @@ class LaunchedGang:
     lineage: str = ""
     watch: StepWatch = field(default_factory=StepWatch)
     hung_s: float | None = None  # since when it is known that its steps have stopped
+    is_hang_told: bool = False
     is_warned: bool = False  # its ranks have been asked to save before its time limit
     times: dict[int, array[float]] = field(default_factory=dict)  # by step, of each rank
     left: set[str] = field(init=False)
@@ -235,7 +237,7 @@ class LaunchedGang:
                 cause = StopCause.HANG
             self.failures[rank] = RankFailure(at_s, rank, host, text, cause, code)
 
-    def hang_text(self, now_s: float) -> str:
+    def hang_text(self, now_s: float, fabric: Fabric) -> str:
         """`no step for 31 min after step 20, where one took 0.5 s; rank 1 on h1 has ended; ...`"""
         watch = self.watch
         since_s = self.since_s if watch.since_s is None else watch.since_s
@@ -246,14 +248,32 @@ class LaunchedGang:
             text += f" and ranks have been {next(iter(watch.busy.values()))}"
         lagging = [rank for rank in watch.lagging() if rank not in self.done]
         ended = sorted(self.done)
-        if lagging:
+        if lagging and (step := watch.awaited_step):
+            text += f"; in step {step:,} others wait for {self._named(lagging)}"
+        elif lagging:
             steps = {watch.steps[rank] for rank in lagging}
             text += f"; at step {min(steps):,}: {self._named(lagging)}"
+        if domain := self._domain_of(lagging, fabric):
+            text += f"; that is all it has in {domain}, whose uplink may be the cause"
         if ended:
             text += f"; ended well: {self._named(ended)}"
         if not lagging and not ended:
             text += "; no rank lags behind the others"
         return text
+
+    def _domain_of(self, ranks: Sequence[int], fabric: Fabric) -> str:
+        """Return the innermost domain of several hosts that has exactly those of the gang that
+        have these ranks, "" where none does."""
+        some = {fabric.index_by_name[self.host_of(rank)] for rank in ranks}
+        among = {fabric.index_by_name[host] for host in self.hosts}
+        if len(some) < 2 or some == among:
+            return ""
+        first = min(some)
+        for place in reversed(range(len(fabric.tiers))):
+            domain = fabric.tiers[place].domain_by_host
+            if {host for host in among if domain[host] == domain[first]} == some:
+                return f"{fabric.tiers[place].name} {fabric.domain(first, place)}"
+        return ""
 
     def host_of(self, rank: int) -> str:
         return self.hosts[min(rank // self.gpus_per_host, len(self.hosts) - 1)]

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 
+from placement.fabric.tree import Fabric
 from scheduler.core.model.commands import RequeueJob
 from scheduler.core.names import short_name
 from scheduler.core.policies.job_terms import HangAction, StopCause
 from scheduler.launch.gangs.gang import LaunchedGang, RankFailure
 from scheduler.v1 import agent_pb2
 
+ANSWER_S = 1.0  # for which agents may say how far their ranks are, before a hang is told
 STACKS_S = 5.0  # for which agents may take stacks before a gang that hangs is stopped
 
 
 class HangStep(StrEnum):
-    """Next step of a hang: take stacks and report it, ask the job's owner, or restart it."""
+    """Next step of a hang: ask agents for stacks, report it, ask the owner, or restart it."""
 
     NONE = "none"
+    LOOK = "look"
     REPORT = "report"
     ASK = "ask"
     RESTART = "restart"
@@ -31,7 +34,9 @@ def next_step(gang: LaunchedGang, now_s: float) -> HangStep:
     if gang.hung_s is None:
         first_s, start_s = terms.first_step_s, gang.since_s
         late = gang.watch.is_overdue(terms.after_s, now_s, first_s=first_s, start_s=start_s)
-        return HangStep.REPORT if late else HangStep.NONE
+        return HangStep.LOOK if late else HangStep.NONE
+    if not gang.is_hang_told:
+        return HangStep.REPORT if now_s - gang.hung_s >= ANSWER_S else HangStep.NONE
     if now_s - gang.hung_s < STACKS_S:
         return HangStep.NONE
     if terms.action is HangAction.ASK:
@@ -39,9 +44,9 @@ def next_step(gang: LaunchedGang, now_s: float) -> HangStep:
     return HangStep.RESTART if terms.action is HangAction.RESTART else HangStep.NONE
 
 
-def ask_owner(gang: LaunchedGang, now_s: float) -> RequeueJob:
+def ask_owner(gang: LaunchedGang, now_s: float, fabric: Fabric) -> RequeueJob:
     """Return the command that holds the job until its owner says how it goes on; once."""
-    text, name = gang.hang_text(now_s), short_name(gang.name)
+    text, name = gang.hang_text(now_s, fabric), short_name(gang.name)
     gang.hung_s = math.inf
     text = (
         f"hangs: {text}; `muster release {name}` starts it again,"
@@ -51,11 +56,11 @@ def ask_owner(gang: LaunchedGang, now_s: float) -> RequeueJob:
     return RequeueJob(gang.name, text, hold=True, uid=gang.uid)
 
 
-def hang_failure(gang: LaunchedGang, now_s: float) -> RankFailure:
+def hang_failure(gang: LaunchedGang, now_s: float, fabric: Fabric) -> RankFailure:
     """Return the hang as a failure of the rank that is furthest behind."""
     rank = next((r for r in gang.watch.lagging() if r not in gang.done), None)
     rank = min(set(gang.watch.steps) - gang.done, default=0) if rank is None else rank
-    text = f"made no step: {gang.hang_text(now_s)}"
+    text = f"made no step: {gang.hang_text(now_s, fabric)}"
     return RankFailure(now_s, rank, gang.host_of(rank), text, StopCause.HANG)
 
 
@@ -68,10 +73,13 @@ def note_progress(gang: LaunchedGang, word: agent_pb2.Progress, host: str, now_s
     if host in gang.by_host:
         watch.take_ranks(gang.ranks_of(host).first_rank, word.rank_steps)
         watch.take_busy(host, word.busy, now_s)
+        if word.computed_steps:
+            first_rank = gang.ranks_of(host).first_rank
+            watch.computed.update(enumerate(word.computed_steps, first_rank))
     if word.step >= watch.step:
         watch.total = word.total_steps or watch.total
         watch.loss = word.loss if word.HasField("loss") else watch.loss
     if watch.step == before or gang.hung_s is None:
         return False
-    gang.hung_s = None
-    return True
+    was_told, gang.hung_s, gang.is_hang_told = gang.is_hang_told, None, False
+    return was_told

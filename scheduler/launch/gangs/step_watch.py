@@ -22,15 +22,17 @@ _KEPT: Final = 64  # words of which the rate is made
 
 @dataclass(slots=True, eq=False)
 class StepWatch:
-    """Clock: seconds of the launcher. `steps`: the last step of each rank that says so. `busy`:
-    with what the ranks of a host are, by host. `total`: steps of the run, `loss`: of the newest
-    step; as reported."""
+    """Clock: seconds of the launcher. `steps`: the last step of each rank that says so. `computed`:
+    the step that each has done its own part of, once agents were asked after the newest step.
+    `busy`: with what the ranks of a host are, by host. `total`: steps of the run, `loss`: of the
+    newest step; as reported."""
 
     step: int = 0
     since_s: float | None = None  # when that step was complete; None: none has been
     longest_s: float = 0.0  # pause between two words of steps
     steps: dict[int, int] = field(default_factory=dict)
     busy: dict[str, str] = field(default_factory=dict)
+    computed: dict[int, int] = field(default_factory=dict)
     total: int = 0
     loss: float = math.nan
     _paces: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
@@ -44,6 +46,7 @@ class StepWatch:
             self.longest_s = max(self.longest_s, pause_s)
             self._paces.append(pause_s / (step - self.step))
         self.step, self.since_s = step, now_s
+        self.computed.clear()
 
     def take_ranks(self, first_rank: int, steps: Sequence[int]) -> None:
         """Note the last steps of the ranks of a host; 0 of one that does not say."""
@@ -78,5 +81,14 @@ class StepWatch:
         return first_s is not None and now_s - start_s > (BUSY if self.busy else 1) * first_s
 
     def lagging(self) -> list[int]:
-        """Ranks that are behind the furthest step, of those that say how far they are."""
-        return sorted(rank for rank, step in self.steps.items() if step < self.step)
+        """Ranks that are behind the furthest step, of those that say how far they are: for which
+        others wait in it, or else with steps that are complete."""
+        furthest = max(self.computed.values(), default=0)
+        late = [rank for rank, step in self.computed.items() if 0 < step < furthest]
+        return sorted(late or (rank for rank, step in self.steps.items() if step < self.step))
+
+    @property
+    def awaited_step(self) -> int | None:
+        """The step in which ranks wait for others; None: it is not known that they do."""
+        steps = set(self.computed.values()) - {0}
+        return max(steps) if len(steps) > 1 else None

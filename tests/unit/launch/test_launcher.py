@@ -721,6 +721,8 @@ async def test_a_gang_whose_steps_stop_is_said_to_hang_and_treated_as_its_file_s
         assert world.of(GangHung) == []
         return
     assert [host for host, _ in world.words("dump_stacks")] == [first, second]
+    assert world.of(GangHung) == []  # agents have yet to say how far their ranks are
+    await world.after(1)
     (hung,) = world.of(GangHung)
     assert hung.reason.startswith("no step for 1 min after step 3, where one took 1 s; at step 2")
     assert f"rank 8 on {second}" in hung.reason
@@ -743,6 +745,30 @@ async def test_a_gang_whose_steps_stop_is_said_to_hang_and_treated_as_its_file_s
     assert world.state.jobs["a"].attempt == 2
 
 
+async def test_the_ranks_that_others_wait_for_are_named_and_what_they_have_in_common() -> None:
+    world = World(3, zones=2)
+    wanted = replace(spec("a", 6), run=RunSpec(("train",)), hang=HangTerms(60))
+    world.join()
+    await world.give(SubmitJob(wanted, "uid-a"))
+    await world.launched()
+    hosts = world.hosts()
+    for step in (1, 2, 3):
+        stepped(world, hosts[0], step)
+        await world.after(1)
+    await world.after(60)
+    rack = hosts[-1].rpartition("-")[0]
+    late = [host for host in hosts if host.startswith(rack)]
+    assert 1 < len(late) < len(hosts), hosts
+    for host, _ in world.words("dump_stacks"):
+        word = agent_pb2.Progress(key=world.key(), step=3)
+        word.computed_steps.extend([3 if host in late else 4] * 8)
+        world.say(host, progress=word)
+    await world.after(1)
+    (hung,) = world.of(GangHung)
+    assert f"in step 4 others wait for rank {8 * hosts.index(late[0])} on {late[0]}" in hung.reason
+    assert f"that is all it has in rack {rack}, whose uplink may be" in hung.reason
+
+
 @pytest.mark.parametrize(("busy", "after_s"), [("", 300), ("compiling", 1_200)])
 async def test_a_gang_that_never_makes_a_first_step_hangs_where_its_file_sets_a_limit(
     busy: str, after_s: int
@@ -757,6 +783,7 @@ async def test_a_gang_that_never_makes_a_first_step_hangs_where_its_file_sets_a_
     await world.after(after_s - 5)
     assert world.of(GangHung) == []
     await world.after(10)
+    await world.after(1)
     (hung,) = world.of(GangHung)
     assert hung.reason.startswith(f"no step for {after_s // 60} min after its ranks started")
     stepped(world, world.hosts()[0], 1)

@@ -48,3 +48,13 @@ def test_ranks_that_say_less_than_the_furthest_lag() -> None:
     watch.take_ranks(0, [3, 2])
     watch.take_ranks(2, [0, 3])  # one does not say
     assert watch.lagging() == [1]
+
+
+def test_a_rank_lags_for_which_others_wait_in_a_step() -> None:
+    watch = stepping(1, 2, 3)
+    watch.take_ranks(0, [3, 0])
+    assert (watch.lagging(), watch.awaited_step) == ([], None)
+    watch.computed.update({0: 4, 1: 4, 2: 3, 3: 0})
+    assert (watch.lagging(), watch.awaited_step) == ([2], 4)
+    watch.take(4, 9)
+    assert (watch.lagging(), watch.awaited_step) == ([0], None), "it came on"
