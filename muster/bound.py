@@ -89,7 +89,7 @@ class Grid:
         return min(s + max(0, -(-(least - s) // small)) * small for s in sums) * common
 
     def shared(self) -> Grid:
-        """In halves of its units: zones that hold a part of a hierarchical group pay half each."""
+        """Return the grid in half units: zones that part a hierarchical group pay half."""
         whole = (n._replace(weight=2 * n.weight) for n in self.lines if n.pattern[0] != "h")
         parts = (n._replace(pattern="ring") for n in self.lines if n.pattern[0] == "h")
         lines = (*whole, *parts)

@@ -103,8 +103,8 @@ def resume(root: str | os.PathLike[str] | None = None) -> Checkpoint | None:
 
 
 def report(step: int, *, total: int = 0, loss: float | None = None) -> None:
-    """`step` steps are complete, of `total` in all, with this loss, where they are given: `muster
-    job` shows how fast it goes on. Ranks that stop reporting are found (docs/launch.md)."""
+    """Report that `step` steps are complete, of `total` in all, with this loss, where given:
+    `muster job` shows the pace. Ranks that stop reporting are found (docs/launch.md)."""
     news: dict[str, object] = {"step": step}
     if total:
         news["total"] = total
@@ -317,7 +317,7 @@ def _take_up() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """For shell scripts: `saved STEP PATH [MARKER]`, `report STEP`, and `should-save`, whose exit
+    """Serve shell scripts: `saved STEP PATH [MARKER]`, `report STEP`, and `should-save`, whose exit
     code is 0 when muster asks for a checkpoint."""
     _take_up()
     match arguments:

@@ -60,7 +60,7 @@ class CountedStep:
         )
 
     def seconds(self, hosts: list[int]) -> Fraction:
-        """On the hosts of each block. Raises: Refused over a link that is down."""
+        """Return seconds of a step on each block's host. Raises: Refused over a dead link."""
         by_rank = [host for host in hosts for _ in range(self.case.gpus)]
         joined = [self.links.joined[host] for host in by_rank]
         spent, busy = [], dict[int, Fraction]()
@@ -270,7 +270,7 @@ def longest(sent: Sent, speed: list[int]) -> Fraction:
 
 
 def add(busy: dict[int, Fraction], times: Iterable[Fraction]) -> None:
-    """How long all axes together keep each layer busy."""
+    """Add each layer's busy time, by all axes together, to `busy`."""
     for layer, seconds in enumerate(times):
         busy[layer] = busy.get(layer, Fraction(0)) + seconds
 

@@ -88,9 +88,9 @@ else:
     def struct(
         *, frozen: bool, slots: bool = False, eq: bool = True, order: bool = False
     ) -> Callable[[type], type]:
-        """For a class that is declared as a dataclass is. Without `slots` it has a dictionary for
-        what it finds out about itself. Methods may not call `super()`. Raises: TypeError on what
-        only a dataclass can do."""
+        """Make a Struct of a class that is declared like a dataclass. Without `slots` it has a
+        dictionary for what it finds out about itself. Methods may not call `super()`. Raises:
+        TypeError on what only a dataclass can do."""
 
         def make(cls: type) -> type:
             names = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}

@@ -38,7 +38,7 @@ UNBOUNDED = {
 
 @dataclass(frozen=True)
 class Report:
-    """In sentences what was checked, what is taken on trust, and what the certificate does not
+    """Sentences on what was checked, what is taken on trust, and what the certificate does not
     claim. `bounds`: of each tier the bytes that are confirmed, and bytes that the engine claims;
     `step`: the seconds of a step, of its bound what is confirmed and what the engine claims;
     `is_whole`: of all bounds these are the same."""

@@ -77,7 +77,7 @@ def _switch(links: Links, name: str) -> tuple[int, int]:
 
 
 def reach(links: Links, leaves: Ints) -> list[Mask]:
-    """By layer: may traffic for these leaves pass a switch? Shape: (switches, leaves).
+    """Return, by layer, whether traffic for these leaves may pass a switch.
 
     Traffic takes shortest paths only: up to the first layer whose domain holds both
     ends, then down. What Ethernet routing withdraws and a subnet manager reroutes.

@@ -44,7 +44,7 @@ class Flows:
         return len(self.src_gpu)
 
     def part(self, rows: Ints | Mask | slice) -> Flows:
-        """Some of them."""
+        """Return the flows of these rows."""
         src, dst, axis = self.src_gpu[rows], self.dst_gpu[rows], self.axis[rows]
         return Flows(src, dst, self.bytes[rows], axis, self.axes)
 

@@ -63,7 +63,7 @@ class Trips:
 
 
 def trips_of(links: Links, flows: Flows, queue_pairs: int) -> Trips:
-    """The five-tuple is both NICs and the queue pair; each axis has connections of its own."""
+    """Route by a hash of both NICs and the queue pair; each axis has its own connections."""
     pair = np.tile(np.arange(queue_pairs), len(flows))
     flows = flows.part(np.repeat(np.arange(len(flows)), queue_pairs))
     key = mixed(flows.src_gpu.astype(np.uint64))

@@ -138,7 +138,7 @@ class Congestion:
 
     @property
     def mmr(self) -> Mapping[tuple[str, str], float]:
-        """By (layer, direction)."""
+        """Return the busiest link over the mean of its siblings, by (layer, direction)."""
         return {(load.layer, load.direction): load.mmr for load in self.layers}
 
     def axis_seconds(self, name: str) -> float:

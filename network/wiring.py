@@ -56,7 +56,7 @@ class Cables:
         return len(self.lower)
 
     def part(self, rows: Mask) -> Cables:
-        """Some of them."""
+        """Return the cables of these rows."""
         return Cables(self.lower[rows], self.upper[rows], self.number[rows])
 
 
@@ -128,7 +128,7 @@ class Links:
 
     @cached_property
     def domain_by_leaf(self) -> tuple[Ints, ...]:
-        """By layer: the domain around each leaf. Shape: (leaves,)."""
+        """Return, by layer, the domain around each leaf. Shape: (leaves,)."""
         leaves = self.layers[0]
         host = np.zeros(len(leaves.domains), dtype=np.int64)
         host[leaves.domain_by_host] = np.arange(self.fabric.host_count)
@@ -149,12 +149,12 @@ class Links:
         }
 
     def up_ports(self, level: int) -> Ints:
-        """By switch of a layer: cables upwards."""
+        """Return the number of upward cables of each switch of a layer."""
         layer = self.layers[level]
         return np.bincount(layer.uplinks.lower, minlength=layer.switch_count)
 
     def down_ports(self, level: int) -> Ints:
-        """By switch of a layer: cables from below, NICs at the leaves."""
+        """Return the number of cables from below of each switch of a layer, NICs at the leaves."""
         if level == 0:
             return np.where(self.live_leaf, self.nics_by_leaf, 0)
         upper = self.layers[level - 1].uplinks.upper

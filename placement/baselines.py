@@ -140,7 +140,7 @@ class RunnerUp:
 def runners_up(
     fabric: Fabric, free: Ints, request: Request, placement: Placement
 ) -> tuple[RunnerUp, ...]:
-    """Whole replicas, whole stages, and the gang's own hosts in the order of their names.
+    """Return other layouts: whole replicas, whole stages, the gang's hosts by name.
 
     The first two go to the zones with most room on the `free` hosts. Empty when nothing
     crosses the outermost tier, for then there is nothing to explain.

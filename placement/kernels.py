@@ -64,7 +64,7 @@ kernels: list[Kernel[Any, Any]] = []
 
 
 def compile_from_now_on() -> None:
-    """Nothing more runs as it is written."""
+    """Skip the uncompiled warm-up."""
     _process.steps = PLAIN_STEPS
 
 
@@ -99,12 +99,12 @@ class Kernel(Generic[P, R]):
         return self.plain(*args, **kwargs)
 
     def plain(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """As it is written: over views, for numbers come out of an array half as fast."""
+        """Run the loop uncompiled, over views, as numbers come out of an array half as fast."""
         return self._loop(*map(_viewed, args), **kwargs)
 
     @cached_property
     def compiled(self) -> Callable[P, R]:
-        """No fast arithmetic and no threads: the same bytes as the plain loop."""
+        """Compile the loop without fast arithmetic or threads: the same bytes as the plain loop."""
         numba = _process.numba
         for part in (refill, *self._parts):
             numba.extending.register_jitable(forceinline=self._inlines, **OPTIONS)(part)

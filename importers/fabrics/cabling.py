@@ -24,7 +24,7 @@ LEVEL_NAMES = ("leaf", "spine", "core")
 
 @struct(frozen=True, slots=True)
 class Cable:
-    """Two ends, each the key of a switch or of a host; 0 Gbit/s where it is not known."""
+    """Cable between two ends, by the key of each switch or host; 0 Gbit/s: not known."""
 
     a: str
     b: str

@@ -60,7 +60,7 @@ class Ranks:
 
     @property
     def bus_gb_s(self) -> float:
-        """All network cards of a host work for the one ring through it."""
+        """Return GB/s of a ring through a host, to which all of its network cards add up."""
         lanes = self.ranks / self.hosts if self.hosts > 1 else 1
         return lanes * self.bytes_per_s / 1e9
 

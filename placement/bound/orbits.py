@@ -34,9 +34,10 @@ STARTS = 4  # of orders of the orbits: the narrowest counts
 
 @struct(frozen=True, slots=True)
 class Quotient:
-    """The graph of orbits. `near`: per pair of orbits, edge weight beyond that of rings, and
-    number of rings; `ring`: least weight of a ring edge; `own`: least weight that an orbit held in
-    part cuts inside itself; `rings`: through each orbit, at least."""
+    """Graph of orbits, blocks that turns carry into each other. `near`: per pair of orbits, edge
+    weight beyond that of rings, and number of rings; `ring`: least weight of a ring edge; `own`:
+    least weight that an orbit held in part cuts inside itself; `rings`: through each orbit, at
+    least."""
 
     orbits: int
     copies: int

@@ -166,7 +166,7 @@ def _neighbours(
 
 
 class Table(NamedTuple):
-    """The cheapest parts so far. Shapes: of each state, which row of `cost` is its own, and from
+    """Cheapest parts found so far. Shapes: of each state, which row of `cost` is its own, and from
     which size to which that counts (none where low > high) (states,); cost (rows x sizes,);
     `alive`, the states that have a row, and a second such list (rows,); rows that are `spare`
     (rows,); `tally`: of those alive, of spare rows, of work so far (3,)."""
@@ -223,8 +223,8 @@ class Passage:
             table.tally[:2] += (-1, 1)
 
     def go(self, first: int, last: int, most: int, to_go: Ints | None = None) -> bool:
-        """Through these steps; whether that took no more than so much work and rows.
-        `to_go`: as `Ahead.to_go` of these steps."""
+        """Pass these steps; return whether at most so much work and rows sufficed. `to_go`: as
+        `Ahead.to_go` of these steps."""
         known = np.zeros(0, dtype=np.int64) if to_go is None else to_go
         inside, outside = self._counts
         return _passed.run(
@@ -243,7 +243,7 @@ class Passage:
         )
 
     def least(self) -> Ints:
-        """By size, at the end."""
+        """Return the least cost of a part by its size, after the last step."""
         table, sizes = self.table, self._sizes
         cost = np.full(sizes, MUCH)
         low, high = int(table.low[0]), int(table.high[0])
@@ -277,7 +277,7 @@ class Ahead:
                 self._after[first][[0, self._steps.used[first]]] = MUCH
 
     def to_go(self, first: int, last: int) -> Ints:
-        """Shape: ((last - first + 1) x states,)."""
+        """Return the least further cost of each state. Shape: ((last - first + 1) x states,)."""
         if self._kept[0] == first:
             return self._kept[1]
         table = np.empty((last - first + 1) * self.states, dtype=np.int64)

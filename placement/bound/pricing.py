@@ -101,7 +101,7 @@ class Pricer:
         np.minimum.accumulate(self.by_used, out=self.best)
 
     def patterns(self, capacities: Sequence[int]) -> list[ZonePattern]:
-        """For each capacity a cheapest pattern of 1 to so many hosts; ties to fewer hosts, then
+        """Return for each capacity a cheapest pattern of at least 1 host; ties to fewer hosts, then
         to fewer slots."""
         rows, slots = self._rows, self._room.slots
         chosen: Ints = np.empty(len(capacities) * rows, dtype=np.int64)

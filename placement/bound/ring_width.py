@@ -70,8 +70,8 @@ class _Ring:
         return self.order[(self._place[blocks] + by) % self.graph.blocks]
 
     def gates(self, of_period: int) -> Iterator[tuple[_Gate, list[int]]]:
-        """So many gates in each period, but for the beginning: one of each kind, and the places of
-        its like."""
+        """Yield so many gates in each period, but for the beginning: one of each kind, with the
+        places of its like."""
         blocks, period = self.graph.blocks, self.period
         for first in (k * period // of_period for k in range(of_period)):
             places = range(first or period, blocks, period)
@@ -94,7 +94,7 @@ class _Ring:
         return Walk(self.graph, np.roll(self.order, -gate.place).tolist(), gate.blocks)
 
     def steps_to(self, places: Sequence[int], gate: _Gate, walk: Walk) -> list[int]:
-        """After how many steps of a walk round from a gate one comes to gates at other places."""
+        """Return the steps of a walk round from a gate to gates at other places."""
         behind = [(self._place[block] - gate.place) % self.graph.blocks for block in gate.blocks]
         steps = []
         for place in places:

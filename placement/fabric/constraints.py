@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 @struct(frozen=True, slots=True)
 class Constraints:
-    """On which hosts the gang and its spares may lie.
+    """Constraints on the hosts of a gang and its spares.
 
     `max_zones`: outermost domains at most, 0 = any number. `same`: a tier of which one
     domain holds everything. `labels`: what every host is labelled with. `within`: axes, and

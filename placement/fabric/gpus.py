@@ -84,7 +84,7 @@ def find_gpu(name: str, own: Mapping[str, Gpu]) -> Gpu | None:
 
 
 def gpu_named(name: Any, path: str, own: Mapping[str, Gpu]) -> Gpu:
-    """As `find_gpu`. Raises: BadInput with names alike where there is none."""
+    """Find a GPU by name. Raises: BadInput with names alike where there is none."""
     if not isinstance(name, str) or not name:
         raise BadInput(path, f"must be the name of a GPU, such as H100, not {name!r}")
     if (found := find_gpu(name, own)) is not None:

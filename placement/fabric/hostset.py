@@ -50,7 +50,7 @@ def from_mask(mask: Mask) -> HostSet:
 
 
 def to_mask(hosts: HostSet, host_count: int) -> Mask:
-    """Shape: (host_count,)."""
+    """Return a mask of the set. Shape: (host_count,)."""
     import numpy as np
 
     raw = hosts.to_bytes((host_count + 7) // 8, "little")

@@ -27,7 +27,7 @@ DIGITS = 6  # of a share that count
 
 
 def checked_share(value: float, field: str = "share") -> float:
-    """Raises: BadInput naming `field` unless `value` is a number from 0 to 1."""
+    """Return `value`. Raises: BadInput naming `field` unless it is a number from 0 to 1."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= 1:
         raise BadInput(field, f"must be a share of the uplink from 0 to 1, not {value!r}")

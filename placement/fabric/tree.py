@@ -355,8 +355,8 @@ def of_built(
 @of_built
 @lru_cache(maxsize=64)
 def above(fabric: Fabric, depth: int) -> tuple[Ints, ...]:
-    """For each tier down to `depth`, the domain there of each domain of tier `depth`; not to be
-    written to."""
+    """Return for each tier down to `depth` the domain there of each domain of tier `depth`; not to
+    be written to."""
     import numpy as np
 
     inner = fabric.tiers[depth]

@@ -116,7 +116,7 @@ class Hypergraph:
         return leaving
 
     def period(self, order: Ints) -> int:
-        """After how many blocks of an order that closes the graph comes again."""
+        """Return the least shift of blocks in a closed order that maps the graph onto itself."""
         place = np.empty(self.blocks, dtype=np.int64)
         place[order] = np.arange(self.blocks)
         for by in range(1, self.blocks):
@@ -224,8 +224,8 @@ def hypergraph(
     is_clique: Ints,
     scale: int = 1,
 ) -> Hypergraph:
-    """In order: without loops and vertices -1, equal edges summed, groups of two vertices or
-    more, equal ones taken together.
+    """Normalise a hypergraph: without loops and vertices -1, equal edges summed, groups of two
+    vertices or more, equal ones taken together.
 
     `edges`: tail, head, weight; `memberships`: group, vertex, blocks of the vertex in it.
     """

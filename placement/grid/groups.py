@@ -38,7 +38,7 @@ class Groups:
     price: int
 
     def room(self, capacities: Sequence[int]) -> list[int]:
-        """Whole groups that zones hold."""
+        """Return how many whole groups fit in each zone."""
         return [c // self.size for c in capacities]
 
     def laid_out(self, layout: Layout) -> Layout:

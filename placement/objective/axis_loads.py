@@ -72,7 +72,7 @@ class AxisLoad:
 
     @property
     def seconds(self) -> float:
-        """On the layer that takes longest."""
+        """Seconds on the layer that takes longest."""
         return max((load.seconds for load in self.loads), default=0.0)
 
     def on(self, layer: str) -> float:

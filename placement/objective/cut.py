@@ -87,7 +87,7 @@ def _egress(request: Request, gpus_per_host: int, domain_by_block: Ints, domains
 def egress_by_axis(
     request: Request, gpus_per_host: int, domain_by_block: Ints, domains: int
 ) -> tuple[tuple[AxisTraffic, Floats], ...]:
-    """For each axis: the bytes per step that leave each domain. Shape: (domains,)."""
+    """Return for each axis the bytes per step that leave each domain. Shape: (domains,)."""
     by_rank = np.repeat(domain_by_block, gpus_per_host)
     return tuple(
         (traffic, _leaving(traffic, groups_of(by_rank, traffic), domains))
@@ -98,7 +98,7 @@ def egress_by_axis(
 def egress_by_host(
     request: Request, gpus_per_host: int, hosts: Ints, domain_by_block: Ints, host_count: int
 ) -> tuple[Floats, ...]:
-    """For each axis: the bytes per step with which each host takes part in what leaves its
+    """Return for each axis the bytes per step with which each host takes part in what leaves its
     domain. `hosts`, `domain_by_block`: of each block. Shape: (host_count,).
 
     Each rank sends its own edges; what a hierarchical collective sends out of a domain is

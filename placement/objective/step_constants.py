@@ -99,7 +99,7 @@ def step_constants() -> StepConstants:
 
 
 def read_constants(content: Mapping[str, Any]) -> StepConstants:
-    """From the content of such a file, whose entries say their value under `value`."""
+    """Read the content of a file of constants, whose entries say their value under `value`."""
 
     def values(section: str) -> dict[str, Any]:
         return {name: entry["value"] for name, entry in content[section].items()}

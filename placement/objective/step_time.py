@@ -379,7 +379,7 @@ def _exposed_shares(
 
 
 def axis_seconds(load: AxisLoad, routed: RoutedFlows | None) -> float:
-    """On its slowest layer, or on its busiest cable where flows are routed."""
+    """Return an axis' seconds on its slowest layer, or busiest cable where flows are routed."""
     if routed is None:
         return load.seconds
     return max(load.on(SCALE_UP), routed.axis_seconds(load.traffic.axis))

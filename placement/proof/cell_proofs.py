@@ -46,13 +46,13 @@ class CellProof:
         return [c * self._cells.lot for c in self._capacities]
 
     def by_sizes(self, entries: int) -> int:
-        """From sizes alone, by tables of up to so many entries; 0 if they are larger."""
+        """Return a bound from sizes alone, by tables of at most so many entries, else 0."""
         least = self._sizes.least_cut(self._cells.grid.everywhere, self._room, entries)
         return self._cells.in_bytes(least)
 
     def prove(self, layout: Ints, cost: int, rounds: int, known: int) -> tuple[int, Ints | None]:
-        """From about so many rounds against a layout of this `cost`, where a bound is `known`; as
-        long as they close a good part of the gap, from as many again. And a layout that the proof
+        """Prove by about so many rounds against a layout of this `cost`, where a bound is `known`;
+        as long as they close a good part of the gap, by as many again. And a layout that the proof
         chose."""
         cells, patterns = self._cells, self._patterns(layout)
         if cells.grid.states(self._room) > self._states:

@@ -22,9 +22,7 @@ KEPT = 1024  # tables of counters: some 10 KB each
 
 @struct(frozen=True, slots=True)
 class Counter:
-    """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
-    the whole gang), or, with `rise`, of what the zones climb on a staircase with ramps, in parts
-    of a step of which `top` make one.
+    """Count over zones that cuts and branches bound:
 
     Such stairs are mixed-integer rounding cuts of what the zones cover together. With
     n rise / run = w + r, w whole and 0 <= r < 1, a zone climbs w steps and r run / top of the

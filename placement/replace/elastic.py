@@ -56,8 +56,8 @@ def replicas_on(request: Request, gpus_per_host: int, block: int) -> tuple[int, 
 def ranks_inside(
     request: Request, fabric: Fabric, hosts: Sequence[int], within: HostSet
 ) -> list[int]:
-    """For each replica of a gang on `hosts`, in block order, how many of its ranks lie on
-    hosts of `within`. Cost: O(ranks)."""
+    """Count for each replica of a gang on `hosts`, in block order, its ranks on hosts of `within`.
+    Cost: O(ranks)."""
     p, gpus = request.parallelism, gpus_wanted(fabric, request.where)
     is_inside = hostset.to_mask(within, fabric.host_count)[np.asarray(hosts)]
     rank = np.arange(p.world_size)

@@ -136,7 +136,7 @@ class Near:
         return [swapped if z is zones else self.seated(z) for z in chosen]
 
     def in_time(self, fresh: Sequence[Hosts], limits: Limits) -> list[Hosts]:
-        """As `options`, by the step, for which hosts inside zones count. `fresh`: the best
+        """Return options for the step time, for which hosts inside zones count. `fresh`: the best
         placements with no regard to the old one; empty: none where no swap can be had."""
         clock, swapped = step_clock(self._fabric, self._request), self.swapped
         candidates = [] if swapped is None else [swapped]

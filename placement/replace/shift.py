@@ -84,8 +84,7 @@ class _Borders:
         self._compare(range(zones))
 
     def relieve(self, most_rise: float) -> bool:
-        """Until no zone holds too many, for which there is room somewhere, or more is cut than
-        that: whether it came so far."""
+        """Move blocks until no zone holds too many; False: the cut would rise too much."""
         while (self._held > self._most).any():
             for here, there in self._cheapest_path():
                 self._move(int(self._block[here, there]), there)
@@ -94,8 +93,7 @@ class _Borders:
         return True
 
     def join(self) -> None:
-        """Blocks to where they cut less by more than their move counts for, while there is
-        room."""
+        """Move blocks while the cut saved exceeds the cost of moving, and there is room."""
         for _ in range(len(self.zone)):
             more = np.where(self._held < self._most, self._more, NEVER)
             here, there = divmod(int(more.argmin()), len(self._most))

@@ -380,8 +380,8 @@ def by_room(capacities: Sequence[int]) -> list[int]:
 
 
 def combs(zones: Sequence[int], capacities: Sequence[int], axes: int) -> list[TreeArrays]:
-    """All zones side by side along each axis: filled one after the other, which leaves the most
-    whole, and then each with its share."""
+    """Return trees with all zones side by side along each axis: filled one after the other, which
+    leaves the most whole, and then each with its share."""
     ways = product((2, 1), range(axes))
     return [plan_of(zones, capacities, [axis], lean) for lean, axis in ways]
 
@@ -457,7 +457,7 @@ def best_of_trees(
     target: float,
     axes: int = 2,
 ) -> Layout:
-    """As `Sweeper.searched`, of any layouts of trees and any value of them."""
+    """Search trees like `Sweeper.searched`, for any layouts of trees and any value of them."""
     layouts = [build(plan) for plan in plans]
     costs = [value(layout) for layout in layouts]
     first = int(np.argmin(costs))

@@ -34,7 +34,7 @@ _LEAST = 1e-9  # a smaller epsilon counts as this: sums are good to 1e-10
 
 @struct(frozen=True, slots=True)
 class Sizing:
-    """By which rule spares are sized, and what stands by already.
+    """Rule to size spares, and spares that stand by already.
 
     `epsilon`: how often a zone may run out of spares, as a share of the time. `racks`:
     whole racks held in each zone of a gang on top, against the loss of a switch.

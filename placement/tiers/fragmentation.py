@@ -53,7 +53,7 @@ def harm(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[int, ...]:
 
 
 def kindest(used: Ints, free: Ints, size: Ints, kept: Ints, kind: Ints) -> Ints:
-    """For each domain where its part of the gang should go; where none is, itself.
+    """Return for each domain the one to which its part of the gang should go, or itself.
 
     `used`: hosts of the part in each domain, 0 for none; `free` and `size`: of the domain
     before. `kept`: spares beside the part, which its new domain must hold as well. Parts

@@ -74,7 +74,7 @@ class _BlockZones:
         self._best = ZoneStep(np.zeros((1, blocks), dtype=np.int64), int(MUCH), 0)
 
     def solved(self) -> ZoneStep:
-        """In turns, each with a larger share of the work than the time before."""
+        """Search and prove in turns, each with a larger share of the work."""
         turns = SHARES[: self._limits.turns]
         for share, way in product(turns, self._ways()):
             if not self._best.is_proved:

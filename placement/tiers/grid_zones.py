@@ -170,7 +170,7 @@ class _Proof:
         self.bound = max(self.bound, self._form.cut_bound(doubled))
 
     def pursued(self, best: ZoneStep, rounds: int, trees: int) -> ZoneStep:
-        """With so many rounds more."""
+        """Prove with more rounds, then search where the proof points."""
         if best.is_proved:
             return best
         self._prove(best.cost, rounds)

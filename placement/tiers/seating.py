@@ -72,7 +72,7 @@ class Seating:
         return [ZoneChoice(None, free, tier) for free, tier in domains]
 
     def zone_by_block(self, way: ZoneChoice) -> Ints:
-        """On a fabric without tiers everything is in zone 0."""
+        """Return the zone of each block; 0 on a fabric without tiers."""
         if way.zones is not None:
             return self._grid.by_block(way.zones)
         tiers = self._fabric.tiers

@@ -123,7 +123,7 @@ class StepClock:
         return tuple(at[: len(hosts)])
 
     def prices(self, step: StepTime) -> tuple[tuple[str, int], ...]:
-        """By axis, what a byte more adds to the step, in thousandths of its own time."""
+        """Return each axis' price of a byte, in thousandths of its time in the step."""
         rule, prices = exposure(self._fabric, self._request), []
         for least, now in zip(self.on_one_switch.axes, step.axes, strict=True):
             axis, start_s = now.load.traffic.axis, least.seconds

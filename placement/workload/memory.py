@@ -250,7 +250,7 @@ class _State:
         return self.work.beta * (2 * layer + ends) + reduced * layer
 
     def gradients(self) -> Fraction:
-        """Whole until they are reduced, if that waits for the last micro-batch."""
+        """Gradients: whole until they are reduced, if that waits for the last micro-batch."""
         training = self.work.training
         is_pipelined = self._is_kept and self.work.p.pp > 1
         waits = (training.sync is Sync.STEP or is_pipelined) and self.work.micro_batches > 1

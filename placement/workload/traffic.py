@@ -25,7 +25,7 @@ FULL_PRICE = 1_000  # of a byte, in the cut
 
 
 class Pattern(StrEnum):
-    """Who talks to whom in a group of n ranks.
+    """Traffic in a group of n ranks.
 
     RING: i -> (i+1) mod n. CHAIN: i -> i+1, and `wrap_bytes` from the last to the first.
     HIERARCHICAL: w (Z-1) n/(n-1) over Z domains. ALL_TO_ALL: every ordered pair.
