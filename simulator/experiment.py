@@ -106,7 +106,7 @@ class Experiment:
 
 
 def fabric_of(options: Options) -> Fabric:
-    """Its fabric, with the oversubscription that is asked for.
+    """Load the fabric, with the oversubscription that is asked for.
 
     Raises: InputError.
     """

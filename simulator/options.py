@@ -125,7 +125,7 @@ class ReplayOption:
 
     @property
     def flag(self) -> str:
-        """As messages name it on a command line."""
+        """Name of the option in messages."""
         return "trace" if self.key == "trace" else f"--{self.key.replace('_', '-')}"
 
 

@@ -290,7 +290,7 @@ def fork_of_server(address: str) -> ClusterFork:
 
 
 def limits_of_server(config: str | None) -> SchedulingOptions:
-    """By which a server with this file schedules; None: one without a file. Raises: InputError."""
+    """Return the options of a server with this file; None: without a file. Raises: InputError."""
     return scheduling_options(load_server_file(config) if config is not None else ServerKeys())
 
 

@@ -16,7 +16,7 @@ MOST = 512  # bins; at least half of them are filled once time has outgrown them
 
 
 class TimeBins:
-    """Some step functions, by index, all 0 at `zero_ns`. Cost: O(1) a change."""
+    """Step functions of time, by index, all 0 at `zero_ns`. Cost: O(1) a change."""
 
     def __init__(self, channels: int, zero_ns: int, width_ns: int = SECOND_NS) -> None:
         self.width_ns = width_ns
@@ -26,7 +26,7 @@ class TimeBins:
         self._step: list[list[int]] = [[0] * MOST for _ in range(channels)]
 
     def add(self, channel: int, change: int, now_ns: int) -> None:
-        """From `now_ns` on the value is higher by `change`."""
+        """Raise the value by `change` from `now_ns` on."""
         at = self._bin(now_ns)
         end_ns = self._zero_ns + (at + 1) * self.width_ns
         self._level[channel] += change
@@ -34,7 +34,7 @@ class TimeBins:
         self._step[channel][at] += change
 
     def set(self, channel: int, value: int, now_ns: int) -> None:
-        """From `now_ns` on the value is `value`."""
+        """Set the value to `value` from `now_ns` on."""
         if change := value - self._level[channel]:
             self.add(channel, change, now_ns)
 

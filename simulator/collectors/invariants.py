@@ -68,7 +68,7 @@ class InvariantViolated(RuntimeError):
 
 @contextmanager
 def named(run: str) -> Iterator[None]:
-    """Says which of several replays was void."""
+    """Name the replay whose invariants failed, among several."""
     try:
         yield
     except InvariantViolated as error:

@@ -367,7 +367,7 @@ class Metrics:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Between the two nearest ranks, in proportion (numpy's default); 0 of nothing."""
+    """Interpolate between the two nearest ranks (numpy's default); 0 of nothing."""
     if not ordered:
         return 0.0
     place = (len(ordered) - 1) * percent / 100

@@ -43,7 +43,7 @@ class TimeAccount:
 
     @property
     def running(self) -> int:
-        """While ranks ran."""
+        """Time while ranks ran."""
         ran = self.productive + self.rework + self.detection + self.restart
         return ran + self.checkpoint + self.network + self.unsuccessful
 
@@ -75,8 +75,7 @@ EMPTY = TimeAccount()
 
 
 class AttemptTimes(Protocol):
-    """Who knows what attempts that are over spent their time on: of one job that is live or
-    ended right now, and of all; (per host, of all hosts)."""
+    """Source of the time that ended attempts spent:"""
 
     def spent(self, name: str) -> tuple[AttemptTime, AttemptTime]: ...
 

@@ -77,5 +77,5 @@ PRESETS: dict[str, tuple[FailureCause, ...]] = {
 
 
 def preset(name: str, scale: float = 1.0) -> tuple[FailureCause, ...]:
-    """Its causes, each `scale` times as often."""
+    """Return the causes of a preset, each `scale` times as often."""
     return tuple(replace(cause, rate=cause.rate * scale) for cause in PRESETS[name])

@@ -82,7 +82,7 @@ def _cell(value: SeedRange, baseline: SeedRange, figure: Measure) -> TableCell:
 
 
 def change_text(change: float, baseline: float) -> str:
-    """In per cent; from ten times the baseline on, as a multiple of it."""
+    """Show a change in per cent; from ten times the baseline on, as a multiple of it."""
     ratio = change / abs(baseline)
     return f"{100 * ratio:+.1f} %" if ratio < 9 else f"{ratio + 1:,.0f} x"
 

@@ -141,7 +141,7 @@ def wait_axis(axes: Axes) -> None:
 
 
 def waterfall(data: ReportValues) -> Chart:
-    """From all host-time down to what was kept; parts that are nothing are left out."""
+    """Draw host-time from all down to what was kept, without parts that are nothing."""
     total = sum(data["host_s"].values()) or 1.0
     lost = [part for part in reversed(PARTS[1:]) if data["host_s"][part[0]] > 0]
     made, (axes,) = theme.new(0.75 + 0.3 * (len(lost) + 2))

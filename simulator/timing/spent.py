@@ -53,7 +53,7 @@ class Timing(Protocol):
         """An attempt starts now."""
 
     def halt(self, name: str, now_ns: int) -> None:
-        """Its ranks stand still from now on, whether anybody knows or not."""
+        """Let the job's ranks stand still from now on, whether anybody knows or not."""
 
     def leave(self, left: AttemptLeft) -> None:
         """An attempt is over."""

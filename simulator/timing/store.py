@@ -49,8 +49,8 @@ class CheckpointStore:
         return self.transfer_s(request, self._point.kind, self._point.write_gb_per_s)
 
     def transfer_s(self, request: Request, kind: str, gb_per_s: float) -> float:
-        """To write or to load the state of a gang, of which each part is moved once. `gb_per_s`:
-        of the store if `kind` is remote, else of a host."""
+        """Return seconds to write or load the state of a gang, of which each part is moved once.
+        `gb_per_s`: of the store if `kind` is remote, else of a host."""
         state, hosts = self._bytes(request), request.hosts_needed(self._gpus_per_host)
         rate = gb_per_s * 1e9
         if kind == "remote":
@@ -102,5 +102,5 @@ class CheckpointStore:
         return Crowding(max(1.0, peak + (self._mean - mean) / BILLION), self._mean / BILLION)
 
     def load_stretch(self, request: Request) -> float:
-        """By how much longer a load takes than alone, of a gang that does not write now."""
+        """Return how many times longer than alone a load takes, for a gang that writes not."""
         return max(1.0, self._peak(request) + self._mean / BILLION)

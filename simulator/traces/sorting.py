@@ -23,7 +23,7 @@ values = attrgetter(*TraceJob.__match_args__)  # half the time of pickling the j
 
 
 def order(job: TraceJob) -> tuple[int, int]:
-    """By submit time; those of equal times in the order of the file."""
+    """Return the key to sort by submit time, then by order in the file."""
     return job.submit_ns, job.line
 
 

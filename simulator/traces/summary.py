@@ -85,7 +85,7 @@ class TraceSummary:
         self.limited += job.time_limit_ns is not None
 
     def figures(self) -> dict[str, Any]:
-        """For JSON. Shares are of 1."""
+        """Return JSON values. Shares are of 1."""
         return {
             "jobs": self.all.jobs,
             "span_s": (self.last_ns - self.first_ns) / SECOND_NS,

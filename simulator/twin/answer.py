@@ -260,7 +260,7 @@ def notes(answer: Values) -> list[str]:
 
 
 def text(answer: Values) -> str:
-    """For a terminal."""
+    """Show the answer on a terminal."""
     lines = [sentence(answer), "", header(answer)]
     names = [each["name"] for each in answer["scenarios"]]
     head = [name for at, each in enumerate(names) for name in (each, "difference")[: 1 + (at > 0)]]

@@ -66,7 +66,7 @@ class Scenario:
         return ", ".join(self.changes) or "as it is"
 
     def with_change(self, change: Change, text: str) -> Scenario:
-        """Once it has been made. Raises: BadInput with what the scheduler refuses."""
+        """Return the scenario changed. Raises: BadInput with what the scheduler refuses."""
         state = with_auto_spares(self.state) if change.has_auto_spares else self.state
         for command in change.commands:
             state = _done(state, command)

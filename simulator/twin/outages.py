@@ -90,7 +90,7 @@ class FittedFailures:
         return sentences
 
     def outages(self, state: State, seed: int) -> Iterator[Outage]:
-        """From now on, for ever; hosts that are out come back. The same for the same seed."""
+        """Yield outages from now on, for ever, alike for a seed; hosts that are out return."""
         fabric = state.built_fabric
         down = [i for i, host in state.hosts.items() if host.state in _OUT]
         repair = RepairTime(self.repair_s / 3600)
@@ -114,7 +114,7 @@ class FittedFailures:
 
 
 def fit_failures(state: State, now_ns: int) -> FittedFailures:
-    """By the log so far. Cost: microseconds."""
+    """Fit failures to the log so far. Cost: microseconds."""
     policy, faults = state.tenants.spares, state.faults
     hosts = state.built_fabric.host_count
     rates = sizing(policy, faults, hosts, now_ns)

@@ -66,7 +66,7 @@ class _Piece:
 
 @struct(frozen=True, slots=True)
 class StudyWorkers:
-    """Who does the runs: so many `processes` here, or the workers of a `dask` scheduler."""
+    """Workers that do the runs: so many `processes` here, or those of a `dask` scheduler."""
 
     processes: int = 1
     dask: str | None = None

@@ -130,5 +130,5 @@ def host_time(state: State, now_ns: int) -> Parts:
 
 
 def kind_of(job: Job) -> Kind:
-    """Its tenant, and the class of its size."""
+    """Return the job's tenant and size class."""
     return job.tenant, size_class(job.spec.request.parallelism.world_size)

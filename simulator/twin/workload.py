@@ -258,7 +258,7 @@ def live_runs(workload: Workload, state: State, fork: ClusterFork, seed: int) ->
 
 
 def hour_of_week(time_ns: int) -> int:
-    """From Monday 0:00 UTC."""
+    """Return the hour of the week, from Monday 0:00 UTC."""
     return (time_ns // HOUR_NS + _EPOCH_H) % WEEK_H
 
 
