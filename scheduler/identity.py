@@ -78,7 +78,7 @@ _CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 
 def caller() -> Caller:
-    """Who asks for what this task does."""
+    """Return the caller that this task acts for."""
     return _CALLER.get() or ANYBODY
 
 
@@ -124,7 +124,7 @@ def redact_foreign_jobs(state: State, who: Caller, text: str) -> str:
 
 
 def actor() -> str:
-    """Under which name the log has what this task does."""
+    """Return the name that the log gives to what this task does."""
     caller = _CALLER.get()
     return caller.name if caller else SCHEDULER
 
@@ -136,5 +136,5 @@ def user() -> str:
 
 
 def act_for(who: Caller) -> None:
-    """From here on this task, and tasks that it begins, act for `who`."""
+    """Act for `who` in this task, and in tasks that it begins."""
     _CALLER.set(who)

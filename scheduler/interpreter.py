@@ -9,7 +9,7 @@ _SWITCH_S = 0.0005
 
 
 def prefer_answers() -> None:
-    """For a process that serves and nothing else, once it has started.
+    """Tune the interpreter of a process that serves, once it has started.
 
     A thread that computes lets others go on after half a millisecond, not after five: an
     append, and every call beside a decision, waits for its turn several times.
@@ -19,7 +19,7 @@ def prefer_answers() -> None:
 
 
 def expect_no_cycles() -> None:
-    """For a process that computes states, once its programs are loaded.
+    """Tune garbage collection of a process that computes states, once its programs are loaded.
 
     States are values without cycles, so looking for cycles is for the rare ones that libraries
     leave; in a replay looking through all the programs again and again is 3 % of the time.

@@ -66,7 +66,7 @@ class Authenticator:
             self.id_tokens.begin()
 
     def identify(self, context: Context) -> Caller:
-        """Who makes the call. Raises: ApiError."""
+        """Return who makes the call. Raises: ApiError."""
         text = _token(context)
         return self.caller(text, CallerNames() if text is not None else _names(context), "calls")
 

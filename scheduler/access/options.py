@@ -11,7 +11,7 @@ _ENTRY_BYTES = 6  # of a map at least: tag and length of it, of its key and of i
 
 
 class Reflection(StrEnum):
-    """Who may ask the server for its methods and messages."""
+    """Callers that may ask the server for its methods and messages."""
 
     CALLERS = "callers"  # those whom the auth file knows
     ANYBODY = "anybody"
@@ -46,6 +46,6 @@ class CallLimits(Keys):
 
     @cached_property
     def harmless_bytes(self) -> int:
-        """Nothing is too long in a request that takes no more than this."""
+        """Return a size of requests in which no field can be too long."""
         of_maps = min(self.label_bytes, self.label_count * _ENTRY_BYTES)
         return min(self.text_bytes, self.list_entries, of_maps)

@@ -45,7 +45,7 @@ def reloading(files: TlsFiles) -> Reloading[grpc.ServerCertificateConfiguration]
 def credentials(
     files: TlsFiles, certificates: Reloading[grpc.ServerCertificateConfiguration]
 ) -> grpc.ServerCredentials:
-    """For a port on which everybody needs a certificate when `client_ca` is given."""
+    """Return credentials of a port; callers need certificates when `client_ca` is given."""
 
     served = certificates.current()
 

@@ -184,7 +184,7 @@ class Agent:
         return Request(hello=hello)
 
     async def run(self) -> None:
-        """Look after what runs, until cancelled."""
+        """Look after the attempts on this host, until cancelled."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._socket.fileno(), self._poked)
         try:

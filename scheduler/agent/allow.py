@@ -101,13 +101,13 @@ def _may_be(path: str, kind: Callable[[int], bool]) -> bool:
 
 
 def own_user() -> AllowList:
-    """Without a file: the user of the agent, unless that is root."""
+    """Allow the agent's own user, unless that is root: for agents without a file."""
     name = own_entry().pw_name
     return AllowList(frozenset({name}), name) if os.geteuid() else AllowList(frozenset())
 
 
 def load_allow_list(path: str) -> AllowList:
-    """Raises: InputError."""
+    """Read what an agent may run on its host. Raises: InputError."""
     document = load(path)
     if os.stat(path).st_mode & stat.S_IWOTH:
         raise InputError(Problem("", "is writable by everybody: chmod o-w", path))

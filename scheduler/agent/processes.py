@@ -16,7 +16,7 @@ _MOST_LOOKS = 1_000  # in a row for processes that come and go
 
 
 def adopt_orphans() -> None:
-    """From here on this process is the parent of its descendants whose parents end."""
+    """Become the parent of descendants whose parents end."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

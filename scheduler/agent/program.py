@@ -67,7 +67,7 @@ class AgentOptions:
 
 
 def run(options: AgentOptions) -> None:
-    """Until SIGTERM or Ctrl-C. Ranks go on: the next agent finds them. Raises: InputError."""
+    """Run until SIGTERM or Ctrl-C; ranks go on for the next agent. Raises: InputError."""
     asyncio.run(_run(options))
 
 

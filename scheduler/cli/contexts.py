@@ -185,5 +185,5 @@ def quiet_grpc() -> None:
 
 
 def quoted(text: str) -> str:
-    """As a value of a filter that means this text and nothing else."""
+    """Quote a text as a filter's value that means this and nothing else."""
     return '"' + re.sub(r'([\\"*])', r"\\\1", text) + '"'

@@ -53,5 +53,5 @@ def past_ns(text: str, option: str) -> int:
 
 
 def some_seconds(text: str) -> int:
-    """As `seconds`, but not none."""
+    """Parse `seconds`, at least 1."""
     return seconds(text, 1)

@@ -152,8 +152,8 @@ class Client:
         return self._to.call(self._stub.CreateJob, request)
 
     def get_job(self, name: str, uid: str = "", *, with_decision: bool = False) -> job_pb2.Job:
-        """With a `uid`, the one job that has both; NOT_FOUND when another has the name.
-        `with_decision`: also what its hosts were decided on; ServiceError where it has none."""
+        """Return a job; with a `uid` the one that has both, else NOT_FOUND. `with_decision`: also
+        what its hosts were decided on; ServiceError where it has none."""
         request = service_pb2.GetJobRequest(name=name, uid=uid, with_decision=with_decision)
         deadline_s = LONG_DEADLINE_S if with_decision else None
         return self._to.call(self._stub.GetJob, request, deadline_s)
@@ -204,7 +204,7 @@ class Client:
     def cancel_job(
         self, name: str, reason: str = "", uid: str = "", **options: Unpack[ChangeOptions]
     ) -> job_pb2.Job:
-        """With a `uid`, only that job of this name."""
+        """Cancel a job; with a `uid`, only that job of this name."""
         request = service_pb2.CancelJobRequest(name=name, reason=reason, uid=uid)
         return self._change(self._stub.CancelJob, request, options)
 
@@ -230,7 +230,7 @@ class Client:
         hold: bool = False,
         **options: Unpack[ChangeOptions],
     ) -> job_pb2.Job:
-        """Its gang stops; it waits again, and is held then with `hold`."""
+        """Stop the job's gang and let it wait again; hold it then with `hold`."""
         request = service_pb2.RequeueJobRequest(name=name, reason=reason, uid=uid, hold=hold)
         return self._change(self._stub.RequeueJob, request, options)
 
@@ -325,7 +325,7 @@ class Client:
         return self._to.call(self._stub.ListStepTimes, service_pb2.ListStepTimesRequest(name=name))
 
     def audit_records(self, since_ns: int = 0, filter: str = "") -> list[service_pb2.AuditRecord]:
-        """Who asked for which change, page by page, oldest first."""
+        """Return who asked for which change, page by page, oldest first."""
         request = service_pb2.ListAuditRecordsRequest(filter=filter)
         if since_ns:
             request.start_time.FromNanoseconds(since_ns)

@@ -75,7 +75,7 @@ class ServiceError(Exception):
 
 
 class Connection:
-    """To one server, or to several that share a store. Use from any thread."""
+    """Connection to one server, or to several that share a store. Use from any thread."""
 
     def __init__(
         self, address: str, deadline_s: float, who: Credentials, *, retries: bool, latest: bool

@@ -44,7 +44,7 @@ class CallFailed(Exception):
 
 
 class CallContext:
-    """As much of grpc.aio.ServicerContext as interceptors and handlers use.
+    """The part of grpc.aio.ServicerContext that interceptors and handlers use.
 
     `metadata`: of the request, keys in small letters. `peer`: who is connected, for the log.
     """
@@ -64,18 +64,18 @@ class CallContext:
         return self._peer
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        """No certificate says who calls here: a token does."""
+        """Return nothing: a token says who calls here, no certificate."""
         return {}
 
     def time_remaining(self) -> float | None:
-        """Nothing says: whoever carries the call out ends it when its time is over."""
+        """Return None: whoever carries the call out ends it when its time is over."""
         return None
 
     async def send_initial_metadata(self, metadata: Sequence[tuple[str, str | bytes]]) -> None:
         self.initial = tuple(metadata)
 
     def set_trailing_metadata(self, metadata: Sequence[tuple[str, str | bytes]]) -> None:
-        """Beside what an error has set, whose details stay."""
+        """Set trailing metadata, but keep the details of an error."""
         kept = tuple(pair for pair in self.trailer if pair[0] == _DETAILS)
         self.trailer = (*(pair for pair in metadata if pair[0] != _DETAILS), *kept)
 
@@ -243,7 +243,7 @@ class _Answers:
         self._waiting: asyncio.Future[None] | None = None  # of the producer
 
     async def put(self, answer: Message) -> None:
-        """On the producer's loop; waits while too many are on their way."""
+        """Send an answer from the producer's loop; wait while too many are on their way."""
         with self._lock:
             self._under_way += 1
             is_full = self._under_way > AHEAD
@@ -253,7 +253,7 @@ class _Answers:
             await waiting
 
     def end(self) -> None:
-        """On the consumer's loop."""
+        """End the stream, from the consumer's loop."""
         self._queue.put_nowait(None)
 
     async def __aiter__(self) -> AsyncIterator[Message]:

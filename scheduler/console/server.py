@@ -47,7 +47,7 @@ class ConsoleServer:
         self._is_stopping = False
 
     def run(self, listening: socket.socket, context: ssl.SSLContext | None, beside: Beside) -> None:
-        """Until `stop`."""
+        """Serve until `stop`."""
         config = uvicorn.Config(
             self._app,
             http="h11",
@@ -76,7 +76,7 @@ class ConsoleServer:
             runner.run(serve())
 
     def stop(self) -> None:
-        """From any thread."""
+        """End `run`, from any thread."""
         self._is_stopping = True
         self._ending.set()
         if self._server is not None:

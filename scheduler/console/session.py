@@ -32,7 +32,7 @@ class Session:
         self._backend = backend
 
     async def HoldSession(self, request: Empty, context: Context) -> AsyncIterator[StringValue]:
-        """Who the caller is, again and again. Ends when the caller may look no more."""
+        """Yield who the caller is, again and again. Ends when the caller may look no more."""
         async with error_boundary(context):
             _ = self._backend.writer  # none while the server starts
             while True:
@@ -40,7 +40,7 @@ class Session:
                 await asyncio.sleep(CHECK_S)
 
     def register(self, registry: Any) -> None:
-        """As generated code does."""
+        """Register the method as generated code does."""
         handler = grpc.unary_stream_rpc_method_handler(
             self.HoldSession, Empty.FromString, StringValue.SerializeToString
         )

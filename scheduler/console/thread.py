@@ -84,7 +84,7 @@ class ConsoleThread:
 
     @property
     def address(self) -> str:
-        """As a browser takes it."""
+        """Address for a browser."""
         scheme = "https" if self._context else "http"
         host = f"[{self._endpoint.host.strip('[]')}]" if ":" in self._endpoint.host else ""
         return f"{scheme}://{host or self._endpoint.host}:{self._socket.getsockname()[1]}"

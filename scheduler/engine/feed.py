@@ -86,7 +86,7 @@ class Turns:
 
     @contextmanager
     def slow_turns(self) -> Iterator[None]:
-        """While the block lasts turns begin in each of a few milliseconds only."""
+        """Let few turns begin while the block lasts, each after some milliseconds."""
         self._holds += 1
         try:
             yield
@@ -313,8 +313,7 @@ class Feed:
                 subscription.published()
 
     def restart(self, version: int) -> None:
-        """Nothing up to this version can be read here: end every subscription of now, which
-        would miss changes."""
+        """End every subscription, which would miss changes: none up to this version can be read."""
         for ring in self._rings.values():
             ring.restart(version)
         for subscription in self._all():

@@ -35,7 +35,7 @@ class NoSuchVersion(Exception):
 
 
 class MirrorEnded(Exception):
-    """Its process has ended, or was killed."""
+    """The mirror's process has ended, or was killed."""
 
 
 class Failed(NamedTuple):
@@ -147,7 +147,7 @@ class StateMirror:
         raise answer.error
 
     def kill(self) -> None:
-        """Whoever waits for an answer gets MirrorEnded."""
+        """Kill the process; waiting callers get MirrorEnded."""
         self._process.kill()
         self._process.wait()
 

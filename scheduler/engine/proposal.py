@@ -19,7 +19,7 @@ class WriterStopped(Exception):
 
 
 class NotLeading(Exception):
-    """Another server writes. `leader`: where it listens, "" when that is not known."""
+    """Another server leads. `leader`: where it listens, "" when that is not known."""
 
     def __init__(self, leader: str) -> None:
         super().__init__(leader)

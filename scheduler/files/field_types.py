@@ -26,5 +26,5 @@ def choice(value: Any, known: Iterable[str]) -> str:
 
 
 def one_of(*names: str) -> BeforeValidator:
-    """For `Annotated[str, one_of("a", "b")]`."""
+    """Validate one of these names: `Annotated[str, one_of("a", "b")]`."""
     return BeforeValidator(partial(choice, known=names))

@@ -90,7 +90,7 @@ def load_job(path: str) -> JobSpec:
 
 
 def read_job(path: str) -> JobFile:
-    """As `load_job`, with the file's lines."""
+    """Load a job file, and keep its lines."""
     document = load(path)
     return JobFile(job_from_document(document, Path(path).stem), document)
 

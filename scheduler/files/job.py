@@ -79,7 +79,7 @@ def job_from_mapping(mapping: dict[str, Any], source: str = "") -> JobSpec:
 
 
 def job_from_document(document: Document, default_name: str = "") -> JobSpec:
-    """As `job_from_mapping`, with the lines of the file in the errors."""
+    """Convert a document to a job specification; errors name its lines."""
     keys = checked_keys(JobKeys, document, values=_with_texts(document))
     if keys.priority and keys.priority_class:
         message = f"conflicts with priority_class {keys.priority_class}: give one of the two"

@@ -39,10 +39,10 @@ class Notice(StrEnum):
 
 @struct(frozen=True, slots=True)
 class Receiver:
-    """Somebody to tell. `url` of a webhook or of a Slack-compatible one, else `smtp` (host, port).
-    `secret`: signs the body of a webhook, or is the password of `user` of a mail server. `tenants`
-    empty: all. `is_labelled`: told only of jobs whose label says so. `restarts`: after so many
-    RESTARTED is told."""
+    """Receiver of notices. `url` of a webhook or of a Slack-compatible one, else `smtp` (host,
+    port). `secret`: signs the body of a webhook, or is the password of `user` of a mail server.
+    `tenants` empty: all. `is_labelled`: told only of jobs whose label says so. `restarts`: after so
+    many RESTARTED is told."""
 
     name: str
     events: frozenset[Notice]

@@ -69,7 +69,7 @@ class WindowsFile:
     entries: tuple[_WindowKeys, ...]
 
     def windows(self, now_ns: int) -> tuple[Window, ...]:
-        """With `+2h` counted from `now_ns`. Raises: InputError with every fault found."""
+        """Count `+2h` from `now_ns`. Raises: InputError with every fault found."""
         windows: list[Window] = []
         wrong: list[tuple[str, str]] = []
         for at, entry in enumerate(self.entries):
@@ -109,7 +109,7 @@ class WindowsFile:
 
 
 def load_windows(path: str) -> WindowsFile:
-    """Raises: InputError with every fault found, each with its line."""
+    """Load a file of windows. Raises: InputError with every fault found, each with its line."""
     document = load(path)
     keys = checked_keys(_FileKeys, document, _SECTIONS)
     wrong = list(_faults(keys.windows))

@@ -158,7 +158,7 @@ class _Builder:
         self.written: dict[str, str] = {}
 
     def documents(self, *, is_single: bool) -> Iterator[Any]:
-        """Their values, one after the other; `lines` are those of the one at hand."""
+        """Yield the value of each document; `lines` are those of the one at hand."""
         self._events.get_event()  # stream start
         while not self._events.check_event(yaml.StreamEndEvent):
             self._events.get_event()  # document start

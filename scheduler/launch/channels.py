@@ -61,8 +61,8 @@ class AgentChannels:
                 channel.outputs.put_nowait(data)
 
     def idle_s(self, uid: str) -> float | None:
-        """For how long nobody has used the hosts of a job by channels; None: nobody ever has. A
-        command without a terminal uses them as long as it runs."""
+        """Return for how many seconds no channel has used the hosts of a job; None: none ever has.
+        A command without a terminal uses them as long as it runs."""
         now_s = time.monotonic()
         open_now = [each for each in self._open.values() if each.uid == uid]
         if any(not each.has_terminal for each in open_now):

@@ -39,7 +39,7 @@ class AgentSettings:
 
 
 class LaunchService:
-    """From `start` until `close`."""
+    """Serve agents from `start` until `close`."""
 
     def __init__(self, settings: AgentSettings, beats: Heartbeats) -> None:
         self._settings = settings

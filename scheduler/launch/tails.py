@@ -25,8 +25,8 @@ class LogTails:
         self._open: dict[str, tuple[str, asyncio.Queue[agent_pb2.LogChunk]]] = {}
 
     def on_chunk(self, host: str, chunk: agent_pb2.LogChunk) -> None:
-        """The agent of `host` sent a piece: of nothing that another host was asked for. A caller
-        that does not read is cut off."""
+        """Pass on a piece of log that the agent of `host` sent, if it was asked for. A caller that
+        does not read is cut off."""
         source, queue = self._open.get(chunk.request_id, ("", None))
         if queue is None or source != host:
             return

@@ -13,7 +13,7 @@ from muster.structs import struct
 
 
 class MetricKind(StrEnum):
-    """As Prometheus has them."""
+    """Kind of metric in Prometheus."""
 
     GAUGE = "gauge"
     COUNTER = "counter"

@@ -90,7 +90,7 @@ def domains(state: State) -> tuple[Domain, ...]:
 
 
 def queues(state: State) -> dict[str, Queue]:
-    """By tenant that may have jobs or has any, in the order of names."""
+    """Return queues by tenant that may have jobs or has any, in the order of names."""
     parents = {tenant.parent for tenant in state.tenants.tenants}
     leaves = (t.name for t in state.tenants.tenants if t.name not in parents)
     gpus = state.loaded_fabric.gpus_per_host

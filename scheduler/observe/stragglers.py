@@ -68,7 +68,7 @@ class MeasuredGang:
         return self.hosts[rank // self.ranks_per_host]
 
     def gpu_of(self, rank: int) -> int:
-        """By its number on its host."""
+        """Return the number of the rank's GPU on its host."""
         local = rank % self.ranks_per_host
         return self.gpus[local] if self.gpus else local
 
@@ -98,8 +98,8 @@ Numbers = npt.NDArray[np.float64]
 
 
 def stragglers(gang: MeasuredGang, measurements: Iterable[Measurement]) -> list[Suspect]:
-    """Who is slow, the slowest first; empty when nothing stands out. Cost: O(measurements +
-    candidates x groups). Raises: IndexError on a rank that the gang does not have."""
+    """Return suspects, the slowest first; empty: none. Cost: O(measurements + candidates x groups).
+    Raises: IndexError on a rank that the gang does not have."""
     groups, y, noise, steps = _summed_up(measurements)
     candidates = _candidates(gang, groups)
     names = list(candidates)
@@ -204,7 +204,7 @@ def _candidates(gang: MeasuredGang, groups: Sequence[Key]) -> dict[Candidate, se
 
 
 def as_mapping(suspect: Suspect) -> dict[str, Any]:
-    """For programs."""
+    """Return the suspect as JSON values."""
     return {
         "kind": suspect.kind.value,
         "name": suspect.name,

@@ -186,7 +186,7 @@ class AuthKeys(Keys):
 
 
 class LauncherKind(StrEnum):
-    """Who starts the agents."""
+    """Way in which agents are started."""
 
     LOCAL = "local"  # the server, on this machine, one for each host
     SLURM = "slurm"  # the server, on nodes of a Slurm cluster, in allocations of its own
@@ -418,7 +418,7 @@ class ServerKeys(Keys):
 
 
 def scheduling_options(keys: ServerKeys) -> SchedulingOptions:
-    """By which a server with these keys schedules."""
+    """Return the scheduling options of a server with these keys."""
     return SchedulingOptions(
         policy=keys.policy,
         assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600)),

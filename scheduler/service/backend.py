@@ -77,7 +77,7 @@ class Backend:
         self._writer: Writer | None = None
 
     def attach(self, writer: Writer) -> None:
-        """From here on calls are answered; before, they end UNAVAILABLE."""
+        """Answer calls from here on; before, they end UNAVAILABLE."""
         self._writer = writer
         writer.add_listener(self.questions)
 

@@ -72,8 +72,8 @@ def job_of(state: State, text: str, uid: str = "", field: str = "name") -> Job:
 
 
 async def any_job_of(writer: Writer, text: str, uid: str = "", field: str = "name") -> Job:
-    """As `job_of`, also a job that ended so long ago that the state does not have it any more.
-    Raises: ApiError, StoreError."""
+    """Return `job_of`, or a job that ended so long ago that the state has dropped it. Raises:
+    ApiError, StoreError."""
     state = writer.state
     try:
         return job_of(state, text, uid, field)

@@ -95,7 +95,7 @@ class Questions:
         return await self._counted(self._answered, is_known, compute, state, *arguments)
 
     def close(self) -> None:
-        """Who waits is turned away; what is under way ends by itself."""
+        """Turn waiting callers away; what is under way ends by itself."""
         self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._mirror is not None:

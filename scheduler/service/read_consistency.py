@@ -29,7 +29,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ReadConsistency(grpc.aio.ServerInterceptor):
-    """Until `attach` it lets everything pass. `service`: full name of the one it is for."""
+    """Keep reads as new as asked, once attached. `service`: full name of the one it is for."""
 
     def __init__(self, service: str, patience_s: float = PATIENCE_S) -> None:
         self._prefix = f"/{service}/"

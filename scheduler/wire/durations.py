@@ -10,7 +10,7 @@ from placement import BadInput
 
 
 def duration(seconds: float) -> Duration:
-    """To the nanosecond."""
+    """Convert seconds, to the nanosecond."""
     return duration_of_ns(round(seconds * 10**9))
 
 

@@ -143,7 +143,7 @@ class SpecReader:
         self._parts_by_body: OrderedDict[bytes, tuple[Any, ...]] = OrderedDict()
 
     def read(self, message: job_pb2.JobSpec) -> JobSpec:
-        """As `spec_from_proto`, with full names."""
+        """Read `spec_from_proto` with full names."""
         name = message.name
         if "/" in name:
             raise InputError(Problem("name", NAME_RULE))

@@ -71,7 +71,7 @@ class IdTokens:
             self.issuer(section).begin()
 
     def caller(self, text: str, nonce: str | None = None) -> Caller:
-        """Who bears this ID token. `nonce`: what it must have been made for. Raises: ApiError."""
+        """Return an ID token's caller. `nonce`: it must have been made for. Raises: ApiError."""
         section = self._section()
         if section is None:
             raise unauthenticated(

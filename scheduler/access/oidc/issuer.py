@@ -79,7 +79,7 @@ class Issuer:
             return self._fetching is not None or (not self._is_fresh() and self._fetch())
 
     def metadata(self) -> IssuerMetadata | None:
-        """As newly as it is known; None: not yet, and `problem` says why."""
+        """Newest known metadata; None: not known yet, and `problem` says why."""
         self.begin()
         with self._lock:
             return self._metadata
@@ -107,7 +107,7 @@ class Issuer:
         raise unauthenticated(f"the ID token is signed by a key that {self.url} does not have")
 
     def wait(self, timeout_s: float) -> None:
-        """Until what is under way has ended. Blocks."""
+        """Wait until fetches under way have ended. Blocks."""
         with self._lock:
             fetching = self._fetching
         if fetching is not None:

@@ -78,7 +78,7 @@ def is_job(client: Client, name: str) -> bool:
 
 
 def collapsed(jobs: Sequence[job_pb2.Job]) -> list[job_pb2.Job]:
-    """With one row for the tasks of an array that wait for the same reason: `sweep-[4-15]`."""
+    """Merge the tasks of an array that wait for the same reason: `sweep-[4-15]`."""
     from scheduler.v1 import job_pb2
 
     rows: list[job_pb2.Job] = []

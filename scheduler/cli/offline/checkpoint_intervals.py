@@ -112,7 +112,7 @@ class CheckpointSizes:
     host_bytes_per_s: float
 
     def write_s(self, storage_bytes_per_s: float) -> float:
-        """To storage or from it, all hosts at once."""
+        """Return seconds to write to storage or read from it, all hosts at once."""
         return self.total / min(storage_bytes_per_s, self.gang_bytes_per_s)
 
     @property

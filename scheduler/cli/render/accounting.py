@@ -95,7 +95,7 @@ def _record(row: service_pb2.UsageRow, keys: Sequence[str]) -> Record:
 
 
 def usage_csv(answer: service_pb2.SumUsageResponse, keys: Sequence[str]) -> str:
-    """With a head of column names."""
+    """Write rows of usage as CSV, below column names."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_record(answer.total, keys))

@@ -34,7 +34,7 @@ def _hours(hours: float) -> str:
 
 
 def elapsed_text(seconds: float) -> str:
-    """Two units: 3 d 04 h, 5 h 07 min, 4 min 10 s, 12.3 s."""
+    """Show a time in two units: 3 d 04 h, 5 h 07 min, 4 min 10 s, 12.3 s."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     whole = round(seconds)

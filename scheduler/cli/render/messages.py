@@ -483,7 +483,7 @@ def host_ranges(names: Sequence[str]) -> str:
 
 
 def time_text(moment: Timestamp) -> str:
-    """To the second, in UTC."""
+    """Show a time to the second, in UTC."""
     return moment.ToJsonString()[:19] + "Z"
 
 

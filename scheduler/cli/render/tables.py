@@ -48,7 +48,7 @@ class Column:
 
     @property
     def key(self) -> str:
-        """As `--columns` and `--sort` take it: `USED GPU-H` is `used_gpu_h`."""
+        """Key of the column in `--columns` and `--sort`: `used_gpu_h` of `USED GPU-H`."""
         return column_key(self.head)
 
 
@@ -85,7 +85,7 @@ class ListTable:
             raise KeyError(f"{name!r} is not one of {', '.join(self.by_key)}") from None
 
     def order(self, things: Sequence[Any], names: Sequence[str]) -> list[Any]:
-        """By these columns, numbers by value; a name that begins with `-` sorts downwards.
+        """Sort by these columns, numbers by value; a name that begins with `-` sorts downwards.
 
         Raises: KeyError.
         """

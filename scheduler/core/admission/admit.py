@@ -408,7 +408,7 @@ def _move_host(state: State, command: MoveHost, now_ns: int) -> tuple[Event, ...
 
 
 def report_link(state: State, command: ReportLink, now_ns: int) -> tuple[Event, ...] | Rejected:
-    """No events: it was reported so already."""
+    """Check a report on an uplink. No events when it was reported so already."""
     if refusal := _unknown(state, command.link):
         return refusal
     try:
@@ -421,7 +421,7 @@ def report_link(state: State, command: ReportLink, now_ns: int) -> tuple[Event, 
 
 
 def move_link(state: State, command: MoveLink, now_ns: int) -> tuple[Event, ...] | Rejected:
-    """No events: it was so already."""
+    """Check a move of an uplink's use. No events when it was so already."""
     if refusal := _unknown(state, command.link):
         return refusal
     record = state.link(command.link)

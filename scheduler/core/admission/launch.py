@@ -111,7 +111,7 @@ def checkpoint_saved(
 
 
 def open_channel(state: State, command: OpenChannel, now_ns: int) -> Answer:
-    """Somebody runs a command beside a rank of an attempt whose ranks have started."""
+    """Check a command beside a rank: the ranks of its attempt must have started."""
     job = _running(state, command.name, command.uid, command.attempt)
     if isinstance(job, Rejected):
         return job

@@ -62,7 +62,7 @@ class ShrinkOptions:
         )
 
     def least(self, gang: Victim, within: HostSet) -> Victim | None:
-        """As small as it may be made, without the replicas that have most hosts `within`."""
+        """Return the gang as small as it may be, without the replicas with most hosts `within`."""
         job, dp = gang.job, self._least_dp(gang)
         if dp >= job.dp:
             return None

@@ -62,7 +62,7 @@ class SparePools:
 
     @cached_property
     def spares_by_zone(self) -> tuple[int, ...]:
-        """Their spares in service, lent ones among them, by outermost domain."""
+        """Spares in service of all gangs, lent ones too, by outermost domain."""
         held = reduce(or_, (hostset.of(job.all_spares) for job in self.jobs), 0)
         return self._by_zone(held & ~self.state.index.out_of_service)
 

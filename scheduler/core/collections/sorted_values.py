@@ -19,7 +19,7 @@ _LAST = itemgetter(-1)
 
 
 class SortedValues(Generic[_V]):
-    """No two of the values are equal."""
+    """Immutable sorted sequence of values, no two of them equal."""
 
     __slots__ = ("_chunks",)
 

@@ -72,8 +72,8 @@ from scheduler.core.tenancy.spare_loans import SpareLoans
 
 @struct(frozen=True, slots=True)
 class Conflict:
-    """Nothing of the plan still holds; decide again on the newest state. `stale`: why, of each
-    of its actions."""
+    """No action of the plan still holds; decide again on the newest state. `stale`: why, of each of
+    its actions."""
 
     stale: tuple[Stale, ...]
 

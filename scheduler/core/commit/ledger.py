@@ -86,8 +86,8 @@ class Ledger:
             self._affinity.record_allocation(job, hosts)
 
     def after(self, events: Iterable[Event]) -> Ledger:
-        """Another ledger, on which these events have been entered as well. Hosts that were added
-        to `free` stay in it."""
+        """Return a ledger on which these events have been entered as well. Hosts that were added to
+        `free` stay in it."""
         added = self.free & ~self.state.free
         copied = Ledger(replay(events, self.state))
         copied.free |= added

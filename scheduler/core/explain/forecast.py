@@ -131,7 +131,7 @@ class _Ahead:
         self._waiting.discard(name)
 
     def advance(self) -> bool:
-        """To the next moment at which something changes. Whether there is one."""
+        """Move to the next moment at which something changes; return whether there is one."""
         state, now_ns = self._state, self.now_ns
         gangs, _ = releases(state, now_ns, self._options)
         returns = repairs(state, now_ns)

@@ -29,8 +29,8 @@ class Basis(StrEnum):
 
 @struct(frozen=True, slots=True)
 class Obstacle:
-    """`name`: of the job, tenant or window, empty for hosts out of service. `basis`: of jobs
-    that run."""
+    """One obstacle. `name`: of the job, tenant or window, empty for hosts out of service. `basis`:
+    of jobs that run."""
 
     kind: ObstacleKind
     name: str

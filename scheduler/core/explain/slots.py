@@ -31,7 +31,7 @@ SIZES = (8, 64, 512, 2_048)  # GPUs
 
 @struct(frozen=True, slots=True)
 class Asker:
-    """For whom: a tenant, a priority class, a time limit; empty for the defaults."""
+    """Submitter to count slots for: a tenant, priority class and time limit; empty: defaults."""
 
     tenant: str = ""
     priority_class: str = ""

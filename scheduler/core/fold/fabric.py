@@ -59,7 +59,7 @@ class Renumbering:
         return self.numbers[host]
 
     def hosts(self, hosts: Iterable[int]) -> tuple[int, ...]:
-        """In order, without removed hosts."""
+        """Renumber hosts in order, without removed ones."""
         renumbered = (self.numbers[host] for host in hosts)
         return tuple(number for number in renumbered if number is not None)
 

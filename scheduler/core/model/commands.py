@@ -45,7 +45,7 @@ class CancelJob:
 
 @struct(frozen=True, slots=True)
 class UpdateJob:
-    """Another priority, time limit, begin time, other dependencies or labels: the `fields` of the
+    """Change a job's priority, time limit, begin time, dependencies or labels: the `fields` of the
     specification take the values given here, the rest stays. Labels by `label_keys` take those of
     `labels`, or go where it has none; the rest of them stay. `most_running`: of the field `array`,
     how many tasks of the job's array may run at a time, 0 = all."""

@@ -47,8 +47,8 @@ class TenantsLoaded(Struct, frozen=True):
 
 
 class NamesQualified(Struct, frozen=True):
-    """From here on every job that was known by NAME alone is known as TENANT/NAME: callers say who
-    they are, and the name of a job says whose it is."""
+    """Jobs known by NAME alone are known as TENANT/NAME from here on: callers say who they are, and
+    the name of a job says whose it is."""
 
     time_ns: int
 
@@ -119,9 +119,8 @@ class JobStarted(Struct, frozen=True):
 
 
 class JobsReserved(Struct, frozen=True):
-    """Under the policy *conservative*: when these waiting jobs start at the latest. `shares`:
-    where windows tell hosts apart, how many hosts each has that the same windows cover as
-    the host that is named."""
+    """Latest starts of waiting jobs under the policy *conservative*. `shares`: where windows tell
+    hosts apart, how many hosts each has that the same windows cover as the host that is named."""
 
     time_ns: int
     starts: tuple[tuple[str, int], ...]
@@ -176,8 +175,8 @@ class GangResized(Struct, frozen=True):
 
 
 class SparesChanged(Struct, frozen=True):
-    """From here on the job holds these spares: some were used by others, or let go, or
-    hosts took the place of used ones. `lent`: more, which preemptible jobs run on."""
+    """The job holds these spares from here on: some were used by others, or released, or hosts took
+    the place of used ones. `lent`: more, which preemptible jobs run on."""
 
     time_ns: int
     name: str

@@ -51,7 +51,7 @@ class Index:
 
     @derived_from("deferred")
     def first_deferred_ns(self) -> int:
-        """From when on the first deferred job is considered."""
+        """Return when the first deferred job is considered."""
         return min(self.deferred.values(), default=2**63 - 1)
 
     @derived_from("held", "lent", "unhealthy", "closed")

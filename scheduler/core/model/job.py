@@ -210,7 +210,7 @@ class Job:
     early_ends: int = 0
 
     def host_names(self, fabric: Fabric) -> HostNames:
-        """Its hosts by name. `fabric`: the present one."""
+        """Return its hosts by name. `fabric`: the present one."""
         present = self.present
         held = (present.hosts, present.spares, present.lent)
         return present.placed or HostNames(*map(fabric.names, held))
@@ -226,7 +226,7 @@ class Job:
 
     @property
     def present(self) -> Attempt:
-        """Its attempt as `gang` has it; an empty one where that is None."""
+        """Attempt of its `gang`; an empty one where it has none."""
         return self.gang or NOTHING_HELD
 
     @property
@@ -283,8 +283,8 @@ class Job:
         return self.costs(usual).loss_ns(self.attempt, ran_ns, self.observed)
 
     def next_save_ns(self, after_ns: int, usual: Costs) -> int:
-        """Its first checkpoint after that time: one that its ranks have reported, or the next
-        after it, or from its start, by its interval."""
+        """Return the first checkpoint after that time: one that its ranks have reported, or the
+        next after it, or from its start, by its interval."""
         costs = self.costs(usual)
         interval_ns = costs.checkpoint_s * SECOND_NS
         if not interval_ns:
@@ -320,7 +320,7 @@ class Job:
 
     @property
     def all_spares(self) -> tuple[int, ...]:
-        """Its spares, lent ones among them."""
+        """Spares of the job, lent ones too."""
         return self.spares + self.present.lent
 
     @derived_from("spec", "sizes", "dp")

@@ -37,7 +37,7 @@ class JobArray(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """As it is written in a job file."""
+        """Text of the array in a job file."""
         return f"{self.tasks}%{self.most_running}" if self.most_running else self.tasks
 
     @property

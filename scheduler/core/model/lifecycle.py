@@ -60,7 +60,7 @@ class JobMove(StrEnum):
 
 
 class Hold(StrEnum):
-    """Who keeps a job from being considered; who holds it may release it."""
+    """Holder of a job that is not considered, who may also release it."""
 
     OWNER = "owner"
     OPERATOR = "operator"  # whoever belongs to a tenant cannot release it

@@ -164,7 +164,7 @@ class EndDeferral:
 
 @struct(frozen=True, slots=True)
 class ReplaceReservedHosts:
-    """In a reservation by count, `joined` stand in for `left`, which are out."""
+    """Replace hosts `left`, which are out, by `joined` in a reservation by count."""
 
     name: str
     left: HostSet
@@ -285,7 +285,7 @@ class LazyReservations(Sequence[BackfillReservation]):
 
 @struct(frozen=True, slots=True)
 class Plan:
-    """Each action stands alone: a gang commits whole or not at all.
+    """Proposal of one decision. Each action stands alone: a gang commits whole or not at all.
 
     `next_decision_ns`: a decision is due then even if no event comes before.
     `reservations` say for what the starts left room; no action belongs to them. `is_fixpoint`:

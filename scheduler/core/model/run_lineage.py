@@ -52,7 +52,7 @@ def run_name(job: Job) -> str:
 
 
 def lineage_key(job: Job, name: str = "") -> str:
-    """Under which State.lineages has the run of a job, or another run of its user."""
+    """Return the key in State.lineages of a job's run, or of another run of its user."""
     return f"{job.tenant}/{name or run_name(job)}/{job.user}"
 
 

@@ -95,7 +95,7 @@ class SchedulingCycle:
         self._may_start: dict[int, Job] = {}  # one of neighbours in the queue, by which these are
 
     def starts(self) -> Iterator[tuple[Job, Placement]]:
-        """In the order of the queue, until nobody further back can start or enough has."""
+        """Yield starts in queue order, until no later job can start or enough have."""
         # Windows may part jobs by their time limits in more than two.
         for job in self.order.jobs(_skip_none if self._has_windows else self._all_wait):
             outcome = WaitReason.BEHIND if self._waits_again(job) else self._outcome(job)

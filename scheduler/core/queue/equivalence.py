@@ -127,7 +127,7 @@ class _Steps:
 
     @property
     def corners(self) -> list[Job]:
-        """In the order in which they stand."""
+        """Return the corners in queue order."""
         stairs = (*self._up_to, *self._beyond)
         return [self._jobs[at] for at in sorted({at for _, places in stairs for at in places})]
 

@@ -81,7 +81,7 @@ class QueueLoans:
         self._in_vain[_kind(job, kind)] = job.needed
 
     def starts(self) -> None:
-        """Somebody has started, and may have made room."""
+        """Forget failed tries: a start may have made room."""
         self._in_vain.clear()
 
     def is_open(self, free: HostSet) -> bool:

@@ -13,7 +13,7 @@ from scheduler.core.queue.policy import AllWait, QueueContext
 
 
 class ArrivalOrder:
-    """As they came, whatever their priority."""
+    """Jobs as they came, whatever their priority."""
 
     is_by_priority = False
     is_stable = True
@@ -125,8 +125,7 @@ class QueueWalk:
         return True
 
     def go_back(self, started: Any, key: Callable[[Job], Any]) -> None:
-        """To the first of those passed over that stands behind the one that started, which has
-        this key."""
+        """Go back to the first job passed over behind the one that started that has this key."""
         if self._passed_from is not None:
             names = self._parts[self._part]
             low, high = self._passed_from, self._at

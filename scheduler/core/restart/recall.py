@@ -43,7 +43,7 @@ class Recalled:
 
 @struct(frozen=True)
 class Recalls:
-    """Who may be asked to leave. `busy`: gangs for which this decision does something;
+    """Borrowers that may be asked to leave. `busy`: gangs for which this decision does something;
     `taken`: hosts that it has given out."""
 
     state: State

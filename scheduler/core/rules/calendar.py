@@ -96,7 +96,7 @@ class Calendar:
         return group
 
     def closed(self, job: Job, start_ns: int, end_ns: int) -> HostSet:
-        """Their hosts, and those on probation."""
+        """Return hosts closed to `job` in that time, by windows or as they are on probation."""
         if not self._bookings:
             return self.on_probation(job)
         key = (start_ns, self._group(job), bisect_left(self._starts, end_ns))

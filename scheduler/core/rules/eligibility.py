@@ -25,7 +25,7 @@ _BY = {Hold.OWNER: "by its owner", Hold.OPERATOR: "by an operator"}
 
 
 def eligible_ns(job: Job) -> int:
-    """From when on a waiting job is considered, as things are; NEVER while it is held, awaits its
+    """Return when a waiting job is considered, as things are; NEVER while it is held, awaits its
     turn, or depends on a job that lives, or has ended otherwise."""
     if job.hold is not None or job.awaits_turn or not all(e.is_met for e in job.dependencies):
         return NEVER
@@ -33,7 +33,7 @@ def eligible_ns(job: Job) -> int:
 
 
 def wake_ns(job: Job) -> int:
-    """From when on something is to be done about a job that is not considered."""
+    """Return when to act on a job that is not considered."""
     return AT_ONCE if is_to_cancel(job) else eligible_ns(job)
 
 

@@ -15,7 +15,7 @@ from scheduler.core.rules.peer_copies import choose_holders, mend_holders, resto
 
 
 def placed(state: State, job: Job, hosts: Sequence[int]) -> Holders:
-    """Who is to have the copies of a gang on these hosts; nobody when it asks for none."""
+    """Choose holders of the copies of a gang on these hosts; none when it asks for none."""
     peers = job.spec.checkpoint.peers
     return choose_holders(state.loaded_fabric, job.request, hosts, peers) if peers else ()
 

@@ -45,7 +45,7 @@ def refuse_without_peers(request: Request, gpus_per_host: int, peers: int) -> No
 
 @with_gang_view
 def choose_holders(fabric: Fabric, request: Request, hosts: Sequence[int], peers: int) -> Holders:
-    """For each block: the blocks that hold its copies, the best first.
+    """Return for each block the blocks that hold its copies, the best first.
 
     Deterministic. Cost: O(ranks), 30 ms for 16,384.
     """

@@ -56,8 +56,7 @@ class FairShares:
         return used
 
     def holding(self, started: Mapping[str, int]) -> FairShares:
-        """As the next decision counts at this time, once tenants hold these hosts as well: starts
-        one by one are rounded one by one."""
+        """Return shares as the next decision counts them, once tenants hold these hosts as well:"""
         shares = copy(self)
         shares.used = self._used_with(started)
         return shares

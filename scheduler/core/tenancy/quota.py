@@ -131,7 +131,8 @@ def _check_tenant(tenant: Tenant, least_hosts: int, fabric: Fabric) -> None:
 
 
 class QuotaBook:
-    """Who holds how many hosts. Mutable: a decision writes its own starts into a copy.
+    """Hosts that each tenant holds, by count. Mutable: a decision writes its own starts into a
+    copy.
 
     `is_open`: nobody is promised or denied anything. `held`: what limits count; guarantees
     count those alone that are not others' spares.

@@ -74,8 +74,8 @@ class Quotas:
 
     @property
     def book(self) -> QuotaBook:
-        """Who holds how many hosts. Made when it is first read: where nobody is promised or denied
-        anything, few decisions read it."""
+        """Number of hosts that each tenant holds. Made when it is first read: where nobody is
+        promised or denied anything, few decisions read it."""
         if self._book is None:
             self._book = self._empty.copy()
             held = [(name, of.held, 0) for name, of in self._accounts.items() if of.held]

@@ -96,7 +96,7 @@ class SpareLoans:
         return {h: job.name for job in gangs for h in job.present.lent if hostset.has(hosts, h)}
 
     def debts(self, hosts: HostSet) -> list[SpareDebt]:
-        """Who is on those of these hosts that are lent, in order of start."""
+        """Return the borrowers of these hosts, in order of start."""
         lent = hosts & self.hosts
         gangs = self.state.holding if lent & self.state.index.held else ()
         return [SpareDebt(job, mine) for job in gangs if (mine := hostset.of(job.hosts) & lent)]
@@ -141,8 +141,8 @@ class SpareLoans:
         now_ns: int,
         more_lent: tuple[int, ...] = (),
     ) -> SparesChanged:
-        """From here on `job` holds these spares. What it has lent stays lent, but for what is
-        among them."""
+        """Return the event that `job` holds these spares. What it has lent stays lent, but for what
+        is among them."""
         names = self.state.loaded_fabric.names
         lent = (*(h for h in job.present.lent if h not in spares), *more_lent)
         return SparesChanged(now_ns, job.name, names(spares), reason, names(lent))

@@ -17,7 +17,7 @@ class StoreError(Exception):
 
 
 class VersionMismatch(StoreError):
-    """Somebody else appended meanwhile: what was checked no longer holds."""
+    """Another writer appended meanwhile: what was checked no longer holds."""
 
 
 class Unreachable(StoreError):
@@ -38,7 +38,7 @@ class NotWritten(StoreError):
 
 
 class Compacted(StoreError):
-    """Events this old are dropped. `first_version` is the oldest that is kept."""
+    """The events asked for are dropped as too old. `first_version` is the oldest that is kept."""
 
     def __init__(self, first_version: int) -> None:
         super().__init__(f"events are kept from version {first_version:,} on, older ones are not")
@@ -192,7 +192,7 @@ class Store(Protocol):
 
 @struct(frozen=True, slots=True)
 class Leader:
-    """Who may append. `term` counts leaders from 1; `address` is where it listens."""
+    """Leader, which may append. `term` counts leaders from 1; `address` is where it listens."""
 
     term: int
     address: str
@@ -219,7 +219,7 @@ class SharedStore(Store, Protocol):
         """Free the lead at once, if it is held. Raises nothing."""
 
     def leader(self) -> Leader:
-        """Who led last."""
+        """Return the last leader."""
 
     def poll(self, after_version: int, wait_s: float) -> list[tuple[int, Event]]:
         """The next events, in order; waits for one for up to `wait_s`. Fewer than POLL_EVENTS:

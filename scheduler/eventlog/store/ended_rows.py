@@ -70,7 +70,7 @@ class EndedRow(NamedTuple):
 
 
 class ChainEnd(NamedTuple):
-    """After which row a chain goes on, and its digest."""
+    """Number of the last row of a chain, and its digest."""
 
     number: int
     digest: bytes

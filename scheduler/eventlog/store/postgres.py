@@ -443,8 +443,8 @@ class PostgresStore:
         return None if row is None else bytes(row[0])
 
     def mark_end(self) -> None:
-        """From here on the mark says how far the log has come. Raises: StoreError when it does not
-        agree with the mark so far."""
+        """Let the mark say how far the log has come. Raises: StoreError when it does not agree with
+        the mark so far."""
         if self.mark_path is None:
             return
         mark = read_mark(self.mark_path)

@@ -109,7 +109,7 @@ def _check_domains(network: TopologyNetwork, overlay: FabricOverlay) -> None:
 
 
 def rates(network: TopologyNetwork, overlay: FabricOverlay, level: int) -> Mapping[str, float]:
-    """Oversubscription of each domain of a tier: the overlay's word, the file's, 1."""
+    """Return each domain's oversubscription: by the overlay, else the file, else 1."""
     tier = overlay.tiers[level] if overlay.tiers else TierOverlay("")
     below = network.depth - 1 - level
     by_tier = {}

@@ -20,7 +20,7 @@ class NewestCheckpoint:
 
 
 class Checkpoints:
-    """By job uid, from the first that is known until the job is over."""
+    """Newest checkpoint of each job, by uid, until the job is over."""
 
     def __init__(self) -> None:
         self._newest: dict[str, NewestCheckpoint] = {}

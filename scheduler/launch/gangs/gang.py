@@ -136,7 +136,7 @@ class LaunchedGang:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """In block order."""
+        """Hosts in block order."""
         return self.placed.hosts
 
     @property
@@ -196,7 +196,7 @@ class LaunchedGang:
         self.phase, self.since_s = phase, now_s
 
     def numbers_of(self, host: str) -> range:
-        """By which ranks its processes are known; with one a host, by the host's first."""
+        """Return the ranks that number the host's processes; one a host: its first rank."""
         ranks = self.ranks_of(host)
         return range(ranks.first_rank, ranks.first_rank + (1 if self.run.per_host else ranks.ranks))
 

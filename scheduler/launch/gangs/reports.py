@@ -87,7 +87,7 @@ class LaunchReports:
         self.submit(ReportHost(host, AGENT_LOST, detail))
 
     def agent_awaited(self, host: str) -> None:
-        """No agent of a host has come in yet."""
+        """Report that a host's agent has not come in yet."""
         self.submit(ReportHost(host, AGENT_AWAITED, "no agent has come in yet"))
 
     def host_unfit(self, host: str, detail: str) -> None:

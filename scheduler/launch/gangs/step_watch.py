@@ -67,7 +67,7 @@ class StepWatch:
         return statistics.median(self._paces) if len(self._paces) > 1 else None
 
     def limit_s(self, after_s: float) -> float:
-        """For how long no step may be complete."""
+        """Return the seconds that may pass without a step."""
         limit_s = max(after_s, PAUSES * self.longest_s)
         return BUSY * limit_s if self.busy else limit_s
 

@@ -172,7 +172,7 @@ class AdoptedGang:
 
     @property
     def live(self) -> list[AdoptedPod]:
-        """In the order of ranks."""
+        """Live pods in the order of ranks."""
         return sorted((pod for pod in self.pods if pod.is_live), key=lambda pod: pod.order)
 
     @property

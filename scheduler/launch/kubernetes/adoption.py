@@ -107,7 +107,7 @@ class PodAdoption:
         self._tasks = Tasks(beats or Heartbeats())
 
     async def run(self, writer: Writer) -> None:
-        """For ever; whenever the writer leads."""
+        """Adopt pods for ever, whenever the writer leads."""
         self._writer = writer
         looked_s, version = float("-inf"), -1
         async with self._tasks:

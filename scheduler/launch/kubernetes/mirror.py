@@ -43,7 +43,7 @@ class Mirror:
         return f"{meta['namespace']}/{meta['name']}" if self._has_namespaces else str(meta["name"])
 
     async def run(self) -> None:
-        """For ever."""
+        """Follow the objects for ever."""
         version, pause_s = "", _AGAIN_S
         while True:
             try:

@@ -31,7 +31,7 @@ log = logging.getLogger("muster.launch")
 
 
 class CannotServeAgents(Exception):
-    """Their address is taken, or is none."""
+    """The address for agents is taken, or is none."""
 
 
 class AgentListener(Protocol):
@@ -50,7 +50,7 @@ class AgentListener(Protocol):
         """A beat of these hosts is overdue, and some of them are about to be lost."""
 
     def on_lost(self, host: str) -> None:
-        """Nothing was heard of a host for a lease."""
+        """Note that a host was silent for a lease."""
 
 
 class AgentSessions:
@@ -198,7 +198,7 @@ class AgentSessions:
         self.connected.clear()
 
     def send(self, host: str, message: agent_pb2.SessionResponse) -> None:
-        """To a host that is not there nothing is sent until it is."""
+        """Send a message to a host; drop it while the host is not connected."""
         if host in self.connected:
             self._tell(Frame(FrameKind.SEND, host, message.SerializeToString()))
 

@@ -43,7 +43,7 @@ class _Server(ThreadingWSGIServer):
     turnstile = MetricsAuth()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """In the request's own thread."""
+        """Serve a request in its own thread, with TLS where it is configured."""
         if self.turnstile.tls is None:
             super().finish_request(request, client_address)
             return
@@ -57,7 +57,7 @@ class _Server(ThreadingWSGIServer):
             super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever hangs up or does not speak TLS is not worth a traceback."""
+        """Log callers that hang up or do not speak TLS, without a traceback."""
         log.info("a scraper at %s was not answered", client_address[0], exc_info=True)
 
 

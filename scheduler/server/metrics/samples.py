@@ -73,7 +73,7 @@ def _of_domains(state: State) -> Iterator[Sample]:
 
 
 def of_jobs(state: State, now_ns: int) -> Iterator[Sample]:
-    """Two series for each live job, two and more for each running gang."""
+    """Yield two series for each live job, two and more for each running gang."""
     for job in state.jobs.values():
         account = shown(job, now_ns, state.tenants.preemption.costs)
         yield c.JOB_ETTR, (job.name,), account.ettr

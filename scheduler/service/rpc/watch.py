@@ -241,7 +241,7 @@ class _HostsNamed:
         self._indices: frozenset[int] = frozenset()
 
     def of(self, state: State) -> frozenset[int]:
-        """Their indices in this state; none where the fabric does not have the name any more."""
+        """Return indices of the hosts in this state; none where the fabric lacks the name now."""
         if state.built_fabric is not self._fabric:
             self._fabric = state.built_fabric
             try:
@@ -267,7 +267,7 @@ class _Pace:
         self._sent_s = time.monotonic()
 
     def is_due(self) -> bool:
-        """From here on it is not, for the bookmark is sent."""
+        """Return whether a bookmark is due, and count it as sent."""
         if self.interval_s is None or time.monotonic() < self._sent_s + self.interval_s:
             return False
         self.note_sent()

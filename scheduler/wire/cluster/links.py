@@ -25,7 +25,7 @@ GBPS = 8 / 1e9  # of one byte a second
 
 
 def busy_shares(state: State) -> dict[str, float]:
-    """For each narrow uplink: the part that the gangs that run keep busy, by domain."""
+    """Return the share of each narrow uplink that running gangs keep busy, by domain."""
     fabric = state.loaded_fabric
     shares = loads(fabric, running(state))
     return {fabric.tiers[depth].domains[at]: share for (depth, at), share in shares.items()}

@@ -46,7 +46,7 @@ def to_text(fabric: Fabric, request: Request, answer: Placement) -> str:
 
 
 def to_mapping(fabric: Fabric, request: Request, answer: Placement) -> dict[str, Any] | None:
-    """In GiB; None without a model."""
+    """Return the memory of a GPU in GiB; None without a model."""
     if (result := _on_smallest(fabric, request, answer)) is None:
         return None
     use, gpu = result
@@ -71,7 +71,7 @@ def holders(question: Question, answer: Placement) -> Holders:
 
 
 def copies_mapping(question: Question, answer: Placement) -> dict[str, Any]:
-    """Nothing for a job that asks for no copies."""
+    """Return the holders of copies; nothing for a job without copies."""
     if not question.peers:
         return {}
     held = holders(question, answer)

@@ -68,7 +68,7 @@ NO_FAULTS = FailureRates()
 
 
 def loaded(now_ns: int, zones: int) -> FailureRates:
-    """Nothing has failed yet."""
+    """Return rates of a fleet in which nothing has failed yet."""
     return FailureRates(at_ns=now_ns, since_ns=now_ns, by_zone=(0,) * zones)
 
 

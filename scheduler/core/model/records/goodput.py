@@ -54,12 +54,12 @@ class Parts(Struct, frozen=True):
 
     @property
     def holding(self) -> int:
-        """While hosts were held, spares and stopped gangs included."""
+        """Time while hosts were held, by spares and stopped gangs too."""
         return self.running + self.rescheduling + self.spare
 
     @property
     def running(self) -> int:
-        """While ranks ran."""
+        """Time while ranks ran."""
         return self.productive + self.rework + self.detection + self.restart
 
 

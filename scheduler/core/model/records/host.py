@@ -60,7 +60,7 @@ class HostRecord(Struct, frozen=True):
     seen: tuple[tuple[str, int], ...] = ()
 
     def marked(self, mark: HostMark, keep_ns: int) -> HostRecord:
-        """With one report more, of which no threshold looks back beyond `keep_ns`."""
+        """Add a report; no threshold looks back beyond `keep_ns`."""
         same = [m for m in self.marks if m.kind == mark.kind]
         remaining = tuple(m for m in self.marks if m.kind != mark.kind)
         kept = [m for m in same if m.time_ns > mark.time_ns - keep_ns]
@@ -70,7 +70,7 @@ class HostRecord(Struct, frozen=True):
         return replace(self, marks=marks, reports=self.reports + 1)
 
     def counted(self, tally: DailyCount, time_ns: int) -> HostRecord:
-        """With one more of `tally` on the day of `time_ns`."""
+        """Return the record with one more of `tally` on the day of `time_ns`."""
         day_ns = time_ns - time_ns % DAY_NS
         kept, kind = [m for m in self.days if m.time_ns > time_ns - DAYS * DAY_NS], tally.value
         rest = [m for m in kept if m.time_ns != day_ns or m.kind != kind]

@@ -63,7 +63,7 @@ class UsageAccount(Struct, frozen=True):
 
 
 def hosts_filled(part_gpus: int, gpus_per_host: int) -> int:
-    """As how many hosts GPUs on parts of hosts count: hosts that they would fill, rounded up."""
+    """Return how many hosts GPUs on parts of hosts would fill, rounded up."""
     return -(-part_gpus // gpus_per_host)
 
 

@@ -190,8 +190,8 @@ class Conservative:
             self._profile.book(until_ns, end_ns, 1)
 
     def reserve_blocked(self, job: Job, free: HostSet) -> None:
-        """Also one that has its hosts now, and waits for quotas or for where it may lie: they
-        are its own from now on, for else others would take them and it would have to wait on."""
+        """Reserve hosts for a blocked job. One that has hosts now, but waits for quotas or
+        constraints, keeps them, or others would take them."""
         if job.name not in self._booked:
             end_ns = self._now_ns + time_limit_ns(job, self._options)
             if self._profile.least(self._now_ns, end_ns) < job.needed:

@@ -55,13 +55,13 @@ class Fifo:
     def record_allocation(
         self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0
     ) -> None:
-        """Who starts does so before anybody waits."""
+        """Do nothing: jobs start only before any waits."""
 
     def may_share(self, job: Job, end_ns: int, until_ns: int) -> bool:
         return self._waiting is None
 
     def shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
-        """Who starts does so before anybody waits."""
+        """Do nothing: jobs start only before any waits."""
 
     def reserve_blocked(self, job: Job, free: HostSet) -> None:
         if self._waiting is None:

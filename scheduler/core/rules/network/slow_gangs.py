@@ -46,8 +46,8 @@ class SlowGang:
 
 
 def slow_gangs(state: State, options: SchedulingOptions) -> Iterator[SlowGang]:
-    """In order of start. Cost: nothing while all links are up; else a step time for each gang
-    that crosses a degraded one, once."""
+    """Yield gangs slowed by degraded links, in order of start. Cost: nothing while all links are
+    up; else a step time for each gang that crosses a degraded one, once."""
     if not state.loaded_fabric.links:
         return
     for job in state.in_state(JobState.RUNNING):
