@@ -19,7 +19,7 @@ from scheduler.files.fabrics.network import (
     names_from_below,
     shortened,
 )
-from scheduler.files.json_file import JsonFile
+from scheduler.files.yaml12 import JsonFile
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

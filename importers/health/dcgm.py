@@ -23,7 +23,7 @@ from typing import Any, Final
 from muster.structs import replace
 from scheduler.files.errors import line_of
 from scheduler.files.health.found import ImportedReport
-from scheduler.files.json_file import JsonFile
+from scheduler.files.yaml12 import JsonFile
 
 # System of `dcgmi health` -> signal of a failure, and of a warning.
 SYSTEMS: Final[dict[str, tuple[str, str]]] = {

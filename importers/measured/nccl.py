@@ -6,7 +6,7 @@ import math
 import re
 
 from scheduler.files.errors import InputError, Problem
-from scheduler.files.measurements import Sizes
+from scheduler.files.plugins import Sizes
 from scheduler.files.yaml12 import read_text
 
 _RANK = re.compile(r"^#\s+Rank\s+\d+.*\bon\s+(\S+)\s+device")

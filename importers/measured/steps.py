@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from scheduler.files.errors import InputError, Problem
-from scheduler.files.measurements import RunSteps
+from scheduler.files.plugins import RunSteps
 from scheduler.files.yaml12 import read_text
 
 MOST_BYTES = 256 << 20

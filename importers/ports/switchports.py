@@ -20,7 +20,7 @@ from typing import Any, Final
 from importers.fabrics.ibnetdiscover import LANE_GBPS
 from importers.ports.tables import CsvRow, SwitchPort, csv_lines, is_up
 from scheduler.files.errors import refusal, short
-from scheduler.files.json_file import JsonFile
+from scheduler.files.yaml12 import JsonFile
 
 STATES: Final = {"active": True, "down": False, "init": False, "initialize": False, "armed": False}
 WIDTH: Final = re.compile(r"(\d{1,2})x", re.IGNORECASE)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from statistics import median
 from typing import Any, Generic, TypeVar
 
+from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 
 Plugin = TypeVar("Plugin")
@@ -50,3 +52,33 @@ def importer(name: str) -> Any:
         message = f"no reader of the group muster.importers is installed as {name}"
         raise InputError(Problem("", message))
     return IMPORTERS[name]
+
+
+FEWEST_STEPS = 5  # of which the first are left out: caches, compilation, connections
+WARM_UP_SHARE = 10  # one part in so many
+
+
+@struct(frozen=True, slots=True)
+class RunSteps:
+    """Seconds of the steps of one run, in their order. `source`: the file, or the job."""
+
+    source: str
+    framework: str
+    seconds: tuple[float, ...]
+
+    @property
+    def typical_s(self) -> float:
+        """The median without the first tenth, and without the first step at least."""
+        left_out = max(1, len(self.seconds) // WARM_UP_SHARE)
+        return median(self.seconds[left_out:] or self.seconds)
+
+
+@struct(frozen=True, slots=True)
+class Sizes:
+    """One collective at several sizes: (bytes, microseconds, GB/s of bus bandwidth) each. `hosts`:
+    as the program names them, none where it does not."""
+
+    source: str
+    collective: str
+    rows: tuple[tuple[int, float, float], ...]
+    hosts: tuple[str, ...]

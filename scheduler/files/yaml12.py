@@ -11,8 +11,9 @@ equal keys wins. Here values are built from the parser's events instead:
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 import yaml
 
 from muster.structs import struct
-from scheduler.files.errors import InputError, Problem, input_error
+from scheduler.files.errors import InputError, Problem, input_error, line_of, refusal
 
 MOST_PROGRAM_BYTES = 1 << 30  # of what a program writes: `kubectl get nodes` spends 20 KB a node
 MOST_BYTES = 64 << 20
@@ -268,3 +269,38 @@ def _line(event: yaml.Event) -> int:
 
 def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
+
+
+@struct(frozen=True, slots=True)
+class JsonFile:
+    """The value of a file, and its text."""
+
+    value: Any
+    text: str
+    source: str
+
+    @staticmethod
+    def load(path: str) -> JsonFile:
+        """Raises: InputError with the line of what is no JSON."""
+        text = read_text(path, MOST_PROGRAM_BYTES)
+        try:
+            return JsonFile(json.loads(text), text, path)
+        except json.JSONDecodeError as error:
+            raise refusal(f"is not JSON: {error.msg}", path, error.lineno) from None
+        except RecursionError:
+            raise refusal("is nested too deep", path) from None
+
+    def error(self, field: str, message: str) -> InputError:
+        """JSON is YAML, whose reader knows lines: it reads the text again, now that it matters."""
+        try:
+            line = line_of(parse(self.text).lines, field)
+        except InputError:
+            line = 0
+        return refusal(message, self.source, line, field)
+
+    def lines(self) -> Mapping[str, int]:
+        """The line of every field; none where the YAML reader refuses the text."""
+        try:
+            return parse(self.text).lines
+        except InputError:
+            return {}

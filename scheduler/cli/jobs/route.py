@@ -20,8 +20,7 @@ from scheduler.cli.numbers import some_seconds
 
 if TYPE_CHECKING:
     from scheduler.client import Client
-    from scheduler.client.offers import Offer
-    from scheduler.client.route import ClusterView, Routed
+    from scheduler.client.route import ClusterView, Offer, Routed
     from scheduler.core import JobSpec
 
 
@@ -149,7 +148,7 @@ def _clients(context: str, answer_within: str) -> Iterator[dict[str, Client]]:
 
 def _show_offers(views: Sequence[ClusterView], output: AnswerFormat) -> None:
     """Raises: typer.Exit, always."""
-    from scheduler.client.offers import StartKind
+    from scheduler.client.route import StartKind
 
     best = _best_of(views)
     if output is AnswerFormat.TABLE:
@@ -170,7 +169,7 @@ def _show_offers(views: Sequence[ClusterView], output: AnswerFormat) -> None:
 
 def _best_of(views: Sequence[ClusterView]) -> str:
     """Return the cluster that has the job, else the one with the best offer, "" for none."""
-    from scheduler.client.offers import rank
+    from scheduler.client.route import rank
 
     if made := [view.name for view in views if view.made is not None]:
         return made[0]
@@ -185,7 +184,7 @@ def _best_of(views: Sequence[ClusterView]) -> str:
 def _views_text(views: Sequence[ClusterView], chosen: str) -> str:
     """A row for each cluster, in the order in which they were named."""
     from scheduler.cli.render.text import bytes_text, columns, seconds_text
-    from scheduler.client.offers import Offer, StartKind
+    from scheduler.client.route import Offer, StartKind
 
     rows = [["CLUSTER", "STARTS", "STOPS", "STEP", "BOUND", "CUT", "WHY"]]
     for view in views:
@@ -208,7 +207,7 @@ def _views_text(views: Sequence[ClusterView], chosen: str) -> str:
 
 
 def _starts(offer: Offer) -> str:
-    from scheduler.client.offers import StartKind
+    from scheduler.client.route import StartKind
 
     match offer.start:
         case StartKind.NOW | StartKind.BY_STOPPING_OTHERS:
@@ -227,7 +226,7 @@ def _moment(seconds: float) -> str:
 
 
 def _why(view: ClusterView, views: Sequence[ClusterView], chosen: str) -> str:
-    from scheduler.client.offers import compared
+    from scheduler.client.route import compared
 
     if view.silence:
         return view.silence

@@ -25,7 +25,7 @@ from scheduler.files.errors import InputError, Problem
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
     from placement.objective.measured import LinkFit, MeasuredRun, RateFit
-    from scheduler.files.measurements import Sizes
+    from scheduler.files.plugins import Sizes
 
 POINT_TO_POINT = ("alltoall", "sendrecv")  # whose bus bandwidth is of one network card
 
@@ -204,8 +204,7 @@ def _job_of(text: str, option: str) -> tuple[Any, str]:
 
 
 def _run_of_log(fabric: Fabric, text: str) -> MeasuredRun:
-    from scheduler.files.measurements import FEWEST_STEPS
-    from scheduler.files.plugins import importer
+    from scheduler.files.plugins import FEWEST_STEPS, importer
 
     job, path = _job_of(text, "--run")
     model, batch = job.spec.request.model, job.spec.request.batch

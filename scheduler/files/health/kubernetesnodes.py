@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from scheduler.files.errors import line_of
 from scheduler.files.health.found import ImportedReport, NodeState
-from scheduler.files.json_file import JsonFile
+from scheduler.files.yaml12 import JsonFile
 
 MANAGED: Final = "muster.dev/managed"  # the taint that keeps kube-scheduler off muster's nodes
 _OF_READY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")

@@ -23,8 +23,7 @@ from placement.fabric import hostlist
 from scheduler.files import yaml12
 from scheduler.files.errors import InputError, Problem, line_of
 from scheduler.files.health.found import ImportedReport, NodeState
-from scheduler.files.json_file import JsonFile
-from scheduler.files.yaml12 import MOST_PROGRAM_BYTES
+from scheduler.files.yaml12 import MOST_PROGRAM_BYTES, JsonFile
 
 
 def _group(words: str) -> frozenset[str]:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from scheduler.client.offers import Offer, StartKind, compared, offer_of, rank
+from scheduler.client.route import Offer, StartKind, compared, offer_of, rank
 from scheduler.v1 import job_pb2, placement_pb2
 
 BEST_FIRST = [
