@@ -98,7 +98,7 @@ class Grid:
 
 
 def grid_of(traffic: list[dict[str, Any]], gpus: int) -> Grid:
-    """Blocks of so many ranks."""
+    """Return the grid of blocks of so many ranks."""
     rows, row_weight, lines, exact = 1, Fraction(0), [], []
     for each in traffic:
         size, stride, pattern = each["size"], each["stride"], each["pattern"]

@@ -32,7 +32,7 @@ MOST_WORK = 1_000_000_000  # cables x leaves to reach: 100,000 GPUs in racks of 
 
 
 class By(StrEnum):
-    """How a bandwidth is proved."""
+    """Proof of a bandwidth."""
 
     SPREADING = "even spreading reaches the cut"
     MAX_FLOW = "max flow over every switch"

@@ -54,7 +54,7 @@ class Routing:
 
 
 def parse_routing(text: str) -> Routing:
-    """`ecmp`, `e-ecmp` (16 queue pairs), `e-ecmp:4`, `pinned` or `adaptive`.
+    """Parse `ecmp`, `e-ecmp` (16 queue pairs), `e-ecmp:4`, `pinned` or `adaptive`.
 
     Raises: BadInput.
     """

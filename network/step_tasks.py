@@ -191,7 +191,7 @@ class _Builder:
             ]
 
     def build(self) -> None:
-        """Fill `tasks`."""
+        """Fill `tasks` with those of a step."""
         is_zero_bubble = bool(
             self._request.batch and self._request.batch.schedule is PipelineSchedule.ZERO_BUBBLE
         )

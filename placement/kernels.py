@@ -93,7 +93,7 @@ class Kernel(Generic[P, R]):
         kernels.append(self)
 
     def run(self, steps: int, *args: P.args, **kwargs: P.kwargs) -> R:
-        """`steps`: about how many times the innermost lines run."""
+        """Run the loop, compiled if that pays. `steps`: about how often inner lines run."""
         if _process.compiles(steps):
             return self.compiled(*args, **kwargs)
         return self.plain(*args, **kwargs)

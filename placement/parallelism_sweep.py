@@ -33,10 +33,10 @@ class PlacedChoice:
 
 @struct(frozen=True)
 class Sweep:
-    """`fitting`: choices that frameworks take and memory holds, of `layouts` looked at. `best`: by
-    step. `is_proved`: nothing that was not placed is faster than the last of `best`. `own`: the
-    request as it is, if it fits. `refused`: why no gang of this size can be placed now.
-    """
+    """Result of a sweep. `fitting`: choices that frameworks take and memory holds, of `layouts`
+    looked at. `best`: by step. `is_proved`: nothing that was not placed is faster than the last of
+    `best`. `own`: the request as it is, if it fits. `refused`: why no gang of this size can be
+    placed now."""
 
     gpu_gb: float
     layouts: int

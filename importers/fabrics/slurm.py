@@ -52,7 +52,7 @@ def check_sizes(
 
 
 def of_blocks(network: TopologyNetwork) -> TopologyNetwork:
-    """Blocks are what one NVLink joins."""
+    """Return the network with blocks as scale-up domains, joined by NVLink."""
     return replace(network, scale_up=frozenset(network.domains(network.depth - 1)))
 
 

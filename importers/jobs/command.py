@@ -45,7 +45,7 @@ class LaunchCommand:
 
 
 def has_commands(script: Script) -> bool:
-    """Whether it is a script, and not a line of options alone."""
+    """Whether the text is a script, and not a line of options alone."""
     return any(not words[0].text.startswith("-") for words in script.lines)
 
 

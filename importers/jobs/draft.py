@@ -23,7 +23,7 @@ SECTIONS = {"parallelism": Parallelism, "model": ModelShape, "batch": Batch, "tr
 
 @struct(frozen=True, slots=True)
 class Origin:
-    """`name`: of an option or key, as its tool writes it. `line` 0: not in the file."""
+    """Place of an option or key in a file, by its `name` there. `line` 0: not in the file."""
 
     name: str
     line: int = 0

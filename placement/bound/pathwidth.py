@@ -212,7 +212,7 @@ class Passage:
         self.table = Table(row, low, high, cost, alive, coming, spare, tally)
 
     def drop(self, state: int) -> None:
-        """Go on without it."""
+        """Forget this state."""
         table = self.table
         alive = int(table.tally[0])
         kept = table.alive[:alive][table.alive[:alive] != state]

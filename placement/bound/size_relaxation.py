@@ -82,7 +82,7 @@ class SizeBound:
 
 @lru_cache(maxsize=16)
 def size_bound(grid: BlockGrid) -> SizeBound:
-    """Remembered: every step of a placement asks what parts of the same grid cost."""
+    """Return the bound, from a cache: every step of a placement asks it of the same grid."""
     return SizeBound(grid)
 
 

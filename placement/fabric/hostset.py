@@ -23,7 +23,7 @@ HostSet = int
 
 
 def of(hosts: Iterable[int]) -> HostSet:
-    """The set of these host indices."""
+    """Return the set of these host indices."""
     numbers = list(hosts)
     if len(numbers) < 32:
         bits = 0
@@ -38,7 +38,7 @@ def of(hosts: Iterable[int]) -> HostSet:
 
 
 def full(host_count: int) -> HostSet:
-    """All hosts of a fabric."""
+    """Return the set of all hosts of a fabric."""
     return (1 << host_count) - 1
 
 

@@ -128,7 +128,7 @@ def barred_text(fabric: Fabric, hosts: HostSet) -> str:
 
 
 def barred_links(fabric: Fabric) -> str:
-    """All of them: `the uplink of z3`."""
+    """Name all barred uplinks: `the uplink of z3`."""
     return names_text(fabric.tiers[depth].domains[number] for depth, number in fabric.barred)
 
 

@@ -97,7 +97,7 @@ def kinds_of_link(fabric: Fabric, part: float = 1) -> tuple[LinkKind, ...]:
 
 @with_gang_view
 def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[AxisLoad, ...]:
-    """The axes wider than 1, in rank order, on the hosts of each block.
+    """Return the load of each axis wider than 1, in rank order, on the hosts of each block.
 
     Cost: 20 ms for 16,384 ranks on 3,072 hosts.
     """

@@ -88,7 +88,7 @@ class Master:
         self.open(ranges)
 
     def open(self, ranges: Mapping[Counter, Range]) -> None:
-        """Give each counter a row."""
+        """Give each counter a row in the linear program."""
         if not ranges:
             return
         self.ranges |= ranges
@@ -116,7 +116,7 @@ class Master:
 
     @property
     def entries(self) -> int:
-        """Rows times columns."""
+        """Size of the linear program: rows times columns."""
         return (self.grid.rows + len(self.ranges)) * len(self._patterns)
 
     def solve(self) -> LpSolution | None:

@@ -137,7 +137,7 @@ class _Swap:
         return added_cut(self._request, gpus, domain, self._block, len(tier.domains))
 
     def fastest(self, by_cut: int) -> int:
-        """`by_cut`, or the first host with which the step is shorter, where it grows with that
+        """Return `by_cut`, or the first host with a shorter step, where the step grows with that
         one."""
         clock, hosts = step_clock(self._fabric, self._request), self._hosts.tolist()
 

@@ -370,7 +370,7 @@ class Sweeper:
 
 
 def random_word(seed: str) -> int:
-    """Where random words begin."""
+    """Return a seed for random words."""
     return random.Random(seed).randrange(1, 1 << 32)
 
 

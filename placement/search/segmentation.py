@@ -89,7 +89,7 @@ class Segmenter:
         self.steps = held * (1 + spare)
 
     def add(self, orders: Sequence[Ints]) -> range:
-        """The numbers of these orders."""
+        """Add orders and return their numbers."""
         first = len(self._orders)
         self._orders += orders
         if not self._is_filled and orders:

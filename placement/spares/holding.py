@@ -15,7 +15,7 @@ from placement.workload.request import Request
 
 @struct(frozen=True, slots=True)
 class Holding:
-    """`wished`: what the rule asks for. `elsewhere`: spares outside the gang's zones."""
+    """Spares of a gang. `elsewhere`: spares outside the gang's zones."""
 
     spares: tuple[int, ...]
     wished: int

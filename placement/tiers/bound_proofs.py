@@ -23,7 +23,7 @@ from placement.workload.request import Limits, Placement, Request
 
 
 class BoundProof(NamedTuple):
-    """`claimed`: the bytes that the engine gives as a bound on the cut of `tier`."""
+    """Proof of a bound. `claimed`: the engine's bytes as a bound on the cut of `tier`."""
 
     tier: str
     claimed: int

@@ -68,7 +68,7 @@ class Seating:
                         yield ZoneChoice(other, self._free)
 
     def inside(self, domains: Sequence[tuple[Ints, int]]) -> list[ZoneChoice]:
-        """The whole gang in each of `domains`: (free hosts, tier below)."""
+        """Return choices with the whole gang in one of `domains`: (free hosts, tier below)."""
         return [ZoneChoice(None, free, tier) for free, tier in domains]
 
     def zone_by_block(self, way: ZoneChoice) -> Ints:

@@ -237,7 +237,7 @@ class StepClock:
 @with_gang_view
 @lru_cache(maxsize=64)
 def step_clock(fabric: Fabric, request: Request) -> StepClock:
-    """Remembered: a search asks for the same gang many times."""
+    """Return the clock of a gang, from a cache: a search asks for it many times."""
     return StepClock(fabric, request)
 
 

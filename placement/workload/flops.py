@@ -56,7 +56,7 @@ def dense_parameters(model: ModelShape) -> int:
 
 
 def parameter_count(model: ModelShape) -> int:
-    """All parameters."""
+    """Return the number of parameters."""
     return dense_parameters(model) + expert_parameters(model)
 
 

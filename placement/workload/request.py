@@ -128,7 +128,7 @@ class Request:
 
     @property
     def has_step_time(self) -> bool:
-        """Whether it says enough to know the seconds of a step."""
+        """Whether the request says enough to know the seconds of a step."""
         return self.model is not None or self.compute_s is not None
 
     def part_gpus(self, gpus_per_host: int) -> int:
