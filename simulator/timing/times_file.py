@@ -104,7 +104,7 @@ class TimeModel(Keys):
         return self.detection.by_cause.get(cause, self.detection.default_s)
 
     def init_s(self, gpus: int) -> float:
-        """Straight lines between the points, in proportion to GPUs outside of them."""
+        """Return seconds of a start, by lines between points, in proportion to GPUs beyond them."""
         points = [(point.gpus, point.seconds) for point in self.communicators]
         if not points:
             return 0.0

@@ -45,7 +45,7 @@ class PriceList(Keys):
 
 
 def load_prices(path: str) -> PriceList:
-    """Raises: InputError with every fault found, each with its line."""
+    """Load a file of prices. Raises: InputError with every fault found, each with its line."""
     return checked_keys(PriceList, load(path), {"": PriceList})
 
 
