@@ -32,7 +32,7 @@ class Streams:
 
     @contextmanager
     def one_more(self, name: str) -> Iterator[None]:
-        """Raises: ApiError when there are too many."""
+        """Count an open stream of `name`. Raises: ApiError when there are too many."""
         if self._open.total() >= self._limits.streams:
             raise exhausted(f"{self._limits.streams} streams are open; try again later")
         if self._open[name] >= self._limits.streams_per_caller:

@@ -264,7 +264,7 @@ class Agent:
             await asyncio.sleep(0.01)
 
     async def is_idle(self) -> None:
-        """Return when nothing runs."""
+        """Wait until nothing runs."""
         while self._running():
             await asyncio.sleep(_TICK_S)
 
@@ -656,7 +656,7 @@ def now_s() -> float:
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
+    """Return a port on which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

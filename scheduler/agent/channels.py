@@ -47,11 +47,11 @@ class Channels:
         channel.task.add_done_callback(lambda _: self._open.pop(wanted.channel_id, None))
 
     def refuse(self, channel_id: str, reason: str) -> None:
-        """Say why nothing is run."""
+        """Tell the server why a command is not run."""
         self._say(_word(Data(channel_id=channel_id, error=reason)))
 
     def hear(self, data: Data) -> None:
-        """Pass on what a command reads."""
+        """Pass input on to a command, or end it."""
         channel = self._open.get(data.channel_id)
         if channel is not None and data.close:
             channel.task.cancel()

@@ -21,7 +21,7 @@ def node_variables(node: int, ranks: int, world_size: int) -> dict[str, str]:
 
 
 def torchrun_variables(node: int, nodes: int, ranks: int) -> dict[str, str]:
-    """torchrun reads its options there."""
+    """Return variables that set torchrun's options."""
     return {
         "PET_NNODES": str(nodes),
         "PET_NODE_RANK": str(node),

@@ -41,7 +41,7 @@ class Contexts:
 
 
 def config_path() -> Path:
-    """Where the file is, or would be."""
+    """Return the path of the file of contexts, which need not exist."""
     variable = os.environ.get
     if given := variable("MUSTER_CONFIG"):
         return Path(given)
@@ -167,7 +167,7 @@ def keep_secrets_from(address: str) -> str:
 
 
 def unknown(contexts: Contexts, name: str) -> Exception:
-    """There is no context of this name."""
+    """Return the error for an unknown context."""
     from scheduler.files.errors import InputError, Problem
 
     names = ", ".join(sorted(contexts.by_name)) or "none"

@@ -53,7 +53,7 @@ class UpdateOptions(TypedDict, total=False):
 
 
 class ChangeOptions(UpdateOptions, total=False):
-    """`etag`: only if the job or host is still what it names."""
+    """Options of changes. `etag`: refuse unless the job or host is still as it names."""
 
     etag: str
 

@@ -46,7 +46,7 @@ class Credentials:
         )
 
     def channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
-        """Raises: InputError for files that will not do, or a token that anybody could read."""
+        """Open a channel. Raises: InputError for bad files, or a token that anybody could read."""
         if self.ca:
             opened = grpc.secure_channel(address, self._tls(), options=options)
         elif self.certificate or self.key:

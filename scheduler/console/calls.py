@@ -83,7 +83,7 @@ class CallContext:
         return self._code
 
     def details(self) -> str:
-        """Why it was aborted."""
+        """Return why the call was aborted."""
         return self._message
 
     async def abort_with_status(self, status: Any) -> None:

@@ -105,7 +105,7 @@ class _Timeline:
         self.frames.append((at_s, is_whole, frame))
 
     def mark(self, state: State, event: Event) -> None:
-        """Remember what went wrong."""
+        """Keep the incident of an event, if there is one."""
         incident = incident_of(state.version, event)
         if incident is not None and self._is_seen(state, incident):
             is_whole = not self._tenant  # a sentence may name a job of somebody else

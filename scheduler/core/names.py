@@ -17,7 +17,7 @@ HIDDEN: Final = "(hidden)"  # stands for a job of somebody else; none can have t
 
 
 def full_name(tenant: str, name: str) -> str:
-    """`tenant`: as stated, "" where none was."""
+    """Return the full name of a job. `tenant`: as stated, "" where none was."""
     return f"{tenant}/{name}" if tenant else name
 
 
@@ -27,7 +27,7 @@ def short_name(full: str) -> str:
 
 
 def stated_tenant(full: str) -> str:
-    """ "" where none was stated."""
+    """Return the tenant in a full name; "" where none was stated."""
     return full.rpartition("/")[0]
 
 

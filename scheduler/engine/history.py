@@ -88,7 +88,7 @@ class Pass:
             number += 1
 
     def end(self) -> None:
-        """Readers end with Closed."""
+        """End readers with Closed."""
         self._is_closed = True
 
     async def _at(self, number: int) -> AnyChange | None:
@@ -176,7 +176,7 @@ class History:
                 self._passes.remove(shared)
 
     def close(self) -> None:
-        """Readers end with Closed."""
+        """End readers with Closed."""
         self._is_closed = True
         for each in self._passes:
             each.end()

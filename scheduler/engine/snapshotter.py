@@ -72,7 +72,7 @@ class Snapshotter:
             await self._keep(state, last_ns)
 
     def abandon(self) -> None:
-        """Leave off what is under way."""
+        """Cancel the snapshot under way."""
         self._is_ending = True
         if self._running is not None:
             self._running.cancel()

@@ -140,7 +140,7 @@ class Writer:
 
     @property
     def is_leading(self) -> bool:
-        """Whether it takes commands."""
+        """Whether this server leads, and takes commands."""
         return self._term is not None
 
     @property
@@ -170,11 +170,11 @@ class Writer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether many ask at once."""
+        """Whether many commands come at once."""
         return self._gathered > _MANY
 
     def now_ns(self) -> int:
-        """The time that an event would get."""
+        """Return the time of the next event, in ns since 1970."""
         return self._time.now_ns()
 
     async def submit(self, command: Command) -> State | Rejected:
@@ -276,7 +276,7 @@ class Writer:
             await self._advanced.wait()
 
     def close(self) -> None:
-        """Turn everybody away, for good."""
+        """Refuse all commands, for good."""
         self._is_stopping = True
         self._refuse_waiting()
         self.feed.close()

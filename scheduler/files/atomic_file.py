@@ -40,7 +40,7 @@ def written(path: Path, option: str) -> Iterator[BinaryIO]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put on disk which files are in it."""
+    """Make names in the folder durable."""
     entry = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(entry)

@@ -18,7 +18,7 @@ def wrong_value(message: str, inside: str = "") -> PydanticCustomError:
 
 
 def choice(value: Any, known: Iterable[str]) -> str:
-    """`value`, one of `known`. Raises: PydanticCustomError."""
+    """Return `value`, one of `known`. Raises: PydanticCustomError."""
     names = list(known)
     if value not in names:
         raise wrong_value(f"must be one of {', '.join(names)}, not {short(value)}")

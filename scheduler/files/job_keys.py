@@ -120,7 +120,7 @@ def _flag(value: Any) -> bool:
 
 
 def parse_spares(value: Any) -> SpareRule:
-    """`auto`, a number of hosts or a share such as "2%".
+    """Parse `auto`, a number of hosts or a share such as "2%". Raises: BadInput.
 
     Raises: BadInput.
     """

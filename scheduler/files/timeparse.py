@@ -37,7 +37,7 @@ def parse_time(text: str, forms: str = TIME) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """`90m`, `4h`, `1d12h` in ns. Raises: BadInput without a field."""
+    """Parse `90m`, `4h`, `1d12h` into ns. Raises: BadInput without a field."""
     if not _DURATION.fullmatch(text):
         raise BadInput("", f"must be a duration such as 90m, 4h or 1d12h, not {text!r}")
     return sum(int(n) * _SECONDS[unit] for n, unit in _PART.findall(text)) * SECOND_NS

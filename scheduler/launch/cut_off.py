@@ -93,11 +93,11 @@ class CutOffHosts:
         return host in self and hostset.has(self._launched, index)
 
     def forget(self) -> None:
-        """Take no host for cut off."""
+        """Forget the hosts that count as cut off."""
         self._domains_by_host, self._counts = {}, {}
 
     def show(self, beats: Heartbeats) -> None:
-        """Keep health and metrics in step."""
+        """Show cut-off hosts in health and metrics."""
         beats.cut_off.clear()
         beats.cut_off.update({(domain,): n for domain, n in self._counts.items()})
         silent = [f"{domain}: {n:,} hosts silent" for domain, n in self._counts.items()]

@@ -22,7 +22,7 @@ class Substrate(Protocol):
         """Where to serve agents; of any free port the one that they know already."""
 
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
-        """Begin. `busy`: hosts on which something runs, should run, or is being left."""
+        """Start agents. `busy`: hosts on which something runs, should run, or is being left."""
 
     def starting(self) -> Set[str]:
         """Hosts whose agents are on their way, which may take minutes: not lost yet."""

@@ -130,7 +130,7 @@ class Instruments:
             self.incidents.feed(step.after.version, step.event)
 
     def conflicted(self) -> None:
-        """A plan fell."""
+        """Count a plan that conflicted."""
         self.conflicts[()] += 1
 
     def _add(self, stage: Stage, began_ns: int, ended_ns: int) -> None:

@@ -31,7 +31,7 @@ class IssuerFailed(Exception):
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """None: the answer stays an error."""
+        """Follow no redirect: the answer stays an error."""
 
 
 def ask(

@@ -40,12 +40,12 @@ Claims = Mapping[str, Any]
 
 
 def is_id_token(text: str) -> bool:
-    """Whether it has the form of one, which no token of the auth file has."""
+    """Whether a text has the form of an ID token, which no other token has."""
     return text.count(".") == 2 and text.startswith("ey")
 
 
 def is_private(url: str) -> bool:
-    """Whether it is an address that nobody can listen in on: TLS, or on this machine."""
+    """Whether nobody can listen in on the address: TLS, or on this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

@@ -57,7 +57,7 @@ def with_run(spec: JobSpec, resume_from: str, *, new_run: bool) -> JobSpec:
 
 
 def begin_ns(text: str) -> int:
-    """Raises: typer.BadParameter."""
+    """Parse a begin time into ns. Raises: typer.BadParameter."""
     try:
         return parse_moment(text, time.time_ns()) // 10**9 * 10**9
     except BadInput as error:
@@ -65,7 +65,7 @@ def begin_ns(text: str) -> int:
 
 
 def dependencies(text: str) -> tuple[DependencyTerm, ...]:
-    """Raises: typer.BadParameter."""
+    """Parse dependencies. Raises: typer.BadParameter."""
     try:
         terms = parse_dependencies(text)
     except BadInput as error:

@@ -233,7 +233,7 @@ def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
 
 
 def outcome_of(answer: Answer) -> str:
-    """The key of EXIT_CODES."""
+    """Return the outcome, a key of EXIT_CODES."""
     from scheduler.cli.render.place.answers import outcome
 
     return outcome(answer)

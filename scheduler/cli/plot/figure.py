@@ -366,7 +366,7 @@ def _spread(fabric: Fabric, way: Grouping) -> float:
 
 
 def states(fabric: Fabric, placement: Placement, free: HostSet) -> States:
-    """Spare, busy and free hosts."""
+    """Sort hosts into spare, busy and free."""
     is_free = hostset.to_mask(free, fabric.host_count).copy()
     is_free[[*placement.hosts, *placement.spares]] = False
     is_busy = ~hostset.to_mask(free, fabric.host_count)

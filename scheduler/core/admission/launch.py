@@ -29,7 +29,7 @@ Answer = tuple[Event, ...] | Rejected
 
 
 def launched(state: State, name: str, uid: str, attempt: int, now_ns: int) -> Answer:
-    """All ranks have started."""
+    """Note that all ranks of an attempt have started."""
     job = _running(state, name, uid, attempt)
     if isinstance(job, Rejected):
         return job

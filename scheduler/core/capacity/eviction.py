@@ -32,7 +32,7 @@ def yielding(verbs: tuple[str, str], names: Sequence[str], shrinks: Sequence[Res
 
 
 def shrunk(gang: Victim, shrink: Resize) -> Victim:
-    """The gang as this leaves it."""
+    """Return the gang after this shrink."""
     kept = shrink.placement.allocation
     smaller = ShrunkGang(gang.job.at(shrink.dp), shrink.placement, gang.hosts & ~kept)
     held = gang.held - kept.bit_count()

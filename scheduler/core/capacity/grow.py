@@ -131,7 +131,7 @@ def _largest(state: State, job: Job, hosts: HostSet, bound: int) -> Job | None:
 
 
 def is_smaller(job: Job) -> bool:
-    """Whether the gang might grow."""
+    """Whether the gang is smaller than its largest size, so that it may grow."""
     return bool(job.hosts and job.sizes) and job.dp < job.sizes[-1]
 
 

@@ -92,7 +92,7 @@ class HostClasses:
             self._profiles[self._at(host)].book(start_ns, end_ns, sign * count)
 
     def of(self, hosts: HostSet) -> Shares:
-        """The shares that these hosts are."""
+        """Return these hosts as shares of the classes."""
         counts = ((_first(ground), (hosts & ground).bit_count()) for ground in self._grounds)
         return tuple((host, count) for host, count in counts if count)
 

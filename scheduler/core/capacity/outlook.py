@@ -165,7 +165,7 @@ class Outlook:
         return self._running
 
     def ends(self) -> Sequence[Release]:
-        """First end first."""
+        """Return ends of running and started gangs, first end first."""
         in_order: Sequence[Release] = self._still_running()
         if self._started:
             in_order = sorted([*in_order, *self._started])
@@ -173,7 +173,7 @@ class Outlook:
         return _release_shared_hosts_last(in_order, several) if several else in_order
 
     def comes(self, job: Job) -> None:
-        """Take the turn of `job`: jobs that limits hold back until here are before it."""
+        """Begin with `job`; jobs held back by limits until now go before it."""
         self._ahead.setdefault(job.name, frozenset(self.held_back))
 
     def reservation(self, job: Job, free: HostSet) -> BackfillReservation | None:

@@ -49,7 +49,7 @@ class Victim:
 
     @property
     def dp(self) -> int:
-        """How many replicas are left of it."""
+        """Number of replicas left, 0 once evicted."""
         return self.smaller.job.dp if self.smaller else 0
 
     @property

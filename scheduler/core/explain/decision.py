@@ -83,5 +83,5 @@ def supposed_decision(
 
 
 def begins(event: Event, name: str) -> TypeGuard[PlacingEvent]:
-    """Whether it begins an attempt of the job."""
+    """Whether the event begins an attempt of the job."""
     return isinstance(event, PlacingEvent) and event.name == name

@@ -39,7 +39,7 @@ class EffectReader:
         self._done: tuple[EventEffect, ...] = ()
 
     def adopt(self, state: State) -> None:
-        """Go on from this state."""
+        """Continue from this state."""
         self._state, self._done = state, ()
 
     def read(self, event: Event, state: State) -> tuple[EventEffect, ...]:

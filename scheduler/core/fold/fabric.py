@@ -44,7 +44,7 @@ class Renumbering:
 
     @staticmethod
     def between(before: Fabric, after: Fabric, renames: Mapping[str, str]) -> Renumbering:
-        """`renames`: new names by old ones."""
+        """Match hosts of two fabrics. `renames`: new names by old ones."""
         index = after.index_by_name
         numbers = tuple(index.get(renames.get(name, name)) for name in before.hosts)
         kept = hostset.of(number for number in numbers if number is not None)

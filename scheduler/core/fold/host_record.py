@@ -28,7 +28,7 @@ def is_trouble(policy: HealthPolicy, signal: str, xid: int = 0) -> bool:
 
 
 def reported(record: HostRecord, event: HostSignalled, policy: HealthPolicy) -> HostRecord:
-    """The record with one report more."""
+    """Return the record with one report more."""
     now_ns, keep_ns = event.time_ns, 0
     if event.signal in SIGNALS:
         signal = policy.signal(event.signal)

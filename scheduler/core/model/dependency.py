@@ -46,7 +46,7 @@ class Dependency(Struct, frozen=True):
 
     @property
     def is_never_met(self) -> bool:
-        """Whether it ended otherwise than was waited for."""
+        """Whether the other job ended otherwise than was waited for."""
         return self.outcome is not None and not self._suits(self.outcome)
 
     def _suits(self, outcome: JobState) -> bool:

@@ -257,7 +257,7 @@ class Job:
 
     @property
     def least(self) -> Job:
-        """At its smallest, as it waits."""
+        """Return the job at its smallest size, as it waits."""
         return self.at(self.sizes[0]) if self.sizes else self
 
     def costs(self, usual: Costs) -> Costs:
@@ -296,8 +296,8 @@ class Job:
 
     @property
     def is_special(self) -> bool:
-        """Whether it asks for more than hosts for its gang: another size, spares, or affinity.
-        Most jobs of most clusters do not, and decisions skip them."""
+        """Whether decisions need an extra pass for it, as for sizes, spares or affinity. Most jobs
+        of most clusters need none."""
         spec = self.spec
         return bool(self.sizes) or spec.request.spares.hosts != 0 or spec.affinity != ANYBODY
 

@@ -46,7 +46,7 @@ class JobArray(Struct, frozen=True):
         return tuple(sorted(_numbers(self.tasks)))
 
     def task_uid(self, task: int) -> str:
-        """The uid of that task."""
+        """Return the uid of a task."""
         return str(uuid5(_TASKS, f"{self.uid}/{task}"))
 
     @property

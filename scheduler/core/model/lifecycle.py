@@ -67,7 +67,7 @@ class Hold(StrEnum):
 
 
 class RequeueCause(StrEnum):
-    """Why a gang that ran waits again."""
+    """Cause for which a gang that ran waits again."""
 
     FAILURE = "failure"  # a failure stopped it, and it has no hosts to go on with
     MAINTENANCE = "maintenance"  # a window opened that it could not stay for

@@ -22,8 +22,8 @@ class Overrun(StrEnum):
 
 @struct(frozen=True, slots=True)
 class SchedulingOptions:
-    """`policy`: the name of a queue policy (core.queue.policies). `assumed_limit_s` stands in for
-    the time limit of jobs that state none.
+    """Options of decisions. `policy`: the name of a queue policy (core.queue.policies).
+    `assumed_limit_s` stands in for the time limit of jobs that state none.
 
     `most_reservations`: under conservative, jobs from the head of the queue that get
     one; those behind them wait until they are among these; 0: all. `batch_hosts`: a decision that
@@ -67,7 +67,7 @@ def expected_end_ns(job: Job, now_ns: int, options: SchedulingOptions) -> int:
 
 
 def later_ns(end_ns: int, now_ns: int) -> int:
-    """`end_ns`, or for what has outrun that the next moment at which it is taken to end."""
+    """Return `end_ns`, or the next moment at which a gang that has outrun it is taken to end."""
     if end_ns > now_ns:
         return end_ns
     minutes_late = (now_ns - end_ns) // MINUTE_NS

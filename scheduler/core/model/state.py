@@ -73,7 +73,7 @@ class LinkRecord(Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is as if nobody had said anything of it."""
+        """Whether the uplink is plainly up and open to all gangs."""
         return self.share == FULL and self.use is LinkUse.OPEN
 
     @property

@@ -10,7 +10,7 @@ SECOND_NS = 1_000_000_000  # as in job, which stands on this
 
 
 class Ending(Enum):
-    """How an attempt came to its end."""
+    """End of an attempt."""
 
     COMPLETE = auto()  # nothing of it is done again
     STOPPED = auto()  # at somebody's wish

@@ -133,7 +133,7 @@ class Tenants:
 
     @cached_property
     def place_by_name(self) -> dict[str, int]:
-        """Where each stands in the file."""
+        """Place of each tenant in the file."""
         return {tenant.name: place for place, tenant in enumerate(self.tenants)}
 
     @cached_property

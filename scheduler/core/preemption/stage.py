@@ -96,7 +96,7 @@ class PreemptionStage:
         return best
 
     def is_in_vain(self, job: Job, end_ns: int) -> bool:
-        """Whether it is known that `job` has no gang to evict."""
+        """Whether no gang can be evicted for `job`, as far as is known."""
         if self.is_idle or not self._tries:
             return True
         return job.needed >= self._in_vain.get(self._kind(job, end_ns), job.needed + 1)

@@ -55,7 +55,7 @@ class Backfill(Protocol):
     def record_allocation(
         self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0
     ) -> None:
-        """`job` starts on these hosts, some of them `borrowed` from the spares of others."""
+        """Record that `job` starts on these hosts, some of them `borrowed` spares of others."""
         ...
 
     def may_share(self, job: Job, end_ns: int, until_ns: int) -> bool:
@@ -68,7 +68,7 @@ class Backfill(Protocol):
         ...
 
     def reserve_blocked(self, job: Job, free: HostSet) -> None:
-        """`job` does not start."""
+        """Record that `job` is blocked, and reserve for it where the policy does."""
         ...
 
     def record_evictions(self, free: HostSet) -> None:
@@ -131,7 +131,7 @@ class LimitReservations:
         return tenant in self._first
 
     def before(self, job: Job, end_ns: int) -> BackfillReservation | None:
-        """The job of the same tenant that `job` would delay the most."""
+        """Return the job of the same tenant that `job` would delay the most."""
         late = [first for first in self.first_blocked(job) if end_ns > first.start_ns]
         return min(late, key=lambda first: first.extra, default=None)
 
@@ -172,7 +172,7 @@ def _room_in_place(first: BackfillReservation, job: Job, allowed: Allowance, quo
 
 
 def draws_alike(first: BackfillReservation, job: Job, quotas: Quotas) -> bool:
-    """Whether promises cover `job` that `first` counts on."""
+    """Whether `job` draws on the same guarantees as `first`."""
     return any(name in first.draws_on for name in quotas.path(job.tenant))
 
 

@@ -107,7 +107,7 @@ class SchedulingCycle:
         self.is_through = True
 
     def start(self, job: Job, placement: Placement) -> Start:
-        """The action for one of `starts`."""
+        """Return the action of one of `starts`."""
         name = job.name
         victims, is_counted = self.evicted.get(name, ()), name in self._counted
         lenders = self._loans.by_name.get(name, ())
@@ -346,7 +346,7 @@ class SchedulingCycle:
         )
 
     def grows(self, job: Job, more: HostSet, end_ns: int) -> None:
-        """A running gang takes `more` hosts."""
+        """Record that a running gang grows by `more` hosts."""
         self.backfill.record_allocation(job, more, end_ns)
         self.limit_reservations.record_allocation(job, more, end_ns)
         self.quotas.record_allocation(job, more)

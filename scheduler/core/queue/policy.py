@@ -40,7 +40,7 @@ class QueueOrder(Protocol):
         ...
 
     def record_allocation(self, job: Job, hosts: int) -> None:
-        """`job` starts on that many hosts."""
+        """Record that `job` starts on that many hosts."""
         ...
 
     def head(self, started: Collection[str]) -> Job | None: ...
@@ -82,7 +82,7 @@ class QueuePolicy:
     def context(
         self, state: State, now_ns: int, options: SchedulingOptions, free: HostSet
     ) -> QueueContext:
-        """A decision on `state` begins."""
+        """Make the inputs of a decision on `state`."""
         quotas = Quotas(state, self.may_preempt)
         outlook = Outlook(state, now_ns, options, quotas)
         return QueueContext(

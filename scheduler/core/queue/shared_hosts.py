@@ -51,7 +51,7 @@ class SharedHosts:
         return choose_gpus(self._fabric, host, taken, job.part_gpus) or ()
 
     def record_allocation(self, host: int, gpus: tuple[int, ...], end_ns: int) -> None:
-        """A job starts on these GPUs."""
+        """Record that a job starts on these GPUs."""
         if host in self._taken:
             self._by_room[self._room(host)] &= ~(1 << host)
         self._taken.setdefault(host, set()).update(gpus)

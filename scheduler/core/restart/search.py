@@ -73,7 +73,7 @@ class Loss:
 
 @struct(frozen=True)
 class RestartSearch:
-    """The search for one gang."""
+    """Search for the cheapest way in which one gang goes on."""
 
     state: State
     job: Job

@@ -49,7 +49,7 @@ class AffinityIndex:
         self._avoided: tuple[tuple[str, ...], ...] | None = None
 
     def record_allocation(self, job: Job, hosts: HostSet) -> None:
-        """`job` starts on these hosts."""
+        """Record that `job` starts on these hosts."""
         wants, name = job.spec.affinity, job.spec.name
         self._change(Occupant(name, wants, hosts))
         if wants is not ANYBODY and wants != ANYBODY and name not in self._wanting:

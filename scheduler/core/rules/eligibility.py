@@ -69,8 +69,7 @@ def deferral_text(job: Job, now_ns: int) -> str:
 
 
 def deferral(job: Job, now_ns: int) -> str:
-    """`held`, `dependency`, `array` or `begin`: what keeps the job from being considered, as a
-    WaitReason; "" when nothing does."""
+    """Return what keeps the job from being considered: `held`, `dependency`, `array` or `begin`,"""
     if job.hold is not None:
         return "held"
     if not all(each.is_met for each in job.dependencies):

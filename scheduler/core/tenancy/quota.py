@@ -81,7 +81,7 @@ def _guarantees(tenants: Tenants, fabric: Fabric) -> _Guarantees:
 
 @lru_cache(maxsize=64)
 def cell_hosts(fabric: Fabric, cell: GuaranteedCell) -> int:
-    """Hosts of one cell."""
+    """Return how many hosts one cell has."""
     return cell.hosts or min(mask.bit_count() for mask in domain_masks(fabric, cell.tier))
 
 

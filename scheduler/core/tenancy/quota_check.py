@@ -156,8 +156,7 @@ class Quotas:
         return hosts_filled(before + job.part_gpus, per_host) - hosts_filled(before, per_host)
 
     def release_hosts(self, job: Job, hosts: HostSet) -> None:
-        """`job`, which ran, gives up these hosts; spares that it had lent are now
-        their borrowers' own."""
+        """Release hosts of `job`; spares that it had lent are now their borrowers' own."""
         borrowed = hosts & job.allocation & self._borrowed.get(job.tenant, 0)
         if borrowed:
             self._return(job.tenant, borrowed)
@@ -224,7 +223,7 @@ class Quotas:
         return bool(apart) and all(self.book.is_beyond_guarantee(name) for name in apart)
 
     def path(self, tenant: str) -> tuple[str, ...]:
-        """The tenant and those above it."""
+        """Return the tenant and those above it."""
         return self._by_name[tenant].path
 
     def borrowed(self, job: Job, hosts: int, book: QuotaBook | None = None) -> int:

@@ -65,7 +65,7 @@ class PlanningLoop:
         self._struck = asyncio.Event()
 
     def wrote(self, steps: Sequence[AppliedEvent]) -> None:
-        """The state has moved."""
+        """Wake the loop, as the state has changed."""
         self._moved.set()
         stops = (
             isinstance(effect, JobChange) and effect.kind is JobChangeKind.INTERRUPTED

@@ -76,7 +76,7 @@ def open_store(url: str, *, init: bool | None = None, mark: Path | None = None) 
 
 
 def is_shared(url: str) -> bool:
-    """Whether it is of a kind that several servers may have open."""
+    """Whether several servers may have a store of this kind open."""
     return url.startswith(_POSTGRES)
 
 

@@ -187,7 +187,7 @@ class Store(Protocol):
         """Room that it takes on the disk."""
 
     def close(self) -> None:
-        """Let another server have it."""
+        """Close the store, so that another server may open it."""
 
 
 @struct(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class SharedStore(Store, Protocol):
         """The term of this server, if nobody leads; from then on no older term appends."""
 
     def keep_lead(self, term: int) -> None:
-        """Be heard of. Raises: Deposed."""
+        """Renew the lead. Raises: Deposed."""
 
     def resign(self) -> None:
         """Free the lead at once, if it is held. Raises nothing."""

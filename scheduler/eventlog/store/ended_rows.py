@@ -112,7 +112,7 @@ class EndedTable(NamedTuple):
     execute: Callable[[str, Sequence[Any]], StatementResult]
 
     def base(self) -> ChainEnd:
-        """The last row that was let go."""
+        """Return the last row that was deleted."""
         row = self._run(_BASE_VALUE).fetchone()
         return ChainEnd.read(str(row[0]) if row else None, self.store_id)
 
@@ -127,7 +127,7 @@ class EndedTable(NamedTuple):
         return [row.job for row in self._checked(rows)]
 
     def log(self) -> Iterator[EndedJob]:
-        """All, in the order of their ends, page by page.
+        """Yield all ended jobs in the order of their ends, page by page.
 
         Raises: StoreError where a row is missing or not what was written.
         """
@@ -199,7 +199,7 @@ def insert_ended_sql() -> str:
 
 
 def columns_of(rows: Sequence[EndedRow]) -> dict[str, list[Any]]:
-    """Values for `insert_ended_sql`."""
+    """Return the values of rows for `insert_ended_sql`."""
     values = [row.values for row in rows]
     return {f"ended_{name}": [row[at] for row in values] for at, name in enumerate(_COLUMNS)}
 

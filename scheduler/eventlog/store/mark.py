@@ -73,7 +73,7 @@ class HighWaterMark:
         self._write()
 
     def close(self) -> None:
-        """Sync what is not yet."""
+        """Sync the mark and close it."""
         self._stopped.set()
         self._thread.shutdown()
         self._sync()

@@ -494,7 +494,7 @@ def _check_mark(
 
 
 def end_of(connection: sqlite3.Connection) -> LogPosition:
-    """Where the log ends."""
+    """Return the end of the log."""
     (version,) = connection.execute(_LAST).fetchone()
     time = connection.execute("SELECT time_ns FROM log WHERE version = ?", (version,)).fetchone()
     digest = _digest_at(connection, version) or b""

@@ -88,7 +88,7 @@ class _EndedJobs:
             self._may_lack = self._next.version - 1 if self._next else store.last_version()
 
     def differences(self, made: EndedJob | None) -> list[str]:
-        """`made`: the job that the next event of the log ends."""
+        """Compare the next row with `made`, the job that the next event ends, and return faults."""
         if made is None:
             return []
         while self._next is not None and self._next.version < made.version:

@@ -50,7 +50,7 @@ def load_links(path: str, fabric: Fabric) -> list[LinkEntry]:
 
 
 def parse_share(value: Any, field: str) -> float:
-    """`up`, `down`, 0.875 or `14/16`. Raises: BadInput naming `field`."""
+    """Parse `up`, `down`, 0.875 or `14/16`. Raises: BadInput naming `field`."""
     if isinstance(value, str):
         if value in WORDS:
             return WORDS[value]

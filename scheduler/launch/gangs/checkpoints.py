@@ -65,7 +65,7 @@ class Checkpoints:
         return (point.step, point.where, point.uid if point.uid in state.ended else "")
 
     def forget(self, uid: str) -> None:
-        """The job is over."""
+        """Forget the checkpoints of a job that is over."""
         self._newest.pop(uid, None)
 
     def _logged_s(self, gang: LaunchedGang) -> float:

@@ -58,7 +58,7 @@ class GangPhase(StrEnum):
 
 
 class RankFailure(NamedTuple):
-    """Order: the earliest first."""
+    """Failure of a rank; sorts by time."""
 
     at_s: float
     rank: int
@@ -154,7 +154,7 @@ class LaunchedGang:
         return self._by_host
 
     def mark(self, host: str, phase: HostPhase) -> None:
-        """The host has come so far."""
+        """Record the phase that a host has reached."""
         self._counts[self._by_host[host]] -= 1
         self._counts[phase] += 1
         self._by_host[host] = phase

@@ -39,8 +39,8 @@ def status(
     gangs: int,
     is_own: Callable[[Job], bool],
 ) -> service_pb2.GetStatusResponse:
-    """`reasons`: of the oldest waiting job of each tenant, by its name. `gangs`: at most so many.
-    `is_own`: which jobs the caller may see."""
+    """Return the status. `reasons`: of the oldest waiting job of each tenant, by its name. `gangs`:
+    at most so many. `is_own`: which jobs the caller may see."""
     gpus = state.loaded_fabric.gpus_per_host
     seen = [job for job in census.gangs(state) if is_own(job)]
     return service_pb2.GetStatusResponse(

@@ -140,7 +140,7 @@ def by_name(fabric: Fabric, free: Ints, gang: int) -> list[int]:
 
 
 def at_random(free: Ints, gang: int, seed: int) -> list[int]:
-    """Any hosts in any order."""
+    """Return random hosts in random order."""
     return [int(host) for host in np.random.default_rng(seed).permutation(free)[:gang]]
 
 

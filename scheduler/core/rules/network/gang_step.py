@@ -85,6 +85,6 @@ def at_present(state: State, job: Job) -> Job:
 
 @lru_cache(maxsize=512)
 def seconds_now(fabric: Fabric, request: Request, hosts: tuple[int, ...]) -> float:
-    """Remembered for as many gangs as run at once: readers ask for them again and again, and each
-    entry keeps its fabric."""
+    """Return seconds of a step, from a cache of as many gangs as run at once; each entry keeps its
+    fabric."""
     return step_time(fabric, request, hosts).seconds

@@ -53,7 +53,7 @@ def busy(fabric: Fabric, gang: Neighbour) -> dict[Uplink, float]:
 
 
 def running(state: State) -> list[Neighbour]:
-    """The gangs that run."""
+    """Return the running gangs."""
     return [as_neighbour(state, job) for job in state.in_state(JobState.RUNNING)]
 
 
@@ -107,7 +107,7 @@ class Traffic:
         free: HostSet,
         solve: Callable[[Fabric], Placement | None],
     ) -> Placement:
-        """`alone`, or what `solve` finds beside the others where that is better for all. The
+        """Return `alone`, or what `solve` finds beside the others where that is better for all. The
         step and its bound are those of the gang alone."""
         started = (gang for placed, gang in self._placed if not placed.allocation & free)
         others = [*self._running, *started]
