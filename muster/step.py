@@ -61,20 +61,82 @@ class CountedStep:
 
     def seconds(self, hosts: list[int]) -> Fraction:
         """Return seconds of a step on each block's host. Raises: Refused over a dead link."""
-        by_rank = [host for host in hosts for _ in range(self.case.gpus)]
-        joined = [self.links.joined[host] for host in by_rank]
-        spent, busy = [], dict[int, Fraction]()
+        return self._count([host for host in hosts for _ in range(self.case.gpus)], self.links)
+
+    def _count(self, by_rank: list[int], links: LinkSpeeds) -> Fraction:
+        """Return seconds of a step on each rank's host. Raises: Refused over a dead link."""
+        chain, waited = self._chain(), Fraction(0)
+        hops, busy = self._hops(by_rank, links), dict[int, Fraction]()
+        beside = [] if chain is None else over_links(chain, by_rank, links)
         for axis in self.case.traffic:
-            out = egress(axis, joined, by_rank) if self.links.has_racks else egress(axis, by_rank)
-            loads = [(minus(ranks_sent(axis, by_rank), out), self.links.inside)]
-            loads.append((out, self.links.cards))
-            for layer in self.links.uplinks:
-                at = [layer.domain[host] for host in by_rank]
-                loads.append((egress(axis, at), layer.speed))
+            loads = over_links(axis, by_rank, links)
             times = [longest(sent, speed) for sent, speed in loads]
             add(busy, times)
-            spent.append((axis["axis"], max(times)))
-        return self._total(spent, busy.values(), self._hops(by_rank, self.links))
+            if beside and axis is not chain and self.counts_stages:
+                each = [self._exposed(axis["axis"], times[0], [])]
+                each += self._on_links(axis, by_rank, links, loads[1][0], beside)
+                waited += max(each)
+            else:
+                waited += self._exposed(axis["axis"], max(times), hops)
+        return self._total(waited, busy.values())
+
+    @property
+    def counts_stages(self) -> bool:
+        """Whether stages are told apart on links: of pipelines of jobs without a model."""
+        return self.facts["pipeline"]["stages"] > 1 and bool(self.facts["last_layer"][0])
+
+    def _on_links(
+        self,
+        axis: dict[str, Any],
+        by_rank: list[int],
+        links: LinkSpeeds,
+        cards: Sent,
+        beside: list[tuple[Sent, list[int]]],
+    ) -> Iterator[Fraction]:
+        """Yield the seconds for which a step waits on each network card and uplink.
+
+        `cards`: bytes over the first. `beside`: messages between stages, over each layer.
+        """
+        chain = self._chain()
+        stages: int = self.facts["pipeline"]["stages"]
+        stride = chain["stride"] if chain else 1
+        sent, speed = beside[1]
+        for host, out in cards.items():
+            yield self._shared(axis["axis"], [out], sent.get(host, Fraction(0)), speed[host])
+        for layer, (sent, speed) in zip(links.uplinks, beside[2:], strict=True):
+            at = [
+                layer.domain[host] * stages + i // stride % stages for i, host in enumerate(by_rank)
+            ]
+            by_stage = egress(axis, at)
+            for domain in {each // stages for each in at}:
+                outs = [by_stage.get(domain * stages + s, Fraction(0)) for s in range(stages)]
+                yield self._shared(axis["axis"], outs, sent.get(domain, Fraction(0)), speed[domain])
+
+    def _shared(self, axis: str, outs: list[Fraction], hops: Fraction, speed: int) -> Fraction:
+        """Return the seconds for which a step waits on a link.
+
+        `outs`: bytes of the groups of each stage. `hops`: bytes of messages between stages.
+        """
+        if not any(outs):
+            return Fraction(0)
+        alone = [out * MEGASECOND / speed for out in outs]
+        bubble = idle_share(self.facts["pipeline"]) * self.hiding
+        paced, most = self.hiding + bubble, max(alone)
+        if not self.facts["state"].get(axis, (0, 1))[0]:
+            others = sum(alone) - most
+            return self._exposed(
+                axis, most + min(others, most * min(Fraction(1), others / paced)), []
+            )
+        free = max(Fraction(0), 1 - hops * MEGASECOND / speed / paced)
+        share = Fraction(*self.facts["exposed"].get("dp", (0, 1)))
+        waited, together = Fraction(0), Fraction(0)
+        for stage, seconds in enumerate(alone):  # a later one has as much more time
+            together += seconds
+            later = bubble * Fraction(stage, self.facts["pipeline"]["stages"] - 1)
+            hidden = free * (self._window() + later)
+            rest = max(Fraction(0), (1 - share) * together - hidden)
+            waited = max(waited, share * together + rest)
+        return waited
 
     def _chain(self) -> dict[str, Any] | None:
         """Return the pipeline, where its hops are counted."""
@@ -126,26 +188,20 @@ class CountedStep:
         cards = max(self.links.cards[host] for host in self.case.free)
         room = Counter(self.links.joined[host] for host in self.case.free)
         most = gpus * max(room.values())
-        spent, busy = [], dict[int, Fraction]()
-        for axis in self.case.traffic:
+        if most == gpus:
+            alike = LinkSpeeds([inside] * blocks, [cards] * blocks, list(range(blocks)), [])
+            return self._count(own, alike)
+        waited, busy = Fraction(0), dict[int, Fraction]()
+        for axis in self.case.traffic:  # in NVLink racks it stays or leaves, but all of it goes
             out, sent = egress(axis, own), ranks_sent(axis, own)
             within = longest(minus(sent, out), [inside] * blocks)
-            if most > gpus:  # NVLink racks: it stays in them or leaves, but all of it goes
-                both = sum(sent.values()) / Fraction(blocks, MEGASECOND) / (inside + cards)
-                beyond = self._leaves_racks(axis, most) / cards
-                add(busy, (within, beyond))
-                spent.append((axis["axis"], max(within, both, beyond)))
-                if axis["pattern"] == "chain":
-                    hops = self._least_hops(most, inside, cards)
-                    spent[-1] = axis["axis"], max(spent[-1][1], hops)
-            else:
-                times = within, longest(out, [cards] * blocks)
-                add(busy, times)
-                spent.append((axis["axis"], max(times)))
-        if most > gpus:
-            return self._total(spent, busy.values(), [])
-        alike = LinkSpeeds([inside] * blocks, [cards] * blocks, list(range(blocks)), [])
-        return self._total(spent, busy.values(), self._hops(own, alike))
+            both = sum(sent.values()) / Fraction(blocks, MEGASECOND) / (inside + cards)
+            beyond = self._leaves_racks(axis, most) / cards
+            add(busy, (within, beyond))
+            chain = axis["pattern"] == "chain"
+            hops = self._least_hops(most, inside, cards) if chain else Fraction(0)
+            waited += self._exposed(axis["axis"], max(within, both, beyond, hops), [])
+        return self._total(waited, busy.values())
 
     def _leaves_racks(self, axis: dict[str, Any], most: int) -> Fraction:
         """Bytes in a megasecond that a host sends out of its rack, of `most` ranks, on average."""
@@ -161,11 +217,8 @@ class CountedStep:
         sent: Fraction = by_pattern[axis["pattern"]] * groups * MEGASECOND / self.case.blocks
         return sent if racks > 1 else Fraction(0)
 
-    def _total(
-        self, spent: list[tuple[str, Fraction]], busy: Iterable[Fraction], hops: list[Fraction]
-    ) -> Fraction:
+    def _total(self, waited: Fraction, busy: Iterable[Fraction]) -> Fraction:
         bubble = idle_share(self.facts["pipeline"])
-        waited = sum((self._exposed(axis, s, hops) for axis, s in spent), Fraction(0))
         return max(self.compute * (1 + bubble) + waited, *busy, Fraction(0))
 
     def _exposed(self, axis: str, seconds: Fraction, hops: list[Fraction]) -> Fraction:
@@ -257,6 +310,17 @@ def shown_step(content: dict[str, Any]) -> Fraction:
     """The bound on the step that can be confirmed of a certificate that is being written."""
     case = Certificate(content)
     return CountedStep(case, content["job"]["step"]).least()
+
+
+def over_links(
+    axis: dict[str, Any], by_rank: list[int], links: LinkSpeeds
+) -> list[tuple[Sent, list[int]]]:
+    """Return bytes over NVLink, network cards and uplinks of each tier, with their speeds."""
+    joined = [links.joined[host] for host in by_rank]
+    out = egress(axis, joined, by_rank) if links.has_racks else egress(axis, by_rank)
+    loads = [(minus(ranks_sent(axis, by_rank), out), links.inside), (out, links.cards)]
+    tiers = [([layer.domain[host] for host in by_rank], layer.speed) for layer in links.uplinks]
+    return loads + [(egress(axis, at), speed) for at, speed in tiers]
 
 
 def longest(sent: Sent, speed: list[int]) -> Fraction:

@@ -20,7 +20,7 @@ from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Ints
 from placement.objective.cut import egress_by_axis, egress_by_host
 from placement.workload.request import Request
-from placement.workload.traffic import AxisTraffic, Pattern, groups_of
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 
 SCALE_UP = "scale-up"
 NIC = "nic"
@@ -129,6 +129,47 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
             hops = _hop_seconds(fabric, kinds, traffic, groups_of(host_by_rank, traffic))
         loads.append(AxisLoad(traffic, runs_on, per_gpu, over, hops))
     return tuple(loads)
+
+
+@struct(frozen=True, slots=True)
+class SharedLinks:
+    """Network cards and uplinks that one axis uses, and who else does.
+
+    `by_stage`: seconds that the groups of each stage need where only they send; those of all
+    stages at once under the first, of a network card. Shape (links, stages). `hops_s`: seconds
+    that messages between stages keep these links busy. Shape (links,).
+    """
+
+    by_stage: Floats
+    hops_s: Floats
+
+
+def shared_links(fabric: Fabric, request: Request, hosts: Sequence[int]) -> dict[str, SharedLinks]:
+    """Links of each axis but the pipeline. Cost: twice that of `axis_loads`."""
+    chosen, p = np.asarray(hosts, dtype=np.int64), request.parallelism
+    gpus = request.ranks_per_host(fabric.gpus_per_host)
+    stage = np.arange(p.world_size) // p.stride("pp") % p.pp
+    nic, *uplinks = kinds_of_link(fabric, gpus / fabric.gpus_per_host)[1:]
+    racks = fabric.scale_up_by_host[chosen]
+    cards = egress_by_host(request, gpus, chosen, racks, fabric.host_count)
+    whole, parted = [cards], [[np.pad(sent[:, None], ((0, 0), (0, p.pp - 1))) for sent in cards]]
+    for tier in reversed(fabric.tiers):
+        domain, count = tier.domain_by_host[chosen], len(tier.domains)
+        at = np.repeat(domain, gpus) * p.pp + stage
+        whole.append(tuple(sent for _, sent in egress_by_axis(request, gpus, domain, count)))
+        stages = egress_by_axis(request, 1, at, count * p.pp)
+        parted.append([sent.reshape(count, p.pp) for _, sent in stages])
+    speeds = np.concatenate([kind.bytes_per_s for kind in (nic, *uplinks)])
+    axes = axis_traffic(request)
+    chain = next(i for i, axis in enumerate(axes) if axis.pattern is Pattern.CHAIN)
+    hops_s = seconds_over(np.concatenate([layer[chain] for layer in whole]), speeds)
+    found = {}
+    for i, traffic in enumerate(axes):
+        by_stage = np.concatenate([layer[i] for layer in parted])
+        used = by_stage.any(axis=1) & (i != chain)
+        seconds = seconds_over(by_stage[used], speeds[used, None])
+        found[traffic.axis] = SharedLinks(seconds, hops_s[used])
+    return found
 
 
 def _hop_seconds(

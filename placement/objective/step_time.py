@@ -24,13 +24,21 @@ from functools import cached_property
 from math import isfinite
 from typing import Protocol
 
+import numpy as np
+
 from muster.structs import replace, struct
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import labelled, with_gang_view
 from placement.fabric.gpus import Gpu
-from placement.fabric.tree import Fabric
-from placement.objective.axis_loads import SCALE_UP, AxisLoad, axis_loads
+from placement.fabric.tree import Fabric, Floats
+from placement.objective.axis_loads import (
+    SCALE_UP,
+    AxisLoad,
+    SharedLinks,
+    axis_loads,
+    shared_links,
+)
 from placement.objective.compute_time import compute_parts, seconds_by_part
 from placement.objective.step_constants import StepConstants, step_constants
 from placement.workload.flops import training_flops
@@ -217,10 +225,9 @@ def step_time(
     ranks, flops = request.parallelism.world_size, training_flops(request)
     rule = rule or exposure(fabric, request, assumed, hosts)
     loads = axis_loads(fabric, request, hosts)
-    spent = [(load, axis_seconds(load, routed)) for load in loads]
-    axes = tuple(
-        AxisTime(load, s, rule.exposed_s(load.traffic.axis, s, _hops(load, s))) for load, s in spent
-    )
+    has_links = routed is None and rule.counts_stages
+    links = shared_links(fabric, request, hosts) if has_links else {}
+    axes = tuple(_axis_time(rule, load, routed, links.get(load.traffic.axis)) for load in loads)
     link, link_s = busiest_link(loads, routed)
     bubble_s = rule.compute_s * float(rule.pipeline.bubble)
     kinds = fabric.by_host.kinds_of(hosts)
@@ -228,6 +235,19 @@ def step_time(
     slowest = max(kinds, key=lambda gpu: _compute_s(request, gpu, assumed))
     interval = _interval(request, slowest, assumed)
     return StepTime(rule.compute_s, bubble_s, axes, link, link_s, flops, peak, interval)
+
+
+def _axis_time(
+    rule: Exposure, load: AxisLoad, routed: RoutedFlows | None, links: SharedLinks | None
+) -> AxisTime:
+    """`links`: where stages are told apart on them."""
+    axis, seconds = load.traffic.axis, axis_seconds(load, routed)
+    if links is None or load.hops or axis in rule.hidden or not isfinite(seconds):
+        exposed_s = rule.exposed_s(axis, seconds, _hops(load, seconds))
+    else:
+        inside_s = rule.exposed_s(axis, load.on(SCALE_UP))
+        exposed_s = max(inside_s, rule.exposed_on_links(axis, links))
+    return AxisTime(load, seconds, exposed_s)
 
 
 def peak_flops(request: Request, gpu: Gpu, assumed: Assumptions) -> float:
@@ -424,10 +444,10 @@ class Exposure:
     hiding_s: float
 
     def slope(self, axis: str, start_s: float, end_s: float) -> float:
-        """The share of the time between for which the step waits; of a pipeline at least."""
+        """The share of the time between for which the step waits at least."""
         if end_s <= start_s:
             return 0.0
-        waited_s = self.exposed_s(axis, end_s) - self.exposed_s(axis, start_s)
+        waited_s = self.least_exposed_s(axis, end_s) - self.least_exposed_s(axis, start_s)
         return waited_s / (end_s - start_s)
 
     def exposed_s(self, axis: str, seconds: float, hops: Sequence[float] = ()) -> float:
@@ -449,6 +469,53 @@ class Exposure:
         state = float(state_share(self.request, axis)) * seconds
         waited_s = self.shares.get(axis, 1.0) * (seconds - state) if state < seconds else 0.0
         return waited_s + self._state(state)
+
+    @property
+    def counts_stages(self) -> bool:
+        """Whether stages are told apart on links: where no share was fitted to clusters, which
+        has what they do to each other in it."""
+        request = self.request
+        return request.has_hops and request.model is None and self.pipeline.stages > 1
+
+    def exposed_on_links(self, axis: str, links: SharedLinks) -> float:
+        """Return the seconds for which the step waits on network cards and uplinks.
+
+        Activations: each stage waits for its own, whose rate is halved for the part of the time in
+        which others send over the link; and no longer than for all at once. State: a later stage
+        computes last so much earlier, and first so much later, as the pipeline takes to drain and
+        to fill, and hides that much more. It hides only while messages between stages leave the
+        link free.
+        """
+        together_s, last = np.cumsum(links.by_stage, axis=1), self.pipeline.stages - 1
+        if not state_share(self.request, axis):
+            alone_s, all_s = links.by_stage.max(axis=1, initial=0.0), together_s[:, -1]
+            met_s = alone_s * (1 + self._busy_share(all_s - alone_s))
+            return self.exposed_s(axis, float(np.minimum(met_s, all_s).max(initial=0.0)))
+        window_s = self.window_s + self._bubble_s * np.arange(last + 1) / last
+        hidden_s = np.outer(1 - self._busy_share(links.hops_s), window_s)
+        share = self.shares["dp"]
+        waited_s = share * together_s + np.maximum((1 - share) * together_s - hidden_s, 0.0)
+        return float(waited_s.max(initial=0.0))
+
+    def least_exposed_s(self, axis: str, seconds: float) -> float:
+        """Return the seconds for which the step waits at least where all stages together need so
+        many on an uplink: convex, and for a pipeline proportional."""
+        if not self.counts_stages or axis == "pp":
+            return self.exposed_s(axis, seconds)
+        if not state_share(self.request, axis):
+            return self.exposed_s(axis, seconds / self.pipeline.stages)
+        share = self.shares["dp"]
+        hidden_s = self.window_s + self._bubble_s
+        return share * seconds + max(0.0, (1 - share) * seconds - hidden_s)
+
+    @property
+    def _bubble_s(self) -> float:
+        return self.hiding_s * float(self.pipeline.bubble)
+
+    def _busy_share(self, seconds: Floats) -> Floats:
+        """The part of a step that waits for nothing in which links are busy for so long."""
+        paced_s = self.hiding_s + self._bubble_s
+        return np.minimum(seconds / paced_s, 1.0) if paced_s else np.ones(len(seconds))
 
     def _pipeline(self, seconds: float) -> float:
         """While the pipeline fills and drains nothing else runs: (p-1)/m of its messages.

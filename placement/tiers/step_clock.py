@@ -214,20 +214,19 @@ class StepClock:
         fast as at the beginning.
         """
         rule, least = exposure(self._fabric, self._request), self.on_one_switch
-        seconds = {axis.load.traffic.axis: axis.seconds for axis in least.axes}
-        slopes = {
-            axis: int(FULL_PRICE * rule.slope(axis, s, s * AT_FIRST)) for axis, s in seconds.items()
-        }
-        if self._request.has_hops and slopes.get("pp"):
-            # Hops cost a share of any uplink's time, no matter what they cost on one switch.
-            waited_s = next(a.exposed_s for a in least.axes if a.load.traffic.axis == "pp")
-            seconds["pp"] = waited_s * FULL_PRICE / slopes["pp"]
+        slopes, already_s = {}, {}
+        for each in least.axes:
+            axis, s = each.load.traffic.axis, each.seconds
+            slopes[axis] = int(FULL_PRICE * rule.slope(axis, s, s * AT_FIRST))
+            # Hops, and stages on an uplink, cost a share of its time, no matter what on one switch.
+            passed_s = each.exposed_s - rule.least_exposed_s(axis, s)
+            already_s[axis] = passed_s + slopes[axis] * s / FULL_PRICE
         # The busiest link says nothing of what an axis adds.
         alone_s = least.compute_s + least.bubble_s + least.exposed_s
         exposed = [axis for axis, slope in slopes.items() if slope]
         for axes in [*([axis] for axis in exposed), exposed]:
             prices = tuple((axis, slopes[axis] if axis in axes else 0) for axis in slopes)
-            already = sum(price * seconds[axis] for axis, price in prices) / FULL_PRICE
+            already = sum(already_s[axis] for axis, price in prices if price)
             priced = replace(self._request, prices=prices)
             for tier in self._fabric.tiers:
                 busiest = _least_busiest(self._fabric, free, priced, tier)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from network.step_simulation import simulate_step
 from placement.objective.step_time import step_time
 from tests.bench.bench_emulated import by_instance, compare, spearman, summary
 from tests.bench.emulated_jobs import JOBS, layouts
@@ -17,9 +18,9 @@ def test_the_formula_orders_placements_as_the_simulation_does() -> None:
     rows = compare(NAMES, [1])
     assert len(rows) == 6 * len(NAMES)
     found = summary(rows)
-    assert found["median"] < 0.06
-    assert found["worst"] < 0.15
-    assert found["spearman"] > 0.95
+    assert found["median"] < 0.03
+    assert found["worst"] < 0.1
+    assert found["spearman"] > 0.97
     # Muster's own placement is never slower in the simulation than another.
     assert found["muster slower"] == 0
     assert [ways[0].way for ways in by_instance(rows)] == ["muster"] * len(NAMES)
@@ -30,7 +31,27 @@ def test_earlier_models_of_a_step_keep_their_seconds() -> None:
     old = replace(request, step_model=2)
     hosts = ways["by name"]
     assert step_time(fabric, old, hosts).axes[0].load.hops == ()
-    assert step_time(fabric, old, hosts).seconds < step_time(fabric, request, hosts).seconds
+    assert step_time(fabric, old, hosts).seconds == pytest.approx(5.14)
+
+
+def test_stages_that_send_by_turns_and_end_early_wait_for_less_than_all_at_once() -> None:
+    """All of dp needs 2.4 s of an uplink, all of cp 1.92 s, where the groups of several stages
+    meet: counted as if at once the two would be 30 % and 10 % over what the simulation takes."""
+    for name in ("cp2 pp4 dp2", "pp4 dp4"):
+        fabric, request, ways = layouts(name, 2)
+        for way in ("random", "by name"):
+            step = step_time(fabric, request, ways[way])
+            simulated = simulate_step(fabric, request, ways[way], step.compute_s).seconds
+            assert step.seconds == pytest.approx(simulated, rel=0.06)
+
+
+def test_state_hides_behind_no_compute_in_which_messages_keep_its_link_busy() -> None:
+    fabric, request, ways = layouts("pp4 v2 dp4", 1)
+    quiet = replace(request, traffic=tuple(each for each in request.traffic if each[0] != "pp"))
+    alone, beside = (step_time(fabric, each, ways["by name"]) for each in (quiet, request))
+    waits = [next(a for a in step.axes if a.load.traffic.axis == "dp") for step in (alone, beside)]
+    assert waits[0].seconds == waits[1].seconds
+    assert waits[0].exposed_s < waits[1].exposed_s
 
 
 @pytest.mark.parametrize("name", list(JOBS)[::5])
