@@ -20,7 +20,7 @@ import grpc
 from google.protobuf.message import Message
 
 from scheduler.access.auth_file.entries import EVERY_TENANT
-from scheduler.access.authenticate import Context, Identify, anybody
+from scheduler.access.authenticate import Context, Identify, anybody, peer_of
 from scheduler.access.limits import Rate, Streams, check_sizes
 from scheduler.access.methods import METHODS, REFLECTION, MethodRule
 from scheduler.access.options import CallLimits
@@ -109,7 +109,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             if rule.role is not None:
                 self._rate.take(who.name)
             if isinstance(request, Undecodable):
-                self._garbled.add(method, context.peer())
+                self._garbled.add(method, peer_of(context))
                 raise undecodable(request.reason)
             if isinstance(request, Message):  # and no stream of them
                 self._check(rule, who, request)
@@ -143,7 +143,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                 if (request := waiting.result()) is None:
                     return
                 if isinstance(request, Undecodable):
-                    self._garbled.add(method, context.peer())
+                    self._garbled.add(method, peer_of(context))
                     raise undecodable(request.reason)
                 if is_first and method != REFLECTION:
                     self._check(self._rule(method), who, request)
@@ -223,7 +223,7 @@ def _digest(request: Message) -> str:
 
 
 def _log_refusal(method: str, who: Caller | None, context: Context, refused: ApiError) -> None:
-    method, peer = method.rpartition("/")[2], context.peer()
+    method, peer = method.rpartition("/")[2], peer_of(context)
     name = who.name if who else "somebody"
     fields = {"method": method, "caller": name, "peer": peer, "code": refused.code.name}
     log.warning(

@@ -24,6 +24,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Identify = Callable[[Context], Caller]
 
 CALLER = "muster-caller-bin"  # names of a certificate, of whoever shows that of a server
+PEER = "muster-peer"  # where the caller is, by the word of the same
 _BEARER = "bearer "
 
 
@@ -144,6 +145,16 @@ def certificate_names(context: Context) -> CallerNames:
     shown = context.auth_context()
     sans = tuple(_text(name) for name in shown.get("x509_subject_alternative_name", ()))
     return CallerNames(sans, next((_text(name) for name in shown.get("x509_common_name", ())), ""))
+
+
+def peer_of(context: Context) -> str:
+    """Return where the call comes from, for the log: also through which server, where one passes it
+    on and shows its certificate."""
+    through = context.peer()
+    for key, value in context.invocation_metadata() or ():
+        if key == PEER and SERVER_URI in certificate_names(context).sans:
+            return f"{_text(value)} through {through}"
+    return through
 
 
 def _text(name: Any) -> str:

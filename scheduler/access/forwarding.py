@@ -2,6 +2,7 @@
 
     muster-forward: 1       in a request, of a client that does not reach the leader itself
     muster-caller-bin       in the call to the leader: the names of the caller's certificate
+    muster-peer             likewise: where the caller is, for the leader's log
 
 The leader authenticates the caller, as if it had called there: by its token, which is passed on, or
 by the names of its certificate, which it takes from the bearer of a server's certificate alone.
@@ -9,8 +10,10 @@ by the names of its certificate, which it takes from the bearer of a server's ce
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,12 @@ import grpc
 from google.protobuf.message import Message
 from grpc_status import rpc_status
 
-from scheduler.access.authenticate import CALLER, Context, certificate_names
+from scheduler.access.authenticate import CALLER, PEER, Context, certificate_names, peer_of
 from scheduler.access.certificates import read_certificate
 from scheduler.access.methods import METHODS
 from scheduler.access.tls import TlsFiles, channel_credentials
 from scheduler.access.tokens import SERVER_URI
+from scheduler.files.errors import InputError
 from scheduler.service.errors import ApiError, error_boundary
 from scheduler.service.interceptors import Continuation, Handler, wrapped
 from scheduler.v1 import error_pb2, service_pb2_grpc
@@ -47,6 +51,7 @@ class Forwarding(grpc.aio.ServerInterceptor):
         self._leader = leader
         self._address = ""
         self._channel: grpc.aio.Channel | None = None
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -61,6 +66,8 @@ class Forwarding(grpc.aio.ServerInterceptor):
     async def close(self) -> None:
         if self._channel is not None:
             await self._channel.close()
+        for closing in self._closing:
+            closing.cancel()
 
     def _around(self, name: str, inner: Any) -> Any:
         async def call(request: Any, context: Context) -> Any:
@@ -77,7 +84,11 @@ class Forwarding(grpc.aio.ServerInterceptor):
         """Whether the leader will take this server's word for who calls, where it needs it."""
         if self._files is None or any(key == "authorization" for key, _ in given):
             return True
-        return SERVER_URI in read_certificate(Path(self._files.certificate)).names
+        path = Path(self._files.certificate)
+        try:
+            return _is_of_server(path, path.stat().st_mtime_ns)
+        except (OSError, InputError):  # it is being replaced
+            return False
 
     async def _put(self, name: str, leader: str, request: Message, context: Context) -> Any:
         """Return the leader's answer, or end the call as it did. Raises: ApiError."""
@@ -85,9 +96,9 @@ class Forwarding(grpc.aio.ServerInterceptor):
         shown = json.dumps([names.sans, names.common_name]).encode()
         passed = [pair for pair in context.invocation_metadata() or () if pair[0] in _PASSED_ON]
         left_s = context.time_remaining()
-        call = getattr(service_pb2_grpc.SchedulerServiceStub(await self._to(leader)), name)(
+        call = getattr(service_pb2_grpc.SchedulerServiceStub(self._to(leader)), name)(
             request,
-            metadata=(*passed, (CALLER, shown)),
+            metadata=(*passed, (CALLER, shown), (PEER, peer_of(context))),
             timeout=PATIENCE_S if left_s is None else min(left_s, PATIENCE_S),
         )
         try:
@@ -101,7 +112,9 @@ class Forwarding(grpc.aio.ServerInterceptor):
         context.set_trailing_metadata(tuple(await call.trailing_metadata()))
         return answer
 
-    async def _to(self, leader: str) -> grpc.aio.Channel:
+    def _to(self, leader: str) -> grpc.aio.Channel:
+        """Return a channel to the leader. One to an earlier leader is closed beside this, once its
+        calls are over: nobody waits for that."""
         if self._channel is None or leader != self._address:
             before, credentials = self._channel, channel_credentials(self._files)
             self._address = leader
@@ -111,8 +124,16 @@ class Forwarding(grpc.aio.ServerInterceptor):
                 else grpc.aio.insecure_channel(leader, _OPTIONS)
             )
             if before is not None:
-                await before.close(PATIENCE_S)
+                closing = asyncio.create_task(before.close(PATIENCE_S))
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
         return self._channel
+
+
+@lru_cache(maxsize=1)
+def _is_of_server(path: Path, _changed_ns: int) -> bool:
+    """Whether the certificate is one that vouches for callers; read anew when it has changed."""
+    return SERVER_URI in read_certificate(path).names
 
 
 def _unanswered(leader: str, error: grpc.aio.AioRpcError) -> ApiError:

@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from scheduler.access.certificates import issue, make_ca
+from scheduler.access.forwarding import Forwarding
 from scheduler.access.listener import Access
 from scheduler.access.tls import TlsFiles
 from scheduler.client.failover import FailoverChannel
@@ -23,6 +24,7 @@ from tests.ports import free_port
 from tests.serving import Served, create, path, refused, serving
 
 FORWARD = ("muster-forward", "1")
+FROM_ELSEWHERE = ("muster-peer", "ipv4:192.0.2.1:1")
 TAKEN_FOR_BOB = ("muster-caller-bin", b'[["bob"], "bob"]')
 
 
@@ -112,7 +114,7 @@ async def test_a_client_that_is_cut_off_from_the_leader_has_its_changes_passed_o
 
 
 async def test_the_leader_knows_the_caller_by_the_certificate_that_the_follower_verified(
-    tmp_path: Path, database: str
+    tmp_path: Path, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = Site(tmp_path)
     async with pair(tmp_path, database, site) as (_, follower):
@@ -122,8 +124,12 @@ async def test_the_leader_knows_the_caller_by_the_certificate_that_the_follower_
             assert made.user == "ada"
         async with site.channel(follower.ready.address, "eve") as channel:
             stub = service_pb2_grpc.SchedulerServiceStub(channel)
-            error = await refused(stub.CreateJob(create("b"), metadata=(FORWARD, TAKEN_FOR_BOB)))
+            asked = (FORWARD, TAKEN_FOR_BOB, FROM_ELSEWHERE)
+            error = await refused(stub.CreateJob(create("b"), metadata=asked))
             assert error.code is grpc.StatusCode.PERMISSION_DENIED
+    (peer,) = (vars(r)["peer"] for r in caplog.records if r.name == "muster.access")
+    client, through, _ = peer.partition(" through ")
+    assert (through, "192.0.2.1" in peer, client[:3]) == (" through ", False, "ipv")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +143,11 @@ async def test_the_leader_knows_the_caller_by_the_certificate_that_the_follower_
     ],
 )
 async def test_nobody_but_a_server_vouches_for_others_and_it_is_no_caller(
-    tmp_path: Path, database: str, shown: str, more: list[tuple[str, bytes]]
+    tmp_path: Path,
+    database: str,
+    shown: str,
+    more: list[tuple[str, bytes]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     site = Site(tmp_path)
     async with (
@@ -145,8 +155,23 @@ async def test_nobody_but_a_server_vouches_for_others_and_it_is_no_caller(
         site.channel(leader.ready.address, shown) as channel,
     ):
         stub = service_pb2_grpc.SchedulerServiceStub(channel)
-        error = await refused(stub.CreateJob(create("a"), metadata=more))
+        error = await refused(stub.CreateJob(create("a"), metadata=[*more, FROM_ELSEWHERE]))
         assert error.code is grpc.StatusCode.UNAUTHENTICATED
+    assert ("192.0.2.1" in caplog.text) is (shown == "server")
+
+
+async def test_a_change_does_not_wait_for_calls_to_an_earlier_leader() -> None:
+    forwarding = Forwarding(None, lambda: "")
+    earlier = service_pb2_grpc.SchedulerServiceStub(forwarding._to(f"127.0.0.1:{free_port()}"))
+    call = earlier.CreateJob(create("a"), wait_for_ready=True, timeout=60)
+    waiting = asyncio.ensure_future(call.wait_for_connection())
+    await asyncio.sleep(0)
+    forwarding._to("127.0.0.1:1")
+    await asyncio.sleep(0.1)
+    assert not call.done()  # it has its time, and nobody waits for that
+    await forwarding.close()
+    call.cancel()
+    await asyncio.wait({waiting})
 
 
 async def test_a_leader_that_the_follower_does_not_reach_either_is_said(
