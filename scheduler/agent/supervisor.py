@@ -41,6 +41,7 @@ TIME_OVER = 124  # exit code of a gate that was ended, as of timeout(1)
 LOG_BYTES = 16 << 20  # of a log, before it turns over
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 _CANNOT_RUN = 127
+_MOST_VALUE = 1 << 17  # bytes of a variable, by MAX_ARG_STRLEN of Linux
 _ROOM_S = 20.0  # for which a full disk may take to have room for how a rank ended
 _ZYGOTE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "zygote.py")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -402,6 +403,8 @@ def _be_rank(
             os.dup2(into, 2)
         elif os.isatty(0):
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        if port:
+            "localhost".encode("idna")  # loaded as long as the library can be read
         stage = f"become user {order['user']}"
         own: dict[str, str] = order["env"] | rank["env"]
         container: dict[str, Any] = order.get("container") or {}
@@ -413,8 +416,7 @@ def _be_rank(
         os.chdir(order["workdir"])
         for name, path in order.get("env_from", {}).items():
             stage = f"read {name} from {path}"
-            with open(path, encoding="utf-8") as file:
-                own[name] = environment[name] = file.read().rstrip("\n")
+            own[name] = environment[name] = _read_value(path)
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         if port:
@@ -458,6 +460,16 @@ def _contained(
                 ]
         words += ["--userns"] if os.geteuid() else []  # the other way needs programs with rights
     return [*words, *container["image"]]
+
+
+def _read_value(path: str) -> str:
+    """Return the value of a variable from its file. Raises: OSError, also where it is longer than
+    the kernel takes."""
+    with open(path, "rb") as file:
+        value = file.read(_MOST_VALUE)
+    if len(value) == _MOST_VALUE:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return value.decode().rstrip("\n")
 
 
 def own_entry() -> pwd.struct_passwd:

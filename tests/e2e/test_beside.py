@@ -196,10 +196,13 @@ def test_a_secret_gets_to_the_ranks_by_reference_and_nowhere_else(tmp_path: Path
             shown = muster("job", name, "-o", "json", address=server.address).stdout
             assert f"file:{tmp_path}/token" in shown
             assert secret not in shown
-        missing = replace(run, env_from=(("TOKEN", "secret:wandb/key"),))
-        client.create_job(replace(made, name="c", run=missing))
-        job = until(client, "c", lambda job: job.state == job_pb2.JOB_STATE_FAILED, 60)
-        assert "cannot read TOKEN from /run/muster-secrets/wandb/key: No such file" in job.reason
+        for name, where, words in (
+            ("c", "secret:wandb/key", "/run/muster-secrets/wandb/key: No such file"),
+            ("d", "file:/dev/zero", "/dev/zero: File too large"),
+        ):
+            client.create_job(replace(made, name=name, run=replace(run, env_from=(("T", where),))))
+            job = until(client, name, lambda job: job.state == job_pb2.JOB_STATE_FAILED, 60)
+            assert f"cannot read T from {words}" in job.reason
         assert secret.encode() not in (tmp_path / "m.db").read_bytes()
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "token"]
     assert not [path for path in kept if secret.encode() in path.read_bytes()]
