@@ -19,12 +19,14 @@ from placement.fabric.tree import Fabric
 from scheduler.core import State
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.lifecycle import JobState
+from scheduler.core.policies.health_signals import AGENT_LOST, POWER_LOST
 from scheduler.observe.supervision import Heartbeats
 
 ALL_SHARE: Final = 1 / 4  # of all agents, silent together
 DOMAIN_SHARE: Final = 1 / 2  # of the agents of an outermost domain
 FEW: Final = 2  # hosts may fail together in a cluster of any size, unless there are no others
 CUT_OFF, REACHED = "agents-cut-off", "agents-reached"  # of domains
+_LEFT_ALONE: Final = "gangs there are left alone"
 
 log = logging.getLogger("muster.launch")
 
@@ -66,22 +68,40 @@ class CutOffHosts:
         reports = []
         for domain, count in self._counts.items():
             if domain not in before:
-                words = f"{count:,} hosts silent; gangs there are left alone"
+                words = f"{count:,} hosts silent; {_LEFT_ALONE}"
+                named = domain if fabric.tiers else "HOST"  # one switch is no domain
+                words = f"{words}; if they are down: muster report {named} --signal {POWER_LOST}"
                 reports.append(ReportHost(domain, CUT_OFF, words))
                 log.error("control plane cut off from %s: %s", domain, words)
         return reports + [ReportHost(domain, REACHED) for domain in before.keys() - self._counts]
 
     def reach(self, host: str, now_s: float) -> ReportHost | None:
         """A host has its agent again; its domain is reached once all of its hosts are."""
-        domain = self._domains_by_host.pop(host, None)
-        if domain is None:
+        if host not in self:
             return None
         self._judged_s = now_s
+        domain = self._drop(host)
+        return None if domain in self._counts else ReportHost(domain, REACHED)
+
+    def drop_down(self, state: State) -> bool:
+        """Take hosts for cut off no longer where somebody has said that they are down, nor idle
+        ones of the same domain; return whether there were any."""
+        fabric = state.loaded_fabric
+        records = {h: state.host(fabric.index_by_name[h]) for h in self._domains_by_host}
+        down = {h: record for h, record in records.items() if record.is_down}
+        said = {self._domains_by_host[h] for h, it in down.items() if it.signal != AGENT_LOST}
+        dropped = [host for host in down if self._domains_by_host[host] in said]
+        for host in dropped:
+            self._drop(host)
+        return bool(dropped)
+
+    def _drop(self, host: str) -> str:
+        """Return the domain of the host, which is counted no longer once no other one is left."""
+        domain = self._domains_by_host.pop(host)
         self._counts[domain] -= 1
-        if self._counts[domain]:
-            return None
-        del self._counts[domain]
-        return ReportHost(domain, REACHED)
+        if not self._counts[domain]:
+            del self._counts[domain]
+        return domain
 
     def is_due(self, now_s: float, lease_s: float) -> bool:
         """Whether hosts are still silent a lease after most others have come back."""
@@ -101,8 +121,9 @@ class CutOffHosts:
         beats.cut_off.clear()
         beats.cut_off.update({(domain,): n for domain, n in self._counts.items()})
         silent = [f"{domain}: {n:,} hosts silent" for domain, n in self._counts.items()]
-        words = f"control plane cut off from {'; '.join(silent)}; gangs there are left alone"
-        beats.tell("agents", words if silent else "")
+        words = f"control plane cut off from {'; '.join(silent)}; {_LEFT_ALONE}"
+        hint = f"if they are down: muster report DOMAIN --signal {POWER_LOST}"
+        beats.tell("agents", f"{words}; {hint}" if silent else "")
 
 
 def _domain_of(fabric: Fabric, host: str) -> str:

@@ -697,6 +697,8 @@ class AgentLauncher(Launcher):
             self._looked_s = now_s
             self.await_agents(self._writer.state)
             self._return_hosts(self._writer.state)
+            if self._cut_off.drop_down(self._writer.state):
+                self._show_cuts([])
             self._offer_lead_if_unreached(now_s)
             self._judge_again(now_s)
         self._ending.tick(now_s)

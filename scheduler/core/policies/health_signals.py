@@ -72,7 +72,9 @@ def _says(text: str, effect: Effect, *, is_domain: bool = False) -> Signal:
 
 
 XID: Final = "xid"
+AGENT_LOST: Final = "agent-lost"
 AGENT_AWAITED: Final = "agent-awaited"
+POWER_LOST: Final = "power-lost"
 
 SIGNALS: Final[dict[str, Signal]] = {
     "host-down": _fails("crashed, or cannot be reached"),
@@ -88,7 +90,8 @@ SIGNALS: Final[dict[str, Signal]] = {
     "gate-failed": _fails("failed the site's gate, which runs before the ranks of a gang"),
     "tor-down": _fails("the switch of a rack is down: names the rack", is_domain=True),
     "switch-down": _fails("a switch is down: names the domain behind it", is_domain=True),
-    "agent-lost": _fails("no message came from its agent for a lease"),
+    POWER_LOST: _fails("has no power: names the host, or the domain", is_domain=True),
+    AGENT_LOST: _fails("no message came from its agent for a lease"),
     AGENT_AWAITED: _says("its agent has not come in yet", Effect.FAIL),
     "row-remap-pending": _retires("a memory row is remapped at the next reset"),
     "pcie-degraded": _retires("a PCIe link lost lanes or speed"),
@@ -137,15 +140,20 @@ SIGNALS: Final[dict[str, Signal]] = {
     ),
     "tor-up": _says("the switch of a rack is up again", Effect.REPAIR, is_domain=True),
     "switch-up": _says("a switch is up again", Effect.REPAIR, is_domain=True),
+    "power-back": _says("has power again", Effect.REPAIR, is_domain=True),
     "burn-in": _says("its stress tests begin", Effect.TEST),
     "stress-test-passed": _says("passed its stress tests", Effect.PASS),
     "installed": _says("another machine was installed; its record begins", Effect.INSTALL),
 }
 
+WITHOUT_AGENT: Final = (AGENT_LOST, AGENT_AWAITED, POWER_LOST)
+"""Hosts that are out for one of these come back with their agents."""
+
 ENDS: Final = {
     "tor-up": ("tor-down",),
     "switch-up": ("switch-down",),
-    "agent-back": ("agent-lost", AGENT_AWAITED),
-    "agent-reached": ("agent-lost", AGENT_AWAITED),
+    "power-back": (POWER_LOST,),
+    "agent-back": WITHOUT_AGENT,
+    "agent-reached": WITHOUT_AGENT,
 }
 """What each of these brings back: hosts that are out for one of these reasons alone."""

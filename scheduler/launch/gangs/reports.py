@@ -14,14 +14,14 @@ from scheduler.core.admission import launch
 from scheduler.core.model.commands import EndJob, ReportHost, RequeueJob
 from scheduler.core.model.lifecycle import HostState, JobState
 from scheduler.core.model.state import Host
-from scheduler.core.policies.health_signals import AGENT_AWAITED
+from scheduler.core.policies.health_signals import AGENT_AWAITED, AGENT_LOST, WITHOUT_AGENT
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.launch.gangs.gang import LaunchedGang, RankFailure
 from scheduler.observe.supervision import Tasks
 
-AGENT_LOST, AGENT_BACK, AGENT_REACHED = "agent-lost", "agent-back", "agent-reached"
+AGENT_BACK, AGENT_REACHED = "agent-back", "agent-reached"
 _AGAIN_S = 0.5  # after the store could not be written
 
 log = logging.getLogger("muster.launch")
@@ -29,7 +29,7 @@ log = logging.getLogger("muster.launch")
 
 def lacks_agent(host: Host) -> bool:
     """Whether a host is out for the sake of its agent alone, and comes back with it."""
-    return host.state is HostState.FAILED and host.signal in (AGENT_LOST, AGENT_AWAITED)
+    return host.state is HostState.FAILED and host.signal in WITHOUT_AGENT
 
 
 class LaunchReports:

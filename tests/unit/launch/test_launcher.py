@@ -14,7 +14,7 @@ from scheduler.core import JobState, Rejected, SchedulingOptions, State, admit, 
 from scheduler.core.fold.apply import apply
 from scheduler.core.fold.attempts import EffectReader
 from scheduler.core.fold.effects import JobChange
-from scheduler.core.model.commands import Command, SubmitJob
+from scheduler.core.model.commands import Command, ReportHost, SubmitJob
 from scheduler.core.model.events import (
     CheckpointSaved,
     Event,
@@ -487,10 +487,11 @@ async def test_a_gang_is_left_alone_where_a_zone_is_silent_together(wide: World)
     first, second = wide.hosts()
     running = agent_pb2.AttemptStatus(key=wide.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
     domain, beats = first[:2], wide.instruments.beats
+    hint = f"if they are down: muster report {domain} --signal power-lost"
     await wide.lose(*zone(wide, first))
     assert job(wide.state, "a").state is JobState.RUNNING
     assert [(e.host, e.signal, e.detail) for e in wide.of(HostSignalled)] == [
-        (domain, "agents-cut-off", "4 hosts silent; gangs there are left alone")
+        (domain, "agents-cut-off", f"4 hosts silent; gangs there are left alone; {hint}")
     ]
     idle = next(host for host in zone(wide, first) if host not in (first, second))
     states = [wide.state.host(wide.state.loaded_fabric.index_by_name[h]) for h in (first, idle)]
@@ -505,6 +506,25 @@ async def test_a_gang_is_left_alone_where_a_zone_is_silent_together(wide: World)
     assert wide.of(HostSignalled)[-1].signal == "agents-reached"
     assert wide.state.hosts == {}
     assert (beats.cut_off, beats.states()["agents"]) == ({}, "")
+
+
+async def test_a_zone_that_is_said_to_have_no_power_gives_its_gangs_away_and_comes_back(
+    wide: World,
+) -> None:
+    first, _ = wide.hosts()
+    domain, beats = first[:2], wide.instruments.beats
+    await wide.lose(*zone(wide, first))
+    await wide.after(1_000 * LEASE_S)
+    assert job(wide.state, "a").attempt == 1  # it may run there, for all that is known
+    await wide.give(ReportHost(domain, "power-lost"))
+    await wide.after(1.1)
+    assert job(wide.state, "a").attempt == 2
+    assert not set(zone(wide, first)) & set(wide.hosts())
+    beats.beat("agents", 60)
+    assert (beats.cut_off, beats.states()["agents"]) == ({}, "")
+    wide.join(*zone(wide, first))
+    await wide.after(1.1)
+    assert wide.state.hosts == {}
 
 
 async def test_two_silent_hosts_of_many_are_lost(wide: World) -> None:
