@@ -10,7 +10,7 @@ RELAYS = """
 import encodings, os, socket
 from scheduler.agent import supervisor
 
-def become(user, environment):
+def become(user, environment, **_):
     encodings.__path__ = []
     return environment
 
