@@ -3,10 +3,9 @@
 In: events, with the state after each. Out: totals, rows of ended jobs, tables, the data of
 a report. Memory does not grow with the number of events.
 
-    recorder        feeds all of them; writes events.jsonl, events.csv and jobs.csv
+    recorder        feeds all of them; writes events.jsonl and jobs.csv
     metrics         totals and a row for each ended job
     time_account    what the time of a job went to
     invariants      hosts, jobs and host time must add up
     report_data     what pages show: timeline, size_classes, failure_counts (bins)
-    tables          the columns of jobs and events, as CSV
 """

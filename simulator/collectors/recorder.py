@@ -1,11 +1,11 @@
 """What is kept of a replay while it runs, from one pass over its log: `Collectors` feeds the
-totals, the checks of what must add up, and the `Recorder`, which writes the log and its
-tables and collects the data of the report."""
+totals, the checks of what must add up, and the `Recorder`, which writes the log and the
+table of jobs and collects the data of the report."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,15 +13,29 @@ from typing import Any, TextIO
 from placement.fabric.tree import Fabric
 from scheduler.core import State
 from scheduler.core.fold.attempts import EffectReader
-from scheduler.core.fold.effects import EventEffect
 from scheduler.core.model.events import Event
+from scheduler.core.model.job import SECOND_NS
 from scheduler.eventlog.codec import encode
 from scheduler.files.errors import unwritable
 from simulator.collectors.invariants import InvariantChecker
 from simulator.collectors.metrics import JobRow, Metrics
 from simulator.collectors.report_data import ReportData
-from simulator.collectors.tables import EVENTS, JOBS, Columns, CsvTable, event_row, job_row
 from simulator.collectors.time_account import TimeAccount
+
+JOBS = (
+    "job",
+    "submit_s",
+    "start_s",
+    "end_s",
+    "wait_s",
+    "run_s",
+    "hosts",
+    "host_s",
+    "productive_host_s",
+    "attempts",
+    "bounded_slowdown",
+    "outcome",
+)
 
 
 class EventLogWriter:
@@ -49,44 +63,24 @@ class EventLogWriter:
         return self._sha256.hexdigest()
 
 
-class ReportFiles:
-    """Files of a report that grow while a replay runs, until they are closed.
-
-    events.jsonl, the log itself; events.csv, jobs.csv.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._stack = ExitStack()
-        self._version = 0
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self.events = self._open("events.jsonl")
-            self._job_table = self._table("jobs", JOBS)
-            self._event_table = self._table("events", EVENTS)
-        except OSError as error:
-            self._stack.close()
-            raise unwritable(folder, "--report", error) from None
-
-    def _open(self, name: str) -> TextIO:
-        path = self._folder / name
-        return self._stack.enter_context(path.open("w", encoding="utf-8", newline=""))
-
-    def _table(self, name: str, columns: Columns) -> CsvTable:
-        return CsvTable(self._open(f"{name}.csv"), columns)
-
-    def close(self) -> None:
-        """Nothing more is written."""
-        self._stack.close()
-
-    def job(self, row: JobRow) -> None:
-        """One line of the jobs table."""
-        self._job_table.add(job_row(row))
-
-    def event(self, event: Event, done: Sequence[EventEffect]) -> None:
-        """One line of the events table."""
-        self._version += 1
-        self._event_table.add(event_row(self._version, event, done))
+def job_row(row: JobRow) -> list[Any]:
+    """Return an ended job in the columns of JOBS, None for what is not known. Times are seconds on
+    the clock of the trace."""
+    start_ns, wait_ns = row.start_ns, row.wait_ns
+    return [
+        row.name,
+        row.submit_ns / SECOND_NS,
+        None if start_ns is None else start_ns / SECOND_NS,
+        row.end_ns / SECOND_NS,
+        None if wait_ns is None else wait_ns / SECOND_NS,
+        row.run_ns / SECOND_NS,
+        row.hosts,
+        row.host_ns / SECOND_NS,
+        row.host_time.productive / SECOND_NS,
+        row.attempts,
+        float(f"{row.slowdown:.6g}"),
+        row.outcome.value,
+    ]
 
 
 class Recorder(AbstractContextManager["Recorder"]):
@@ -97,10 +91,24 @@ class Recorder(AbstractContextManager["Recorder"]):
     def __init__(
         self, fabric: Fabric, folder: Path | None = None, has_report_data: bool = False
     ) -> None:
-        self._files = ReportFiles(folder) if folder else None
-        self.log = EventLogWriter(self._files.events if self._files else None)
+        self._files = ExitStack()
+        self._jobs = None
+        events = None
+        if folder:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                events = self._open(folder / "events.jsonl")
+                self._jobs = csv.writer(self._open(folder / "jobs.csv"), lineterminator="\n")
+                self._jobs.writerow(JOBS)
+            except OSError as error:
+                self._files.close()
+                raise unwritable(folder, "--report", error) from None
+        self.log = EventLogWriter(events)
         self._effects = EffectReader()
         self._report_data = ReportData(fabric) if has_report_data else None
+
+    def _open(self, path: Path) -> TextIO:
+        return self._files.enter_context(path.open("w", encoding="utf-8", newline=""))
 
     def use_effects(self, effects: EffectReader) -> None:
         """Read the log by a reader that others use as well."""
@@ -111,22 +119,18 @@ class Recorder(AbstractContextManager["Recorder"]):
 
     def close(self) -> None:
         """Nothing more is written."""
-        if self._files:
-            self._files.close()
+        self._files.close()
 
     def feed(self, event: Event, state: State) -> None:
         """One event. `state`: right after it."""
         self.log.feed(event)
-        done = self._effects.read(event, state) if self._files or self._report_data else ()
-        if self._files:
-            self._files.event(event, done)
         if self._report_data:
-            self._report_data.feed(event, done)
+            self._report_data.feed(event, self._effects.read(event, state))
 
     def ended(self, row: JobRow) -> None:
         """One job that is over; the event that ended it comes next."""
-        if self._files:
-            self._files.job(row)
+        if self._jobs:
+            self._jobs.writerow(job_row(row))
         if self._report_data:
             self._report_data.ended(row)
 

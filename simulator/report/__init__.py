@@ -4,7 +4,7 @@ In: totals and report data, as plain values. Out: text, Markdown, HTML pages tha
 nothing from anywhere, and their figures as PNG and SVG. matplotlib is imported when a
 page is made, never before.
 
-    folder       the report of one run: totals.json, report_data.json, summary.md, index.html
+    folder       the report of one run: totals.json, report_data.json, index.html
     text         totals in words and units;  trace_table: the summary of a trace
     figures      the numbers by which runs are compared
     comparison_page, sweep_page    one page each;  run_charts: figures of a run

@@ -10,12 +10,12 @@ from typing import Any
 from muster.structs import struct
 from simulator.report.html import write_page
 from simulator.report.run_charts import PARTS, charts
-from simulator.report.text import figures, headline, markdown
+from simulator.report.text import figures, headline
 
 
 @struct(frozen=True, slots=True)
 class ReportFolder:
-    """A folder for people and notebooks: also totals.json, report_data.json and summary.md.
+    """A folder for people and notebooks: also totals.json and report_data.json.
 
     `has_pages`: index.html and its figures as PNG and SVG as well.
     """
@@ -27,7 +27,6 @@ class ReportFolder:
         """Write what is known at the end only, once nothing grows any more."""
         self._write("totals.json", json.dumps(totals, indent=2) + "\n")
         self._write("report_data.json", json.dumps(data) + "\n")
-        self._write("summary.md", markdown(dict(totals)))
         if self.has_pages:
             write_run(self.folder, totals, data)
 
@@ -39,9 +38,7 @@ FILES = (
     "totals.json",
     "report_data.json",
     "jobs.csv",
-    "events.csv",
     "events.jsonl",
-    "summary.md",
 )
 
 

@@ -1,4 +1,4 @@
-"""Totals in words and units, for terminals, summaries and pages."""
+"""Totals in words and units, for terminals and pages."""
 
 from __future__ import annotations
 
@@ -49,18 +49,6 @@ def headline(totals: dict[str, Any]) -> str:
         f"{totals['trace']['file']} on {fabric['name']} ({fabric['hosts']:,} hosts x"
         f" {fabric['gpus_per_host']} GPUs), policy {totals['policy']}{by}, seed {totals['seed']}"
     )
-
-
-def markdown(totals: dict[str, Any]) -> str:
-    """The summary of a report folder."""
-    lines = ["# Replay", "", headline(totals), "", "| figure | value |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in figures(totals)]
-    if totals["warnings"]:
-        lines += ["", "## Warnings", "", *(f"- {sentence}" for sentence in totals["warnings"])]
-    lines += ["", "## Assumptions", ""]
-    lines += [f"- {sentence}" for sentence in totals["assumptions"]]
-    lines += ["", f"SHA-256 of events.jsonl: `{totals['log_sha256']}`", ""]
-    return "\n".join(lines)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

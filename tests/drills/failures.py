@@ -194,8 +194,8 @@ def simulated_attempts(folder: Path, hosts: list[str], downs: list[tuple[float, 
     report = folder / "report"
     command = [*_MUSTER, "replay", str(jobs), *given, "--report", str(report)]
     subprocess.run(command, check=True, capture_output=True)
-    with (report / "events.csv").open(newline="") as file:
-        return max(int(row["attempt"] or 0) for row in csv.DictReader(file)) - 1
+    lines = (report / "events.jsonl").read_text().splitlines()
+    return max(json.loads(line)["event"].get("attempt", 0) for line in lines) - 1
 
 
 KINDS = (

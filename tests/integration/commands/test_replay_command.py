@@ -224,13 +224,6 @@ class TestReport:
             "outcome": "completed",
         }
 
-    @pytest.mark.slow
-    def test_the_summary_says_what_was_assumed(self, report: Path) -> None:
-        summary = (report / "summary.md").read_text()
-
-        assert "| completed | 3 |" in summary
-        assert "## Assumptions" in summary
-
 
 TENANTS = """\
 tenants:
