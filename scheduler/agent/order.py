@@ -49,11 +49,12 @@ def attempt_variables(job: str, uid: str, attempt: int, nodes: int) -> dict[str,
 def order_of(wanted: agent_pb2.Prepare, user: str, workdir: str) -> dict[str, Any]:
     """The order but for what only this host knows, and what only the launch brings."""
     first, ranks, attempt = wanted.first_rank, wanted.ranks, wanted.key.attempt
+    is_without_gpus = wanted.env.get("CUDA_VISIBLE_DEVICES") == ""
     common = {
         **wanted.env,
         **node_variables(wanted.node, ranks, wanted.world_size),
         **attempt_variables(wanted.job, wanted.key.job_uid, attempt, wanted.nodes),
-        **gpu_variables(wanted.gpus),
+        **({} if is_without_gpus else gpu_variables(wanted.gpus)),
     }
     if wanted.one_process:
         common |= torchrun_variables(wanted.node, wanted.nodes, ranks)

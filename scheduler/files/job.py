@@ -132,6 +132,8 @@ def _run(keys: JobKeys, document: Document) -> RunSpec | None:
     inner = keys.run.container
     container = ContainerSpec(**vars(inner)) if inner is not None else None
     run = RunSpec(**{**vars(keys.run), "container": container})
+    if run.cpu_ranks:
+        _refuse_gpu_keys(keys, document)
     if run.warm and container is not None:
         message = "conflicts with container: warm processes import what the host has installed"
         raise document.error(("run.warm", message))
@@ -145,6 +147,21 @@ def _run(keys: JobKeys, document: Document) -> RunSpec | None:
         message = "is for one job after the other, so for an array with %1"
         raise document.error(("run.lineage", message))
     return run
+
+
+def _refuse_gpu_keys(keys: JobKeys, document: Document) -> None:
+    """Raises: InputError on what is of steps of GPUs, which ranks on CPUs do not make."""
+    axes = [axis for axis in ("tp", "cp", "ep", "pp") if getattr(keys.parallelism, axis) > 1]
+    given = [key for key in ("model", "batch", "compute_time_s") if getattr(keys, key) is not None]
+    given += [key for key in ("traffic", "collectives") if key in keys.model_fields_set]
+    if refused := [*(f"parallelism.{axis}" for axis in axes), *given]:
+        message = (
+            f"conflicts with run.cpu_ranks: of ranks on CPUs no step is modelled, dp {_PLACES}"
+        )
+        raise document.error(*((key, message) for key in refused))
+
+
+_PLACES = "alone says how many places of GPUs they take"
 
 
 def _least(keys: JobKeys) -> int:

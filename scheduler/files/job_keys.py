@@ -60,6 +60,7 @@ LONGEST_ARGUMENT = 4_096
 MOST_ARGUMENTS = 1_000
 MOST_VARIABLES = 64  # of the environment
 MOST_MOUNTS = 64
+MOST_CPU_RANKS = 1_024  # of a host
 LONGEST_VALUE = 1_024  # of one of them
 _ONE_LINE = re.compile(r"[^\0\r\n]*")
 _REFERENCE = re.compile(r"file:/[^\0\n]+|secret:[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+")
@@ -369,6 +370,10 @@ def _per_host(value: Any) -> int:
     return 1
 
 
+def _cpu_ranks(value: Any) -> int:
+    return _parse_whole(value, 1, MOST_CPU_RANKS, "a whole number")
+
+
 def _exit_codes(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise wrong_value(f"must be a list of exit codes, as [75], not {short(value)}")
@@ -565,6 +570,7 @@ class _RunKeys(Keys):
     idle_s: Seconds = 0
     env_from: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_references)] = ()
     container: _ContainerKeys | None = None
+    cpu_ranks: Annotated[int, BeforeValidator(_cpu_ranks)] = 0
 
 
 class _RestartCauseKeys(Keys):

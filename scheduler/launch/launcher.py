@@ -223,8 +223,8 @@ class AgentLauncher(Launcher):
         gang = LaunchedGang(
             run,
             _of_task(spec, job.spec.array),
-            job.request.parallelism.world_size,
-            fabric.gpus_per_host,
+            job.ranks.world_size,
+            job.ranks_per_host(fabric.gpus_per_host),
             self._clock(),
             lineage=lineage_key(job),
         )

@@ -924,6 +924,7 @@ class Run(_message.Message):
     IDLE_FIELD_NUMBER: _builtins.int
     ENV_FROM_FIELD_NUMBER: _builtins.int
     CONTAINER_FIELD_NUMBER: _builtins.int
+    CPU_RANKS_FIELD_NUMBER: _builtins.int
     workdir: _builtins.str
     """Absolute path of the working directory. Empty: the home directory of the user."""
     user: _builtins.str
@@ -939,6 +940,11 @@ class Run(_message.Message):
     resume_from: _builtins.str
     """Begins from the newest checkpoint of another run of the same user, by its name, or from a
     checkpoint by its absolute path, which ends with the step: /ckpt/step-500 or PATH@500.
+    """
+    cpu_ranks: _builtins.int
+    """Ranks on each host that see no GPU: CPUs alone, of which no step is modelled. The axes then say
+    how many places of GPUs the job takes of its hosts, and count in quotas as such. 0: a rank is
+    that of a GPU.
     """
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1005,10 +1011,11 @@ class Run(_message.Message):
         idle: _duration_pb2.Duration | None = ...,
         env_from: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         container: Global___Container | None = ...,
+        cpu_ranks: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "grace", b"grace", "idle", b"idle", "warn", b"warn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "container", b"container", "env", b"env", "env_from", b"env_from", "gate", b"gate", "grace", b"grace", "idle", b"idle", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "warn", b"warn", "workdir", b"workdir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "container", b"container", "cpu_ranks", b"cpu_ranks", "env", b"env", "env_from", b"env_from", "gate", b"gate", "grace", b"grace", "idle", b"idle", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "warn", b"warn", "workdir", b"workdir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

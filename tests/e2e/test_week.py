@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES
 from scheduler.core.model.job_array import parse_array
 from scheduler.core.policies.job_terms import HangAction, HangTerms, Requeueing, RestartRule
@@ -161,6 +162,35 @@ def test_a_gang_that_never_makes_a_step_is_stopped_and_waits_for_its_owner(tmp_p
         assert muster("release", "a", address=server.address).returncode == 0
         until(client, "a", lambda job: job.state == COMPLETED)
         assert client.get_job("a").attempt == 2
+
+
+def test_ranks_on_cpus_fill_their_hosts_and_see_no_gpu(tmp_path: Path) -> None:
+    """Three ranks on each host of two GPUs; and on a place of one GPU of a host that others use."""
+    script = "import os; print(*(os.environ[n] for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE')),"
+    script += " repr(os.environ['CUDA_VISIBLE_DEVICES']))"
+    with local_server(tmp_path, racks=1, hosts=2, lease_s=15) as (server, client):
+        made = gang("a", tmp_path, 2, spares=NO_SPARES)
+        run = replace(made.run, command=(sys.executable, "-c", script), cpu_ranks=3)
+        request = replace(made.request, parallelism=Parallelism(dp=4), traffic=(), model=None)
+        client.create_job(replace(made, run=run, request=request))
+        until(client, "a", lambda job: job.state == COMPLETED, 60)
+        for rank in range(6):
+            told = b"".join(client.tail_logs("a", rank)).decode()
+            assert told == f"{rank} {rank % 3} 6 ''\n"
+        beyond = muster("logs", "a", "--rank", "6", address=server.address)
+        assert "must be 0 to 5, not 6" in beyond.stderr
+        part = replace(request, parallelism=Parallelism(dp=1))
+        client.create_job(replace(made, name="b", run=run, request=part))
+        job = until(client, "b", lambda job: job.state == COMPLETED, 60)
+        assert b"".join(client.tail_logs("b", 2)).decode() == "2 2 3 ''\n", job
+        (tmp_path / "a.yaml").write_text(
+            yaml.safe_dump(job_to_mapping(replace(made, run=run, request=request)))
+        )
+        done = muster("estimate", str(tmp_path / "a.yaml"), "--fabric", "roce-24k")
+        assert done.returncode == 2
+        assert "its ranks run on CPUs, of which no step is modelled" in done.stderr
+        done = muster("place", str(tmp_path / "a.yaml"), "--fabric", "roce-24k")
+        assert "3 ranks on CPUs" in done.stdout
 
 
 def test_logs_of_an_earlier_attempt_and_of_all_ranks_are_read(tmp_path: Path) -> None:

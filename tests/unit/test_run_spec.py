@@ -81,6 +81,7 @@ def test_a_job_without_it_has_none() -> None:
         ({"command": ["a"], "warm": ["torch; x"]}, "run.warm", "not the name of a Python module"),
         ({"command": ["a"], "warm": ["torch"]}, "run.warm", "begins with `python FILE`"),
         ({"command": ["python", "-c", "1"], "warm": ["torch"]}, "run.warm", "`python FILE`"),
+        ({"command": ["a"], "cpu_ranks": 0}, "run.cpu_ranks", "at least 1"),
         ({"command": ["a"], "container": {}}, "run.container.image", "is required"),
         ({"command": ["a"], "container": {"image": "--x"}}, "run.container.image", "REGISTRY/NAME"),
         (
@@ -109,6 +110,18 @@ def test_what_cannot_be_run_is_refused_by_its_key(
     (problem,) = caught.value.found
     assert problem.field == path
     assert text in problem.message
+
+
+def test_ranks_on_cpus_have_no_keys_of_a_step() -> None:
+    run = {"command": ["./serve"], "cpu_ranks": 4}
+    spec = job_from_mapping({"name": "a", "parallelism": {"dp": 16}, "run": run})
+    assert job_to_mapping(spec)["run"] == run
+    assert spec_from_proto(spec_to_proto(spec)) == spec
+    with pytest.raises(InputError) as caught:
+        job_from_mapping(JOB | {"run": run, "compute_time_s": 1})
+    fields = [problem.field for problem in caught.value.found]
+    assert fields == ["parallelism.tp", "compute_time_s", "traffic"]
+    assert "of ranks on CPUs no step is modelled" in caught.value.found[0].message
 
 
 def test_a_value_of_two_lines_is_refused_with_its_line_and_in_a_request(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def live_gang(message: job_pb2.Job) -> GangOption:
         message.spec.name,
         hosts,
         tuple(message.placement.spares),
-        ranks // len(hosts),
+        message.spec.run.cpu_ranks or ranks // len(hosts),
         message.attempt,
         message.uid,
     )

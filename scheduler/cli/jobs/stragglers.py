@@ -80,11 +80,14 @@ def stragglers_command(
 
 def _reported(message: job_pb2.Job, times: service_pb2.ListStepTimesResponse) -> list[Measurement]:
     """Return step times that the ranks now report. Raises: Exit where there are none."""
+    from placement.workload.parallelism import Parallelism
     from placement.workload.replicas import sized
     from scheduler.observe.step_times import of_stages
     from scheduler.wire.specs import spec_from_proto
 
     parallelism = sized(spec_from_proto(message.spec).request, message.dp).parallelism
+    if ranks := message.spec.run.cpu_ranks:
+        parallelism = Parallelism(dp=len(message.placement.hosts) * ranks)
     measurements = of_stages(parallelism, ((each.step, each.seconds) for each in times.steps))
     if not measurements or times.attempt != message.attempt:
         text = f"the ranks of job {message.spec.name} have not said yet how long they compute"

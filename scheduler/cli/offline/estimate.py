@@ -137,8 +137,6 @@ def estimate_command(
         print_table(table, output)
         raise typer.Exit
     if job is None or not fabric:
-        from scheduler.files.errors import InputError, Problem
-
         raise InputError(Problem("JOB" if job is None else "--fabric", "is missing"))
     assumptions = (achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
     if sweep:
@@ -158,6 +156,9 @@ def estimate_command(
     pictures = drawers(picture, picture_by, fabric)
 
     job_file = inputs.read_job(str(job))
+    if (run := job_file.spec.run) and run.cpu_ranks:
+        message = "its ranks run on CPUs, of which no step is modelled: `muster place` says where"
+        raise InputError(Problem("run.cpu_ranks", message, str(job)))
     runs = [
         _run(job_file, name, taken, carried, assumed, network)
         for name, taken, carried in zip(

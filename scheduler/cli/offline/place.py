@@ -356,6 +356,7 @@ def place_job(
         cluster.free,
         hint,
         peers=spec.checkpoint.peers,
+        cpu_ranks=spec.run.cpu_ranks if spec.run else 0,
     )
     if isinstance(outcome, Rejected):
         return question, Infeasible(outcome.message), seconds

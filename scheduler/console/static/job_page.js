@@ -36,7 +36,6 @@ function Shown({ cluster, job }) {
       ["Parallelism", axes.filter(([, size]) => size > 1).map(([axis, size]) => `${axis} ${size}`).join(" × ") || "one rank"],
       ["Time limit", spec.timeLimit ? span(seconds(spec.timeLimit)) : ""],
       ["Step", stepOf(job.progress)],
-      ["Hangs", job.hang],
       ["Held by", job.hold ? words(job.hold, "HOLD") : ""],
       ["Preemptible", job.preemptible ? "yes" : ""],
     ]} />

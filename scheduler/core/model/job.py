@@ -10,6 +10,7 @@ from muster.structs import derived_from, replace, struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
+from placement.workload.parallelism import Parallelism
 from placement.workload.replicas import sized
 from placement.workload.request import Request, StepBound, TierCut
 from scheduler.core.model.dependency import Dependency, DependencyTerm
@@ -232,6 +233,22 @@ class Job:
     @property
     def hosts(self) -> tuple[int, ...]:
         return self.gang.hosts if self.gang else ()
+
+    @property
+    def cpu_ranks(self) -> int:
+        """Ranks of each of its hosts where they are on CPUs alone, else 0."""
+        return self.spec.run.cpu_ranks if self.spec.run else 0
+
+    @property
+    def ranks(self) -> Parallelism:
+        """Axes of the ranks that are launched on its hosts."""
+        if self.cpu_ranks:
+            return Parallelism(dp=max(1, len(self.hosts)) * self.cpu_ranks)
+        return self.request.parallelism
+
+    def ranks_per_host(self, gpus_per_host: int) -> int:
+        """Return how many ranks each host has but for the last one of few."""
+        return self.cpu_ranks or gpus_per_host
 
     @property
     def spares(self) -> tuple[int, ...]:

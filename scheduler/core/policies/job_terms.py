@@ -48,7 +48,8 @@ class RunSpec:
     `gate`: what has to end well on each host before its ranks start.
     `idle_s`: it ends when nobody has run a command beside its ranks for so long; 0: it does not.
     `env_from`: (name, where hosts read its value), sorted.
-    `container`: in which the ranks run, None: in none.
+    `container`: in which the ranks run, None: in none. `cpu_ranks`: of each host, which see no GPU;
+    0: each has one.
     """
 
     command: tuple[str, ...]
@@ -66,6 +67,7 @@ class RunSpec:
     idle_s: int = 0
     env_from: tuple[tuple[str, str], ...] = ()
     container: ContainerSpec | None = None
+    cpu_ranks: int = 0
 
     @property
     def secret_paths(self) -> dict[str, str]:

@@ -57,6 +57,7 @@ class SiteTerms:
 
 
 NO_TERMS = SiteTerms()
+_NO_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
 
 
 def _labelled(fabric: Fabric, label: str, value: str) -> HostSet:
@@ -70,7 +71,7 @@ def prepare(gang: LaunchedGang, host: str, site: SiteTerms, fabric: Fabric) -> O
             key=key_of(gang),
             job=gang.name,
             command=run.command,
-            env=site.env_of(fabric, host) | dict(run.env),
+            env=(_NO_GPUS if run.cpu_ranks else {}) | site.env_of(fabric, host) | dict(run.env),
             env_from=run.secret_paths,
             workdir=run.workdir,
             user=run.user,

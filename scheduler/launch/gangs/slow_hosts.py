@@ -72,7 +72,7 @@ class SlowHosts:
         self._seen[attempt] = steps[-1]
         of_ranks = [(step, tuple(times[step])) for step in steps]  # agents go on saying more
         hosts = self._writer.state.loaded_fabric.names(job.hosts)
-        parallelism = job.request.parallelism
+        parallelism = job.ranks
         gang = MeasuredGang(hosts, parallelism.world_size // len(hosts), {}, job.present.gpus)
 
         def suspects() -> list[Suspect]:

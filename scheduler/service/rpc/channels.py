@@ -63,7 +63,7 @@ class ChannelServicer:
             raise _not_run(f"no agent runs job {job.name}")
         if job.state is not JobState.RUNNING:
             raise _not_run(f"job {job.name} is {job.state}, not running")
-        ranks = job.request.parallelism.world_size
+        ranks = job.ranks.world_size
         if not 0 <= request.rank < ranks:
             raise invalid("rank", f"must be 0 to {ranks - 1}, not {request.rank}")
         host, rank = place_of(job, writer.state.loaded_fabric, request.rank)

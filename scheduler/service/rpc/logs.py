@@ -46,8 +46,8 @@ class LogServicer:
                 raise _no_log("this server has no agents, so it has no logs")
             if job.spec.run is None:
                 raise _no_log(f"no agent runs job {job.name}: its file has no `run`")
-            if not 0 <= request.rank < job.spec.request.parallelism.world_size:
-                most = job.spec.request.parallelism.world_size - 1
+            if not 0 <= request.rank < job.ranks.world_size:
+                most = job.ranks.world_size - 1
                 raise invalid("rank", f"must be 0 to {most}, not {request.rank}")
             if request.lines < 0:
                 raise invalid("lines", "must not be negative")
@@ -131,9 +131,10 @@ class LogServicer:
 
 def place_of(job: Job, fabric: Fabric, rank: int) -> tuple[str, int]:
     """The host of a rank, and under which rank its process is known there."""
-    block = min(rank // fabric.gpus_per_host, len(job.hosts) - 1)
+    ranks = job.ranks_per_host(fabric.gpus_per_host)
+    block = min(rank // ranks, len(job.hosts) - 1)
     is_shared = job.spec.run is not None and job.spec.run.per_host == 1
-    return job.host_names(fabric).hosts[block], block * fabric.gpus_per_host if is_shared else rank
+    return job.host_names(fabric).hosts[block], block * ranks if is_shared else rank
 
 
 def _no_log(text: str) -> ApiError:

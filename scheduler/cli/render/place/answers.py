@@ -81,7 +81,8 @@ def to_mapping(question: Question, answer: Answer, seconds: dict[str, float]) ->
 
 
 def _placed(question: Question, answer: Placement) -> dict[str, Any]:
-    estimated = steps.estimate(question, answer, Assumptions())
+    is_modelled = not question.cpu_ranks
+    estimated = steps.estimate(question, answer, Assumptions()) if is_modelled else None
     objective = question.request.objective
     return {
         "objective": objective.value,
@@ -206,9 +207,12 @@ def to_text(question: Question, answer: Answer, seconds: dict[str, float]) -> st
 
 def _placed_text(question: Question, answer: Placement, seconds: dict[str, float]) -> str:
     ranks = question.request.parallelism.world_size
+    where = " on CPUs" if question.cpu_ranks else ""
+    if question.cpu_ranks:
+        ranks = len(answer.hosts) * question.cpu_ranks
     head = (
         f"placed: {question.name} on {question.fabric.name}: {counted(len(answer.hosts), 'host')},"
-        f" {counted(ranks, 'rank')}, {counted(len(answer.spares), 'spare')}"
+        f" {counted(ranks, 'rank')}{where}, {counted(len(answer.spares), 'spare')}"
     )
     if answer.gpus:
         host = question.fabric.hosts[answer.hosts[0]]
@@ -245,6 +249,8 @@ def _headline(answer: Placement, pace: str, objective: Objective) -> str:
 
 
 def _step_text(question: Question, answer: Placement) -> str:
+    if question.cpu_ranks:
+        return "a step: its ranks run on CPUs, of which no step is modelled"
     estimated = steps.estimate(question, answer, Assumptions())
     return step_tables.section_text(estimated, Assumptions()) if estimated else ""
 

@@ -15,7 +15,7 @@ class Question:
     """Question to the placer: the job's name and gang, on which fabric, with which hosts free, near
     which old placement. `legal_dp`: the sizes of an elastic gang, which `request` is at one of.
     `peers`: how many hosts have copies of each one's state. `shortages`: zones of the gang that
-    would lack spares."""
+    would lack spares. `cpu_ranks`: of each host where ranks are on CPUs alone, else 0."""
 
     name: str
     fabric: Fabric
@@ -25,3 +25,4 @@ class Question:
     legal_dp: tuple[int, ...] = ()
     peers: int = 0
     shortages: tuple[SpareShortage, ...] = ()
+    cpu_ranks: int = 0
