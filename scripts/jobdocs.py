@@ -18,7 +18,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from scheduler.files.job_keys import SECTIONS
+from scheduler.files.job_keys import JobKeys, sections
 from scheduler.v1 import job_pb2
 from scheduler.wire.specs import file_key
 from scripts.apidocs import entries
@@ -57,7 +57,7 @@ def page() -> str:
     """Return the whole page."""
     comments = dict(entries())
     parts = [_HEAD]
-    for name, section in SECTIONS.items():
+    for name, section in sections(JobKeys).items():
         kind = job_pb2.JobSpec.DESCRIPTOR
         for part in _PATHS.get(name, name).split("."):
             kind = kind.fields_by_name[part].message_type if part else kind

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from muster.structs import struct
@@ -631,46 +632,26 @@ class JobKeys(Keys):
     hang: _HangKeys = _HangKeys()
 
 
-SECTIONS: dict[str, type[Keys]] = {
-    "": JobKeys,
-    "parallelism": _ParallelismKeys,
-    "traffic": _TrafficKeys,
-    "collectives": _CollectiveKeys,
-    "model": _ModelKeys,
-    "batch": _BatchKeys,
-    "training": _TrainingKeys,
-    "constraints": _ConstraintKeys,
-    "checkpoint": _CheckpointKeys,
-    "run": _RunKeys,
-    "container": _ContainerKeys,
-    "restarts": _RestartKeys,
-    "on": _RestartCauseKeys,
-    "hang": _HangKeys,
-    "dependencies": _DependencyKeys,
-}
-
-
 SomeKeys = TypeVar("SomeKeys", bound=Keys)
 
 
 def checked_keys(
     kind: type[SomeKeys],
     document: Document,
-    sections: Mapping[str, type[Keys]] | None = None,
     values: Mapping[str, Any] | None = None,
     folder: Path | None = None,
 ) -> SomeKeys:
     """Return the keys of a document, or of `values` that stand for its content.
 
-    `sections`: its keys, by section name; None: those of a job file. `folder`: where files that it
-    names are looked for. Raises: InputError with every fault found, each with its line.
+    `folder`: where files that it names are looked for. Raises: InputError with every fault found,
+    each with its line.
     """
     given = document.mapping() if values is None else values
     try:
         return kind.model_validate(given, context={"folder": folder} if folder else None)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        raise document.error(*((path_of(e), message_of(e, sections)) for e in problems)) from None
+        raise document.error(*((path_of(e), message_of(e, kind)) for e in problems)) from None
 
 
 def path_of(error: ErrorDetails) -> str:
@@ -678,13 +659,13 @@ def path_of(error: ErrorDetails) -> str:
     return ".".join(str(part) for part in (*error["loc"], *([inside] if inside else [])))
 
 
-def message_of(error: ErrorDetails, sections: Mapping[str, type[Keys]] | None = None) -> str:
-    """pydantic's finding in the words of a file. `sections`: its keys, by section name."""
+def message_of(error: ErrorDetails, kind: type[Keys]) -> str:
+    """Return pydantic's finding in the words of a file. `kind`: the keys of the file."""
     match error["type"]:
         case "missing":
             return "is required"
         case "extra_forbidden":
-            return _unknown(error, sections or SECTIONS)
+            return _unknown(error, kind)
         case "model_type" | "dict_type":
             return f"must be a mapping of keys to values, not {short(error['input'])}"
         case "list_type" | "tuple_type":
@@ -697,14 +678,33 @@ def message_of(error: ErrorDetails, sections: Mapping[str, type[Keys]] | None = 
     return wrong
 
 
-def _unknown(error: ErrorDetails, sections: Mapping[str, type[Keys]]) -> str:
+def section_of(field: FieldInfo | None) -> type[Keys] | None:
+    """Return the keys of a field that is a section, or a list or mapping of such; else None."""
+    annotations = [field.annotation] if field else []
+    for annotation in annotations:  # grows
+        if isinstance(annotation, type) and issubclass(annotation, Keys):
+            return annotation
+        annotations += get_args(annotation)
+    return None
+
+
+def sections(kind: type[Keys]) -> dict[str, type[Keys]]:
+    """Return the keys of a file by the name of their section, "" for those outside of any."""
+    found = {"": kind}
+    for name, field in kind.model_fields.items():
+        if (inner := section_of(field)) is not None:
+            found |= {name: inner} | {key: of for key, of in sections(inner).items() if key}
+    return found
+
+
+def _unknown(error: ErrorDetails, kind: type[Keys]) -> str:
     *section, key = (str(part) for part in error["loc"])
-    # Parts that name no section are places in a list or names of the user's own.
-    inner = next((part for part in reversed(section) if part in sections), "")
-    known = list(sections[inner].model_fields)
+    for part in section:  # others are places in a list or names of the user's own
+        kind = section_of(kind.model_fields.get(part)) or kind
+    known = list(kind.model_fields)
     if known == list(AXES):
         return f"unknown axis {short(key)}; axes are {', '.join(AXES)}"
     near = get_close_matches(key, known, 1)
     hint = f", did you mean {near[0]}?" if near else ";"
-    kind = "axis" if section == ["parallelism"] else "key"
-    return f"unknown {kind} {short(key)}{hint} known are {', '.join(known)}"
+    word = "axis" if section == ["parallelism"] else "key"
+    return f"unknown {word} {short(key)}{hint} known are {', '.join(known)}"

@@ -77,14 +77,11 @@ class _FileKeys(Keys):
     receivers: dict[str, _ReceiverKeys]
 
 
-_SECTIONS: dict[str, type[Keys]] = {"": _FileKeys, "receivers": _ReceiverKeys}
-
-
 def load_notify(path: str) -> tuple[Path, tuple[Receiver, ...]]:
     """Return the folder of cursors and the receivers; paths in the file are beside it. Raises:
     InputError with every fault found, each with its line."""
     document = load(path)
-    keys = checked_keys(_FileKeys, document, _SECTIONS)
+    keys = checked_keys(_FileKeys, document)
     folder = Path(path).parent
     wrong = [
         (f"receivers.{name}{'.' if key else ''}{key}", text)

@@ -119,19 +119,6 @@ class _FileKeys(Keys):
     tenants: list[_TenantKeys] = Field(default_factory=list)
 
 
-_SECTIONS: dict[str, type[Keys]] = {
-    "": _FileKeys,
-    "tenants": _TenantKeys,
-    "cells": _CellKeys,
-    "classes": _ClassKeys,
-    "aging": _AgingKeys,
-    "preemption": _PreemptionKeys,
-    "defragment": _DefragmentKeys,
-    "spares": _SparesKeys,
-    "restarts": _RestartsKeys,
-}
-
-
 @struct(frozen=True, slots=True)
 class TenantsFile:
     """Tenants and the file they came from. `paths`: where in it each of them stands."""
@@ -154,7 +141,7 @@ class TenantsFile:
 def load_tenants(path: str) -> TenantsFile:
     """Raises: InputError with every fault found, each with its line."""
     document = load(path)
-    keys = checked_keys(_FileKeys, document, _SECTIONS)
+    keys = checked_keys(_FileKeys, document)
     placed = list(_walk(keys.tenants, "", "tenants"))
     wrong = list(_faults(keys, placed))
     if wrong:

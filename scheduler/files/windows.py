@@ -58,9 +58,6 @@ class _FileKeys(Keys):
     windows: list[_WindowKeys]
 
 
-_SECTIONS: dict[str, type[Keys]] = {"": _FileKeys, "windows": _WindowKeys}
-
-
 @struct(frozen=True, slots=True)
 class WindowsFile:
     """Windows as a file says them; their times may count from a moment."""
@@ -111,7 +108,7 @@ class WindowsFile:
 def load_windows(path: str) -> WindowsFile:
     """Load a file of windows. Raises: InputError with every fault found, each with its line."""
     document = load(path)
-    keys = checked_keys(_FileKeys, document, _SECTIONS)
+    keys = checked_keys(_FileKeys, document)
     wrong = list(_faults(keys.windows))
     if wrong:
         raise document.error(*wrong)

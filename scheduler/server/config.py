@@ -2,7 +2,7 @@
 
 docs/operations.md lists the keys. Every key is optional. Files are looked for beside the file that
 names them. A key with an `ServerOption` can be given on the command line as well, checked by the
-same rule. A new section is a class of keys here and a line in `_SECTIONS`.
+same rule. A new section is a class of keys here.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from scheduler.files.job_keys import (
     checked_keys,
     message_of,
     path_of,
+    sections,
 )
 from scheduler.files.yaml12 import load
 from scheduler.launch.keys import (
@@ -432,24 +433,10 @@ def scheduling_options(keys: ServerKeys) -> SchedulingOptions:
     )
 
 
-_SECTIONS: dict[str, type[Keys]] = {
-    "": ServerKeys,
-    "metrics": MetricsKeys,
-    "console": ConsoleKeys,
-    "log": LogKeys,
-    "agents": AgentKeys,
-    "slurm": SlurmKeys,
-    "kubernetes": KubernetesKeys,
-    "tls": TlsKeys,
-    "auth": AuthKeys,
-    "limits": CallLimits,
-}
-
-
 def load_server_file(path: str) -> ServerKeys:
     """Raises: InputError with every fault found, each with its line."""
     document = load(path)
-    return checked_keys(ServerKeys, document, _SECTIONS, folder=Path(path).parent)
+    return checked_keys(ServerKeys, document, folder=Path(path).parent)
 
 
 class BadOption(Exception):
@@ -477,13 +464,13 @@ def overridden(keys: ServerKeys, given: Mapping[str, Any]) -> ServerKeys:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         names = {option.path: option.name for option in options()}
-        raise BadOption(names[path_of(fault)], message_of(fault, _SECTIONS)) from None
+        raise BadOption(names[path_of(fault)], message_of(fault, ServerKeys)) from None
     return keys.model_copy(update={name: getattr(checked, name) for name in changes})
 
 
 def options() -> Iterator[ServeOption]:
     """The options of `muster serve`, in the order of their keys."""
-    for section, known in _SECTIONS.items():
+    for section, known in sections(ServerKeys).items():
         for key, field in known.model_fields.items():
             for option in field.metadata:
                 if isinstance(option, ServerOption):
@@ -496,6 +483,7 @@ def options() -> Iterator[ServeOption]:
 
 def keys() -> Iterator[str]:
     """The dotted path of every key, in order."""
-    for section, known in _SECTIONS.items():
-        inner = f"{section}." if section else ""
-        yield from (inner + name for name in known.model_fields if name not in _SECTIONS)
+    known = sections(ServerKeys)
+    for section, inner in known.items():
+        above = f"{section}." if section else ""
+        yield from (above + name for name in inner.model_fields if name not in known)

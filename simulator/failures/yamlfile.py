@@ -72,19 +72,10 @@ class _FileKeys(Keys):
     causes: list[_CauseKeys] = Field(default_factory=list)
 
 
-_SECTIONS: dict[str, type[Keys]] = {
-    "": _FileKeys,
-    "lemons": _LemonKeys,
-    "causes": _CauseKeys,
-    "repair": _RepairKeys,
-    "life": _LifeKeys,
-}
-
-
 def load_causes(path: Path) -> tuple[FailureCause, ...]:
     """Raises: InputError with every fault found, each with its line."""
     document = load(path)
-    keys = checked_keys(_FileKeys, document, _SECTIONS)
+    keys = checked_keys(_FileKeys, document)
     _check(document, keys)
     lemons = LemonHosts(keys.lemons.share, keys.lemons.factor) if keys.lemons else None
     causes = {c.name: c for c in preset(keys.preset, keys.scale)} if keys.preset else {}

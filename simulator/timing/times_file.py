@@ -116,15 +116,6 @@ class TimeModel(Keys):
         return points[-1][1] * gpus / points[-1][0]
 
 
-_SECTIONS: dict[str, type[Keys]] = {
-    "": TimeModel,
-    "detection": DetectionParameters,
-    "communicators": CommunicatorPoint,
-    "checkpoint": CheckpointParameters,
-    "network": NetworkParameters,
-}
-
-
 def load_time_model(text: str) -> TimeModel:
     """Raises: InputError naming file, line and field."""
     base, *changes = text.split(",")
@@ -132,7 +123,7 @@ def load_time_model(text: str) -> TimeModel:
     values = _over(PRESETS[DEFAULT], document.mapping())
     for change in changes:
         values = _changed(values, change)
-    times = checked_keys(TimeModel, document, _SECTIONS, values | {"source": text})
+    times = checked_keys(TimeModel, document, values | {"source": text})
     sizes = [point.gpus for point in times.communicators]
     if sizes != sorted(set(sizes)):
         raise document.error(("communicators", "must be in order of gpus, each once"))

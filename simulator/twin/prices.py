@@ -46,7 +46,7 @@ class PriceList(Keys):
 
 def load_prices(path: str) -> PriceList:
     """Load a file of prices. Raises: InputError with every fault found, each with its line."""
-    return checked_keys(PriceList, load(path), {"": PriceList})
+    return checked_keys(PriceList, load(path))
 
 
 def uplink_gbps(fabric: Fabric) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.files.job_keys import SECTIONS
+from scheduler.files.job_keys import JobKeys, sections
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("importers", "lab", "muster", "network", "placement", "scheduler", "simulator")
@@ -43,7 +43,7 @@ def test_the_glossary_names_classes_that_exist() -> None:
 def test_the_glossary_names_every_constraint_of_a_job_file() -> None:
     page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     (row,) = (line for line in page.splitlines() if line.startswith("| constraint |"))
-    assert set(re.findall(r"`(\w+)`", row)) == set(SECTIONS["constraints"].model_fields)
+    assert set(re.findall(r"`(\w+)`", row)) == set(sections(JobKeys)["constraints"].model_fields)
 
 
 def test_a_word_has_one_line_in_the_glossary() -> None:

@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Field
 from scheduler.access import tokens
 from scheduler.access.auth_file.entries import EntryKeys, tenancy
 from scheduler.access.oidc import section
-from scheduler.access.oidc.section import PREFIX, OidcKeys, RuleKeys, file_faults
+from scheduler.access.oidc.section import PREFIX, OidcKeys, file_faults
 from scheduler.core.model.job import SECOND_NS
 from scheduler.files.errors import InputError, Problem, short
 from scheduler.files.field_types import wrong_value
@@ -70,15 +70,6 @@ class _FileKeys(Keys):
     oidc: OidcKeys | None = None
 
 
-_SECTIONS: dict[str, type[Keys]] = {
-    "": _FileKeys,
-    "tokens": TokenKeys,
-    "certificates": CertificateKeys,
-    "oidc": OidcKeys,
-    "rules": RuleKeys,
-}
-
-
 @dataclass(frozen=True, slots=True)  # its secrets stay out of its repr
 class AuthFile:
     """Everybody whom the server lets in, and the document that says so."""
@@ -116,7 +107,7 @@ def load_auth(path: str) -> AuthFile:
 
 def from_document(document: Document) -> AuthFile:
     """Raises: as `load_auth`. Files that it names are not read."""
-    keys = checked_keys(_FileKeys, document, _SECTIONS, folder=Path(document.source).parent)
+    keys = checked_keys(_FileKeys, document, folder=Path(document.source).parent)
     if wrong := list(_faults(keys)):
         raise document.error(*wrong)
     return AuthFile(

@@ -88,19 +88,10 @@ class _FileKeys(Keys):
     lemons: _LemonKeys = Field(default_factory=_LemonKeys)
 
 
-_SECTIONS: dict[str, type[Keys]] = {
-    "": _FileKeys,
-    "suspect": _SuspectKeys,
-    "burn_in": _BurnInKeys,
-    "golden": _GoldenKeys,
-    "lemons": _LemonKeys,
-}
-
-
 def load_health(path: str) -> HealthPolicy:
     """Raises: InputError with every fault found, each with its line."""
     document = load(path)
-    keys = checked_keys(_FileKeys, document, _SECTIONS)
+    keys = checked_keys(_FileKeys, document)
     wrong = list(_faults(keys))
     if wrong:
         raise document.error(*wrong)
@@ -157,7 +148,7 @@ def _threshold_faults(field: str, entry: Any) -> Iterator[tuple[str, str]]:
     except ValidationError as error:
         for fault in error.errors(include_url=False):
             path = path_of(fault)
-            message = message_of(fault, {"": _ThresholdKeys})
+            message = message_of(fault, _ThresholdKeys)
             yield (f"{field}.{path}" if path else field), message
         return
     if threshold.then not in EFFECTS:
