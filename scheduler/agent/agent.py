@@ -35,6 +35,7 @@ from google.protobuf.duration_pb2 import Duration
 from scheduler.agent import ranklog, stacks
 from scheduler.agent.allow import AllowList, NotAllowed, program
 from scheduler.agent.attempt import SUPERVISOR, HostAttempt, Key, Phase, RankExit
+from scheduler.agent.burn_in import BurnIn
 from scheduler.agent.channels import Channels
 from scheduler.agent.containers import OWN_CONTAINER, container_key, container_order, find_engine
 from scheduler.agent.gate import GateFailed, pass_gates
@@ -117,6 +118,7 @@ class Agent:
         self._own_container = os.environ.get(OWN_CONTAINER)
         self._socket_path = str(state / "agent.sock")
         self._socket = self._listen()
+        self._burn_in = BurnIn(allowed, address, _SEARCH)
         self._over = asyncio.Event()
         self.has_expired = asyncio.Event()  # its lease ran out, and nothing runs
         self.is_for_one = False  # attempt, with which it leaves
@@ -250,10 +252,19 @@ class Agent:
             case "warm":
                 wanted = message.warm
                 self.have_warm(wanted.interpreter, tuple(wanted.modules), wanted.user)
+            case "check_host":
+                self._spawn(self._check_host(message.check_host))
             case None:
                 log.warning(
                     "an unknown message from the server: is this agent of an older release?"
                 )
+
+    async def _check_host(self, order: agent_pb2.CheckHost) -> None:
+        if self._running() or self._preparing:
+            word = agent_pb2.HostChecked(request_id=order.request_id, is_busy=True)
+        else:
+            word = await self._burn_in.check(order)
+        self.say(Request(host_checked=word))
 
     async def end_ranks(self) -> None:
         """Kill what runs, and return when nothing is left."""

@@ -35,17 +35,25 @@ async def pass_gates(
     Raises: GateFailed, NotAllowed.
     """
     for gate in gates:
-        command = list(gate.command)
-        path = program(command[0], order["workdir"], search)
-        own = {"user": allowed.own_name} if path in allowed.gates and gate.is_of_site else {}
-        limit_s = max(1, round(gate.limit.ToNanoseconds() / 1e9))
-        on_host = {"command": command, "gate_s": limit_s, "env_from": {}, "container": None}
-        code, said = await _run(order | own | on_host)
-        if code:
-            is_over = code == TIME_OVER
-            ended = f"took longer than {limit_s} s" if is_over else f"exited with code {code}"
-            text = f"gate {command[0]} {ended}" + (f": {said}" if said else "")
-            raise GateFailed(text, is_of_site=gate.is_of_site)
+        await run_gate(gate, order, allowed, search)
+
+
+async def run_gate(
+    gate: agent_pb2.Gate, order: dict[str, Any], allowed: AllowList, search: str
+) -> str:
+    """Run one gate and return what it wrote last. Raises: GateFailed, NotAllowed."""
+    command = list(gate.command)
+    path = program(command[0], order["workdir"], search)
+    own = {"user": allowed.own_name} if path in allowed.gates and gate.is_of_site else {}
+    limit_s = max(1, round(gate.limit.ToNanoseconds() / 1e9))
+    on_host = {"command": command, "gate_s": limit_s, "env_from": {}, "container": None}
+    code, said = await _run(order | own | on_host)
+    if code:
+        is_over = code == TIME_OVER
+        ended = f"took longer than {limit_s} s" if is_over else f"exited with code {code}"
+        text = f"gate {command[0]} {ended}" + (f": {said}" if said else "")
+        raise GateFailed(text, is_of_site=gate.is_of_site)
+    return said
 
 
 async def _run(order: dict[str, Any]) -> tuple[int, str]:

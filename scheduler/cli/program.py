@@ -138,6 +138,7 @@ COMMANDS = {
     "Hosts, links and spares": {
         "hosts.status": "status",
         "hosts.hosts": "hosts host cordon drain uncordon report",
+        "hosts.burn_in": "burn-in",
         "hosts.links": "links",
         "hosts.spares": "spares",
         "hosts.windows": "window",

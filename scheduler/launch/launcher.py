@@ -43,6 +43,7 @@ from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Compacted
 from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.launch.burn_in import BurnIns
 from scheduler.launch.channels import AgentChannels
 from scheduler.launch.cut_off import CutOffHosts
 from scheduler.launch.gangs import hang, orders
@@ -117,6 +118,7 @@ class AgentLauncher(Launcher):
         self._may_join, self._keeps_ranks = may_join, keeps_ranks
         self._tails, self._channels = tails, channels
         self._site = site
+        self._burn_ins = BurnIns(sessions, self._reports.submit, site.burn_in, site.limit_s)
         self._unfit: set[str] = set()  # hosts that have failed it since one has passed it
         self._substrate = substrate
 
@@ -159,6 +161,7 @@ class AgentLauncher(Launcher):
         self._led_s = self._clock()
         self._seen.clear()
         self._ran_on.clear()
+        self._burn_ins.forget()
         self._forget_cuts()
         self._sessions.lead(term, self._lease_s, self, keeps_ranks=self._keeps_ranks)
 
@@ -467,6 +470,9 @@ class AgentLauncher(Launcher):
             if self._channels is not None:
                 self._channels.on_data(host, message.channel_data)
             return
+        if kind == "host_checked":
+            self._burn_ins.on_checked(host, message.host_checked)
+            return
         if kind in (None, "hello", "beat"):
             return
         word: Any = getattr(message, kind or "")
@@ -701,6 +707,7 @@ class AgentLauncher(Launcher):
                 self._show_cuts([])
             self._offer_lead_if_unreached(now_s)
             self._judge_again(now_s)
+            self._burn_ins.tick(self._writer.state, self.busy_hosts(), now_s)
         self._ending.tick(now_s)
         for gang in list(self._gangs.values()):
             self._look_after(gang, now_s)

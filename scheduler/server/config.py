@@ -19,6 +19,7 @@ from placement import BadInput
 from placement.fabric.tree import PRESETS
 from scheduler.access.options import CallLimits, Reflection
 from scheduler.core.model.scheduling_options import Overrun, SchedulingOptions
+from scheduler.core.policies.health_signals import BUILT_IN_CHECKS
 from scheduler.core.queue.policies import queue_policy
 from scheduler.files.defaults import (
     CONSOLE,
@@ -208,6 +209,17 @@ def _of_labels(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
+def _of_checks(given: dict[str, Any]) -> dict[str, Any]:
+    for name, command in given.items():
+        if not command and name not in BUILT_IN_CHECKS:
+            raise wrong_value(
+                f"{short(name)} needs a program: built in are {', '.join(BUILT_IN_CHECKS)}"
+            )
+        if len(name.split()) != 1 or "=" in name:
+            raise wrong_value(f"names a check {short(name)}: it may have no blank and no '='")
+    return given
+
+
 class AgentKeys(Keys):
     """Where agents come in, beside the port for callers; with the certificates of `tls`.
 
@@ -218,7 +230,9 @@ class AgentKeys(Keys):
     ranks say; they are reported as `straggler`. None: never. `on_server_loss`: what an agent does
     with its ranks that hears nothing for three leases. `gate`: program and arguments that have to
     end well on each host before the ranks of a gang start, within `gate_s`, as gates of jobs.
-    `env_by_label`: variables of ranks on hosts with a label, by LABEL=VALUE.
+    `burn_in`: what `muster burn-in`, and a burn-in of the health policy, checks on idle hosts, each
+    within `gate_s`: program and arguments by name, [] for gpus, memory and network, which are built
+    in. `env_by_label`: variables of ranks on hosts with a label, by LABEL=VALUE.
     """
 
     listen: Annotated[
@@ -239,6 +253,7 @@ class AgentKeys(Keys):
     stragglers_s: Annotated[Seconds, AfterValidator(_at_most(MOST_LEASE_S))] | None = None
     on_server_loss: ServerLoss = ServerLoss.KEEP
     gate: tuple[Text, ...] = ()
+    burn_in: Annotated[dict[Text, tuple[Text, ...]], AfterValidator(_of_checks)] | None = None
     gate_s: Annotated[Seconds, AfterValidator(_at_most(MOST_LEASE_S))] = 300
     env_by_label: Annotated[dict[str, EnvironmentVariables], AfterValidator(_of_labels)] = Field(
         default_factory=dict

@@ -65,6 +65,7 @@ class SessionRequest(_message.Message):
     LOG_CHUNK_FIELD_NUMBER: _builtins.int
     STEP_TIMES_FIELD_NUMBER: _builtins.int
     CHANNEL_DATA_FIELD_NUMBER: _builtins.int
+    HOST_CHECKED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """The first word of a stream."""
@@ -109,6 +110,10 @@ class SessionRequest(_message.Message):
     def channel_data(self) -> Global___ChannelData:
         """What a command that runs beside a rank writes."""
 
+    @_builtins.property
+    def host_checked(self) -> Global___HostChecked:
+        """What checks of an idle host have come to."""
+
     def __init__(
         self,
         *,
@@ -123,12 +128,13 @@ class SessionRequest(_message.Message):
         log_chunk: Global___LogChunk | None = ...,
         step_times: Global___StepTimes | None = ...,
         channel_data: Global___ChannelData | None = ...,
+        host_checked: Global___HostChecked | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "hello", b"hello", "host_checked", b"host_checked", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "hello", b"hello", "host_checked", b"host_checked", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "prepared", "refused", "started", "exited", "stopped", "progress", "log_chunk", "step_times", "channel_data"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "prepared", "refused", "started", "exited", "stopped", "progress", "log_chunk", "step_times", "channel_data", "host_checked"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -151,6 +157,7 @@ class SessionResponse(_message.Message):
     DUMP_STACKS_FIELD_NUMBER: _builtins.int
     OPEN_CHANNEL_FIELD_NUMBER: _builtins.int
     CHANNEL_DATA_FIELD_NUMBER: _builtins.int
+    CHECK_HOST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lease(self) -> Global___Lease:
         """The agent may go on."""
@@ -195,6 +202,10 @@ class SessionResponse(_message.Message):
     def channel_data(self) -> Global___ChannelData:
         """What that command reads."""
 
+    @_builtins.property
+    def check_host(self) -> Global___CheckHost:
+        """Run the checks of a burn-in on the host, on which nothing else runs."""
+
     def __init__(
         self,
         *,
@@ -209,12 +220,13 @@ class SessionResponse(_message.Message):
         dump_stacks: Global___DumpStacks | None = ...,
         open_channel: Global___OpenChannel | None = ...,
         channel_data: Global___ChannelData | None = ...,
+        check_host: Global___CheckHost | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["lease", "prepare", "launch", "stop", "save_checkpoint", "forget", "tail_logs", "warm", "dump_stacks", "open_channel", "channel_data"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["lease", "prepare", "launch", "stop", "save_checkpoint", "forget", "tail_logs", "warm", "dump_stacks", "open_channel", "channel_data", "check_host"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -918,8 +930,11 @@ class Gate(_message.Message):
     COMMAND_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     IS_OF_SITE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     is_of_site: _builtins.bool
     """Whether it is the site's: a host that fails it is unfit for everybody."""
+    name: _builtins.str
+    """What a check of a burn-in is called. Without a command it is built in: gpus, memory or network."""
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Program and arguments."""
@@ -934,14 +949,113 @@ class Gate(_message.Message):
         command: _abc.Iterable[_builtins.str] | None = ...,
         limit: _duration_pb2.Duration | None = ...,
         is_of_site: _builtins.bool = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "is_of_site", b"is_of_site", "limit", b"limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "is_of_site", b"is_of_site", "limit", b"limit", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Gate: _TypeAlias = Gate  # noqa: Y015
+
+@_typing.final
+class CheckHost(_message.Message):
+    """Run the checks of a burn-in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CHECKS_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Names the order in the answer."""
+    gpus: _builtins.int
+    """How many GPUs the host should have."""
+    peer: _builtins.str
+    """HOST:PORT of the agent at the other end of the check network. Empty: this agent listens, and
+    says where.
+    """
+    @_builtins.property
+    def checks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gate]:
+        """What is run, one after the other."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        checks: _abc.Iterable[Global___Gate] | None = ...,
+        gpus: _builtins.int = ...,
+        peer: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checks", b"checks", "gpus", b"gpus", "peer", b"peer", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckHost: _TypeAlias = CheckHost  # noqa: Y015
+
+@_typing.final
+class HostChecked(_message.Message):
+    """What the checks have come to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MeasuresEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    MEASURES_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    IS_BUSY_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Of the order."""
+    failure: _builtins.str
+    """Why the host has failed. Empty: it has not."""
+    address: _builtins.str
+    """HOST:PORT at which this agent takes part in the check network of another host. Empty: nowhere."""
+    is_busy: _builtins.bool
+    """Whether ranks run there, so that nothing was checked."""
+    @_builtins.property
+    def measures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What each check has measured, by its name; more is better."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        measures: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        failure: _builtins.str = ...,
+        address: _builtins.str = ...,
+        is_busy: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "failure", b"failure", "is_busy", b"is_busy", "measures", b"measures", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostChecked: _TypeAlias = HostChecked  # noqa: Y015
 
 @_typing.final
 class Launch(_message.Message):

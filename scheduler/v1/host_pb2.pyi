@@ -236,6 +236,26 @@ class HostRecord(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class MeasuresEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     REPORTS_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
     LAST_TROUBLE_TIME_FIELD_NUMBER: _builtins.int
@@ -246,6 +266,9 @@ class HostRecord(_message.Message):
     OVER_THRESHOLD_FIELD_NUMBER: _builtins.int
     LEMON_FIELD_NUMBER: _builtins.int
     RECENT_FIELD_NUMBER: _builtins.int
+    MEASURES_FIELD_NUMBER: _builtins.int
+    MEASURE_TIME_FIELD_NUMBER: _builtins.int
+    SLOW_FIELD_NUMBER: _builtins.int
     reports: _builtins.int
     """Health signals that were recorded; signals that take it out at once are failures."""
     failures: _builtins.int
@@ -254,6 +277,8 @@ class HostRecord(_message.Message):
     """It began to serve so lately that large gangs take it last."""
     lemon: _builtins.bool
     """Enough of them do."""
+    slow: _builtins.bool
+    """It measured less than nine tenths of the median of all hosts: gangs take it last."""
     @_builtins.property
     def last_trouble_time(self) -> _timestamp_pb2.Timestamp:
         """The last signal that counts against it."""
@@ -278,6 +303,14 @@ class HostRecord(_message.Message):
     def recent(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Reports of the last day, by signal, for signals with thresholds."""
 
+    @_builtins.property
+    def measures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What its newest burn-in measured, by the name of the check; more is better."""
+
+    @_builtins.property
+    def measure_time(self) -> _timestamp_pb2.Timestamp:
+        """When that was."""
+
     def __init__(
         self,
         *,
@@ -291,10 +324,13 @@ class HostRecord(_message.Message):
         over_threshold: _abc.Iterable[_builtins.str] | None = ...,
         lemon: _builtins.bool = ...,
         recent: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        measures: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        measure_time: _timestamp_pb2.Timestamp | None = ...,
+        slow: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["last_test_time", b"last_test_time", "last_trouble_time", b"last_trouble_time", "lemon_signals", b"lemon_signals", "service_time", b"service_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_test_time", b"last_test_time", "last_trouble_time", b"last_trouble_time", "lemon_signals", b"lemon_signals", "measure_time", b"measure_time", "service_time", b"service_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["early_life", b"early_life", "failures", b"failures", "last_test_time", b"last_test_time", "last_trouble_time", b"last_trouble_time", "lemon", b"lemon", "lemon_signals", b"lemon_signals", "over_threshold", b"over_threshold", "recent", b"recent", "reports", b"reports", "service_time", b"service_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["early_life", b"early_life", "failures", b"failures", "last_test_time", b"last_test_time", "last_trouble_time", b"last_trouble_time", "lemon", b"lemon", "lemon_signals", b"lemon_signals", "measure_time", b"measure_time", "measures", b"measures", "over_threshold", b"over_threshold", "recent", b"recent", "reports", b"reports", "service_time", b"service_time", "slow", b"slow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -239,3 +240,37 @@ def ranks_of(client: Client, name: str, server: LocalServer, host: str) -> list[
         for pid in server.ranks(host)
         if variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     ]
+
+
+def test_idle_hosts_are_checked_and_keep_what_was_measured(tmp_path: Path) -> None:
+    fails_once = "import sys; print('copied 7.5'); open(sys.argv[1], 'x'); sys.exit('bad cable')"
+    fails_once = f"try:\n exec({fails_once!r})\nexcept FileExistsError: pass"
+    checks = {"gpus": [], "memory": [], "network": []}
+    checks["rate"] = [sys.executable, "-c", fails_once, str(tmp_path / "one has failed")]
+    config = tmp_path / "serve.yaml"
+    config.write_text(json.dumps({"agents": {"burn_in": checks}}))
+    with local_server(tmp_path, "--config", str(config), lease_s=15) as (server, client):
+        client.create_job(gang("a", tmp_path, hosts=1, steps=10**6))
+        job = until(client, "a", is_launched(1))
+        held = {*job.placement.hosts, *job.placement.spares}
+        done = muster("burn-in", "--free", "--address", server.address)
+        assert done.returncode == 0, done.stderr + server.logs()
+        hosts = {host.name: host for host in client.list_hosts()}
+        checked = {name for name, host in hosts.items() if host.record.measures}
+        failed = {name for name in hosts if hosts[name].state == host_pb2.HOST_STATE_FAILED}
+        assert checked | failed == set(hosts) - held
+        (bad,) = failed
+        assert "rate: gate" in hosts[bad].reason, hosts[bad]
+        assert "bad cable" in hosts[bad].reason
+        for name in checked - failed:
+            assert hosts[name].state == host_pb2.HOST_STATE_HEALTHY
+            measures = hosts[name].record.measures
+            assert set(measures) == {"memory", "network", "rate"}
+            assert min(measures.values()) > 0
+            assert measures["rate"] == 7.5
+            shown = muster("host", name, "--address", server.address).stdout
+            assert "burn-in" in shown
+            assert "rate 7.5" in shown
+        refused = muster("burn-in", min(held), "--address", server.address)
+        assert (refused.returncode, "no idle host" in refused.stderr) == (2, True)
+        client.cancel_job("a")

@@ -320,7 +320,7 @@ def _change(
     done, code = list["host_pb2.Host"](), 0
     with server.connected() as client:
         change = getattr(client, f"{verb}_{'link' if link else 'host'}")
-        names = [] if link else _host_names(client, expanded(hosts))
+        names = [] if link else host_names(client, expanded(hosts))
         if options["etag"] and len(names) > 1:
             raise typer.BadParameter("goes with one host, not with several", param_hint="--etag")
         if link:
@@ -348,7 +348,7 @@ def _hosts_text(answer: service_pb2.ListHostsResponse) -> str:
     return messages.hosts_text(answer.hosts)
 
 
-def _host_names(client: Client, names: Sequence[str]) -> list[str]:
+def host_names(client: Client, names: Sequence[str]) -> list[str]:
     """Each once, with the hosts of a domain in its place; unknown names stay."""
     from scheduler.client import ServiceError
 

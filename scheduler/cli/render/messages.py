@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -392,9 +393,29 @@ def host_text(host: host_pb2.Host) -> str:
         ("GPUs", f"{_gpus(host)} held"),
         ("reports", str(host.record.reports or "")),
         ("failures", str(host.record.failures or "")),
+        ("burn-in", measures_text(host.record)),
         ("etag", host.etag),
     ]
     return columns([(title, text) for title, text in rows if text])
+
+
+def measures_text(record: host_pb2.HostRecord) -> str:
+    """Return what the newest burn-in measured, and how long ago that was; "" without one."""
+    if not record.measures:
+        return ""
+    said = ", ".join(f"{name} {value:.4g}" for name, value in sorted(record.measures.items()))
+    age_s = max(0, int(time.time() - record.measure_time.seconds))
+    return f"{said}, {seconds_text(age_s)} ago"
+
+
+def measures_table(answer: service_pb2.ListHostsResponse) -> str:
+    """Return a line for each host: its name, its state, and what was measured or why it is out."""
+    rows = [("HOST", "STATE", "MEASURED")]
+    for host in answer.hosts:
+        state = plain(host_pb2.HostState.Name(host.state), "HOST_STATE_")
+        words = filter(None, (host_words(host), measures_text(host.record)))
+        rows.append((host.name, state, "; ".join(words)))
+    return columns(rows)
 
 
 def _job_rows(host: host_pb2.Host, block: str) -> list[tuple[str, str]]:
@@ -411,6 +432,7 @@ def host_words(host: host_pb2.Host) -> str:
         words.append("cordoned" + (f": {host.cordon_reason}" if host.cordon_reason else ""))
     words += ["early life"] if host.record.early_life else []
     words += ["lemon"] if host.record.lemon else []
+    words += ["slower than others"] if host.record.slow else []
     return "; ".join(words)
 
 

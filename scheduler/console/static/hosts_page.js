@@ -43,6 +43,7 @@ function Hosts({ cluster }) {
         { title: "Job", of: (host) => html`<${JobLink} name=${host.job} />${host.job && host.job !== "(hidden)" && host.block === undefined ? " (spare)" : ""}` },
         { title: "Failures", isNumber: true, of: (host) => count(host.record?.failures) },
         { title: "Reports", isNumber: true, of: (host) => count(host.record?.reports) },
+        { title: "Burn-in", isText: true, of: (host) => measuresOf(host.record) },
         { title: "Counts against it", isText: true, of: (host) => troubleOf(host.record) },
         may(cluster, "operator") && { title: "Change", of: (host) => html`<${HostActions} cluster=${cluster} host=${host} />` },
       ].filter(Boolean)} />
@@ -51,9 +52,14 @@ function Hosts({ cluster }) {
     <${Source} method="ListHosts" body=${body} />`;
 }
 
+function measuresOf(record = {}) {
+  const measures = Object.entries(record.measures ?? {}).map(([name, value]) => `${name} ${Number(value).toPrecision(4)}`);
+  return measures.length ? `${measures.join(", ")} (${moment(record.measureTime)})` : "";
+}
+
 function troubleOf(record = {}) {
   const recent = Object.entries(record.recent ?? {}).map(([signal, times]) => `${signal} ${count(times)} today`);
-  return [record.lemon && "a lemon", ...(record.overThreshold ?? []).map((name) => `${name} over its threshold`), ...recent].filter(Boolean).join("; ");
+  return [record.lemon && "a lemon", record.slow && "slower than others", ...(record.overThreshold ?? []).map((name) => `${name} over its threshold`), ...recent].filter(Boolean).join("; ");
 }
 
 function Links({ cluster }) {

@@ -8,11 +8,11 @@ from scheduler.core.fold.host_record import is_trouble, reported
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.events import Event, HostMoved, HostSignalled
 from scheduler.core.model.lifecycle import HOST_MOVES, HostMove, HostState, Mover
-from scheduler.core.model.records.host import HostRecord
+from scheduler.core.model.records.host import HostRecord, parse_measures
 from scheduler.core.model.rejected import Code, Rejected, invalid, no_host
 from scheduler.core.model.state import State
 from scheduler.core.policies.health import BLAMES, HealthPolicy
-from scheduler.core.policies.health_signals import ENDS, SIGNALS, XID, Effect
+from scheduler.core.policies.health_signals import ENDS, MEASURED, SIGNALS, XID, Effect
 from scheduler.core.policies.xids import MOST, UNKNOWN, XIDS
 
 _SECOND_NS = 1_000_000_000
@@ -72,9 +72,18 @@ def _misfit(state: State, command: ReportHost) -> Rejected | None:
     if command.gpu is not None and not 0 <= command.gpu < gpus:
         most = f"must be 0 to {gpus - 1}" if gpus > 1 else "must be 0, for a host has one GPU"
         return invalid("gpu", f"{most}, not {command.gpu}")
+    if command.signal == MEASURED and not _are_measures(command.detail):
+        return invalid("detail", "must be NAME=VALUE, separated by blanks: memory=9.81 network=1.2")
     if command.signal == "excluded" and not command.detail:
         return invalid("detail", "must name the job that excludes the host")
     return None
+
+
+def _are_measures(text: str) -> bool:
+    try:
+        return bool(parse_measures(text))
+    except ValueError:
+        return False
 
 
 def _effect(policy: HealthPolicy, record: HostRecord, command: ReportHost, now_ns: int) -> Effect:

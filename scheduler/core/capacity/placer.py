@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from placement import BY_DEFAULT, NO_PREFERENCE, Hint, Preference, place
+from placement import BY_DEFAULT, Hint, Preference, place
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import uncut
@@ -34,12 +34,13 @@ def make_placer(
     now_ns: int | None = None,
 ) -> Placer:
     """Placement on at most so many hosts, spares included, with links as they will be while the
-    gang runs from now on, which is the time of the newest event unless it is given. Large gangs
-    take golden hosts first, and those in their early life last. `hint`: where the gang was, of
-    which few blocks move."""
+    gang runs from now on, which is the time of the newest event unless it is given. Hosts that
+    a burn-in measured as slow are taken last; large gangs take golden hosts first, and those in
+    their early life last too. `hint`: where the gang was, of which few blocks move."""
 
     start_ns = state.seen_ns if now_ns is None else now_ns
-    pools, large = SparePools(state), Preference(state.index.golden, state.early)
+    pools, small = SparePools(state), Preference(0, state.slow)
+    large = Preference(state.index.golden, state.early | state.slow)
     traffic = Traffic(state)
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:
@@ -54,7 +55,7 @@ def make_placer(
                 hint,
                 most_spares=spares,
                 sizing=pools.for_placing() if job.request.spares.is_auto else BY_DEFAULT,
-                preference=large if job.gang_hosts >= state.health.large_hosts else NO_PREFERENCE,
+                preference=large if job.gang_hosts >= state.health.large_hosts else small,
             )
             return answer if isinstance(answer, Placement) else None
 

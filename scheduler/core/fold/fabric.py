@@ -101,6 +101,7 @@ def changed(state: State, event: FabricChanged) -> State:
         ended=PersistentMap(ended),
         hosts=PersistentMap(hosts),
         early=numbers.set(state.early),
+        slow=numbers.set(state.slow),
         records=PersistentMap(dict(sorted(records.items()))),
         reserved=_without(state.reserved, lapsed),
         slips=_without(state.slips, lapsed),

@@ -10,10 +10,10 @@ from muster.structs import replace
 from scheduler.core.collections.persistent_map import with_entry
 from scheduler.core.model.events import HostMoved, HostSignalled
 from scheduler.core.model.lifecycle import HostMove
-from scheduler.core.model.records.host import DailyCount, HostMark, HostRecord
+from scheduler.core.model.records.host import DailyCount, HostMark, HostRecord, parse_measures
 from scheduler.core.model.state import State
 from scheduler.core.policies.health import HealthPolicy
-from scheduler.core.policies.health_signals import ENDS, SIGNALS, XID
+from scheduler.core.policies.health_signals import ENDS, MEASURED, SIGNALS, XID
 from scheduler.core.policies.xids import Blame
 
 _SECOND_NS = 1_000_000_000
@@ -41,6 +41,8 @@ def reported(record: HostRecord, event: HostSignalled, policy: HealthPolicy) -> 
         record = record.saw(f"{XID} {event.xid}", now_ns) if event.signal == XID else record
     if event.signal == "excluded":
         record = record.saw(f"job {event.detail}", now_ns)
+    if event.signal == MEASURED:
+        record = replace(record, measures=parse_measures(event.detail), measured_ns=now_ns)
     if event.signal == "ticket":
         record = record.counted(DailyCount.TICKET, now_ns)
     if event.signal == "stress-test-passed":

@@ -39,8 +39,9 @@ from scheduler.core.model.lifecycle import (
 from scheduler.core.model.records import failure_rates
 from scheduler.core.model.records.host import BLANK, HostRecord
 from scheduler.core.model.state import Host, State
+from scheduler.core.policies.health_signals import MEASURED
 from scheduler.core.rules.crash_loop import absolved, since_stop, struck
-from scheduler.core.rules.hosts.evaluation import is_early, verdict
+from scheduler.core.rules.hosts.evaluation import is_early, slow_hosts, verdict
 from scheduler.core.wording import listed
 
 _REACHED = "agent-reached"  # the signal of a host that had only been cut off
@@ -94,7 +95,10 @@ def _record_signal(state: State, event: HostSignalled) -> State:
         return state  # of a domain: what it does to its hosts stands after it
     before = state.records.get(index) or HostRecord(since_ns=event.time_ns)
     record = host_record.reported(before, event, state.health)
-    return _due(host_record.with_record(state, index, record), index, event.time_ns)
+    state = host_record.with_record(state, index, record)
+    if event.signal == MEASURED:
+        state = replace(state, slow=slow_hosts(state.records))
+    return _due(state, index, event.time_ns)
 
 
 def _move_host(state: State, event: HostMoved) -> State:
@@ -128,6 +132,8 @@ def _move_host(state: State, event: HostMoved) -> State:
         old = state.records.get(index) or HostRecord(since_ns=event.time_ns)
         new = host_record.record_move(old, event, stopped)
         moved = host_record.with_record(moved, index, new) if new != old else moved
+        if old.measures and not new.measures:
+            moved = replace(moved, slow=slow_hosts(moved.records))
         moved = _due(moved, index, event.time_ns)
     for job in lost:
         moved = _struck(moved, job, index, event)

@@ -95,7 +95,8 @@ class State:
 
     `jobs`: live jobs by name. `arrays`: arrays with live tasks, by uid. `ended`: the newest ended
     jobs of each tenant by uid, oldest first. `hosts`: hosts that are not plainly healthy, by index.
-    `early`: hosts that large gangs take last. `records`: hosts of which anything is known.
+    `early`: hosts that large gangs take last. `slow`: hosts that all take last.
+    `records`: hosts of which anything is known.
     `judge_ns`: when the policy next looks at the hosts, 0 = not foreseen. `accounts`: what each
     tenant holds and has used. `marks`: when those came and changed that a tenants file named.
     `reserved`: latest start of waiting jobs in ns, under the policy *conservative*, and where gangs
@@ -121,6 +122,7 @@ class State:
     ended: Mapping[str, Job] = field(default_factory=PersistentMap)
     hosts: Mapping[int, Host] = field(default_factory=PersistentMap)
     early: HostSet = 0
+    slow: HostSet = 0
     records: Mapping[int, HostRecord] = field(default_factory=PersistentMap)
     health: HealthPolicy = AS_STATED
     judge_ns: int = 0

@@ -75,6 +75,9 @@ XID: Final = "xid"
 AGENT_LOST: Final = "agent-lost"
 AGENT_AWAITED: Final = "agent-awaited"
 POWER_LOST: Final = "power-lost"
+MEASURED: Final = "measured"
+BURN_IN: Final = "burn-in"  # also the reason with which hosts are cordoned to be checked
+BUILT_IN_CHECKS: Final = ("gpus", "memory", "network")
 
 SIGNALS: Final[dict[str, Signal]] = {
     "host-down": _fails("crashed, or cannot be reached"),
@@ -141,7 +144,8 @@ SIGNALS: Final[dict[str, Signal]] = {
     "tor-up": _says("the switch of a rack is up again", Effect.REPAIR, is_domain=True),
     "switch-up": _says("a switch is up again", Effect.REPAIR, is_domain=True),
     "power-back": _says("has power again", Effect.REPAIR, is_domain=True),
-    "burn-in": _says("its stress tests begin", Effect.TEST),
+    BURN_IN: _says("its stress tests begin", Effect.TEST),
+    MEASURED: _says("measured in a burn-in: NAME=VALUE, more is better", Effect.NOTE),
     "stress-test-passed": _says("passed its stress tests", Effect.PASS),
     "installed": _says("another machine was installed; its record begins", Effect.INSTALL),
 }

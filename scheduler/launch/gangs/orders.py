@@ -23,11 +23,13 @@ def key_of(gang: LaunchedGang) -> agent_pb2.AttemptKey:
 @struct(frozen=True, slots=True)
 class SiteTerms:
     """Terms of a site for every gang. `gate`: what has to end well on each host before the ranks
-    start, within `limit_s`, which is that of gates of jobs too. `env_by_label`: label, value, and
+    start, within `limit_s`, which is that of gates of jobs too. `burn_in`: what idle hosts are
+    checked with, see launch.burn_in. `env_by_label`: label, value, and
     variables of ranks on hosts that have it; the job's own win."""
 
     gate: tuple[str, ...] = ()
     limit_s: float = 300.0
+    burn_in: Mapping[str, tuple[str, ...]] | None = None
     env_by_label: tuple[tuple[str, str, Mapping[str, str]], ...] = ()
 
     def env_of(self, fabric: Fabric, host: str) -> dict[str, str]:

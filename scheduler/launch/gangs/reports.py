@@ -11,7 +11,7 @@ from typing import Any
 
 from scheduler.core import Rejected, State
 from scheduler.core.admission import launch
-from scheduler.core.model.commands import EndJob, ReportHost, RequeueJob
+from scheduler.core.model.commands import EndJob, MoveHost, ReportHost, RequeueJob
 from scheduler.core.model.lifecycle import HostState, JobState
 from scheduler.core.model.state import Host
 from scheduler.core.policies.health_signals import AGENT_AWAITED, AGENT_LOST, WITHOUT_AGENT
@@ -94,7 +94,7 @@ class LaunchReports:
         """A host has failed the site's gate."""
         self.submit(ReportHost(host, "gate-failed", detail))
 
-    def submit(self, command: EndJob | ReportHost | RequeueJob) -> None:
+    def submit(self, command: EndJob | MoveHost | ReportHost | RequeueJob) -> None:
         """Have a command carried out."""
         self._tasks.start(self._written(partial(self._writer.submit, command)))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from placement.fabric import hostset
 from scheduler.core import State
 from scheduler.core.model.records.host import DAY_NS
 from scheduler.core.rules.hosts.evaluation import is_early, lemon_signals, passed, seven_signals
@@ -47,4 +48,7 @@ def record_to_proto(
         over_threshold=passed(signals, policy.lemons),
         lemon=bool(lemon_signals(record, policy.lemons, now_ns)),
         recent=dict(sorted(recent.items())),
+        measures=dict(record.measures),
+        measure_time=moment(record.measured_ns),
+        slow=hostset.has(state.slow, index),
     )

@@ -239,8 +239,8 @@ def test_failing_signals(signal: str) -> None:
 @pytest.mark.parametrize("signal", [n for n, s in SIGNALS.items() if s.effect is Effect.NOTE])
 def test_one_report_that_only_counts_leaves_the_host_as_it_is(signal: str) -> None:
     xid = 63 if signal == "xid" else 0
-    (event,) = admitted(EMPTY, ReportHost(H, signal, "x", xid=xid), 5)
-    assert event == HostSignalled(5, H, signal, "x", xid=xid)
+    (event,) = admitted(EMPTY, ReportHost(H, signal, "x=1", xid=xid), 5)
+    assert event == HostSignalled(5, H, signal, "x=1", xid=xid)
     after = replay([event], EMPTY)
     assert replace(after, version=1, records=EMPTY.records, seen_ns=EMPTY.seen_ns) == EMPTY
     assert after.record(0).reports == 1

@@ -7,6 +7,7 @@ seen. All of it is bounded: many reports of one kind are merged into the later o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
@@ -46,6 +47,7 @@ class HostRecord(Struct, frozen=True):
 
     `marks`: reports, oldest first. `days`: counts by day. `seen`: XIDs and jobs that excluded
     it, `xid 79` or `job a`, with when last. `reports`, `failures`: since it was installed.
+    `measures`: what its newest burn-in measured, at `measured_ns`, by name; more is better.
     """
 
     since_ns: int = 0
@@ -58,6 +60,8 @@ class HostRecord(Struct, frozen=True):
     marks: tuple[HostMark, ...] = ()
     days: tuple[HostMark, ...] = ()
     seen: tuple[tuple[str, int], ...] = ()
+    measures: tuple[tuple[str, float], ...] = ()
+    measured_ns: int = 0
 
     def marked(self, mark: HostMark, keep_ns: int) -> HostRecord:
         """Add a report; no threshold looks back beyond `keep_ns`."""
@@ -102,6 +106,23 @@ class HostRecord(Struct, frozen=True):
 
 def total(marks: Iterable[HostMark]) -> int:
     return sum([mark.amount for mark in marks])
+
+
+def measures_text(measures: Iterable[tuple[str, float]]) -> str:
+    """Return the detail of a report of measures: `memory=9.81 network=1.2`."""
+    return " ".join(f"{name}={value:.4g}" for name, value in measures)
+
+
+def parse_measures(text: str) -> tuple[tuple[str, float], ...]:
+    """Parse what `measures_text` writes. Raises: ValueError for anything else."""
+    measures = []
+    for word in text.split():
+        name, _, number = word.partition("=")
+        value = float(number)
+        if not name or not math.isfinite(value) or value < 0:
+            raise ValueError(word)
+        measures.append((name, value))
+    return tuple(measures)
 
 
 BLANK: Final = HostRecord()

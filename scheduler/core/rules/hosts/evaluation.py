@@ -6,9 +6,13 @@ The state says when somebody may be due; only then does a decision look at the h
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Mapping
+
 from muster.structs import struct
 from placement import choose_swaps
 from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
 from scheduler.core.model.events import Event, HostMoved, HostsJudged
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import IN_SERVICE, HostMove, HostState, JobState, Mover
@@ -22,6 +26,7 @@ from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar, next_edge_ns
 
 _SECOND_NS = 1_000_000_000
+SLOW_SHARE = 0.9  # of the median of all measured hosts, below which a host is slow
 _BROKEN = (HostState.FAILED, HostState.IN_REPAIR)
 
 
@@ -74,6 +79,25 @@ def _as_lemon(
 def is_early(policy: HealthPolicy, record: HostRecord, now_ns: int) -> bool:
     """Whether the host began to serve only lately."""
     return record.service_ns > 0 and now_ns < record.service_ns + policy.early_s * _SECOND_NS
+
+
+def slow_hosts(records: Mapping[int, HostRecord]) -> HostSet:
+    """Return the hosts that have less than SLOW_SHARE of the median of something that burn-ins
+    measured on three hosts or more. Cost: O(records)."""
+    measured: dict[str, list[float]] = {}
+    for record in records.values():
+        for name, value in record.measures:
+            measured.setdefault(name, []).append(value)
+    least = {
+        name: SLOW_SHARE * statistics.median(values)
+        for name, values in measured.items()
+        if len(values) >= 3
+    }
+    return hostset.of(
+        index
+        for index, record in records.items()
+        if any(value < least.get(name, 0) for name, value in record.measures)
+    )
 
 
 def evaluation_due(state: State, now_ns: int) -> EvaluateHosts | None:

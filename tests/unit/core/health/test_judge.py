@@ -21,6 +21,7 @@ from tests.build import (
     fabric,
     hosts_of,
     loaded,
+    refused,
     repair,
     run,
     running,
@@ -47,6 +48,21 @@ def suspect(state: State = EMPTY, now_ns: int = 0) -> State:
 def due(state: State) -> State:
     """What the next judgement makes of it."""
     return settled(state, state.judge_ns)
+
+
+def test_gangs_take_hosts_last_that_a_burn_in_measured_as_slow() -> None:
+    state = EMPTY
+    for number, value in enumerate((40, 100, 98, 102)):
+        name = state.loaded_fabric.hosts[number]
+        state = run(state, ReportHost(name, "measured", f"memory={value} network=1"))
+    assert state.slow == 1
+    assert state.record(0).measures == (("memory", 40.0), ("network", 1.0))
+    assert H not in hosts_of(started(state, submit("a", 1)), "a")
+    assert H not in hosts_of(started(state, submit("a", 2)), "a")
+    assert H in hosts_of(started(state, submit("a", 4)), "a")
+    assert run(state, ReportHost(H, "measured", "memory=99")).slow == 0
+    wrong = refused(state, ReportHost(H, "measured", "memory: 99"))
+    assert "NAME=VALUE" in wrong.message
 
 
 def test_a_suspect_takes_preemptible_gangs_alone() -> None:

@@ -47,7 +47,7 @@ def now(state: State, name: str = H) -> HostState:
 
 
 def report(signal: str, **more: object) -> ReportHost:
-    return ReportHost(H, signal, "a", **more)  # type: ignore[arg-type]
+    return ReportHost(H, signal, "a=1", **more)  # type: ignore[arg-type]
 
 
 def test_the_tables_of_hosts_are_whole() -> None:
