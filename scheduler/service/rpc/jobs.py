@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import grpc
@@ -323,63 +324,32 @@ class JobServicer:
 
     async def HoldJob(self, request: service_pb2.HoldJobRequest, context: Context) -> job_pb2.Job:
         async with error_boundary(context):
-            command = HoldJob(
-                request.name,
-                _by(),
-                request.reason,
-                request.etag,
-                request.request_id,
-                request.uid,
-            )
-            return await self._changed(command, "name", only_checked=request.validate_only)
+            return await self._change(HoldJob, request, by=_by())
 
     async def ReleaseJob(
         self, request: service_pb2.ReleaseJobRequest, context: Context
     ) -> job_pb2.Job:
         async with error_boundary(context):
-            command = ReleaseJob(request.name, _by(), request.etag, request.request_id, request.uid)
-            return await self._changed(command, "name", only_checked=request.validate_only)
+            return await self._change(ReleaseJob, request, by=_by())
 
     async def RequeueJob(
         self, request: service_pb2.RequeueJobRequest, context: Context
     ) -> job_pb2.Job:
         async with error_boundary(context):
-            command = RequeueJob(
-                request.name,
-                request.reason,
-                request.hold,
-                _by(),
-                request.etag,
-                request.request_id,
-                request.uid,
-                self._new_uid(),
-            )
-            return await self._changed(command, "name", only_checked=request.validate_only)
+            return await self._change(RequeueJob, request, by=_by(), new_uid=self._new_uid())
 
     async def CancelJob(
         self, request: service_pb2.CancelJobRequest, context: Context
     ) -> job_pb2.Job:
         async with error_boundary(context):
-            command = CancelJob(
-                request.name, request.reason, request.etag, request.request_id, request.uid
-            )
-            return await self._changed(command, "name", only_checked=request.validate_only)
+            return await self._change(CancelJob, request)
 
     async def EndJob(self, request: service_pb2.EndJobRequest, context: Context) -> job_pb2.Job:
         async with error_boundary(context):
             outcome = job_state(request.outcome)
             if outcome not in (JobState.COMPLETED, JobState.FAILED):
                 raise invalid("outcome", "must be JOB_STATE_COMPLETED or JOB_STATE_FAILED")
-            command = EndJob(
-                request.name,
-                outcome,
-                request.attempt,
-                request.reason,
-                request.etag,
-                request.request_id,
-                request.uid,
-            )
-            return await self._changed(command, "name", only_checked=request.validate_only)
+            return await self._change(EndJob, request, outcome=outcome)
 
     async def ExplainJob(
         self, request: service_pb2.ExplainJobRequest, context: Context
@@ -458,6 +428,13 @@ class JobServicer:
                 )
                 known += [(name, job.uid, job.state, job.attempt > 0)] if job is not None else []
         return tuple(sorted(known))
+
+    async def _change(self, kind: type[JobCommand], request: Any, **more: Any) -> job_pb2.Job:
+        """Run a command that has the fields of the request by their names, and `more`."""
+        known = request.DESCRIPTOR.fields_by_name
+        given = {f.name: getattr(request, f.name) for f in fields(kind) if f.name in known}
+        command = kind(**given | more)
+        return await self._changed(command, "name", only_checked=request.validate_only)
 
     async def _changed(
         self, change: JobCommand, field: str, prefix: str = "", *, only_checked: bool
