@@ -690,11 +690,11 @@ def section_of(field: FieldInfo | None) -> type[Keys] | None:
 
 def sections(kind: type[Keys]) -> dict[str, type[Keys]]:
     """Return the keys of a file by the name of their section, "" for those outside of any."""
-    found = {"": kind}
+    keys = {"": kind}
     for name, field in kind.model_fields.items():
         if (inner := section_of(field)) is not None:
-            found |= {name: inner} | {key: of for key, of in sections(inner).items() if key}
-    return found
+            keys |= {name: inner} | {key: of for key, of in sections(inner).items() if key}
+    return keys
 
 
 def _unknown(error: ErrorDetails, kind: type[Keys]) -> str:
