@@ -28,7 +28,7 @@ from placement.graph.hypergraph import block_graph
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Layout, layout_cost
 from placement.notes import request_notes, spare_notes
-from placement.objective.cut import cut, uncut
+from placement.objective.cut import cut, no_cuts
 from placement.objective.step_time import refuse_precision
 from placement.part_of_host import choose_gpus
 from placement.replace.near import Hint, Near
@@ -42,7 +42,7 @@ from placement.spares.holding import (
 )
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.contraction import contract
-from placement.tiers.fragmentation import harm
+from placement.tiers.fragmentation import rate_harm
 from placement.tiers.graph_zones import solve_ragged
 from placement.tiers.grid_zones import ZoneStep, solve_zones
 from placement.tiers.inner_bound import inner_bound, proved
@@ -53,7 +53,7 @@ from placement.tiers.objectives import (
     spread_notes,
     trade_notes,
 )
-from placement.tiers.preference import NO_PREFERENCE, Preference, suited
+from placement.tiers.preference import NO_PREFERENCE, Preference, move_to_preferred
 from placement.tiers.seating import Hosts, Seating, ZoneChoice
 from placement.tiers.shape import NoRoom, placed_inside
 from placement.tiers.single_domain import single_domains
@@ -159,7 +159,7 @@ def place(
         if is_any_as_good:
             any_hosts = hostset.first(inside, gang)
             notes = request_notes(fabric, request)
-            return Placement(any_hosts, cuts=uncut(fabric), is_optimal=True, notes=notes)
+            return Placement(any_hosts, cuts=no_cuts(fabric), is_optimal=True, notes=notes)
         most = inside.bit_count() - gang
         most = max(required, most if most_spares is None else min(most_spares, most))
         must_keep = 0
@@ -428,7 +428,7 @@ class _Placer:
         trees = [self.fabric]
         if self.fabric.has_scale_up_tier:  # what leaves racks may cost more than what goes far
             trees.append(innermost(self.fabric))
-        thinner = clock.thinned(self.free, needed)
+        thinner = clock.thin_hosts(self.free, needed)
         subsets = [
             *product(trees, thinner),
             *product(trees[:1], clock.behind_better_links(self.free, needed)),
@@ -526,7 +526,7 @@ class _Placer:
         """As good a placement on hosts that it prefers, with no fewer spares."""
         if not self.preference or self.hint is not None:
             return best
-        others = suited(self.fabric, self.free, best.hosts, self.preference)
+        others = move_to_preferred(self.fabric, self.free, best.hosts, self.preference)
 
         def key(option: _Option) -> tuple[float | int, ...]:
             value = measure(self.fabric, self.request, option.hosts, option.cuts)
@@ -537,7 +537,7 @@ class _Placer:
 
     def _rank(self, option: _Option) -> tuple[int, ...]:
         cuts = [tier.bytes_per_step for tier in option.cuts]
-        left = harm(self.fabric, self.all_free, option.hosts + option.held.spares)
+        left = rate_harm(self.fabric, self.all_free, option.hosts + option.held.spares)
         return (*cuts[:1], option.held.lacking, *cuts[1:], *left, *option.hosts)
 
     def _ways(self) -> tuple[Seating, Iterable[ZoneChoice], Fraction]:

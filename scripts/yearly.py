@@ -175,7 +175,7 @@ class Replay:
         while self._kernel.step():
             self._count()
         pools = SparePools(self._engine.state)
-        self.year.pooled = pools.pooled
+        self.year.pooled = pools.pooled_spares
         self.year.rate = pools.sizing.failures_per_host_day * 1000
         self.year.dispersion = self._engine.state.faults.dispersion(self._engine.state.seen_ns)
         self.year.repair_h = pools.sizing.repair_days * 24

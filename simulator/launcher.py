@@ -76,7 +76,7 @@ class SimulatedLauncher(Launcher):
             if run.stop_ns is not None:
                 self._cancel(run.name)
                 self._timing.halt(run.name, run.stop_ns)
-        self.hurry()
+        self.reschedule_ends()
 
     def feed(self, event: Event, state: State) -> None:
         """Start, stop and end gangs as the log says. `state`: right after `event`."""
@@ -84,7 +84,7 @@ class SimulatedLauncher(Launcher):
             self.unsuccessful.add(event.name)
         for change in self._gangs.feed(self._effects.read(event, state)):
             carry_out(self, change)
-            self.hurry()
+            self.reschedule_ends()
 
     def forget(self, event: Event) -> None:
         """A job that is over is nobody's business any more, once all have heard of `event`."""
@@ -94,12 +94,12 @@ class SimulatedLauncher(Launcher):
             self.unsuccessful.discard(event.name)
             self._timing.forget(event.name)
 
-    def silence(self, host: str) -> None:
-        """The host has failed, which is not detected yet: its gang stops."""
+    def fail_silently(self, host: str) -> None:
+        """Fail a host without notice: its gang stops."""
         self._silent.add(host)
         for run in self._gangs.runs_on(host):
             self._halt(run.name)
-            self.hurry()
+            self.reschedule_ends()
 
     def revive(self, host: str) -> None:
         """Note that a host is known to have failed, or works again."""
@@ -147,8 +147,8 @@ class SimulatedLauncher(Launcher):
         if entry is not None:
             self._kernel.cancel(entry)
 
-    def hurry(self) -> None:
-        """Ends of gangs whose pace is another now."""
+    def reschedule_ends(self) -> None:
+        """Schedule the ends of gangs anew whose pace has changed."""
         for name in self._timing.changed():
             self._cancel(name)
             self._await_end(name)

@@ -239,7 +239,7 @@ class Replay:
         after_ns = self._detection_ns(outage)
         if after_ns:
             if outage.is_down:
-                self._launcher.silence(outage.host)
+                self._launcher.fail_silently(outage.host)
             at_ns = self._kernel.now_ns + after_ns
             self._kernel.at(at_ns, FailureDetected(outage), HEALTH)
         else:

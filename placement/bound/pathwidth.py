@@ -222,7 +222,7 @@ class Passage:
             table.low[state], table.high[state] = 1, 0
             table.tally[:2] += (-1, 1)
 
-    def go(self, first: int, last: int, most: int, to_go: Ints | None = None) -> bool:
+    def advance(self, first: int, last: int, most: int, to_go: Ints | None = None) -> bool:
         """Pass these steps; return whether at most so much work and rows sufficed. `to_go`: as
         `Ahead.to_go` of these steps."""
         known = np.zeros(0, dtype=np.int64) if to_go is None else to_go
@@ -285,14 +285,14 @@ class Ahead:
         _back.run(len(table), self._steps, first, last, self.states, table)
         return table
 
-    def led(self, passages: Sequence[Passage], work: int) -> bool:
+    def all_end_within(self, passages: Sequence[Passage], work: int) -> bool:
         """Whether each of these comes to the end in so much work. States grow in number and in
         sizes as one goes, so what is spent by now foretells it."""
         steps = len(self._steps.what)
         for first, last in self.stretches:
             to_go = self.to_go(first, last)
             for passage in passages:
-                if not passage.go(first, last, work * last // steps, to_go):
+                if not passage.advance(first, last, work * last // steps, to_go):
                     return False
         return True
 
@@ -316,7 +316,7 @@ def least_parts(
     if walk.states * (half + 1) > work:
         return None
     passage = Passage(walk, half + 1)
-    if not passage.go(0, len(passage.steps.what), work):
+    if not passage.advance(0, len(passage.steps.what), work):
         return None
     size = np.arange(most + 1)
     least = passage.least()[np.where(size > half, graph.blocks - size, size)]

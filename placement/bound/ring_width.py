@@ -151,12 +151,12 @@ def _mixed(
     at = 0
     for place in sorted(place for _, alike in gates for place in alike):
         until, _ = ring.walk.done[place - 1]
-        if not passage.go(at, until, work):
+        if not passage.advance(at, until, work):
             return None
         for state in (0, int(passage.steps.used[until])):
             passage.drop(state)
         at = until
-    is_done = passage.go(at, len(passage.steps.what), work)
+    is_done = passage.advance(at, len(passage.steps.what), work)
     return min(int(passage.least()[0]), budget + 1) if is_done else None
 
 
@@ -172,5 +172,7 @@ def _round(
     without = Passage(walk, sizes, budget)
     # A part that has all of them pays what the rest of the gang pays.
     rest = Passage(walk, sizes, budget, (0, 1), len(gate.blocks))
-    is_done = Ahead(walk, mixed=ring.steps_to(passed, gate, walk)).led([without, rest], work // 2)
+    is_done = Ahead(walk, mixed=ring.steps_to(passed, gate, walk)).all_end_within(
+        [without, rest], work // 2
+    )
     return np.minimum(without.least(), rest.least()) if is_done else None

@@ -31,7 +31,7 @@ def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut
     tier for 16,384 ranks; sorted for hierarchical and all-to-all axes, 0.5 ms.
     """
     if len(hosts) == 1 or fabric.is_undivided:
-        return uncut(fabric)
+        return no_cuts(fabric)
     cuts, chosen = [], np.asarray(hosts, dtype=np.int64)
     for tier in fabric.tiers:
         if len(tier.domains) == 1:  # there is nothing to cross
@@ -45,7 +45,7 @@ def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut
 
 @of_built
 @lru_cache(maxsize=64)
-def uncut(fabric: Fabric) -> tuple[TierCut, ...]:
+def no_cuts(fabric: Fabric) -> tuple[TierCut, ...]:
     """The cuts of a gang that crosses no uplink, as one of one host."""
     return tuple(TierCut(tier.name, 0) for tier in fabric.tiers)
 

@@ -155,7 +155,7 @@ class Pipeline:
 
     @staticmethod
     def of(request: Request) -> Pipeline:
-        """One micro-batch where no batch is given."""
+        """Return the pipeline of a request; one micro-batch where it gives no batch."""
         p, batch = request.parallelism, request.batch
         if batch is None:
             return Pipeline(p.pp, 1, 1)

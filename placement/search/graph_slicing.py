@@ -319,14 +319,14 @@ class Sweeper:
         key = tuple(capacities)
         if key in self._starts:
             return self._starts[key]
-        zones = by_room(roomiest(capacities, max(1, self.graph.blocks)))
+        zones = by_room(level_room(capacities, max(1, self.graph.blocks)))
 
         def banded(many: int, inner: int, outer: int) -> BuiltTree:
             """Bands of so many zones along one axis, side by side along another."""
             bands = [zones[k : k + many] for k in range(0, len(zones), many)]
             return self._built(plan_of(bands, capacities, [outer, inner]))
 
-        side_by_side = [*map(self._built, combs(zones, capacities, self.axes))]
+        side_by_side = [*map(self._built, comb_trees(zones, capacities, self.axes))]
         best = min(side_by_side, key=_cost)
         if best.cost <= target:
             return best
@@ -379,14 +379,14 @@ def by_room(capacities: Sequence[int]) -> list[int]:
     return sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
 
 
-def combs(zones: Sequence[int], capacities: Sequence[int], axes: int) -> list[TreeArrays]:
+def comb_trees(zones: Sequence[int], capacities: Sequence[int], axes: int) -> list[TreeArrays]:
     """Return trees with all zones side by side along each axis: filled one after the other, which
     leaves the most whole, and then each with its share."""
     ways = product((2, 1), range(axes))
     return [plan_of(zones, capacities, [axis], lean) for lean, axis in ways]
 
 
-def roomiest(room: Sequence[int], blocks: int) -> list[int]:
+def level_room(room: Sequence[int], blocks: int) -> list[int]:
     """Take the room of the tightest domains away, while the others have twice what is
     needed: half empty domains are as good as any."""
     left = 2 * blocks

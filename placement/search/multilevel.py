@@ -47,7 +47,7 @@ class Multilevel:
         rng, proposals = random.Random(f"polish {seed}"), self._per_block * len(start)
         return annealed(self._graph, self._capacities, start, proposals, rng, self._target)
 
-    def anew(self, largest: int, seed: str, heat: float = 1.0) -> Ints:
+    def make_layout(self, largest: int, seed: str, heat: float = 1.0) -> Ints:
         """A layout made from pieces, of at most `largest` blocks on the coarsest level."""
         rng = random.Random(f"multilevel {seed}")
         levels = _levels(self._graph, largest)
@@ -126,7 +126,7 @@ def _fitted(levels: Sequence[Ints], capacities: Sequence[int]) -> tuple[Ints, In
     return at, _numbered(label)
 
 
-def refined(
+def refine(
     graph: Hypergraph,
     capacities: Sequence[int],
     start: Ints,
@@ -138,10 +138,10 @@ def refined(
     per_block = min(per_block, MOST_EACH // graph.blocks)
     passes = min(MOST_TURNS * len(TURN), proposals // (3 * per_block * graph.blocks))
     passes = max(len(TURN), passes) if proposals else 0
-    return improved(graph, capacities, start, passes, target, per_block)
+    return improve(graph, capacities, start, passes, target, per_block)
 
 
-def improved(
+def improve(
     graph: Hypergraph,
     capacities: Sequence[int],
     start: Ints,
@@ -159,7 +159,7 @@ def improved(
 
     def try_pass(k: int) -> Ints:
         largest, heat = TURN[k % len(TURN)]
-        at = search.anew(largest, f"{k} {seed}", heat)
+        at = search.make_layout(largest, f"{k} {seed}", heat)
         is_promising = graph.cost(at) <= PROMISING * polished
         return search.polished(at, f"{k} {seed}") if is_promising else at
 

@@ -71,16 +71,16 @@ class Sizing:
             return _quantile(self._chances(hosts, 0), least)
         # More machines never make fewer spares enough for less: bisection.
         high = 1
-        while self.short(hosts, high) > least:
+        while self.shortage_share(hosts, high) > least:
             high *= 2
-        return bisect_left(range(high), True, key=lambda k: self.short(hosts, k) <= least)
+        return bisect_left(range(high), True, key=lambda k: self.shortage_share(hosts, k) <= least)
 
-    def short(self, hosts: int, spares: int) -> float:
+    def shortage_share(self, hosts: int, spares: int) -> float:
         """Share of the time in which `spares` are not enough for `hosts`: the probability
         that more are out."""
         return max(0.0, 1 - sum(islice(self._chances(hosts, spares), spares + 1)))
 
-    def wish(self, hosts: int, zone: int | None = None) -> int:
+    def wanted_spares(self, hosts: int, zone: int | None = None) -> int:
         """Spares that `hosts` hosts of a gang want beside spares that stand by in the zone."""
         if not hosts or zone is None or not self.others:
             return self.size(hosts)

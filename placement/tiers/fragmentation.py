@@ -41,8 +41,8 @@ def count_free_domains(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tupl
     return tuple(unused)
 
 
-def harm(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[int, ...]:
-    """Smaller is better: whole domains broken by tier, then scattering by tier."""
+def rate_harm(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[int, ...]:
+    """Rate the harm, less is better: whole domains broken by tier, then scattering."""
     left = _without(fabric, free, taken)
     broken, scattered = [], []
     for tier in fabric.tiers:
@@ -52,7 +52,7 @@ def harm(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[int, ...]:
     return (*broken, *scattered)
 
 
-def kindest(used: Ints, free: Ints, size: Ints, kept: Ints, kind: Ints) -> Ints:
+def choose_domains(used: Ints, free: Ints, size: Ints, kept: Ints, kind: Ints) -> Ints:
     """Return for each domain the one to which its part of the gang should go, or itself.
 
     `used`: hosts of the part in each domain, 0 for none; `free` and `size`: of the domain
@@ -103,7 +103,7 @@ def rehoused(fabric: Fabric, free: Ints, hosts: tuple[int, ...]) -> tuple[int, .
     domain = tier.domain_by_host[gang]
     used = np.bincount(domain, minlength=len(tier.domains))
     parent = above(fabric, len(fabric.tiers) - 1)[-2]
-    to = kindest(used, tier.count(free), sizes_of(tier), np.zeros_like(used), parent)
+    to = choose_domains(used, tier.count(free), sizes_of(tier), np.zeros_like(used), parent)
     moved = np.flatnonzero(to[domain] != domain)
     new = to[domain[moved]]
     for number in np.unique(new):
@@ -112,7 +112,7 @@ def rehoused(fabric: Fabric, free: Ints, hosts: tuple[int, ...]) -> tuple[int, .
     return tuple(gang.tolist())
 
 
-def sparing(fabric: Fabric, free: Ints, hosts: Sequence[int]) -> Ints:
+def spare_domains(fabric: Fabric, free: Ints, hosts: Sequence[int]) -> Ints:
     """The free hosts less whole innermost domains that the gang could do without.
 
     Each domain above keeps what is free in broken ones, and as few whole ones as hold

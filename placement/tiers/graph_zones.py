@@ -32,7 +32,7 @@ from placement.objective.cut import cut_by_axis
 from placement.proof.cell_proofs import CellProof
 from placement.search.exact_assignment import assign_blocks
 from placement.search.graph_slicing import SLACKS, SMALL, Sweeper, block_orders
-from placement.search.multilevel import PROPOSALS, QUICK, SLOW, refined
+from placement.search.multilevel import PROPOSALS, QUICK, SLOW, refine
 from placement.search.segmentation import LineSearch
 from placement.speculative import run_ahead
 from placement.tiers.grid_zones import ZoneStep
@@ -206,4 +206,4 @@ class _BlockZones:
     def _refine(self, proposals: int, per_block: int) -> None:
         """By moves of single blocks, and by searches from nothing."""
         start, room = self._best.layout[0], self._capacities
-        self._offer(refined(self._graph, room, start, proposals, self._target, per_block))
+        self._offer(refine(self._graph, room, start, proposals, self._target, per_block))

@@ -26,7 +26,7 @@ from placement.proof.split_groups import Parted
 from placement.search.exact_assignment import MOST_BLOCKS, assign_blocks
 from placement.search.graph_slicing import SLACKS, SMALL, grid_sweeper, slice_grid
 from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
-from placement.search.multilevel import PROPOSALS, refined
+from placement.search.multilevel import PROPOSALS, refine
 from placement.speculative import run_ahead
 from placement.workload.request import SHARES, Limits
 
@@ -84,18 +84,18 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
             best = _searched(grid, capacities, best, limits.trees // share)
         return best
     proof = _Proof.begun(grid, capacities, best, limits.first.rounds)
-    best = proof.learned(best, limits.trees)
+    best = proof.adopt_patterns(best, limits.trees)
     for turn, share in enumerate(SHARES[: limits.turns]):
         if best.is_proved:
             return best
         trees = limits.trees // share
         best = _searched(grid, capacities, best, trees)
-        best = proof.pursued(best, limits.rounds // share, trees)
+        best = proof.prove_further(best, limits.rounds // share, trees)
         if turn:
             best = proof.chosen(best, trees)
     if limits.turns < len(SHARES):
         return best
-    return proof.chosen(proof.pursued(best, limits.rounds, limits.trees), limits.trees)
+    return proof.chosen(proof.prove_further(best, limits.rounds, limits.trees), limits.trees)
 
 
 def _assigned_exactly(
@@ -169,14 +169,14 @@ class _Proof:
         doubled = self._prover.prove(cost * self._form.parts, rounds)
         self.bound = max(self.bound, self._form.cut_bound(doubled))
 
-    def pursued(self, best: ZoneStep, rounds: int, trees: int) -> ZoneStep:
+    def prove_further(self, best: ZoneStep, rounds: int, trees: int) -> ZoneStep:
         """Prove with more rounds, then search where the proof points."""
         if best.is_proved:
             return best
         self._prove(best.cost, rounds)
-        return self.learned(best, trees)
+        return self.adopt_patterns(best, trees)
 
-    def learned(self, best: ZoneStep, trees: int) -> ZoneStep:
+    def adopt_patterns(self, best: ZoneStep, trees: int) -> ZoneStep:
         """The best layout with the bound, or a better one of patterns that a node chose whole."""
         best = replace(best, bound=max(best.bound, min(best.cost, self.bound)))
         if self._prover.cover is not self._cover:
@@ -232,7 +232,7 @@ def _sliced(
 
 def _refine(grid: BlockGrid, capacities: Sequence[int], step: ZoneStep, trees: int) -> ZoneStep:
     """After moves of single blocks."""
-    at = refined(
+    at = refine(
         grid_sweeper(grid).graph,
         capacities,
         step.layout.ravel(),

@@ -17,7 +17,7 @@ from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Layout, layout_cost
 from placement.objective.cut import cut
-from placement.search.graph_slicing import best_of_trees, by_room, combs, grid_sweeper
+from placement.search.graph_slicing import best_of_trees, by_room, comb_trees, grid_sweeper
 from placement.search.slicing_trees import TreeArrays
 from placement.tiers.grid_zones import ZoneStep, solve_zones
 from placement.tiers.spread import spread, spread_layouts, spread_note
@@ -141,5 +141,5 @@ def _searched(grid: BlockGrid, room: Sequence[int], limits: Limits, score: Score
     def build(plan: TreeArrays) -> Layout:
         return sweeper.layout(plan).reshape(grid.rows, grid.width)
 
-    starts, tries = combs(by_room(room), room, sweeper.axes), limits.trees // SCORED
+    starts, tries = comb_trees(by_room(room), room, sweeper.axes), limits.trees // SCORED
     return best_of_trees(build, value, starts, room, tries, -1, sweeper.axes)

@@ -30,8 +30,8 @@ from placement.graph.hypergraph import (
 )
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Region
-from placement.search.graph_slicing import roomiest, slice_grid
-from placement.search.multilevel import improved
+from placement.search.graph_slicing import level_room, slice_grid
+from placement.search.multilevel import improve
 from placement.search.segmentation import LineSearch, box_walks
 from placement.tiers.inner_bound import proved
 from placement.workload.request import Request
@@ -122,7 +122,7 @@ class Gang:
     ) -> Ints:
         """From cheap to dear, until the cut is what cannot be beaten."""
         graph, gang = part.graph, self._grid.size
-        roomy = roomiest(room, graph.blocks)
+        roomy = level_room(room, graph.blocks)
         lines = LineSearch(graph, part.walks(), roomy, self.least(region, room))
         lines.walk(FIRST_WALKS)
         if not is_searched or lines.is_done:
@@ -138,7 +138,7 @@ class Gang:
         if self._is_grid and len(room) <= FEW and not (lines.can_climb or lines.is_done):
             slices = best_fit(slice_grid(self._grid, room, TREES, 0, region=region)[region], roomy)
             best = best if slices is None else min(best, slices, key=graph.cost)
-        return fitted(improved(graph, roomy, best, passes, lines.least, per_block), room)
+        return fitted(improve(graph, roomy, best, passes, lines.least, per_block), room)
 
     @cached_property
     def _part_bound(self) -> PartBound:

@@ -39,7 +39,9 @@ class Preference:
 NO_PREFERENCE = Preference()
 
 
-def suited(fabric: Fabric, free: Ints, hosts: Hosts, preference: Preference) -> list[Hosts]:
+def move_to_preferred(
+    fabric: Fabric, free: Ints, hosts: Hosts, preference: Preference
+) -> list[Hosts]:
     """Move the gang to hosts that it prefers: inside its outermost domains, and across them.
 
     Every tier's cut is that of `hosts`. Cost: O(blocks + domains x shapes).

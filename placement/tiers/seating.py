@@ -18,7 +18,7 @@ from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region, layout_cost
 from placement.search.graph_slicing import slice_grid
 from placement.tiers.descent import Descent
-from placement.tiers.fragmentation import fewest_whole, kindest, rehoused, sparing
+from placement.tiers.fragmentation import choose_domains, fewest_whole, rehoused, spare_domains
 from placement.workload.request import Limits, Request
 
 Hosts = tuple[int, ...]
@@ -86,7 +86,7 @@ class Seating:
         for way, hosts in zip(ways, list(layouts), strict=True):
             if way.zones is None and way.tier >= len(self._fabric.tiers):
                 continue
-            free = sparing(self._fabric, way.free, hosts)
+            free = spare_domains(self._fabric, way.free, hosts)
             if np.isin(hosts, np.setdiff1d(way.free, free)).any():
                 layouts.append(self._hosts(replace(way, free=free)))
         return layouts
@@ -116,7 +116,7 @@ class Seating:
         tier = self._fabric.tiers[0]
         free, used = tier.count(self._free), np.bincount(layout.ravel(), minlength=len(kind))
         kept = np.minimum(kept, free - used) * (used > 0)
-        return kindest(used, free, sizes_of(tier), kept, kind)
+        return choose_domains(used, free, sizes_of(tier), kept, kind)
 
     def _without_whole_zones(self, layout: Layout) -> Layout | None:
         """A layout of the same cut in broken zones and as few whole ones as these leave

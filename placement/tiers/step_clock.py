@@ -134,7 +134,7 @@ class StepClock:
             prices.append((axis, max(LEAST_PRICE, round(FULL_PRICE * slope))))
         return tuple(prices)
 
-    def thinned(self, free: Ints, needed: int) -> Iterator[Ints]:
+    def thin_hosts(self, free: Ints, needed: int) -> Iterator[Ints]:
         """The free hosts, and some of each innermost domain whose uplink carries less than its
         hosts send: hosts that share it with fewer others have more of it. Of NVLink racks, as
         many hosts as whole groups of an axis take, or equal parts of a group."""

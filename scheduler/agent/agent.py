@@ -251,7 +251,7 @@ class Agent:
                 self._channels.hear(message.channel_data)
             case "warm":
                 wanted = message.warm
-                self.have_warm(wanted.interpreter, tuple(wanted.modules), wanted.user)
+                self.import_ahead(wanted.interpreter, tuple(wanted.modules), wanted.user)
             case "check_host":
                 self._spawn(self._check_host(message.check_host))
             case None:
@@ -279,8 +279,8 @@ class Agent:
         while self._running():
             await asyncio.sleep(_TICK_S)
 
-    def silence(self) -> None:
-        """The stream broke: nobody reads answers."""
+    def on_disconnect(self) -> None:
+        """Note that the stream broke: nobody reads answers."""
         for task in self._tails.values():
             task.cancel()
         self._tails.clear()
@@ -552,7 +552,7 @@ class Agent:
         """A process that has imported what this order wants; the next one is begun later."""
         wanted = (order["command"][0], order["user"], *order["warm"])
         asyncio.get_running_loop().call_later(
-            2.0, self.have_warm, order["command"][0], tuple(order["warm"]), order["user"]
+            2.0, self.import_ahead, order["command"][0], tuple(order["warm"]), order["user"]
         )
         process = self._warm.get(wanted)
         if process is None or process.poll() is not None or process.stdout is None:
@@ -562,8 +562,8 @@ class Agent:
         del self._warm[wanted]
         return process
 
-    def have_warm(self, interpreter: str, modules: tuple[str, ...], user: str) -> None:
-        """Begin to import, unless that has been done."""
+    def import_ahead(self, interpreter: str, modules: tuple[str, ...], user: str) -> None:
+        """Begin to import the modules of a job's ranks, unless that has been done."""
         try:
             name = self._allowed.user(user).pw_name
         except NotAllowed as error:

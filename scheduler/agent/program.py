@@ -91,12 +91,14 @@ async def _run(options: AgentOptions) -> None:
     for address in addresses:
         await servers.channel(address).close()  # what is wrong with certificates is said now
     place = parse_place(options.place, options.place_file)
-    agent = Agent(options.name, state.resolve(), options.address or towards(addresses[0]), allowed)
+    agent = Agent(
+        options.name, state.resolve(), options.address or own_address_for(addresses[0]), allowed
+    )
     agent.place = place
     agent.is_for_one = options.one_attempt
     agent.may_leave_processes = _may_leave_processes(agent, allowed)
     if options.warm:
-        agent.have_warm(options.warm_interpreter, options.warm, "")
+        agent.import_ahead(options.warm_interpreter, options.warm, "")
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -163,7 +165,7 @@ def _join_token(options: AgentOptions) -> str:
     return own
 
 
-def towards(server: str) -> str:
+def own_address_for(server: str) -> str:
     """The address that this host has on the way to the server."""
     host, port = host_and_port(server)
     try:

@@ -88,7 +88,7 @@ async def keep_session(agent: Agent, servers: ServerAddresses) -> None:
             failures += 1
         except TimeoutError:
             failures += 1
-        agent.silence()
+        agent.on_disconnect()
         at += 1
         await asyncio.sleep(min(_MOST_RETRY_S, _RETRY_S * 2 ** min(failures, 4) / 2))
 

@@ -270,7 +270,7 @@ class Writer:
             listener.forget(recovered.state)
         self._advance(recovered.state, recovered.last_ns)
 
-    async def reach(self, version: int) -> None:
+    async def wait_for_version(self, version: int) -> None:
         """Return once the state has this version."""
         while self._state.version < version:
             await self._advanced.wait()
@@ -387,8 +387,8 @@ class Writer:
                 return
             self._advance(state, now_ns)
             self._notify(steps)
-            self.instruments.wrote(steps)
-            self._planning.wrote(steps)
+            self.instruments.record_written(steps)
+            self._planning.note_written(steps)
             self._snapshotter.offer(state, now_ns)
         elif any(entry.stage is Stage.ADMIT for entry in batch):
             await self._confirm_lead(batch)
@@ -405,7 +405,7 @@ class Writer:
         self, entry: Proposal, state: State, now_ns: int
     ) -> tuple[Answer | Exception, list[AppliedEvent]]:
         """The answer to one entry, and what it changes."""
-        self.instruments.passed(Stage.QUEUE, entry.arrived_ns)
+        self.instruments.record_stage(Stage.QUEUE, entry.arrived_ns)
         try:
             with self.instruments.timed(entry.stage):
                 answer = entry.check(state, now_ns)

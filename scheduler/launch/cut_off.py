@@ -75,7 +75,7 @@ class CutOffHosts:
                 log.error("control plane cut off from %s: %s", domain, words)
         return reports + [ReportHost(domain, REACHED) for domain in before.keys() - self._counts]
 
-    def reach(self, host: str, now_s: float) -> ReportHost | None:
+    def note_reached(self, host: str, now_s: float) -> ReportHost | None:
         """A host has its agent again; its domain is reached once all of its hosts are."""
         if host not in self:
             return None

@@ -383,7 +383,7 @@ class AgentLauncher(Launcher):
             seen.add(key)
             self._on_attempt_status(host, key, status)
         if host in self._cut_off:
-            report = self._cut_off.reach(host, self._clock())
+            report = self._cut_off.note_reached(host, self._clock())
             self._show_cuts([] if report is None else [report])
         for gang in list(self._gangs.values()):
             if host in gang.by_host and gang.key not in seen:

@@ -87,7 +87,7 @@ class Instruments:
         self.calls = Counts()  # by method and code
         self.calls_s = Histograms(STAGE_BOUNDS_S)  # by method
 
-    def passed(self, stage: Stage, began_ns: int) -> None:
+    def record_stage(self, stage: Stage, began_ns: int) -> None:
         """`stage` lasted from then until now."""
         self._add(stage, began_ns, perf_counter_ns())
 
@@ -98,7 +98,7 @@ class Instruments:
         try:
             yield
         finally:
-            self.passed(stage, began_ns)
+            self.record_stage(stage, began_ns)
 
     def finding(self, find: Placer) -> Placer:
         """Return `find` with its time measured."""
@@ -114,7 +114,7 @@ class Instruments:
         for began_ns, ended_ns in times_ns:
             self._add(Stage.SOLVE, began_ns, ended_ns)
 
-    def wrote(self, steps: Sequence[AppliedEvent]) -> None:
+    def record_written(self, steps: Sequence[AppliedEvent]) -> None:
         """Count durable events that this server wrote, and log them."""
         self.batches.add(len(steps))
         self.record_events(steps)
@@ -129,7 +129,7 @@ class Instruments:
             self.tally.feed(step.before, step.event, step.effects)
             self.incidents.feed(step.after.version, step.event)
 
-    def conflicted(self) -> None:
+    def count_conflict(self) -> None:
         """Count a plan that conflicted."""
         self.conflicts[()] += 1
 

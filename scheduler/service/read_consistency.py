@@ -96,7 +96,7 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
             async with asyncio.timeout(self._patience_s):
                 if wanted.get(READ) == LATEST and self._replica is not None:
                     version = max(version, await self._replica.newest_version())
-                await self._writer.reach(version)
+                await self._writer.wait_for_version(version)
         except TimeoutError:
             newest = self._writer.state.version
             raise not_caught_up(

@@ -114,7 +114,7 @@ def waits(reports: NamedReports) -> Chart:
         theme.titled(each, f"{name} ({jobs_text(jobs)})")
     for each in axes[len(classes) :]:
         each.set_visible(False)
-    theme.above(made, axes[0])
+    theme.add_legend(made, axes[0])
     words = "Share of jobs of each size that have started after this wait."
     return Chart("waits", "Waits by size", words, made)
 
@@ -144,6 +144,6 @@ def cuts(reports: NamedReports) -> Chart:
     panels[1].yaxis.set_major_formatter(EngFormatter("B"))
     is_any = any(size["cut_bytes"] for _, data in reports for size in data["sizes"])
     note_if_empty(panels[1], is_any, f"nothing crosses a {tier}")
-    theme.above(made, panels[0])
+    theme.add_legend(made, panels[0])
     words = f"By size of gang: the {tier}s that it spans, and the bytes that it cuts there."
     return Chart("cuts", "Cut and slowdown", words, made)

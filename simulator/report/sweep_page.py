@@ -67,7 +67,7 @@ def _along(key: str, axes: Sequence[str], groups: Sequence[Group], table: Table)
     for axes_of, name in zip(panels, SHOWN, strict=True):
         _panel(axes_of, BY_KEY[name], key, table["axes"][key], lines)
     if len(lines) > 1:
-        theme.above(made, panels[0])
+        theme.add_legend(made, panels[0])
     words = "Points are means over the seeds, shades or bars their range."
     if is_mean:
         words = "The mean over all other axes; shades or bars are the range of seeds."

@@ -91,8 +91,8 @@ def legend(axes: Axes, **options: Any) -> None:
     axes.legend(frameon=False, fontsize=8, labelcolor=light("ink"), **placed)
 
 
-def above(made: Figure, axes: Axes) -> None:
-    """One legend for all panels, as many names in a row as fit."""
+def add_legend(made: Figure, axes: Axes) -> None:
+    """Add one legend for all panels, as many names in a row as fit."""
     handles, names = axes.get_legend_handles_labels()
     letters = 7 + max(map(len, names), default=0)
     placed: Any = {"loc": "outside upper left", "ncols": max(1, int(INCHES * 15.5) // letters)}

@@ -19,7 +19,7 @@ from placement.placer import place
 from placement.solver import ColumnLp, IntegerProgram, IntegerSolution
 from placement.spares.holding import hold_spares
 from placement.spares.sizing import BY_DEFAULT
-from placement.tiers.fragmentation import harm
+from placement.tiers.fragmentation import rate_harm
 from placement.workload.request import AUTO, Placement
 from tests.bench.instances import Instance, instance
 
@@ -63,7 +63,7 @@ def outcome(inst: Instance) -> Outcome:
     assert isinstance(answer, Placement), answer
     free, room = hostset.indices(inst.free), inst.free.bit_count() - inst.gang
     held = hold_spares(inst.fabric, request, free, answer.hosts, room, BY_DEFAULT)
-    broken = harm(inst.fabric, free, answer.hosts + answer.spares)[: len(inst.fabric.tiers)]
+    broken = rate_harm(inst.fabric, free, answer.hosts + answer.spares)[: len(inst.fabric.tiers)]
     return Outcome(answer.cut, answer.is_optimal, held.wished, held.lacking, sum(broken), seconds)
 
 

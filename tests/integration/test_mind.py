@@ -171,8 +171,8 @@ async def test_short_decisions_leave_the_thread_to_calls_while_many_come() -> No
     mind = PlanExecutor(spins, LIMITS, lambda _: None, long_s=1.0)
     await mind.decide(loaded(fabric()), 0)
     assert mind._other is None
-    assert await _lasts_s(mind.rest(is_busy=True)) >= 0.09
-    assert await _lasts_s(mind.rest(is_busy=False)) < 0.01
+    assert await _lasts_s(mind.pace_decisions(is_busy=True)) >= 0.09
+    assert await _lasts_s(mind.pace_decisions(is_busy=False)) < 0.01
     mind.close()
 
 

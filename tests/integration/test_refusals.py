@@ -131,7 +131,7 @@ async def not_leader(served: Served, patch: Patch) -> object:
 
 
 async def not_caught_up(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.engine.writer.Writer.reach", raising(TimeoutError()))
+    patch.setattr("scheduler.engine.writer.Writer.wait_for_version", raising(TimeoutError()))
     asks = (("muster-min-version", "1000000"),)
     return await served.stub.GetJob(service_pb2.GetJobRequest(name="a"), metadata=asks)
 

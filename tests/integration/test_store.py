@@ -100,7 +100,7 @@ def test_events_move_from_the_wal_into_the_file_while_appends_go_on(
 
 
 def test_the_wal_is_bounded_without_folding(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folding.Folding, "wrote", lambda *_: None)
+    monkeypatch.setattr(folding.Folding, "count_append", lambda *_: None)
     monkeypatch.setattr(sqlite, "MOST_PAGES", 50)
     with closing(open_store(f"sqlite:///{path}")) as store:
         for n in range(200):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from scheduler.core import Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.defrag.proposal import DefragProposal, propose
-from scheduler.core.explain.whatif import settled
+from scheduler.core.explain.whatif import run_to_rest
 from scheduler.core.model.commands import Command
 from scheduler.core.policies.costs import Costs
 from scheduler.core.tenancy.quota import domain_masks
@@ -31,7 +31,7 @@ def reached(commands: list[Command]) -> State:
     for at, command in enumerate(commands):
         events = admit(state, command, at * 10**12)
         if not isinstance(events, Rejected):
-            state = settled(replay(events, state), at * 10**12, SchedulingOptions())
+            state = run_to_rest(replay(events, state), at * 10**12, SchedulingOptions())
     return state
 
 

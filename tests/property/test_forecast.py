@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduler.core import Rejected, SchedulingOptions, admit, replay
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.forecast import forecast
-from scheduler.core.explain.whatif import settled
+from scheduler.core.explain.whatif import run_to_rest
 from scheduler.core.model.commands import Command, HoldJob, LoadTenants
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import Tenant, Tenants
@@ -51,7 +51,7 @@ def test_a_forecast_ends_and_has_the_start_of_the_first(
     for command in commands:
         events = admit(state, command, 0)
         if not isinstance(events, Rejected):
-            state = settled(replay(events, state), 0, limits)
+            state = run_to_rest(replay(events, state), 0, limits)
     ahead = forecast(state, 0, limits)
     assert ahead.waiting == {*state.index.queue, *state.index.deferred}
     assert ahead.starts.keys() <= ahead.waiting

@@ -174,7 +174,7 @@ def test_annealing_keeps_to_capacities(data: st.DataObject, job: Request, room: 
     room = enough(room, graph.blocks)
     largest = data.draw(st.integers(1, 4))
     search = Multilevel(graph, room, 10, 0)
-    found = search.anew(largest, "a")
+    found = search.make_layout(largest, "a")
     assert np.all(np.bincount(found, minlength=len(room)) <= room)
     better = search.polished(found, "a")
     assert np.all(np.bincount(better, minlength=len(room)) <= room)

@@ -71,7 +71,7 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     search = Multilevel(pieces, room, 20, 0)
     start = np.repeat(np.arange(zones), room)[: grid.size]
     both(lambda: search.polished(start, str(seed)).tolist())
-    both(lambda: search.anew(4, str(seed)).tolist())
+    both(lambda: search.make_layout(4, str(seed)).tolist())
     graph = block_graph(gang, GPUS)
     assert graph is not None
     along = [np.arange(graph.blocks), np.array(rng.sample(range(graph.blocks), graph.blocks))]

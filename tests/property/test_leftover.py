@@ -11,7 +11,7 @@ from placement.grid.block_grid import block_grid
 from placement.objective.cut import cut
 from placement.search.graph_slicing import slice_grid
 from placement.tiers.descent import Descent
-from placement.tiers.fragmentation import harm, rehoused
+from placement.tiers.fragmentation import rate_harm, rehoused
 from placement.tiers.seating import Seating
 from placement.workload.request import Limits, Request
 from tests.build import request, two_tiers
@@ -22,7 +22,7 @@ FABRICS = st.builds(lambda zones: two_tiers(*zones), st.lists(ZONE, min_size=2, 
 
 def key(on: Fabric, req: Request, free: Ints, hosts: tuple[int, ...]) -> tuple[int, ...]:
     bytes_ = (tier.bytes_per_step for tier in cut(on, req, hosts))
-    return (*bytes_, *harm(on, free, hosts))
+    return (*bytes_, *rate_harm(on, free, hosts))
 
 
 @settings(max_examples=80, deadline=None)

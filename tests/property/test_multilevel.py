@@ -8,7 +8,7 @@ import pytest
 from placement import speculative as ahead
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph, block_graph
-from placement.search.multilevel import SLOW, refined
+from placement.search.multilevel import SLOW, refine
 from tests.build import request
 
 ROOM = [95, 86, 84, 67]
@@ -31,7 +31,7 @@ def staggered() -> Hypergraph:
 
 
 def put_anew(graph: Hypergraph, start: Ints, proposals: int) -> Ints:
-    return refined(graph, ROOM, start, proposals, 0, SLOW)
+    return refine(graph, ROOM, start, proposals, 0, SLOW)
 
 
 def test_a_layout_put_anew_is_never_worse_and_fits() -> None:
@@ -52,4 +52,4 @@ def test_the_same_layout_on_one_core_and_on_two(monkeypatch: pytest.MonkeyPatch)
 
 def test_nothing_is_put_anew_where_the_target_is_met() -> None:
     graph = staggered()
-    assert refined(graph, ROOM, START, 10_000, graph.cost(START)) is START
+    assert refine(graph, ROOM, START, 10_000, graph.cost(START)) is START

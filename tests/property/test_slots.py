@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler.core import JobState, Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.explain.slots import Asker, slots
-from scheduler.core.explain.whatif import settled
+from scheduler.core.explain.whatif import run_to_rest
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant, Tenants
@@ -51,7 +51,7 @@ def reached(tree: tuple[Tenant, ...], commands: list[Command], options: Scheduli
     for command in commands:
         events = admit(state, command, 0)
         if not isinstance(events, Rejected):
-            state = settled(replay(events, state), 0, options)
+            state = run_to_rest(replay(events, state), 0, options)
     return state
 
 
@@ -68,7 +68,7 @@ def submitted(state: State, hosts: int, asker: Asker, options: SchedulingOptions
         events = admit(state, job, 0)
         if isinstance(events, Rejected):
             return started
-        state = settled(replay(events, state), 0, options)
+        state = run_to_rest(replay(events, state), 0, options)
         if state.jobs[f"probe-{started}"].state is not JobState.RUNNING:
             return started
     raise AssertionError

@@ -25,7 +25,7 @@ from placement.proof.branching import Decision
 from placement.proof.master import Counter, Master, Range
 from placement.replace.swaps import added_cut
 from placement.search.graph_slicing import grid_sweeper, slice_grid
-from placement.search.multilevel import refined
+from placement.search.multilevel import refine
 from placement.solver import LpSolution
 from placement.tiers.grid_zones import solve_zones
 from placement.workload.request import Collective, Limits, Request
@@ -320,7 +320,7 @@ def test_refinement_never_costs(req: Request, seed: int) -> None:
     start = np.random.default_rng(seed).integers(0, 3, grid.size)
     capacities = (np.bincount(start, minlength=3) + 1).tolist()
     graph = grid_graph(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
-    at = refined(graph, capacities, start, 20_000, 0)
+    at = refine(graph, capacities, start, 20_000, 0)
     assert graph.cost(at) <= graph.cost(start)
     assert np.all(np.bincount(at, minlength=3) <= capacities)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from placement.errors import BadInput
 from scheduler.core import JobState, Rejected, SchedulingOptions, State, admit, replay
-from scheduler.core.explain.whatif import settled, what_if
+from scheduler.core.explain.whatif import run_to_rest, what_if
 from scheduler.core.model.commands import Command
 from scheduler.core.queue.policies import BUILT_IN
 from tests.build import cancel, cordon, drain, end, fabric, fail, loaded, submit, uncordon
@@ -53,7 +53,7 @@ def reached(commands: list[Command], options: SchedulingOptions) -> State:
         if not isinstance(events, Rejected):
             state = replay(events, state)
         if at < len(commands) * 2 // 3:
-            state = settled(state, 0, options)
+            state = run_to_rest(state, 0, options)
     return state
 
 
@@ -79,7 +79,7 @@ def test_it_changes_nothing_and_comes_true(
             events = admit(earnest, IN_EARNEST[verb](what), 0)
             assert not isinstance(events, Rejected)
             earnest = replay(events, earnest)
-        assert answer.job == settled(earnest, 0, limits).find(name)
+        assert answer.job == run_to_rest(earnest, 0, limits).find(name)
         assert state == again
         is_running = answer.job.state is JobState.RUNNING
         assert ("start now" in answer.sentence or "would run" in answer.sentence) == is_running

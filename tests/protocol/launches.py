@@ -338,7 +338,7 @@ class LaunchWorld:
         link = host.link
         assert link is not None
         if not link.to_agent:
-            host.agent.silence()
+            host.agent.on_disconnect()
             host.link = None
             return
         body, link.to_agent = link.to_agent[0], link.to_agent[1:]
@@ -355,7 +355,7 @@ class LaunchWorld:
         """Both ends learn that the stream is no more; what was on its way is lost."""
         host = self.hosts[name]
         link, host.link = host.link, None
-        host.agent.silence()
+        host.agent.on_disconnect()
         if link is not None and link.is_known and self.servers[link.server].is_up:
             self.servers[link.server].server.gateway.stream_ends(name, link.number)
             if not self.servers[link.server].is_paused:

@@ -40,7 +40,7 @@ class GrowthRoom(Protocol):
 
     def spare_room(self, job: Job, end_ns: int) -> tuple[HostSet, int]: ...
 
-    def grows(self, job: Job, more: HostSet, end_ns: int) -> None: ...
+    def record_growth(self, job: Job, more: HostSet, end_ns: int) -> None: ...
 
 
 def growths(
@@ -103,7 +103,7 @@ def _grown(
         if not isinstance(answer, Placement):
             return None
         more = answer.allocation & ~held
-        room.grows(size, more, end_ns)
+        room.record_growth(size, more, end_ns)
         reason = f"grew from dp {job.dp:,}: {hosts_text(more.bit_count())} that no job waited for"
         return Resize(job.name, size.dp, job.hosts, answer, reason, end_ns)
     return None

@@ -30,7 +30,7 @@ class HostClasses:
         everything: HostSet,
     ) -> None:
         self._calendar = calendar
-        self._grounds = calendar.grounds(everything)
+        self._grounds = calendar.host_classes(everything)
         ends: list[list[tuple[int, int]]] = [[] for _ in self._grounds]
         for gang in moments:
             for at, ground in enumerate(self._grounds):

@@ -172,8 +172,8 @@ class Outlook:
         several = self._lent | self._shared
         return _release_shared_hosts_last(in_order, several) if several else in_order
 
-    def comes(self, job: Job) -> None:
-        """Begin with `job`; jobs held back by limits until now go before it."""
+    def note_order(self, job: Job) -> None:
+        """Note that jobs held back by limits until now go before `job`."""
         self._ahead.setdefault(job.name, frozenset(self.held_back))
 
     def reservation(self, job: Job, free: HostSet) -> BackfillReservation | None:
@@ -181,7 +181,7 @@ class Outlook:
         of service, or promised to others. Cost: O(gangs)."""
         if self.is_hopeless(job):
             return None
-        self.comes(job)
+        self.note_order(job)
         key = (job.tenant, job.is_preemptible)
         # Short jobs may have room before others of their tenant that long ones have not.
         lasts_ns = time_limit_ns(job, self._options) if self._before(job) else 0

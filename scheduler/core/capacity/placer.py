@@ -7,7 +7,7 @@ from collections.abc import Callable
 from placement import BY_DEFAULT, Hint, Preference, place
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.objective.cut import uncut
+from placement.objective.cut import no_cuts
 from placement.workload.request import Objective, Placement
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
@@ -19,7 +19,7 @@ from scheduler.core.rules.network.neighbours import Traffic
 
 def on_part(fabric: Fabric, host: int, gpus: tuple[int, ...]) -> Placement:
     """A job on some GPUs of one host, over which nothing leaves it."""
-    return Placement((host,), cuts=uncut(fabric), is_optimal=True, gpus=gpus)
+    return Placement((host,), cuts=no_cuts(fabric), is_optimal=True, gpus=gpus)
 
 
 # (job, free hosts, hosts it may hold at most) -> where it would run

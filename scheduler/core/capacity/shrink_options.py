@@ -70,7 +70,7 @@ class ShrinkOptions:
         form = None if shrunk is None else self._form(gang, shrunk)
         return None if form is None or self._is_late(form) else form
 
-    def eased(
+    def shrink_less(
         self, victims: Victims, within: HostSet, is_enough: IsEnough, surplus: Surplus
     ) -> Victims:
         """The dearest first, elastic gangs among `victims` drop only as many replicas as it
@@ -132,7 +132,9 @@ def instead(victims: Sequence[Victim], form: Victim) -> Victims:
     return tuple(form if gang.name == form.name else gang for gang in victims)
 
 
-def mild(gangs: Sequence[Victim], forms: ShrinkOptions, within: HostSet) -> Iterator[Victim]:
+def shrink_elastic(
+    gangs: Sequence[Victim], forms: ShrinkOptions, within: HostSet
+) -> Iterator[Victim]:
     """The elastic ones among `gangs`, each as small as it may be made."""
     for gang in gangs:
         form = forms.least(gang, within) if gang.job.sizes else None

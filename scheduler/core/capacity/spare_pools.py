@@ -76,7 +76,7 @@ class SparePools:
         return tuple(by.size(count) + rack if count else 0 for count in self.hosts)
 
     @property
-    def pooled(self) -> int:
+    def pooled_spares(self) -> int:
         """Spares that one pool of all zones would need: zones are taken not to fail together."""
         zones = sum(count > 0 for count in self.hosts)
         apart = replace(self.sizing, clumping=self.sizing.clumping / max(1, zones))

@@ -150,7 +150,7 @@ def unneeded(job: Job, victims: Sequence[Victim], free: HostSet, quotas: Quotas)
         if (gang.hosts & ~free).bit_count() > left_over:
             continue
         rest = [victim for victim in victims if victim is not gang]
-        if fits(job, free | freed(rest), without(quotas, rest)):
+        if fits(job, free | freed(rest), without_victims(quotas, rest)):
             return gang
     return None
 
@@ -165,7 +165,7 @@ def unneeded_to_swap(count: int, victims: Sequence[Victim], free: HostSet) -> Vi
     return None
 
 
-def without(quotas: Quotas, victims: Sequence[Victim]) -> Quotas:
+def without_victims(quotas: Quotas, victims: Sequence[Victim]) -> Quotas:
     """The quotas once these gangs are gone, or smaller."""
     after = quotas.copy()
     for gang in victims:

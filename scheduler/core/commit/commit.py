@@ -27,7 +27,7 @@ from scheduler.core.commit.spare_settlement import (
     drop_unjoinable_spares,
     once_settled,
     settle_lenders,
-    settled,
+    settle_spares,
     touches_loans,
 )
 from scheduler.core.model.events import (
@@ -150,7 +150,7 @@ def _on_loan(ledger: Ledger, action: Action, now_ns: int) -> tuple[Event, ...] |
     def smaller(at: State, resize: Resize) -> GangResized | Stale:
         return _resize(Ledger(at), resize, now_ns)
 
-    first = settled(ledger.state, action, now_ns, smaller)
+    first = settle_spares(ledger.state, action, now_ns, smaller)
     if isinstance(first, Stale):
         return first
     after = ledger.after(first)
@@ -427,7 +427,7 @@ def _replenished(ledger: Ledger, action: ReplenishSpares, now_ns: int) -> Spares
     if more.bit_count() > min(allowed.limit, allowed.pool):
         text = f"tenant {job.tenant} may hold no more meanwhile"
         return stale_job(action.name, StaleReason.QUOTA, text)
-    return loans.holds(job, action.spares, action.reason, now_ns)
+    return loans.holding_event(job, action.spares, action.reason, now_ns)
 
 
 def _resize(ledger: Ledger, action: Resize, now_ns: int) -> GangResized | Stale:

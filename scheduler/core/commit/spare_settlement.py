@@ -42,7 +42,7 @@ def touches_loans(state: State, action: Action) -> bool:
     )
 
 
-def settled(
+def settle_spares(
     state: State, action: Action, now_ns: int, resized: Resized
 ) -> tuple[Event, ...] | Stale:
     """The events that come first. `resized`: what is recorded of a resize."""
@@ -73,7 +73,7 @@ def settle_lenders(
         kept = tuple(s for s in job.spares if s not in shared)
         count = len(job.spares) - len(kept)
         reason = f"{action.name} took {hosts_text(count)} for failed ones"
-        yield SpareLoans(state).holds(job, kept, reason, now_ns)
+        yield SpareLoans(state).holding_event(job, kept, reason, now_ns)
 
 
 def drop_unjoinable_spares(
@@ -91,7 +91,7 @@ def drop_unjoinable_spares(
             gang |= 1 << spare
     if len(kept) < len(job.spares):
         reason = f"leaves {hosts_text(len(job.spares) - len(kept))} outside its constraints"
-        yield SpareLoans(state).holds(job, tuple(kept), reason, now_ns)
+        yield SpareLoans(state).holding_event(job, tuple(kept), reason, now_ns)
 
 
 def once_settled(action: Action) -> Action:

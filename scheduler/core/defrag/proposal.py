@@ -109,7 +109,7 @@ def propose(
     return _cheapest(state, wanted, now_ns, options, costs)
 
 
-def beyond(fabric: Fabric, wanted: int) -> str:
+def impossible_text(fabric: Fabric, wanted: int) -> str:
     """Why no moves can ever free so many hosts together; empty when some might."""
     if not fabric.tiers:
         return ""
@@ -185,7 +185,7 @@ def candidates(state: State, mask: HostSet, now_ns: int, costs: Costs) -> list[M
     return options
 
 
-def cover(there: Sequence[MoveCandidate], lacking: int) -> list[MoveCandidate] | None:
+def choose_cover(there: Sequence[MoveCandidate], lacking: int) -> list[MoveCandidate] | None:
     """The set of least price whose blocks are at least `lacking`; None when all are too
     few. Cost: O(gangs x lacking)."""
     least: list[tuple[int, int, tuple[int, ...]] | None] = [(0, 0, ())] + [None] * lacking
@@ -218,7 +218,7 @@ class GangMover:
         """Moves out of `mask` for the least price; None when there are none, or none
         cheaper than `most`."""
         for _ in range(MOST_SETS):
-            chosen = cover(there, lacking)
+            chosen = choose_cover(there, lacking)
             if chosen is None:
                 return None
             price = (sum(gang.lost_gpu_s for gang in chosen), len(chosen))

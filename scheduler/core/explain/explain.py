@@ -165,7 +165,7 @@ class _Explainer:
     def _with_others(self, reason: Reason, job: Job) -> Reason:
         """`reason`, and the gangs that the job may evict once their minimum run time is over."""
         end_ns = self._now_ns + time_limit_ns(job, self._options)
-        choice = self._preempting.anyway(job, self._state.free, end_ns)
+        choice = self._preempting.find_future_victims(job, self._state.free, end_ns)
         when_ns = max((v.ripe_ns for v in choice.victims), default=0) if choice else 0
         if choice is None or when_ns <= self._now_ns:
             return reason

@@ -48,7 +48,7 @@ def what_if(
     condition that cannot be read or cannot be.
     """
     before = explain(state, name, now_ns, options)
-    changed = settled(supposed(state, name, conditions, now_ns), now_ns, options)
+    changed = run_to_rest(supposed(state, name, conditions, now_ns), now_ns, options)
     job = changed.find(name)
     assert job is not None  # it is at least among the ended
     after = explain(changed, name, now_ns, options)
@@ -60,8 +60,8 @@ def what_if(
     return WhatIf(sentence, before, after, job, starts, stops)
 
 
-def settled(state: State, now_ns: int, options: SchedulingOptions) -> State:
-    """The state once nothing more can start at this moment."""
+def run_to_rest(state: State, now_ns: int, options: SchedulingOptions) -> State:
+    """Return the state once nothing more can start at this moment."""
     for _ in range(MOST_DECISIONS):
         events = commit(state, decide(state, now_ns, options), now_ns)
         if isinstance(events, Conflict) or not events:

@@ -18,7 +18,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, from_spec
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.fold.effects import EventEffect, HostsChange
-from scheduler.core.fold.hosts import rejudged
+from scheduler.core.fold.hosts import next_reviews
 from scheduler.core.model.events import FabricChanged
 from scheduler.core.model.index import Index
 from scheduler.core.model.job import Job
@@ -117,7 +117,7 @@ def changed(state: State, event: FabricChanged) -> State:
         faults=faults,
         index=_renumbered(state.index, numbers, windows),
     )
-    return rejudged(following, event.time_ns)
+    return next_reviews(following, event.time_ns)
 
 
 def _renumbered(index: Index, numbers: Renumbering, windows: Mapping[str, Booking]) -> Index:

@@ -38,9 +38,11 @@ def reported(record: HostRecord, event: HostSignalled, policy: HealthPolicy) -> 
     record = record.marked(mark, keep_ns if has_trouble else 0)
     if has_trouble:
         record = replace(record, trouble_ns=now_ns)
-        record = record.saw(f"{XID} {event.xid}", now_ns) if event.signal == XID else record
+        record = (
+            record.record_signal(f"{XID} {event.xid}", now_ns) if event.signal == XID else record
+        )
     if event.signal == "excluded":
-        record = record.saw(f"job {event.detail}", now_ns)
+        record = record.record_signal(f"job {event.detail}", now_ns)
     if event.signal == MEASURED:
         record = replace(record, measures=parse_measures(event.detail), measured_ns=now_ns)
     if event.signal == "ticket":

@@ -40,7 +40,7 @@ from scheduler.core.model.records import failure_rates
 from scheduler.core.model.records.host import BLANK, HostRecord
 from scheduler.core.model.state import Host, State
 from scheduler.core.policies.health_signals import MEASURED
-from scheduler.core.rules.crash_loop import absolved, since_stop, struck
+from scheduler.core.rules.crash_loop import record_strike, remove_strike, since_stop
 from scheduler.core.rules.hosts.evaluation import is_early, slow_hosts, verdict
 from scheduler.core.wording import listed
 
@@ -57,9 +57,9 @@ def applied(state: State, event: HostEvent) -> State:
         case HostSignalled():
             return _record_signal(state, event)
         case HealthLoaded():
-            return rejudged(replace(state, health=event.policy), event.time_ns)
+            return next_reviews(replace(state, health=event.policy), event.time_ns)
         case HostsJudged():
-            return rejudged(state, event.time_ns)
+            return next_reviews(state, event.time_ns)
         case _:
             assert_never(event)
 
@@ -144,7 +144,7 @@ def _absolved(state: State, index: int, failed_ns: int) -> State:
     """Return the state in which no job avoids a host for having been cut off."""
     struck_jobs = [job for job in state.jobs.values() if job.strikes]
     for job in struck_jobs:
-        if (freed := absolved(job, index, failed_ns)) is not job:
+        if (freed := remove_strike(job, index, failed_ns)) is not job:
             state = with_job(state, job, freed, 0)
     return state
 
@@ -161,8 +161,8 @@ def _due(state: State, index: int, now_ns: int) -> State:
     return replace(state, judge_ns=judgement.at_ns)
 
 
-def rejudged(state: State, now_ns: int) -> State:
-    """When the policy looks again, and whose early life is over. Cost: O(records)."""
+def next_reviews(state: State, now_ns: int) -> State:
+    """Return when the policy looks again, and whose early life is over. Cost: O(records)."""
     due_ns, early = [], 0
     for index in {*state.records, *state.hosts}:
         record = state.records.get(index, BLANK)
@@ -178,7 +178,7 @@ def _struck(state: State, job: Job, index: int, event: HostMoved) -> State:
         left, spent = tuple(s for s in job.spares if s != index), account(state, job, event)
         hit = replace(job, gang=replace(job.present, spares=left), goodput=spent)
         return with_job(state, job, hit, event.time_ns)
-    hit = struck(job, index, event.time_ns, state.tenants.preemption.costs)
+    hit = record_strike(job, index, event.time_ns, state.tenants.preemption.costs)
     hit = replace(
         hit,
         state_ns=event.time_ns,
@@ -204,8 +204,8 @@ def _unlent(state: State, index: int, now_ns: int) -> State:
     return with_job(state, job, replace(job, gang=replace(job.present, lent=lent)), now_ns)
 
 
-def emptied(state: State, left: Job, time_ns: int) -> State:
-    """Draining and retiring hosts that `left` no longer holds are empty."""
+def empty_hosts(state: State, left: Job, time_ns: int) -> State:
+    """Mark draining and retiring hosts empty that `left` no longer holds."""
     left_empty = left.allocation & ~state.index.held & state.index.unhealthy
     for index in hostset.members(left_empty) if left_empty else ():
         host = state.hosts[index]

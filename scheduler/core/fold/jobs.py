@@ -21,7 +21,7 @@ from scheduler.core.fold.effects import (
 )
 from scheduler.core.fold.goodput import account
 from scheduler.core.fold.host_record import begun
-from scheduler.core.fold.hosts import emptied
+from scheduler.core.fold.hosts import empty_hosts
 from scheduler.core.fold.index import (
     check_move,
     with_eligibility,
@@ -63,7 +63,7 @@ from scheduler.core.model.lifecycle import (
 from scheduler.core.model.records.goodput import Goodput
 from scheduler.core.model.state import State
 from scheduler.core.policies.job_terms import SavedCheckpoint
-from scheduler.core.rules.crash_loop import stopped, struck
+from scheduler.core.rules.crash_loop import record_strike, stopped
 from scheduler.core.rules.job_size import fitted
 from scheduler.core.tenancy.ownership import owned
 
@@ -380,7 +380,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         goodput=account(state, job, event),
     )
     check_move(job, JobMove.SWAP, running)
-    return emptied(with_job(state, job, running, event.time_ns), job, event.time_ns)
+    return empty_hosts(with_job(state, job, running, event.time_ns), job, event.time_ns)
 
 
 def _resized(state: State, event: GangResized) -> State:
@@ -396,7 +396,7 @@ def _resized(state: State, event: GangResized) -> State:
         goodput=account(state, job, event),
     )
     check_move(job, JobMove.RESIZE, running)
-    return emptied(with_job(state, job, running, event.time_ns), job, event.time_ns)
+    return empty_hosts(with_job(state, job, running, event.time_ns), job, event.time_ns)
 
 
 def _spares_changed(state: State, event: SparesChanged) -> State:
@@ -404,7 +404,7 @@ def _spares_changed(state: State, event: SparesChanged) -> State:
     indices = state.loaded_fabric.indices
     gang = replace(job.present, spares=indices(event.spares), lent=indices(event.lent))
     changed = replace(job, gang=gang, goodput=account(state, job, event))
-    return emptied(with_job(state, job, changed, event.time_ns), job, event.time_ns)
+    return empty_hosts(with_job(state, job, changed, event.time_ns), job, event.time_ns)
 
 
 def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:
@@ -420,7 +420,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
     check_move(job, move, queued)
     queued = with_eligibility(queued, event.time_ns)
     freed = with_job(state, job, queued, event.time_ns)
-    return emptied(_yield_slot(freed, job.name), job, event.time_ns)
+    return empty_hosts(_yield_slot(freed, job.name), job, event.time_ns)
 
 
 def _renewed(state: State, job: Job) -> State:
@@ -444,7 +444,9 @@ def _attempt_failed(state: State, event: LaunchFailed | RankFailed) -> State:
         hit = stopped(job, event.time_ns, costs, event.cause, event.code, event.step)
     else:
         text = f"could not be started on {event.host}: {event.reason}"
-        hit = struck(job, state.loaded_fabric.index_by_name[event.host], event.time_ns, costs)
+        hit = record_strike(
+            job, state.loaded_fabric.index_by_name[event.host], event.time_ns, costs
+        )
     hit = replace(
         hit,
         state_ns=event.time_ns,
@@ -476,7 +478,7 @@ def _ended(state: State, event: JobEnded) -> State:
     left = _resolve_dependants(_unreserved(state, event.name), over, event.has_started)
     freed = with_ended(with_job(left, job, None, event.time_ns), over)
     freed = replace(freed, spent=state.spent + over.goodput.hosts)
-    return emptied(_without_task(freed, over), job, event.time_ns)
+    return empty_hosts(_without_task(freed, over), job, event.time_ns)
 
 
 def _resolve_dependants(state: State, over: Job, has_started: bool) -> State:

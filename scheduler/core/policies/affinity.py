@@ -52,7 +52,7 @@ def check(fabric: Fabric, wants: Affinity) -> None:
             raise BadInput(field, f"{wants.near} cannot be avoided there and be near")
 
 
-def apart(fabric: Fabric, occupant: Occupant, other: Occupant) -> int | None:
+def separating_tier(fabric: Fabric, occupant: Occupant, other: Occupant) -> int | None:
     """The outermost tier of which the two share no domain; None when they may share all."""
     tiers = [
         tier_of(fabric, tier, "constraints")
@@ -83,6 +83,9 @@ def closed_by(fabric: Fabric, job: Occupant, neighbours: Iterable[Occupant]) -> 
     O(neighbours)."""
     closed = {}
     for neighbour in neighbours:
-        if neighbour.name != job.name and (tier := apart(fabric, job, neighbour)) is not None:
+        if (
+            neighbour.name != job.name
+            and (tier := separating_tier(fabric, job, neighbour)) is not None
+        ):
             closed[neighbour.name] = around(fabric, tier, neighbour.hosts)
     return closed

@@ -105,7 +105,7 @@ class Reclaimer:
 
         return replace(
             reclaimed,
-            victims=self._shrink_options.eased(
+            victims=self._shrink_options.shrink_less(
                 reclaimed.victims, returned, is_enough, Surplus(returned, 0)
             ),
         )

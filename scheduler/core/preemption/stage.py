@@ -107,8 +107,8 @@ class PreemptionStage:
         windows = self._outlook.calendar.kind(job, end_ns)
         return (job.tenant, job.priority, job.is_preemptible, windows, barred)
 
-    def anyway(self, job: Job, free: HostSet, end_ns: int) -> VictimChoice | None:
-        """The gangs that `job` would evict if all had had the minimum run time."""
+    def find_future_victims(self, job: Job, free: HostSet, end_ns: int) -> VictimChoice | None:
+        """Return gangs that `job` would evict if all had had the minimum run time."""
         if self.is_idle:
             return None
         search = self._search(job, FOR_EVER, free, end_ns, None)
@@ -172,7 +172,7 @@ class PreemptionStage:
                 return self._place(job, room, job.needed)
         return None
 
-    def stands(
+    def keeps_promise(
         self,
         first: BackfillReservation | None,
         job: Job,
@@ -262,7 +262,7 @@ class _Trial:
         )
 
 
-def noted(choice: VictimChoice) -> Placement:
+def note_evictions(choice: VictimChoice) -> Placement:
     """The placement, with a note that says who made room."""
     evicted = ", ".join(v.name for v in choice.victims if v.smaller is None)
     notes = [f"preempted {evicted}"] if evicted else []

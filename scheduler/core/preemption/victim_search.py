@@ -26,7 +26,7 @@ from muster.structs import struct
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.request import Placement
-from scheduler.core.capacity.shrink_options import ShrinkOptions, Surplus, Victims, mild
+from scheduler.core.capacity.shrink_options import ShrinkOptions, Surplus, Victims, shrink_elastic
 from scheduler.core.capacity.victims import (
     Victim,
     fits,
@@ -35,7 +35,7 @@ from scheduler.core.capacity.victims import (
     is_taken_back,
     may_be_evicted,
     may_be_shrunk,
-    without,
+    without_victims,
 )
 from scheduler.core.model.job import Job
 from scheduler.core.tenancy.quota import domain_masks
@@ -101,7 +101,9 @@ class VictimSearch:
         self.is_hopeful = bool(self.victims) and self._fits(self.victims)
 
     def _fits(self, victims: Victims) -> bool:
-        return fits(self._job, self._with(victims), without(self._quotas, victims), self._barred)
+        return fits(
+            self._job, self._with(victims), without_victims(self._quotas, victims), self._barred
+        )
 
     def _with(self, victims: Iterable[Victim]) -> HostSet:
         """Return the hosts that are free once these victims are evicted."""
@@ -162,7 +164,7 @@ class VictimSearch:
         """Sets of victims that free enough of `target`, none of them to spare."""
         useful = [v for v in map(self._aimed, self.victims, repeat(target)) if v.hosts & target]
         useful.sort(key=lambda v: self._order(v, target))
-        for gangs in (mild(useful, self._shrink_options, target), useful):
+        for gangs in (shrink_elastic(useful, self._shrink_options, target), useful):
             if victims := self._gathered(gangs, target):
                 yield self._eased(self._pruned(victims), target)
         missing = self._job.needed - (self._free & target).bit_count()
@@ -178,7 +180,7 @@ class VictimSearch:
     def _eased(self, victims: Victims, target: HostSet) -> Victims:
         """`victims` with elastic gangs as large as they may stay; what they drop lies in
         `target` where it can."""
-        return self._shrink_options.eased(
+        return self._shrink_options.shrink_less(
             victims, target, self._starts_without, self._surplus(victims)
         )
 
@@ -226,7 +228,7 @@ class VictimSearch:
         free = self._with(victims)
         if free.bit_count() < self._job.needed:
             return False
-        after = after or without(self._quotas, victims)
+        after = after or without_victims(self._quotas, victims)
         if not fits(self._job, free, after, self._barred):
             return False
         if not self._trial.keeps_promises(free, after, victims):
@@ -265,7 +267,7 @@ class VictimSearch:
 
     def _placed(self, victims: Victims) -> VictimChoice | None:
         free = self._with(victims)
-        placement = self._trial.placed(free, without(self._quotas, victims), victims)
+        placement = self._trial.placed(free, without_victims(self._quotas, victims), victims)
         return None if placement is None else VictimChoice(victims, placement)
 
     def _merit(self, choice: VictimChoice) -> tuple[int, Loss, tuple[int, ...], Key]:

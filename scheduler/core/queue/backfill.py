@@ -63,8 +63,8 @@ class Backfill(Protocol):
         `until_ns`."""
         ...
 
-    def shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
-        """`job` starts on a part of this host; `record_allocation` is not called for it."""
+    def record_shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
+        """Record a start on a part of this host; `record_allocation` is not called for it."""
         ...
 
     def reserve_blocked(self, job: Job, free: HostSet) -> None:
@@ -106,9 +106,8 @@ class LimitReservations:
                 room = min(room, first.extra)
         return room
 
-    def leaves(self, job: Job, end_ns: int, first: BackfillReservation | None) -> bool:
-        """Whether `job`, on any hosts, leaves those before it, `first` among them, their room
-        below limits."""
+    def leaves_room(self, job: Job, end_ns: int, first: BackfillReservation | None) -> bool:
+        """Whether `job`, on any hosts, leaves earlier jobs and `first` room below limits."""
         needed = job.needed
         if first is not None and needed > below_limits(first, job, end_ns, self._quotas):
             return False
@@ -166,7 +165,7 @@ def _room_in_place(first: BackfillReservation, job: Job, allowed: Allowance, quo
     if first.lendable is None:
         if first.among is None:
             return first.extra
-        return first.extra + uncounted(first, allowed.reach).bit_count()
+        return first.extra + unusable_hosts(first, allowed.reach).bit_count()
     # What a promise covers was never the first one's to borrow.
     return job.needed if quotas.uncovered(job, job.needed) <= first.lendable else 0
 
@@ -176,7 +175,7 @@ def draws_alike(first: BackfillReservation, job: Job, quotas: Quotas) -> bool:
     return any(name in first.draws_on for name in quotas.path(job.tenant))
 
 
-def uncounted(first: BackfillReservation, hosts: HostSet) -> HostSet:
+def unusable_hosts(first: BackfillReservation, hosts: HostSet) -> HostSet:
     """The `hosts` that `first` could not use, for a window closes them to it then."""
     return 0 if first.among is None else hosts & ~first.among
 
@@ -205,5 +204,5 @@ def charged(
     own = first.own - (count if draws_alike(first, job, quotas) else uncovered)
     if lendable is not None:
         lendable -= uncovered
-    count -= uncounted(first, hosts).bit_count()
+    count -= unusable_hosts(first, hosts).bit_count()
     return replace(first, extra=first.extra - count, lendable=lendable, own=own, limits=limits)

@@ -21,7 +21,7 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Action, BackfillReservation, Start
 from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
-from scheduler.core.preemption.stage import PreemptionStage, noted
+from scheduler.core.preemption.stage import PreemptionStage, note_evictions
 from scheduler.core.queue.backfill import Backfill, LimitReservations
 from scheduler.core.queue.equivalence import EquivalenceCache, outermost
 from scheduler.core.queue.idle_spares import QueueLoans
@@ -279,7 +279,7 @@ class SchedulingCycle:
             until_ns = self._shared.until_ns(host)
             if not self.backfill.may_share(job, end_ns, until_ns):
                 continue
-            self.backfill.shared(job, 1 << host, end_ns, until_ns)
+            self.backfill.record_shared(job, 1 << host, end_ns, until_ns)
             gpus = self._shared.gpus_for(job, host)
             self._count(job, 1 << host, end_ns)
             return on_part(self._fabric, host, gpus)
@@ -345,7 +345,7 @@ class SchedulingCycle:
             job, end_ns, min(permitted.pool, permitted.limit)
         )
 
-    def grows(self, job: Job, more: HostSet, end_ns: int) -> None:
+    def record_growth(self, job: Job, more: HostSet, end_ns: int) -> None:
         """Record that a running gang grows by `more` hosts."""
         self.backfill.record_allocation(job, more, end_ns)
         self.limit_reservations.record_allocation(job, more, end_ns)
@@ -388,7 +388,7 @@ class SchedulingCycle:
         kind, first = self._kind(job, end_ns), self._first()
         if not (
             self._loans.may(job, self.free, kind)
-            and self.limit_reservations.leaves(job, end_ns, first)
+            and self.limit_reservations.leaves_room(job, end_ns, first)
         ):
             return None
         reach = self._permitted_beside_loan(job, allowed.capped(below_cap), end_ns)
@@ -429,7 +429,7 @@ class SchedulingCycle:
         self._loans.remove_gangs({v.name for v in choice.victims})
         self.free |= freed(choice.victims)
         self._free_count = self.free.bit_count()
-        placement = noted(choice)
+        placement = note_evictions(choice)
         self._take(job, placement.allocation, end_ns)
         if first is not None:
             self.backfill.record_evictions(self.free)
@@ -444,7 +444,7 @@ class SchedulingCycle:
         first = self._first()
         outlasts = first is not None and end_ns > first.start_ns
         permitted = allowed.reach & ~first.hosts if first is not None and outlasts else 0
-        near = self.affinity.near(job.spec.affinity)
+        near = self.affinity.near_zones(job.spec.affinity)
         held = (
             self.calendar.own(job, self._now_ns, end_ns) & allowed.reach if self._has_windows else 0
         )
@@ -459,9 +459,11 @@ class SchedulingCycle:
     def _noted(self, job: Job, placement: Placement | None, end_ns: int) -> Placement | None:
         """With what there is to say of it; None also where the reservation would not stand."""
         first, free = self._first(), self.free
-        if placement is None or not self.preempting.stands(first, job, placement, free, end_ns):
+        if placement is None or not self.preempting.keeps_promise(
+            first, job, placement, free, end_ns
+        ):
             return None
-        return self.affinity.noted(job.spec.affinity, placement)
+        return self.affinity.note_nearness(job.spec.affinity, placement)
 
     def _take(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         """Hosts of `free`, and spares of others, which nobody foresees anything for."""

@@ -45,7 +45,7 @@ def relieved(
         return None
     gang = hostset.of(hosts)
     idle &= ~gang
-    if not thin(pools, hosts, idle):
+    if not is_short_of_spares(pools, hosts, idle):
         return None
     fabric = pools.state.loaded_fabric
     plain = cut(fabric, job.request, hosts)
@@ -63,7 +63,7 @@ def relieved(
         cuts = cut(fabric, job.request, moved)
         if by_time and measure(fabric, job.request, moved, cuts) > longest:
             continue
-        if thin(pools, moved, (idle | gang) & ~hostset.of(moved)):
+        if is_short_of_spares(pools, moved, (idle | gang) & ~hostset.of(moved)):
             continue
         shifts.append((tuple(moved), cuts))
         most = (1 + MOST_RISE) * job.present.cuts[0].bytes_per_step if job.present.cuts else 0.0
@@ -74,7 +74,7 @@ def relieved(
     return next((shift for shift in shifts if shift[1][0].bytes_per_step <= dearest), None)
 
 
-def thin(pools: SparePools, hosts: Sequence[int], idle: HostSet) -> bool:
+def is_short_of_spares(pools: SparePools, hosts: Sequence[int], idle: HostSet) -> bool:
     """Whether a zone of a gang on `hosts` has hardly a spare among the `idle`."""
     gang = hostset.of(hosts)
     return any(

@@ -34,7 +34,7 @@ def restarts(state: State, now_ns: int, options: SchedulingOptions) -> tuple[Act
     if not hit and not state.index.interrupted and not state.windows and not state.links:
         return ()
     calendar = Calendar(state)
-    if not hit and not state.index.interrupted and not calendar.cleared() & state.index.held:
+    if not hit and not state.index.interrupted and not calendar.hosts_to_clear() & state.index.held:
         return ()
     moved = [
         job

@@ -161,27 +161,27 @@ class AffinityIndex:
         wants = job.spec.affinity
         if not is_bound(job.request, wants):
             return 0
-        return place | self.shadow(wants, place)
+        return place | self.domains_around(wants, place)
 
-    def shadow(self, wants: Affinity, hosts: HostSet) -> HostSet:
-        """The domains around `hosts` that a job with these wishes cares about."""
+    def domains_around(self, wants: Affinity, hosts: HostSet) -> HostSet:
+        """Return the domains around `hosts` that a job with these wishes cares about."""
         names = [wants.exclusive] if wants.exclusive else []
         covered = 0
         for name in (*names, *(tier for tier, _ in wants.avoid)):
             covered |= around(self._fabric, tier_of(self._fabric, name, "constraints"), hosts)
         return covered
 
-    def near(self, wants: Affinity) -> HostSet:
+    def near_zones(self, wants: Affinity) -> HostSet:
         """The outermost domains of the job that it should be near; 0 if that holds no hosts."""
         occupant = self._occupants.get(wants.near) if wants.near else None
         return around(self._fabric, 0, occupant.hosts) if occupant and self._fabric.tiers else 0
 
-    def noted(self, wants: Affinity, placement: Placement) -> Placement:
+    def note_nearness(self, wants: Affinity, placement: Placement) -> Placement:
         """The placement, saying how the wish to be near a job was met."""
         if not wants.near:
             return placement
         hosts = (1 << host for host in placement.hosts)
-        near = self.near(wants)
+        near = self.near_zones(wants)
         if wants.near not in self._occupants:
             note = f"near {wants.near}: it holds no hosts, so its zones are not known"
         elif near and all(host & near for host in hosts):

@@ -106,7 +106,7 @@ class Calendar:
             self._closed[key] = hosts
         return hosts | self.on_probation(job)
 
-    def grounds(self, everything: HostSet) -> list[HostSet]:
+    def host_classes(self, everything: HostSet) -> list[HostSet]:
         """Sets of hosts that the same windows cover: first the hosts that a window closes
         first, last the hosts that none does."""
         classes = [everything]
@@ -134,7 +134,7 @@ class Calendar:
         overlapping = (b for b in self._bookings if b.overlaps(start_ns, end_ns))
         return reduce(or_, (b.hosts for b in overlapping if self.is_for(b, job)), 0)
 
-    def cleared(self) -> HostSet:
+    def hosts_to_clear(self) -> HostSet:
         """Hosts that some gangs have to leave for windows that are open, or for links."""
         if self._links:
             return -1  # whoever crosses one leaves one side of it, whichever has fewer blocks

@@ -25,7 +25,7 @@ EARLY_S = 60  # an end by itself so soon after the start, before any step, is th
 EARLY_ENDS = 3  # of which so many in a row are enough
 
 
-def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
+def record_strike(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
     """The job once a host of its gang has failed; `job` is as it was before."""
     before = next((s for s in job.strikes if s.host == host), Strike(host, 0, 0))
     remaining = tuple(s for s in job.strikes if s.host != host)
@@ -33,7 +33,7 @@ def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
     return stopped(hit, now_ns, costs, StopCause.HOST)
 
 
-def absolved(job: Job, host: int, at_ns: int) -> Job:
+def remove_strike(job: Job, host: int, at_ns: int) -> Job:
     """Return the job without what it holds against a host that seemed to fail at `at_ns`, and had
     only been cut off."""
     held = tuple(s for s in job.strikes if s.host != host or s.at_ns != at_ns)

@@ -67,7 +67,7 @@ def spares_outlook(state: State, now_ns: int, options: SchedulingOptions) -> Spa
     names = tuple(fabric.tiers[0].domains) if fabric.tiers else (fabric.name,)
     prices = [_price_s(pools, zone, now_ns, options) for zone in pools.zones]
     zones = tuple(_zone(pools, at, name, prices[at]) for at, name in enumerate(names))
-    pooled = pools.pooled
+    pooled = pools.pooled_spares
     return SparesOutlook(zones, pools.sizing, state.faults.failures, state.faults.repairs, pooled)
 
 
@@ -88,7 +88,7 @@ def _price_s(
 def _zone(pools: SparePools, at: int, name: str, price_s: float | None) -> ZoneOutlook:
     state, sizing, inside = pools.state, pools.sizing, pools.zones[at]
     hosts, held = pools.hosts[at], pools.spares_by_zone[at]
-    short, short_next = sizing.short(hosts, held), sizing.short(hosts, held + 1)
+    short, short_next = sizing.shortage_share(hosts, held), sizing.shortage_share(hosts, held + 1)
     failed = [i for i, host in state.hosts.items() if host.state is HostState.FAILED]
     spares = {
         job.name: count

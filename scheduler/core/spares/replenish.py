@@ -39,7 +39,7 @@ class PoolRoom(Protocol):
 
     def spare_room(self, job: Job, end_ns: int) -> tuple[HostSet, int]: ...
 
-    def grows(self, job: Job, more: HostSet, end_ns: int) -> None: ...
+    def record_growth(self, job: Job, more: HostSet, end_ns: int) -> None: ...
 
 
 def replenishments(
@@ -66,7 +66,7 @@ def replenishments(
 def _home(state: State, now_ns: int) -> Iterator[ReplenishSpares]:
     """Spares that were lent and that nobody is on any more, unless a window has them now."""
     loans = SpareLoans(state)
-    for job in state.in_state(JobState.RUNNING) if loans.vacated else ():
+    for job in state.in_state(JobState.RUNNING) if loans.unused_loans else ():
         barred = Calendar(state).closed(job, now_ns, now_ns + 1)
         home = (h for h in loans.idle(job) if not hostset.has(barred, h))
         spares = (*job.spares, *(h for h in home if h not in job.spares))
@@ -135,7 +135,7 @@ def _replenish_job(
     more = _chosen(pools, hosts, min(most, count))
     if not more:
         return []
-    room.grows(job, more, end_ns)
+    room.record_growth(job, more, end_ns)
     spares = (*job.spares, *hostset.members(more))
     return [
         ReplenishSpares(

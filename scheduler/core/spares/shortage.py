@@ -50,7 +50,7 @@ def spare_shortages(
             target = rule.required(len(job.hosts)) * mine // len(job.hosts)
         if not mine or spares >= target:
             continue
-        chance = sizing.short(hosts, spares - 1) if spares else 1.0
+        chance = sizing.shortage_share(hosts, spares - 1) if spares else 1.0
         cost = cost_s(state, job, zone, now_ns, options)
         most_h = sizing.repair_days * 24 / (spares + 1)
         lost_h = most_h if cost is None else min(most_h, cost / gpus / 3600)

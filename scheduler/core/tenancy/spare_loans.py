@@ -50,7 +50,7 @@ class SpareLoans:
         return self.state.index.lent
 
     @property
-    def vacated(self) -> HostSet:
+    def unused_loans(self) -> HostSet:
         """Lent spares that nobody uses any more: their holders may have them back."""
         return self.hosts & ~self.state.index.held
 
@@ -123,17 +123,17 @@ class SpareLoans:
         spares = tuple(s for s in job.spares if s not in hosts)
         reason = f"lends {hosts_text(len(hosts))} to {borrower}"
         more = tuple(h for h in hosts if h not in job.present.lent)
-        return self.holds(job, spares, reason, now_ns, more)
+        return self.holding_event(job, spares, reason, now_ns, more)
 
     def give_back(self, hosts: HostSet, now_ns: int) -> Iterator[SparesChanged]:
         """Give lent `hosts` that nobody is on any more back to their holders, as spares."""
-        home = hosts & self.vacated
+        home = hosts & self.unused_loans
         for job in self.state.holding if home else ():
             if mine := tuple(h for h in job.present.lent if hostset.has(home, h)):
                 reason = f"gets back {hosts_text(len(mine))}"
-                yield self.holds(job, (*job.spares, *mine), reason, now_ns)
+                yield self.holding_event(job, (*job.spares, *mine), reason, now_ns)
 
-    def holds(
+    def holding_event(
         self,
         job: Job,
         spares: tuple[int, ...],

@@ -87,7 +87,7 @@ class PlanExecutor:
             self._other = StateMirror(self._newest)
         return plan
 
-    async def rest(self, is_busy: bool) -> None:
+    async def pace_decisions(self, is_busy: bool) -> None:
         """Wait until it is time for the next decision: one after the other on a long queue they
         leave the rest of the time to the calls. `is_busy`: many of those come."""
         is_long = self._is_long()

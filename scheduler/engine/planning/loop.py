@@ -64,7 +64,7 @@ class PlanningLoop:
         self._moved = asyncio.Event()
         self._struck = asyncio.Event()
 
-    def wrote(self, steps: Sequence[AppliedEvent]) -> None:
+    def note_written(self, steps: Sequence[AppliedEvent]) -> None:
         """Wake the loop, as the state has changed."""
         self._moved.set()
         stops = (
@@ -81,7 +81,7 @@ class PlanningLoop:
         while True:
             await self._wait_changed(again_ns)
             try:
-                await self._run_with_restarts(self._executor.rest(self._is_busy()))
+                await self._run_with_restarts(self._executor.pace_decisions(self._is_busy()))
                 self._moved.clear()
                 again_ns = await self._decide(self._state())
             except NotWritten:
@@ -169,7 +169,7 @@ class PlanningLoop:
                 self._moved.clear()  # it was this plan that moved it, and nothing is left to do
 
     def _conflicted(self, plan: Plan, conflict: Conflict) -> None:
-        self._instruments.conflicted()
+        self._instruments.count_conflict()
         log.info("plan on version %d was rejected: %s", plan.version, conflict)
         if self._state().version != plan.version:
             self._moved.set()

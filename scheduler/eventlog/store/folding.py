@@ -34,7 +34,7 @@ class Folding:
         self._thread = ThreadPoolExecutor(1, "muster-fold")
         self._running: Future[None] | None = None
 
-    def wrote(self, rows: int) -> None:
+    def count_append(self, rows: int) -> None:
         """Count an append, roughly; fold when enough has gathered."""
         self._pages += _PAGES_OF_APPEND + rows // _ROWS_OF_PAGE
         if self._pages >= _PAGES and (self._running is None or self._running.done()):

@@ -141,7 +141,7 @@ class SqliteStore:
             end = rows[-1]
             self._end_version, self._end_digest = end.version, end.digest
             self._mark.advance(end.version, end.digest, end.time_ns)
-        self._folding.wrote(len(rows))
+        self._folding.count_append(len(rows))
         return self._end_version
 
     def _present(self) -> tuple[tuple[int, int] | None, ...]:

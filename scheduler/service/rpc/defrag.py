@@ -13,7 +13,7 @@ from scheduler.core import Conflict, Rejected, SchedulingOptions, State
 from scheduler.core.admission.etag import stale
 from scheduler.core.admission.idempotency import earlier, repeated
 from scheduler.core.defrag.faster import WANTED, propose_faster
-from scheduler.core.defrag.proposal import DefragProposal, beyond, propose
+from scheduler.core.defrag.proposal import DefragProposal, impossible_text, propose
 from scheduler.core.defrag.request import carried_out, moves_etag
 from scheduler.service.backend import Backend
 from scheduler.service.errors import conflict, error_boundary, infeasible, invalid, rejected
@@ -94,7 +94,7 @@ def _proposed(
     )
     if wanted < 1:
         raise invalid("hosts", "must be at least 1")
-    never = beyond(state.loaded_fabric, wanted)
+    never = impossible_text(state.loaded_fabric, wanted)
     if never:
         raise infeasible(never)
     return propose(state, wanted, now_ns, options, costs)

@@ -10,7 +10,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from placement.fabric import hostset
 from scheduler.core import State
 from scheduler.core.model.records.host import DAY_NS
-from scheduler.core.rules.hosts.evaluation import is_early, lemon_signals, passed, seven_signals
+from scheduler.core.rules.hosts.evaluation import (
+    is_early,
+    lemon_signals,
+    seven_signals,
+    signals_at_threshold,
+)
 from scheduler.v1 import host_pb2
 
 
@@ -45,7 +50,7 @@ def record_to_proto(
             single_node_node_fails=signals.single_node_node_fails,
             single_node_node_failure_rate=signals.single_node_failure_percent / 100,
         ),
-        over_threshold=passed(signals, policy.lemons),
+        over_threshold=signals_at_threshold(signals, policy.lemons),
         lemon=bool(lemon_signals(record, policy.lemons, now_ns)),
         recent=dict(sorted(recent.items())),
         measures=dict(record.measures),

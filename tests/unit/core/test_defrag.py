@@ -9,7 +9,13 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from scheduler.core import Conflict, JobState, SchedulingOptions, State, Tenants, commit, replay
-from scheduler.core.defrag.proposal import DefragProposal, MoveCandidate, candidates, cover, propose
+from scheduler.core.defrag.proposal import (
+    DefragProposal,
+    MoveCandidate,
+    candidates,
+    choose_cover,
+    propose,
+)
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.names import DEFAULT_TENANT
@@ -81,10 +87,10 @@ def test_the_cover_of_least_price_is_found() -> None:
     gangs = [
         MoveCandidate(job, tuple(range(n)), price) for n, price in ((3, 9), (2, 4), (2, 4), (1, 3))
     ]
-    assert cover(gangs, 4) == [gangs[1], gangs[2]]
-    assert cover(gangs, 3) == [gangs[1], gangs[3]]
-    assert cover(gangs, 8) == gangs
-    assert cover(gangs, 9) is None
+    assert choose_cover(gangs, 4) == [gangs[1], gangs[2]]
+    assert choose_cover(gangs, 3) == [gangs[1], gangs[3]]
+    assert choose_cover(gangs, 8) == gangs
+    assert choose_cover(gangs, 9) is None
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,6 @@ def test_only_who_can_keep_a_replica_is_asked(slack: int, kept: list[int]) -> No
         return hostset.of(h for v in gone for h in hostset.members(v.hosts)).bit_count() >= needed
 
     forms = ShrinkOptions(state, 0, SchedulingOptions(), Calendar(state))
-    gone = forms.eased(candidates(state, 0), 0b111111, is_enough, Surplus(~0, slack))
+    gone = forms.shrink_less(candidates(state, 0), 0b111111, is_enough, Surplus(~0, slack))
     assert [v.dp for v in reversed(gone) if v.dp] == kept
     assert bool(asked) == bool(kept)

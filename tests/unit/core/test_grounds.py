@@ -70,5 +70,5 @@ def test_a_running_gang_that_may_not_grow_holds_no_later_time() -> None:
     cycle = SchedulingCycle(state, 0, limits, state.free, find, find)
     assert cycle.spare_room(a, end_ns) == (0, 0)
     assert cycle.spare_room(b, end_ns) == (state.free, 3)
-    cycle.grows(b, state.free & -state.free, end_ns)
+    cycle.record_growth(b, state.free & -state.free, end_ns)
     assert cycle.spare_room(b, end_ns)[1] == 2

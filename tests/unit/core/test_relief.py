@@ -17,7 +17,7 @@ from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import OPEN
-from scheduler.core.restart.relief import relieved, thin
+from scheduler.core.restart.relief import is_short_of_spares, relieved
 from tests.build import fabric, fail, hosts_of, loaded, run, schedule, submit
 from tests.cases import case
 
@@ -37,12 +37,12 @@ def test_a_zone_without_a_spare_gets_some() -> None:
     state = gang(replace(TOGETHER, in_zone=True))
     job, pools = state.jobs["a"], SparePools(state)
     idle = state.free | hostset.of(job.spares)
-    assert thin(pools, job.hosts, idle)
+    assert is_short_of_spares(pools, job.hosts, idle)
     found = relieved(pools, job, job.hosts, idle)
     assert found is not None
     hosts, cuts = found
     left = (idle | hostset.of(job.hosts)) & ~hostset.of(hosts)
-    assert not thin(pools, hosts, left)
+    assert not is_short_of_spares(pools, hosts, left)
     assert len(set(hosts)) == 20
     assert cuts == cut(state.loaded_fabric, job.request, hosts)
 
@@ -61,12 +61,12 @@ def test_a_gang_placed_by_time_gets_spares_in_each_zone_while_its_steps_stay_as_
     state = schedule(run(loaded(fabric(zones=3, racks=4, hosts=2)), before, command))
     state = run(state, LoadTenants(replace(OPEN, spares=TOGETHER)))
     job, pools = state.jobs["a"], SparePools(state)
-    assert thin(pools, job.hosts, state.free | hostset.of(job.spares))
+    assert is_short_of_spares(pools, job.hosts, state.free | hostset.of(job.spares))
     found = relieved(pools, job, job.hosts, state.free | hostset.of(job.spares))
     assert found is not None
     hosts, cuts = found
     left = (state.free | hostset.of((*job.hosts, *job.spares))) & ~hostset.of(hosts)
-    assert not thin(pools, hosts, left)
+    assert not is_short_of_spares(pools, hosts, left)
     longest = measure(state.loaded_fabric, job.request, job.hosts, job.present.cuts)
     assert measure(state.loaded_fabric, job.request, hosts, cuts) <= longest
 
@@ -116,6 +116,8 @@ def test_a_block_that_lost_its_host_where_no_spare_is_left_stays_among_its_neigh
             job, lost = state.jobs["a"], hosts_of(state, "a")[block]
             later = schedule(run(state, fail(lost)))
             after = later.jobs["a"]
-            assert not thin(SparePools(later), after.hosts, later.free | hostset.of(after.spares))
+            assert not is_short_of_spares(
+                SparePools(later), after.hosts, later.free | hostset.of(after.spares)
+            )
             assert after.present.cuts[0] == job.present.cuts[0]
             assert 0 < sum(a != b for a, b in zip(after.hosts, job.hosts, strict=True)) <= 4

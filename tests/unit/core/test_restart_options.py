@@ -65,7 +65,7 @@ def test_hosts_that_are_often_out_are_counted_one_by_one() -> None:
     """Of n + k hosts that are out a third of the time more than k are, seldom enough."""
     k = Sizing(0.5, 1.0, 0.01).size(30)
     sizing = Sizing(0.5, 1.0)
-    assert sizing.short(30, k) <= 0.01 < sizing.short(30, k - 1)
+    assert sizing.shortage_share(30, k) <= 0.01 < sizing.shortage_share(30, k - 1)
     assert k > 15  # half as many are out on average
 
 
@@ -360,7 +360,7 @@ def test_some_spares_make_it_rarer() -> None:
     assert lacking.spares == 2 < lacking.target
     sizing = SparePools(state).sizing
     every = 10 * sizing.failures_per_host_day * 30
-    assert lacking.missed == pytest.approx(every * sizing.short(10, 1))
+    assert lacking.missed == pytest.approx(every * sizing.shortage_share(10, 1))
     assert 0 < lacking.missed < every
 
 

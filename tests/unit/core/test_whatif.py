@@ -6,7 +6,7 @@ import pytest
 
 from placement.errors import BadInput
 from scheduler.core import JobState, SchedulingOptions, State
-from scheduler.core.explain.whatif import WhatIf, settled, what_if
+from scheduler.core.explain.whatif import WhatIf, run_to_rest, what_if
 from scheduler.core.queue.verdict import WaitReason
 from tests.build import (
     HOUR_NS,
@@ -42,7 +42,7 @@ def test_a_cancelled_job_makes_room_now() -> None:
 
 def test_it_gets_the_hosts_and_the_cut_that_it_gets_in_earnest() -> None:
     state = run(started(loaded(fabric(2, 2, 2)), submit("a", 3), submit("b", 3)), submit("c", 5))
-    real = settled(run(state, cancel("a")), 0, SchedulingOptions()).jobs["c"]
+    real = run_to_rest(run(state, cancel("a")), 0, SchedulingOptions()).jobs["c"]
     answer = asked(state, "c", "cancel a")
     assert (answer.job.hosts, answer.job.present.cuts) == (real.hosts, real.present.cuts)
     assert answer.job.present.cuts[0].bytes_per_step > 0

@@ -11,7 +11,7 @@ from placement.fabric import hostset
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.placer import place
-from placement.tiers.fragmentation import count_free_domains, harm
+from placement.tiers.fragmentation import count_free_domains, rate_harm
 from placement.workload.request import Placement, Request, SpareRule
 from tests.build import fabric, request, two_tiers
 
@@ -20,7 +20,7 @@ Key = tuple[tuple[int, ...], tuple[int, ...]]
 
 def key(on: Fabric, free: list[int], req: Request, hosts: tuple[int, ...]) -> Key:
     cuts = tuple(tier.bytes_per_step for tier in cut(on, req, hosts))
-    return cuts, harm(on, np.array(free), hosts)
+    return cuts, rate_harm(on, np.array(free), hosts)
 
 
 def best(on: Fabric, free: list[int], req: Request) -> Key:
@@ -44,7 +44,7 @@ def test_whole_domains_and_the_largest_are_counted_tier_by_tier() -> None:
 def test_breaking_a_zone_harms_more_than_breaking_racks() -> None:
     on = fabric(zones=2, racks=3, hosts=2)
     free = np.arange(1, 12)  # the first zone is broken already
-    assert harm(on, free, [2, 4]) < harm(on, free, [6])
+    assert rate_harm(on, free, [2, 4]) < rate_harm(on, free, [6])
 
 
 RING = {"dp": 10}

@@ -47,19 +47,19 @@ def test_a_number_for_each_zone_stands_whatever_fails() -> None:
     for sizing in (Sizing(per_zone=2), Sizing(0.5, 7, per_zone=2)):
         assert [sizing.size(hosts) for hosts in (0, 1, 384)] == [0, 2, 2]
     beside = Sizing(per_zone=2, others=(10, 10), held=(1, 3))
-    assert [beside.wish(4, zone) for zone in (0, 1)] == [1, 0]
+    assert [beside.wanted_spares(4, zone) for zone in (0, 1)] == [1, 0]
 
 
 def test_hosts_that_fail_together_need_more_spares() -> None:
     """Mean and variance of what is out, summed from the tails: m and m + c m^2."""
     mean, clumping = 384 * 3.79e-3 * 6, 0.5
     sizing = Sizing(repair_days=6, clumping=clumping)
-    tails = [sizing.short(384, k) for k in range(400)]
+    tails = [sizing.shortage_share(384, k) for k in range(400)]
     second = sum((2 * k + 1) * tail for k, tail in enumerate(tails))
     assert sum(tails) == pytest.approx(mean)
     assert second - mean**2 == pytest.approx(mean + clumping * mean**2)
     k = sizing.size(384)
-    assert sizing.short(384, k) <= sizing.epsilon < sizing.short(384, k - 1)
+    assert sizing.shortage_share(384, k) <= sizing.epsilon < sizing.shortage_share(384, k - 1)
     assert k > Sizing(repair_days=6).size(384)
 
 

@@ -34,7 +34,7 @@ async def test_a_cancel_is_not_lost_as_the_state_moves(rounds: int) -> None:
     )
     loop = asyncio.create_task(deciding.run())
     await asyncio.sleep(0.05)
-    deciding.wrote(())
+    deciding.note_written(())
     for _ in range(rounds):
         await asyncio.sleep(0)
     loop.cancel()
@@ -63,7 +63,7 @@ async def test_an_error_of_a_restart_while_the_planner_rests_ends_no_decisions(
         await asyncio.sleep(0.02)
 
     monkeypatch.setattr("scheduler.engine.planning.loop.decide_restarts", broken)
-    monkeypatch.setattr(PlanExecutor, "rest", rest)
+    monkeypatch.setattr(PlanExecutor, "pace_decisions", rest)
 
     async def enter(stage: object, check: Callable[[State, int], Answer]) -> Any:
         raise AssertionError("an empty plan is not carried out")

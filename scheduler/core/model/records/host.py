@@ -81,7 +81,7 @@ class HostRecord(Struct, frozen=True):
         before = total(kept) - total(rest)
         return replace(self, days=(*rest, HostMark(day_ns, kind, before + 1)))
 
-    def saw(self, signal: str, time_ns: int) -> HostRecord:
+    def record_signal(self, signal: str, time_ns: int) -> HostRecord:
         kept = (s for s in self.seen if s[0] != signal and s[1] > time_ns - DAYS * DAY_NS)
         return replace(self, seen=(*tuple(kept)[-MOST + 1 :], (signal, time_ns)))
 

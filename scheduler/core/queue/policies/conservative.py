@@ -184,7 +184,7 @@ class Conservative:
             return True
         return self._grounds is None and self._profile.least(until_ns, end_ns) > 0
 
-    def shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
+    def record_shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
         self._unbook(job.name)
         if end_ns > until_ns:
             self._profile.book(until_ns, end_ns, 1)

@@ -16,7 +16,13 @@ from muster.structs import replace
 from placement.fabric.hostset import HostSet
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation, LazyReservations, Reserve
-from scheduler.core.queue.backfill import below_limits, charged, draws_alike, room_beside, uncounted
+from scheduler.core.queue.backfill import (
+    below_limits,
+    charged,
+    draws_alike,
+    room_beside,
+    unusable_hosts,
+)
 from scheduler.core.queue.order import ArrivalOrder
 from scheduler.core.queue.policy import QueueContext, QueuePolicy
 from scheduler.core.tenancy.guarantees import highest
@@ -58,7 +64,7 @@ class Easy:
 
     def _reserve(self, job: Job, free: HostSet) -> None:
         """The reservation is for `job`, with what is `free` and running now."""
-        self._outlook.comes(job)
+        self._outlook.note_order(job)
         self._asking = (job, free)
 
     @property
@@ -94,7 +100,7 @@ class Easy:
             return allowed.on(0)
         if not first.kept:
             return allowed if first.among is None else self._off_number(job, allowed, first)
-        closed = first.kept | self._affinity.shadow(wants, first.kept)
+        closed = first.kept | self._affinity.domains_around(wants, first.kept)
         return allowed.on(self._affinity.fitting(job, allowed.reach & ~closed))
 
     def _off_number(self, job: Job, allowed: Allowance, first: BackfillReservation) -> Allowance:
@@ -102,7 +108,7 @@ class Easy:
         some count and some not, and the number is what it promises."""
         if first.lendable is not None or job.needed <= first.extra:
             return allowed
-        permitted = uncounted(first, allowed.reach)
+        permitted = unusable_hosts(first, allowed.reach)
         permitted |= highest(allowed.reach & ~permitted, max(0, first.extra))
         return allowed.on(self._affinity.fitting(job, permitted))
 
@@ -125,7 +131,7 @@ class Easy:
             return False
         return end_ns <= max(until_ns, first.start_ns) or until_ns > self._start_ns
 
-    def shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
+    def record_shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
         if self.first is not None and self._quotas.counted(job, 1):
             end_ns = min(end_ns, self.first.start_ns)  # limits count it, the hosts are the same
             self._first = charged(self.first, job, host, end_ns, self._quotas)

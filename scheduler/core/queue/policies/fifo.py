@@ -60,12 +60,12 @@ class Fifo:
     def may_share(self, job: Job, end_ns: int, until_ns: int) -> bool:
         return self._waiting is None
 
-    def shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
+    def record_shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
         """Do nothing: jobs start only before any waits."""
 
     def reserve_blocked(self, job: Job, free: HostSet) -> None:
         if self._waiting is None:
-            self._outlook.comes(job)
+            self._outlook.note_order(job)
             self._waiting, self._free = job, free
 
     def record_evictions(self, free: HostSet) -> None:

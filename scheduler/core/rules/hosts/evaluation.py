@@ -200,7 +200,7 @@ def seven_signals(record: HostRecord, policy: LemonPolicy, now_ns: int) -> Lemon
     )
 
 
-def passed(signals: LemonSignals, policy: LemonPolicy) -> tuple[str, ...]:
+def signals_at_threshold(signals: LemonSignals, policy: LemonPolicy) -> tuple[str, ...]:
     """Names of the signals that reach their thresholds; a threshold of 0 is off."""
     return tuple(
         name
@@ -211,7 +211,7 @@ def passed(signals: LemonSignals, policy: LemonPolicy) -> tuple[str, ...]:
 
 def lemon_signals(record: HostRecord, policy: LemonPolicy, now_ns: int) -> tuple[str, ...]:
     """The signals for which the host is a lemon; empty when it is none."""
-    names = passed(seven_signals(record, policy, now_ns), policy)
+    names = signals_at_threshold(seven_signals(record, policy, now_ns), policy)
     return names if len(names) >= policy.at_least else ()
 
 

@@ -63,7 +63,7 @@ class LikelyStep:
 
 
 def likely_step(state: State, job: Job) -> LikelyStep | None:
-    """None where the gang does not run, stands still, or its job says no model and batch."""
+    """Return the likely step; None where the gang does not run, or has no model and batch."""
     if job.state is not JobState.RUNNING:
         return None
     return _likely_now(state.loaded_fabric, job.request, job.hosts)

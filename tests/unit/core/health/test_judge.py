@@ -197,7 +197,12 @@ def test_the_seven_signals_are_counted_over_their_days() -> None:
         record = record.counted(tally, 0)
     for _ in range(4):
         record = record.counted(DailyCount.START, 0)
-    record = record.saw("xid 79", 0).saw("xid 79", 1).saw("xid 48", 2).saw("job a", 3)
+    record = (
+        record.record_signal("xid 79", 0)
+        .record_signal("xid 79", 1)
+        .record_signal("xid 48", 2)
+        .record_signal("job a", 3)
+    )
     found = seven_signals(record, policy, DAY_NS)
     assert (found.excl_jobid_count, found.xid_cnt, found.tickets, found.out_count) == (1, 2, 1, 1)
     assert (found.multi_node_node_fails, found.single_node_node_fails) == (1, 2)
