@@ -60,6 +60,7 @@ HOST_STATES: dict[StrEnum, str] = {
     HostState.FAILED: "out of service until it is reported repaired; its gang is stopped",
     HostState.IN_REPAIR: "under repair",
     HostState.RMA: "returned to the vendor; another machine is installed in its place",
+    HostState.UNKNOWN: "shown of one whose agent has not come in yet; in the log it is `failed`",
 }
 HOST_MOVES_SAID: dict[StrEnum, str] = {
     HostMove.CORDON: "an operator cordons it",

@@ -60,7 +60,7 @@ class HostColumns:
 def _state_codes(state: State) -> Column:
     codes = np.full(state.built_fabric.host_count, _HEALTHY, np.uint8)
     for index, host in state.hosts.items():
-        codes[index] = _CODES[host.state]
+        codes[index] = _CODES[host.shown_state]
     if state.index.closed:
         running = {index for job in state.holding for index in job.hosts}
         for index in hostset.members(state.index.closed):

@@ -170,7 +170,7 @@ def _by_state(state: State, gang: HostSet) -> dict[HostState, HostSet]:
     """As State.shown: healthy hosts under maintenance are drained. `gang`: hosts of gangs."""
     counts = dict.fromkeys(HostState, 0)
     for index, host in state.hosts.items():
-        counts[host.state] |= 1 << index
+        counts[host.shown_state] |= 1 << index
     closed = state.index.closed & ~state.index.unhealthy
     for host_state in IN_SERVICE:
         counts[host_state] &= ~closed

@@ -47,6 +47,7 @@ from scheduler.core.model.events import (
     WindowSet,
 )
 from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.health_signals import AGENT_AWAITED
 from scheduler.core.wording import share_text
 from scheduler.eventlog.store import Compacted, Store
 
@@ -125,7 +126,7 @@ def incident_of(version: int, event: Event) -> Incident | None:
 
 def _classify(event: Event) -> tuple[IncidentKind, str, str] | None:
     match event:
-        case HostMoved(move=HostMove.FAIL):
+        case HostMoved(move=HostMove.FAIL, signal=signal) if signal != AGENT_AWAITED:
             return IncidentKind.HOST_FAILED, event.host, event.reason
         case GangSwapped():
             swaps = (f"{swap.left} by {swap.joined}" for swap in event.swaps)

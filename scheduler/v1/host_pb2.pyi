@@ -50,6 +50,8 @@ class _HostStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HostState.V
     """Under repair."""
     HOST_STATE_RMA: _HostState.ValueType  # 11
     """Goes back to its maker."""
+    HOST_STATE_UNKNOWN: _HostState.ValueType  # 12
+    """Its agent has not come in yet, since the log or the host is new. Takes nothing until it has."""
 
 class HostState(_HostState, metaclass=_HostStateEnumTypeWrapper):
     """Whether a host takes gangs."""
@@ -78,6 +80,8 @@ HOST_STATE_IN_REPAIR: HostState.ValueType  # 10
 """Under repair."""
 HOST_STATE_RMA: HostState.ValueType  # 11
 """Goes back to its maker."""
+HOST_STATE_UNKNOWN: HostState.ValueType  # 12
+"""Its agent has not come in yet, since the log or the host is new. Takes nothing until it has."""
 Global___HostState: _TypeAlias = HostState  # noqa: Y015
 
 @_typing.final

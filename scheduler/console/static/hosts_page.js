@@ -5,7 +5,7 @@ import { HostActions, may, NewWindow, WindowActions } from "./actions.js";
 import { html, JobLink, JobLinks, More, Source, Table, useCall, useState, Waiting } from "./ui.js";
 
 const PAGE = 100;
-const STATES = ["NEW", "BURN_IN", "HEALTHY", "GOLDEN", "SUSPECT", "RETIRING", "CORDONED", "DRAINING", "FAILED", "IN_REPAIR", "RMA"];
+const STATES = ["NEW", "BURN_IN", "HEALTHY", "GOLDEN", "SUSPECT", "RETIRING", "CORDONED", "DRAINING", "FAILED", "IN_REPAIR", "RMA", "UNKNOWN"];
 const NOTED = STATES.filter((state) => !["HEALTHY", "GOLDEN"].includes(state));
 
 export function HostsPage({ cluster }) {

@@ -2,7 +2,7 @@
 
 import { NOBODY, SOMEBODY } from "./live.js";
 
-const OUT = new Set(["failed", "in_repair", "rma", "new", "burn_in"]);
+const OUT = new Set(["failed", "in_repair", "rma", "new", "burn_in", "unknown"]);
 const NOTED = new Set(["cordoned", "draining", "suspect", "retiring"]);
 
 // In the order of the legend. `name`: of the property of style.css that has the colour, without --map-.
@@ -20,6 +20,7 @@ export const STATES = [
   { name: "burn_in", label: "in burn-in" },
   { name: "in_repair", label: "under repair" },
   { name: "rma", label: "goes back to its maker" },
+  { name: "unknown", label: "agent not in yet" },
   { name: "failed", label: "failed" },
 ];
 const PLACE = new Map(STATES.map(({ name }, place) => [name, place]));

@@ -31,6 +31,7 @@ class HostState(StrEnum):
     FAILED = "failed"
     IN_REPAIR = "in_repair"
     RMA = "rma"  # goes back to its maker
+    UNKNOWN = "unknown"  # shown of one whose agent has not come in yet; the log has it as failed
 
 
 class WindowState(StrEnum):

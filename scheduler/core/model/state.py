@@ -53,6 +53,11 @@ class Host(Struct, frozen=True):
         return self.state is HostState.FAILED and self.signal == AGENT_AWAITED
 
     @property
+    def shown_state(self) -> HostState:
+        """The state as an operator sees it, but for maintenance."""
+        return HostState.UNKNOWN if self.awaits_agent else self.state
+
+    @property
     def is_down(self) -> bool:
         """Whether it is out by a failure."""
         return self.state in DOWN and not self.awaits_agent
@@ -195,11 +200,14 @@ class State:
         return self.records.get(index, BLANK)
 
     def shown(self, index: int, runs_gang: bool | None = None) -> Host:
-        """The host as an operator sees it: one in service under maintenance is drained.
+        """The host as an operator sees it: one in service under maintenance is drained, one that
+        awaits its agent is unknown.
 
         `runs_gang`: whether it does, where that is known; None: look.
         """
         host = self.host(index)
+        if host.awaits_agent:
+            return replace(host, state=HostState.UNKNOWN)
         if host.state not in IN_SERVICE or not hostset.has(self.index.closed, index):
             return host
         blocking = (

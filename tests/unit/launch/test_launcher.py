@@ -35,6 +35,7 @@ from scheduler.launch.gangs.checkpoints import LOG_EVERY_S
 from scheduler.launch.gangs.ending import MOST_SAVE_S
 from scheduler.launch.launcher import AgentLauncher
 from scheduler.launch.tails import LogTails
+from scheduler.observe.incidents import incident_of
 from scheduler.observe.instruments import Instruments
 from scheduler.service.backend import RankLog
 from scheduler.v1 import agent_pb2
@@ -418,6 +419,8 @@ async def test_a_new_host_is_out_until_its_agent_says_hello() -> None:
     states = [new.state.host(index).state for index in range(2)]
     assert states == [HostState.HEALTHY, HostState.FAILED]
     assert new.state.host(1).signal == "agent-awaited"
+    assert new.state.shown(1).state is HostState.UNKNOWN
+    assert list(filter(None, (incident_of(1, event) for event in new.events))) == []
     await new.give(gang(hosts=2))
     assert new.hosts() == ()
     new.join("z0-r0-h1")
