@@ -33,13 +33,21 @@ SEALED = ("fabric", "free", "job", "claims")  # parts with a digest each
 DECISIONS = ("start", "swap", "resize", "dry run")  # of a server, on a placement
 SYNCS = ("step", "micro_batch")  # how often parameters and gradients are exchanged
 SCHEDULES = ("1f1b", "zero_bubble", "dualpipe")
-PATTERNS = ("ring", "chain", "hierarchical", "all_to_all")
+PATTERNS = ("ring", "chain", "hierarchical", "all_to_all", "pairs")
 MOST_BRANCHES = 200  # one below the other
 
 
 def pattern(value: Any, path: str) -> None:
     if value not in PATTERNS:
         raise Malformed(path, f"must be one of {', '.join(PATTERNS)}, not {value!r:.40}")
+
+
+def axis(value: Any, path: str) -> None:
+    """An axis; that of a role says also which ranks it has."""
+    of_role = isinstance(value, dict) and "ranks" in value
+    check(value, AXIS | RANKS if of_role else AXIS, path)
+    if value["pattern"] == "pairs" and not (of_role and value["ranks"] < value["size"]):
+        raise Malformed(path, "pairs are of the ranks of one role and those of another")
 
 
 def kind(value: Any, path: str) -> None:
@@ -143,6 +151,15 @@ DECISION = {
     "version": non_negative,
     "time": text,
 }
+AXIS = {
+    "axis": text,
+    "size": count,
+    "stride": count,
+    "pattern": pattern,
+    "edge_bytes": non_negative,
+    "wrap_bytes": non_negative,
+}
+RANKS = {"first": non_negative, "ranks": count, "to": non_negative}
 CERTIFICATE = {
     "format": text,
     "digests": dict.fromkeys(SEALED, text),
@@ -166,16 +183,7 @@ CERTIFICATE = {
         "max_zones": non_negative,
         "segment": non_negative,
         "within": [{"axis": text, "tier": text}],
-        "traffic": [
-            {
-                "axis": text,
-                "size": count,
-                "stride": count,
-                "pattern": pattern,
-                "edge_bytes": non_negative,
-                "wrap_bytes": non_negative,
-            }
-        ],
+        "traffic": [axis],
         "step": facts_of_step,
     },
     "claims": claims,
@@ -254,15 +262,34 @@ class Certificate:
             raise Malformed("claims.cuts", "must name the tiers of the fabric, in their order")
 
     def _check_ranks(self) -> None:
-        """Raises: Malformed unless ranks count the axes, one after the other, and fill hosts."""
+        """Raises: Malformed unless ranks count the axes, one after the other, and fill hosts; in a
+        gang of roles those of each role."""
+        if len({axis["axis"] for axis in self.traffic}) != len(self.traffic):
+            raise Malformed("job.traffic", "axes repeat")
+        self.has_roles = any("ranks" in axis for axis in self.traffic)
+        roles: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        for axis in self.traffic:
+            role = axis.get("first", 0), axis.get("ranks", self.ranks)
+            roles.setdefault(role, []).extend([axis] * (axis["pattern"] != "pairs"))
+            if axis["pattern"] == "pairs":
+                roles.setdefault((axis["to"], axis["size"] - axis["ranks"]), [])
+        if not roles:
+            roles[0, self.ranks] = []
+        end = 0
+        for (first, ranks), axes in sorted(roles.items()):
+            if first < end or (end := first + ranks) > self.ranks or first % self.gpus:
+                raise Malformed("job.traffic", "roles lie one after the other, on whole hosts")
+            self._check_axes(axes, ranks, may_be_silent=self.has_roles)
+
+    def _check_axes(
+        self, axes: list[dict[str, Any]], of: int, *, may_be_silent: bool = False
+    ) -> None:
         ranks = 1
-        for axis in sorted(self.traffic, key=lambda axis: int(axis["stride"])):
+        for axis in sorted(axes, key=lambda axis: int(axis["stride"])):
             if axis["stride"] != ranks or axis["size"] == 1:
                 raise Malformed("job.traffic", f"{axis['axis']}: ranks count axis by axis")
             ranks *= axis["size"]
-        if ranks != self.ranks or ranks % self.gpus:
-            raise Malformed("job.ranks", f"{self.ranks:,}: the axes make {ranks:,}, in whole hosts")
-        if len({axis["axis"] for axis in self.traffic}) != len(self.traffic):
-            raise Malformed("job.traffic", "axes repeat")
-        if sum(axis["pattern"] == "chain" for axis in self.traffic) > 1:
+        if (ranks != of and (axes or not may_be_silent)) or of % self.gpus:
+            raise Malformed("job.ranks", f"{of:,}: the axes make {ranks:,}, in whole hosts")
+        if sum(axis["pattern"] == "chain" for axis in axes) > 1:
             raise Malformed("job.traffic", "one axis at most is a chain")

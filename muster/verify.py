@@ -167,6 +167,8 @@ class _Case(Certificate):
         it cuts nothing on those outside."""
         if proof["by"] == "nothing":
             return 0
+        if self.has_roles:
+            raise Refused(f"{tier} bound: a gang of roles has no proof that is known here")
         grid, room = grid_of(self.traffic, self.gpus), self._room(tier)
         if tier != self.tiers[0]:
             if any(cuts[outer] for outer in self.tiers[: self.tiers.index(tier)]):
@@ -195,7 +197,11 @@ class _Case(Certificate):
 
 def groups_of(axis: dict[str, Any], at: list[int]) -> Iterator[list[int]]:
     """Yield the entries of `at` of the ranks of each group of an axis."""
-    size, stride = axis["size"], axis["stride"]
+    size, stride, of = axis["size"], axis["stride"], axis.get("first", 0)
+    if axis["pattern"] == "pairs":
+        yield at[of : of + axis["ranks"]] + at[axis["to"] : axis["to"] + size - axis["ranks"]]
+        return
+    at = at[of : of + axis.get("ranks", len(at))]
     for first in range(0, len(at), size * stride):
         yield from (at[first + k : first + size * stride : stride] for k in range(stride))
 
@@ -212,6 +218,9 @@ def crossing(axis: dict[str, Any], at: list[int]) -> int:
                 total += edge * steps + axis["wrap_bytes"] * wraps
             case "hierarchical":
                 total += edge * (len(set(group)) - 1)
+            case "pairs":
+                there = Counter(group[axis["ranks"] :])
+                total += edge * sum(there.total() - there[own] for own in group[: axis["ranks"]])
             case _:
                 total += edge * (size * size - sum(n * n for n in Counter(group).values()))
     return -(-total * size // (size - 1)) if axis["pattern"] == "hierarchical" else total

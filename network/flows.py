@@ -106,6 +106,9 @@ def edges_of(fabric: Fabric, traffic: AxisTraffic, groups: Ints) -> Iterator[Edg
         case Pattern.ALL_TO_ALL:
             for step in range(1, traffic.size):
                 yield groups.ravel(), np.roll(groups, -step, axis=1).ravel(), w
+        case Pattern.PAIRS:
+            near, far = np.split(groups[0], [traffic.ranks])
+            yield np.repeat(near, len(far)), np.tile(far, len(near)), w
         case Pattern.HIERARCHICAL:
             yield from _hierarchical(fabric, groups, w * traffic.size / (traffic.size - 1))
 

@@ -91,8 +91,11 @@ def step_tasks(
     """The step of a gang on the hosts of its blocks. `compute_s`: of each rank in a step.
 
     `merged`: have one unit stand for a tensor parallel group inside a host. Raises: BadInput as
-    `axis_traffic`, on DualPipe, which is not simulated, and on a pipeline without a batch.
+    `axis_traffic`, on DualPipe and roles, which are not simulated, and on a pipeline without a
+    batch.
     """
+    if request.roles:
+        raise BadInput("roles", "a step of several roles is not simulated")
     if request.parallelism.pp > 1 and request.batch is None:
         raise BadInput("batch", "is needed to simulate a pipeline: it gives the micro-batches")
     if request.batch and request.batch.schedule is PipelineSchedule.DUALPIPE:

@@ -17,11 +17,18 @@ from placement.workload.training import AS_LLAMA3
 @lru_cache(maxsize=4096)
 def request_notes(fabric: Fabric, request: Request) -> tuple[str, ...]:
     """About the job itself: silent axes, memory that would not do, keys without effect."""
+    if request.roles:
+        named = [(role.name, _notes(fabric, role.request)) for role in request.roles]
+        return tuple(f"{name}: {note}" for name, notes in named for note in notes)
+    return (*_silent_axes(fabric, request), *_notes(fabric, request))
+
+
+def _notes(fabric: Fabric, request: Request) -> tuple[str, ...]:
     about = (
         *(_memory_note(fabric, request), _idle_training(request)),
         *(*framework_notes(request), _uneven_stages(request)),
     )
-    return (*_silent_axes(fabric, request), *(note for note in about if note))
+    return tuple(note for note in about if note)
 
 
 def _memory_note(fabric: Fabric, request: Request) -> str | None:

@@ -29,7 +29,7 @@ from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Layout, layout_cost
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut, no_cuts
-from placement.objective.step_time import refuse_precision
+from placement.objective.step_time import refuse_precision, step_bound
 from placement.part_of_host import choose_gpus
 from placement.replace.near import Hint, Near
 from placement.search.exact_assignment import MOST_BLOCKS, keep_spares
@@ -105,9 +105,14 @@ def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
 @lru_cache(maxsize=4096)
 def _hosts_and_spares(fabric: Fabric, request: Request) -> tuple[int, int]:
     """Hosts for the gang, and spares without which it cannot start. Raises: BadInput."""
-    refuse_too_large(request)
     check(fabric, request.where)
-    refuse_precision(fabric, request)
+    for number, shape in enumerate([role.request for role in request.roles] or [request]):
+        try:
+            refuse_too_large(shape)
+            refuse_precision(fabric, shape)
+        except BadInput as error:
+            field = f"roles.{number}.{error.field}" if request.roles else error.field
+            raise BadInput(field, error.message) from None
     segments_of(fabric, request)
     gang = request.hosts_needed(fabric.gpus_per_host)
     required = request.spares.required(gang)
@@ -492,6 +497,8 @@ class _Placer:
     def _step(self, hosts: Hosts) -> StepBound | None:
         if not self.request.has_step_time:
             return None
+        if self.request.roles:
+            return step_bound(self.fabric, self.request, hosts)
         clock = step_clock(self.fabric, self.request)
         seconds, least = clock.step(hosts).seconds, clock.on_one_switch.seconds
         if not self.request.where.is_shape:  # then other hosts than these could have been taken

@@ -46,6 +46,8 @@ _OWN_FORM = {
     "parallelism.dp": "whole number, or {min: A, max: B}",
     "constraints.avoid": "{TIER: [job, ...]}",
     "compute_time_s": "seconds",
+    "roles": "[[see below](#roles), ...]",
+    "roles.compute_time_s": "seconds",
     "cut_slack": "number, or share such as 0.5%",
     "spares": "auto, whole number, or share such as 2%",
     "dependencies": "afterok:a:b,singleton",
@@ -99,7 +101,7 @@ def _value(field: FieldDescriptor, path: str) -> str:
         return "{key: value}"
     if kind is not None:
         known = {Duration.DESCRIPTOR: "seconds", Timestamp.DESCRIPTOR: "date and time"}
-        value = known.get(kind, f"[see below](#{path.replace('.', '')})")
+        value = known.get(kind, f"[see below](#{path.removeprefix('roles.').replace('.', '')})")
     elif field.enum_type is not None:
         first, *rest = field.enum_type.values
         prefix = first.name.removesuffix("UNSPECIFIED")

@@ -76,7 +76,8 @@ def docs(*arguments: str) -> int:
     code = 0
     for page in ("apidocs", "jobdocs"):
         command = [sys.executable, "-m", f"scripts.{page}", *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        before = os.environ.get("PYTHONPATH", "")
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), before])}
         code |= subprocess.run(command, cwd=ROOT, env=environment).returncode
     return code
 

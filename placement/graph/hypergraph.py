@@ -26,7 +26,7 @@ from placement.fabric.hostset import Mask
 from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.workload.request import Request
-from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 
 MOST_LINKS = 400_000  # edges between ranks; a larger graph costs more than it saves
 FEW = 8  # members of a group up to which all of them are near each other
@@ -338,14 +338,18 @@ def block_graph(request: Request, gpus_per_host: int) -> Hypergraph | None:
     placed, and moved, again and again."""
     world = request.parallelism.world_size
     axes = axis_traffic(request)
-    if sum(world * _steps(t) for t in axes) > MOST_LINKS:
+    if sum(_links(t, world, gpus_per_host) for t in axes) > MOST_LINKS:
         return None
     scale = lcm(*(t.size - 1 for t in axes if t.pattern is Pattern.HIERARCHICAL))
     block, made = np.arange(world) // gpus_per_host, _Builder()
     for t in axes:
+        if t.pattern is Pattern.PAIRS:
+            near, far = np.split(groups_of(block, t)[0], [t.ranks])
+            tail, head = np.meshgrid(np.unique(near), np.unique(far))
+            made.edges(tail, head, t.edge_bytes * gpus_per_host**2 * scale)
+            continue
         if t.pattern is Pattern.HIERARCHICAL:
-            ranks = np.arange(world).reshape(-1, t.size, t.stride)
-            lines = block[np.moveaxis(ranks, 1, -1).reshape(-1, t.size)]
+            lines = groups_of(block, t)
             unique, count = np.unique(lines, axis=0, return_counts=True)
             weight = count * (t.edge_bytes * t.size * scale // (t.size - 1))
             made.groups(unique, weight, is_clique=False)
@@ -358,9 +362,33 @@ def block_graph(request: Request, gpus_per_host: int) -> Hypergraph | None:
 
 def block_coordinates(request: Request, gpus_per_host: int) -> Ints:
     """Where each block begins on each axis that spans hosts. Shape: (axes, blocks)."""
+    if request.roles:
+        return _role_coordinates(request, gpus_per_host)
     first = np.arange(request.parallelism.world_size // gpus_per_host) * gpus_per_host
     axes = [t for t in axis_traffic(request) if t.stride * t.size > gpus_per_host]
     return np.array([first // t.stride % t.size for t in axes]).reshape(-1, len(first))
+
+
+def _role_coordinates(request: Request, gpus_per_host: int) -> Ints:
+    """The number of the role of each block, and the places of blocks by how far in their roles
+    they lie, along its axes and across them: in proportion, all roles lie near each other."""
+    rows = []
+    for number, role in enumerate(request.roles):
+        axes = block_coordinates(role.request, gpus_per_host)
+        blocks = axes.shape[1]
+        across = np.argsort(np.lexsort(axes[::-1])) if len(axes) else np.arange(blocks)
+        rows.append(
+            np.array([np.full(blocks, number), np.arange(blocks) / blocks, across / blocks])
+        )
+    return np.array([np.unique(each, return_inverse=True)[1] for each in np.hstack(rows)])
+
+
+def _links(traffic: AxisTraffic, world: int, gpus_per_host: int) -> int:
+    """Return the edges that one axis gives the graph."""
+    ranks = traffic.ranks or world
+    if traffic.pattern is Pattern.PAIRS:
+        return ranks * (traffic.size - ranks) // gpus_per_host**2
+    return ranks * _steps(traffic)
 
 
 def _steps(traffic: AxisTraffic) -> int:
@@ -370,7 +398,7 @@ def _steps(traffic: AxisTraffic) -> int:
 def _ranks(traffic: AxisTraffic, step: int, world: int) -> Triples:
     """Ranks `step` apart on one axis, and the bytes between them both ways."""
     n, stride, w = traffic.size, traffic.stride, traffic.edge_bytes
-    rank = np.arange(world)
+    rank = np.arange(traffic.ranks or world)
     index = rank // stride % n
     there = rank + ((index + step) % n - index) * stride
     match traffic.pattern:
@@ -378,7 +406,7 @@ def _ranks(traffic: AxisTraffic, step: int, world: int) -> Triples:
             each = np.where(index == n - 1, traffic.wrap_bytes, w)
         case Pattern.ALL_TO_ALL:
             # Both ways; half way round a pair of ranks is met from either side.
-            each = np.full(world, w if 2 * step == n else 2 * w)
+            each = np.full(len(rank), w if 2 * step == n else 2 * w)
         case _:
-            each = np.full(world, w)
-    return rank, there, each
+            each = np.full(len(rank), w)
+    return rank + traffic.first, there + traffic.first, each

@@ -143,6 +143,8 @@ def joint_cost(slopes: Slopes, most: int) -> Ints:
 
 def block_axes(request: Request, gpus_per_host: int) -> tuple[BlockAxis, ...] | None:
     """Axes wider than a host with weights in bytes; None when blocks form no grid."""
+    if request.roles:
+        return None
     axes = []
     for traffic in axis_traffic(request):
         span = traffic.stride * traffic.size

@@ -18,7 +18,7 @@ from muster.structs import struct
 from placement.fabric.constraints import with_gang_view
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Ints
-from placement.objective.cut import egress_by_axis, egress_by_host
+from placement.objective.cut import egress_by_axis, egress_by_host, leaving
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 
@@ -105,7 +105,7 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
     ranks, gpus = request.parallelism.world_size, request.ranks_per_host(fabric.gpus_per_host)
     kinds = kinds_of_link(fabric, gpus / fabric.gpus_per_host)
     domains = [chosen, *(tier.domain_by_host[chosen] for tier in reversed(fabric.tiers))]
-    leaving = [
+    outbound = [
         egress_by_axis(request, gpus, domain, len(kind.names))
         for kind, domain in zip(kinds[1:], domains, strict=True)
     ]
@@ -116,7 +116,7 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
         cards = egress_by_host(request, gpus, chosen, joined, fabric.host_count)
     for i, (traffic, by_rank) in enumerate(egress_by_axis(request, 1, np.arange(ranks), ranks)):
         sent = np.bincount(host_by_rank, by_rank, fabric.host_count)
-        out = [by_axis[i][1] for by_axis in leaving]
+        out = [by_axis[i][1] for by_axis in outbound]
         # The first kind of domain that nothing leaves holds every group.
         homes = (kind.inside for kind, b in zip(kinds[1:], out, strict=True) if not b.any())
         runs_on, per_gpu = next(homes, EVERYWHERE), float(sent.sum()) / ranks
@@ -124,6 +124,8 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
             out[0] = cards[i]
         used = zip(kinds, [np.rint(sent - out[0]), *out], strict=True)
         over = tuple(_load(kind, b) for kind, b in used if b.any())
+        if traffic.pattern is Pattern.PAIRS:
+            over = _with_arrivals(fabric, traffic, chosen, gpus, over, kinds)
         hops: tuple[float, ...] = ()
         if request.has_hops and traffic.pattern is Pattern.CHAIN and traffic.edge_bytes:
             hops = _hop_seconds(fabric, kinds, traffic, groups_of(host_by_rank, traffic))
@@ -170,6 +172,33 @@ def shared_links(fabric: Fabric, request: Request, hosts: Sequence[int]) -> dict
         seconds = seconds_over(by_stage[used], speeds[used, None])
         found[traffic.axis] = SharedLinks(seconds, hops_s[used])
     return found
+
+
+def _with_arrivals(
+    fabric: Fabric,
+    traffic: AxisTraffic,
+    chosen: Ints,
+    gpus: int,
+    loads: Sequence[Load],
+    kinds: Sequence[LinkKind],
+) -> tuple[Load, ...]:
+    """Return the loads of bytes that go one way, each with the seconds of whichever domain takes
+    longer: one that sends them or one that receives them."""
+    domains = [chosen, chosen, *(tier.domain_by_host[chosen] for tier in reversed(fabric.tiers))]
+    slower = []
+    for load in loads:
+        number = next(i for i, kind in enumerate(kinds) if kind.name == load.layer)
+        kind, by_rank = kinds[number], np.repeat(domains[number], gpus)
+        groups = groups_of(by_rank, traffic.reversed)
+        if kind.inside == HOST and fabric.has_scale_up_tier:
+            groups = groups_of(np.repeat(fabric.scale_up_by_host[chosen], gpus), traffic.reversed)
+            hosts = groups_of(by_rank, traffic.reversed)
+            arriving = leaving(traffic.reversed, groups, fabric.host_count, hosts)
+        else:
+            arriving = leaving(traffic.reversed, groups, len(kind.names))
+        there = _load(kind, arriving)
+        slower.append(load if load.seconds >= there.seconds or not number else there)
+    return tuple(slower)
 
 
 def _hop_seconds(

@@ -90,7 +90,7 @@ def egress_by_axis(
     """Return for each axis the bytes per step that leave each domain. Shape: (domains,)."""
     by_rank = np.repeat(domain_by_block, gpus_per_host)
     return tuple(
-        (traffic, _leaving(traffic, groups_of(by_rank, traffic), domains))
+        (traffic, leaving(traffic, groups_of(by_rank, traffic), domains))
         for traffic in axis_traffic(request)
     )
 
@@ -106,7 +106,7 @@ def egress_by_host(
     """
     host, domain = np.repeat(hosts, gpus_per_host), np.repeat(domain_by_block, gpus_per_host)
     return tuple(
-        _leaving(t, groups_of(domain, t), host_count, groups_of(host, t))
+        leaving(t, groups_of(domain, t), host_count, groups_of(host, t))
         for t in axis_traffic(request)
     )
 
@@ -168,6 +168,10 @@ def _crossing(traffic: AxisTraffic, groups: Ints) -> int:
             return -(-w * extra * n // (n - 1))  # whole bytes, never fewer than cross
         case Pattern.ALL_TO_ALL:
             return w * int(groups.size * n - np.sum(_parts(groups)[1] ** 2))
+        case Pattern.PAIRS:
+            near, far = np.split(groups[0], [traffic.ranks])
+            there = np.bincount(far, minlength=int(near.max()) + 1)
+            return w * int(np.sum(len(far) - there[near]))
 
 
 def _parts(groups: Ints) -> tuple[Ints, Ints, Ints]:
@@ -181,8 +185,8 @@ def _parts(groups: Ints) -> tuple[Ints, Ints, Ints]:
     return domain, ranks, np.bincount(group)[group]
 
 
-def _leaving(traffic: AxisTraffic, groups: Ints, units: int, unit: Ints | None = None) -> Floats:
-    """Bytes leaving each domain along one axis. `unit`: of each rank, what its share is
+def leaving(traffic: AxisTraffic, groups: Ints, units: int, unit: Ints | None = None) -> Floats:
+    """Return the bytes leaving each domain along one axis. `unit`: of each rank, what its share is
     counted to; its domain where nothing is given. Shape: (units,)."""
     w, n = traffic.edge_bytes, traffic.size
     if traffic.pattern is Pattern.HIERARCHICAL:
@@ -198,16 +202,18 @@ def _leaving(traffic: AxisTraffic, groups: Ints, units: int, unit: Ints | None =
             return np.asarray(pairs * float(w), dtype=np.float64)
         return _by_unit(unit, _of_ranks(groups, (n - inside) * float(w)), units)
     unit = groups if unit is None else unit
+    if traffic.pattern is Pattern.PAIRS:
+        near, far = np.split(groups[0], [traffic.ranks])
+        there = np.bincount(far, minlength=int(near.max()) + 1)
+        return _by_unit(unit[0, : traffic.ranks], (len(far) - there[near]) * float(w), units)
     if traffic.pattern is Pattern.RING:
-        return _bytes_leaving(groups, np.roll(groups, -1, axis=1), unit, w, units)
+        return _bytesleaving(groups, np.roll(groups, -1, axis=1), unit, w, units)
     # A chain edge carries as much forwards as back: each end sends half.
     total = np.zeros(units)
     ways = ((slice(None, -1), slice(1, None)), w), ((LAST, FIRST), traffic.wrap_bytes)
     for one_way, edge in ways:
         for tail, head in (one_way, one_way[::-1]):
-            total += (
-                _bytes_leaving(groups[:, tail], groups[:, head], unit[:, tail], edge, units) / 2
-            )
+            total += _bytesleaving(groups[:, tail], groups[:, head], unit[:, tail], edge, units) / 2
     return total
 
 
@@ -222,6 +228,6 @@ def _by_unit(unit: Ints, sent: npt.NDArray[Any], units: int) -> Floats:
     return np.asarray(np.bincount(unit.ravel(), sent.ravel(), units), dtype=np.float64)
 
 
-def _bytes_leaving(tail: Ints, head: Ints, unit: Ints, edge_bytes: int, units: int) -> Floats:
+def _bytesleaving(tail: Ints, head: Ints, unit: Ints, edge_bytes: int, units: int) -> Floats:
     """Bytes of the edges tail -> head that leave a domain, by the unit of the tail."""
     return np.asarray(np.bincount(unit[tail != head], minlength=units) * float(edge_bytes))

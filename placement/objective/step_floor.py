@@ -221,6 +221,8 @@ def _parted(traffic: AxisTraffic, gpus: int) -> float:
             return w * lines / 2
         case Pattern.HIERARCHICAL:
             return lines * w * n / (n - 1) / hosts
+        case Pattern.PAIRS:
+            return 0.0
 
 
 def _leaves_racks(traffic: AxisTraffic, most: int) -> float:
@@ -238,3 +240,5 @@ def _leaves_racks(traffic: AxisTraffic, most: int) -> float:
             return float(w) * (racks - 1)
         case Pattern.HIERARCHICAL:
             return w * n / (n - 1) * (racks - 1)
+        case Pattern.PAIRS:
+            return 0.0

@@ -23,7 +23,7 @@ from placement.objective.cut import cut
 from placement.tiers.step_clock import step_clock
 from placement.workload.request import Objective, Request, TierCut
 from placement.workload.segments import may_take
-from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 
 MOST_TIMED = 16  # blocks that lost their hosts at once; beyond, the cut alone decides
 MOST_OTHER_ZONES = 3  # where a host is looked for with which the step is shorter
@@ -186,8 +186,25 @@ def added_cut(
     cost = np.zeros(domains)
     ranks = block * gpus_per_host + np.arange(gpus_per_host)
     for traffic in axis_traffic(request):
-        cost += _edges(traffic, ranks, gpus_per_host, domain_by_block, block, domains)
+        if traffic.pattern is Pattern.PAIRS:
+            cost += _pair_edges(traffic, ranks, gpus_per_host, domain_by_block, domains)
+        elif not traffic.ranks or 0 <= ranks[0] - traffic.first < traffic.ranks:
+            cost += _edges(traffic, ranks, gpus_per_host, domain_by_block, block, domains)
     return cost
+
+
+def _pair_edges(
+    traffic: AxisTraffic, ranks: Ints, gpus: int, domain_by_block: Ints, domains: int
+) -> Floats:
+    """Compute what a block cuts of the bytes between its role and another."""
+    domain = np.repeat(domain_by_block, gpus)
+    near, far = np.split(groups_of(np.arange(len(domain)), traffic)[0], [traffic.ranks])
+    is_there = [bool(np.isin(ranks[0], side)) for side in (near, far)]
+    if not any(is_there):
+        return np.zeros(domains)
+    others = domain[far if is_there[0] else near]
+    apart = len(others) - np.bincount(others, minlength=domains)
+    return np.asarray(apart * float(traffic.edge_bytes * gpus))
 
 
 def _edges(
@@ -195,6 +212,7 @@ def _edges(
 ) -> Floats:
     """Compute what the edges of a block's ranks along one axis cut, by the domain of the block."""
     n, w = traffic.size, traffic.edge_bytes
+    ranks, first = ranks - traffic.first, traffic.first
     if traffic.pattern is Pattern.HIERARCHICAL:  # only the set of domains of a group matters
         first_of_group = ranks - ranks // traffic.stride % n * traffic.stride
         ranks = ranks[np.unique(first_of_group, return_index=True)[1]]
@@ -211,7 +229,7 @@ def _edges(
         case _:
             to = np.broadcast_to(np.arange(n), (len(ranks), n))
             weight = np.full(to.shape, 2.0 * w)
-    others = (ranks[:, None] + (to - at) * traffic.stride) // gpus
+    others = (first + ranks[:, None] + (to - at) * traffic.stride) // gpus
     weight[others == block] = 0
     domain = domain_by_block[others]
     if traffic.pattern is Pattern.HIERARCHICAL:

@@ -30,6 +30,7 @@ from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import MUCH
 from placement.objective.cut import cut_by_axis
 from placement.proof.cell_proofs import CellProof
+from placement.proof.role_proofs import RoleProof
 from placement.search.exact_assignment import assign_blocks
 from placement.search.graph_slicing import SLACKS, SMALL, Sweeper, block_orders
 from placement.search.multilevel import PROPOSALS, QUICK, SLOW, refine
@@ -48,6 +49,8 @@ def solve_ragged(
     request: Request, gpus: int, capacities: Sequence[int], limits: Limits
 ) -> tuple[BlockGrid, ZoneStep]:
     """A layout of one row of blocks, its doubled cut in bytes, and a bound."""
+    if request.roles:  # blocks of roles have many edges, and later turns have found nothing more
+        limits = replace(limits, turns=1)
     gang = _BlockZones(request, gpus, capacities, limits)
     return BlockGrid.shapeless(request.parallelism.world_size // gpus), gang.solved()
 
@@ -70,7 +73,8 @@ class _BlockZones:
         graph, blocks = block_graph(request, gpus), len(self._orders[0])
         self._graph, self._is_linked = graph or unlinked(blocks), graph is not None
         self._parts = PartBound(self._graph, self._orders)
-        self._cells = CellProof(request, gpus, capacities, limits.states)
+        kind = RoleProof if request.roles else CellProof
+        self._cells = kind(request, gpus, capacities, limits.states)
         self._best = ZoneStep(np.zeros((1, blocks), dtype=np.int64), int(MUCH), 0)
 
     def solved(self) -> ZoneStep:

@@ -93,6 +93,8 @@ class Request:
     `cut_slack`: how much longer than the shortest a step may be for fewer bytes between zones, as
     a share of it, with the objective *time*; None: as much as the model cannot tell apart
     (`resolution` of objective/step_constants.py).
+    `roles`: of a gang of several roles (workload/roles.py), the shape and the traffic of each;
+    `parallelism` then counts the ranks of all roles, one role after the other.
     """
 
     parallelism: Parallelism
@@ -109,6 +111,7 @@ class Request:
     compute_s: float | None = None
     step_model: int = STEP_MODEL
     cut_slack: float | None = None
+    roles: tuple[GangRole, ...] = ()
 
     def __post_init__(self) -> None:
         if self.cut_slack is not None and not 0 <= self.cut_slack <= 1:
@@ -129,13 +132,14 @@ class Request:
     @property
     def has_step_time(self) -> bool:
         """Whether the request says enough to know the seconds of a step."""
-        return self.model is not None or self.compute_s is not None
+        own = self.model is not None or self.compute_s is not None
+        return own or any(role.request.has_step_time for role in self.roles)
 
     def part_gpus(self, gpus_per_host: int) -> int:
         """GPUs of its only host that a job takes which fills none: others may have the rest.
         0 of a gang of whole hosts."""
         ranks = self.parallelism.world_size
-        return ranks if ranks < gpus_per_host else 0
+        return ranks if ranks < gpus_per_host and not self.roles else 0
 
     def ranks_per_host(self, gpus_per_host: int) -> int:
         """Ranks on each of its hosts."""
@@ -146,6 +150,8 @@ class Request:
 
         Raises: BadInput when the last of several hosts would be filled only in part.
         """
+        if self.roles:
+            return sum(role.hosts_needed(n, gpus_per_host) for n, role in enumerate(self.roles))
         ranks = self.parallelism.world_size
         if self.part_gpus(gpus_per_host):
             return 1
@@ -156,6 +162,32 @@ class Request:
             raise BadInput(
                 "parallelism",
                 f"{sizes} = {ranks} ranks do not fill whole hosts of {gpus_per_host} GPUs",
+            )
+        return ranks // gpus_per_host
+
+
+@struct(frozen=True, slots=True)
+class GangRole:
+    """One role of a gang: its shape and what its ranks send each other, as a gang by itself.
+
+    `sends`: bytes per step to other roles, by their names, spread evenly over the ranks of both.
+    """
+
+    name: str
+    request: Request
+    sends: tuple[tuple[str, int], ...] = ()
+
+    def hosts_needed(self, number: int, gpus_per_host: int) -> int:
+        """Return its blocks. `number`: its place among the roles.
+
+        Raises: BadInput when its ranks do not fill whole hosts.
+        """
+        ranks = self.request.parallelism.world_size
+        if ranks % gpus_per_host:
+            raise BadInput(
+                f"roles.{number}.parallelism",
+                f"{ranks} ranks of role {self.name} do not fill whole hosts of {gpus_per_host}"
+                " GPUs: a role shares no host with another",
             )
         return ranks // gpus_per_host
 

@@ -7,14 +7,18 @@ explicit value always wins; the rest is derived from the model (volumes.py).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from muster.structs import struct
+import numpy as np
+
+from muster.structs import replace, struct
 from placement.errors import BadInput
 from placement.workload.parallelism import AXES
 from placement.workload.request import Collective, Request
+from placement.workload.roles import ranks_of_roles
 from placement.workload.volumes import REPLICATE, edge_volumes, is_all_to_all
 
 if TYPE_CHECKING:
@@ -28,13 +32,15 @@ class Pattern(StrEnum):
     """Traffic in a group of n ranks.
 
     RING: i -> (i+1) mod n. CHAIN: i -> i+1, and `wrap_bytes` from the last to the first.
-    HIERARCHICAL: w (Z-1) n/(n-1) over Z domains. ALL_TO_ALL: every ordered pair.
+    HIERARCHICAL: w (Z-1) n/(n-1) over Z domains. ALL_TO_ALL: every ordered pair. PAIRS: from each
+    rank of a role to each of another, which are one group.
     """
 
     RING = "ring"
     CHAIN = "chain"
     HIERARCHICAL = "hierarchical"
     ALL_TO_ALL = "all_to_all"
+    PAIRS = "pairs"
 
 
 @struct(frozen=True, slots=True)
@@ -42,7 +48,9 @@ class AxisTraffic:
     """One axis wider than 1: its groups, its pattern and its bytes.
 
     A group is `size` ranks at distance `stride`. With a shard group smaller than dp, dp
-    stands as two: `dp` inside a shard group, `dp_replicate` across them.
+    stands as two: `dp` inside a shard group, `dp_replicate` across them. In a gang of roles, an
+    axis is that of the `ranks` from `first` on; 0: of all. With PAIRS these send to the other
+    ranks of the group, from `to` on.
     """
 
     axis: str
@@ -51,6 +59,16 @@ class AxisTraffic:
     pattern: Pattern
     edge_bytes: int
     wrap_bytes: int = 0
+    first: int = 0
+    ranks: int = 0
+    to: int = 0
+
+    @property
+    def reversed(self) -> AxisTraffic:
+        """The same with those that receive as senders; other patterns go both ways."""
+        if self.pattern is not Pattern.PAIRS:
+            return self
+        return replace(self, first=self.to, ranks=self.size - self.ranks, to=self.first)
 
 
 @lru_cache(maxsize=4096)
@@ -60,6 +78,8 @@ def axis_traffic(request: Request) -> tuple[AxisTraffic, ...]:
     Raises: BadInput on negative bytes, unknown axes, a collective that an axis cannot
     use, a model without a batch, or training that does not suit the axes.
     """
+    if request.roles:
+        return tuple(_role_traffic(request))
     edge_bytes = {**edge_volumes(request), **_explicit(request)}
     collectives, prices = _collectives(request), dict(request.prices)
     axes = []
@@ -74,8 +94,32 @@ def axis_traffic(request: Request) -> tuple[AxisTraffic, ...]:
 
 def groups_of(by_rank: Ints, traffic: AxisTraffic) -> Ints:
     """A value of each rank, group by group. Shape: (groups, ranks of a group)."""
+    first, ranks = traffic.first, traffic.ranks
+    if traffic.pattern is Pattern.PAIRS:
+        to = slice(traffic.to, traffic.to + traffic.size - ranks)
+        return np.concatenate([by_rank[first : first + ranks], by_rank[to]])[None, :]
+    if ranks:
+        by_rank = by_rank[first : first + ranks]
     apart = by_rank.reshape(-1, traffic.size, traffic.stride)
     return apart.swapaxes(1, 2).reshape(-1, traffic.size)
+
+
+def _role_traffic(request: Request) -> Iterator[AxisTraffic]:
+    """The axes of each role, by its name, then what it sends to others."""
+    ranks = dict(zip([role.name for role in request.roles], ranks_of_roles(request), strict=True))
+    for number, role in enumerate(request.roles):
+        own = ranks[role.name]
+        try:
+            inside = axis_traffic(role.request)
+        except BadInput as error:
+            raise BadInput(f"roles.{number}.{error.field}", error.message) from None
+        for axis in inside:
+            yield replace(axis, axis=f"{role.name}.{axis.axis}", first=own.start, ranks=len(own))
+        for name, sent in role.sends:
+            to, size = ranks[name], len(own) + len(ranks[name])
+            each = -(-sent // (len(own) * len(to)))
+            named = f"{role.name}-{name}"
+            yield AxisTraffic(named, size, 1, Pattern.PAIRS, each, 0, own.start, len(own), to.start)
 
 
 def _parts(request: Request) -> list[tuple[str, str, int, int]]:

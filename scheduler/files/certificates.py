@@ -33,9 +33,11 @@ from placement.workload.request import (
     Request,
     StepBound,
 )
-from placement.workload.traffic import axis_traffic
+from placement.workload.traffic import AxisTraffic, axis_traffic
 from placement.workload.training import DataParallel
 from placement.workload.volumes import state_share
+
+OF_ROLE = ("first", "ranks", "to")  # of the traffic in a gang of roles alone
 
 
 @with_gang_view
@@ -140,9 +142,7 @@ def _sealed(
             "max_zones": where.max_zones if fabric.tiers else 0,
             "segment": where.segment,
             "within": [{"axis": axis, "tier": _tier_name(fabric, t)} for axis, t in where.within],
-            "traffic": [
-                {**asdict(each), "pattern": each.pattern.value} for each in axis_traffic(request)
-            ],
+            "traffic": [_axis(each) for each in axis_traffic(request)],
             "step": None,
         },
         "claims": {
@@ -158,10 +158,15 @@ def _sealed(
         },
     }
     step = placement.step
-    if step is not None and isfinite(step.seconds):
+    if step is not None and isfinite(step.seconds) and not request.roles:
         parts["job"]["step"] = _facts_of_step(fabric, request, placement.hosts)
         parts["claims"]["step"] = _step_claim(step, _unsealed(parts))
     return {"format": FORMAT, "digests": {p: digest(parts[p]) for p in SEALED}, **parts}
+
+
+def _axis(traffic: AxisTraffic) -> dict[str, Any]:
+    parts = {**asdict(traffic), "pattern": traffic.pattern.value}
+    return parts if traffic.ranks else {k: v for k, v in parts.items() if k not in OF_ROLE}
 
 
 def _links(fabric: Fabric) -> dict[str, Any]:

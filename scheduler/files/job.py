@@ -21,11 +21,14 @@ from placement.workload.parallelism import AXES, Parallelism
 from placement.workload.replicas import batch_sizes, check_batch
 from placement.workload.request import (
     EVEN_ALPHA,
+    NO_SPARES,
     STEP_MODEL,
+    GangRole,
     Objective,
     Request,
     SpareRule,
 )
+from placement.workload.roles import request_of_roles
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape, Training
 from scheduler.core.model.dependency import DependencyTerm
@@ -38,17 +41,35 @@ from scheduler.core.policies.job_terms import (
     HangTerms,
     Requeueing,
     RestartRule,
+    RoleRun,
     RunSpec,
 )
 from scheduler.core.wording import sizes_text
 from scheduler.files.errors import short
-from scheduler.files.job_keys import JobKeys, Keys, Replicas, checked_keys, parse_spares
+from scheduler.files.job_keys import (
+    JobKeys,
+    Keys,
+    Replicas,
+    RoleKeys,
+    checked_keys,
+    parse_spares,
+)
 from scheduler.files.timeparse import written
 from scheduler.files.yaml12 import Document
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+
+_OF_ROLES = (
+    "parallelism",
+    "traffic",
+    "collectives",
+    "model",
+    "batch",
+    "training",
+    "compute_time_s",
+)
 
 _OWN_FORM = (
     "name",
@@ -80,7 +101,7 @@ def job_from_mapping(mapping: dict[str, Any], source: str = "") -> JobSpec:
 
 def job_from_document(document: Document, default_name: str = "") -> JobSpec:
     """Convert a document to a job specification; errors name its lines."""
-    keys = checked_keys(JobKeys, document, values=_with_texts(document))
+    keys = checked_keys(JobKeys, document, values=_values(document))
     if keys.priority and keys.priority_class:
         message = f"conflicts with priority_class {keys.priority_class}: give one of the two"
         raise document.error(("priority", message))
@@ -109,32 +130,66 @@ def _restarts(keys: JobKeys) -> RestartRule:
     return RestartRule(rule.max, rule.backoff_s, **vars(rule.on))
 
 
-def _with_texts(document: Document) -> dict[str, Any]:
-    """Return the mapping, with what `run` hands to a process as the file has it: 5 and 3e-4 are
-    texts there."""
-    mapping, written = document.mapping(), document.written
-    run = mapping.get("run")
-    if not written or not isinstance(run, dict):
-        return mapping
-    command, env = run.get("command"), run.get("env")
-    texts: dict[str, Any] = {}
+def _values(document: Document) -> dict[str, Any]:
+    """Return the mapping, with what is handed to processes as the file has it: 5 and 3e-4 are texts
+    there. Of a gang of roles the shape is that of the roles.
+
+    Raises: InputError where the job says what its roles say.
+    """
+    mapping = dict(document.mapping())
+    if "run" in mapping:
+        mapping["run"] = _with_texts(document, "run", mapping["run"])
+    roles = mapping.get("roles")
+    if isinstance(roles, list) and roles:
+        said = [key for key in _OF_ROLES if key in mapping]
+        if said:
+            message = "is said of each role, as roles.0.{}, and not of the job"
+            raise document.error(*((key, message.format(key)) for key in said))
+        mapping["parallelism"] = {}
+        each = enumerate(roles)
+        mapping["roles"] = [_with_texts(document, f"roles.{n}", role) for n, role in each]
+    return mapping
+
+
+def _with_texts(document: Document, path: str, section: Any) -> Any:
+    """Return a section with its command and its environment as the file has them."""
+    written, texts = document.written, dict[str, Any]()
+    if not written or not isinstance(section, dict):
+        return section
+    command, env = section.get("command"), section.get("env")
     if isinstance(command, list):
         items = enumerate(command)
-        texts["command"] = [written.get(f"run.command.{n}", item) for n, item in items]
+        texts["command"] = [written.get(f"{path}.command.{n}", item) for n, item in items]
     if isinstance(env, dict):
-        texts["env"] = {key: written.get(f"run.env.{key}", item) for key, item in env.items()}
-    return {**mapping, "run": run | texts}
+        texts["env"] = {key: written.get(f"{path}.env.{key}", item) for key, item in env.items()}
+    return section | texts
 
 
 def _run(keys: JobKeys, document: Document) -> RunSpec | None:
-    if keys.run is None:
+    roles = tuple(RoleRun(r.name, r.command, r.env, r.per_host, r.restart) for r in keys.roles)
+    if keys.run is None and not any(role.command for role in roles):
+        for number, role in enumerate(roles):
+            if role != RoleRun(role.name):
+                raise document.error((f"roles.{number}.command", "is required, or run.command"))
         return None
-    inner = keys.run.container
-    container = ContainerSpec(**vars(inner)) if inner is not None else None
-    run = RunSpec(**{**vars(keys.run), "container": container})
+    if keys.run is not None:
+        inner = keys.run.container
+        container = ContainerSpec(**vars(inner)) if inner is not None else None
+        run = RunSpec(**{**vars(keys.run), "container": container, "roles": roles})
+    else:
+        run = RunSpec((), roles=roles)
+    if not run.command:
+        for number, role in enumerate(roles):
+            if not role.command:
+                raise document.error((f"roles.{number}.command", "is required, or run.command"))
+        if not roles:
+            raise document.error(("run.command", "is required"))
+    for key in ("warm", "cpu_ranks"):
+        if roles and getattr(run, key):
+            raise document.error((f"run.{key}", "is not for a gang of roles"))
     if run.cpu_ranks:
         _refuse_gpu_keys(keys, document)
-    if run.warm and container is not None:
+    if run.warm and run.container is not None:
         message = "conflicts with container: warm processes import what the host has installed"
         raise document.error(("run.warm", message))
     if run.warm and not run.is_python:
@@ -195,28 +250,17 @@ def _where(keys: JobKeys) -> Constraints:
 
 def _request(keys: JobKeys, document: Document) -> Request:
     """The gang, after the checks that need several keys at once."""
-    problems: list[tuple[str, str]] = []
-    parallelism = _checked(problems, _axes, keys.parallelism)
-    model = _checked(problems, ModelShape, keys.model)
-    batch = _checked(problems, Batch, keys.batch)
-    training = _checked(problems, Training, keys.training)
-    if problems or parallelism is None or training is None:
-        raise document.error(*problems)
-    request = Request(
-        parallelism,
-        tuple((axis, n) for axis in AXES if (n := getattr(keys.traffic, axis)) is not None),
-        tuple((axis, c) for axis in AXES if (c := getattr(keys.collectives, axis)) is not None),
-        model,
-        batch,
-        keys.spares,
-        keys.objective or Objective.CUT,
-        training=training,
+    request = replace(
+        _shape(keys, document),
+        spares=keys.spares,
+        objective=keys.objective or Objective.CUT,
         spread_alpha=keys.spread_alpha,
         cut_slack=keys.cut_slack,
         where=_where(keys),
-        compute_s=keys.compute_time_s,
         step_model=keys.step_model or STEP_MODEL,
     )
+    if keys.roles:
+        return _of_roles(keys, request, document)
     if keys.objective is None:
         request = replace(request, objective=usual_objective(request))
     if request.objective is Objective.TIME and not request.has_step_time:
@@ -233,9 +277,56 @@ def _request(keys: JobKeys, document: Document) -> Request:
     return request
 
 
+def _shape(keys: JobKeys | RoleKeys, document: Document, path: str = "") -> Request:
+    """Return what ranks send each other and compute, of a job or of a role."""
+    problems: list[tuple[str, str]] = []
+    parallelism = _checked(problems, _axes, keys.parallelism)
+    model = _checked(problems, ModelShape, keys.model)
+    batch = _checked(problems, Batch, keys.batch)
+    training = _checked(problems, Training, keys.training)
+    if problems or parallelism is None or training is None:
+        raise document.error(*((path + field, message) for field, message in problems))
+    return Request(
+        parallelism,
+        tuple((axis, n) for axis in AXES if (n := getattr(keys.traffic, axis)) is not None),
+        tuple((axis, c) for axis in AXES if (c := getattr(keys.collectives, axis)) is not None),
+        model,
+        batch,
+        training=training,
+        compute_s=keys.compute_time_s,
+    )
+
+
+def _of_roles(keys: JobKeys, gang: Request, document: Document) -> Request:
+    if gang.objective is not Objective.CUT:
+        message = f"{gang.objective} is not for a gang of roles, which is placed by its cut"
+        raise document.error(("objective", message))
+    if keys.checkpoint.peers:
+        raise document.error(("checkpoint.peers", "is not for a gang of roles"))
+    roles = []
+    for number, role in enumerate(keys.roles):
+        path = f"roles.{number}."
+        if isinstance(role.parallelism.dp, Replicas):
+            message = "must be a whole number: gangs of roles do not resize"
+            raise document.error((f"{path}parallelism.dp", message))
+        shape = replace(_shape(role, document, path), spares=NO_SPARES, step_model=gang.step_model)
+        try:
+            check_parallelism(shape)
+        except BadInput as error:
+            raise document.error((path + error.field, error.message)) from None
+        roles.append(GangRole(role.name, shape, tuple(sorted(role.sends.items()))))
+    try:
+        request = request_of_roles(roles, gang)
+        axis_traffic(request)
+    except BadInput as error:
+        raise document.error((error.field, error.message)) from None
+    return request
+
+
 def usual_objective(request: Request) -> Objective:
     """Seconds are what a job is after, as far as it says enough to know them."""
-    return Objective.TIME if request.has_step_time else Objective.CUT
+    is_timed = request.has_step_time and not request.roles
+    return Objective.TIME if is_timed else Objective.CUT
 
 
 def _legal_sizes(request: Request, least: int) -> str:
@@ -265,20 +356,12 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     """The content of a job file that stands for `spec`; what is default is left out."""
     request = spec.request
     mapping: dict[str, Any] = {"name": spec.name} if spec.name else {}
-    mapping["parallelism"] = plain(request.parallelism)
+    if request.roles:
+        mapping["roles"] = [_role_mapping(role, spec.run) for role in request.roles]
+    else:
+        mapping |= _shape_mapping(request)
     if spec.min_dp:
         mapping["parallelism"]["dp"] = {"min": spec.min_dp, "max": request.parallelism.dp}
-    if request.traffic:
-        mapping["traffic"] = dict(request.traffic)
-    if request.collectives:
-        mapping["collectives"] = {axis: c.value for axis, c in request.collectives}
-    if request.model:
-        mapping["model"] = _changed(request.model, always=("dtype",))
-    if request.batch:
-        known = ("global_sequences", "micro_sequences", "virtual_stages")
-        mapping["batch"] = _changed(request.batch, always=known)
-    if training := _changed(request.training):
-        mapping["training"] = training
     mapping["spares"] = _spares_text(request.spares)
     if request.objective is not usual_objective(request):
         mapping["objective"] = request.objective.value
@@ -286,8 +369,6 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["spread_alpha"] = request.spread_alpha
     if request.cut_slack is not None:
         mapping["cut_slack"] = request.cut_slack
-    if request.compute_s is not None:
-        mapping["compute_time_s"] = request.compute_s
     if request.has_step_time and request.step_model != STEP_MODEL:
         mapping["step_model"] = request.step_model
     for key, default in _SCALARS.items():
@@ -319,6 +400,37 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     return mapping
 
 
+def _shape_mapping(request: Request) -> dict[str, Any]:
+    mapping: dict[str, Any] = {"parallelism": plain(request.parallelism)}
+    if request.traffic:
+        mapping["traffic"] = dict(request.traffic)
+    if request.collectives:
+        mapping["collectives"] = {axis: c.value for axis, c in request.collectives}
+    if request.model:
+        mapping["model"] = _changed(request.model, always=("dtype",))
+    if request.batch:
+        known = ("global_sequences", "micro_sequences", "virtual_stages")
+        mapping["batch"] = _changed(request.batch, always=known)
+    if training := _changed(request.training):
+        mapping["training"] = training
+    if request.compute_s is not None:
+        mapping["compute_time_s"] = request.compute_s
+    return mapping
+
+
+def _role_mapping(role: GangRole, run: RunSpec | None) -> dict[str, Any]:
+    mapping = {"name": role.name, **_shape_mapping(role.request)}
+    if role.sends:
+        mapping["sends"] = dict(role.sends)
+    own = next((each for each in run.roles if each.name == role.name), None) if run else None
+    changed = _changed(own) if own else {}
+    if "command" in changed:
+        changed["command"] = list(changed["command"])
+    if "env" in changed:
+        changed["env"] = dict(changed["env"])
+    return mapping | changed
+
+
 def _restarts_mapping(rule: RestartRule) -> dict[str, Any]:
     changed = _changed(rule)
     mapping = {"max": changed.pop("most")} if "most" in changed else {}
@@ -330,7 +442,9 @@ def _restarts_mapping(rule: RestartRule) -> dict[str, Any]:
 
 
 def _run_mapping(run: RunSpec) -> dict[str, Any]:
-    mapping = _changed(run, always=("command",))
+    mapping = _changed(run)
+    for key in ("roles", *([] if run.command else ["command"])):
+        mapping.pop(key, None)
     lists = {key: list(mapping[key]) for key in ("command", "warm", "gate") if key in mapping}
     pairs: dict[str, Any] = {
         key: dict(mapping[key]) for key in ("env", "env_from") if key in mapping

@@ -45,6 +45,7 @@ from scheduler.core.policies.job_terms import (
     WARN_S,
     HangAction,
     Requeueing,
+    RoleRestart,
     parse_checkpoint,
 )
 from scheduler.files.errors import short
@@ -375,6 +376,18 @@ def _cpu_ranks(value: Any) -> int:
     return _parse_whole(value, 1, MOST_CPU_RANKS, "a whole number")
 
 
+def _sends(value: Any) -> dict[str, int]:
+    if not isinstance(value, Mapping) or not value:
+        raise wrong_value(
+            f"must map roles to bytes, such as {{rollout: 140e9}}, not {short(value)}"
+        )
+    return {_text(role): _BYTES(sent) for role, sent in value.items()}
+
+
+def _role_restart(value: Any) -> RoleRestart:
+    return RoleRestart(choice(value, RoleRestart))
+
+
 def _exit_codes(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise wrong_value(f"must be a list of exit codes, as [75], not {short(value)}")
@@ -555,8 +568,24 @@ class _ContainerKeys(Keys):
     mounts: Annotated[tuple[str, ...], BeforeValidator(_mounts)] = ()
 
 
+class RoleKeys(Keys):
+    name: Annotated[str, BeforeValidator(_run_name)]
+    parallelism: _ParallelismKeys
+    traffic: _TrafficKeys = _TrafficKeys()
+    collectives: _CollectiveKeys = _CollectiveKeys()
+    model: _ModelKeys | None = None
+    batch: _BatchKeys | None = None
+    training: _TrainingKeys = _TrainingKeys()
+    compute_time_s: Nanoseconds | None = None
+    sends: Annotated[dict[str, int], BeforeValidator(_sends)] = Field(default_factory=dict)
+    command: Annotated[tuple[str, ...], BeforeValidator(_command)] = ()
+    env: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_variables)] = ()
+    per_host: Annotated[int, BeforeValidator(_per_host)] = 0
+    restart: Annotated[RoleRestart, BeforeValidator(_role_restart)] = RoleRestart.GANG
+
+
 class _RunKeys(Keys):
-    command: Annotated[tuple[str, ...], BeforeValidator(_command)]
+    command: Annotated[tuple[str, ...], BeforeValidator(_command)] = ()
     env: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_variables)] = ()
     workdir: Annotated[str, BeforeValidator(_workdir)] = ""
     user: Annotated[str, BeforeValidator(_user)] = ""
@@ -601,6 +630,7 @@ class _DependencyKeys(Keys):
 class JobKeys(Keys):
     name: Text = ""
     parallelism: _ParallelismKeys
+    roles: list[RoleKeys] = Field(default_factory=list)
     traffic: _TrafficKeys = _TrafficKeys()
     collectives: _CollectiveKeys = _CollectiveKeys()
     model: _ModelKeys | None = None

@@ -23,6 +23,30 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _RoleRestart:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RoleRestartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RoleRestart.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ROLE_RESTART_UNSPECIFIED: _RoleRestart.ValueType  # 0
+    """The same as ROLE_RESTART_GANG."""
+    ROLE_RESTART_GANG: _RoleRestart.ValueType  # 1
+    """All ranks of the gang, from its newest checkpoint: the next attempt."""
+    ROLE_RESTART_ROLE: _RoleRestart.ValueType  # 2
+    """The ranks of the role, on their hosts; all others run on in the same attempt."""
+
+class RoleRestart(_RoleRestart, metaclass=_RoleRestartEnumTypeWrapper):
+    """What is started again when a rank of a role fails."""
+
+ROLE_RESTART_UNSPECIFIED: RoleRestart.ValueType  # 0
+"""The same as ROLE_RESTART_GANG."""
+ROLE_RESTART_GANG: RoleRestart.ValueType  # 1
+"""All ranks of the gang, from its newest checkpoint: the next attempt."""
+ROLE_RESTART_ROLE: RoleRestart.ValueType  # 2
+"""The ranks of the role, on their hosts; all others run on in the same attempt."""
+Global___RoleRestart: _TypeAlias = RoleRestart  # noqa: Y015
+
 class _HangAction:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -512,6 +536,7 @@ class JobSpec(_message.Message):
     RESTARTS_FIELD_NUMBER: _builtins.int
     REQUEUE_FIELD_NUMBER: _builtins.int
     HANG_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
     STEP_MODEL_FIELD_NUMBER: _builtins.int
     CUT_SLACK_FIELD_NUMBER: _builtins.int
     name: _builtins.str
@@ -563,7 +588,7 @@ class JobSpec(_message.Message):
     """
     @_builtins.property
     def parallelism(self) -> Global___Parallelism:
-        """Size of each parallelism axis. Required."""
+        """Size of each parallelism axis. Required, but for a gang of roles."""
 
     @_builtins.property
     def traffic(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
@@ -637,6 +662,12 @@ class JobSpec(_message.Message):
         hour.
         """
 
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Role]:
+        """Of a gang of several roles, as a trainer, rollout workers and a reward model: each role, in the
+        order of its ranks. What it says of itself the job does not say. Empty: one role.
+        """
+
     def __init__(
         self,
         *,
@@ -667,12 +698,13 @@ class JobSpec(_message.Message):
         restarts: Global___RestartRule | None = ...,
         requeue: Global___Requeueing.ValueType = ...,
         hang: Global___Hang | None = ...,
+        roles: _abc.Iterable[Global___Role] | None = ...,
         step_model: _builtins.int = ...,
         cut_slack: _builtins.float | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack", "_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "cut_slack", b"cut_slack", "hang", b"hang", "model", b"model", "parallelism", b"parallelism", "restarts", b"restarts", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack", "_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "cut_slack", b"cut_slack", "dependencies", b"dependencies", "hang", b"hang", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "requeue", b"requeue", "restarts", b"restarts", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "step_model", b"step_model", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack", "_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "cut_slack", b"cut_slack", "dependencies", b"dependencies", "hang", b"hang", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "requeue", b"requeue", "restarts", b"restarts", "roles", b"roles", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "step_model", b"step_model", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cut_slack: _TypeAlias = _typing.Literal["cut_slack"]  # noqa: Y015
     _WhichOneofArgType__cut_slack: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack"]  # noqa: Y015
@@ -684,6 +716,179 @@ class JobSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__spread_alpha) -> _WhichOneofReturnType__spread_alpha | None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
+
+@_typing.final
+class Role(_message.Message):
+    """One role of a gang: all roles start together, or none does."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class TrafficEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class CollectivesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: Global___Collective.ValueType
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Collective.ValueType = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class SendsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class EnvEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARALLELISM_FIELD_NUMBER: _builtins.int
+    TRAFFIC_FIELD_NUMBER: _builtins.int
+    COLLECTIVES_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    TRAINING_FIELD_NUMBER: _builtins.int
+    COMPUTE_TIME_FIELD_NUMBER: _builtins.int
+    SENDS_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    ENV_FIELD_NUMBER: _builtins.int
+    PER_HOST_FIELD_NUMBER: _builtins.int
+    RESTART_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What it is called in the traffic and by its ranks: as a name of a job. Required."""
+    per_host: _builtins.int
+    """Processes on a host: 1 for programs that start the ranks themselves. 0: as `run` says."""
+    restart: Global___RoleRestart.ValueType
+    """What is started again when a rank of it fails. The job is complete when those roles are with
+    which the gang restarts: a role that restarts alone serves the others, and is stopped then.
+    Unspecified means gang.
+    """
+    @_builtins.property
+    def parallelism(self) -> Global___Parallelism:
+        """Size of each parallelism axis; its ranks fill whole hosts. Required."""
+
+    @_builtins.property
+    def traffic(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Bytes per step on one edge of an axis, as of a job."""
+
+    @_builtins.property
+    def collectives(self) -> _containers.ScalarMap[_builtins.str, Global___Collective.ValueType]:
+        """How an axis moves its bytes, as of a job."""
+
+    @_builtins.property
+    def model(self) -> Global___Model:
+        """Shape of the model that it trains."""
+
+    @_builtins.property
+    def batch(self) -> Global___Batch:
+        """Sequences per step. Required with `model`."""
+
+    @_builtins.property
+    def training(self) -> Global___Training:
+        """How the state and the work of its model are split, as of a job."""
+
+    @_builtins.property
+    def compute_time(self) -> _duration_pb2.Duration:
+        """Measured time that a GPU computes in one step. A role that does not train states it, if anything."""
+
+    @_builtins.property
+    def sends(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Bytes per step to other roles, by their names, spread evenly over the ranks of both."""
+
+    @_builtins.property
+    def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Program and arguments of its ranks. Empty: those of `run`."""
+
+    @_builtins.property
+    def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Variables of its ranks, which win over those of `run`."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        parallelism: Global___Parallelism | None = ...,
+        traffic: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        collectives: _abc.Mapping[_builtins.str, Global___Collective.ValueType] | None = ...,
+        model: Global___Model | None = ...,
+        batch: Global___Batch | None = ...,
+        training: Global___Training | None = ...,
+        compute_time: _duration_pb2.Duration | None = ...,
+        sends: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        command: _abc.Iterable[_builtins.str] | None = ...,
+        env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        per_host: _builtins.int = ...,
+        restart: Global___RoleRestart.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "compute_time", b"compute_time", "model", b"model", "parallelism", b"parallelism", "training", b"training"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "collectives", b"collectives", "command", b"command", "compute_time", b"compute_time", "env", b"env", "model", b"model", "name", b"name", "parallelism", b"parallelism", "per_host", b"per_host", "restart", b"restart", "sends", b"sends", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Role: _TypeAlias = Role  # noqa: Y015
 
 @_typing.final
 class Hang(_message.Message):
@@ -948,7 +1153,7 @@ class Run(_message.Message):
     """
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Program and arguments; no shell reads them. Required."""
+        """Program and arguments; no shell reads them. Required, but where each role has its own."""
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:

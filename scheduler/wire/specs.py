@@ -10,6 +10,7 @@ that their tenant calls them by; a specification that the core gets has full nam
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -73,6 +74,9 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
 def wire_path(key: str) -> str:
     """The path in a specification of what the job file calls `key`: `checkpoint.interval` of
     `checkpoint.interval_s`."""
+    in_list = re.fullmatch(r"(\w+)\.\d+\.(.+)", key)
+    if in_list and f"{in_list[1]}.{in_list[2]}" in _WIRE_PATHS:
+        return key.removesuffix("_s")
     return _WIRE_PATHS.get(key, key)
 
 

@@ -34,6 +34,24 @@ class ContainerSpec:
     mounts: tuple[str, ...] = ()
 
 
+class RoleRestart(StrEnum):
+    """What is started again when a rank of a role fails."""
+
+    GANG = "gang"
+    ROLE = "role"
+
+
+@struct(frozen=True, slots=True)
+class RoleRun:
+    """What the ranks of a role run, where that differs from what the job says."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    per_host: int = 0
+    restart: RoleRestart = RoleRestart.GANG
+
+
 @struct(frozen=True, slots=True)
 class RunSpec:
     """The command of every rank: argv, which no shell reads.
@@ -49,7 +67,7 @@ class RunSpec:
     `idle_s`: it ends when nobody has run a command beside its ranks for so long; 0: it does not.
     `env_from`: (name, where hosts read its value), sorted.
     `container`: in which the ranks run, None: in none. `cpu_ranks`: of each host, which see no GPU;
-    0: each has one.
+    0: each has one. `roles`: of a gang of several, each in the order of its ranks.
     """
 
     command: tuple[str, ...]
@@ -68,6 +86,13 @@ class RunSpec:
     env_from: tuple[tuple[str, str], ...] = ()
     container: ContainerSpec | None = None
     cpu_ranks: int = 0
+    roles: tuple[RoleRun, ...] = ()
+
+    def of_role(self, role: RoleRun) -> RunSpec:
+        """Return what the ranks of a role run."""
+        env = tuple(sorted({**dict(self.env), **dict(role.env)}.items()))
+        command, per_host = role.command or self.command, role.per_host or self.per_host
+        return replace(self, command=command, env=env, per_host=per_host)
 
     @property
     def secret_paths(self) -> dict[str, str]:

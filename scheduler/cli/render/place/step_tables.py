@@ -154,6 +154,9 @@ def assumptions_text(estimate: Estimate, assumed: Assumptions) -> str:
     step = estimate.placed
     if assumed.compute_s is not None or estimate.question.request.compute_s is not None:
         return f"compute {seconds_text(step.compute_s)} a step, as given"
+    if estimate.question.request.roles:
+        compute = f"compute {seconds_text(step.compute_s)} a step in the slowest role"
+        return f"{compute}; then all wait for what roles send each other"
     if not step.flops:
         return (
             "no model: compute is not known, so nothing hides behind it"
