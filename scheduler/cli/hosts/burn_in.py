@@ -10,6 +10,7 @@ import typer
 from scheduler.cli.calls import AskedServer, asks_server, each_done, expanded
 from scheduler.cli.exit_codes import TIMED_OUT
 from scheduler.cli.hosts.hosts import HostNames, host_names
+from scheduler.cli.numbers import MOST
 from scheduler.core.policies.health_signals import BURN_IN
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ def burn_in(
         bool, typer.Option("--free", help="All hosts that are in service and idle.")
     ] = False,
     most_s: Annotated[
-        int, typer.Option("--most-s", min=1, help="Seconds after which hosts go back unchecked.")
+        int,
+        typer.Option(
+            "--most-s", min=1, max=MOST, help="Seconds after which hosts go back unchecked."
+        ),
     ] = 1800,
 ) -> None:
     """Check idle hosts: GPUs, memory, network between pairs, and what agents.burn_in names.
