@@ -129,6 +129,70 @@ trainer.fit(Model(), data, ckpt_path=where)
 """
 
 
+DEEPSPEED = """
+import deepspeed
+from pathlib import Path
+
+deepspeed.init_distributed("gloo")
+model = torch.nn.Linear(4, 1)
+settings = {
+    "train_micro_batch_size_per_gpu": 2,
+    "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+    "zero_optimization": {"stage": 0},
+}
+engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
+if where:
+    engine.load_checkpoint(root, tag=Path(where).name)
+print("from step", engine.global_steps, flush=True)
+while engine.global_steps < 40:
+    loss = (engine(torch.ones(2, 4)) ** 2).mean()
+    engine.backward(loss)
+    engine.step()
+    step = engine.global_steps
+    if step % 20 == 0:
+        tag = f"step-{step}"
+        engine.save_checkpoint(root, tag)  # on all ranks
+        torch.distributed.barrier()
+        if rank == 0:
+            progress.saved(step, f"{root}/{tag}")
+    end_of_step(step)
+"""
+
+# Its saves wait for the GPU, which is not there, and speak of it as the device of their words.
+MEGATRON_CORE = """
+import torch.distributed as dist
+torch.cuda.synchronize = lambda: None
+torch.cuda.current_device = lambda: "cpu"
+from megatron.core import dist_checkpointing, parallel_state
+from megatron.core.dist_checkpointing import ShardedTensor
+
+dist.init_process_group("gloo")
+parallel_state.initialize_model_parallel()
+world = dist.get_world_size()
+
+def sharded(part):
+    return {"weights": ShardedTensor.from_rank_offsets("weights", part, (0, rank, world))}
+
+part, start = torch.zeros(8), 0
+if where:
+    part = dist_checkpointing.load(sharded(part), where)["weights"]
+    start = int(part[0])
+print("from step", start, flush=True)
+for step in range(start + 1, 41):
+    one = torch.ones(8)
+    dist.all_reduce(one)
+    part += one / world
+    if step % 20 == 0:
+        folder = f"{root}/iter_{step:07d}"
+        os.makedirs(folder, exist_ok=True)
+        dist_checkpointing.save(sharded(part), folder)
+        if rank == 0:
+            progress.saved(step, folder, marker="metadata.json")
+    end_of_step(step)
+dist.destroy_process_group()
+"""
+
+
 def _need(*modules: str) -> None:
     look = f"import {', '.join(modules)}"
     if subprocess.run([PYTHON, "-c", look], capture_output=True, check=False).returncode:
@@ -141,6 +205,8 @@ def _need(*modules: str) -> None:
         pytest.param(TORCH_DCP, ("torch", "numpy"), id="torch-dcp"),
         pytest.param(HF_TRAINER, ("transformers", "accelerate"), id="hf-trainer"),
         pytest.param(LIGHTNING, ("lightning",), id="lightning"),
+        pytest.param(DEEPSPEED, ("deepspeed",), id="deepspeed"),
+        pytest.param(MEGATRON_CORE, ("megatron.core",), id="megatron-core"),
     ],
 )
 def test_a_recipe_goes_on_from_the_checkpoint_that_its_framework_wrote(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ import yaml
 
 from scheduler.client import Client
 from scheduler.core import JobSpec
-from scheduler.core.policies.job_terms import RunSpec
-from scheduler.v1 import host_pb2, job_pb2
+from scheduler.core.policies.job_terms import HangAction, HangTerms, RunSpec
+from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from scripts.local_host import send
 from tests.e2e.gangs import gang, is_launched, until
-from tests.e2e.processes import MUSTER
+from tests.e2e.processes import MUSTER, muster
 from tests.ports import free_port
 from tests.slurm import SlurmCluster, needs_slurm, slurm_cluster
 from tests.waiting import PATIENCE
@@ -205,6 +206,47 @@ def test_each_attempt_is_a_step_and_nothing_stays_on_the_hosts_behind_it(tmp_pat
         assert set(ranks) <= set(cluster.ranks(hosts[0]))
         client.cancel_job("a")
         within(20, lambda: not any(cluster.processes(node) for node in [hosts[0], spare]))
+
+
+@pytest.mark.parametrize("step", ["allocation", "attempt"])
+def test_a_gang_on_slurm_is_entered_goes_on_with_its_run_and_is_restarted_when_it_hangs(
+    tmp_path: Path, step: str
+) -> None:
+    with slurm_server(tmp_path / "s", "gang", CALM_LEASE_S, step) as (server, client):
+        address = server.address
+        client.create_job(gang("a", tmp_path, steps=30))
+        first = until(client, "a", lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
+        assert first.saved_checkpoint.step == 30
+
+        more = gang("a", tmp_path, steps=10**6)
+        client.create_job(replace(more, hang=HangTerms(3, HangAction.RESTART)))
+        job = until(client, "a", is_launched(1), 60)
+        until(client, "a", lambda job: job.progress.step > 40, 60)
+        assert b"attempt 1: from step 30" in b"".join(client.tail_logs("a"))
+
+        said = muster("exec", "a", "--rank", "2", "--", "printenv", "RANK", address=address)
+        assert (said.returncode, said.stdout) == (0, "2\n"), said.stderr
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execv(MUSTER, [MUSTER, "shell", "a", "--rank", "3", "--address", address])
+        os.write(terminal, b"echo at $((RANK + 40)); exit 4\n")
+        written = b""
+        with suppress(OSError):  # so a terminal ends
+            while data := os.read(terminal, 4096):
+                written += data
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
+        assert b"at 43" in written
+
+        late = job.placement.hosts[1]
+        os.kill(server.cluster.ranks(late)[0], signal.SIGSTOP)
+        job = until(client, "a", lambda job: job.hang != "" or job.attempt > 1, 60)
+        until(client, "a", is_launched(2), 60)
+        hung = service_pb2.JOB_CHANGE_HUNG
+        found = next(each for each in client.watch_jobs(0, "a") if each.change == hung)
+        assert f"on {late}" in found.job.hang
+        stacks = muster("logs", "a", "--attempt", "1", "--stacks", address=address)
+        assert "train.py" in stacks.stdout or step == "attempt", stacks.stderr
+        client.cancel_job("a")
 
 
 def test_nodes_that_slurm_refuses_are_named_and_cost_neither_gangs_nor_health(
