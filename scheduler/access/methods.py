@@ -89,6 +89,7 @@ _RULES: Final = {
     "UncordonLink": MethodRule(Role.OPERATOR, refused=(_GONE, _OTHER)),
     "DrainLink": MethodRule(Role.OPERATOR, refused=(_GONE, _OTHER)),
     "GetStatus": MethodRule(Role.VIEWER),
+    "ListIncidents": MethodRule(Role.VIEWER, refused=(_STORE,)),
     "CreateWindow": MethodRule(Role.OPERATOR, refused=("ALREADY_EXISTS", _STATE)),
     "GetWindow": MethodRule(Role.VIEWER, refused=(_GONE,)),
     "ListWindows": MethodRule(Role.VIEWER),

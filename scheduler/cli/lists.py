@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from scheduler.cli.calls import DEFAULT_ADDRESS, Address, AnswerFormat, connected, write
 from scheduler.cli.signatures import SharedOptions, with_shared
 
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from scheduler.client import Client
 
 WATCH_S = 2.0  # from one answer to the next
+CLEARED = "\x1b[2J\x1b[H"  # the screen of a terminal
 
 
 class ListFormat(StrEnum):
@@ -135,7 +134,7 @@ class Listing:
     def _part(self, *, is_first: bool) -> None:
         """Part a list from the one before it: clear the screen of a terminal."""
         if sys.stdout.isatty() and self.is_table:
-            typer.echo("\x1b[2J\x1b[H", nl=False)
+            typer.echo(CLEARED, nl=False)
         elif not is_first and self.is_table:
             typer.echo()
 
@@ -164,16 +163,11 @@ class Listing:
         write(answer, text, AnswerFormat("table" if self.is_table else self.output.value))
 
     def _view(self, table: ListTable) -> View:
-        from scheduler.cli.render.tables import View
+        from scheduler.cli.render.tables import terminal_view
 
-        is_wide, is_terminal = self.output is ListFormat.WIDE, sys.stdout.isatty()
-        return View(
-            tuple(_named(self.columns, table, "--columns")),
-            is_wide,
-            not self.no_headers,
-            shutil.get_terminal_size().columns if is_terminal and not is_wide else None,
-            is_terminal and not os.environ.get("NO_COLOR"),
-        )
+        names = tuple(_named(self.columns, table, "--columns"))
+        view = terminal_view(is_wide=self.output is ListFormat.WIDE)
+        return replace(view, names=names, has_heads=not self.no_headers)
 
 
 def _named(text: str, table: ListTable, option: str) -> list[str]:

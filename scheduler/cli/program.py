@@ -136,7 +136,7 @@ COMMANDS = {
         "jobs.accounting": "accounting",
     },
     "Hosts, links and spares": {
-        "hosts.status": "status",
+        "hosts.status": "status incidents",
         "hosts.hosts": "hosts host cordon drain uncordon report",
         "hosts.burn_in": "burn-in",
         "hosts.links": "links",

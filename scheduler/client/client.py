@@ -604,6 +604,11 @@ class Client:
         request = service_pb2.GetStatusRequest(gangs=gangs, incidents=incidents)
         return self._to.call(self._stub.GetStatus, request)
 
+    def list_incidents(self, most: int = 0) -> service_pb2.ListIncidentsResponse:
+        """Failures, newest first, and what came of each; 0: as many as the server thinks fit."""
+        request = service_pb2.ListIncidentsRequest(page_size=most)
+        return self._to.call(self._stub.ListIncidents, request)
+
 
 def _spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
     """Imported here: the schema of job files takes a third of the time of other calls."""

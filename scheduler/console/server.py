@@ -110,8 +110,14 @@ def log_server(content: bytes) -> ConsoleServer:
     """The console of a log alone, on loopback: the page *Time*. `content`: its timeline."""
     ending = threading.Event()
 
+    async def no_server(_: Request) -> Response:
+        return Response("{}", media_type="application/json")  # a status without a server
+
     async def answer(_: Request) -> Response:
         return timeline_response(content)
 
-    routes = [Route("/timeline", answer, methods=["GET"])]
+    routes = [
+        Route("/timeline", answer, methods=["GET"]),
+        Route(f"/{SERVICE.full_name}/GetStatus", no_server, methods=["POST"]),
+    ]
     return ConsoleServer(application([], routes, is_local=True), ending)

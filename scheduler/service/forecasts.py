@@ -1,22 +1,27 @@
-"""The newest forecast of the queue, made when somebody asks and kept for a while.
+"""The newest forecast of the queue, made in the background and kept with its version.
 
-A forecast costs seconds where the queue is long, and Python runs one thing at a time: it stops
-after BUDGET_S, pauses for others between two decisions, and is made again no sooner than it cost,
-times SHARE.
+A forecast costs seconds where the queue is long, and Python runs one thing at a time: one thread
+makes it, and rests after each decision for a multiple of what that took. Who asks reads the
+furthest result: one version of the log has one forecast, which only goes further.
 """
 
 from __future__ import annotations
 
 import time
-from threading import Lock
+from threading import Condition, Thread
 
+from muster.structs import struct
 from scheduler.core import SchedulingOptions, State
-from scheduler.core.explain.forecast import Forecast, forecast
+from scheduler.core.explain.forecast import Forecast, forecast, forecasts
 
-BUDGET_S = 1.0
-SHARE = 20
-FRESH_S = 30.0  # of a state that does not change: gangs may outrun their limits
+BUDGET_S = 1.0  # of a forecast that is made for one caller
 PAUSE_S = 0.0005
+REST = 2.0  # times the thread rests as long as it has worked
+WAIT_S = (
+    1.0  # for a forecast of this version, where one takes no longer than SHORT_S or none is kept
+)
+SHORT_S = 0.25
+IDLE_S = 10.0  # without a question, after which the thread ends
 
 
 def bounded_forecast(state: State, now_ns: int, options: SchedulingOptions) -> Forecast:
@@ -30,24 +35,92 @@ def bounded_forecast(state: State, now_ns: int, options: SchedulingOptions) -> F
     return forecast(state, now_ns, options, is_over)
 
 
+@struct(frozen=True, slots=True)
+class _Asked:
+    state: State
+    now_ns: int
+    options: SchedulingOptions
+
+    def is_same(self, other: _Asked | None) -> bool:
+        """Whether one forecast does for both."""
+        if other is None:
+            return False
+        return (self.state.version, self.options) == (other.state.version, other.options)
+
+
+@struct(frozen=True, slots=True)
+class _Kept:
+    asked: _Asked
+    forecast: Forecast
+    is_whole: bool
+
+    def is_overtaken(self, now_ns: int) -> bool:
+        """Whether a start that it foresaw should have been by now: a gang outruns its limit."""
+        starts = self.forecast.starts.values()
+        return any(self.asked.now_ns < start.start_ns < now_ns for start in starts)
+
+
 class ForecastCache:
     """Use from any thread."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._forecast: Forecast | None = None
-        self._of: tuple[int, SchedulingOptions] | None = None
-        self._made_s = self._cost_s = 0.0
+        self._changed = Condition()
+        self._wanted: _Asked | None = None
+        self._kept: _Kept | None = None
+        self._thread: Thread | None = None
+        self._cost_s = 0.0
 
     def of(self, state: State, now_ns: int, options: SchedulingOptions) -> Forecast:
-        """Return the forecast of the state, or of one shortly before it."""
-        with self._lock:
-            age_s = time.monotonic() - self._made_s
-            is_same = self._of == (state.version, options)
-            if self._forecast is None or age_s > (FRESH_S if is_same else SHARE * self._cost_s):
-                begin_s = time.monotonic()
-                self._forecast = bounded_forecast(state, now_ns, options)
-                self._of = (state.version, options)
-                self._made_s = time.monotonic()
-                self._cost_s = self._made_s - begin_s
-            return self._forecast
+        """Return the forecast of the state as far as it has come, or while a long one of it is
+        made the last whole one."""
+        asked = _Asked(state, now_ns, options)
+
+        def is_there() -> bool:
+            return self._kept is not None and self._kept.is_whole and self._fits(asked)
+
+        with self._changed:
+            self._wanted = asked
+            if self._thread is None:
+                self._thread = Thread(target=self._work, name="muster-forecast", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+            if self._kept is None or self._cost_s <= SHORT_S:
+                self._changed.wait_for(is_there, WAIT_S)
+            if self._kept is None:  # it has not come to its first decision
+                return Forecast(frozenset(), {}, now_ns)
+            return self._kept.forecast
+
+    def _fits(self, asked: _Asked) -> bool:
+        kept = self._kept
+        return (
+            kept is not None and asked.is_same(kept.asked) and not kept.is_overtaken(asked.now_ns)
+        )
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                has_work = self._changed.wait_for(self._is_due, IDLE_S)
+                asked = self._wanted
+                if not has_work or asked is None:
+                    self._thread = None
+                    return
+            began_s, rested_s = time.monotonic(), 0.0
+            at_s = began_s
+            for made in forecasts(asked.state, asked.now_ns, asked.options):
+                is_whole = made.until_ns is None
+                with self._changed:
+                    if self._kept is None or not self._kept.is_whole or is_whole:
+                        self._kept = _Kept(asked, made, is_whole)
+                rest_s = max(PAUSE_S, REST * (time.monotonic() - at_s))
+                time.sleep(rest_s)
+                rested_s += rest_s
+                at_s = time.monotonic()
+            with self._changed:
+                self._kept = _Kept(asked, made, is_whole=True)
+                self._cost_s = time.monotonic() - began_s - rested_s
+                self._changed.notify_all()
+
+    def _is_due(self) -> bool:
+        return self._wanted is not None and not (
+            self._fits(self._wanted) and self._kept is not None and self._kept.is_whole
+        )

@@ -347,7 +347,7 @@ class ListJobsRequest(_message.Message):
     the end or at the begin of a text matches a prefix or a suffix ("eval-*"); `:` finds a part of
     a text; `labels.KEY:*` and `labels:KEY` ask whether there is such a label. Times are RFC 3339,
     in UTC when no zone is given: `create_time > "2026-11-21T06:00Z"`. States are written with or
-    without JOB_STATE_. Joined by AND, OR, NOT and parentheses; OR binds tighter than AND. What is
+    without JOB_STATE_, in capitals or not. Joined by AND, OR, NOT and parentheses; OR binds tighter than AND. What is
     not understood is INVALID_ARGUMENT, and says where. Empty: all.
     """
     order_by: _builtins.str
@@ -358,8 +358,8 @@ class ListJobsRequest(_message.Message):
     recent_only: _builtins.bool
     """Leaves out jobs that ended before the newest thousand or so of their tenant."""
     estimate_starts: _builtins.bool
-    """Sets start_estimate of jobs that wait. The server simulates the queue for it, up to a second of
-    work, at most a twentieth of its time; estimates may be of a somewhat older version.
+    """Sets start_estimate of jobs that wait. The server simulates its queue in the background, and has
+    one forecast for each version; while that of the newest is made, estimates are of an older one.
     """
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_job_pb2.JobState.ValueType]:
@@ -2670,6 +2670,82 @@ class GetStatusResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class ListIncidentsRequest(_message.Message):
+    """Asks for failures and what came of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Incidents to return at most, up to 1000. 0 means 100."""
+    page_token: _builtins.str
+    """The next_page_token of the page before. Empty: the first page."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListIncidentsRequest: _TypeAlias = ListIncidentsRequest  # noqa: Y015
+
+@_typing.final
+class ListIncidentsResponse(_message.Message):
+    """Answers ListIncidents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCIDENTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    WEEKS_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Asks for the next page. Empty: this was the last one."""
+    version: _builtins.int
+    """Version of the log at which this was true."""
+    @_builtins.property
+    def incidents(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.Incident]:
+        """Newest first: of hosts, and of jobs that the caller may see."""
+
+    @_builtins.property
+    def weeks(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.IncidentWeek]:
+        """The same by week, newest first."""
+
+    @_builtins.property
+    def samples(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.TrendSample]:
+        """The cluster over that time, the oldest span first."""
+
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when the log is looked at: four weeks back, or less where it is long."""
+
+    def __init__(
+        self,
+        *,
+        incidents: _abc.Iterable[_status_pb2.Incident] | None = ...,
+        next_page_token: _builtins.str = ...,
+        weeks: _abc.Iterable[_status_pb2.IncidentWeek] | None = ...,
+        samples: _abc.Iterable[_status_pb2.TrendSample] | None = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incidents", b"incidents", "next_page_token", b"next_page_token", "samples", b"samples", "start_time", b"start_time", "version", b"version", "weeks", b"weeks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListIncidentsResponse: _TypeAlias = ListIncidentsResponse  # noqa: Y015
 
 @_typing.final
 class ListLinksRequest(_message.Message):

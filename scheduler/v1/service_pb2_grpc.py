@@ -236,6 +236,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.ListIncidents = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ListIncidents',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ListIncidentsRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.ListIncidentsResponse.FromString,
+                _registered_method=True)
         self.CreateWindow = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/CreateWindow',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.CreateWindowRequest.SerializeToString,
@@ -568,6 +573,14 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListIncidents(self, request, context):
+        """Lists failures and what came of each: the gang that it stopped, how it went on, and the GPU-hours
+        that it cost; by week as well, and the cluster over that time. The server reads its log for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateWindow(self, request, context):
         """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
         Making the same window again changes nothing.
@@ -811,6 +824,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.GetStatusRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'ListIncidents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListIncidents,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ListIncidentsRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.ListIncidentsResponse.SerializeToString,
             ),
             'CreateWindow': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateWindow,
@@ -1897,6 +1915,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/GetStatus',
             scheduler_dot_v1_dot_service__pb2.GetStatusRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListIncidents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ListIncidents',
+            scheduler_dot_v1_dot_service__pb2.ListIncidentsRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.ListIncidentsResponse.FromString,
             options,
             channel_credentials,
             insecure,

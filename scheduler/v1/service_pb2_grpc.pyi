@@ -156,6 +156,10 @@ class SchedulerServiceStub:
     """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
     their cuts, and recent incidents.
     """
+    ListIncidents: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListIncidentsRequest, _service_pb2.ListIncidentsResponse]
+    """Lists failures and what came of each: the gang that it stopped, how it went on, and the GPU-hours
+    that it cost; by week as well, and the cluster over that time. The server reads its log for it.
+    """
     CreateWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.CreateWindowRequest, _window_pb2.Window]
     """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
     Making the same window again changes nothing.
@@ -297,6 +301,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     GetStatus: _aio.UnaryUnaryMultiCallable[_service_pb2.GetStatusRequest, _service_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
     their cuts, and recent incidents.
+    """
+    ListIncidents: _aio.UnaryUnaryMultiCallable[_service_pb2.ListIncidentsRequest, _service_pb2.ListIncidentsResponse]  # type: ignore[assignment]
+    """Lists failures and what came of each: the gang that it stopped, how it went on, and the GPU-hours
+    that it cost; by week as well, and the cluster over that time. The server reads its log for it.
     """
     CreateWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.CreateWindowRequest, _window_pb2.Window]  # type: ignore[assignment]
     """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
@@ -670,6 +678,16 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_service_pb2.GetStatusResponse, _abc.Awaitable[_service_pb2.GetStatusResponse]]:
         """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
         their cuts, and recent incidents.
+        """
+
+    @_abc_1.abstractmethod
+    def ListIncidents(
+        self,
+        request: _service_pb2.ListIncidentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.ListIncidentsResponse, _abc.Awaitable[_service_pb2.ListIncidentsResponse]]:
+        """Lists failures and what came of each: the gang that it stopped, how it went on, and the GPU-hours
+        that it cost; by week as well, and the cluster over that time. The server reads its log for it.
         """
 
     @_abc_1.abstractmethod

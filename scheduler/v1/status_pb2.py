@@ -23,12 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from google.api import resource_pb2 as google_dot_api_dot_resource__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from scheduler.v1 import job_pb2 as scheduler_dot_v1_dot_job__pb2
 from scheduler.v1 import placement_pb2 as scheduler_dot_v1_dot_placement__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/status.proto\x12\x0cscheduler.v1\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16scheduler/v1/job.proto\x1a\x1cscheduler/v1/placement.proto\"\xce\x01\n\x0cServerStatus\x12\x0f\n\x07release\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06leader\x18\x03 \x01(\x08\x12\x0e\n\x06\x66\x61\x62ric\x18\x04 \x01(\t\x12\x33\n\x0flast_event_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x04time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8f\x02\n\x0c\x44omainStatus\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x15\n\rhealthy_hosts\x18\x02 \x01(\x05\x12\x16\n\x0e\x63ordoned_hosts\x18\x03 \x01(\x05\x12\x16\n\x0e\x64raining_hosts\x18\x04 \x01(\x05\x12\x14\n\x0c\x66\x61iled_hosts\x18\x05 \x01(\x05\x12\x14\n\x0crunning_gpus\x18\x06 \x01(\x05\x12\x14\n\x0cstopped_gpus\x18\x07 \x01(\x05\x12\x12\n\nspare_gpus\x18\x08 \x01(\x05\x12\x11\n\tfree_gpus\x18\t \x01(\x05\x12\x10\n\x08out_gpus\x18\n \x01(\x05\x12\x13\n\x0bspare_hosts\x18\x0b \x01(\x05\x12\x18\n\x10shared_free_gpus\x18\x0c \x01(\x05\"\xff\x01\n\x0cTenantStatus\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x13\n\x0bqueued_jobs\x18\x02 \x01(\x05\x12\x14\n\x0crunning_jobs\x18\x03 \x01(\x05\x12\x18\n\x10interrupted_jobs\x18\x04 \x01(\x05\x12\x13\n\x0bqueued_gpus\x18\x05 \x01(\x03\x12\x11\n\theld_gpus\x18\x06 \x01(\x03\x12#\n\noldest_job\x18\x07 \x01(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x36\n\x12oldest_create_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\roldest_reason\x18\t \x01(\t\"\xf1\x02\n\nGangStatus\x12\x1c\n\x03job\x18\x01 \x01(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x05\x12.\n\nstart_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05hosts\x18\x06 \x01(\x05\x12\x0e\n\x06spares\x18\x07 \x01(\x05\x12#\n\x04\x63uts\x18\x08 \x03(\x0b\x32\x15.scheduler.v1.TierCut\x12\"\n\x1alower_bound_bytes_per_step\x18\t \x01(\x03\x12\x0b\n\x03gap\x18\n \x01(\x01\x12*\n\tobjective\x18\x0b \x01(\x0e\x32\x17.scheduler.v1.Objective\x12\x1a\n\robjective_gap\x18\x0c \x01(\x01H\x00\x88\x01\x01\x42\x10\n\x0e_objective_gap\"\x98\x01\n\x08Incident\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x04kind\x18\x03 \x01(\x0e\x32\x1a.scheduler.v1.IncidentKind\x12\x17\n\x07subject\x18\x04 \x01(\tB\x06\xfa\x41\x03\n\x01*\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t*\xcd\x02\n\x0cIncidentKind\x12\x1d\n\x19INCIDENT_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19INCIDENT_KIND_HOST_FAILED\x10\x01\x12\x1e\n\x1aINCIDENT_KIND_GANG_SWAPPED\x10\x02\x12\x1f\n\x1bINCIDENT_KIND_GANG_REQUEUED\x10\x03\x12\x1c\n\x18INCIDENT_KIND_JOB_FAILED\x10\x04\x12 \n\x1cINCIDENT_KIND_GANG_PREEMPTED\x10\x05\x12\x1e\n\x1aINCIDENT_KIND_GANG_RESIZED\x10\x06\x12\x1d\n\x19INCIDENT_KIND_RANK_FAILED\x10\x07\x12\x1f\n\x1bINCIDENT_KIND_LAUNCH_FAILED\x10\x08\x12\x1e\n\x1aINCIDENT_KIND_LINK_CHANGED\x10\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/status.proto\x12\x0cscheduler.v1\x1a\x19google/api/resource.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16scheduler/v1/job.proto\x1a\x1cscheduler/v1/placement.proto\"\xce\x01\n\x0cServerStatus\x12\x0f\n\x07release\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06leader\x18\x03 \x01(\x08\x12\x0e\n\x06\x66\x61\x62ric\x18\x04 \x01(\t\x12\x33\n\x0flast_event_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x04time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8f\x02\n\x0c\x44omainStatus\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x15\n\rhealthy_hosts\x18\x02 \x01(\x05\x12\x16\n\x0e\x63ordoned_hosts\x18\x03 \x01(\x05\x12\x16\n\x0e\x64raining_hosts\x18\x04 \x01(\x05\x12\x14\n\x0c\x66\x61iled_hosts\x18\x05 \x01(\x05\x12\x14\n\x0crunning_gpus\x18\x06 \x01(\x05\x12\x14\n\x0cstopped_gpus\x18\x07 \x01(\x05\x12\x12\n\nspare_gpus\x18\x08 \x01(\x05\x12\x11\n\tfree_gpus\x18\t \x01(\x05\x12\x10\n\x08out_gpus\x18\n \x01(\x05\x12\x13\n\x0bspare_hosts\x18\x0b \x01(\x05\x12\x18\n\x10shared_free_gpus\x18\x0c \x01(\x05\"\xff\x01\n\x0cTenantStatus\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x13\n\x0bqueued_jobs\x18\x02 \x01(\x05\x12\x14\n\x0crunning_jobs\x18\x03 \x01(\x05\x12\x18\n\x10interrupted_jobs\x18\x04 \x01(\x05\x12\x13\n\x0bqueued_gpus\x18\x05 \x01(\x03\x12\x11\n\theld_gpus\x18\x06 \x01(\x03\x12#\n\noldest_job\x18\x07 \x01(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x36\n\x12oldest_create_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\roldest_reason\x18\t \x01(\t\"\xf1\x02\n\nGangStatus\x12\x1c\n\x03job\x18\x01 \x01(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x05\x12.\n\nstart_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05hosts\x18\x06 \x01(\x05\x12\x0e\n\x06spares\x18\x07 \x01(\x05\x12#\n\x04\x63uts\x18\x08 \x03(\x0b\x32\x15.scheduler.v1.TierCut\x12\"\n\x1alower_bound_bytes_per_step\x18\t \x01(\x03\x12\x0b\n\x03gap\x18\n \x01(\x01\x12*\n\tobjective\x18\x0b \x01(\x0e\x32\x17.scheduler.v1.Objective\x12\x1a\n\robjective_gap\x18\x0c \x01(\x01H\x00\x88\x01\x01\x42\x10\n\x0e_objective_gap\"\xa6\x03\n\x08Incident\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x04kind\x18\x03 \x01(\x0e\x32\x1a.scheduler.v1.IncidentKind\x12\x17\n\x07subject\x18\x04 \x01(\tB\x06\xfa\x41\x03\n\x01*\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\x12\x1c\n\x03job\x18\x06 \x01(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x0c\n\x04gpus\x18\x07 \x01(\x05\x12\r\n\x05hosts\x18\x08 \x03(\t\x12.\n\x07outcome\x18\t \x01(\x0e\x32\x1d.scheduler.v1.IncidentOutcome\x12\x16\n\x0eoutcome_detail\x18\n \x01(\t\x12\x30\n\x0coutcome_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tstep_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0elost_gpu_hours\x18\r \x01(\x01\x12\x10\n\x08measured\x18\x0e \x01(\x08\"\xb1\x01\n\x0cIncidentWeek\x12.\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tincidents\x18\x02 \x01(\x05\x12\x15\n\rstopped_gangs\x18\x03 \x01(\x05\x12\x16\n\x0elost_gpu_hours\x18\x04 \x01(\x01\x12/\n\x0clongest_stop\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xa7\x01\n\x0bTrendSample\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bqueued_jobs\x18\x02 \x01(\x05\x12\x12\n\nheld_hosts\x18\x03 \x01(\x05\x12\x11\n\tout_hosts\x18\x04 \x01(\x05\x12\x10\n\x08\x66\x61ilures\x18\x05 \x01(\x05\x12\x14\n\x07goodput\x18\x06 \x01(\x01H\x00\x88\x01\x01\x42\n\n\x08_goodput*\xc5\x01\n\x0fIncidentOutcome\x12 \n\x1cINCIDENT_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n\x15INCIDENT_OUTCOME_OPEN\x10\x01\x12\x1c\n\x18INCIDENT_OUTCOME_SWAPPED\x10\x02\x12\x1c\n\x18INCIDENT_OUTCOME_RESIZED\x10\x03\x12\x1d\n\x19INCIDENT_OUTCOME_REQUEUED\x10\x04\x12\x1a\n\x16INCIDENT_OUTCOME_ENDED\x10\x05*\xcd\x02\n\x0cIncidentKind\x12\x1d\n\x19INCIDENT_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19INCIDENT_KIND_HOST_FAILED\x10\x01\x12\x1e\n\x1aINCIDENT_KIND_GANG_SWAPPED\x10\x02\x12\x1f\n\x1bINCIDENT_KIND_GANG_REQUEUED\x10\x03\x12\x1c\n\x18INCIDENT_KIND_JOB_FAILED\x10\x04\x12 \n\x1cINCIDENT_KIND_GANG_PREEMPTED\x10\x05\x12\x1e\n\x1aINCIDENT_KIND_GANG_RESIZED\x10\x06\x12\x1d\n\x19INCIDENT_KIND_RANK_FAILED\x10\x07\x12\x1f\n\x1bINCIDENT_KIND_LAUNCH_FAILED\x10\x08\x12\x1e\n\x1aINCIDENT_KIND_LINK_CHANGED\x10\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,16 +42,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GANGSTATUS'].fields_by_name['job']._serialized_options = b'\372A\014\n\nmuster/Job'
   _globals['_INCIDENT'].fields_by_name['subject']._loaded_options = None
   _globals['_INCIDENT'].fields_by_name['subject']._serialized_options = b'\372A\003\n\001*'
-  _globals['_INCIDENTKIND']._serialized_start=1426
-  _globals['_INCIDENTKIND']._serialized_end=1759
-  _globals['_SERVERSTATUS']._serialized_start=158
-  _globals['_SERVERSTATUS']._serialized_end=364
-  _globals['_DOMAINSTATUS']._serialized_start=367
-  _globals['_DOMAINSTATUS']._serialized_end=638
-  _globals['_TENANTSTATUS']._serialized_start=641
-  _globals['_TENANTSTATUS']._serialized_end=896
-  _globals['_GANGSTATUS']._serialized_start=899
-  _globals['_GANGSTATUS']._serialized_end=1268
-  _globals['_INCIDENT']._serialized_start=1271
-  _globals['_INCIDENT']._serialized_end=1423
+  _globals['_INCIDENT'].fields_by_name['job']._loaded_options = None
+  _globals['_INCIDENT'].fields_by_name['job']._serialized_options = b'\372A\014\n\nmuster/Job'
+  _globals['_INCIDENTOUTCOME']._serialized_start=2078
+  _globals['_INCIDENTOUTCOME']._serialized_end=2275
+  _globals['_INCIDENTKIND']._serialized_start=2278
+  _globals['_INCIDENTKIND']._serialized_end=2611
+  _globals['_SERVERSTATUS']._serialized_start=190
+  _globals['_SERVERSTATUS']._serialized_end=396
+  _globals['_DOMAINSTATUS']._serialized_start=399
+  _globals['_DOMAINSTATUS']._serialized_end=670
+  _globals['_TENANTSTATUS']._serialized_start=673
+  _globals['_TENANTSTATUS']._serialized_end=928
+  _globals['_GANGSTATUS']._serialized_start=931
+  _globals['_GANGSTATUS']._serialized_end=1300
+  _globals['_INCIDENT']._serialized_start=1303
+  _globals['_INCIDENT']._serialized_end=1725
+  _globals['_INCIDENTWEEK']._serialized_start=1728
+  _globals['_INCIDENTWEEK']._serialized_end=1905
+  _globals['_TRENDSAMPLE']._serialized_start=1908
+  _globals['_TRENDSAMPLE']._serialized_end=2075
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ Status: the cluster and its server on one screen."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -21,6 +22,42 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _IncidentOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IncidentOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IncidentOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    INCIDENT_OUTCOME_UNSPECIFIED: _IncidentOutcome.ValueType  # 0
+    """It stopped no gang."""
+    INCIDENT_OUTCOME_OPEN: _IncidentOutcome.ValueType  # 1
+    """Nothing is decided yet."""
+    INCIDENT_OUTCOME_SWAPPED: _IncidentOutcome.ValueType  # 2
+    """Other hosts took over."""
+    INCIDENT_OUTCOME_RESIZED: _IncidentOutcome.ValueType  # 3
+    """It went on with fewer replicas."""
+    INCIDENT_OUTCOME_REQUEUED: _IncidentOutcome.ValueType  # 4
+    """It gave up its hosts, and waits or has waited in the queue."""
+    INCIDENT_OUTCOME_ENDED: _IncidentOutcome.ValueType  # 5
+    """The job has ended."""
+
+class IncidentOutcome(_IncidentOutcome, metaclass=_IncidentOutcomeEnumTypeWrapper):
+    """What became of a gang that a failure stopped."""
+
+INCIDENT_OUTCOME_UNSPECIFIED: IncidentOutcome.ValueType  # 0
+"""It stopped no gang."""
+INCIDENT_OUTCOME_OPEN: IncidentOutcome.ValueType  # 1
+"""Nothing is decided yet."""
+INCIDENT_OUTCOME_SWAPPED: IncidentOutcome.ValueType  # 2
+"""Other hosts took over."""
+INCIDENT_OUTCOME_RESIZED: IncidentOutcome.ValueType  # 3
+"""It went on with fewer replicas."""
+INCIDENT_OUTCOME_REQUEUED: IncidentOutcome.ValueType  # 4
+"""It gave up its hosts, and waits or has waited in the queue."""
+INCIDENT_OUTCOME_ENDED: IncidentOutcome.ValueType  # 5
+"""The job has ended."""
+Global___IncidentOutcome: _TypeAlias = IncidentOutcome  # noqa: Y015
 
 class _IncidentKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -318,7 +355,9 @@ Global___GangStatus: _TypeAlias = GangStatus  # noqa: Y015
 
 @_typing.final
 class Incident(_message.Message):
-    """Something that went wrong, or was put right."""
+    """Something that went wrong, or was put right. ListIncidents has failures alone, each with what
+    came of it: the fields from `job` on are set there.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -327,6 +366,15 @@ class Incident(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     SUBJECT_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    OUTCOME_DETAIL_FIELD_NUMBER: _builtins.int
+    OUTCOME_TIME_FIELD_NUMBER: _builtins.int
+    STEP_TIME_FIELD_NUMBER: _builtins.int
+    LOST_GPU_HOURS_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the log that it made."""
     kind: Global___IncidentKind.ValueType
@@ -335,9 +383,37 @@ class Incident(_message.Message):
     """Name of the host, or resource name of the job."""
     detail: _builtins.str
     """The signal, the hosts that were replaced, or why the gang or job was stopped."""
+    job: _builtins.str
+    """Name of the job whose gang it stopped. Empty: it stopped none."""
+    gpus: _builtins.int
+    """GPUs of the gang that stood still."""
+    outcome: Global___IncidentOutcome.ValueType
+    """What became of the gang."""
+    outcome_detail: _builtins.str
+    """The hosts that were replaced, or why it waits or has ended."""
+    lost_gpu_hours: _builtins.float
+    """GPU-hours that it has cost so far: steps to do again, the time until it was noticed, until it
+    was decided what to do, and the restart.
+    """
+    measured: _builtins.bool
+    """Whether ranks reported their checkpoints. False: what was lost is assumed."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
+
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Hosts that failed before the gang ran again, the first one first."""
+
+    @_builtins.property
+    def outcome_time(self) -> _timestamp_pb2.Timestamp:
+        """When that was decided. Unset: it is not yet."""
+
+    @_builtins.property
+    def step_time(self) -> _timestamp_pb2.Timestamp:
+        """When it made steps again: all its ranks had started, or where no agents start them the restart
+        that costs assume was over. Unset: it does not yet.
+        """
 
     def __init__(
         self,
@@ -347,11 +423,110 @@ class Incident(_message.Message):
         kind: Global___IncidentKind.ValueType = ...,
         subject: _builtins.str = ...,
         detail: _builtins.str = ...,
+        job: _builtins.str = ...,
+        gpus: _builtins.int = ...,
+        hosts: _abc.Iterable[_builtins.str] | None = ...,
+        outcome: Global___IncidentOutcome.ValueType = ...,
+        outcome_detail: _builtins.str = ...,
+        outcome_time: _timestamp_pb2.Timestamp | None = ...,
+        step_time: _timestamp_pb2.Timestamp | None = ...,
+        lost_gpu_hours: _builtins.float = ...,
+        measured: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outcome_time", b"outcome_time", "step_time", b"step_time", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "kind", b"kind", "subject", b"subject", "time", b"time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "gpus", b"gpus", "hosts", b"hosts", "job", b"job", "kind", b"kind", "lost_gpu_hours", b"lost_gpu_hours", "measured", b"measured", "outcome", b"outcome", "outcome_detail", b"outcome_detail", "outcome_time", b"outcome_time", "step_time", b"step_time", "subject", b"subject", "time", b"time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Incident: _TypeAlias = Incident  # noqa: Y015
+
+@_typing.final
+class IncidentWeek(_message.Message):
+    """The failures of one week."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_TIME_FIELD_NUMBER: _builtins.int
+    INCIDENTS_FIELD_NUMBER: _builtins.int
+    STOPPED_GANGS_FIELD_NUMBER: _builtins.int
+    LOST_GPU_HOURS_FIELD_NUMBER: _builtins.int
+    LONGEST_STOP_FIELD_NUMBER: _builtins.int
+    incidents: _builtins.int
+    """Failures."""
+    stopped_gangs: _builtins.int
+    """How many of them stopped a gang."""
+    lost_gpu_hours: _builtins.float
+    """GPU-hours that they cost."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Monday, 00:00 UTC."""
+
+    @_builtins.property
+    def longest_stop(self) -> _duration_pb2.Duration:
+        """The longest time from a stop to the next step."""
+
+    def __init__(
+        self,
+        *,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        incidents: _builtins.int = ...,
+        stopped_gangs: _builtins.int = ...,
+        lost_gpu_hours: _builtins.float = ...,
+        longest_stop: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["longest_stop", b"longest_stop", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incidents", b"incidents", "longest_stop", b"longest_stop", "lost_gpu_hours", b"lost_gpu_hours", "start_time", b"start_time", "stopped_gangs", b"stopped_gangs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IncidentWeek: _TypeAlias = IncidentWeek  # noqa: Y015
+
+@_typing.final
+class TrendSample(_message.Message):
+    """The cluster over a span of time, for charts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    QUEUED_JOBS_FIELD_NUMBER: _builtins.int
+    HELD_HOSTS_FIELD_NUMBER: _builtins.int
+    OUT_HOSTS_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    GOODPUT_FIELD_NUMBER: _builtins.int
+    queued_jobs: _builtins.int
+    """Jobs that waited then."""
+    held_hosts: _builtins.int
+    """Hosts that gangs held then, spares included."""
+    out_hosts: _builtins.int
+    """Hosts out of service then."""
+    failures: _builtins.int
+    """Failures in the span."""
+    goodput: _builtins.float
+    """Share of the held GPU time of the span that was productive, as known now. Unset: nothing was
+    held, or the caller sees its own tenant alone.
+    """
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """The end of the span."""
+
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        queued_jobs: _builtins.int = ...,
+        held_hosts: _builtins.int = ...,
+        out_hosts: _builtins.int = ...,
+        failures: _builtins.int = ...,
+        goodput: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_goodput", b"_goodput", "goodput", b"goodput", "time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_goodput", b"_goodput", "failures", b"failures", "goodput", b"goodput", "held_hosts", b"held_hosts", "out_hosts", b"out_hosts", "queued_jobs", b"queued_jobs", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__goodput: _TypeAlias = _typing.Literal["goodput"]  # noqa: Y015
+    _WhichOneofArgType__goodput: _TypeAlias = _typing.Literal["_goodput", b"_goodput"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__goodput) -> _WhichOneofReturnType__goodput | None: ...
+
+Global___TrendSample: _TypeAlias = TrendSample  # noqa: Y015

@@ -18,14 +18,27 @@ VENDORED = {
     "preact.js": ("preact 11.2.0 dist/preact.mjs", "MIT"),
     "hooks.js": ("preact 11.2.0 hooks/dist/hooks.mjs", "MIT"),
     "htm.js": ("htm 3.1.1 dist/htm.module.js", "Apache-2.0"),
+    "circle-check.svg": ("lucide-static 1.62.0 icons/circle-check.svg", "ISC"),
+    "circle-dashed.svg": ("lucide-static 1.62.0 icons/circle-dashed.svg", "ISC"),
+    "circle-pause.svg": ("lucide-static 1.62.0 icons/circle-pause.svg", "ISC"),
+    "circle-x.svg": ("lucide-static 1.62.0 icons/circle-x.svg", "ISC"),
+    "triangle-alert.svg": ("lucide-static 1.62.0 icons/triangle-alert.svg", "ISC"),
+    "wrench.svg": ("lucide-static 1.62.0 icons/wrench.svg", "ISC"),
 }
 SHA256 = {
     "preact.js": "bdcbd9abdf2c77c5c45326eab42191e949222d479d0d5f69467387a77040cb55",
     "hooks.js": "e862ab2973aa6455eaa0f77c5d832d2157d6be59a17c8ba546550a575b58c6b4",
     "htm.js": "ab33dd3f38059b9be4d5f5350128eefb2356639c4e0bbe9d9e8b3ba75847e9e4",
+    "circle-check.svg": "e2ca9809114ccead18bf1ca51d1dd43f78f953363588c1f35fdbdb5a80726ef9",
+    "circle-dashed.svg": "f461e11fe599cddb206c3c41c7574e413efa6412b3ab48bb345d44432b79f215",
+    "circle-pause.svg": "8dfaf9a102e25214db2911e57128fb8075e9931b79c6af072b98334ddfbb14af",
+    "circle-x.svg": "6381cc14a5085c777fa1326f63987586cf69295472691686ed00a6230c1e5794",
+    "triangle-alert.svg": "8fae33ea4b3f26693773ed2545080ffed5bd42aad9b59084a2ea753827c0763c",
+    "wrench.svg": "9d40848c6c0e2778d62815343cda3fece0628bbec8fad7ba47b4322319bdaca0",
 }
 LICENCES = {
     "LICENSE.preact": ("The MIT License", "Jason Miller"),
+    "LICENSE.lucide": ("ISC License", "Cole Bemis"),
     "LICENSE.htm": ("Apache License", "Version 2.0"),
 }
 OWN = sorted(path for path in STATIC.glob("*") if path.is_file())

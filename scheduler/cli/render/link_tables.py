@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scheduler.cli.render.messages import plain, time_text
 from scheduler.cli.render.tables import Column, ListTable
-from scheduler.cli.render.text import gbps_text
+from scheduler.cli.render.text import gbps_text, percent_text
 from scheduler.core.wording import share_text
 from scheduler.files.errors import one_line
 from scheduler.v1 import link_pb2, service_pb2
@@ -18,9 +18,9 @@ LINKS = ListTable(
         Column("TIER", lambda link: link.tier),
         Column("CARRIES", lambda link: _carries(link)),
         Column("CAPACITY", lambda link: gbps_text(link.built_gbps), is_right=True),
-        Column("BUSY", lambda link: f"{link.busy_share:.0%}" if link.busy_share else "-"),
+        Column("BUSY", lambda link: percent_text(link.busy_share) if link.busy_share else "-"),
         Column("USE", lambda link: _use(link)),
-        Column("SINCE", lambda link: _since(link)),
+        Column("SINCE", lambda link: _since(link), is_minor=True),
         Column("WINDOWS", lambda link: " ".join(link.windows) or "-"),
         Column("CROSSED BY", lambda link: _crossed_by(link), is_text=True),
         Column("REASON", lambda link: _why(link), is_text=True),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +40,8 @@ class Column:
     """One column of a list.
 
     `is_wide`: shown with `-o wide` only, or where it is asked for by name. `is_text`: free text,
-    which is cut first where a terminal is narrow.
+    which is cut first where a terminal is narrow. `is_minor`: left out next, unless it is asked
+    for by name.
     """
 
     head: str
@@ -45,11 +49,17 @@ class Column:
     is_right: bool = False
     is_wide: bool = False
     is_text: bool = False
+    is_minor: bool = False
 
     @property
     def key(self) -> str:
         """Key of the column in `--columns` and `--sort`: `used_gpu_h` of `USED GPU-H`."""
         return column_key(self.head)
+
+
+def number_column(head: str, field: str, *, is_minor: bool = False) -> Column:
+    """Return a column of the whole numbers that the message has in `field`."""
+    return Column(head, lambda row: f"{getattr(row, field):,}", is_right=True, is_minor=is_minor)
 
 
 @struct(frozen=True, slots=True)
@@ -107,6 +117,9 @@ class ListTable:
         if not rows:
             return self.nothing if view.has_heads else ""
         if view.width is not None:
+            if not view.names:
+                shown, rows = _narrowed(shown, rows, view.width)
+                heads = [[column.head for column in shown]] if view.has_heads else []
             rows = _fitted(shown, heads + rows, view.width)[len(heads) :]
         right = {i for i, column in enumerate(shown) if column.is_right}
         lines = columns(heads + rows, right).split("\n")
@@ -119,6 +132,16 @@ class ListTable:
         return "\n".join(lines)
 
 
+def terminal_view(*, is_wide: bool = False) -> View:
+    """How a table is shown on standard output: whole where that is no terminal."""
+    is_terminal = sys.stdout.isatty()
+    return View(
+        is_wide=is_wide,
+        width=shutil.get_terminal_size().columns if is_terminal and not is_wide else None,
+        is_coloured=is_terminal and not os.environ.get("NO_COLOR"),
+    )
+
+
 def column_key(head: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", head.lower()).strip("_")
 
@@ -128,6 +151,26 @@ def _rank(cell: str) -> tuple[bool, float, str]:
     if _NUMBER.fullmatch(cell):
         return False, float(cell.removesuffix(" %").replace(",", "")), ""
     return True, 0.0, cell
+
+
+def _narrowed(
+    shown: Sequence[Column], rows: list[list[str]], width: int
+) -> tuple[list[Column], list[list[str]]]:
+    """Leave out columns until the others fit with their text cut: first those that say nothing,
+    then minor ones, from the right."""
+
+    def least(i: int) -> int:
+        longest = max(len(shown[i].head), *(len(row[i]) for row in rows))
+        return min(longest, max(LEAST_WIDTH, len(shown[i].head))) if shown[i].is_text else longest
+
+    kept = list(range(len(shown)))
+    says_nothing = [i for i in kept[1:] if all(row[i] in ("", "-", "0") for row in rows)]
+    minor = [i for i in kept if shown[i].is_minor and i not in says_nothing]
+    for i in (*says_nothing[::-1], *minor[::-1]):
+        if sum(least(each) + 2 for each in kept) - 2 <= width:
+            break
+        kept.remove(i)
+    return [shown[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def _fitted(shown: Sequence[Column], rows: list[list[str]], width: int) -> list[list[str]]:

@@ -1,5 +1,7 @@
 // Calls of the service by the Connect protocol, as JSON, with the token of this tab.
 
+import { parsed } from "./format.js";
+
 const SERVICE = "/scheduler.v1.SchedulerService/";
 const KEY = "muster.token";
 const END = 2; // flag of the last envelope of a stream
@@ -48,7 +50,7 @@ export async function request(path, options) {
 export async function errorOf(answer) {
   const text = await answer.text();
   try {
-    const { code, message } = JSON.parse(text);
+    const { code, message } = parsed(text);
     return new CallError(code, message);
   } catch {
     return new CallError(`http_${answer.status}`, text.trim() || answer.statusText);
@@ -64,7 +66,7 @@ export async function call(method, body = {}, signal = undefined) {
     signal,
   });
   if (!answer.ok) throw await errorOf(answer);
-  return answer.json();
+  return parsed(await answer.text());
 }
 
 /** The answers of one method that streams. Throws CallError. */
@@ -81,7 +83,7 @@ export async function* stream(method, body, signal) {
   });
   if (!answer.ok) throw await errorOf(answer);
   for await (const [head, message] of parts(answer.body, 5, (view) => view.getUint32(1))) {
-    const value = JSON.parse(new TextDecoder().decode(message));
+    const value = parsed(new TextDecoder().decode(message));
     if (head[0] & END) {
       if (value.error) throw new CallError(value.error.code, value.error.message);
       return;

@@ -4,6 +4,7 @@
 import { coordinates, layout } from "./geometry.js";
 import { SOMEBODY } from "./live.js";
 import { isOut, scheme } from "./palette.js";
+import { onTheme } from "./theme.js";
 
 const GAP = 0.18; // between GPUs, in units
 const LEAST_CELL_PX = 3; // below that a host is painted as one box
@@ -13,14 +14,15 @@ const PALE = 0.4; // of the colour between the GPUs of a host
 
 export class MapCanvas {
   /**
-   * `onPoint(host, gpu)`: -1 for none; `onOpen(host)`: somebody wants to see its job. Listens until `close`.
+   * `onPoint(host, gpu)`: -1 for none; `onOpen(host)`: somebody wants to see its job; `onHold(host)`: it is to stay pointed at. Listens until `close`.
    */
-  constructor(base, overlay, cluster, { onPoint, onOpen }) {
+  constructor(base, overlay, cluster, { onPoint, onOpen, onHold }) {
     this.base = base;
     this.overlay = overlay;
     this.cluster = cluster;
     this.onPoint = onPoint;
     this.onOpen = onOpen;
+    this.onHold = onHold;
     this.mode = "state";
     this.host = -1;
     this.gpu = -1;
@@ -46,7 +48,7 @@ export class MapCanvas {
     on(overlay, "pointercancel", (event) => this.pointers.delete(event.pointerId));
     on(overlay, "pointerleave", (event) => event.pointerType === "mouse" && !this.isHeld && this.point(-1, -1));
     on(overlay, "keydown", (event) => this.key(event));
-    on(matchMedia("(prefers-color-scheme: dark)"), "change", () => this.repaint());
+    onTheme(() => this.repaint(), signal);
     this.resizing = new ResizeObserver(() => this.resize());
     this.resizing.observe(overlay);
     this.unlisten = cluster.listen((change) => this.changed(change));
@@ -416,6 +418,14 @@ export class MapCanvas {
     this.isHeld = false;
     this.pick(at);
     this.isHeld = this.host >= 0 && this.host !== held;
+    this.onHold(this.isHeld ? this.host : -1);
+  }
+
+  /** Point at a host and stay there; -1 lets go. */
+  hold(host) {
+    if (this.isHeld === host >= 0 && (!this.isHeld || this.host === host)) return;
+    this.isHeld = host >= 0;
+    if (host >= 0) this.go(host);
   }
 
   pick({ x, y }) {
@@ -455,6 +465,7 @@ export class MapCanvas {
       End: () => this.go(this.fabric.hosts.length - 1),
       Escape: () => {
         this.isHeld = false;
+        this.onHold(-1);
         this.point(-1, -1);
       },
       Enter: () => this.host >= 0 && this.onOpen(this.host),

@@ -19,7 +19,12 @@ export function bytes(value) {
 }
 
 export function percent(share, digits = 1) {
-  return `${(100 * Number(share ?? 0)).toFixed(digits)} %`;
+  return `${Number((100 * Number(share ?? 0)).toFixed(digits))} %`;
+}
+
+/** 1 -> "1 spare", 2048 -> "2,048 spares". */
+export function counted(value, noun) {
+  return `${count(value)} ${noun}${Number(value) === 1 ? "" : "s"}`;
 }
 
 /** A protobuf duration ("3.5s") in seconds. */
@@ -41,7 +46,12 @@ export function span(value) {
   return rest ? `${whole} ${first} ${rest} ${next[1]}` : `${whole} ${first}`;
 }
 
-/** A moment in local time, with its distance from now. "" for none. */
+/** How times are written here: in UTC, or in the zone of this machine. */
+export function zone() {
+  return localStorage.getItem("muster.utc") ? { timeZone: "UTC" } : {};
+}
+
+/** A moment with its zone and its distance from now. "" for none. */
 export function moment(text) {
   if (!text) return "";
   const at = new Date(text);
@@ -49,13 +59,39 @@ export function moment(text) {
   const whole = Math.max(1, Math.round(Math.abs(away)));
   const distance = away > 0 ? `in ${span(whole)}` : `${span(whole)} ago`;
   const isToday = at.toDateString() === new Date().toDateString();
-  const written = at.toLocaleString("en-GB", { ...(!isToday && { day: "numeric", month: "short" }), hour: "2-digit", minute: "2-digit" });
+  const written = at.toLocaleString("en-GB", { ...(!isToday && { day: "numeric", month: "short" }), hour: "2-digit", minute: "2-digit", timeZoneName: "short", ...zone() });
   return `${written}, ${distance}`;
+}
+
+/** Seconds since 1970 as a moment on an axis of such a length. */
+export function clockText(at, length) {
+  /** @type {Intl.DateTimeFormatOptions} */
+  const shown = length > 2 * 86_400 ? { day: "numeric", month: "short" } : { hour: "2-digit", minute: "2-digit", ...(length < 600 && { second: "2-digit" }) };
+  return new Date(at * 1000).toLocaleString("en-GB", { ...shown, ...zone() });
+}
+
+/** GPU-hours with their unit. */
+export function gpuHours(value) {
+  const hours = Number(value ?? 0);
+  return `${hours >= 99.5 ? count(Math.round(hours)) : Number(hours.toPrecision(2))} GPU-hours`;
 }
 
 /** A constant of the API as words: JOB_STATE_QUEUED -> "queued". */
 export function words(constant, prefix) {
   return (constant ?? `${prefix}_UNSPECIFIED`).slice(prefix.length + 1).toLowerCase().replaceAll("_", " ");
+}
+
+// What turns the order of the text that follows it, or ends a line.
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+/** What others wrote, with what cannot be seen written out, as the command line does. */
+export function legible(text) {
+  return text.replace(UNSEEN, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** JSON of the server, every text in it legible. */
+export function parsed(text) {
+  return JSON.parse(text, (_, value) => (typeof value === "string" ? legible(value) : value));
 }
 
 /** tenants/T/jobs/N -> "T/N"; any other text as it is. */

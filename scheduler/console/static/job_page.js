@@ -4,13 +4,15 @@ import { stream } from "./api.js";
 import { bytes, count, jobName, moment, percent, seconds, span, words } from "./format.js";
 import { coordinates } from "./geometry.js";
 import { JobActions } from "./actions.js";
+import { IncidentTable, Ladder } from "./incidents_page.js";
 import { Explanation } from "./queue_page.js";
-import { Facts, html, JobLink, Problem, Source, Table, useCall, useEffect, useRef, useState, Waiting } from "./ui.js";
+import { isDark, onTheme } from "./theme.js";
+import { Facts, HostLink, HostLinks, html, JobLink, Problem, Source, Table, useCall, useEffect, useRef, useState, Waiting } from "./ui.js";
 
 const WAITS = "JOB_STATE_QUEUED";
 const LIVE = new Set([WAITS, "JOB_STATE_RUNNING", "JOB_STATE_INTERRUPTED"]);
 const MOST_LOG = 200_000; // characters kept of a log
-const INCIDENTS = { gangs: 1, incidents: 100 };
+const INCIDENTS = { pageSize: 1000 };
 
 export function JobPage({ cluster, name }) {
   const body = { name };
@@ -37,6 +39,7 @@ function Shown({ cluster, job }) {
       ["Time limit", spec.timeLimit ? span(seconds(spec.timeLimit)) : ""],
       ["Step", stepOf(job.progress)],
       ["Held by", job.hold ? words(job.hold, "HOLD") : ""],
+      ["Labels", Object.entries(spec.labels ?? {}).map(([key, value]) => `${key}=${value}`).join(", ")],
       ["Preemptible", job.preemptible ? "yes" : ""],
     ]} />
     ${job.reason && html`<p>${job.reason}</p>`}
@@ -124,14 +127,14 @@ function Grid({ cluster, job }) {
   const { fabric } = cluster;
   const plan = planOf(fabric, job);
   useEffect(() => {
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    const paint = () => paintGrid(canvas.current, plan, dark.matches);
+    const ending = new AbortController();
+    const paint = () => paintGrid(canvas.current, plan, isDark());
     const resizing = new ResizeObserver(paint);
     resizing.observe(canvas.current.parentElement);
-    dark.addEventListener("change", paint);
+    onTheme(paint, ending.signal);
     return () => {
       resizing.disconnect();
-      dark.removeEventListener("change", paint);
+      ending.abort();
     };
   }, [job.etag, job.version, fabric]);
   if (!plan.rows.length) return null;
@@ -146,8 +149,8 @@ function Grid({ cluster, job }) {
     <h3>Blocks by pipeline stage and ${plan.tier}</h3>
     <div class="grid"><canvas ref=${canvas} role="img" aria-label=${`Each block of the gang in the colour of its ${plan.tier}, a row a stage. The table below says the same.`}></canvas></div>
     <${Table} caption=${`Hosts of each stage in each ${plan.tier}`} columns=${columns} rows=${stages} keyOf=${({ stage }) => stage} />
-    <details><summary>Hosts in the order of their blocks</summary><p class="hosts">${job.placement.hosts.join(" ")}</p>
-      ${job.placement.spares?.length > 0 && html`<p class="hosts">Spares: ${job.placement.spares.join(" ")}</p>`}</details>`;
+    <details><summary>Hosts in the order of their blocks</summary><p class="hosts"><${HostLinks} names=${job.placement.hosts} /></p>
+      ${job.placement.spares?.length > 0 && html`<p class="hosts">Spares: <${HostLinks} names=${job.placement.spares} /></p>`}</details>`;
 }
 
 function planOf(fabric, job) {
@@ -213,17 +216,13 @@ function paintGrid(canvas, { rows, domains }, isDark) {
 // --- what became of it ---
 
 function Restarts({ cluster, job }) {
-  const { answer, error } = useCall(cluster, "GetStatus", INCIDENTS);
-  const incidents = (answer?.incidents ?? []).filter(({ subject }) => subject === job.name);
+  const { answer, error } = useCall(cluster, "ListIncidents", INCIDENTS);
+  const incidents = (answer?.incidents ?? []).filter((each) => each.job === job.name);
   const isRunning = job.state === "JOB_STATE_RUNNING";
   return html`
-    <h2>Swaps and restarts</h2>
+    <h2>Failures and restarts</h2>
     <${Problem} error=${error} />
-    <${Table} caption="Recent incidents of this job, newest first" rows=${incidents} keyOf=${(row) => row.version} empty=${`Attempt ${job.attempt ?? 0}; nothing has happened to it lately.`} columns=${[
-      { title: "When", of: (row) => moment(row.time) },
-      { title: "What", of: (row) => words(row.kind, "INCIDENT_KIND") },
-      { title: "Detail", isText: true, of: (row) => row.detail },
-    ]} />
+    <${IncidentTable} incidents=${incidents} />
     ${job.restartOptions?.length > 0 && html`<h3>The last restart</h3><${Ladder} caption="Ways to go on after the last failure" options=${job.restartOptions} />`}
     ${isRunning && html`<${Outlook} cluster=${cluster} name=${job.name} />`}`;
 }
@@ -233,7 +232,7 @@ function Outlook({ cluster, name }) {
   const state = useCall(cluster, "ExplainJob", body);
   return html`<h3>If a host failed now</h3>
     <${Waiting} state=${state}>${({ restart, sharedUplinks = [] }) => html`
-      ${restart && html`<p>If ${restart.host} failed:</p><${Ladder} caption="Ways to go on if a host failed now" options=${restart.restartOptions ?? []} />`}
+      ${restart && html`<p>If <${HostLink} name=${restart.host} /> failed:</p><${Ladder} caption="Ways to go on if a host failed now" options=${restart.restartOptions ?? []} />`}
       ${sharedUplinks.length > 0 && html`<${Table} caption="Uplinks shared with other gangs" rows=${sharedUplinks} columns=${[
         { title: "Uplink of", of: (each) => each.link },
         { title: "With", of: (each) => html`<${JobLink} name=${each.job} />` },
@@ -241,18 +240,6 @@ function Outlook({ cluster, name }) {
       ]} />`}`}
     <//>
     <${Source} method="ExplainJob" body=${body} />`;
-}
-
-function Ladder({ caption, options }) {
-  return html`<${Table} caption=${caption} rows=${options} keyOf=${(each) => each.option} columns=${[
-    { title: "Way", of: (each) => words(each.option, "RESTART_OPTION") },
-    { title: "Taken", of: (each) => (each.taken ? "yes" : each.possible ? "possible" : "impossible") },
-    { title: "Price, GPU-hours", isNumber: true, of: (each) => (each.possible ? Number(each.gpuHours ?? 0).toFixed(1) : "") },
-    { title: "Cut rises by", isNumber: true, of: (each) => (each.possible ? bytes(each.cutRiseBytesPerStep) : "") },
-    { title: "Steps longer by", isNumber: true, of: (each) => (each.slower === undefined ? "" : percent(each.slower)) },
-    { title: "Blocks that move", isNumber: true, of: (each) => (each.possible ? count(each.movedBlocks) : "") },
-    { title: "Remark", isText: true, of: (each) => each.note ?? "" },
-  ]} />`;
 }
 
 function Progress({ job }) {
@@ -263,12 +250,12 @@ function Progress({ job }) {
       ? html`<${Facts} facts=${[["Newest checkpoint", `step ${count(saved.step)}`], ["Reported", moment(saved.createTime)], ["Attempt", count(saved.attempt)], ["Where", saved.where]]} />`
       : html`<p class="quiet">Its ranks have reported no checkpoint.</p>`}
     ${goodput && html`
-      <${Facts} facts=${[["Effective training time", percent(goodput.ettr)], ["Goodput", percent(goodput.goodput)]]} />
+      <${Facts} facts=${[["Effective training time", percent(goodput.ettr)], ["Goodput", percent(goodput.goodput)], ["Counted by", saved ? "checkpoints that its ranks reported" : "the usual interval of checkpoints: assumed"]]} />
       <${Table} caption="Where its time went" rows=${goodput.parts ?? []} keyOf=${(each) => each.part} columns=${[
         { title: "Part", of: (each) => words(each.part, "GOODPUT_PART") },
         { title: "Time", isNumber: true, of: (each) => span(seconds(each.duration)) },
         { title: "Share", isNumber: true, of: (each) => percent(each.share) },
-        { title: "GPU-hours", isNumber: true, of: (each) => Number(each.gpuHours ?? 0).toFixed(1) },
+        { title: "GPU-hours", isNumber: true, of: (each) => count(Math.round(10 * (each.gpuHours ?? 0)) / 10) },
       ]} />`}`;
 }
 

@@ -1,6 +1,7 @@
 // The cluster as it is now: what GET /live has sent so far (scheduler/console/cluster_map.py).
 
 import { bearer, CallError, errorOf, parts, request } from "./api.js";
+import { parsed } from "./format.js";
 
 export const NOBODY = 0; // slots of hosts that no job holds, and of those of jobs that we may not see
 export const SOMEBODY = 1;
@@ -26,6 +27,8 @@ export class Cluster {
     this.caller = null;
     /** @type {Map<string, number> | null} Of outermost domains, when a page asked. */
     this.busy = null;
+    /** @type {Map<string, number> | null} What they carry of what they were built for. */
+    this.carried = null;
     /** @type {Map<string, number> | null} */
     this.fits = null;
     this.listeners = new Set();
@@ -54,7 +57,7 @@ export class Cluster {
     const sizes = new DataView(buffer);
     const length = sizes.getUint32(0, true);
     const count = sizes.getUint32(4, true);
-    const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+    const head = parsed(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
     let at = 8 + length;
     const column = (Kind) => {
       const made = new Kind(buffer, at, count);

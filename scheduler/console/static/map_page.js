@@ -1,17 +1,20 @@
 // The map: every host and GPU, what it does, and for whom.
 
-import { HostActions, may } from "./actions.js";
+import { HostActions } from "./actions.js";
 import { MapCanvas } from "./canvas.js";
-import { count, jobName, moment, words } from "./format.js";
+import { count, jobName, percent } from "./format.js";
 import { coordinates, domainsOf } from "./geometry.js";
+import { hostFacts } from "./host_page.js";
+import { IncidentTable } from "./incidents_page.js";
 import { NOBODY, SOMEBODY } from "./live.js";
 import { scheme, useOf } from "./palette.js";
-import { Facts, html, jobHref, JobLink, Problem, Source, Table, useCall, useCluster, useEffect, useRef, useState } from "./ui.js";
+import { useParam } from "./route.js";
+import { Badge, Facts, html, jobHref, JobLink, JobLinks, Problem, Source, Table, useCall, useCluster, useEffect, useRef, useState } from "./ui.js";
 
 const MODES = [["state", "State"], ["job", "Job"], ["tenant", "Tenant"]];
 const ASKED = [["uplinks", "Uplinks"], ["fit", "What would fit"]]; // of which a live server is asked
 const LONGEST_LEGEND = 24;
-const INCIDENTS = { gangs: 1, incidents: 12 };
+const INCIDENTS = { pageSize: 12 };
 
 export function MapPage({ cluster }) {
   useCluster(cluster);
@@ -28,10 +31,12 @@ export function MapPage({ cluster }) {
 /** The map of a cluster that is there, as it is now or in a recording. */
 export function MapView({ cluster, isLive = false }) {
   useCluster(cluster);
-  const [mode, setMode] = useState("state");
+  const [mode, setMode] = useParam("colour", "state");
+  const [outlined, setOutlined] = useParam("job");
+  const [heldHost, setHeldHost] = useParam("host");
   const [pointed, setPointed] = useState({ host: -1, gpu: -1 });
   const [sought, setSought] = useState("");
-  const [slot, setSlot] = useState(0);
+  const slot = [...cluster.jobs.values()].find((job) => jobName(job.name) === outlined)?.slot ?? 0;
   const canvases = useRef({});
   const map = useRef(null);
   useEffect(() => {
@@ -40,27 +45,27 @@ export function MapView({ cluster, isLive = false }) {
       onPoint: (host, gpu) => setPointed({ host, gpu }),
       onOpen: (host) => {
         const job = cluster.jobOf(host);
-        if (job) location.hash = jobHref(job.name);
+        location.hash = job ? jobHref(job.name) : `#/host/${encodeURIComponent(cluster.fabric.hosts[host])}`;
       },
+      onHold: (host) => setHeldHost(host < 0 ? "" : cluster.fabric.hosts[host]),
     });
     globalThis.musterMap = map.current; // for tests and benchmarks, which look at what was painted
     return () => map.current.close();
   }, [cluster]);
-  const choose = (chosen) => {
-    setMode(chosen);
-    map.current.colourBy(chosen);
-  };
-  const mark = (chosen) => {
-    setSlot(chosen);
-    map.current.outline(chosen);
-  };
+  const isFitted = Boolean(map.current?.plan);
+  useEffect(() => map.current.colourBy(mode), [mode]);
+  useEffect(() => map.current.outline(slot), [slot]);
+  useEffect(() => {
+    map.current.hold(heldHost ? cluster.fabric.hosts.indexOf(heldHost) : -1);
+  }, [heldHost, isFitted]);
+  const mark = (chosen) => setOutlined(chosen ? jobName(cluster.jobs.get(chosen).name) : "");
   return html`
     <${Totals} cluster=${cluster} />
     <div class="toolbar">
       <fieldset class="choice"><legend>Colour by</legend>
-        ${[...MODES, ...(isLive ? ASKED : [])].map(([value, label]) => html`<label key=${value}><input type="radio" name="mode" value=${value} checked=${mode === value} onChange=${() => choose(value)} /> ${label}</label>`)}
+        ${[...MODES, ...(isLive ? ASKED : [])].map(([value, label]) => html`<label key=${value}><input type="radio" name="mode" value=${value} checked=${mode === value} onChange=${() => setMode(value)} /> ${label}</label>`)}
       </fieldset>
-      <${Search} cluster=${cluster} text=${sought} onText=${setSought} onHost=${(host) => map.current.go(host)} onJob=${mark} />
+      <${Search} cluster=${cluster} text=${sought} onText=${setSought} onHost=${(host) => (host < 0 ? map.current.point(-1, -1) : map.current.go(host))} onJob=${mark} />
       <div class="buttons" role="group" aria-label="Zoom">
         <button type="button" onClick=${() => map.current.zoom(1.5)} aria-label="Zoom in">+</button>
         <button type="button" onClick=${() => map.current.zoom(1 / 1.5)} aria-label="Zoom out">−</button>
@@ -78,7 +83,7 @@ export function MapView({ cluster, isLive = false }) {
         <div aria-live="polite" class="details">
           <${Details} cluster=${cluster} host=${pointed.host} gpu=${pointed.gpu} isLive=${isLive} />
         </div>
-        ${pointed.host >= 0 && may(cluster, "operator") && html`<${PointedHost} key=${pointed.host} cluster=${cluster} name=${cluster.fabric.hosts[pointed.host]} />`}
+        ${pointed.host >= 0 && isLive && html`<${PointedHost} key=${pointed.host} cluster=${cluster} name=${cluster.fabric.hosts[pointed.host]} />`}
         <p id="map-help" class="quiet small">Arrows go from host to host, + and - zoom, 0 shows everything, Enter opens the job. With a pointer: wheel and drag, or two fingers; a click holds a host, so that its buttons can be reached, and another lets it go.</p>
         <h2>Legend</h2>
         <${Legend} cluster=${cluster} mode=${mode} slot=${slot} onMark=${mark} />
@@ -92,13 +97,16 @@ export function MapView({ cluster, isLive = false }) {
 function BusyUplinks({ cluster, map }) {
   const tier = cluster.fabric.tiers[0];
   const { answer, error } = useCall(cluster, "ListLinks", { showAll: true, ...(tier && { filter: `tier = "${tier.name}"` }) });
+  const degraded = (answer?.links ?? []).filter((link) => (link.carriedShare ?? 0) < 1);
   useEffect(() => {
     cluster.busy = new Map((answer?.links ?? []).map((link) => [link.name, link.busyShare ?? 0]));
+    cluster.carried = new Map((answer?.links ?? []).map((link) => [link.name, link.carriedShare ?? 0]));
     map.current?.repaint();
     cluster.tell({ hosts: new Uint32Array(0), jobs: false });
   }, [answer]);
   return html`<${Problem} error=${error} />
-    <p class="quiet small">How busy the gangs that run keep the uplink of each ${tier?.name ?? "domain"}, by their steps and traffic. The page Hosts and links has the numbers.</p>`;
+    <p class="quiet small">How busy the gangs that run keep the uplink of each ${tier?.name ?? "domain"}, by their steps and traffic. The page Hosts and links has the numbers.</p>
+    ${degraded.length > 0 && html`<p>${degraded.map((link) => html`<span key=${link.name} class="line"><${Badge} kind=${link.carriedShare ? "warn" : "bad"} icon="triangle-alert">${link.name} carries ${percent(link.carriedShare)}<//> shared by ${link.crossedBy?.length ? html`<${JobLinks} names=${link.crossedBy} />` : "nobody"}. </span>`)}</p>`}`;
 }
 
 /** Asks which domains have room for a job of a size, for the map's colours. */
@@ -154,13 +162,19 @@ function Search({ cluster, text, onText, onHost, onJob }) {
   const seek = (event) => {
     event.preventDefault();
     const wanted = text.trim();
-    const host = cluster.fabric.hosts.indexOf(wanted);
-    const job = [...cluster.jobs.values()].find((each) => [each.shortName, jobName(each.name)].includes(wanted));
+    const { hosts } = cluster.fabric;
+    const jobs = [...cluster.jobs.values()];
+    const [exact, part] = [hosts.indexOf(wanted), wanted ? hosts.findIndex((name) => name.includes(wanted)) : -1];
+    const job = jobs.find((each) => [each.shortName, jobName(each.name)].includes(wanted)) ?? jobs.find((each) => wanted && jobName(each.name).includes(wanted));
+    const host = exact >= 0 || !job ? Math.max(exact, part) : -1;
     setMiss("");
     if (host >= 0) onHost(host);
     else if (job) onJob(job.slot);
-    else if (wanted) setMiss(`No host and no gang is called ${wanted}.`);
-    else onJob(0);
+    else {
+      onHost(-1);
+      onJob(0);
+      if (wanted) setMiss(`No host and no gang has ${wanted} in its name.`);
+    }
   };
   return html`<form class="search" role="search" onSubmit=${seek}>
     <label for="seek">Host or job</label>
@@ -226,7 +240,10 @@ function Resting({ children }) {
 
 function MeantHost({ cluster, name }) {
   const { answer } = useCall(cluster, "GetHost", { name });
-  return answer && html`<${HostActions} cluster=${cluster} host=${answer} />`;
+  const isNoted = answer && (answer.reason || !["HOST_STATE_HEALTHY", "HOST_STATE_GOLDEN"].includes(answer.state));
+  return answer && html`${isNoted && html`<${Facts} facts=${hostFacts(answer).slice(1, -1)} />`}
+    <p><a href=${`#/host/${encodeURIComponent(name)}`}>History, signals and cost of ${name}</a></p>
+    <${HostActions} cluster=${cluster} host=${answer} />`;
 }
 
 /** What a host of a gang, or one GPU of it, does for its job. */
@@ -297,15 +314,9 @@ function Zones({ cluster, onZone }) {
 }
 
 function Incidents({ cluster }) {
-  const { answer, error } = useCall(cluster, "GetStatus", INCIDENTS);
-  const columns = [
-    { title: "When", of: (row) => moment(row.time) },
-    { title: "What", of: (row) => words(row.kind, "INCIDENT_KIND") },
-    { title: "Where", of: (row) => html`<${JobLink} name=${row.subject} />` },
-    { title: "Detail", isText: true, of: (row) => row.detail },
-  ];
+  const { answer, error } = useCall(cluster, "ListIncidents", INCIDENTS);
   return html`<h2>Recent incidents</h2>
     <${Problem} error=${error} />
-    ${answer && html`<${Table} caption="Recent incidents, newest first" columns=${columns} rows=${answer.incidents ?? []} keyOf=${(row) => `${row.version} ${row.subject}`} empty="Nothing has gone wrong lately." />`}
-    <${Source} method="GetStatus" body=${INCIDENTS} />`;
+    ${answer && html`<${IncidentTable} incidents=${answer.incidents ?? []} />`}
+    <${Source} method="ListIncidents" body=${INCIDENTS} />`;
 }

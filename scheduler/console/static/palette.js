@@ -1,6 +1,7 @@
 // Colours of the map. Each way to colour gives every host a category, and each category a fill.
 
 import { NOBODY, SOMEBODY } from "./live.js";
+import { isDark } from "./theme.js";
 
 const OUT = new Set(["failed", "in_repair", "rma", "new", "burn_in", "unknown"]);
 const NOTED = new Set(["cordoned", "draining", "suspect", "retiring"]);
@@ -60,7 +61,6 @@ function hue(number, isDark) {
  * Maps by outermost domain, which a page has asked for.
  */
 export function scheme(cluster, mode) {
-  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
   if (mode === "uplinks") return busyScheme(cluster);
   if (mode === "fit") return fitScheme(cluster);
   if (mode === "state") {
@@ -78,7 +78,7 @@ export function scheme(cluster, mode) {
   const bySlot = new Map(jobs.map((job) => [job.slot, places.get(labelOf(job))]));
   const numbers = mode === "job" ? jobs.map((job) => job.slot - SOMEBODY - 1) : labels.map((_, n) => n);
   return {
-    fills: [...common.map(property), ...labels.map((_, at) => hue(numbers[at], isDark))],
+    fills: [...common.map(property), ...labels.map((_, at) => hue(numbers[at], isDark()))],
     categoryOf: (host) => {
       const slot = cluster.slots[host];
       if (slot > SOMEBODY) return bySlot.get(slot) ?? 1;
@@ -99,13 +99,15 @@ const BUSY = [[0.1, "below 10 %"], [0.3, "10 to 30 %"], [0.6, "30 to 60 %"], [1,
 /** By how busy the gangs that run keep the uplink of the outermost domain. */
 function busyScheme(cluster) {
   const degreeOf = outermost(cluster, (name) => {
+    const carried = cluster.carried?.get(name) ?? 1;
+    if (carried < 1) return BUSY.length + Number(!carried);
     const share = cluster.busy?.get(name) ?? 0;
     return BUSY.findIndex(([most]) => share < most);
   });
   return {
-    fills: BUSY.map((_, degree) => property(`busy-${degree}`)),
+    fills: [...BUSY.map((_, degree) => property(`busy-${degree}`)), property("degraded"), property("down")],
     categoryOf: degreeOf,
-    entries: BUSY.map(([, label], category) => ({ label: `uplink busy ${label}`, category })),
+    entries: [...BUSY.map(([, label]) => `uplink busy ${label}`), "uplink degraded", "uplink down"].map((label, category) => ({ label, category })),
   };
 }
 

@@ -1,8 +1,10 @@
 // The queue: who waits, why, until when, and which jobs would start at once.
 
 import { call } from "./api.js";
-import { count, moment, span, seconds, words } from "./format.js";
-import { html, JobLink, JobLinks, More, Problem, Source, Table, useCall, useEffect, useState, Waiting } from "./ui.js";
+import { ticks, useWidth } from "./chart.js";
+import { clockText, count, counted, jobName, moment, percent, span, seconds, words } from "./format.js";
+import { useParam } from "./route.js";
+import { Badge, html, JobLink, JobLinks, More, Problem, Source, Table, useCall, useEffect, useRef, useState, Waiting } from "./ui.js";
 
 const PAGE = 100;
 const LISTS = {
@@ -11,14 +13,18 @@ const LISTS = {
   ended: { title: "Ended jobs", states: ["JOB_STATE_COMPLETED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED"], orderBy: "update_time desc" },
 };
 
+const KINDS = { JOB_STATE_RUNNING: "good", JOB_STATE_COMPLETED: "good", JOB_STATE_INTERRUPTED: "bad", JOB_STATE_FAILED: "bad" };
+const DAY_S = 86_400;
+
 export function QueuePage({ cluster }) {
-  const [which, setWhich] = useState("waiting");
+  const [which, setWhich] = useParam("show", "waiting");
+  const list = LISTS[which] ? which : "waiting";
   return html`
     <h1 tabindex="-1">Queue</h1>
     <fieldset class="choice"><legend>Show</legend>
-      ${Object.entries(LISTS).map(([value, { title }]) => html`<label key=${value}><input type="radio" name="which" value=${value} checked=${which === value} onChange=${() => setWhich(value)} /> ${title}</label>`)}
+      ${Object.entries(LISTS).map(([value, { title }]) => html`<label key=${value}><input type="radio" name="which" value=${value} checked=${list === value} onChange=${() => setWhich(value)} /> ${title}</label>`)}
     </fieldset>
-    <${Jobs} key=${which} cluster=${cluster} which=${which} />
+    <${Jobs} key=${list} cluster=${cluster} which=${list} />
     <h2>What would start now</h2>
     <${Slots} cluster=${cluster} />
   `;
@@ -26,48 +32,109 @@ export function QueuePage({ cluster }) {
 
 function Jobs({ cluster, which }) {
   const { title, states, orderBy } = LISTS[which];
-  const isWaiting = which === "waiting";
+  const [isWaiting, isRunning] = [which === "waiting", which === "running"];
   const [pages, setPages] = useState(1);
-  const [filter, setFilter] = useState("");
-  const [typed, setTyped] = useState("");
-  const [explained, setExplained] = useState("");
+  const [filter, setFilter] = useParam("filter");
+  const [explained, setExplained] = useParam("job");
   const body = {
     states, orderBy, pageSize: PAGE * pages,
     ...(filter && { filter }), ...(isWaiting && { estimateStarts: true }), ...(which === "ended" && { recentOnly: true }),
   };
   const state = useCall(cluster, "ListJobs", body);
-  const columns = [
-    { title: "Job", of: (job) => html`<${JobLink} name=${job.name} />` },
-    { title: "Priority", isNumber: true, of: (job) => count(job.priority) },
-    { title: "Size", of: sizeOf },
-    isWaiting && { title: "Waits since", of: (job) => moment(job.createTime) },
-    isWaiting && { title: "Starts", of: (job) => startOf(job.startEstimate) },
-    !isWaiting && { title: "State", of: (job) => words(job.state, "JOB_STATE") },
-    !isWaiting && { title: "Since", of: (job) => moment(job.updateTime) },
-    !isWaiting && { title: "Attempt", isNumber: true, of: (job) => count(job.attempt) },
-    { title: isWaiting ? "Why it waits" : "Remark", isText: true, of: (job) => job.reason ?? "" },
-    isWaiting && { title: "What would change it", of: (job) => html`<button type="button" aria-expanded=${explained === job.name} onClick=${() => setExplained(explained === job.name ? "" : job.name)}>Explain<span class="unseen"> ${job.name}</span></button>` },
+  const columnsOf = (jobs) => [
+    { title: "Job", of: (job) => html`<${JobLink} name=${job.name} />`, by: (job) => job.name },
+    { title: "Priority", isNumber: true, of: (job) => count(job.priority), by: (job) => job.priority ?? 0 },
+    { title: "Size", of: sizeOf, by: gpusOf },
+    isWaiting && { title: "Waits since", of: (job) => moment(job.createTime), by: (job) => job.createTime },
+    isWaiting && { title: "Starts", of: (job) => startOf(job.startEstimate), by: (job) => job.startEstimate?.startTime ?? "9" },
+    !isWaiting && { title: "State", of: (job) => html`<${Badge} kind=${KINDS[job.state] ?? "quiet"}>${words(job.state, "JOB_STATE")}<//>`, by: (job) => job.state },
+    !isWaiting && { title: "Since", of: (job) => moment(job.updateTime), by: (job) => job.updateTime },
+    !isWaiting && { title: "Attempt", isNumber: true, of: (job) => count(job.attempt), by: (job) => job.attempt ?? 0 },
+    isRunning && { title: "Step, measured", isNumber: true, of: (job) => (job.progress?.stepTime ? span(seconds(job.progress.stepTime)) : ""), by: (job) => seconds(job.progress?.stepTime) },
+    isRunning && { title: "Step, modelled", isNumber: true, of: modelledStep, by: (job) => seconds(job.placement?.stepTime) },
+    isRunning && { title: "Slower by", isNumber: true, of: slowTextOf, by: (job) => slownessOf(job)[0] },
+    jobs.some((job) => labelsOf(job)) && { title: "Labels", isText: true, of: labelsOf },
+    { title: isWaiting ? "Why it waits" : "Remark", isText: true, of: (job) => [isRunning && slownessOf(job)[1], job.reason].filter(Boolean).join("; ") },
+    isWaiting && { title: "What would change it", of: (job) => html`<button type="button" aria-expanded=${explained === jobName(job.name)} onClick=${() => setExplained(explained === jobName(job.name) ? "" : jobName(job.name))}>Explain<span class="unseen"> ${job.name}</span></button>` },
   ].filter(Boolean);
   return html`
-    <form class="search" onSubmit=${(event) => { event.preventDefault(); setFilter(typed.trim()); }}>
+    <form class="search" onSubmit=${(event) => { event.preventDefault(); setFilter(event.target.elements.filter.value.trim()); }}>
       <label for="filter">Filter</label>
-      <input id="filter" value=${typed} onInput=${(event) => setTyped(event.target.value)} placeholder='tenant = vision AND priority > 10' autocomplete="off" spellcheck=${false} />
+      <input id="filter" name="filter" key=${filter} defaultValue=${filter} placeholder='tenant = vision AND priority > 10' autocomplete="off" spellcheck=${false} />
       <button>Apply</button>
     </form>
-    <${Waiting} state=${state}>${(answer) => html`
-      ${isWaiting && html`<p class="quiet">By priority, then by arrival. Fair shares, limits and reservations can let later ones pass: the start says so.</p>`}
-      <${Table} caption=${title} columns=${columns} rows=${answer.jobs ?? []} keyOf=${(job) => job.uid} empty="No job." />
-      <${More} token=${answer.nextPageToken && pages < 10} shown=${(answer.jobs ?? []).length} onMore=${() => setPages(pages + 1)} />`}
+    <${Waiting} state=${state}>${({ jobs = [], nextPageToken }) => html`
+      ${isWaiting && html`<p class="quiet">By priority, then by arrival. Fair shares, limits and reservations can let later ones pass: the start says so.</p>
+        <${Gantt} jobs=${jobs} />`}
+      <${Table} caption=${title} columns=${columnsOf(jobs)} rows=${isRunning ? slowestFirst(jobs) : jobs} keyOf=${(job) => job.uid} empty="No job."
+        below=${(job) => isWaiting && explained === jobName(job.name) && html`<${Explanation} cluster=${cluster} name=${job.name} />`} />
+      <${More} token=${nextPageToken && pages < 10} shown=${jobs.length} onMore=${() => setPages(pages + 1)} />`}
     <//>
-    ${explained && html`<${Explanation} key=${explained} cluster=${cluster} name=${explained} />`}
     <${Source} method="ListJobs" body=${body} />`;
+}
+
+function labelsOf(job) {
+  return Object.entries(job.spec?.labels ?? {}).map(([key, value]) => `${key}=${value}`).join(", ");
+}
+
+function slowestFirst(jobs) {
+  return [...jobs].sort((a, b) => slownessOf(b)[0] - slownessOf(a)[0]);
+}
+
+function slowTextOf(job) {
+  const [share] = slownessOf(job);
+  return share === Infinity ? "stands still" : share >= 5e-4 ? percent(share) : "";
+}
+
+function modelledStep({ placement, progress }) {
+  const step = progress?.modelStepTime ?? placement?.stepTime;
+  return step ? span(seconds(step)) : "";
+}
+
+/** How much slower than it could be: [share, why], by what was measured, its links, or its bound. */
+export function slownessOf({ progress, slowdown, placement }) {
+  const found = [];
+  if (progress?.stepTime && progress.modelStepTime) {
+    const [measured, modelled] = [seconds(progress.stepTime), seconds(progress.modelStepTime)];
+    found.push([measured / modelled - 1, `a step takes ${span(measured)}, modelled ${span(modelled)}`]);
+  }
+  if (slowdown) found.push([slowdown.slower ?? Infinity, `over degraded ${(slowdown.links ?? []).join(", ")}`]);
+  if (placement?.stepTime && placement.stepTimeLowerBound) {
+    const [step, bound] = [seconds(placement.stepTime), seconds(placement.stepTimeLowerBound)];
+    found.push([step / bound - 1, `modelled ${span(step)} a step, none below ${span(bound)}`]);
+  }
+  return found.sort((a, b) => b[0] - a[0])[0] ?? [0, ""];
+}
+
+/** When those that wait start, over the next day. */
+function Gantt({ jobs }) {
+  const box = useRef(null);
+  const width = useWidth(box);
+  const now = Date.now() / 1000;
+  const rows = jobs.map((job) => ({ job, start: Date.parse(job.startEstimate?.startTime) / 1000 })).filter(({ start }) => start < now + DAY_S).slice(0, 20);
+  const left = Math.min(150, width / 3);
+  const x = (at) => left + ((Math.min(at, now + DAY_S) - now) / DAY_S) * (width - left);
+  return html`<div ref=${box} class="gantt">${rows.length > 0 && html`
+    <svg width=${width} height=${rows.length * 20 + 20} role="img" aria-label="Starts of waiting jobs within a day; the table below says the same.">
+      ${ticks(now, now + DAY_S, Math.max(2, Math.floor(width / 110))).map((at) => html`<g key=${at}><line class="rule" x1=${x(at)} x2=${x(at)} y1="0" y2=${rows.length * 20} /><text x=${x(at)} y=${rows.length * 20 + 14} text-anchor="middle">${clockText(at, DAY_S)}</text></g>`)}
+      ${rows.map(({ job, start }, row) => {
+        const end = start + (job.spec?.timeLimit ? seconds(job.spec.timeLimit) : DAY_S);
+        return html`<g key=${job.uid}><text x="0" y=${row * 20 + 14}>${jobName(job.name).slice(0, 24)}</text>
+          <line class="waits" x1=${x(now)} x2=${x(start)} y1=${row * 20 + 10} y2=${row * 20 + 10} />
+          <rect class="runs" x=${x(start)} width=${Math.max(2, x(end) - x(start))} y=${row * 20 + 3} height="14" rx="2" /></g>`;
+      })}
+    </svg>`}</div>`;
+}
+
+function gpusOf(job) {
+  const sizes = ["tp", "cp", "ep", "pp"].map((axis) => job.spec?.parallelism?.[axis] ?? 1);
+  return sizes.reduce((product, size) => product * size, job.dp ?? job.spec?.parallelism?.dp ?? 1);
 }
 
 function sizeOf(job) {
   const placed = job.placement?.hostCount;
-  if (placed) return `${count(placed)} hosts${job.placement.spareCount ? ` + ${count(job.placement.spareCount)} spares` : ""}`;
-  const sizes = ["tp", "cp", "ep", "pp"].map((axis) => job.spec?.parallelism?.[axis] ?? 1);
-  return `${count(sizes.reduce((product, size) => product * size, job.dp ?? job.spec?.parallelism?.dp ?? 1))} GPUs`;
+  if (placed) return `${counted(placed, "host")}${job.placement.spareCount ? ` + ${counted(job.placement.spareCount, "spare")}` : ""}`;
+  return counted(gpusOf(job), "GPU");
 }
 
 export function startOf(estimate) {
@@ -83,7 +150,7 @@ export function Explanation({ cluster, name }) {
   const state = useCall(cluster, "ExplainJob", body);
   /** @type {Record<string, any>} */
   const none = {};
-  return html`<section class="card" aria-label=${`Why ${name} waits`}>
+  return html`<section aria-label=${`Why ${name} waits`}>
     <h2>Why <${JobLink} name=${name} /> waits</h2>
     <${Waiting} state=${state}>${({ reason = none, startEstimate }) => html`
       <p>${reason.sentence || "It does not wait."}</p>

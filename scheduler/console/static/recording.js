@@ -1,6 +1,7 @@
 // A log as the map saw it (scheduler/console/timeline.py): the cluster at any time of it.
 
 import { bearer, errorOf, request } from "./api.js";
+import { parsed } from "./format.js";
 import { Cluster } from "./live.js";
 
 export class Recording extends Cluster {
@@ -23,7 +24,7 @@ export class Recording extends Cluster {
   open(buffer) {
     const view = new DataView(buffer);
     const length = view.getUint32(0, true);
-    this.head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+    this.head = parsed(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
     this.frames = [];
     for (let place = 4 + length; place < buffer.byteLength;) {
       const size = view.getUint32(place, true);

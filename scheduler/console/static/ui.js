@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./view.js";
 import { asCurl, call } from "./api.js";
-import { jobName } from "./format.js";
+import { jobName, words } from "./format.js";
 
 export { html, useEffect, useRef, useState };
 
@@ -18,6 +18,33 @@ export function jobHref(resource) {
 export function JobLink({ name }) {
   const href = jobHref(name ?? "");
   return href ? html`<a href=${href}>${jobName(name)}</a>` : html`${name ?? ""}`;
+}
+
+const SEVERITIES = { failed: "bad", rma: "bad", in_repair: "warn", suspect: "warn", retiring: "warn", cordoned: "warn", draining: "warn", healthy: "good", golden: "good" };
+const STATE_ICONS = { failed: "circle-x", rma: "circle-x", in_repair: "wrench", suspect: "triangle-alert", retiring: "triangle-alert", cordoned: "circle-pause", draining: "circle-pause", healthy: "circle-check", golden: "circle-check" };
+
+/** One of the icons of vendor/, in the colour of the text. */
+export function Icon({ name }) {
+  return html`<i class=${`icon ${name}`} aria-hidden="true"></i>`;
+}
+
+/** A word in a colour: good, warn, bad or quiet. */
+export function Badge({ kind, icon, children }) {
+  return html`<span class=${`badge ${kind}`}>${icon && html`<${Icon} name=${icon} />`}${children}</span>`;
+}
+
+/** The state of a host as a word, a colour and an icon. */
+export function HostState({ state }) {
+  const name = words(state, "HOST_STATE").replaceAll(" ", "_");
+  return html`<${Badge} kind=${SEVERITIES[name] ?? "quiet"} icon=${STATE_ICONS[name] ?? "circle-dashed"}>${name.replaceAll("_", " ")}<//>`;
+}
+
+export function HostLink({ name }) {
+  return html`<a href=${`#/host/${encodeURIComponent(name)}`}>${name}</a>`;
+}
+
+export function HostLinks({ names }) {
+  return (names ?? []).map((name, at) => html`${at ? ", " : ""}<${HostLink} key=${name} name=${name} />`);
 }
 
 /** Names with commas between them, as links where they are jobs. */
@@ -97,26 +124,39 @@ export function Waiting({ state, children }) {
   `;
 }
 
+function compare(a, b) {
+  return typeof a === "number" ? a - b : String(a ?? "").localeCompare(String(b ?? ""), "en", { numeric: true });
+}
+
 function kindOf({ isNumber, isText }) {
   return isNumber ? "number" : isText ? "text" : "";
 }
 
 /** Roles are spelled out, for on a phone rows are blocks, which would take them away.
- * `columns`: {title, of(row), isNumber, isText: sentences}; `empty`: what to say where there are no rows. */
-export function Table({ caption, columns, rows, keyOf, empty = "None." }) {
+ * `columns`: {title, of(row), isNumber, isText: sentences, by(row): what it is sorted by}; `empty`: what to say
+ * where there are no rows; `below(row)`: what opens under a row, if anything. */
+export function Table({ caption, columns, rows: given, keyOf, empty = "None.", below }) {
+  const [sorted, setSorted] = useState({ title: "", sign: 1 });
+  const { by } = columns.find((each) => each.title === sorted.title) ?? {};
+  const rows = by ? [...given].sort((a, b) => sorted.sign * compare(by(a), by(b))) : given;
+  const head = (each) => (each.by
+    ? html`<button type="button" class="link" onClick=${() => setSorted({ title: each.title, sign: sorted.title === each.title ? -sorted.sign : each.isNumber ? -1 : 1 })}>${each.title}<span aria-hidden="true">${sorted.title === each.title ? (sorted.sign > 0 ? " ↑" : " ↓") : ""}</span></button>`
+    : each.title);
+  const order = (each) => (each.by && sorted.title === each.title ? (sorted.sign > 0 ? "ascending" : "descending") : undefined);
   if (!rows.length) return html`<p class="quiet">${empty}</p>`;
   return html`
     <div class="scroller" role="region" aria-label=${caption} tabindex="0">
       <table role="table">
         <caption>${caption}</caption>
-        <thead role="rowgroup"><tr role="row">${columns.map((each) => html`<th key=${each.title} role="columnheader" scope="col" class=${kindOf(each)}>${each.title}</th>`)}</tr></thead>
+        <thead role="rowgroup"><tr role="row">${columns.map((each) => html`<th key=${each.title} role="columnheader" scope="col" aria-sort=${order(each)} class=${kindOf(each)}>${head(each)}</th>`)}</tr></thead>
         <tbody role="rowgroup">
           ${rows.map((row, at) => html`
             <tr key=${keyOf ? keyOf(row) : at} role="row">
               ${columns.map((each, column) => (column
                 ? html`<td key=${each.title} role="cell" class=${kindOf(each)} data-title=${each.title}>${each.of(row)}</td>`
                 : html`<th key=${each.title} role="rowheader" scope="row">${each.of(row)}</th>`))}
-            </tr>`)}
+            </tr>
+            ${below?.(row) && html`<tr role="row" class="below"><td role="cell" colspan=${columns.length}>${below(row)}</td></tr>`}`)}
         </tbody>
       </table>
     </div>`;

@@ -82,12 +82,26 @@ def forecast(
 
     Cost: the decisions that would follow, MOST_DECISIONS at most.
     """
+    made = Forecast(frozenset((*state.index.queue, *state.index.deferred)), {}, now_ns)
+    steps = forecasts(state, now_ns, options)
+    while not is_over() and (further := next(steps, None)) is not None:
+        made = further
+    return made
+
+
+def forecasts(state: State, now_ns: int, options: SchedulingOptions) -> Iterator[Forecast]:
+    """Yield the forecast after each decision: what a later one says of a start is what an earlier
+    one said, and the last one goes as far as MOST_DECISIONS allow."""
     ahead = _Ahead(state, now_ns, options)
     waiting = frozenset((*state.index.queue, *state.index.deferred))
-    while ahead.is_waited_for and ahead.decisions < MOST_DECISIONS and not is_over():
-        if not ahead.decide() and not ahead.advance():
-            return Forecast(waiting, ahead.starts)
-    return Forecast(waiting, ahead.starts, ahead.now_ns if ahead.is_waited_for else None)
+    is_over = not ahead.is_waited_for
+    while not is_over:
+        is_stuck = not ahead.decide() and not ahead.advance()
+        is_over = is_stuck or not ahead.is_waited_for or ahead.decisions >= MOST_DECISIONS
+        until_ns = ahead.now_ns if ahead.is_waited_for and not is_stuck else None
+        yield Forecast(waiting, dict(ahead.starts), until_ns)
+    if not waiting:
+        yield Forecast(waiting, {})
 
 
 class _Ahead:

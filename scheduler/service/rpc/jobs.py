@@ -277,16 +277,13 @@ class JobServicer:
         async with error_boundary(context):
             writer, state = self._backend.writer, self._backend.writer.state
             job = await any_job_of(writer, request.name, request.uid)
-            spent = shown(job, writer.now_ns(), state.tenants.preemption.costs)
             message = await self._messages.of(state, job)
             if self._backend.progress and (now := self._backend.progress(job.uid, job.attempt)):
                 fill_progress(message.progress, *now, likely_step(state, job))
             if request.with_decision:
                 decided = await self._backend.questions.ask(_decision, writer, job)
                 message.decision.CopyFrom(decided)
-            message.goodput.CopyFrom(
-                goodput_to_proto(spent, gpus_wanted(state.loaded_fabric, job.request.where))
-            )
+            message.goodput.CopyFrom(self._goodput(state, job))
             return message
 
     async def ListJobs(
@@ -411,6 +408,8 @@ class JobServicer:
         for message, job in zip(messages, page.items, strict=True):
             if ahead is not None and (estimate := self._messages.estimate(state, ahead, job)):
                 message.start_estimate.CopyFrom(estimate)
+            if self._backend.progress and (now := self._backend.progress(job.uid, job.attempt)):
+                fill_progress(message.progress, *now, likely_step(state, job))
         return service_pb2.ListJobsResponse(
             jobs=messages, next_page_token=page.next_token, version=state.version
         )
@@ -456,7 +455,15 @@ class JobServicer:
             over = Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
             raise rejected(over, prefix) from None
         job = await self._answered(state, command.name, command.uid, command.request_id)
-        return await self._messages.of(state, job)
+        message = await self._messages.of(state, job)
+        if only_checked:  # what it would cost
+            message.goodput.CopyFrom(self._goodput(state, job))
+        return message
+
+    def _goodput(self, state: State, job: Job) -> job_pb2.Goodput:
+        now_ns = self._backend.writer.now_ns()
+        spent = shown(job, now_ns, state.tenants.preemption.costs)
+        return goodput_to_proto(spent, gpus_wanted(state.loaded_fabric, job.request.where))
 
     async def _answered(self, state: State, name: str, uid: str, request_id: str) -> Job:
         """The job that a change was about: the same one again when its request is repeated, whoever

@@ -12,6 +12,7 @@ from scheduler.service.rpc.defrag import DefragServicer
 from scheduler.service.rpc.fabric import FabricServicer
 from scheduler.service.rpc.health import HealthServicer
 from scheduler.service.rpc.hosts import HostServicer
+from scheduler.service.rpc.incidents import IncidentServicer
 from scheduler.service.rpc.jobs import JobMessages, JobServicer
 from scheduler.service.rpc.links import LinkServicer
 from scheduler.service.rpc.logs import LogServicer
@@ -51,6 +52,7 @@ def scheduler_service(
             DefragServicer(backend),
             WatchServicer(backend),
             StatusServicer(backend, reasons, started_ns),
+            IncidentServicer(backend),
         )
     )
 

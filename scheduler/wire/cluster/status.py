@@ -18,7 +18,7 @@ from scheduler.wire.jobs import JOB_STATES, OBJECTIVES, cut_to_proto, timestamp
 from scheduler.wire.names import job_resource, resource_of
 from scheduler.wire.specs import numbers
 
-_KINDS = numbers(status_pb2.IncidentKind, "INCIDENT_KIND", IncidentKind)
+INCIDENT_KINDS = numbers(status_pb2.IncidentKind, "INCIDENT_KIND", IncidentKind)
 
 
 @struct(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _incident(state: State, incident: Incident) -> status_pb2.Incident:
     return status_pb2.Incident(
         version=incident.version,
         time=timestamp(incident.time_ns),
-        kind=_KINDS[incident.kind],
+        kind=INCIDENT_KINDS[incident.kind],
         subject=resource_of(state.tenants, job) if (job := incident.job) else incident.subject,
         detail=redact_for_caller(state)(incident.detail, incident.time_ns),
     )

@@ -77,8 +77,8 @@ class TimeField:
 
 @struct(frozen=True, slots=True)
 class ChoiceField:
-    """A field that holds one of some words, written in capitals, with or without the prefix that
-    the .proto file gives them."""
+    """A field that holds one of some words, with or without the prefix that the .proto file gives
+    them, in capitals or not."""
 
     of: Callable[[Any], str]
     known: Collection[str]
@@ -234,7 +234,7 @@ def _test(field: Field, key: str, op: str, value: _Token) -> Test:
         case TimeField(of):
             return _moment_test(of, op, value)
         case ChoiceField(of, known, prefix):
-            word = value.text.removeprefix(prefix)
+            word = value.text.upper().removeprefix(prefix)
             if word not in known:
                 raise BadFilter(f"is not one of {', '.join(known)}")
             if op not in ("=", "!="):

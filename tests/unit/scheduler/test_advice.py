@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from itertools import pairwise
+
 import pytest
 
 from scheduler.cli.render.names import as_typed
 from scheduler.cli.render.reason import explain_text, proposal_text, slots_text
-from scheduler.core import SchedulingOptions, explain
+from scheduler.core import SchedulingOptions, State, explain
 from scheduler.core.defrag.proposal import propose
 from scheduler.core.explain.explain import Reasons
-from scheduler.core.explain.forecast import Forecast
+from scheduler.core.explain.forecast import Forecast, forecasts
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import what_if
 from scheduler.core.policies.costs import Costs
-from scheduler.service import forecasts
-from scheduler.service.forecasts import FRESH_S, SHARE, ForecastCache
+from scheduler.service import forecasts as service_forecasts
+from scheduler.service.forecasts import ForecastCache
 from scheduler.v1 import advice_pb2
 from scheduler.wire import reasons
 from scheduler.wire.reasons import (
@@ -154,51 +157,45 @@ def test_slots_are_a_table_with_a_line_for_each_domain() -> None:
 # --- a forecast is kept --------------------------------------------------------------
 
 
-class Clock:
-    """Each forecast takes a second of it."""
-
-    def __init__(self) -> None:
-        self.now_s, self.made = 1_000.0, 0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def forecast(self, *_: object) -> Forecast:
-        self.made += 1
-        self.now_s += 1.0
-        return Forecast(frozenset(), {})
+def _whole(cache: ForecastCache, state: State, now_ns: int = 0) -> Forecast:
+    """The forecast of that version, once it is there."""
+    end_s = time.monotonic() + 60
+    while (made := cache.of(state, now_ns, SchedulingOptions())).until_ns is not None:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    return made
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(forecasts, "time", clock)
-    monkeypatch.setattr(forecasts, "forecast", clock.forecast)
-    return clock
+def test_one_version_has_one_forecast() -> None:
+    cache, state = ForecastCache(), run(loaded(), submit("a"))
+    first = _whole(cache, state)
+    assert "a" in {name.rpartition("/")[2] for name in first.starts}
+    assert cache.of(state, 5, SchedulingOptions()) is first
 
 
-def test_a_forecast_is_kept_in_proportion_to_its_cost(clock: Clock) -> None:
-    cache, before = ForecastCache(), loaded()
-    after = run(before, submit("a"))
-    first = cache.of(before, 0, SchedulingOptions())
-    clock.now_s += SHARE - 0.5
-    assert cache.of(after, 0, SchedulingOptions()) is first
-    clock.now_s += 1.0
-    assert cache.of(after, 0, SchedulingOptions()) is not first
-    assert clock.made == 2
+def test_a_new_version_has_a_forecast_of_its_own() -> None:
+    cache, before = ForecastCache(), run(loaded(), submit("a"))
+    first = _whole(cache, before)
+    after = run(before, submit("b"))
+    end_s = time.monotonic() + 60
+    while len(cache.of(after, 0, SchedulingOptions()).waiting) != 2:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    assert len(first.waiting) == 1
 
 
-def test_one_of_the_same_version_is_kept_for_half_a_minute(clock: Clock) -> None:
-    cache, state = ForecastCache(), loaded()
-    first = cache.of(state, 0, SchedulingOptions())
-    clock.now_s += FRESH_S - 1
-    assert cache.of(state, 0, SchedulingOptions()) is first
-    clock.now_s += 2
-    assert cache.of(state, 0, SchedulingOptions()) is not first
+def test_starts_that_are_foreseen_do_not_regress() -> None:
+    state = loaded()
+    for name in ("a", "b", "c"):
+        state = run(state, submit(name))
+    steps = list(forecasts(state, 0, SchedulingOptions()))
+    for before, after in pairwise(steps):
+        assert before.starts.items() <= after.starts.items()
+    assert steps[-1].until_ns is None
 
 
 def test_a_forecast_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecasts, "BUDGET_S", 0.0)
+    monkeypatch.setattr(service_forecasts, "BUDGET_S", 0.0)
     state = run(loaded(), submit("a"))
-    ahead = ForecastCache().of(state, 0, SchedulingOptions())
+    ahead = service_forecasts.bounded_forecast(state, 0, SchedulingOptions())
     assert (ahead.starts, ahead.until_ns) == ({}, 0)
