@@ -27,7 +27,7 @@ MOST_SAMPLES = 600
 
 
 class Outcome(StrEnum):
-    """What became of a gang that a failure stopped."""
+    """The ways for a gang to go on after a failure stopped it."""
 
     OPEN = "open"
     SWAPPED = "swapped"
@@ -186,7 +186,7 @@ class FailureHistory:
         if failure is None:
             del self._open[job.uid]
             return
-        failure = replace(failure, lost=_lost(job.goodput.hosts - account, failure.lost.restart))
+        failure = replace(failure, lost=_losses(job.goodput.hosts - account, failure.lost.restart))
         outcome = _OUTCOMES.get(change.kind)
         if outcome is not None and failure.outcome is Outcome.OPEN:
             detail = _detail(change)
@@ -212,13 +212,13 @@ class FailureHistory:
 
     def failures(self, state: State, now_ns: int) -> list[Failure]:
         """Newest first; what those cost whose gang stands still is counted up to now."""
-        found, costs = dict(self._failures), state.tenants.preemption.costs
+        failures, costs = dict(self._failures), state.tenants.preemption.costs
         for job in state.jobs.values():
             version, account = self._open.get(job.uid, (0, NOTHING))
-            if version in found and job.state is JobState.INTERRUPTED:
-                lost = _lost(shown(job, now_ns, costs).hosts - account, 0)
-                found[version] = replace(found[version], lost=lost)
-        return list(found.values())[::-1]
+            if version in failures and job.state is JobState.INTERRUPTED:
+                lost = _losses(shown(job, now_ns, costs).hosts - account, 0)
+                failures[version] = replace(failures[version], lost=lost)
+        return list(failures.values())[::-1]
 
     def latest(self, state: State, now_ns: int) -> list[Sample]:
         """The samples, and one of the span that is not over."""
@@ -253,12 +253,12 @@ def _account(state: State, at_ns: int) -> Parts:
     return sum((shown(job, at_ns, costs).hosts for job in state.jobs.values()), state.spent)
 
 
-def _lost(gone: Parts, restart: int) -> Parts:
-    """What of the time that has gone since a failure is lost by it."""
+def _losses(spent: Parts, restart: int) -> Parts:
+    """Return what of the time that has passed since a failure is lost by it."""
     return Parts(
-        rework=gone.rework,
-        detection=gone.detection,
-        rescheduling=gone.rescheduling,
+        rework=spent.rework,
+        detection=spent.detection,
+        rescheduling=spent.rescheduling,
         restart=restart,
     )
 

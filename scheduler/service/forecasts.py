@@ -36,12 +36,12 @@ def bounded_forecast(state: State, now_ns: int, options: SchedulingOptions) -> F
 
 
 @struct(frozen=True, slots=True)
-class _Asked:
+class _Question:
     state: State
     now_ns: int
     options: SchedulingOptions
 
-    def is_same(self, other: _Asked | None) -> bool:
+    def is_same(self, other: _Question | None) -> bool:
         """Whether one forecast does for both."""
         if other is None:
             return False
@@ -49,15 +49,15 @@ class _Asked:
 
 
 @struct(frozen=True, slots=True)
-class _Kept:
-    asked: _Asked
+class _Result:
+    question: _Question
     forecast: Forecast
     is_whole: bool
 
     def is_overtaken(self, now_ns: int) -> bool:
         """Whether a start that it foresaw should have been by now: a gang outruns its limit."""
         starts = self.forecast.starts.values()
-        return any(self.asked.now_ns < start.start_ns < now_ns for start in starts)
+        return any(self.question.now_ns < start.start_ns < now_ns for start in starts)
 
 
 class ForecastCache:
@@ -65,62 +65,64 @@ class ForecastCache:
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._wanted: _Asked | None = None
-        self._kept: _Kept | None = None
+        self._newest: _Question | None = None
+        self._result: _Result | None = None
         self._thread: Thread | None = None
         self._cost_s = 0.0
 
     def of(self, state: State, now_ns: int, options: SchedulingOptions) -> Forecast:
         """Return the forecast of the state as far as it has come, or while a long one of it is
         made the last whole one."""
-        asked = _Asked(state, now_ns, options)
+        question = _Question(state, now_ns, options)
 
         def is_there() -> bool:
-            return self._kept is not None and self._kept.is_whole and self._fits(asked)
+            return self._result is not None and self._result.is_whole and self._fits(question)
 
         with self._changed:
-            self._wanted = asked
+            self._newest = question
             if self._thread is None:
                 self._thread = Thread(target=self._work, name="muster-forecast", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-            if self._kept is None or self._cost_s <= SHORT_S:
+            if self._result is None or self._cost_s <= SHORT_S:
                 self._changed.wait_for(is_there, WAIT_S)
-            if self._kept is None:  # it has not come to its first decision
+            if self._result is None:  # it has not come to its first decision
                 return Forecast(frozenset(), {}, now_ns)
-            return self._kept.forecast
+            return self._result.forecast
 
-    def _fits(self, asked: _Asked) -> bool:
-        kept = self._kept
+    def _fits(self, question: _Question) -> bool:
+        result = self._result
         return (
-            kept is not None and asked.is_same(kept.asked) and not kept.is_overtaken(asked.now_ns)
+            result is not None
+            and question.is_same(result.question)
+            and not result.is_overtaken(question.now_ns)
         )
 
     def _work(self) -> None:
         while True:
             with self._changed:
                 has_work = self._changed.wait_for(self._is_due, IDLE_S)
-                asked = self._wanted
-                if not has_work or asked is None:
+                question = self._newest
+                if not has_work or question is None:
                     self._thread = None
                     return
             began_s, rested_s = time.monotonic(), 0.0
             at_s = began_s
-            for made in forecasts(asked.state, asked.now_ns, asked.options):
+            for made in forecasts(question.state, question.now_ns, question.options):
                 is_whole = made.until_ns is None
                 with self._changed:
-                    if self._kept is None or not self._kept.is_whole or is_whole:
-                        self._kept = _Kept(asked, made, is_whole)
+                    if self._result is None or not self._result.is_whole or is_whole:
+                        self._result = _Result(question, made, is_whole)
                 rest_s = max(PAUSE_S, REST * (time.monotonic() - at_s))
                 time.sleep(rest_s)
                 rested_s += rest_s
                 at_s = time.monotonic()
             with self._changed:
-                self._kept = _Kept(asked, made, is_whole=True)
+                self._result = _Result(question, made, is_whole=True)
                 self._cost_s = time.monotonic() - began_s - rested_s
                 self._changed.notify_all()
 
     def _is_due(self) -> bool:
-        return self._wanted is not None and not (
-            self._fits(self._wanted) and self._kept is not None and self._kept.is_whole
+        return self._newest is not None and not (
+            self._fits(self._newest) and self._result is not None and self._result.is_whole
         )

@@ -187,7 +187,7 @@ def _stood(incident: status_pb2.Incident) -> str:
     return duration(max(0, incident.step_time.seconds - incident.time.seconds))
 
 
-def _lost_text(incident: status_pb2.Incident) -> str:
+def _cost_text(incident: status_pb2.Incident) -> str:
     about = "" if incident.measured else "~"
     return f"{about}{incident.lost_gpu_hours:,.1f}" if incident.job else "-"
 
@@ -200,7 +200,7 @@ _FAILURES = ListTable(
         Column("GANG", lambda incident: incident.job or "-"),
         Column("GPUS", lambda incident: f"{incident.gpus:,}", is_right=True, is_minor=True),
         Column("STOOD", _stood, is_right=True),
-        Column("LOST GPU-H", _lost_text, is_right=True),
+        Column("LOST GPU-H", _cost_text, is_right=True),
         Column("WENT ON", _outcome, is_text=True, is_minor=True),
     ),
     "no failures",

@@ -111,7 +111,7 @@ def _for_caller(state: State) -> Callable[[Failure], Failure | None]:
     of one of its host alone, and of a rank of such a job not at all."""
     who = caller()
 
-    def seen(failure: Failure) -> Failure | None:
+    def show(failure: Failure) -> Failure | None:
         tenant = stated_tenant(failure.job) or state.tenants.default
         if not failure.job or who.sees(state.tenants, tenant):
             return failure
@@ -126,4 +126,4 @@ def _for_caller(state: State) -> Callable[[Failure], Failure | None]:
             hosts=failure.hosts,
         )
 
-    return seen
+    return show
