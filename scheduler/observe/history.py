@@ -129,8 +129,6 @@ class FailureHistory:
         incident = incident_of(after.version, event)
         if incident is None or incident.kind not in _CAUSES:
             return
-        if getattr(event, "signal", "") == AGENT_AWAITED:
-            return
         host = event.host if isinstance(event, RankFailed | LaunchFailed) else incident.subject
         self._failures[incident.version] = Failure(
             incident.version,
