@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from lab.cluster import Lab, refuse
@@ -16,35 +17,33 @@ def limit_hosts(lab: Lab, cores: float, memory_mb: int) -> Lab:
 
     Raises: InputError where this user may not make them.
     """
-    quota, size = round(cores * PERIOD_US), memory_mb * MEGABYTE
     is_v2 = (ROOT / "cgroup.controllers").exists()
-    bases: list[Path] = []
+    quota, size = round(cores * PERIOD_US), memory_mb * MEGABYTE
+    limits = {
+        "cpu": ("cpu.max", f"{quota} {PERIOD_US}") if is_v2 else ("cpu.cfs_quota_us", f"{quota}"),
+        "memory": ("memory.max" if is_v2 else "memory.limit_in_bytes", f"{size}"),
+    }
+    kinds = [kind for kind, value in (("cpu", quota), ("memory", size)) if value]
+    name = f"muster-lab-{lab.keeper}"
+    bases = {kind: (ROOT if is_v2 else ROOT / kind) / name for kind in kinds}
+    lab = lab.changed(groups=tuple(dict.fromkeys(map(str, bases.values()))))
     try:
-        for kind, value in (("cpu", quota), ("memory", size)):
-            if not value:
-                continue
-            base = (ROOT if is_v2 else ROOT / kind) / f"muster-lab-{lab.keeper}"
-            base.mkdir(exist_ok=True)
-            if base not in bases:
-                bases.append(base)
-            if is_v2:
-                for folder in (ROOT, base):
-                    (folder / "cgroup.subtree_control").write_text(f"+{kind}")
-            for node in lab.plan.hosts:
-                group = base / node.namespace
-                group.mkdir(exist_ok=True)
-                if kind == "cpu":
-                    name, text = (
-                        ("cpu.max", f"{value} {PERIOD_US}")
-                        if is_v2
-                        else ("cpu.cfs_quota_us", f"{value}")
-                    )
-                else:
-                    name, text = ("memory.max" if is_v2 else "memory.limit_in_bytes"), f"{value}"
-                (group / name).write_text(text)
+        for kind, base in bases.items():
+            _limit(base, [node.namespace for node in lab.plan.hosts], *limits[kind])
     except OSError as error:
-        lab.changed(groups=tuple(map(str, bases))).down()
+        lab.down()
         raise refuse(
             f"no cgroups for hosts: {error.strerror} ({error.filename})", "cores"
         ) from None
-    return lab.changed(groups=tuple(map(str, bases)))
+    return lab
+
+
+def _limit(base: Path, names: Sequence[str], file: str, text: str) -> None:
+    """Write a limit into a group of each name. Raises: OSError."""
+    base.mkdir(exist_ok=True)
+    if base.parent == ROOT:  # version 2: a controller is handed down from group to group
+        for folder in (ROOT, base):
+            (folder / "cgroup.subtree_control").write_text(f"+{file.partition('.')[0]}")
+    for name in names:
+        (base / name).mkdir(exist_ok=True)
+        (base / name / file).write_text(text)

@@ -8,6 +8,7 @@ from math import inf
 from random import Random
 from threading import Event, Lock, Thread
 
+from placement.fabric.constraints import ANYWHERE, Constraints
 from scheduler.client import Client, ServiceError
 from scheduler.v1 import job_pb2
 from tests.build import spec
@@ -24,18 +25,28 @@ _ENDED = (
 
 class Load:
     """Runs between `start` and `finish`. `histories`: calls by name; `acknowledged`: the
-    mark and the uid of every create that was answered. `gpus`: of each job."""
+    mark and the uid of every create that was answered. `gpus`, `where`: of each job;
+    `limit_s`: of the first one, each next one's is a second longer."""
 
-    def __init__(self, addresses: str, seed: int, prefix: str, *, gpus: int = 8) -> None:
+    def __init__(
+        self,
+        addresses: str,
+        seed: int,
+        prefix: str,
+        *,
+        gpus: int = 8,
+        where: Constraints = ANYWHERE,
+        limit_s: int = 1,
+    ) -> None:
         self.histories: dict[str, list[Call]] = defaultdict(list)
         self.acknowledged: dict[int, str] = {}
         self._addresses = addresses
         self._seed = seed
         self._prefix = prefix
-        self._gpus = gpus
+        self._gpus, self._where = gpus, where
         self._stop = Event()
         self._lock = Lock()
-        self._mark = 0
+        self._mark = limit_s - 1
         self._errors: list[BaseException] = []
         self._threads = [Thread(target=self._run, args=(i,)) for i in range(THREADS)]
 
@@ -91,7 +102,9 @@ class Load:
         try:
             match kind:
                 case Kind.CREATE:
-                    job = client.create_job(spec(name, 1, gpus=self._gpus, limit_s=mark))
+                    job = client.create_job(
+                        spec(name, 1, gpus=self._gpus, limit_s=mark, where=self._where)
+                    )
                     with self._lock:
                         self.acknowledged[mark] = job.uid
                 case Kind.CANCEL:
