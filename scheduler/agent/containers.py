@@ -20,7 +20,7 @@ OWN_CONTAINER = "MUSTER_CONTAINER"
 
 _ENGINES = ("apptainer", "singularity", "podman")
 _PODMAN = (
-    *("run", "--rm", "--interactive", "--entrypoint=", "--network=host", "--ipc=host"),
+    *("run", "--rm", "--interactive", "--entrypoint=", "--network=host"),
     # In the cgroup of the attempt, which ends it; podman then has no way to share pids.
     *("--cgroups=disabled", "--security-opt=no-new-privileges", "--security-opt=label=disable"),
 )
@@ -48,21 +48,35 @@ def container_order(
     if not engine:
         raise NotAllowed("this host has no apptainer, singularity or podman to run containers")
     for path in (mount.partition(":")[0] for mount in mounts):
-        if not os.path.exists(path):
+        if _is_absent(path):
             raise NotAllowed(f"there is no {path} to mount on this host")
     is_podman = Path(engine).name == "podman"
-    if image.startswith("/") and not os.path.exists(image):
+    if image.startswith("/") and _is_absent(image):
         raise NotAllowed(f"there is no image {image} on this host")
     seen = [f"{path}:{path}" for path in (workdir, *map(str, own))] + list(mounts)
     if is_podman:
         words = [*_PODMAN, f"--workdir={workdir}", *(f"--volume={mount}" for mount in seen)]
         words += [f"--device={device}" for device in _devices()]
+        # The memory of the host, which podman shares where it finds its queues as well.
+        has_queues = os.path.exists("/dev/mqueue")
+        words += ["--ipc=host" if has_queues else "--volume=/dev/shm:/dev/shm"]
     else:
         words = ["exec", f"--pwd={workdir}", *(f"--bind={mount}" for mount in seen)]
         words += ["--nv"] if os.path.exists("/dev/nvidiactl") else []
         words += ["--rocm"] if os.path.exists("/dev/kfd") else []
     named = _podman_image(image) if is_podman else [_with_scheme(image)]
     return {"is_podman": is_podman, "argv": [engine, *words], "image": named}
+
+
+def _is_absent(path: str) -> bool:
+    """Return whether nothing is there, for all that this agent may see; a user may see more."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _devices() -> Iterator[str]:

@@ -428,7 +428,7 @@ def _be_rank(
             os._exit(0)
         command = order["command"]
         if container:
-            command = _contained(container, own, environment) + command
+            command = _container_command(container, own, environment) + command
         stage = f"execute {command[0]}"
         os.execvpe(command[0], command, environment)
     except OSError as error:
@@ -439,7 +439,7 @@ def _be_rank(
         os._exit(_CANNOT_RUN)
 
 
-def _contained(
+def _container_command(
     container: dict[str, Any], own: dict[str, str], environment: dict[str, str]
 ) -> list[str]:
     """Return what runs the arguments that follow in a container, with the variables `own` in it.
@@ -453,11 +453,9 @@ def _contained(
         words += ["--tty"] if os.isatty(0) else []
         words += ["--userns=keep-id"] if os.geteuid() else []
     else:
-        for name in ("PATH", "LD_LIBRARY_PATH"):  # else those of the image
-            if name in own:
-                environment[f"APPTAINERENV_{name}"] = environment[f"SINGULARITYENV_{name}"] = own[
-                    name
-                ]
+        for name in {"PATH", "LD_LIBRARY_PATH"} & own.keys():  # else those of the image
+            for tool in ("APPTAINER", "SINGULARITY"):
+                environment[f"{tool}ENV_{name}"] = own[name]
         words += ["--userns"] if os.geteuid() else []  # the other way needs programs with rights
     return [*words, *container["image"]]
 
