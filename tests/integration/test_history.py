@@ -20,7 +20,7 @@ from scheduler.engine import history as module
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.history import History, TooManyPasses
 from scheduler.eventlog import snapshots
-from scheduler.eventlog.decisions import decision_of
+from scheduler.eventlog.attempts import decision_of
 from scheduler.eventlog.store import Compacted
 from scheduler.eventlog.store.sqlite import SqliteStore, open_sqlite
 from tests.build import admitted, cancel, committed, fabric_spec, loaded, run, settled, submit

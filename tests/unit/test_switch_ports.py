@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from importers.ports.load import load_uplink_ports, shares
 from importers.ports.switchports import load_sonic, load_ufm
 from importers.ports.tables import load_ibdiagnet, load_port_table
-from importers.ports.uplinkports import load_uplink_ports, shares
 from scheduler.files.errors import InputError
 
 TABLE = """switch,ifName,oper,gbps

@@ -55,7 +55,7 @@ from scheduler.core.spares.shortage import spare_shortages
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
-from scheduler.eventlog.decisions import decision_of
+from scheduler.eventlog.attempts import decision_of
 from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.eventlog.store import Compacted, NotRead, StoreError
 from scheduler.files.errors import InputError
