@@ -135,7 +135,7 @@ def computed(step: int, seconds: float) -> None:
         return
     with contextlib.suppress(OSError):
         if _times is None:
-            path = os.path.join(folder, f"times.{os.environ.get('RANK', '0')}")
+            path = os.path.join(folder, f"times.{_rank()}")
             _times = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         entry = _TIME.pack(step, seconds)
         for level in range(_LEVELS):
@@ -262,6 +262,11 @@ def _newest(root: Path) -> Checkpoint | None:
     return None
 
 
+def _rank() -> int:
+    """Return the number of this rank in the gang. RANK counts the ranks of its role."""
+    return int(os.environ.get("MUSTER_FIRST_RANK", "0")) + int(os.environ.get("RANK", "0"))
+
+
 def _say(**news: object) -> None:
     """Leave word for the agent, and tell it to look."""
     folder = os.environ.get("MUSTER_RUN_DIR")
@@ -269,7 +274,7 @@ def _say(**news: object) -> None:
         return
     _register_stacks(folder)
     _said.update(news)
-    path = os.path.join(folder, f"progress.{os.environ.get('RANK', '0')}")
+    path = os.path.join(folder, f"progress.{_rank()}")
     with contextlib.suppress(OSError):  # training goes on where nobody hears of it
         number, new = tempfile.mkstemp(dir=folder)
         with os.fdopen(number, "w") as file:
@@ -286,7 +291,7 @@ def _register_stacks(folder: str) -> None:
     if _said.get("stacks_pid") == os.getpid() or _said.get("is_rank") is False:
         return
     _said["stacks_pid"] = os.getpid()
-    path = os.path.join(folder, f"stacks.{os.environ.get('RANK', '0')}")
+    path = os.path.join(folder, f"stacks.{_rank()}")
     with contextlib.suppress(OSError):
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         faulthandler.register(_STACKS_SIGNAL, file=number, all_threads=True)
@@ -309,7 +314,7 @@ def _sync(folder: Path) -> None:
 def _take_up() -> None:
     """Go on from what the rank has said: this process speaks for it, and ends at once."""
     folder = os.environ.get("MUSTER_RUN_DIR")
-    path = os.path.join(folder or "", f"progress.{os.environ.get('RANK', '0')}")
+    path = os.path.join(folder or "", f"progress.{_rank()}")
     with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
         _said.update(json.load(file))
     _said.setdefault("stacks_pid", 0)

@@ -352,19 +352,23 @@ class Agent:
         self._only = key
         known = self._attempts.get(key)
         if known is not None:
-            if known.phase is Phase.STOPPED:
+            if known.phase is Phase.STOPPED and wanted.anew:
+                del self._attempts[key]
+            elif known.phase is Phase.STOPPED:
                 self._refuse(key, "this attempt was stopped here")
             elif known.phase is not Phase.PREPARING:
                 self.say(Request(prepared=self._prepared(known)))
-            return
+            if key in self._attempts:
+                return
         if key in self._preparing:
             return
-        task = self._spawn(self._make_ready(key, wanted))
+        port = known.order["port"] if known is not None else 0
+        task = self._spawn(self._make_ready(key, wanted, port))
         self._preparing[key] = Preparation(task, frozenset(wanted.gpus))
         task.add_done_callback(lambda _: self._preparing.pop(key, None))
 
-    async def _make_ready(self, key: Key, wanted: agent_pb2.Prepare) -> None:
-        """End what runs, check, promise a port."""
+    async def _make_ready(self, key: Key, wanted: agent_pb2.Prepare, port: int) -> None:
+        """End what runs, check, promise a port, unless this one was promised before."""
         try:
             self._check_tenant(wanted.tenant)
             await self._clear(key, frozenset(wanted.gpus))
@@ -377,7 +381,7 @@ class Agent:
                 container = container_order(self._engine, image, mounts, workdir, own)
             else:
                 program(wanted.command[0], workdir, wanted.env.get("PATH", _SEARCH))
-            port = free_port() if wanted.node == 0 else 0
+            port = port or (free_port() if wanted.node == 0 else 0)
             group = self._cgroups.make(key.folder_name)
             order = order_of(wanted, user.pw_name, workdir) | {
                 "socket": self._socket_path,
@@ -386,7 +390,7 @@ class Agent:
                 "container": container,
             }
             await pass_gates(wanted.gates, order, self._allowed, _SEARCH)
-            attempt = HostAttempt.create(key, self._root, order, user)
+            attempt = HostAttempt.create(key, self._root, order, user, keeps_logs=wanted.anew)
         except (NotAllowed, GateFailed, OSError, ValueError) as error:
             is_unfit = isinstance(error, GateFailed) and error.is_of_site
             self._refuse(key, str(error), is_unfit=is_unfit)
@@ -443,6 +447,7 @@ class Agent:
                 "MUSTER_CHECKPOINT": wanted.checkpoint,
                 "MUSTER_CHECKPOINT_STEP": str(wanted.checkpoint_step),
                 "MUSTER_PREDECESSOR": wanted.predecessor,
+                **({"MUSTER_ROLES": wanted.roles} if wanted.roles else {}),
                 "MUSTER_RUN_DIR": str(attempt.folder / "run"),
                 "MUSTER_SOCKET": self._socket_path,
             }

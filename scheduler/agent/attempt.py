@@ -123,12 +123,23 @@ class HostAttempt:
         return frozenset(self.order.get("gpus", ()))
 
     @staticmethod
-    def create(key: Key, root: Path, order: dict[str, Any], user: pwd.struct_passwd) -> HostAttempt:
+    def create(
+        key: Key,
+        root: Path,
+        order: dict[str, Any],
+        user: pwd.struct_passwd,
+        *,
+        keeps_logs: bool = False,
+    ) -> HostAttempt:
         """A new one, with the folder in which its ranks say how far they are."""
         folder = root / key.folder_name
-        shutil.rmtree(folder, ignore_errors=True)
+        for each in folder.iterdir() if keeps_logs and folder.exists() else ():
+            if each.name != "logs":
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        if not keeps_logs:
+            shutil.rmtree(folder, ignore_errors=True)
         for part in ("logs", "run"):
-            (folder / part).mkdir(parents=True)
+            (folder / part).mkdir(parents=True, exist_ok=keeps_logs)
         if os.geteuid() == 0:
             os.chown(folder / "run", user.pw_uid, user.pw_gid)
         folder.chmod(0o711)

@@ -46,6 +46,11 @@ def attempt_variables(job: str, uid: str, attempt: int, nodes: int) -> dict[str,
     }
 
 
+def role_variables(role: str, first_rank: int) -> dict[str, str]:
+    """The role of the ranks, whose RANK counts in it, and its first rank in the gang."""
+    return {"MUSTER_ROLE": role, "MUSTER_FIRST_RANK": str(first_rank)}
+
+
 def order_of(wanted: agent_pb2.Prepare, user: str, workdir: str) -> dict[str, Any]:
     """The order but for what only this host knows, and what only the launch brings."""
     first, ranks, attempt = wanted.first_rank, wanted.ranks, wanted.key.attempt
@@ -56,11 +61,14 @@ def order_of(wanted: agent_pb2.Prepare, user: str, workdir: str) -> dict[str, An
         **attempt_variables(wanted.job, wanted.key.job_uid, attempt, wanted.nodes),
         **({} if is_without_gpus else gpu_variables(wanted.gpus)),
     }
+    if wanted.role:
+        common |= role_variables(wanted.role, wanted.role_first_rank)
     if wanted.one_process:
         common |= torchrun_variables(wanted.node, wanted.nodes, ranks)
-    numbers = [0] if wanted.one_process else range(ranks)
+    of_role = wanted.role_first_rank
     each = [
-        {"rank": first + n, "env": {"RANK": str(first + n), "LOCAL_RANK": str(n)}} for n in numbers
+        {"rank": n, "env": {"RANK": str(n - of_role), "LOCAL_RANK": str(n - first)}}
+        for n in range(first, first + (1 if wanted.one_process else ranks))
     ]
     return {
         "job": wanted.job,

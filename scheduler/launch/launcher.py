@@ -46,10 +46,16 @@ from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.burn_in import BurnIns
 from scheduler.launch.channels import AgentChannels
 from scheduler.launch.cut_off import CutOffHosts
-from scheduler.launch.gangs import hang, orders
+from scheduler.launch.gangs import hang, orders, role_restart
 from scheduler.launch.gangs.checkpoints import Checkpoints
 from scheduler.launch.gangs.ending import EndingAttempts
-from scheduler.launch.gangs.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang
+from scheduler.launch.gangs.gang import (
+    FOLLOWERS_S,
+    GangPhase,
+    HostPhase,
+    LaunchedGang,
+    RoleStage,
+)
 from scheduler.launch.gangs.hang import HangStep
 from scheduler.launch.gangs.orders import NO_TERMS, SiteTerms
 from scheduler.launch.gangs.reports import AGENT_BACK, AGENT_REACHED, LaunchReports, lacks_agent
@@ -247,7 +253,7 @@ class AgentLauncher(Launcher):
         if gang is None:
             return
         is_planned = left.next_state in (JobState.RUNNING, JobState.QUEUED)
-        grace_s = 0.0 if gang.is_complete else float(gang.run.grace_s)
+        grace_s = 0.0 if len(gang.done) == gang.processes else float(gang.run.grace_s)
         self._leave(gang, grace_s, saves=is_planned and gang.phase is GangPhase.RUNNING)
 
     def _leave(self, gang: LaunchedGang, grace_s: float, *, saves: bool = False) -> None:
@@ -305,6 +311,10 @@ class AgentLauncher(Launcher):
         ):
             gang.enter(GangPhase.RUNNING, now_s)
             self._reports.launched(gang)
+        if gang.failures and gang.phase is GangPhase.RUNNING:
+            for role in role_restart.begin(gang, now_s):
+                for host in role.hosts:
+                    self._sessions.send(host, orders.stop(orders.key_of(gang), 0))
         if gang.failures and gang.phase in (GangPhase.STARTING, GangPhase.RUNNING):
             gang.enter(GangPhase.FAILING, now_s)
             self._to_all(gang, orders.stop(orders.key_of(gang), 0))
@@ -314,15 +324,18 @@ class AgentLauncher(Launcher):
             self._over(gang)
             self._reports.completed(gang)
 
-    def _prepare(self, gang: LaunchedGang, host: str) -> agent_pb2.SessionResponse:
-        return orders.prepare(gang, host, self._site, self._writer.state.loaded_fabric)
+    def _prepare(
+        self, gang: LaunchedGang, host: str, *, anew: bool = False
+    ) -> agent_pb2.SessionResponse:
+        fabric = self._writer.state.loaded_fabric
+        return orders.prepare(gang, host, self._site, fabric, anew=anew)
 
     def _launch(self, gang: LaunchedGang, hosts: Sequence[str]) -> None:
         """Start the ranks there, from the newest checkpoint."""
-        order = orders.launch(gang, *self._checkpoints.resume_point(gang, self._writer.state))
+        start = self._checkpoints.resume_point(gang, self._writer.state)
         for host in hosts:
             gang.mark(host, HostPhase.LAUNCHED)
-            self._sessions.send(host, order)
+            self._sessions.send(host, orders.launch(gang, host, *start))
 
     def _refused(self, gang: LaunchedGang) -> None:
         """Some hosts cannot start it; where none can, nothing is gained by trying again."""
@@ -500,8 +513,11 @@ class AgentLauncher(Launcher):
                 gang.may_fit_elsewhere |= word.is_passing
                 if word.is_unfit:
                     gang.unfit.add(host)
+                if gang.phase is GangPhase.RUNNING:
+                    role_restart.give_up(gang, host, word.reason, self._clock())
             case "started":
                 gang.mark(host, HostPhase.STARTED)
+                role_restart.note(gang, host, RoleStage.STARTING, self._clock())
             case "exited":
                 self._exited(gang, host, word)
             case "stopped":
@@ -526,11 +542,16 @@ class AgentLauncher(Launcher):
     def _prepared(self, gang: LaunchedGang, host: str, word: agent_pb2.Prepared) -> None:
         if gang.by_host[host] is HostPhase.UNKNOWN:
             gang.mark(host, HostPhase.PREPARED)
-        if word.port and host == gang.hosts[0]:
-            gang.master = (word.address, word.port)
+        role = gang.role_of(host)
+        if word.port and host == role.hosts[0]:
+            gang.masters[role.name] = (word.address, word.port)
+        if role_restart.note(gang, host, RoleStage.PREPARING, self._clock()):
+            self._launch(gang, role.hosts)
 
     def _exited(self, gang: LaunchedGang, host: str, word: agent_pb2.Exited) -> None:
         at_s = self._clock() - word.age.ToNanoseconds() / 1e9
+        if role_restart.is_ending(gang, host):
+            return
         if gang.phase is GangPhase.FAILING and at_s > gang.since_s:
             return  # this is what it was told
         gang.exited(
@@ -540,6 +561,11 @@ class AgentLauncher(Launcher):
     def _stopped_there(self, gang: LaunchedGang, host: str) -> None:
         """Nothing is left of it on that host; its ranks have all been heard of before."""
         gang.mark(host, HostPhase.STOPPED)
+        if role_restart.is_ending(gang, host):
+            for each in role_restart.to_prepare(gang, host, self._clock()):
+                gang.mark(each, HostPhase.UNKNOWN)
+                self._sessions.send(each, self._prepare(gang, each, anew=True))
+            return
         unknown = (rank for rank in gang.numbers_of(host) if not gang.is_known(rank))
         if gang.phase is not GangPhase.FAILING and (rank := next(unknown, None)) is not None:
             gang.exited(host, rank, 0, 9, self._clock(), "")
@@ -739,6 +765,8 @@ class AgentLauncher(Launcher):
     def _overdue(self, gang: LaunchedGang, now_s: float) -> None:
         """Hosts that should have answered."""
         waited_s = now_s - gang.since_s
+        if role_restart.has_overdue(gang, now_s, _READY_S + self._site.longest_s(gang.run)):
+            self._advance(gang)
         absent = [h for h in gang.hosts if h not in self._sessions.connected]
         if gang.phase is GangPhase.FAILING or gang.refusals:
             self._advance(gang)

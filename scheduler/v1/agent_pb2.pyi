@@ -835,6 +835,9 @@ class Prepare(_message.Message):
     WARM_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    ROLE_FIRST_RANK_FIELD_NUMBER: _builtins.int
+    ANEW_FIELD_NUMBER: _builtins.int
     GATES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
@@ -858,6 +861,14 @@ class Prepare(_message.Message):
     """Whether one process is started, not one for each rank."""
     tenant: _builtins.str
     """Tenant of the job."""
+    role: _builtins.str
+    """Role of the host in a gang of several: `node`, `nodes` and `world_size` are then those of the role.
+    Empty: one role.
+    """
+    role_first_rank: _builtins.int
+    """The first rank of the role in the gang."""
+    anew: _builtins.bool
+    """Whether an attempt that was stopped on this host begins again, with the port that was promised."""
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Which."""
@@ -911,11 +922,14 @@ class Prepare(_message.Message):
         warm: _abc.Iterable[_builtins.str] | None = ...,
         gpus: _abc.Iterable[_builtins.int] | None = ...,
         tenant: _builtins.str = ...,
+        role: _builtins.str = ...,
+        role_first_rank: _builtins.int = ...,
+        anew: _builtins.bool = ...,
         gates: _abc.Iterable[Global___Gate] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "env_from", b"env_from", "first_rank", b"first_rank", "gates", b"gates", "gpus", b"gpus", "image", b"image", "job", b"job", "key", b"key", "mounts", b"mounts", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "tenant", b"tenant", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anew", b"anew", "command", b"command", "env", b"env", "env_from", b"env_from", "first_rank", b"first_rank", "gates", b"gates", "gpus", b"gpus", "image", b"image", "job", b"job", "key", b"key", "mounts", b"mounts", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "role", b"role", "role_first_rank", b"role_first_rank", "tenant", b"tenant", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1069,8 +1083,9 @@ class Launch(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     CHECKPOINT_STEP_FIELD_NUMBER: _builtins.int
     PREDECESSOR_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
     master_address: _builtins.str
-    """Address of the host with rank 0."""
+    """Address of the host with rank 0 of the role."""
     master_port: _builtins.int
     """Port there."""
     checkpoint: _builtins.str
@@ -1081,6 +1096,8 @@ class Launch(_message.Message):
     """The job that saved it, by uid, where that is another one of the same run, which has ended: its
     ranks may save no more. Empty: the job itself did, or it is not known.
     """
+    roles: _builtins.str
+    """Where the first host of each role is: trainer=ADDRESS:PORT,rollout=ADDRESS:PORT. Empty: one role."""
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Which."""
@@ -1094,10 +1111,11 @@ class Launch(_message.Message):
         checkpoint: _builtins.str = ...,
         checkpoint_step: _builtins.int = ...,
         predecessor: _builtins.str = ...,
+        roles: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "key", b"key", "master_address", b"master_address", "master_port", b"master_port", "predecessor", b"predecessor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "key", b"key", "master_address", b"master_address", "master_port", b"master_port", "predecessor", b"predecessor", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -427,7 +427,7 @@ def _gang_key(gang: LaunchedGang) -> tuple[Any, ...]:
         tuple(sorted(gang.done)),
         tuple(sorted(gang.failures)),
         first,
-        gang.master or (),
+        next(iter(gang.masters.values()), ()),
     )
 
 

@@ -18,15 +18,16 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from muster.structs import struct
 from placement.fabric.tree import Fabric
+from placement.workload.roles import ranks_of_roles
 from scheduler.core.fold.attempts import PlacedGang
-from scheduler.core.policies.job_terms import RunSpec, StopCause
+from scheduler.core.policies.job_terms import RoleRestart, RunSpec, StopCause
 from scheduler.core.wording import duration
 from scheduler.launch.gangs.step_watch import StepWatch
 
@@ -77,6 +78,36 @@ class RankRange:
     ranks: int
 
 
+@struct(frozen=True, slots=True)
+class LaunchedRole:
+    """A role on its hosts, and its ranks in the gang; "" is the only one of a gang that names none.
+    `may_restart`: whether it begins again by itself."""
+
+    name: str
+    run: RunSpec
+    hosts: tuple[str, ...]
+    ranks: range
+    may_restart: bool = False
+
+
+class RoleStage(StrEnum):
+    STOPPING = "stopping"
+    PREPARING = "preparing"
+    STARTING = "starting"
+    STARTED = "started"
+
+
+@dataclass(slots=True)
+class RoleRestarts:
+    """How far a role is that begins again. `awaited`: hosts that have not come so far. `count`: how
+    often in a row it has failed soon after its start. `since_s`: of the stage."""
+
+    stage: RoleStage
+    awaited: set[str]
+    since_s: float
+    count: int = 1
+
+
 @dataclass(slots=True, eq=False)
 class LaunchedGang:
     """`placed`: the attempt as the log has it. `processes`: how many are to end well. `since_s`: of
@@ -90,7 +121,8 @@ class LaunchedGang:
     gpus_per_host: int
     since_s: float
     phase: GangPhase = GangPhase.WAITING
-    master: tuple[str, int] | None = None
+    masters: dict[str, tuple[str, int]] = field(default_factory=dict)  # by role, in their order
+    restarts: dict[str, RoleRestarts] = field(default_factory=dict)  # by role
     refusals: dict[str, str] = field(default_factory=dict)
     may_fit_elsewhere: bool = False  # for a host that refused it would start other jobs
     unfit: set[str] = field(default_factory=set)  # hosts that have failed the site's gate
@@ -110,8 +142,15 @@ class LaunchedGang:
     _by_host: dict[str, HostPhase] = field(init=False)
     _counts: Counter[HostPhase] = field(init=False)
     _nodes: dict[str, int] = field(init=False)
+    roles: tuple[LaunchedRole, ...] = field(init=False)
+    _role_by_host: dict[str, LaunchedRole] = field(init=False)
+    _unfinished: int = field(init=False)  # processes that have to end well yet
 
     def __post_init__(self) -> None:
+        self.roles = tuple(self._launched_roles())
+        self._role_by_host = {host: role for role in self.roles for host in role.hosts}
+        awaited = [role for role in self.roles if self._is_awaited(role)]
+        self._unfinished = sum(map(_processes, awaited))
         self.left = set(self.hosts)
         self._by_host = dict.fromkeys(self.hosts, HostPhase.UNKNOWN)
         self._counts = Counter({HostPhase.UNKNOWN: len(self.hosts)})
@@ -167,9 +206,28 @@ class LaunchedGang:
         """Whether it has one of these GPUs, on the same host; none means all of it."""
         return not self.gpus or not gpus or bool(self.gpus & gpus)
 
+    def _launched_roles(self) -> Iterator[LaunchedRole]:
+        if not self.run.roles:
+            yield LaunchedRole("", self.run, self.hosts, range(self.world_size))
+            return
+        each = zip(self.run.roles, ranks_of_roles(self.placed.job.spec.request), strict=True)
+        for role, ranks in each:
+            blocks = slice(ranks.start // self.gpus_per_host, ranks.stop // self.gpus_per_host)
+            may_restart = role.restart is RoleRestart.ROLE
+            run, hosts = self.run.of_role(role), self.hosts[blocks]
+            yield LaunchedRole(role.name, run, hosts, ranks, may_restart)
+
+    def _is_awaited(self, role: LaunchedRole) -> bool:
+        """Whether the job is not complete before the role is: a role that begins again by itself
+        serves the others, where there are any."""
+        return not role.may_restart or all(each.may_restart for each in self.roles)
+
+    def role_of(self, host: str) -> LaunchedRole:
+        return self._role_by_host.get(host, self.roles[0])
+
     @property
     def processes(self) -> int:
-        return len(self.hosts) if self.run.per_host else self.world_size
+        return sum(map(_processes, self.roles))
 
     @property
     def is_live(self) -> bool:
@@ -198,7 +256,8 @@ class LaunchedGang:
     def numbers_of(self, host: str) -> range:
         """Return the ranks that number the host's processes; one a host: its first rank."""
         ranks = self.ranks_of(host)
-        return range(ranks.first_rank, ranks.first_rank + (1 if self.run.per_host else ranks.ranks))
+        is_one = self.role_of(host).run.per_host
+        return range(ranks.first_rank, ranks.first_rank + (1 if is_one else ranks.ranks))
 
     def all_are(self, *phases: HostPhase) -> bool:
         return sum(self._counts[phase] for phase in phases) == len(self.hosts)
@@ -209,7 +268,7 @@ class LaunchedGang:
 
     @property
     def is_complete(self) -> bool:
-        return len(self.done) == self.processes
+        return not self._unfinished
 
     def exited(
         self,
@@ -225,6 +284,7 @@ class LaunchedGang:
         """A rank has ended. What is killed once the gang fails is its end, not its cause; only
         what ended by itself before counts. `is_oom`: the kernel killed it for its memory."""
         if code == 0 and number == 0:
+            self._unfinished -= rank not in self.done and self._is_awaited(self.role_of(host))
             self.done.add(rank)
         elif rank not in self.failures:
             reason = f"was killed by signal {number}" if number else f"exited with code {code}"
@@ -275,6 +335,14 @@ class LaunchedGang:
                 return f"{fabric.tiers[place].name} {fabric.domain(first, place)}"
         return ""
 
+    def forget_ranks(self, role: LaunchedRole) -> None:
+        """Forget what became of the ranks of a role, which begins again."""
+        ended = self.done.intersection(role.ranks)
+        self.done -= ended
+        self._unfinished += len(ended) if self._is_awaited(role) else 0
+        for rank in self.failures.keys() & set(role.ranks):
+            del self.failures[rank]
+
     def host_of(self, rank: int) -> str:
         return self.hosts[min(rank // self.gpus_per_host, len(self.hosts) - 1)]
 
@@ -297,3 +365,7 @@ class LaunchedGang:
         the server is cut off: nobody is suspected then."""
         silent = [host for host in lost_hosts if host in self.by_host]
         return silent if len(silent) <= max(1, len(self.hosts) // 4) else []
+
+
+def _processes(role: LaunchedRole) -> int:
+    return len(role.hosts) if role.run.per_host else len(role.ranks)

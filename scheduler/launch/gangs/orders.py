@@ -66,8 +66,12 @@ def _labelled(fabric: Fabric, label: str, value: str) -> HostSet:
     return fabric.labels.get(label, {}).get(value, 0)
 
 
-def prepare(gang: LaunchedGang, host: str, site: SiteTerms, fabric: Fabric) -> Order:
-    run, ranks = gang.run, gang.ranks_of(host)
+def prepare(
+    gang: LaunchedGang, host: str, site: SiteTerms, fabric: Fabric, *, anew: bool = False
+) -> Order:
+    """Make ready. `anew`: begin again what was stopped on the host."""
+    role, ranks = gang.role_of(host), gang.ranks_of(host)
+    run = role.run
     return Order(
         prepare=agent_pb2.Prepare(
             key=key_of(gang),
@@ -77,11 +81,14 @@ def prepare(gang: LaunchedGang, host: str, site: SiteTerms, fabric: Fabric) -> O
             env_from=run.secret_paths,
             workdir=run.workdir,
             user=run.user,
-            node=ranks.node,
-            nodes=len(gang.hosts),
+            node=role.hosts.index(host) if role.name else ranks.node,
+            nodes=len(role.hosts),
             first_rank=ranks.first_rank,
             ranks=ranks.ranks,
-            world_size=gang.world_size,
+            world_size=len(role.ranks),
+            role=role.name,
+            role_first_rank=role.ranks.start,
+            anew=anew,
             one_process=run.per_host == 1,
             warm=run.warm,
             gpus=sorted(gang.gpus),
@@ -93,10 +100,11 @@ def prepare(gang: LaunchedGang, host: str, site: SiteTerms, fabric: Fabric) -> O
     )
 
 
-def launch(gang: LaunchedGang, step: int, where: str, predecessor: str) -> Order:
+def launch(gang: LaunchedGang, host: str, step: int, where: str, predecessor: str) -> Order:
     """Start the ranks from a checkpoint. `predecessor`: uid of the ended job that saved it."""
-    assert gang.master is not None
-    address, port = gang.master
+    role = gang.role_of(host)
+    address, port = gang.masters[role.name]
+    places = (f"{name}={where}:{port}" for name, (where, port) in gang.masters.items())
     return Order(
         launch=agent_pb2.Launch(
             key=key_of(gang),
@@ -105,6 +113,7 @@ def launch(gang: LaunchedGang, step: int, where: str, predecessor: str) -> Order
             checkpoint=where,
             checkpoint_step=step,
             predecessor=predecessor,
+            roles=",".join(places) if role.name else "",
         )
     )
 

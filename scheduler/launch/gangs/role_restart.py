@@ -1,0 +1,112 @@
+"""Roles of a gang that begin again by themselves, in the attempt and on the hosts that they have.
+
+    STOPPING    the hosts of the role end what is left of its ranks
+    PREPARING   Prepare sent, for the same attempt again
+    STARTING    Launch sent, from the newest checkpoint of the gang
+    STARTED     all its ranks run
+
+The others of the gang run on meanwhile. What cannot be mended so is a failure of the gang: a host
+that is gone, or a role that fails over and over soon after it has started.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from scheduler.core.policies.job_terms import StopCause
+from scheduler.launch.gangs.gang import (
+    LaunchedGang,
+    LaunchedRole,
+    RankFailure,
+    RoleRestarts,
+    RoleStage,
+)
+
+MOST_IN_A_ROW = 3  # failures of a role, each within a minute of its start
+_SOON_S = 60.0
+_NEXT = {
+    RoleStage.STOPPING: RoleStage.PREPARING,
+    RoleStage.PREPARING: RoleStage.STARTING,
+    RoleStage.STARTING: RoleStage.STARTED,
+}
+
+log = logging.getLogger("muster.launch")
+
+
+def begin(gang: LaunchedGang, now_s: float) -> Iterator[LaunchedRole]:
+    """Yield the roles that begin again after failures of the gang, which are forgotten; those that
+    remain are failures of the gang."""
+    for failure in sorted(gang.failures.values()):
+        role = gang.role_of(failure.host)
+        if failure.rank not in gang.failures or not role.may_restart:
+            continue
+        before = gang.restarts.get(role.name)
+        count = 1
+        if before is not None:
+            is_late = before.stage is RoleStage.STARTED and now_s - before.since_s > _SOON_S
+            count = 1 if is_late else before.count + 1
+        if count > MOST_IN_A_ROW:
+            continue
+        words = "attempt %d of %s: role %s begins again, for rank %d on %s %s"
+        cause = (role.name, failure.rank, failure.host, failure.reason)
+        log.warning(words, gang.attempt, gang.name, *cause)
+        stage = RoleStage.STOPPING
+        gang.restarts[role.name] = RoleRestarts(stage, set(role.hosts), now_s, count)
+        gang.forget_ranks(role)
+        yield role
+
+
+def is_ending(gang: LaunchedGang, host: str) -> bool:
+    """Return whether what the host says of ranks is about those that are ended, or have been, so
+    that their role begins again. Hosts say that twice: when it is so, and when they are told to."""
+    restart = gang.restarts.get(gang.role_of(host).name)
+    if restart is None or not gang.is_live:
+        return False
+    is_told = restart.stage is RoleStage.PREPARING and host in restart.awaited
+    return is_told or restart.stage is RoleStage.STOPPING
+
+
+def to_prepare(gang: LaunchedGang, host: str, now_s: float) -> tuple[str, ...]:
+    """Note that ranks have ended on a host; return the hosts that begin again now: all of its role,
+    or this one, which may not have heard it."""
+    role = gang.role_of(host)
+    if note(gang, host, RoleStage.STOPPING, now_s):
+        return role.hosts
+    return () if gang.restarts[role.name].stage is RoleStage.STOPPING else (host,)
+
+
+def note(gang: LaunchedGang, host: str, stage: RoleStage, now_s: float) -> bool:
+    """Note that a host has come through a stage; return whether its role has."""
+    role = gang.role_of(host)
+    restart = gang.restarts.get(role.name)
+    if restart is None or restart.stage is not stage or host not in restart.awaited:
+        return False
+    restart.awaited.discard(host)
+    if restart.awaited:
+        return False
+    restart.stage, restart.since_s = _NEXT[stage], now_s
+    if restart.stage is not RoleStage.STARTED:
+        restart.awaited = set(role.hosts)
+    return True
+
+
+def give_up(gang: LaunchedGang, host: str, reason: str, now_s: float) -> None:
+    """Make it a failure of the gang that a role cannot begin again on a host."""
+    role = gang.role_of(host)
+    if role.name in gang.restarts:
+        gang.restarts[role.name].count = MOST_IN_A_ROW
+        rank = gang.ranks_of(host).first_rank
+        text = f"could not start again: {reason}"
+        gang.failures[rank] = RankFailure(now_s, rank, host, text, StopCause.EXIT)
+
+
+def has_overdue(gang: LaunchedGang, now_s: float, most_s: float) -> bool:
+    """Return whether a role has not begun again for so long: then the gang has failed."""
+    for restart in gang.restarts.values():
+        if restart.stage is not RoleStage.STARTED and now_s - restart.since_s > most_s:
+            host = min(restart.awaited)
+            give_up(gang, host, f"did not answer for {now_s - restart.since_s:.0f} s", now_s)
+            restart.since_s = now_s
+            return True
+    return False

@@ -1,0 +1,98 @@
+"""Roles that begin again by themselves: which failures are theirs, and which are of the gang."""
+
+from __future__ import annotations
+
+from muster.structs import replace
+from scheduler.files.job import job_from_mapping
+from scheduler.launch.gangs import role_restart
+from scheduler.launch.gangs.gang import GangPhase, LaunchedGang, RoleStage
+from tests.build import placed
+
+
+def gang(*restarts: str) -> LaunchedGang:
+    """Roles r0, r1, ... of two hosts of two ranks each."""
+    role = {"parallelism": {"tp": 4}, "command": ["x"]}
+    roles = [{**role, "name": f"r{n}", "restart": each} for n, each in enumerate(restarts)]
+    spec = job_from_mapping({"name": "a", "roles": roles})
+    run = placed("a", tuple(f"h{n}" for n in range(2 * len(restarts))))
+    run = replace(run, job=replace(run.job, spec=spec))
+    assert spec.run is not None
+    return LaunchedGang(run, spec.run, 4 * len(restarts), 2, 0.0, GangPhase.RUNNING)
+
+
+def fail(launched: LaunchedGang, host: str, at_s: float) -> list[str]:
+    """The roles that begin again when the first rank of a host fails."""
+    launched.exited(host, launched.ranks_of(host).first_rank, 1, 0, at_s, "")
+    return [role.name for role in role_restart.begin(launched, at_s)]
+
+
+def come_through(launched: LaunchedGang, at_s: float) -> None:
+    for stage in (RoleStage.STOPPING, RoleStage.PREPARING, RoleStage.STARTING):
+        hosts = launched.roles[1].hosts
+        assert [role_restart.note(launched, host, stage, at_s) for host in hosts] == [False, True]
+
+
+def test_failure_of_a_role_that_restarts_alone_is_none_of_the_gang() -> None:
+    launched = gang("gang", "role")
+    assert fail(launched, "h3", 5) == ["r1"]
+    assert not launched.failures
+    assert role_restart.is_ending(launched, "h2")
+    assert not role_restart.is_ending(launched, "h0")
+    assert fail(launched, "h0", 6) == []
+    assert [failure.host for failure in launched.failures.values()] == ["h0"]
+
+
+def test_role_that_fails_soon_after_each_start_is_a_failure_of_the_gang() -> None:
+    launched = gang("gang", "role")
+    for at_s in (0, 10, 20):
+        assert fail(launched, "h2", at_s) == ["r1"]
+        come_through(launched, at_s + 1)
+    assert fail(launched, "h2", 30) == []
+    assert launched.failures
+
+
+def test_role_that_ran_well_for_a_while_begins_to_count_anew() -> None:
+    launched = gang("gang", "role")
+    for at_s in (0, 100, 200, 300, 400):
+        assert fail(launched, "h2", at_s) == ["r1"]
+        come_through(launched, at_s + 1)
+
+
+def test_word_that_a_host_says_twice_is_not_taken_for_a_new_failure() -> None:
+    launched = gang("gang", "role")
+    fail(launched, "h2", 0)
+    assert role_restart.to_prepare(launched, "h2", 1) == ()
+    assert role_restart.to_prepare(launched, "h3", 1) == ("h2", "h3")
+    assert role_restart.is_ending(launched, "h2")
+    assert role_restart.to_prepare(launched, "h2", 1) == ("h2",)
+    role_restart.note(launched, "h2", RoleStage.PREPARING, 2)
+    assert not role_restart.is_ending(launched, "h2")
+
+
+def test_refusal_to_start_again_is_a_failure_of_the_gang() -> None:
+    launched = gang("gang", "role")
+    fail(launched, "h2", 0)
+    role_restart.give_up(launched, "h3", "no such program", 1)
+    assert [role.name for role in role_restart.begin(launched, 1)] == []
+    assert "could not start again: no such program" in launched.first_failure().reason
+
+
+def test_role_that_takes_too_long_to_start_again_is_a_failure_of_the_gang() -> None:
+    launched = gang("gang", "role")
+    fail(launched, "h2", 0)
+    assert not role_restart.has_overdue(launched, 50, 60)
+    assert role_restart.has_overdue(launched, 70, 60)
+    assert "did not answer" in launched.first_failure().reason
+
+
+def test_gang_is_complete_without_the_roles_that_serve_it() -> None:
+    served, alike = gang("gang", "role"), gang("role", "role")
+    for rank in range(4):
+        for launched in (served, alike):
+            launched.exited(f"h{rank // 2}", rank, 0, 0, 1.0, "")
+    assert served.is_complete
+    assert not alike.is_complete
+    alike.forget_ranks(alike.roles[0])
+    for rank in range(8):
+        alike.exited(f"h{rank // 2}", rank, 0, 0, 1.0, "")
+    assert alike.is_complete
