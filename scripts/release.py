@@ -155,6 +155,7 @@ def _check_installed(wheel: Path, version: str, folder: Path) -> None:
     lock = str(ROOT / "deploy" / "requirements-client.lock")
     python = _environment(folder, "--require-hashes", "-r", lock)
     _run(python, "-m", "pip", "install", "--quiet", "--no-deps", str(wheel))
+    _run(python, "-m", "pip", "check")  # the lock file has all that the wheel asks for
     muster = str(folder / "bin" / "muster")
     shown = _run(muster, "--version", cwd=folder)
     if version not in shown:

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
+from aiohttp import web
 
 from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.lifecycle import HostMove, HostState
@@ -22,7 +24,7 @@ from scheduler.launch.kubernetes.agents import (
     KubernetesAgents,
     NodeView,
 )
-from scheduler.launch.kubernetes.api import ApiFailed, configuration
+from scheduler.launch.kubernetes.api import ApiFailed, KubernetesApi, configuration
 from scheduler.launch.kubernetes.pods import (
     PodOwner,
     PodSettings,
@@ -36,6 +38,7 @@ from scheduler.launch.kubernetes.pods import (
     view_of,
 )
 from scheduler.launch.node_reports import report_of
+from scheduler.observe.supervision import Heartbeats
 
 KEYS = KubernetesKeys(namespace="ns", image="train:1")
 POD = PodSettings(KEYS, {}, "m:7444", gpus=8)
@@ -487,3 +490,35 @@ def test_what_kubernetes_says_of_a_node_is_told_once_and_undone_for_its_sake_alo
     standing: NodeState, host: Host, command: object
 ) -> None:
     assert report_of(KUBERNETES, "n", standing, "x", host) == command
+
+
+async def test_calls_and_watches_that_the_api_server_forbids_are_counted(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        status = 404 if request.path.endswith("gone") else 403
+        return web.json_response({"kind": "Status", "message": "no right"}, status=status)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    config = {"clusters": [{"name": "c", "cluster": {"server": site.name}}], "current-context": "x"}
+    config |= {"contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}]}
+    config |= {"users": [{"name": "u", "user": {"token": "t"}}]}
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    beats = Heartbeats()
+    keys = KubernetesKeys(kubeconfig=str(tmp_path / "kubeconfig"), image="train:1")
+    api = KubernetesApi(keys, beats)
+    try:
+        for path in ("/api/v1/pods", "/api/v1/gone"):
+            with pytest.raises(ApiFailed, match="no right"):
+                await api.call("GET", path)
+        assert beats.refused["kubernetes",] == 1
+        with pytest.raises(ApiFailed, match="no right"):
+            async for _ in api.watch("/api/v1/pods", {}, "1"):
+                pass
+        assert beats.refused["kubernetes",] == 2
+    finally:
+        await api.close()
+        await runner.cleanup()
