@@ -43,7 +43,7 @@ TENANTS = Tenants(
 )
 MODEL = {"layers": 126, "hidden": 16_384, "ffn": 53_248, "heads": 128, "kv_heads": 8}
 MODEL |= {"vocab": 128_256, "sequence": 8_192}
-PAGES = ("map", "queue", "hosts", "spares", "tenants")
+PAGES = ("overview", "map", "queue", "incidents", "hosts", "spares", "tenants")
 WIDE, PHONE = (1_440, 900), (390, 844)
 
 

@@ -1,8 +1,10 @@
 // Time: the map at any time of a log, by a slider, by playing it, or from incident to incident.
 
-import { count, seconds, span } from "./format.js";
+import { lineOf, ticks, useWidth } from "./chart.js";
+import { clockText, count, seconds, span, zone } from "./format.js";
 import { MapView } from "./map_page.js";
 import { Recording, upTo } from "./recording.js";
+import { useParam } from "./route.js";
 import { Facts, html, Problem, Table, useEffect, useRef, useState } from "./ui.js";
 
 const SPANS = [["24", "the last day"], ["168", "the last week"], ["0", "all that the log keeps"]];
@@ -15,7 +17,8 @@ export function TimePage({ isAlone = false }) {
   const kept = useRef(null);
   kept.current ??= new Recording();
   const recording = kept.current;
-  const [hours, setHours] = useState(isAlone ? "0" : "24");
+  const [hours, setHours] = useParam("hours", isAlone ? "0" : "24");
+  const [at] = useParam("at");
   const [error, setError] = useState(null);
   const [isThere, setIsThere] = useState(false);
   useEffect(() => {
@@ -23,7 +26,10 @@ export function TimePage({ isAlone = false }) {
     setIsThere(false);
     setError(null);
     recording.load(Number(hours), ending.signal).then(
-      () => setIsThere(true),
+      () => {
+        if (at || !isAlone) recording.seek(at ? Number(at) : recording.head.end); // now, unless it is a replay
+        setIsThere(true);
+      },
       (problem) => ending.signal.aborted || setError(problem),
     );
     return () => ending.abort();
@@ -43,16 +49,21 @@ function Player({ recording }) {
   const { head } = recording;
   const length = Math.max(head.end - head.begin, 1e-3);
   const [now, setNow] = useState(recording.now);
+  const [, setAt] = useParam("at", "", true);
   const [isPlaying, setIsPlaying] = useState(false);
   const [lasts, setLasts] = useState("60");
   const go = (wanted) => {
     recording.seek(wanted);
     setNow(recording.now);
   };
+  const stay = (wanted) => {
+    go(wanted);
+    setAt(recording.now.toFixed(3));
+  };
   const leap = (isLater) => {
     setIsPlaying(false);
     const mark = recording.markBeside(recording.now, isLater);
-    if (mark) go(mark.at);
+    if (mark) stay(mark.at);
   };
   useEffect(() => {
     globalThis.musterTime = { recording, go }; // for tests and benchmarks
@@ -87,8 +98,8 @@ function Player({ recording }) {
   return html`
     <div class="time">
       <label for="time" class="unseen">Time</label>
-      <input id="time" type="range" min=${head.begin} max=${head.end} step=${length / 1000} value=${now} aria-valuetext=${stamp(head, now)} onInput=${(event) => go(Number(event.target.value))} />
-      <${Strip} head=${head} now=${now} />
+      <input id="time" type="range" min=${head.begin} max=${head.end} step=${length / 1000} value=${now} aria-valuetext=${stamp(head, now)} onInput=${(event) => go(Number(event.target.value))} onChange=${(event) => stay(Number(event.target.value))} />
+      <${Strip} head=${head} now=${now} onGo=${(at) => { setIsPlaying(false); stay(at); }} />
       <div class="toolbar">
         <output for="time" class="stamp">${stamp(head, now)}</output>
         <div class="buttons" role="group" aria-label="Play">
@@ -105,7 +116,7 @@ function Player({ recording }) {
     <${MapView} cluster=${recording} />
     <h2>Incidents until then</h2>
     <${Table} caption="The last incidents, newest first" rows=${past.slice(-LISTED).reverse()} keyOf=${(mark) => `${mark.at} ${mark.kind} ${mark.subject}`} empty="Nothing has gone wrong yet." columns=${[
-      { title: "When", of: (mark) => html`<button type="button" class="link" onClick=${() => { setIsPlaying(false); go(mark.at); }}>${stamp(head, mark.at)}</button>` },
+      { title: "When", of: (mark) => html`<button type="button" class="link" onClick=${() => { setIsPlaying(false); stay(mark.at); }}>${stamp(head, mark.at)}</button>` },
       { title: "What", of: (mark) => mark.kind.replaceAll("_", " ") },
       { title: "Where", of: (mark) => mark.subject },
       { title: "Detail", isText: true, of: (mark) => mark.detail },
@@ -114,32 +125,52 @@ function Player({ recording }) {
 
 /** A date, or in the clock of a trace the day and the time since its begin. */
 function stamp({ begin }, at) {
-  if (begin >= REAL) return new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+  if (begin >= REAL) return new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "long", ...zone() });
   const rest = seconds(String(Math.max(0, at - begin)));
   const part = (size, of) => String(Math.floor(rest / size) % of).padStart(2, "0");
   return `day ${Math.floor(rest / 86_400) + 1}, ${part(3600, 24)}:${part(60, 60)}:${part(1, 60)}`;
 }
 
-/** Share of hosts that are held, and how many jobs wait, along the slider. */
-function Strip({ head, now }) {
-  const lines = useRef(null);
+const HEIGHT = 74;
+const NEAR_PX = 14; // incidents nearer than this are one mark
+
+/** Hosts held and jobs that wait along the slider, with an axis; incidents as marks, those side by side as one. */
+function Strip({ head, now, onGo }) {
+  const box = useRef(null);
+  const width = useWidth(box);
+  const lines = useRef({});
   const { samples, begin, end } = head;
-  if (samples.length < 2) return null;
-  const x = (at) => (1000 * (at - begin)) / Math.max(end - begin, 1e-3);
-  lines.current ??= stripLines(head, x); // made once: what is the same is not compared again
+  if (samples.length < 2) return html`<div ref=${box}></div>`;
+  const x = (at) => (width * (at - begin)) / Math.max(end - begin, 1e-3);
+  if (lines.current.width !== width) lines.current = { width, drawn: stripLines(head, x, (at) => labelOf(head, at), onGo, width) }; // what is the same is not compared again
   const [waiting, held] = [1, 2].map((column) => Math.max(...samples.map((each) => each[column])));
-  return html`<svg class="strip" viewBox="0 0 1000 40" preserveAspectRatio="none" role="img" aria-label=${`Hosts held, at most ${count(held)}, and jobs that wait, at most ${count(waiting)}, over ${span(end - begin)}. The numbers of the time that is shown stand below.`}>
-    ${lines.current}
-    <line class="now" x1=${x(now)} x2=${x(now)} y1="0" y2="40" />
-  </svg>
-  <p class="quiet small strip-key"><span class="held">hosts held</span> <span class="waiting">jobs that wait</span>, each as a share of its most; marks above: incidents</p>`;
+  return html`<div ref=${box} class="strip"><svg width=${width} height=${HEIGHT} role="img" aria-label=${`Hosts held, at most ${count(held)}, and jobs that wait, at most ${count(waiting)}, over ${span(end - begin)}. The numbers of the time that is shown stand below.`}>
+    ${lines.current.drawn}
+    <line class="now" x1=${x(now)} x2=${x(now)} y1="0" y2=${HEIGHT - 16} />
+  </svg></div>
+  <p class="quiet small strip-key"><span class="held">hosts held, at most ${count(held)}</span> <span class="waiting">jobs that wait, at most ${count(waiting)}</span> <span class="mark">incidents, by how many</span></p>`;
 }
 
-function stripLines({ samples, marks }, x) {
-  const line = (column) => {
+/** A moment on the axis: of a trace its day, or the time of it. */
+function labelOf({ begin, end }, at) {
+  if (begin >= REAL) return clockText(at, end - begin);
+  return end - begin > 2 * 86_400 ? `day ${Math.floor((at - begin) / 86_400) + 1}` : stamp({ begin }, at).split(", ")[1];
+}
+
+function stripLines({ samples, marks, begin, end }, x, textOf, onGo, width) {
+  const floor = HEIGHT - 18;
+  const path = (column) => {
     const most = Math.max(1, ...samples.map((each) => each[column]));
-    return samples.map((each, place) => `${place ? "L" : "M"}${x(each[0]).toFixed(1)} ${(38 - (36 * each[column]) / most).toFixed(1)}`).join("");
+    return lineOf(samples.map((each) => [each[0], each[column]]), x, (value) => floor - ((floor - 20) * value) / most);
   };
-  const ticks = [...new Set(marks.map((mark) => x(mark.at).toFixed(1)))].map((at) => `M${at} 0V3`).join("");
-  return html`<g><path class="held" d=${line(2)} /><path class="waiting" d=${line(1)} /><path class="mark" d=${ticks} /></g>`;
+  const clusters = [];
+  for (const mark of marks) {
+    if (clusters.length && x(mark.at) - x(clusters.at(-1).at) < NEAR_PX) clusters.at(-1).size += 1;
+    else clusters.push({ at: mark.at, size: 1 });
+  }
+  return html`<g>
+    ${ticks(begin, end, Math.max(2, Math.floor(width / 110))).map((at) => html`<g key=${at}><line class="rule" x1=${x(at)} x2=${x(at)} y1="16" y2=${floor} /><text x=${x(at)} y=${HEIGHT - 4} text-anchor=${x(at) < 30 ? "start" : x(at) > width - 30 ? "end" : "middle"}>${textOf(at)}</text></g>`)}
+    <path class="held" d=${path(2)} /><path class="waiting" d=${path(1)} />
+    ${clusters.map(({ at, size }) => html`<g key=${at} class="mark" onClick=${() => onGo(at)}><line x1=${x(at)} x2=${x(at)} y1="12" y2=${floor} /><text x=${Math.min(Math.max(x(at), 6), width - 10)} y="10" text-anchor="middle">${count(size)}</text></g>`)}
+  </g>`;
 }
