@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.agent.containers import container_key
 from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost
 from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
@@ -584,6 +585,26 @@ async def test_a_container_is_refused_where_srun_starts_none(
     assert agents.container_refusal(container) == ""
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert "as root" in str(agents.container_refusal(container))
+
+
+async def test_agents_of_an_attempt_start_in_its_container_and_know_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text(f'#!/bin/sh\necho "$MUSTER_CONTAINER" "$@" > {tmp_path}/said\n')
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    agents = SlurmAgents(SlurmKeys(step=StepScope.ATTEMPT, server="m:1"), tmp_path / "a")
+    container = ContainerSpec("nvcr.io/a:1", ("/d:/d:ro",))
+    attempt = StepAttempt("u", 1, "gang", ("n1",), container, "/home/ada")
+    await agents._run_step("7", ["n1"], "gang.1", 0, attempt)
+    said = (tmp_path / "said").read_text().split()
+    assert " ".join(said[:2]) == container_key(container.image, container.mounts)
+    assert {"--container-image=nvcr.io#a:1", "--jobid=7"} <= set(said)
+    assert "--container-mounts=/home/ada:/home/ada,/d:/d:ro" in said
+    (exported,) = (word for word in said if word.startswith("--export="))
+    assert "MUSTER_CONTAINER" in exported
+    assert said[-1] == "--one-attempt"
 
 
 async def test_the_next_server_lets_steps_of_attempts_stand(tmp_path: Path) -> None:
