@@ -158,6 +158,40 @@ while engine.global_steps < 40:
     end_of_step(step)
 """
 
+TORCHTITAN = """
+import torch.distributed as dist
+from torchtitan.components.checkpoint import CheckpointManager
+
+dist.init_process_group("gloo")
+
+class Part:
+    def __init__(self):
+        self.step = 0
+    def state_dict(self):
+        return {"step": torch.tensor(self.step)}
+    def load_state_dict(self, state):
+        self.step = int(state["step"])
+
+parts = {name: Part() for name in ("train_state", "dataloader", "optimizers", "lr_schedulers")}
+train = parts.pop("train_state")
+checkpointer = CheckpointManager(
+    CheckpointManager.Config(enable=True, interval=20, last_save_model_only=False, keep_latest_k=0),
+    model_parts=[torch.nn.Linear(4, 1)], states={"train_state": train}, sd_adapter=None,
+    base_folder=root, **parts,
+)
+if where:
+    checkpointer.load(int(os.environ["MUSTER_CHECKPOINT_STEP"]))
+print("from step", train.step, flush=True)
+for step in range(train.step + 1, 41):
+    dist.all_reduce(torch.ones(8))
+    train.step = step
+    if checkpointer.save(step, last_step=step == 40) and rank == 0:
+        progress.saved(step, f"{checkpointer.folder}/step-{step}", marker=".metadata")
+    end_of_step(step)
+checkpointer.close()
+dist.destroy_process_group()
+"""
+
 # Its saves wait for the GPU, which is not there, and speak of it as the device of their words.
 MEGATRON_CORE = """
 import torch.distributed as dist
@@ -206,6 +240,7 @@ def _need(*modules: str) -> None:
         pytest.param(HF_TRAINER, ("transformers", "accelerate"), id="hf-trainer"),
         pytest.param(LIGHTNING, ("lightning",), id="lightning"),
         pytest.param(DEEPSPEED, ("deepspeed",), id="deepspeed"),
+        pytest.param(TORCHTITAN, ("torchtitan.components.checkpoint",), id="torchtitan"),
         pytest.param(MEGATRON_CORE, ("megatron.core",), id="megatron-core"),
     ],
 )
