@@ -169,7 +169,7 @@ drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 
 drill-partition: $(READY) ## cut the network of three servers, PostgreSQL, agents and clients in a lab, 15 ways: 9 minutes, as root
 	$(BIN)/python -m tests.drills.partition $(ARGS)
 
-drill-failures: $(READY) ## a flapping, a lossy and a slow link, a slow host, a rack without power, in a lab: 6 minutes, as root
+drill-failures: $(READY) ## flapping, lossy and slow links, a slow host, a rack without power, a defragmentation, in a lab: 8 minutes, as root
 	$(BIN)/python -m tests.drills.failures $(ARGS)
 
 lock: ## resolve requirements.lock again (needs uv on PATH)

@@ -93,7 +93,8 @@ class Lab:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of commands in the lab, by which they find its servers."""
-        found = {"MUSTER_ADDRESS": self.servers, "SLURM_CONF": self.slurm, "MUSTER_CA": self.ca}
+        found = {"MUSTER_ADDRESS": self.servers, "SLURM_CONF": self.slurm}
+        found["MUSTER_CA"] = self.ca if self.servers else ""  # else it is that of no server
         return {**os.environ, **{name: value for name, value in found.items() if value}}
 
     def run(self, name: str, argv: Sequence[str], text: str = "") -> str:

@@ -1,8 +1,10 @@
 """`make drill-failures`: failures as clusters have them, in a lab, and in the simulator.
 
 A gang of three hosts and a spare steps in a lab of two zones of two racks of two hosts; a step
-sends some 40 kB through the host of its first rank. Of scripts in which hosts are silent for a
-lease, what `muster replay` makes of the same downs and ups is beside what the lab did.
+sends some 40 kB through the host of its first rank. Where an uplink is slow or lossy the gang has
+six hosts, two of them in the other zone; where it is defragmented, two. Beside what the lab did: of
+scripts in which hosts are silent for a lease, what `muster replay` makes of the same downs and ups;
+of slow links, the fluid simulation of such steps.
 """
 
 from __future__ import annotations
@@ -20,12 +22,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 
 from lab.cluster import Lab, up
 from lab.faults import Fault
 from lab.plan import plan_lab
 from lab.serving import serve
+from muster.structs import replace
+from network.step_simulation import play
+from network.step_tasks import Exchange, StepTasks, Task
 from placement.fabric.tree import from_spec
 from placement.workload.request import SpareRule
 from scheduler.files.job import job_to_mapping
@@ -33,6 +39,9 @@ from tests.build import fabric_spec
 from tests.e2e.gangs import gang
 
 LEASE_S, LOOK_S = 3, 3
+SCALE, VECTOR_BYTES = 1 / 200_000, 8_000
+STEP_S, BUSY_STEP_S = 0.2, 0.02  # compute of a step; of gangs that send most of the time
+STEPS = 20  # of a simulation: so many that the end of the last one counts little
 FAULT_S, SLOW_S = 24.0, 90.0  # a slow host is known from some dozens of steps
 GANG = "stepping"
 SPEC = fabric_spec(2, 2, 2, gpus=2)
@@ -41,7 +50,8 @@ _MUSTER = (sys.executable, "-c", "from scheduler.cli import main; main()")
 
 class Outcome(NamedTuple):
     """Of one script. `attempts`: that began after the fault; `back_s`: from the fault to the last
-    launch, 0 without; `simulated`: attempts of the simulator, -1 where no host goes down."""
+    launch, 0 without; `simulated`: attempts of the simulator, -1 where no host goes down;
+    `simulated_per_s`: steps a second of the fluid simulation, before and with a slow link."""
 
     kind: str
     attempts: int
@@ -51,6 +61,7 @@ class Outcome(NamedTuple):
     in_fault_per_s: float
     not_healthy: tuple[str, ...]
     simulated: int
+    simulated_per_s: tuple[float, ...] = ()
 
 
 class FailureLab:
@@ -59,34 +70,50 @@ class FailureLab:
     def __init__(self, folder: Path, lab: Lab) -> None:
         self.folder, self.lab = folder, lab
 
-    def start(self, *arguments: str) -> None:
+    def start(self, kind: str) -> None:
         (self.lab.folder / "fabric.yaml").write_text(yaml.safe_dump(SPEC))
         config = self.lab.folder / "server.yaml"
         config.write_text(yaml.safe_dump({"agents": {"stragglers_s": LOOK_S}}))
         options = [f"--config={config}"]
         fabric = self.lab.folder / "fabric.yaml"
         self.lab = serve(self.lab, fabric, agents=True, lease_s=LEASE_S, options=options)
-        words = ("--step-s", "0.2", *arguments)
+        if kind == DEFRAGMENTED:  # two others fill a zone, and one of them ends
+            self._submit("before", 2)
+            self._submit("beside", 2)
+        hosts = {DEFRAGMENTED: 2, **dict.fromkeys(ACROSS, 6)}.get(kind, 3)
+        words = ("--step-s", str(BUSY_STEP_S if kind in ACROSS else STEP_S))
+        if kind == "a slow host":
+            words += ("--slow-rank", "2", "--slower", "1.5")
+        self._submit(GANG, hosts, *words, spares=int(hosts == 3), save_every=2)
+        assert self.wait(lambda: self.step() > 4), "the gang makes no steps"
+        if kind == DEFRAGMENTED:
+            self.asked("cancel", "before")
+
+    def _submit(
+        self, name: str, hosts: int, *words: str, spares: int = 0, save_every: int = 10**6
+    ) -> None:
         job = gang(
-            GANG,
+            name,
             self.folder,
-            3,
+            hosts,
             steps=10**7,
-            save_every=2,
-            spares=SpareRule(hosts=1),
+            save_every=save_every,
+            spares=SpareRule(hosts=spares),
             arguments=words,
         )
-        (self.folder / "job.yaml").write_text(yaml.safe_dump(job_to_mapping(job)))
-        self.asked("submit", str(self.folder / "job.yaml"))
-        self.wait(lambda: self.step() > 4)
+        path = self.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(job_to_mapping(job)))
+        self.asked("submit", str(path))
+        running = "JOB_STATE_RUNNING"
+        assert self.wait(lambda: self.job(name).get("state") == running), f"{name} does not run"
 
     def asked(self, *words: str) -> str:
         return self.lab.run(
             "client", ["env", f"MUSTER_ADDRESS={self.lab.servers}", *_MUSTER, *words]
         )
 
-    def job(self) -> dict[str, Any]:
-        return dict(json.loads(self.asked("job", GANG, "-o", "json")))
+    def job(self, name: str = GANG) -> dict[str, Any]:
+        return dict(json.loads(self.asked("job", name, "-o", "json")))
 
     def hosts(self) -> dict[str, str]:
         """States of hosts that are not healthy."""
@@ -118,7 +145,7 @@ class FailureLab:
         """Measure, break, measure."""
         before = self.job()
         mine = before["placement"]["hosts"]
-        before_per_s = self.rate(8.0)
+        before_per_s = self.rate(16.0)
         in_fault = self._break(kind, mine[1])
         after = self.job()
         back_s = 0.0
@@ -128,6 +155,8 @@ class FailureLab:
         downs = self._downs(kind, mine[1])
         left = tuple(sorted(set(mine) - set(after["placement"]["hosts"])))
         states = tuple(f"{name} {state}" for name, state in self.hosts().items())
+        slow = self._far_zone()
+        shares = (1.0, 0.5) if kind == "uplink of the zone at half" else ()
         return Outcome(
             kind,
             after["attempt"] - before["attempt"],
@@ -136,13 +165,14 @@ class FailureLab:
             round(before_per_s, 2),
             round(in_fault, 2),
             states,
-            simulated_attempts(self.folder, mine, downs) if downs else -1,
+            simulated_attempts(self.folder, downs) if downs or kind == DEFRAGMENTED else -1,
+            tuple(round(simulated_rate(mine, slow, left), 2) for left in shares),
         )
 
     def _break(self, kind: str, host: str) -> float:
         """Make the fault for its time. Returns steps a second in it."""
         self._began_s = time.time()
-        rack, zone = host.rpartition("-")[0], host.partition("-")[0]
+        rack, zone = host.rpartition("-")[0], self._far_zone()
         links = {link.name: link.bits_per_s for link in self.lab.plan.links}
         match kind:
             case "NIC flaps, 1 s of 4":
@@ -154,9 +184,19 @@ class FailureLab:
             case "rack loses its power":
                 down = [Fault(name, loss=1.0) for name in self.lab.plan.inside[rack]]
                 self.lab = self.lab.with_faults(down)
+            case "uplink of the zone loses 1 %":
+                self.lab = self.lab.with_faults([Fault(zone, loss=0.01)])
+            case "defragmented":
+                self.asked("defrag", "--for-hosts", "4", "--apply")
+                return self.rate(FAULT_S)
             case "uplink of the zone at half":
                 self.lab = self.lab.with_faults([Fault(zone, bits_per_s=links[zone] / 2)])
         return self.rate(FAULT_S if self.lab.faults else SLOW_S)
+
+    def _far_zone(self) -> str:
+        """The zone in which fewest hosts of the gang are."""
+        zones = [host.partition("-")[0] for host in self.job()["placement"]["hosts"]]
+        return min(set(zones), key=zones.count)
 
     def _flap(self, host: str, off_s: float, on_s: float) -> float:
         before, began_s = self.step(), time.monotonic()
@@ -179,17 +219,69 @@ class FailureLab:
         return []
 
 
-def simulated_attempts(folder: Path, hosts: list[str], downs: list[tuple[float, str, str]]) -> int:
-    """Attempts beyond the first of the gang when the simulator plays the same downs and ups."""
+def simulated_rate(hosts: list[str], zone: str, left: float) -> float:
+    """Return the steps a second of the fluid simulation where so much of a zone's uplink is left.
+
+    Each rank computes, sends a vector to the first, and goes on when it is sent the sum; the first
+    goes on once it has all vectors, while its sums are under way.
+    """
+    fabric = from_spec(SPEC)
+    outer, index = fabric.tiers[0], {name: i for i, name in enumerate(fabric.hosts)}
+    shares = np.where(np.array(outer.domains) == zone, left, 1.0)
+    slow = replace(outer, uplink_bytes_per_s=outer.uplink_bytes_per_s * shares)
+    unit = np.repeat([index[host] for host in hosts], SPEC["gpus_per_host"])
+    ranks = range(len(unit))
+    size, one = np.array([VECTOR_BYTES / SCALE]), np.array([1])
+    tasks: list[Task] = []
+
+    def add(task: Task) -> int:
+        tasks.append(task)
+        return len(tasks) - 1
+
+    def send(src: int, dst: int, after: list[int]) -> int:
+        ends = np.array([src, dst])
+        sent = Exchange("dp", ends, ends[:1], ends[1:], size, one)
+        return add(Task(src, exchange=sent, share=1.0, after=after))
+
+    ready: list[list[int]] = [[] for _ in ranks]
+    for _ in range(STEPS):
+        computed = [add(Task(rank, seconds=BUSY_STEP_S, after=ready[rank])) for rank in ranks]
+        whole = [computed[0], *(send(rank, 0, [computed[rank]]) for rank in ranks[1:])]
+        ready = [whole, *([send(0, rank, whole)] for rank in ranks[1:])]
+    tiers = (slow, *fabric.tiers[1:])
+    return STEPS / play(replace(fabric, tiers=tiers), StepTasks(tasks, unit, 1)).seconds
+
+
+def simulated_attempts(folder: Path, downs: list[tuple[float, str, str]]) -> int:
+    """Attempts beyond the first of a gang when the simulator plays the same downs and ups, or, with
+    none, moves one of two gangs so that a zone of four hosts is free."""
     fabric, jobs, events = folder / "f.yaml", folder / "jobs.jsonl", folder / "events.csv"
     fabric.write_text(yaml.safe_dump(SPEC))
-    job = {"submit_s": 0, "run_s": 600, "name": GANG, "parallelism": {"tp": 2, "dp": 3}}
-    jobs.write_text(json.dumps({**job, "traffic": {"dp": 10}, "spares": 1}) + "\n")
+    gangs = {GANG: (3, 600)} if downs else {"before": (2, 30), "beside": (2, 600), GANG: (2, 600)}
+    rows = [
+        {
+            "submit_s": number,
+            "run_s": run_s,
+            "name": name,
+            "parallelism": {"tp": 2, "dp": hosts},
+            "traffic": {"dp": 10},
+            "spares": int(bool(downs)),
+        }
+        for number, (name, (hosts, run_s)) in enumerate(gangs.items())
+    ]
+    jobs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tenants = folder / "tenants.yaml"
+    rule = {
+        "defragment": {"every_h": 1, "hosts": 4},
+        "preemption": {"checkpoint_s": 1, "restart_s": 1},
+    }
+    tenants.write_text(yaml.safe_dump({"tenants": [{"name": "all"}], "default": "all", **rule}))
     with events.open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["time_s", "host", "state", "cause"])
-        rows.writerows([60 + at, host, state, "agent-lost"] for at, host, state in downs)
-    given = ["--trace-format", "muster", "--fabric", str(fabric), "--failures", str(events)]
+        table = csv.writer(file)
+        table.writerow(["time_s", "host", "state", "cause"])
+        table.writerows([60 + at, host, state, "agent-lost"] for at, host, state in downs)
+    given = ["--trace-format", "muster", "--fabric", str(fabric)]
+    given += ["--failures", str(events)] if downs else ["--tenants", str(tenants)]
     given += ["--detect-s", str(LEASE_S), "--checkpoint-s", "1", "--restart-s", "1"]
     report = folder / "report"
     command = [*_MUSTER, "replay", str(jobs), *given, "--report", str(report)]
@@ -198,25 +290,28 @@ def simulated_attempts(folder: Path, hosts: list[str], downs: list[tuple[float, 
     return max(json.loads(line)["event"].get("attempt", 0) for line in lines) - 1
 
 
+ACROSS = ("uplink of the zone at half", "uplink of the zone loses 1 %")
+DEFRAGMENTED = "defragmented"
 KINDS = (
     "NIC flaps, 1 s of 4",
     "NIC loses 1 %",
-    "uplink of the zone at half",
+    *ACROSS,
     "NIC flaps, 6 s of 8",
     "rack loses its power",
     "a slow host",
+    DEFRAGMENTED,
 )
 
 
 @contextmanager
-def failure_lab(*arguments: str) -> Iterator[FailureLab]:
+def failure_lab(kind: str) -> Iterator[FailureLab]:
     """Raises: InputError where namespaces cannot be had."""
     with tempfile.TemporaryDirectory(prefix="muster-failures-", dir="/tmp") as name:
         folder = Path(name)
-        lab = up(folder / "lab", plan_lab(from_spec(SPEC), 1 / 200_000, servers=1))
+        lab = up(folder / "lab", plan_lab(from_spec(SPEC), SCALE, servers=1))
         try:
             made = FailureLab(folder, lab)
-            made.start(*arguments)
+            made.start(kind)
             yield made
         finally:
             lab.down()
@@ -226,8 +321,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", choices=KINDS, action="append")
     for kind in parser.parse_args().only or KINDS:
-        slow = ("--slow-rank", "2", "--slower", "1.5") if kind == "a slow host" else ()
-        with failure_lab(*slow) as made:
+        with failure_lab(kind) as made:
             print(json.dumps(made.play(kind)._asdict()), flush=True)
 
 

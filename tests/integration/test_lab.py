@@ -262,6 +262,7 @@ def test_a_slurm_of_the_hosts_starts_their_agents_on_the_lab_s_own_network(tmp_p
     lab = lab_with(tmp_path)
     try:
         lab = start_slurm(lab, FABRIC)
+        assert "MUSTER_CA" not in lab.environment(), "no server has one yet"
         lab = serve(lab, tmp_path / "fabric.yaml", agents=True)
         run_a_gang(lab)
         said = lab.run("client", ["env", f"SLURM_CONF={lab.slurm}", "sinfo", "-h", "-o", "%D"])
