@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from scheduler.files.job import job_from_mapping
 from scheduler.v1 import job_pb2
 from scripts.local_host import send
 from tests.e2e.gangs import ROOT, is_launched, local_server, until
+from tests.e2e.processes import MUSTER
 
 COMPLETED, RUNNING = job_pb2.JOB_STATE_COMPLETED, job_pb2.JOB_STATE_RUNNING
 
@@ -71,6 +73,10 @@ def job(folder: Path, **changes: Any) -> JobSpec:
     return job_from_mapping(mapping)
 
 
+def muster(*words: str) -> str:
+    return subprocess.run([MUSTER, *words], capture_output=True, text=True, check=True).stdout
+
+
 def said(client: Client, rank: int) -> list[str]:
     return b"".join(client.tail_logs("trio", rank)).decode().splitlines()
 
@@ -80,10 +86,14 @@ def test_roles_reach_each_other_and_one_begins_again_alone(tmp_path: Path) -> No
         client.create_job(job(tmp_path, r1={"restart": "role"}))
         begun = until(client, "trio", is_launched(1))
         hosts = list(begun.placement.hosts)
-        until(client, "trio", lambda _: all(said(client, rank) for rank in (0, 5, 6)))
+        until(client, "trio", lambda _: all(said(client, rank) for rank in range(8)))
         assert said(client, 0) == ["trainer rank 0 of 2 from 0 one"]
         assert said(client, 5) == ["worker rank 3 of 4 from 2 one"]
         assert said(client, 6) == ["server rank 0 of 2 from 6 another"]
+        shown = muster("job", "trio", "--address", server.address)
+        assert f"server: ranks 6 to 7 on {hosts[3]}, begins again alone" in shown
+        every = muster("logs", "trio", "--all-ranks", "--address", server.address)
+        assert every.count(" rank ") == 8
         before = {host: set(server.ranks(host)) for host in hosts}
         send(signal.SIGKILL, min(before[hosts[3]]))
         until(client, "trio", lambda _: len(said(client, 6)) > 1)  # in the same log

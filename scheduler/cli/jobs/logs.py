@@ -22,15 +22,18 @@ def write_all_ranks(
 ) -> None:
     """Write the logs of all ranks, rank by rank, or with `follow` as they are written. Raises:
     ServiceError."""
+    from scheduler.cli.jobs.ranks import ranks_by_role
     from scheduler.client import ServiceError
 
     message = client.get_job(job)
-    axes = message.spec.parallelism
-    ranks = axes.tp * axes.cp * axes.ep * axes.pp * (message.dp or axes.dp)
-    step = 1
-    if message.spec.run.per_host:
-        step = max(1, ranks // max(1, message.placement.host_count))
-    numbers = range(0, ranks, step)
+    roles = ranks_by_role(message)
+    on_host = max(1, roles[-1][1].stop // max(1, message.placement.host_count))
+    is_shared = message.spec.run.per_host
+    numbers = [
+        rank
+        for run, ranks in roles
+        for rank in ranks[:: on_host if run.per_host or is_shared else 1]
+    ]
     if not follow:
         for rank in numbers:
             _write(rank, pieces(rank))

@@ -12,17 +12,31 @@ if TYPE_CHECKING:
     from scheduler.v1 import job_pb2
 
 
+def ranks_by_role(message: job_pb2.Job) -> list[tuple[job_pb2.Role | job_pb2.Run, range]]:
+    """The ranks of each role of a job, with what it runs; all ranks where it names no role."""
+    spec, ranks = message.spec, list[range]()
+    if not spec.roles:
+        every = spec.run.cpu_ranks * message.placement.host_count
+        return [(spec.run, range(every or message.dp * _size(spec.parallelism, "tp-cp-ep-pp")))]
+    for role in spec.roles:
+        first = ranks[-1].stop if ranks else 0
+        ranks.append(range(first, first + _size(role.parallelism, "tp-cp-ep-pp-dp")))
+    return list(zip(spec.roles, ranks, strict=True))
+
+
+def _size(axes: job_pb2.Parallelism, named: str) -> int:
+    return prod(getattr(axes, axis) or 1 for axis in named.split("-"))
+
+
 def live_gang(message: job_pb2.Job) -> GangOption:
     """The gang of a job that holds hosts. Its ranks fill them, also where hosts have different
     GPUs."""
-    axes, hosts = message.spec.parallelism, tuple(message.placement.hosts)
-    sizes = (getattr(axes, axis) for axis in ("tp", "cp", "ep", "pp"))
-    ranks = message.dp * prod(size or 1 for size in sizes)
+    hosts, ranks = tuple(message.placement.hosts), ranks_by_role(message)[-1][1].stop
     return GangOption(
         message.spec.name,
         hosts,
         tuple(message.placement.spares),
-        message.spec.run.cpu_ranks or ranks // len(hosts),
+        ranks // len(hosts),
         message.attempt,
         message.uid,
     )

@@ -85,6 +85,8 @@ def _reported(message: job_pb2.Job, times: service_pb2.ListStepTimesResponse) ->
     from scheduler.observe.step_times import of_stages
     from scheduler.wire.specs import spec_from_proto
 
+    if message.spec.roles:
+        raise end("ranks of several roles compute unlike each other; give a file of times", FAILED)
     parallelism = sized(spec_from_proto(message.spec).request, message.dp).parallelism
     if ranks := message.spec.run.cpu_ranks:
         parallelism = Parallelism(dp=len(message.placement.hosts) * ranks)

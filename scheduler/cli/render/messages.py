@@ -165,6 +165,8 @@ def job_text(job: job_pb2.Job) -> str:
 
         most = job.spec.parallelism.dp
         rows.append(("dp", f"{job.dp:,} of {most:,}; legal: {sizes_text(job.legal_dp)}"))
+    if job.spec.roles:
+        rows += _roles(job)
     if job.HasField("placement"):
         rows += placement_rows(job.placement)
     if not job.restart_options:
@@ -199,6 +201,24 @@ def _compare_with_model(now: job_pb2.TrainingProgress) -> str:
     )
     slower = ": SLOWER THAN ITS MODEL" if now.slower_than_model else ""
     return f" (modelled {likely}, {low} to {high} in 8 of 10 such runs{slower})"
+
+
+def _roles(job: job_pb2.Job) -> list[tuple[str, str]]:
+    """The ranks of each role, and its hosts where it holds some."""
+    from placement.fabric.hostlist import fold
+    from scheduler.cli.jobs.ranks import ranks_by_role
+
+    rows, hosts = list[tuple[str, str]](), list(job.placement.hosts)
+    on_host = ranks_by_role(job)[-1][1].stop // len(hosts) if hosts else 0
+    for role, ranks in zip(job.spec.roles, (each for _, each in ranks_by_role(job)), strict=True):
+        text = f"{role.name}: ranks {ranks.start:,} to {ranks.stop - 1:,}"
+        if on_host:
+            own = hosts[ranks.start // on_host : ranks.stop // on_host]
+            text += f" on {fold(own)}"
+        if role.restart == job_pb2.ROLE_RESTART_ROLE:
+            text += ", begins again alone"
+        rows.append(("" if rows else "roles", text))
+    return rows
 
 
 def _lineage(run: job_pb2.RunLineage) -> list[tuple[str, str]]:

@@ -121,7 +121,7 @@ class LaunchedGang:
     gpus_per_host: int
     since_s: float
     phase: GangPhase = GangPhase.WAITING
-    masters: dict[str, tuple[str, int]] = field(default_factory=dict)  # by role, in their order
+    masters: dict[str, tuple[str, int]] = field(default_factory=dict)  # by role
     restarts: dict[str, RoleRestarts] = field(default_factory=dict)  # by role
     refusals: dict[str, str] = field(default_factory=dict)
     may_fit_elsewhere: bool = False  # for a host that refused it would start other jobs

@@ -104,7 +104,7 @@ def launch(gang: LaunchedGang, host: str, step: int, where: str, predecessor: st
     """Start the ranks from a checkpoint. `predecessor`: uid of the ended job that saved it."""
     role = gang.role_of(host)
     address, port = gang.masters[role.name]
-    places = (f"{name}={where}:{port}" for name, (where, port) in gang.masters.items())
+    places = [f"{each.name}={':'.join(map(str, gang.masters[each.name]))}" for each in gang.roles]
     return Order(
         launch=agent_pb2.Launch(
             key=key_of(gang),

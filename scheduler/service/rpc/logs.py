@@ -10,6 +10,7 @@ from typing import Any, Final
 import grpc
 
 from placement.fabric.tree import Fabric
+from placement.workload.roles import ranks_of_roles
 from scheduler.core import Job
 from scheduler.core.model.lifecycle import LIVE
 from scheduler.core.model.rejected import Code, Rejected
@@ -133,7 +134,11 @@ def place_of(job: Job, fabric: Fabric, rank: int) -> tuple[str, int]:
     """The host of a rank, and under which rank its process is known there."""
     ranks = job.ranks_per_host(fabric.gpus_per_host)
     block = min(rank // ranks, len(job.hosts) - 1)
-    is_shared = job.spec.run is not None and job.spec.run.per_host == 1
+    run = job.spec.run
+    is_shared = run is not None and run.per_host == 1
+    if run is not None and run.roles:
+        each = zip(run.roles, ranks_of_roles(job.spec.request), strict=True)
+        is_shared |= any(role.per_host == 1 and rank in ranks for role, ranks in each)
     return job.host_names(fabric).hosts[block], block * ranks if is_shared else rank
 
 
