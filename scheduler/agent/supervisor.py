@@ -428,7 +428,7 @@ def _be_rank(
             os._exit(0)
         command = order["command"]
         if container:
-            command = _container_command(container, own, environment) + command
+            command = _container_command(container, own, environment, into is None) + command
         stage = f"execute {command[0]}"
         os.execvpe(command[0], command, environment)
     except OSError as error:
@@ -440,10 +440,10 @@ def _be_rank(
 
 
 def _container_command(
-    container: dict[str, Any], own: dict[str, str], environment: dict[str, str]
+    container: dict[str, Any], own: dict[str, str], environment: dict[str, str], is_beside: bool
 ) -> list[str]:
     """Return what runs the arguments that follow in a container, with the variables `own` in it.
-    Their values are in no argument, which other users would see."""
+    Their values are in no argument, which other users would see. `is_beside`: a rank."""
     words: list[str] = [*container["argv"]]
     if container["is_podman"]:
         words += [f"--env={name}" for name in own]
@@ -451,6 +451,8 @@ def _container_command(
             most = resource.getrlimit(number)[1]
             words += [f"--ulimit={name}={most}:{most}"] if most >= 0 else []
         words += ["--tty"] if os.isatty(0) else []
+        if not is_beside:  # podman keeps what was killed until another has its name
+            words += ["--replace", f"--name=muster-{own['MUSTER_JOB_UID']}-{own['RANK']}"]
         words += ["--userns=keep-id"] if os.geteuid() else []
     else:
         for name in {"PATH", "LD_LIBRARY_PATH"} & own.keys():  # else those of the image

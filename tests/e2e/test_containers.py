@@ -86,6 +86,7 @@ def test_podman_gets_secrets_by_the_environment_and_never_in_its_arguments(
     words = json.loads(record.read_text().splitlines()[0])
     assert {"--env=TOKEN", "--env=RANK", "--env=MASTER_ADDR"} <= set(words)
     assert {"--cgroups=disabled", "--network=host", "--workdir=/tmp"} <= set(words)
+    assert "--replace" in words, "else what was killed stays"
     assert "hunter2" not in record.read_text()
 
 
