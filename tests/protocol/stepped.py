@@ -190,7 +190,8 @@ class SteppedAgent(Agent):
         self._over: Any = SimpleNamespace(set=lambda: None)
         self.has_expired: Any = self._over
         self.has_finished: Any = self._over
-        self._socket_path = ""
+        self._socket_path = self._engine = ""
+        self._own_container: Any = None
         self.is_for_one, self._only, self._begun_s = False, None, 0.0
         self._attempts: Any = {}
         self._preparing: Any = {}
