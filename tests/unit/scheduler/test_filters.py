@@ -115,7 +115,7 @@ def test_what_passes(text: str, found: str) -> None:
     [
         ("size = 3", "at 1, 'size': is not a field; fields are name, state"),
         ("name.first = a", "is not a field"),
-        ("state = running", "at 9, 'running': is not one of QUEUED, RUNNING"),
+        ("state = runs", "at 9, 'runs': is not one of QUEUED, RUNNING"),
         ("state < RUNNING", "is compared with = or !="),
         ("priority = many", "is not a whole number"),
         ("priority = ٣", "is not a whole number"),

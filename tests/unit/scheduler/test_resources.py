@@ -47,7 +47,8 @@ def test_a_change_can_be_repeated_checked_and_tied_to_what_is_known() -> None:
 def test_a_list_comes_in_pages_of_one_version(method: Any) -> None:
     assert {"page_size", "page_token"} <= names(method.input_type)
     assert {"next_page_token", "version"} <= names(method.output_type)
-    if method.name != "ListSpares":  # a line for each outermost domain
+    # A line for each outermost domain; the failures of some days.
+    if method.name not in ("ListSpares", "ListIncidents"):
         assert "filter" in names(method.input_type)
 
 
