@@ -28,6 +28,7 @@ from simulator.experiment import Experiment
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3
 from simulator.replay import Replay
+from simulator.report import theme
 from simulator.timing import load_time_model
 from simulator.traces.load import TraceFile, find_format
 from simulator.traces.record import SECOND_NS, BadRecord
@@ -174,22 +175,19 @@ def inconsistencies(results: Sequence[Result]) -> Iterable[str]:
 
 
 def draw(shares: dict[str, float], path: str) -> None:
-    """The waterfall: from all of the time down to what was productive."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 3.2), layout="constrained")
-    axes = figure.subplots()
-    level = 1.0
-    for name, share in shares.items():
-        if name != "productive" and share > 0:
-            axes.barh(name, share, left=level - share, color="tab:red")
-            axes.annotate(percent(share), (level - share, name), ha="right", va="center")
-            level -= share
-    axes.barh("productive", level, color="tab:green")
-    axes.set_xlim(0.88, 1.0)
+    """Draw what the time went to that was not productive, the largest part first."""
+    lost = {name: share for name, share in shares.items() if name != "productive" and share > 0}
+    figure, (axes,) = theme.new(0.3 * len(lost) + 0.9)
+    axes.grid(visible=False, axis="y")
+    theme.styled(axes, grid="x")
+    axes.barh(list(lost), [100 * share for share in lost.values()], color=theme.light("red"))
+    for name, share in lost.items():
+        axes.annotate(f" {percent(share)}", (100 * share, name), va="center", fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlabel("share of 54 days (axis from 0.88)")
-    figure.savefig(path, dpi=120)
+    axes.set_xlabel("share of 54 days, %")
+    productive = percent(shares["productive"])
+    theme.titled(axes, f"{productive} of 54 days were productive; the rest went to")
+    figure.savefig(path, dpi=theme.DPI)
 
 
 def main(arguments: list[str]) -> int:

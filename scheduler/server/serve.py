@@ -236,6 +236,7 @@ async def _serve(
                 await notifier.close()
             await tasks.close()
             questions.close()
+            backend.forecasts.close()
             if console is not None:
                 await console.close()
             if launches is not None:

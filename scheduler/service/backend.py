@@ -13,6 +13,7 @@ from scheduler.engine.writer import Writer
 from scheduler.identity import caller
 from scheduler.service.bulk_reads import BulkReads
 from scheduler.service.errors import rejected, starting
+from scheduler.service.forecasts import ForecastCache
 from scheduler.service.questions import Questions
 from scheduler.v1 import agent_pb2
 from scheduler.wire.jobs import StepProgress
@@ -68,6 +69,7 @@ class Backend:
     def __init__(self, questions: Questions | None = None, *, has_agents: bool = False) -> None:
         self.questions = questions or Questions()
         self.reads = BulkReads()
+        self.forecasts = ForecastCache()
         self.has_agents = has_agents
         self.tails: LogSource | None = None
         self.channels: ChannelSource | None = None

@@ -7,8 +7,10 @@ furthest result: one version of the log has one forecast, which only goes furthe
 
 from __future__ import annotations
 
+import logging
 import time
-from threading import Condition, Thread
+from concurrent.futures import ThreadPoolExecutor
+from threading import Condition
 
 from muster.structs import struct
 from scheduler.core import SchedulingOptions, State
@@ -21,7 +23,9 @@ WAIT_S = (
     1.0  # for a forecast of this version, where one takes no longer than SHORT_S or none is kept
 )
 SHORT_S = 0.25
-IDLE_S = 10.0  # without a question, after which the thread ends
+
+
+log = logging.getLogger("muster.questions")
 
 
 def bounded_forecast(state: State, now_ns: int, options: SchedulingOptions) -> Forecast:
@@ -67,62 +71,74 @@ class ForecastCache:
         self._changed = Condition()
         self._newest: _Question | None = None
         self._result: _Result | None = None
-        self._thread: Thread | None = None
+        self._pool = ThreadPoolExecutor(1, "muster-forecast")
+        self._is_working = self._is_closed = False
         self._cost_s = 0.0
 
     def of(self, state: State, now_ns: int, options: SchedulingOptions) -> Forecast:
         """Return the forecast of the state as far as it has come, or while a long one of it is
         made the last whole one."""
         question = _Question(state, now_ns, options)
-
-        def is_there() -> bool:
-            return self._result is not None and self._result.is_whole and self._fits(question)
-
         with self._changed:
             self._newest = question
-            if self._thread is None:
-                self._thread = Thread(target=self._work, name="muster-forecast", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+            if self._is_due() and not self._is_working:
+                self._is_working = True
+                self._pool.submit(self._work)
             if self._result is None or self._cost_s <= SHORT_S:
-                self._changed.wait_for(is_there, WAIT_S)
+                self._changed.wait_for(lambda: self._has_whole(question), WAIT_S)
             if self._result is None:  # it has not come to its first decision
                 return Forecast(frozenset(), {}, now_ns)
             return self._result.forecast
 
-    def _fits(self, question: _Question) -> bool:
+    def close(self) -> None:
+        """End what is under way after its next decision."""
+        with self._changed:
+            self._is_closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _has_whole(self, question: _Question) -> bool:
         result = self._result
         return (
             result is not None
+            and result.is_whole
             and question.is_same(result.question)
             and not result.is_overtaken(question.now_ns)
         )
 
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                has_work = self._changed.wait_for(self._is_due, IDLE_S)
-                question = self._newest
-                if not has_work or question is None:
-                    self._thread = None
-                    return
-            began_s, rested_s = time.monotonic(), 0.0
-            at_s = began_s
-            for made in forecasts(question.state, question.now_ns, question.options):
-                is_whole = made.until_ns is None
-                with self._changed:
-                    if self._result is None or not self._result.is_whole or is_whole:
-                        self._result = _Result(question, made, is_whole)
-                rest_s = max(PAUSE_S, REST * (time.monotonic() - at_s))
-                time.sleep(rest_s)
-                rested_s += rest_s
-                at_s = time.monotonic()
-            with self._changed:
-                self._result = _Result(question, made, is_whole=True)
-                self._cost_s = time.monotonic() - began_s - rested_s
-                self._changed.notify_all()
-
     def _is_due(self) -> bool:
-        return self._newest is not None and not (
-            self._fits(self._newest) and self._result is not None and self._result.is_whole
-        )
+        is_asked = self._newest is not None and not self._has_whole(self._newest)
+        return is_asked and not self._is_closed
+
+    def _work(self) -> None:
+        """Make forecasts until there is one of the newest question."""
+        try:
+            while True:
+                with self._changed:
+                    question = self._newest
+                    if question is None or not self._is_due():
+                        self._is_working = False
+                        return
+                self._make(question)
+        except Exception:
+            if not self._is_closed:  # placement may find its threads gone with the process
+                log.exception("the forecast of starts has failed; it is made again when asked for")
+            self._is_working = False
+
+    def _make(self, question: _Question) -> None:
+        begin_s = time.monotonic()
+        worked_s, at_s = 0.0, begin_s
+        made = Forecast(frozenset(), {})
+        for made in forecasts(question.state, question.now_ns, question.options):
+            with self._changed:
+                if self._result is None or not self._result.is_whole:
+                    self._result = _Result(question, made, is_whole=False)
+            if self._is_closed:
+                return
+            step_s = time.monotonic() - at_s
+            worked_s += step_s
+            time.sleep(max(PAUSE_S, REST * step_s))
+            at_s = time.monotonic()
+        with self._changed:
+            self._result = _Result(question, made, is_whole=True)
+            self._cost_s = worked_s
+            self._changed.notify_all()

@@ -8,6 +8,9 @@
 2. Durable submits, one after the other, on a server with and without so many readers, in turns: the
    median latency and the slowest percent, as a ratio. A commit must not wait for a reader.
 3. In headless Chromium, where there is one: painting all 24,576 GPUs anew. Goal: 16 ms.
+4. With `--minutes M`, alone: on the cluster of the pictures (roce-24k, some 66 gangs): first
+   paint, all verdicts of the overview, frames a second of the map, a failure until it is seen, a
+   seek, and the heap of the page at first and after so many minutes.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ from scheduler.identity import Caller, Role
 from scheduler.server.serve import Ready, Settings, Signals, serve
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from scheduler.wire.specs import spec_to_proto
+from scripts.screenshots import filled
 from tests.browser import HAS_BROWSER, MISSING, browsing
 from tests.build import spec
 
@@ -224,12 +228,79 @@ def paint_ms() -> list[float]:
         process.kill()
 
 
+VERDICTS = """(() => {
+  const texts = [...document.querySelectorAll('.verdict strong')].map((each) => each.innerText);
+  return texts.length === 6 && texts.every((text) => text !== '…');
+})()"""
+FRAMES = """
+  const begun = performance.now();
+  let frames = 0;
+  while (performance.now() - begun < 3000) {
+    musterMap.repaint();
+    await new Promise(requestAnimationFrame);
+    frames += 1;
+  }
+  return frames / 3;"""
+SEEKS = """
+  const {recording, go} = musterTime, {begin, end} = recording.head, took = [];
+  for (let turn = 0; turn < 50; turn += 1) {
+    const begun = performance.now();
+    go(begin + ((turn * 7919) % 50) / 50 * (end - begin));
+    took.push(performance.now() - begun);
+  }
+  return took.sort((a, b) => a - b)[25];"""
+HEAP = "return performance.memory.usedJSHeapSize / 1e6"
+
+
+async def pages(minutes: float) -> dict[str, float]:
+    """Measure the pages of a full cluster in a browser."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with filled(Path(folder)) as ready:
+            return await asyncio.to_thread(_measured_pages, ready, minutes)
+
+
+def _measured_pages(ready: Ready, minutes: float) -> dict[str, float]:
+    found: dict[str, float] = {}
+    with browsing() as page, grpc.insecure_channel(ready.address) as channel:
+        stub: Any = service_pb2_grpc.SchedulerServiceStub(channel)
+        page.resize(1_280, 900)
+        begun = time.perf_counter()
+        page.go(f"{ready.console}/#/overview")
+        page.until(VERDICTS)
+        found["all verdicts, s"] = time.perf_counter() - begun
+        paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+        found["first paint, ms"] = page.run(f"return {paint}")
+        page.run("location.hash = '/map'")
+        page.until("globalThis.musterMap?.plan")
+        found["frames a second"] = page.run(f"return (async () => {{{FRAMES}}})()")
+        host = "z3-r100-h0"
+        begun = time.perf_counter()
+        stub.ReportHost(service_pb2.ReportHostRequest(name=host, signal="gpu-lost"))
+        at = f"musterMap.cluster.fabric.hosts.indexOf({host!r})"
+        page.until(f"musterMap.cluster.stateOf({at}) === 'failed'")
+        found["a failure is seen, ms"] = 1e3 * (time.perf_counter() - begun)
+        page.run("location.hash = '/time'")
+        page.until("globalThis.musterTime && musterTime.recording.frames.length")
+        found["seek, ms"] = page.run(f"return (async () => {{{SEEKS}}})()")
+        page.run("location.hash = '/overview'")
+        page.until(VERDICTS)
+        found["heap at first, MB"] = page.run(HEAP)
+        time.sleep(60 * minutes)
+        found[f"heap after {minutes:g} min, MB"] = page.run(HEAP)
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--readers", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--calls", type=int, default=150)
+    parser.add_argument("--minutes", type=float, help="measure the pages alone, for so long")
     given = parser.parse_args()
+    if given.minutes is not None:
+        for name, value in asyncio.run(pages(given.minutes)).items():
+            print(f"{name}: {value:,.1f}")
+        return 0
     share = live_cost(given.readers, given.seconds)
     print(f"live map, {given.readers} readers: {share:.1%} of a core (goal {MOST_SHARE:.0%})")
     took = asyncio.run(commits(given.readers, given.calls))

@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from simulator.report import theme
 from tests.bench.numbers import Run
 
 
 def write(run: Run, path: Path) -> None:
-    try:
-        import matplotlib
-    except ImportError:
-        print("no plot: matplotlib is not installed", file=sys.stderr)
-        return
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
+    figure, (left, right) = theme.new(3.6, 1, 2)
     _gaps(left, run)
     _ratios(right, run)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=theme.DPI)
 
 
 def _gaps(axes: Any, run: Run) -> None:
     """Share of instances with at most this gap, by fabric."""
     hard = [r for r in run.rows if not r.is_trivial]
-    for fabric in sorted({r.family.split("/")[0] for r in hard}):
+    for number, fabric in enumerate(sorted({r.family.split("/")[0] for r in hard})):
         gaps = sorted(100 * r.gap for r in hard if r.family.startswith(fabric))
         share = np.arange(1, len(gaps) + 1) / len(gaps)
-        axes.step([0, *gaps], [share[0], *share], where="post", label=fabric)
+        axes.step(
+            [0, *gaps], [share[0], *share], where="post", label=fabric, **theme.line_style(number)
+        )
     axes.set_xscale("symlog", linthresh=0.5)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("gap between cut and bound, %")
     axes.set_ylabel("share of instances")
-    axes.set_title("Certificate (gangs that need several domains)")
-    axes.grid(alpha=0.3)
-    axes.legend()
+    theme.titled(axes, "Certificate (gangs that need several domains)")
+    theme.legend(axes, loc="lower right", bbox_to_anchor=(1, 0), ncols=1)
 
 
 def _ratios(axes: Any, run: Run) -> None:
@@ -52,10 +45,16 @@ def _ratios(axes: Any, run: Run) -> None:
     names = sorted(by_peer, key=lambda p: float(np.median(by_peer[p])), reverse=True)
     if names:
         axes.boxplot(
-            [by_peer[n] for n in names], orientation="horizontal", tick_labels=names, whis=(1, 99)
+            [by_peer[n] for n in names],
+            orientation="horizontal",
+            tick_labels=names,
+            whis=(1, 99),
+            medianprops={"color": theme.light("red")},
+            flierprops={"markersize": 3},
         )
-    axes.axvline(1, color="black", linewidth=0.8)
+    axes.axvline(1, color=theme.light("ink"), linewidth=0.8)
     axes.set_xscale("log")
     axes.set_xlabel("peer's cut / muster's cut (box: quartiles, whiskers: 1 % and 99 %)")
-    axes.set_title("Against each peer: right of 1 muster cuts less")
-    axes.grid(alpha=0.3, axis="x")
+    theme.titled(axes, "Against each peer: right of 1 muster cuts less")
+    axes.grid(visible=False, axis="y")
+    theme.styled(axes, grid="x")

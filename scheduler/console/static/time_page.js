@@ -132,7 +132,7 @@ function stamp({ begin }, at) {
 }
 
 const HEIGHT = 74;
-const NEAR_PX = 14; // incidents nearer than this are one mark
+const NEAR_PX = 26; // incidents nearer than this are one mark
 
 /** Hosts held and jobs that wait along the slider, with an axis; incidents as marks, those side by side as one. */
 function Strip({ head, now, onGo }) {

@@ -70,7 +70,7 @@ from scheduler.service.errors import (
     rejected,
     wrong_state,
 )
-from scheduler.service.forecasts import ForecastCache, bounded_forecast
+from scheduler.service.forecasts import bounded_forecast
 from scheduler.service.names import (
     any_job_of,
     full_name_of,
@@ -116,7 +116,6 @@ class JobMessages:
     def __init__(self, backend: Backend, reasons: reasons.ReasonCache) -> None:
         self._backend = backend
         self._reasons = reasons
-        self._forecasts = ForecastCache()
 
     async def of(self, state: State, job: Job) -> job_pb2.Job:
         """The job with its hosts."""
@@ -176,7 +175,7 @@ class JobMessages:
     def forecast(self) -> Forecast:
         """When jobs that wait start. Cost: seconds where the queue is long."""
         writer = self._backend.writer
-        return self._forecasts.of(writer.state, writer.now_ns(), writer.options)
+        return self._backend.forecasts.of(writer.state, writer.now_ns(), writer.options)
 
     def estimate(
         self, state: State, ahead: Forecast, job: Job, *, with_chain: bool = False

@@ -194,6 +194,12 @@ def test_starts_that_are_foreseen_do_not_regress() -> None:
     assert steps[-1].until_ns is None
 
 
+def test_a_closed_cache_begins_no_forecast() -> None:
+    cache, state = ForecastCache(), run(loaded(), submit("a"))
+    cache.close()
+    assert cache.of(state, 7, SchedulingOptions()) == Forecast(frozenset(), {}, 7)
+
+
 def test_a_forecast_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_forecasts, "BUDGET_S", 0.0)
     state = run(loaded(), submit("a"))
