@@ -33,7 +33,7 @@ def wished_spares(
     """Return how many spares a zone with so many blocks of the gang should keep, whole racks
     aside. `zone`: None where it may be any."""
     if request.spares.is_auto:
-        return min(most_spares, sizing.wanted_spares(blocks, zone))
+        return min(most_spares, sizing.spares_needed(blocks, zone))
     return min(most_spares, -(-request.spares.required(gang) * blocks // gang))
 
 
@@ -127,7 +127,7 @@ def _wishes(
     zones are those that share their spares with other gangs."""
     if request.spares.is_auto:
         zones = enumerate(used)
-        return [sizing.wanted_spares(int(n), z if is_outer else None) if n else 0 for z, n in zones]
+        return [sizing.spares_needed(int(n), z if is_outer else None) if n else 0 for z, n in zones]
     total = request.spares.required(gang)
     shares = [total * int(n) // gang for n in used]
     by_remainder = sorted(range(len(used)), key=lambda z: (-(total * int(used[z]) % gang), z))

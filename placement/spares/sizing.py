@@ -80,7 +80,7 @@ class Sizing:
         that more are out."""
         return max(0.0, 1 - sum(islice(self._chances(hosts, spares), spares + 1)))
 
-    def wanted_spares(self, hosts: int, zone: int | None = None) -> int:
+    def spares_needed(self, hosts: int, zone: int | None = None) -> int:
         """Spares that `hosts` hosts of a gang want beside spares that stand by in the zone."""
         if not hosts or zone is None or not self.others:
             return self.size(hosts)

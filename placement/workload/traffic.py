@@ -65,7 +65,7 @@ class AxisTraffic:
 
     @property
     def reversed(self) -> AxisTraffic:
-        """The same with those that receive as senders; other patterns go both ways."""
+        """Return the traffic with receivers as senders; other patterns go both ways."""
         if self.pattern is not Pattern.PAIRS:
             return self
         return replace(self, first=self.to, ranks=self.size - self.ranks, to=self.first)

@@ -35,7 +35,7 @@ class ContainerSpec:
 
 
 class RoleRestart(StrEnum):
-    """What is started again when a rank of a role fails."""
+    """Part that is started again when a rank of a role fails."""
 
     GANG = "gang"
     ROLE = "role"
@@ -43,7 +43,7 @@ class RoleRestart(StrEnum):
 
 @struct(frozen=True, slots=True)
 class RoleRun:
-    """What the ranks of a role run, where that differs from what the job says."""
+    """Command of a role's ranks, where that differs from what the job says."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -152,7 +152,7 @@ class CheckpointTerms:
     peer_interval_s: int = PEER_INTERVAL_S
 
     def costs(self, usual: Costs, *, is_restored: bool = False) -> Costs:
-        """What an interruption costs this job. `is_restored`: its state comes from peers."""
+        """Return this job's costs of an interruption. `is_restored`: its state comes from peers."""
         interval_s = self.peer_interval_s if is_restored else self.interval_s
         return usual if interval_s is None else replace(usual, checkpoint_s=interval_s)
 

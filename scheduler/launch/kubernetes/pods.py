@@ -345,7 +345,7 @@ def _meta(settings: PodSettings, name: str) -> Json:
 
 
 def owner_patch(owner: PodOwner | None) -> Json:
-    """What a pod's labels become when its host goes to another gang."""
+    """Return the patch of a pod's labels when its host goes to another gang."""
     none: dict[str, str | None] = dict.fromkeys((JOB, TENANT, UID, ATTEMPT, ROLE))
     return {"metadata": {"labels": none | (owner.labels() if owner else {})}}
 

@@ -47,7 +47,7 @@ def test_a_number_for_each_zone_stands_whatever_fails() -> None:
     for sizing in (Sizing(per_zone=2), Sizing(0.5, 7, per_zone=2)):
         assert [sizing.size(hosts) for hosts in (0, 1, 384)] == [0, 2, 2]
     beside = Sizing(per_zone=2, others=(10, 10), held=(1, 3))
-    assert [beside.wanted_spares(4, zone) for zone in (0, 1)] == [1, 0]
+    assert [beside.spares_needed(4, zone) for zone in (0, 1)] == [1, 0]
 
 
 def test_hosts_that_fail_together_need_more_spares() -> None:

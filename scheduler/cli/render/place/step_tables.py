@@ -39,7 +39,7 @@ def ways_text(estimates: Sequence[Estimate]) -> str:
 
 
 def verdict_text(estimates: Sequence[Estimate]) -> str:
-    """Which fabric is the fastest, and by how much; or that the model cannot tell them apart."""
+    """Say which fabric is the fastest, and by how much; or that the model cannot tell."""
     ranked = sorted(estimates, key=lambda each: each.placed.seconds)
     fastest, slowest = ranked[0].placed.seconds, ranked[-1].placed.seconds
     share = slowest / fastest - 1 if fastest else 0.0
