@@ -404,7 +404,10 @@ def _be_rank(
         elif os.isatty(0):
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if port:
-            "localhost".encode("idna")  # loaded as long as the library can be read
+            # What `_relay` needs is loaded as long as the library of Python can be read.
+            import threading  # noqa: F401
+
+            "localhost".encode("idna")
         stage = f"become user {order['user']}"
         own: dict[str, str] = order["env"] | rank["env"]
         container: dict[str, Any] = order.get("container") or {}

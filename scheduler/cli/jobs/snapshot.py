@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -37,20 +38,37 @@ def with_snapshot(spec: JobSpec, folder: Path) -> JobSpec:
         _git(top, "read-tree", commit, **index)
         _git(top, "add", "--all", **index)
         tree = _git(top, "write-tree", **index)
-        target = folder.resolve() / tree
+        folder.mkdir(parents=True, exist_ok=True)
+        target = _place(folder.resolve(), tree)
         if not target.exists():
-            folder.mkdir(parents=True, exist_ok=True)
             copy = Path(tempfile.mkdtemp(dir=folder))
             _git(top, "checkout-index", "--all", f"--prefix={copy}/", **index)
             _protect(copy)
             try:
                 copy.rename(target)
-            except OSError:  # somebody else has just made the same
+            except OSError:  # another submit has just made the same
                 shutil.rmtree(copy, ignore_errors=True)
+                if _place(folder.resolve(), tree) != target:
+                    message = f"{target} has just been made by another user: submit again"
+                    raise InputError(Problem("--snapshot", message)) from None
     inside = os.path.relpath(workdir, top)
     labels = dict(spec.labels) | {COMMIT: commit, TREE: tree}
     run = replace(spec.run, workdir=str(target / inside))
     return replace(spec, run=run, labels=tuple(sorted(labels.items())))
+
+
+def _place(folder: Path, tree: str) -> Path:
+    """Return where the copy is, or will be. One of somebody else is not taken, for who made it can
+    have put other code into it, and could do so later. Raises: InputError."""
+    mode = folder.stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        message = f"anybody can replace what is in {folder}: chmod +t"
+        raise InputError(Problem("--snapshot", message))
+    for name in (tree, f"{tree}.{os.geteuid()}"):
+        place = folder / name
+        if not os.path.lexists(place) or place.lstat().st_uid in (0, os.geteuid()):
+            return place
+    raise InputError(Problem("--snapshot", f"{place} is of another user: choose another folder"))
 
 
 def _git(folder: str, *arguments: str, **environment: str) -> str:

@@ -7,23 +7,25 @@ import sys
 
 # The library is gone from the moment at which the process becomes the user of the ranks.
 RELAYS = """
-import encodings, os, socket
+import encodings, os, socket, sys
 from scheduler.agent import supervisor
 
 def become(user, environment, **_):
-    encodings.__path__ = []
+    encodings.__path__ = sys.path[:] = []
     return environment
 
 supervisor._become = become
 with socket.create_server(("127.0.0.1", 0)) as listening:
     order = {"user": "me", "env": {}, "workdir": "/", "command": ["sh"]}
     pid, says = supervisor._spawn(order, {"env": {}}, None, listening.getsockname()[1])
-    print(os.read(says, 1000).decode())
+    link, _ = listening.accept()
+    link.settimeout(60)
+    print(os.read(says, 1000).decode(), link.recv(4).decode())
 """
 
 
 def test_a_port_is_reached_by_users_who_cannot_read_the_library_of_python() -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", RELAYS], stdin=subprocess.DEVNULL, capture_output=True, text=True
+        [sys.executable, "-c", RELAYS], input="ping", capture_output=True, text=True, timeout=60
     )
-    assert (ran.stdout, ran.stderr) == ("\n", "")
+    assert (ran.stdout, ran.stderr) == (" ping\n", "")
