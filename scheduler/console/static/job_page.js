@@ -22,9 +22,17 @@ export function JobPage({ cluster, name }) {
     <${Source} method="GetJob" body=${body} />`;
 }
 
+/** Sizes of the axes that are wider than one rank. */
+function sizesOf(axes = {}) {
+  const wide = ["tp", "cp", "ep", "pp", "dp"].filter((axis) => axes[axis] > 1);
+  return wide.map((axis) => `${axis} ${axes[axis]}`).join(" × ") || "one rank";
+}
+
 function Shown({ cluster, job }) {
   const { placement = {}, spec = {} } = job;
-  const axes = ["tp", "cp", "ep", "pp", "dp"].map((axis) => [axis, axis === "dp" ? job.dp : spec.parallelism?.[axis]]);
+  const parallelism = spec.roles?.length
+    ? spec.roles.map((role) => `${role.name}: ${sizesOf(role.parallelism)}`).join(", ")
+    : sizesOf({ ...spec.parallelism, dp: job.dp });
   return html`
     <${Facts} facts=${[
       ["State", words(job.state, "JOB_STATE")],
@@ -35,7 +43,7 @@ function Shown({ cluster, job }) {
       ["Submitted", moment(job.createTime)],
       ["Attempt", job.attempt ? count(job.attempt) : ""],
       ["Ranks started", moment(job.launchTime)],
-      ["Parallelism", axes.filter(([, size]) => size > 1).map(([axis, size]) => `${axis} ${size}`).join(" × ") || "one rank"],
+      ["Parallelism", parallelism],
       ["Time limit", spec.timeLimit ? span(seconds(spec.timeLimit)) : ""],
       ["Step", stepOf(job.progress)],
       ["Held by", job.hold ? words(job.hold, "HOLD") : ""],
