@@ -122,7 +122,9 @@ def test_every_task_that_is_made_by_hand_is_known() -> None:
     )
     assert made == {
         "access/auth_interceptor.py": 2,
+        "access/forwarding.py": 1,
         "agent/agent.py": 1,
+        "agent/burn_in.py": 1,
         "agent/channels.py": 2,
         "agent/program.py": 5,
         "agent/session.py": 1,
@@ -132,6 +134,7 @@ def test_every_task_that_is_made_by_hand_is_known() -> None:
         "engine/replica.py": 3,
         "engine/snapshotter.py": 1,
         "launch/channels.py": 1,
+        "launch/kubernetes/pod_groups.py": 1,
         "launch/local.py": 1,
         "launch/streams/gateway.py": 4,
         "observe/supervision.py": 2,
