@@ -34,6 +34,13 @@ from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.tenancy.quota_check import Allowance
 
+BACKFILLED = "backfilled: it started before an earlier job, which waits for hosts"
+
+
+def backfilled(placement: Placement) -> Placement:
+    """Return the placement with the note that its job passes others."""
+    return replace(placement, notes=(*placement.notes, BACKFILLED))
+
 
 def _skip_none(_: Chunk, __: Job) -> bool:
     """Every job is looked at."""
@@ -87,6 +94,7 @@ class SchedulingCycle:
         self._fabric = state.loaded_fabric
         self._everything = hostset.full(state.loaded_fabric.host_count)
         self._started_hosts = 0
+        self._is_anybody_blocked = False  # whether a job that comes first waits
         self.is_through = False  # nobody is left in the queue who was not asked, and might start
         self._free_count = free.bit_count()
         # What is found for jobs of one kind, until somebody takes hosts.
@@ -98,9 +106,11 @@ class SchedulingCycle:
         """Yield starts in queue order, until no later job can start or enough have."""
         # Windows may part jobs by their time limits in more than two.
         for job in self.order.jobs(_skip_none if self._has_windows else self._all_wait):
-            outcome = WaitReason.BEHIND if self._waits_again(job) else self._outcome(job)
+            outcome = None if self._waits_again(job) else self._outcome(job)
             if isinstance(outcome, Placement):
-                yield job, outcome
+                yield job, backfilled(outcome) if self._is_anybody_blocked else outcome
+            elif outcome not in (None, WaitReason.LIMIT):  # a limit holds back its tenant alone
+                self._is_anybody_blocked = True
             self.is_through = self._is_done(job)
             if self._started_hosts >= self._options.batch_hosts or self.is_through:
                 return

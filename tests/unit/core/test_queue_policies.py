@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from placement import BadInput
-from scheduler.core import Plan, SchedulingOptions, decide
+from scheduler.core import Plan, SchedulingOptions, State, decide
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.plan import Start
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from scheduler.core.queue import policies
+from scheduler.core.queue.cycle import BACKFILLED
 from scheduler.core.queue.policies import BUILT_IN, policy_names, queue_policy
 from scheduler.core.queue.policies.conservative import CONSERVATIVE, Conservative
 from scheduler.core.queue.policies.easy import EASY
@@ -142,3 +143,23 @@ def test_any_policy_may_preempt_and_borrow(
     state = started(state, submit("a", 4, priority_class="spot"), now_ns=-2 * HOUR_NS)
     plan = decide(run(state, submit("b", 4)), 0, SchedulingOptions(policy="mixed"))
     assert names_of(plan) == begun
+
+
+def test_a_job_that_passes_one_that_waits_for_hosts_says_so() -> None:
+    def notes(state: State) -> dict[str, bool]:
+        starts = [a for a in decide(state, 0, SchedulingOptions()).actions if isinstance(a, Start)]
+        return {start.name: BACKFILLED in start.placement.notes for start in starts}
+
+    empty = loaded(fabric(zones=1, racks=1, hosts=4))
+    held = started(empty, submit("held", 3, limit_s=7_200))
+    wide, small = submit("wide", 4, limit_s=3_600), submit("small", 1, limit_s=60)
+    assert notes(run(held, wide, small)) == {"small": True}
+    assert notes(run(empty, wide, small)) == {"wide": False}
+    assert notes(run(held, small, wide)) == {"small": False}
+    limited = Tenants((Tenant("a", limit_gpus=8), Tenant("b")))
+    state = run(empty, LoadTenants(limited))
+    state = started(state, submit("first", 1, tenant="a"))
+    held_back = submit("held-back", 1, tenant="a")
+    assert notes(run(state, held_back, submit("other", 1, tenant="b"))) == {"other": False}
+    after = started(run(held, wide), small)
+    assert BACKFILLED in after.jobs["small"].present.notes
