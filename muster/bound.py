@@ -45,8 +45,8 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """Blocks as `rows` of `width` slots; a chain joins rows at `row_weight` an edge. `weights`: of
-    all that can be cut, in a `unit` of bytes."""
+    """The blocks of a gang as a grid: `rows` along its chain, an edge of which weighs
+    `row_weight`, and `width` slots in each. `weights`: of every edge, in a `unit` of bytes."""
 
     rows: int
     width: int

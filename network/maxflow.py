@@ -63,7 +63,7 @@ class Proof:
 
 
 def proofs(links: Links) -> tuple[Proof, ...]:
-    """The tightest domain of each tier, out of it and inside it, innermost tier first.
+    """Return the maximum flow out of, and inside, the tightest domain of each tier, inner first.
 
     Tightest: with the fewest live cables, out of it or out of its children, for its NICs;
     the first of several. Cost: 1 s for 24,576 GPUs.

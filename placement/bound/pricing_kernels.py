@@ -27,7 +27,7 @@ class Between(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """`tables`: `kept` of them, one after the other, that rows use by turns; each has `slots`
+    """Scratch arrays of pricing. `tables`: `kept` of them, that rows use by turns; each has `slots`
     lines of `used` columns. `nearest`: one more. `first`, `last`: one line each. `part`: columns
     that are transformed at a time, while they are in the cache."""
 

@@ -173,7 +173,8 @@ def _block_axis(traffic: AxisTraffic, gpus: int) -> BlockAxis:
 
 
 def block_grid(request: Request, gpus_per_host: int) -> BlockGrid | None:
-    """The grid of a request; None when its blocks form none.
+    """Arrange the blocks as rows along the chain axis by slots along the others; None where
+    an axis begins or ends inside hosts.
 
     The heaviest slice axis is fastest, so that consecutive slots keep its groups together.
     """

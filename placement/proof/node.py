@@ -87,7 +87,7 @@ class Stairs:
         return np.asarray(steps + np.minimum(rest / self._top, 1.0))
 
     def fallen_short(self, row: int, held: Ints, share: Floats, zones: int) -> dict[Counter, Range]:
-        """The staircase that the zones fall furthest short of, if they do.
+        """Return the staircase inequality that is violated most, with its range; {} for none.
 
         `held`: of `row` by each pattern, of which there is so much `share`.
         """

@@ -40,8 +40,8 @@ def is_counted(grid: BlockGrid) -> bool:
 
 
 def counts_cost(grid: BlockGrid, slots: Ints) -> int:
-    """The doubled cut of a layout with so many slots of each row in each zone, at least. Shape:
-    (zones, rows)."""
+    """Return a lower bound on the doubled cut of layouts with these `slots` of each row in each
+    zone. Shape: (zones, rows)."""
     return int(grid.step[slots].sum() + grid.between(slots).sum()) - grid.offset
 
 

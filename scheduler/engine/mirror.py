@@ -111,7 +111,7 @@ class StateMirror:
             self._forget()
 
     def take(self) -> Lacking:
-        """Take what the mirror lacks. Whoever takes it asks before somebody takes more."""
+        """Return what the mirror has not been sent, and count it as sent: `ask` with it next."""
         with self._lock:
             base = self._newest if self._needs_all else None
             lacking = Lacking(base, tuple(self._events))

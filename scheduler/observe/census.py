@@ -107,7 +107,7 @@ def queues(state: State) -> dict[str, Queue]:
 
 
 def cuts(state: State) -> Cuts:
-    """Tiers without any gang count 0."""
+    """Sum the cuts of running gangs by tier and their bounds; count how they are proved."""
     by_tier = {tier.name: 0 for tier in state.loaded_fabric.tiers}
     by_proof = dict.fromkeys(CutProof, 0)
     bound = 0

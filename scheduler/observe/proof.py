@@ -10,7 +10,7 @@ from scheduler.core import Job
 
 
 class CutProof(StrEnum):
-    """Proof of the bytes over the outermost tier."""
+    """How far it is proved that no placement sends fewer bytes over the outermost tier."""
 
     OPTIMAL = "optimal"  # no placement cuts less
     BOUNDED = "bounded"  # none cuts less than a bound below it
@@ -18,7 +18,7 @@ class CutProof(StrEnum):
 
 
 def proof(cuts: Sequence[TierCut], lower_bound: int) -> CutProof:
-    """A gang that cuts nothing is optimal without any bound."""
+    """Return how far the bound proves the outermost cut; a cut of 0 needs no bound."""
     cut = outermost(cuts)
     if cut == lower_bound:
         return CutProof.OPTIMAL

@@ -91,7 +91,7 @@ class AttemptLog:
         self.attempt, self.is_running, self.is_launched = attempt, True, False
 
     def fault(self, event: LaunchEvent) -> str:
-        """Why this cannot be said of the job now; ""."""
+        """Record the event; return why it is impossible for the job now, "" where it is not."""
         if isinstance(event, CheckpointSaved):
             return self._saved(event)
         if event.attempt != self.attempt:

@@ -142,7 +142,7 @@ class Metrics:
         self._is_unsuccessful = is_unsuccessful
 
     def use_sizes(self, requested_share: Callable[[str], float]) -> None:
-        """Use the share of its GPUs that a job asked for. Without it: all of them."""
+        """Count of each job only the share of its GPUs that it asked for; without this, all."""
         self._requested_share = requested_share
 
     @property

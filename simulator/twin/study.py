@@ -80,7 +80,7 @@ def study(
     prices: PriceList | None = None,
     on_done: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """The answer for programs. The first scenario is the base that the others are compared with.
+    """Run each scenario once a seed; return all figures as JSON values. The first is the base.
     `on_done`: called after each run with the seconds that it took.
 
     Raises: InputError when a process ends, or there is no such Dask scheduler.

@@ -79,7 +79,7 @@ class HostClasses:
         return counts
 
     def room(self, job: Job, hosts: HostSet, start_ns: int, end_ns: int) -> HostSet:
-        """The hosts among `hosts` that `job` may take from start to end, whichever it takes."""
+        """Return as many of `hosts`, class by class, as nobody has booked from start to end."""
         room = 0
         for at in self._open(job, start_ns, end_ns):
             least = self._profiles[at].least(start_ns, end_ns)

@@ -19,7 +19,7 @@ _MOST_REASONS = 4  # of cordons that are told apart
 
 
 class Obstacles:
-    """Facts about one version of the state, for reasons."""
+    """What keeps a job waiting in one state: gangs, hosts out of service, jobs ahead of it."""
 
     def __init__(
         self,

@@ -119,7 +119,7 @@ class LimitReservations:
                 self._first[name] = replace(first, extra=first.extra - hosts.bit_count())
 
     def reserve_blocked(self, job: Job, allowed: Allowance) -> None:
-        """`job` is held back by the limit of `allowed.whose`."""
+        """Reserve room below the limit of `allowed.whose` for `job`, unless another job has it."""
         if allowed.whose not in self._first:
             reservation = self._outlook.limit_reservation(job, allowed.whose, allowed.limit)
             if reservation is not None:

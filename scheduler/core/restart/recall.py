@@ -55,8 +55,8 @@ class Recalls:
     def back(
         self, job: Job, lent: HostSet, swaps: Callable[[HostSet], Swaps | None]
     ) -> Recalled | None:
-        """The borrowers that leave so that `swaps` finds hosts among the `lent`; None: it
-        does not."""
+        """Return the cheapest borrowers whose leaving lets `swaps` find hosts among the `lent`,
+        or None where none does."""
         owing = [d for d in SpareLoans(self.state).debts(lent) if d.job.name not in self.busy]
         owing = sorted((d for d in owing if d.job.name != job.name), key=self._key)
         recalled, room = None, 0

@@ -52,7 +52,7 @@ class FutureQuota:
         return hosts_filled(before, per_host) - hosts_filled(left, per_host)
 
     def due_in_cells(self, job: Job) -> int:
-        """How many hosts may be kept from `job` for the cells of others, wherever they are."""
+        """Return how many hosts at most the cells of other tenants withhold from `job`."""
         if job.is_preemptible or not self._tenants.has_cells:
             return 0
         path = self._by_name[job.tenant].path

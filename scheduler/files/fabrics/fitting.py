@@ -15,7 +15,7 @@ from scheduler.files.fabrics.overlay import FabricOverlay, TierOverlay
 
 
 def fitted(network: TopologyNetwork, overlay: FabricOverlay) -> TopologyNetwork:
-    """`network` with the tiers that `overlay` names, or without useless ones.
+    """Return `network` with the tiers that `overlay` names; without any, less its single roots.
 
     Raises: InputError when the overlay names other tiers than the file has.
     """

@@ -254,7 +254,7 @@ class LaunchedGang:
         self.phase, self.since_s = phase, now_s
 
     def numbers_of(self, host: str) -> range:
-        """Return the ranks that number the host's processes; one a host: its first rank."""
+        """Return the rank of each process of the host: of all, or where one runs all, the first."""
         ranks = self.ranks_of(host)
         is_one = self.role_of(host).run.per_host
         return range(ranks.first_rank, ranks.first_rank + (1 if is_one else ranks.ranks))

@@ -37,8 +37,8 @@ class Refusals:
         return refusal.reason if refusal else ""
 
     def split(self, hosts: Sequence[str], now_s: float) -> Iterator[list[str]]:
-        """Yield the allocations to ask for now, so that each of these hosts that is due is in
-        one."""
+        """Yield the allocations to ask for now, of hosts whose wait after a refusal is over: the
+        more often hosts were refused together, the smaller."""
         due = [(self._by_host.get(host, HostRefusal()), host) for host in hosts]
         due = [(refusal, host) for refusal, host in due if now_s >= refusal.again_s]
         for most, group in groupby(due, key=lambda pair: pair[0].most):

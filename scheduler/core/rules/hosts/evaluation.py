@@ -32,7 +32,7 @@ _BROKEN = (HostState.FAILED, HostState.IN_REPAIR)
 
 @struct(frozen=True, slots=True)
 class HostVerdict:
-    """`move` is due at `at_ns`; None: nothing but its early life ends."""
+    """The health policy makes `move` at `at_ns`; None: the host's early life ends then."""
 
     at_ns: int
     move: HostMove | None
@@ -101,7 +101,7 @@ def slow_hosts(records: Mapping[int, HostRecord]) -> HostSet:
 
 
 def evaluation_due(state: State, now_ns: int) -> EvaluateHosts | None:
-    """The action of looking at the hosts, if somebody may be due."""
+    """Return the action of judging hosts where the verdict on one may change now, else None."""
     return EvaluateHosts(state.judge_ns) if 0 < state.judge_ns <= now_ns else None
 
 
