@@ -12,8 +12,6 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from muster.structs import replace, struct
 from placement.errors import BadInput
 from placement.workload.parallelism import AXES
@@ -97,6 +95,8 @@ def groups_of(by_rank: Ints, traffic: AxisTraffic) -> Ints:
     first, ranks = traffic.first, traffic.ranks
     if traffic.pattern is Pattern.PAIRS:
         to = slice(traffic.to, traffic.to + traffic.size - ranks)
+        import numpy as np
+
         return np.concatenate([by_rank[first : first + ranks], by_rank[to]])[None, :]
     if ranks:
         by_rank = by_rank[first : first + ranks]

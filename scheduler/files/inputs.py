@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 from muster.structs import struct
-from network.routing import parse_routing
 from placement import BadInput
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
@@ -64,6 +63,8 @@ def load_fabric(name_or_file: str) -> Fabric:
         spec["calibration"] = measured.mapping()
     try:
         if routing := (fabric := from_spec(spec)).routing:
+            from network.routing import parse_routing
+
             parse_routing(routing)
         return fabric
     except BadInput as error:

@@ -10,24 +10,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from muster.structs import struct
 from placement import BadInput
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, connected
-from scheduler.core import Job, SchedulingOptions
-from scheduler.eventlog import snapshots
-from scheduler.eventlog.ended_jobs import job_in, job_of
-from scheduler.eventlog.recovery import replayed
-from scheduler.eventlog.store import NotRead, Store, StoreError, look_at
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address
 from scheduler.files.errors import InputError, Problem
-from scheduler.server.config import ServerKeys, load_server_file, scheduling_options
 from simulator.cli.replay import TotalsFormat
 from simulator.cli.studies import DaskScheduler, Processes, counted
-from simulator.twin.fork import ClusterFork
 
 if TYPE_CHECKING:
+    from simulator.twin.fork import ClusterFork
     from simulator.twin.study import StudyWorkers
     from simulator.twin.workload import Workload
 
@@ -204,6 +197,7 @@ def _speed_up(took_s: Sequence[float], all_s: float, workers: StudyWorkers) -> s
 
 def _fork(source: str | None, config: str | None, address: str) -> ClusterFork:
     """Raises: InputError; typer.Exit with what a server refuses."""
+    from simulator.cli.fork import fork_of_server, fork_of_store, limits_of_server
 
     if source is not None:
         return fork_of_store(source, limits_of_server(config))
@@ -243,60 +237,3 @@ def _named(option: str) -> Iterator[None]:
         yield
     except BadInput as error:
         raise InputError(Problem(option, error.message)) from None
-
-
-def fork_of_store(source: str, options: SchedulingOptions) -> ClusterFork:
-    """The cluster at the end of a log: a backup by its path, or a store by its URL.
-
-    Raises: InputError when it cannot be read.
-    """
-    url = source if "://" in source else f"sqlite:///{source}"
-    try:
-        store = look_at(url)
-        try:
-            recovered = replayed(store)
-            jobs, (_, dropped) = _ended(store), store.ended_counts()
-        finally:
-            store.close()
-    except (StoreError, BadInput) as error:
-        raise InputError(Problem("--from", str(error))) from None
-    if recovered.state.fabric is None:
-        raise InputError(Problem("--from", f"{source} is empty: it has no fabric"))
-    return ClusterFork(recovered.state, recovered.last_ns, jobs, dropped, options, source)
-
-
-def fork_of_server(address: str) -> ClusterFork:
-    """The cluster as its server knows it now; for operators.
-
-    Raises: InputError when the server is of another release; typer.Exit with what it refuses.
-    """
-    body, ended, first = bytearray(), list[bytes](), None
-    with connected(address) as client:
-        for part in client.export_state():
-            first = first or part
-            body += part.snapshot
-            ended += part.ended_jobs
-    try:
-        if first is None:
-            raise ValueError("nothing came")
-        state, _ = snapshots.decode(bytes(body))
-        options = msgspec.json.decode(first.options, type=SchedulingOptions)
-        jobs = tuple(map(job_of, ended))
-    except (ValueError, msgspec.DecodeError) as error:
-        message = f"{address} is not of this release of muster: its state cannot be read ({error})"
-        raise InputError(Problem("--address", message)) from None
-    now_ns = max(first.create_time.ToNanoseconds(), state.seen_ns)
-    return ClusterFork(state, now_ns, jobs, first.dropped_jobs, options, address)
-
-
-def limits_of_server(config: str | None) -> SchedulingOptions:
-    """Return the options of a server with this file; None: without a file. Raises: InputError."""
-    return scheduling_options(load_server_file(config) if config is not None else ServerKeys())
-
-
-def _ended(store: Store) -> tuple[Job, ...]:
-    """Raises: StoreError when one of them is of another release."""
-    try:
-        return tuple(job_in(row) for row in store.ended_log())
-    except NotRead as error:
-        raise StoreError(str(error)) from None

@@ -38,7 +38,7 @@ _DENIED = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
 GRANTED = {
     "viewer": "GetJob ListJobs ExplainJob ListSlots WatchJobs WatchHosts ListTenants ListHosts"
     " GetStatus GetWindow ListWindows WatchWindows ListSpares GetFabric GetTenant GetHost TailLogs"
-    " ListLinks WatchLinks SumUsage ListStepTimes",
+    " ListIncidents ListLinks WatchLinks SumUsage ListStepTimes",
     "launcher": "EndJob",
     "submitter": "CreateJob UpdateJob CancelJob HoldJob ReleaseJob RequeueJob OpenChannel",
     "coordinator": "",

@@ -15,7 +15,7 @@ from scheduler.core import SchedulingOptions
 from scheduler.engine.snapshotter import Retention
 from scheduler.service.rpc import state as rpc
 from scheduler.v1 import service_pb2
-from simulator.cli.twin import fork_of_server, fork_of_store
+from simulator.cli.fork import fork_of_server, fork_of_store
 from tests.serving import RUNNING, START_NS, Served, create, serving, url
 
 MOST = SchedulingOptions(policy="fifo", assumed_limit_s=1_234)

@@ -283,7 +283,7 @@ class SteppedAgent(Agent):
     def look(self) -> None:
         self._look()
 
-    def _make_ready(self, key: Key, wanted: agent_pb2.Prepare) -> Any:
+    def _make_ready(self, key: Key, wanted: agent_pb2.Prepare, port: int) -> Any:
         return _Preparation(key, wanted)
 
     def _spawn(self, work: Any) -> Any:
