@@ -54,7 +54,7 @@ def _ratios(axes: Any, run: Run) -> None:
         )
     axes.axvline(1, color=theme.light("ink"), linewidth=0.8)
     axes.set_xscale("log")
-    axes.set_xlabel("peer's cut / muster's cut (box: quartiles, whiskers: 1 % and 99 %)")
+    axes.set_xlabel("peer's cut over muster's (whiskers: 1 % and 99 %)")
     theme.titled(axes, "Against each peer: right of 1 muster cuts less")
     axes.grid(visible=False, axis="y")
     theme.styled(axes, grid="x")
