@@ -19,11 +19,8 @@ from scheduler.core.explain.forecast import Forecast, forecast, forecasts
 BUDGET_S = 1.0  # of a forecast that is made for one caller
 PAUSE_S = 0.0005
 REST = 2.0  # times the thread rests as long as it has worked
-WAIT_S = (
-    1.0  # for a forecast of this version, where one takes no longer than SHORT_S or none is kept
-)
 SHORT_S = 0.25
-
+WAIT_S = 1.0  # for one of this version, where it takes at most SHORT_S or none is kept
 
 log = logging.getLogger("muster.questions")
 

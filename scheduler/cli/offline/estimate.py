@@ -284,12 +284,6 @@ def _network(
     from network.routing import parse_routing
     from scheduler.cli.render.place.steps import NetworkChoice
 
-    if failed and routing is None:
-        raise InputError(
-            Problem(
-                "--failed", "needs --routing: perfectly spread flows use no single switch or cable"
-            )
-        )
     if simulate and routing is not None:
         _refuse_simulation("--routing")
     try:
@@ -322,6 +316,9 @@ def _run(
     try:
         if network.routing is None and machine.routing and not network.is_simulated:
             network = replace(network, routing=parse_routing(machine.routing))
+        if network.failed and network.routing is None:
+            reason = "needs --routing: perfectly spread flows use no single switch or cable"
+            raise InputError(Problem("--failed", reason))
         return question, answer, estimate(question, answer, assumed, network)
     except BadInput as error:
         if error.field == "failed":

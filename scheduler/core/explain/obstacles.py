@@ -19,7 +19,7 @@ _MOST_REASONS = 4  # of cordons that are told apart
 
 
 class Obstacles:
-    """What keeps a job waiting in one state: gangs, hosts out of service, jobs ahead of it."""
+    """Reasons for which jobs wait in one state: gangs, hosts out of service, jobs ahead."""
 
     def __init__(
         self,

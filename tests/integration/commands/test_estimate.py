@@ -286,6 +286,9 @@ def test_each_fabric_is_estimated_under_its_own_routing_and_a_verdict_compares_t
     assert " under ecmp " in verdict
     same = muster("estimate", "job.yaml", "--fabric", "wide.yaml", "--fabric", "wide.yaml")
     assert same.stdout.splitlines()[-1].startswith("equivalent within 0.0 %")
+    down = muster("estimate", "job.yaml", "--fabric", "hashed.yaml", "--failed", "nowhere")
+    assert "--failed: " in str(down.exception)
+    assert "needs --routing" not in str(down.exception)
     wrong = muster("estimate", "job.yaml", "--fabric", "wrong.yaml")
     assert str(wrong.exception).startswith("wrong.yaml:7: routing: must be one of ecmp")
 
