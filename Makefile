@@ -78,10 +78,10 @@ lint-proto: $(READY) ## lint proto/, and compare it with the last release (SINCE
 	else $(BIN)/python -m scripts.protolint "$$since" && echo "buf breaking: none since $$since"; fi
 
 protocol: $(READY) ## search every order of faults over leaders, launches and agents: half an hour; ARGS="--only drain"
-	$(BIN)/python -m tests.protocol $(ARGS)
+	$(BIN)/python -m drills.protocol $(ARGS)
 
 fuzz: $(READY) ## a million wrong inputs: requests, files, traces; ARGS="--seed 2 --only yaml"
-	$(BIN)/python -m tests.fuzz $(ARGS)
+	$(BIN)/python -m drills.fuzz $(ARGS)
 
 conformance: $(READY) ## one script of calls by clients in Python, JavaScript and Go; ARGS="--only go"
 	$(BIN)/python -m tests.conformance $(ARGS)
@@ -98,52 +98,52 @@ fit-steps: $(READY) ## fit the step's constants to measured runs, STEPS=file.csv
 	$(BIN)/python -m scripts.fit_steps "$(STEPS)" $(ARGS)
 
 bench: $(READY) ## measure a handful of placements and decisions; checks every answer
-	$(BIN)/python -m tests.bench --quick
-	$(BIN)/python -m tests.bench.bench_decide
-	$(BIN)/python -m tests.bench.bench_windows
+	$(BIN)/python -m bench --quick
+	$(BIN)/python -m bench.bench_decide
+	$(BIN)/python -m bench.bench_windows
 
 bench-service: $(READY) ## submits, watches and memory of a server, beside the bare gRPC limit: 5 minutes
-	$(BIN)/python -m tests.bench.bench_service $(ARGS)
+	$(BIN)/python -m bench.bench_service $(ARGS)
 
 bench-agents: $(READY) ## what 3,072 agents cost: beats, submits beside them, a launch on 2,048 hosts: 2 minutes
-	$(BIN)/python -m tests.bench.bench_agents $(ARGS)
+	$(BIN)/python -m bench.bench_agents $(ARGS)
 
 bench-launch: $(READY) ## seconds until a real gang steps, and steps again after a fault: 5 minutes; ARGS="--torch PYTHON"
-	$(BIN)/python -m tests.bench.bench_launch $(ARGS)
+	$(BIN)/python -m bench.bench_launch $(ARGS)
 
 bench-k8s: $(READY) ## a gang of 2,048 pods on a real API server, beside a bare client: 3 minutes
-	$(BIN)/python -m tests.bench.bench_kubernetes $(ARGS)
+	$(BIN)/python -m bench.bench_kubernetes $(ARGS)
 
 bench-queue: $(READY) ## long queues of one and of eleven tenants, and 150,000 jobs on 98,304 GPUs: 10 minutes
-	$(BIN)/python -m tests.bench.bench_queue $(ARGS)
+	$(BIN)/python -m bench.bench_queue $(ARGS)
 
 bench-watch: $(READY) ## submits and swaps while 200 watches resume, and during dry runs: 6 minutes
-	$(BIN)/python -m tests.bench.bench_watch $(ARGS)
+	$(BIN)/python -m bench.bench_watch $(ARGS)
 
 bench-console: $(READY) ## what 100 readers of the live map cost, commits beside them, and a repaint: 2 minutes
-	$(BIN)/python -m tests.bench.bench_console $(ARGS)
+	$(BIN)/python -m bench.bench_console $(ARGS)
 
 drill-crash: $(READY) ## kill -9 a server 1,000 times under load, then check all it ever answered: 20 minutes
-	$(BIN)/python -m tests.drills.crash $(ARGS)
+	$(BIN)/python -m drills.crash $(ARGS)
 
 bench-routing: $(READY) ## route Llama 3 405B over every switch of both presets; checks the bytes
-	$(BIN)/python -m tests.bench.routing
+	$(BIN)/python -m bench.routing
 
 bench-restart: $(READY) ## how fast a gang of 16,384 GPUs that lost hosts goes on, in process and by a server
-	$(BIN)/python -m tests.bench.bench_restart $(ARGS)
+	$(BIN)/python -m bench.bench_restart $(ARGS)
 
 bench-placement: $(PEERS)/.ready ## 336 placements against every peer: 10 to 20 minutes on two cores
-	$(PEERS)/bin/python -m tests.bench --jobs 2 --traces "$(TRACES)" $(ARGS) \
+	$(PEERS)/bin/python -m bench --jobs 2 --traces "$(TRACES)" $(ARGS) \
 	  --json build/bench-placement.json --docs docs/benchmarks.md --plot docs/img/placement.png
 
 bench-time: $(READY) ## seconds of a training step against what other schedulers place: 15 minutes on two cores
-	$(BIN)/python -m tests.bench.bench_time $(ARGS) --json build/bench-time.json --docs docs/seconds.md
+	$(BIN)/python -m bench.bench_time $(ARGS) --json build/bench-time.json --docs docs/seconds.md
 
 bench-emulated: $(READY) ## formula, simulation and packets of 14 small jobs in six placements: 15 minutes; ARGS=--no-packets
-	$(BIN)/python -m tests.bench.bench_emulated $(ARGS)
+	$(BIN)/python -m bench.bench_emulated $(ARGS)
 
 bench-replay: $(PEERS)/.ready ## the same jobs replayed by AccaSim: the same starts, and how fast
-	$(PEERS)/bin/python -m tests.bench.against --traces "$(TRACES)" $(ARGS) \
+	$(PEERS)/bin/python -m bench.against --traces "$(TRACES)" $(ARGS) \
 	  --json build/bench-replay.json --docs docs/replay-benchmarks.md
 
 # Peers one by one: one that cannot be installed here is skipped, and the page says so.
@@ -158,19 +158,19 @@ $(PEERS)/.ready: requirements.lock pyproject.toml
 	@touch $@
 
 drill-crash-postgres: $(READY) ## the same on PostgreSQL, whose own processes are killed as well: an hour
-	$(BIN)/python -m tests.drills.crash_postgres $(ARGS)
+	$(BIN)/python -m drills.crash_postgres $(ARGS)
 
 drill-launch: $(READY) ## kill ranks, agents, hosts and leaders under 20 real gangs: 10 minutes; ARGS="--on slurm", "--on kubernetes"
-	$(BIN)/python -m tests.drills.launch $(ARGS)
+	$(BIN)/python -m drills.launch $(ARGS)
 
 drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 times: 6 minutes
-	$(BIN)/python -m tests.drills.failover $(ARGS)
+	$(BIN)/python -m drills.failover $(ARGS)
 
 drill-partition: $(READY) ## cut the network of three servers, PostgreSQL, agents and clients in a lab, 15 ways: 9 minutes, as root
-	$(BIN)/python -m tests.drills.partition $(ARGS)
+	$(BIN)/python -m drills.partition $(ARGS)
 
 drill-failures: $(READY) ## flapping, lossy and slow links, a slow host, a rack without power, a defragmentation, in a lab: 8 minutes, as root
-	$(BIN)/python -m tests.drills.failures $(ARGS)
+	$(BIN)/python -m drills.failures $(ARGS)
 
 lock: ## resolve requirements.lock again (needs uv on PATH)
 	uv pip compile --universal --python-version 3.11 --group dev --extra server --extra kubernetes --extra dask --generate-hashes pyproject.toml -o requirements.lock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.drills.crash import drill
+from drills.crash import drill
 from tests.e2e.processes import ServerProcess, muster
 
 

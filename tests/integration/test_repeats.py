@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
+from drills.fuzz.calls import maintenance
 from scheduler.v1 import job_pb2, service_pb2, window_pb2
-from tests.fuzz.calls import maintenance
 from tests.serving import RUNNING, Served, create, serving
 
 HOST, LINK = "z1-r1-h1", "z0"

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from drills.fuzz import calls, samples
+from drills.fuzz.lives import Life
+from drills.fuzz.targets import Target, targets
 from importers.jobs.tools import Tool
 from scheduler.files import fabrics
 from simulator.traces.load import FORMATS
-from tests.fuzz import calls, samples
-from tests.fuzz.lives import Life
-from tests.fuzz.targets import Target, targets
 
 TARGETS = list(targets())
 FEW = settings(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.drills.linearizable import Call, Kind, Seen, Value, after, is_linearizable
+from drills.linearizable import Call, Kind, Seen, Value, after, is_linearizable
 
 
 def create(began: float, ended: float, mark: int, *, taken: bool = False) -> Call:

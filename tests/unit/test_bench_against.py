@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.bench.against import own
-from tests.bench.against.accasim import _reserved
-from tests.bench.against.jobs import Plain, drawn, of_log, write
+from bench.against import own
+from bench.against.accasim import _reserved
+from bench.against.jobs import Plain, drawn, of_log, write
 
 
 def test_a_log_is_made_plain_and_what_changed_is_counted(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def cqsim_main(given):
 def test_cqsim_is_given_the_jobs_and_the_machine_and_its_starts_are_read(tmp_path: Path) -> None:
     (tmp_path / "cqsim_main.py").write_text(PROGRAM)
     write([Plain(1, 0, 50, 2, 50)], tmp_path / "jobs.swf")
-    command = [sys.executable, "-m", "tests.bench.against.cqsim", str(tmp_path)]
+    command = [sys.executable, "-m", "bench.against.cqsim", str(tmp_path)]
     subprocess.run(
         [*command, str(tmp_path / "jobs.swf"), "2", "easy", str(tmp_path / "out.json")], check=True
     )

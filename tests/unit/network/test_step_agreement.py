@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from bench.bench_emulated import by_instance, compare, spearman, summary
+from bench.emulated_jobs import JOBS, layouts
 from network.step_simulation import simulate_step
 from placement.objective.step_time import step_time
-from tests.bench.bench_emulated import by_instance, compare, spearman, summary
-from tests.bench.emulated_jobs import JOBS, layouts
 
 NAMES = ("fsdp dp12", "pp4 dp4", "ep4 dp4")
 

@@ -1,0 +1,212 @@
+"""The benchmark as a page of tables, and its place in docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bench import duel, report
+from bench.arnold_setting import Spread
+from bench.instances import instance
+from bench.numbers import Run
+from bench.own import Own
+from bench.report import millis, percent, quantile, table
+
+BEGIN = "<!-- measured: begin -->"
+END = "<!-- measured: end -->"
+ZONES_BEGIN, ZONES_END = BEGIN.replace("measured", "zones"), END.replace("measured", "zones")
+
+
+def text(run: Run, *, every_family: bool = False) -> str:
+    parts = [_headline(run), "### Targets", targets(run), "### The certificate"]
+    parts.append(report.own_tables(run.rows, every_family=every_family))
+    if run.scores:
+        parts += ["### Against each peer", *_peers(run)]
+    if run.scaling:
+        parts += ["### Time against zones", _scaling(run)]
+    if run.spreads:
+        parts += ["### Arnold's setting", _spreads(run.spreads)]
+    worst = report.worst(run.rows)
+    if worst:
+        parts += ["### Where the gap is worst", report.worst_table(run.rows)]
+        parts.append("\n".join(_described(r, run.traces) for r in worst))
+    return "\n\n".join(parts) + "\n"
+
+
+def write(tables: str, path: Path, begin: str = BEGIN, end: str = END) -> None:
+    """Replace what stands between the markers of `path`."""
+    before, _, rest = path.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(f"{before}{begin}\n\n{tables}\n{end}{after}")
+
+
+def _headline(run: Run) -> str:
+    lines = [
+        f"Engine at commit {run.commit}; {len(run.rows)} instances of seed {run.seed};"
+        f" {run.seconds / 60:.0f} minutes in all; peak memory of the engine"
+        f" {run.peak_bytes / 2**20:.0f} MiB. Every placement was accepted by the referee."
+        f" Lingjun is {'its real host tree' if run.traces else 'the generated equivalent'}."
+    ]
+    lines += [f"{peer} was skipped: {why} is not installed." for peer, why in run.absent.items()]
+    return "\n".join(lines)
+
+
+def targets(run: Run) -> str:
+    """Measured values beside the targets of the project."""
+    hard = run.rows
+    few = [r for r in [*hard, *run.small] if r.gang <= 64]
+    gaps = [r.gap for r in hard]
+    fabric_24k = [r.seconds for r in hard if r.family.split("/")[0].endswith("24k")]
+    fabric_98k = [r.seconds for r in hard if r.family.startswith("roce-98k")]
+    small = [r.seconds for r in run.small]
+    rows: list[list[object]] = [
+        ["proved optimal, all", "95 %", _optimal(hard)],
+        ["proved optimal, at most 64 hosts", "99 %", _optimal(few)],
+        ["gap median / p90", "0 / 0", f"{_gap(gaps, 0.5)} / {_gap(gaps, 0.9)}"],
+        ["gap p99 / worst", "2 % / 5 %", f"{_gap(gaps, 0.99)} / {_gap(gaps, 1)}"],
+        ["24K fabrics, median", "0.3 s", millis(quantile(fabric_24k, 0.5))],
+        ["24K fabrics, p99", "2 s", millis(quantile(fabric_24k, 0.99))],
+        ["98,304 GPUs, p99", "3 s", millis(quantile(fabric_98k, 0.99))],
+        ["at most 64 hosts, p99", "10 ms", millis(quantile(small, 0.99))],
+    ]
+    for name, seconds in run.refusals.items():
+        rows.append([f"proved {name}, p99", "50 ms", millis(quantile(seconds, 0.99))])
+    rows.append(["peak memory", "1 GB", f"{run.peak_bytes / 2**20:.0f} MiB"])
+    rows += [*_twin_target(run), *_growth_target(run), *_spread_target(run), *_peer_targets(run)]
+    return table(("measure", "target", "measured"), rows)
+
+
+def _growth_target(run: Run) -> list[list[object]]:
+    if not run.scaling:
+        return []
+    few, many = min(run.scaling), max(run.scaling)
+    growth = quantile(run.scaling[many], 0.5) / quantile(run.scaling[few], 0.5)
+    what = f"growth of time from {few} to {many} zones, all unlike"
+    return [[what, f"{many / few:.0f}x", f"{growth:.1f}x"]]
+
+
+def _twin_target(run: Run) -> list[list[object]]:
+    """Jobs on the large fabric, beside those on one with a quarter of its zones."""
+    small, large = (
+        [r.seconds for r in run.rows if r.family.startswith(fabric)]
+        for fabric in ("roce-24k", "roce-98k")
+    )
+    if not small or not large:
+        return []
+    median, p99 = (quantile(large, q) / quantile(small, q) for q in (0.5, 0.99))
+    what = "growth of time from RoCE-24K to RoCE-98K, median / p99"
+    return [[what, "4x", f"{median:.1f}x / {p99:.1f}x"]]
+
+
+def _spread_target(run: Run) -> list[list[object]]:
+    ratios = [
+        min(v for w, v in s.spread.items() if w not in ("muster", "Arnold-MIP"))
+        / s.spread["muster"]
+        for s in run.spreads
+    ]
+    if not ratios:
+        return []
+    worse = f"{sum(r < 1 for r in ratios)} of {len(ratios)}"
+    best = max(v / s.spread["muster"] for s in run.spreads for v in s.spread.values())
+    return [
+        ["Arnold's setting: larger spread than a baseline's", "0", worse],
+        ["Arnold's setting: best case over any baseline", "1.5x", f"{best:.1f}x"],
+        ["Arnold's setting: best case over the best baseline", "-", f"{max(ratios):.2f}x"],
+    ]
+
+
+def _peer_targets(run: Run) -> list[list[object]]:
+    rows: list[list[object]] = []
+    if run.scores:
+        beaten = [d for d in run.duels if d.score.peer == "bands alone" and d.ratio < 1]
+        rows.append(["instances where bands alone cut less", "0", len(beaten)])
+        lost = duel.lost([d for d in run.duels if d.score.peer != "bands alone"])
+        at_top = [d for d in lost if d.row.tier == 0]
+        rows.append(
+            ["instances where any peer cuts less", "0", f"{len(lost)} ({len(at_top)} outermost)"]
+        )
+        wrong = len({d.row.index for d in duel.wrong_bounds(run.duels)})
+        rows.append(["bounds above a peer's feasible cut", "0", wrong])
+    return rows
+
+
+def _optimal(rows: Sequence[Own]) -> str:
+    return percent(float(np.mean([r.is_optimal for r in rows]))) if rows else "-"
+
+
+def _gap(gaps: Sequence[float], q: float) -> str:
+    return percent(quantile(gaps, q))
+
+
+def _peers(run: Run) -> list[str]:
+    """Where domains of the outermost tier are cut, then inside one of them."""
+    every = run.duels
+    parts = []
+    for title, is_top in (("Outermost tier:", True), ("Inner tiers, inside one domain:", False)):
+        some = [d for d in every if (d.row.tier == 0) == is_top]
+        kept = {d.row.index for d in some}
+        failed = duel.failures({i: s for i, s in run.scores.items() if i in kept})
+        if some:
+            parts += [title, duel.duel_table(some, failed)]
+    if duel.lost(every):
+        parts += ["Where a peer cuts less (the best peer, worst first):", duel.lost_table(every)]
+        parts.append(_lost_by_family(every))
+    return parts
+
+
+def _lost_by_family(every: Sequence[duel.Duel]) -> str:
+    lost: dict[str, int] = defaultdict(int)
+    for d in duel.lost(every):
+        fabric, _, job = d.row.family.split("/")
+        lost[f"{fabric}, {job}"] += 1
+    return "Lost by fabric and job: " + "; ".join(f"{k} {n}" for k, n in sorted(lost.items())) + "."
+
+
+def _scaling(run: Run) -> str:
+    base = quantile(next(iter(run.scaling.values())), 0.5)
+    rows = [
+        (
+            zones,
+            millis(quantile(s, 0.5)),
+            millis(max(s)),
+            f"{quantile(s, 0.5) / base:.1f}x",
+            f"{zones / next(iter(run.scaling)):.0f}x",
+        )
+        for zones, s in run.scaling.items()
+    ]
+    return table(("zones", "median", "worst", "time ratio", "zone ratio"), rows)
+
+
+def _spreads(spreads: Sequence[Spread]) -> str:
+    """Ratio of each baseline's spread to ours; `worse` counts where ours is larger."""
+    who = [name for name in spreads[0].spread if name != "muster"]
+    by_name: dict[tuple[str, float], list[Spread]] = defaultdict(list)
+    for s in spreads:
+        by_name[s.name, s.alpha].append(s)
+    rows = []
+    for (name, alpha), some in by_name.items():
+        ratios = [
+            _cell([s.spread[w] / s.spread["muster"] for s in some if w in s.spread]) for w in who
+        ]
+        rows.append([name, alpha, *ratios, millis(max(s.seconds for s in some))])
+    ratios = [_cell([s.spread[w] / s.spread["muster"] for s in spreads if w in s.spread])
+              for w in who]  # fmt: skip
+    rows.append(["all", "", *ratios, millis(max(s.seconds for s in spreads))])
+    note = (
+        "Weighted max spread of each baseline over muster's: median (least to most);"
+        " below 1 the baseline is better.\n\n"
+    )
+    return note + table(("setting", "alpha", *who, "muster, slowest"), rows)
+
+
+def _cell(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return "-"
+    return f"{quantile(ratios, 0.5):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def _described(row: Own, traces: str) -> str:
+    return f"- {row.seed}:{row.index} {instance(row.index, row.seed, traces).describe()}"

@@ -1,0 +1,164 @@
+"""The benchmark itself: a dozen instances, answers checked, the page in shape."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import arnold_setting, bench_time
+from bench.bench_placement import main
+from bench.bench_time import Row
+from bench.graph import Task, block_edges, tasks
+from bench.instances import families, instance
+from bench.page import BEGIN, END, ZONES_BEGIN, ZONES_END
+from bench.peers import Guarded
+from bench.rank_order import best_fit, fewest_domains, randomly
+from bench.repair import fitted
+from bench.time_instances import timed
+from bench.time_peers import PEERS
+from placement.fabric.tree import Ints
+from tests.build import request
+
+
+@pytest.mark.slow
+def test_a_quick_run_is_valid_and_renews_its_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, numbers = tmp_path / "page.md", tmp_path / "numbers.json"
+    page.write_text(f"above\n{BEGIN}\nSTALE\n{END}\nbelow\n")
+    assert main(["--quick", "--json", str(numbers), "--docs", str(page)]) == 0
+    found = json.loads(numbers.read_text())
+    assert len(found["own"]) == 12
+    assert all(row["bound"] <= row["cut"] for row in found["own"])
+    text = page.read_text()
+    assert text.startswith("above\n")
+    assert text.endswith("below\n")
+    assert "STALE" not in text
+    assert "### Targets" in text
+    printed = capsys.readouterr().out
+    assert printed in text
+    assert main(["--from", str(numbers)]) == 0
+    assert capsys.readouterr().out == printed
+
+
+@pytest.mark.slow
+def test_very_many_zones_renew_their_own_tables(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{BEGIN}\nKEPT\n{END}\n{ZONES_BEGIN}\nSTALE\n{ZONES_END}\nbelow\n")
+    assert main(["--mode", "zones", "--quick", "--docs", str(page)]) == 0
+    text = page.read_text()
+    assert "KEPT" in text
+    assert "STALE" not in text
+    assert "| growth from 4 to 64 zones, all zones whole" in text
+    assert text.endswith("below\n")
+
+
+def test_instances_are_rebuilt_from_their_numbers() -> None:
+    one, other = instance(5, seed=3), instance(5, seed=3)
+    assert (one.free, one.request) == (other.free, other.request)
+    assert (one.free, one.request) != (instance(5, seed=4).free, instance(5, seed=4).request)
+
+
+@pytest.mark.parametrize("index", range(0, len(families()), 9))
+def test_every_gang_fits_what_is_free(index: int) -> None:
+    inst = instance(index)
+    assert 1 <= inst.gang <= min(3_000, inst.free.bit_count())
+
+
+def test_block_edges_of_two_by_three() -> None:
+    gang = request(tp=8, pp=2, dp=3, traffic={"dp": 10, "pp": 3})
+    heads, tails, weights = block_edges(gang, 8, 6)
+    found = dict(zip(zip(heads.tolist(), tails.tolist(), strict=True), weights, strict=True))
+    ring = {(0, 2), (2, 4), (0, 4), (1, 3), (3, 5), (1, 5)}
+    assert found == dict.fromkeys(ring, 80) | dict.fromkeys([(0, 1), (2, 3), (4, 5)], 24)
+
+
+def test_peers_of_rank_order_keep_capacities_and_repair_makes_others_keep_them() -> None:
+    task = tasks(instance(9))[0]
+    for peer in (best_fit, fewest_domains, randomly):
+        for part in peer(task):
+            assert not fitted(task, part)[1]
+    part, is_repaired = fitted(task, np.zeros(task.blocks, dtype=np.int64))
+    assert is_repaired
+    assert (np.bincount(part, minlength=len(task.capacities)) <= np.array(task.capacities)).all()
+
+
+def _crashes(task: Task) -> Iterable[Ints]:
+    os._exit(3)
+
+
+def _hangs_after_one(task: Task) -> Iterable[Ints]:
+    yield from fewest_domains(task)[:1]
+    time.sleep(60)
+
+
+def _raises(task: Task) -> Iterable[Ints]:
+    raise ArithmeticError("no")
+
+
+@pytest.mark.slow
+def test_a_peer_that_crashes_hangs_or_raises_is_a_row() -> None:
+    task = tasks(instance(9))[0]
+    crashed, hung, raised = (
+        Guarded("peer", solve, grace=2) for solve in (_crashes, _hangs_after_one, _raises)
+    )
+    try:
+        first, again = crashed.score([task]), crashed.score([task])
+        assert (first.cut, first.why, again.why) == (None, "crashed", "crashed")
+        found = hung.score([task])
+        assert found.cut == task.score(fewest_domains(task)[0])
+        assert found.why == "killed after 2 s"
+        assert raised.score([task]).why == "ArithmeticError: no"
+    finally:
+        for peer in (crashed, hung, raised):
+            peer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("setting", "alpha"), [((8, 128, 4), 0.2), ((32, 32, 8), 0.8)])
+def test_no_baseline_spreads_less_in_arnolds_setting(
+    setting: tuple[int, int, int], alpha: float
+) -> None:
+    """The weights at which layouts of one alpha for all fell behind a baseline."""
+    minipods, hosts, stages = setting
+    inst = arnold_setting.instance(minipods, hosts, stages, alpha, "1/0")
+    found = arnold_setting.measured(inst, alpha, "quick").spread
+    assert found["muster"] <= min(found.values())
+    assert found["muster"] < found["best-fit"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", range(28))
+def test_no_peer_places_a_faster_step(index: int) -> None:
+    """On one instance of each fabric and job of make bench-time; muster's answer is checked."""
+    assert bench_time.lost([bench_time.measured(timed(index, seed=202))]) == []
+
+
+def test_the_tables_of_steps_are_made_again_from_stored_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers = dict.fromkeys(PEERS, 2.2) | {"random": 1.9}
+    cuts = dict.fromkeys(PEERS, 300) | {"random": 500}  # fewer bytes count in short steps alone
+    name = "1:0 roce-24k 405b-16k"
+    row = Row(name, "roce-24k", "405b-16k", 0.6, 2.0, 1.99, 0.4, 0.5, 400, peers, cuts)
+    numbers, page = tmp_path / "numbers.json", tmp_path / "page.md"
+    numbers.write_text(json.dumps([asdict(row)]))
+    page.write_text(f"before\n{BEGIN}\nnumbers of last year\n{END}\nafter\n")
+    arguments = ["bench_time", "--from", str(numbers), "--docs", str(page)]
+    monkeypatch.setattr("sys.argv", arguments)
+    assert bench_time.main() == 1  # at random was faster
+    printed = capsys.readouterr().out
+    assert "random is 5.0 % faster" in printed
+    assert "% less" not in printed
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "last year" not in text
+    assert "| gap of the step at p90" in text
