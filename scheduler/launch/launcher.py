@@ -312,7 +312,9 @@ class AgentLauncher(Launcher):
             gang.enter(GangPhase.RUNNING, now_s)
             self._reports.launched(gang)
         if gang.failures and gang.phase is GangPhase.RUNNING:
-            for role in role_restart.begin(gang, now_s):
+            terms = self._writer.state.tenants.restarts
+            for role, failure in role_restart.begin(gang, now_s, terms):
+                self._reports.role_restarted(gang, role.name, failure)
                 for host in role.hosts:
                     self._sessions.send(host, orders.stop(orders.key_of(gang), 0))
         if gang.failures and gang.phase in (GangPhase.STARTING, GangPhase.RUNNING):
@@ -562,13 +564,17 @@ class AgentLauncher(Launcher):
         """Nothing is left of it on that host; its ranks have all been heard of before."""
         gang.mark(host, HostPhase.STOPPED)
         if role_restart.is_ending(gang, host):
-            for each in role_restart.to_prepare(gang, host, self._clock()):
-                gang.mark(each, HostPhase.UNKNOWN)
-                self._sessions.send(each, self._prepare(gang, each, anew=True))
+            self._begin_again(gang, role_restart.to_prepare(gang, host, self._clock()))
             return
         unknown = (rank for rank in gang.numbers_of(host) if not gang.is_known(rank))
         if gang.phase is not GangPhase.FAILING and (rank := next(unknown, None)) is not None:
             gang.exited(host, rank, 0, 9, self._clock(), "")
+
+    def _begin_again(self, gang: LaunchedGang, hosts: Sequence[str]) -> None:
+        """Have hosts of roles that begin again make ready."""
+        for host in hosts:
+            gang.mark(host, HostPhase.UNKNOWN)
+            self._sessions.send(host, self._prepare(gang, host, anew=True))
 
     def _progressed(self, gang: LaunchedGang, word: agent_pb2.Progress, host: str = "") -> None:
         if hang.note_progress(gang, word, host, self._clock()):
@@ -765,6 +771,8 @@ class AgentLauncher(Launcher):
     def _overdue(self, gang: LaunchedGang, now_s: float) -> None:
         """Hosts that should have answered."""
         waited_s = now_s - gang.since_s
+        if gang.phase is GangPhase.RUNNING:
+            self._begin_again(gang, role_restart.paused(gang, now_s))
         if role_restart.has_overdue(gang, now_s, _READY_S + self._site.longest_s(gang.run)):
             self._advance(gang)
         absent = [h for h in gang.hosts if h not in self._sessions.connected]

@@ -14,7 +14,7 @@ from placement.fabric.constraints import gpus_wanted
 from scheduler.core import Job, JobState, State
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import HostTransition, JobChange, JobChangeKind
-from scheduler.core.model.events import Event, LaunchFailed, RankFailed
+from scheduler.core.model.events import Event, LaunchFailed, RankFailed, RoleRestarted
 from scheduler.core.model.job_account import shown
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.records.goodput import NOTHING, Parts
@@ -27,13 +27,14 @@ MOST_SAMPLES = 600
 
 
 class Outcome(StrEnum):
-    """The ways for a gang to go on after a failure stopped it."""
+    """The ways for a gang to go on after a failure stopped it, or a role of it."""
 
     OPEN = "open"
     SWAPPED = "swapped"
     RESIZED = "resized"
     REQUEUED = "requeued"
     ENDED = "ended"
+    ROLE_RESTARTED = "role_restarted"
 
 
 _OUTCOMES = {
@@ -43,13 +44,19 @@ _OUTCOMES = {
     JobChangeKind.ENDED: Outcome.ENDED,
 }
 _CAUSES = frozenset(
-    {IncidentKind.HOST_FAILED, IncidentKind.RANK_FAILED, IncidentKind.LAUNCH_FAILED}
+    {
+        IncidentKind.HOST_FAILED,
+        IncidentKind.RANK_FAILED,
+        IncidentKind.LAUNCH_FAILED,
+        IncidentKind.ROLE_RESTARTED,
+    }
 )
 
 
 @struct(frozen=True, slots=True)
 class Failure:
-    """One failure. `job`: the full name of the job that it stopped, "" for none; `uid` its uid.
+    """One failure. `job`: the full name of the job that it stopped, or of which it stopped a role,
+    "" for none; `uid` its uid.
     `hosts`: those that failed until the gang ran again. `step_ns`: when it made steps again, None
     while it does not. `lost`: host-ns of `gpus_per_host` GPUs each, by what they went to."""
 
@@ -129,7 +136,11 @@ class FailureHistory:
         incident = incident_of(after.version, event)
         if incident is None or incident.kind not in _CAUSES:
             return
-        host = event.host if isinstance(event, RankFailed | LaunchFailed) else incident.subject
+        host = (
+            event.host
+            if isinstance(event, RankFailed | LaunchFailed | RoleRestarted)
+            else incident.subject
+        )
         self._failures[incident.version] = Failure(
             incident.version,
             incident.time_ns,
@@ -156,6 +167,16 @@ class FailureHistory:
     def _stop(self, failure: Failure, change: JobChange, before: Job) -> None:
         """The failure stops a gang: what it costs is counted from here on."""
         if change.kind is JobChangeKind.SPARE_LOST:
+            return
+        if change.kind is JobChangeKind.ROLE_RESTARTED:
+            self._failures[failure.version] = replace(
+                failure,
+                job=before.name,
+                uid=before.uid,
+                outcome=Outcome.ROLE_RESTARTED,
+                outcome_ns=change.time_ns,
+                step_ns=change.time_ns,
+            )
             return
         per_host = gpus_wanted(change.fabric, before.request.where)
         self._failures[failure.version] = replace(

@@ -39,6 +39,7 @@ from scheduler.core.model.events import (
     NamesQualified,
     RankFailed,
     RequestAnswered,
+    RoleRestarted,
     SparesChanged,
     TenantsLoaded,
     WindowClosed,
@@ -65,6 +66,7 @@ class IncidentKind(StrEnum):
     GANG_PREEMPTED = "gang_preempted"
     GANG_RESIZED = "gang_resized"
     RANK_FAILED = "rank_failed"
+    ROLE_RESTARTED = "role_restarted"
     LAUNCH_FAILED = "launch_failed"
     LINK_CHANGED = "link_changed"
 
@@ -146,6 +148,8 @@ def _classify(event: Event) -> tuple[IncidentKind, str, str] | None:
         case RankFailed():
             detail = f"rank {event.rank} on {event.host} {event.reason}"
             return IncidentKind.RANK_FAILED, event.name, detail
+        case RoleRestarted():
+            return IncidentKind.ROLE_RESTARTED, event.name, event.text
         case LaunchFailed():
             return IncidentKind.LAUNCH_FAILED, event.name, f"{event.host}: {event.reason}"
         case JobEnded(outcome=JobState.FAILED):

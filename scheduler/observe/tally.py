@@ -105,6 +105,8 @@ class EventTally:
                 pass
             case JobChangeKind.INTERRUPTED | JobChangeKind.SPARE_LOST:
                 pass  # counted with the host that failed
+            case JobChangeKind.ROLE_RESTARTED:
+                pass
             case _:
                 assert_never(change.kind)
 

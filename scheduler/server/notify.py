@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from scheduler.access.addresses import is_loopback
 from scheduler.core.fold.effects import JobChange, JobChangeKind
+from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.names import short_name
 from scheduler.engine.feed import Closed, FellBehind
@@ -168,11 +169,18 @@ def notice_of(change: JobChange, receiver: Receiver) -> Notice | None:
         notice = Notice.FAILED if job.state is JobState.FAILED else Notice.ENDED
     elif change.kind is JobChangeKind.HUNG:
         notice = Notice.HANG if job.present.hang else None
-    elif change.kind in _STARTS and job.attempt == receiver.restarts + 1:
+    elif _is_restart(change, receiver.restarts):
         notice = Notice.RESTARTED
     elif change.kind is JobChangeKind.STARTED:
         notice = Notice.STARTED
     return notice if notice in receiver.events else None
+
+
+def _is_restart(change: JobChange, number: int) -> bool:
+    """Return whether this is restart `number` of the job, or of roles in its present attempt."""
+    if change.kind is JobChangeKind.ROLE_RESTARTED:
+        return _role_restarts(change.job) == number
+    return change.kind in _STARTS and change.job.attempt == number + 1
 
 
 def body_of(notice: Notice, change: JobChange) -> dict[str, Any]:
@@ -180,7 +188,7 @@ def body_of(notice: Notice, change: JobChange) -> dict[str, Any]:
     job = change.job
     outcome = {
         Notice.STARTED: f"started, attempt {job.attempt}",
-        Notice.RESTARTED: f"was restarted {job.attempt - 1} times",
+        Notice.RESTARTED: _restarts_text(change),
         Notice.HANG: "hangs",
         Notice.FAILED: "failed",
         Notice.ENDED: job.state.value,
@@ -200,6 +208,16 @@ def body_of(notice: Notice, change: JobChange) -> dict[str, Any]:
         "reason": reason,
         "text": f"{name}: {outcome}" + (f": {reason}" if reason else ""),
     }
+
+
+def _role_restarts(job: Job) -> int:
+    return sum(count for _, count in job.present.role_restarts)
+
+
+def _restarts_text(change: JobChange) -> str:
+    if change.kind is JobChangeKind.ROLE_RESTARTED:
+        return f"had {_role_restarts(change.job)} restarts of roles"
+    return f"was restarted {change.job.attempt - 1} times"
 
 
 def _post(receiver: Receiver, body: dict[str, Any]) -> None:

@@ -1731,6 +1731,26 @@ class Job(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class RoleRestartsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
@@ -1763,6 +1783,7 @@ class Job(_message.Message):
     LINEAGE_FIELD_NUMBER: _builtins.int
     HANG_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    ROLE_RESTARTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, tenants/TENANT/jobs/NAME: its tenant and the name in its specification. Each
     tenant has names of its own.
@@ -1880,6 +1901,10 @@ class Job(_message.Message):
     def progress(self) -> Global___TrainingProgress:
         """How far the ranks of the current run are, as they say. Set by GetJob alone, of the leader."""
 
+    @_builtins.property
+    def role_restarts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """How often each role has begun again alone in the current run, of those that have."""
+
     def __init__(
         self,
         *,
@@ -1915,10 +1940,11 @@ class Job(_message.Message):
         lineage: Global___RunLineage | None = ...,
         hang: _builtins.str = ...,
         progress: Global___TrainingProgress | None = ...,
+        role_restarts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "decision", b"decision", "eligible_time", b"eligible_time", "goodput", b"goodput", "launch_time", b"launch_time", "lineage", b"lineage", "placement", b"placement", "progress", b"progress", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array", b"array", "array_task", b"array_task", "attempt", b"attempt", "create_time", b"create_time", "decision", b"decision", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hang", b"hang", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "lineage", b"lineage", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "progress", b"progress", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array", b"array", "array_task", b"array_task", "attempt", b"attempt", "create_time", b"create_time", "decision", b"decision", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hang", b"hang", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "lineage", b"lineage", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "progress", b"progress", "reason", b"reason", "restart_options", b"restart_options", "role_restarts", b"role_restarts", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

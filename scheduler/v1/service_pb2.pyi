@@ -106,6 +106,8 @@ class _JobChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobChange.V
     """It is considered from here on: its begin time has come, the jobs that it depends on have ended."""
     JOB_CHANGE_HUNG: _JobChange.ValueType  # 18
     """Steps of its gang have stopped coming, as its `hang` says, or come again."""
+    JOB_CHANGE_ROLE_RESTARTED: _JobChange.ValueType  # 19
+    """A role of its gang began again alone, as its reason says; the other roles run on."""
 
 class JobChange(_JobChange, metaclass=_JobChangeEnumTypeWrapper):
     """Kinds of changes of a job."""
@@ -150,6 +152,8 @@ JOB_CHANGE_ELIGIBLE: JobChange.ValueType  # 17
 """It is considered from here on: its begin time has come, the jobs that it depends on have ended."""
 JOB_CHANGE_HUNG: JobChange.ValueType  # 18
 """Steps of its gang have stopped coming, as its `hang` says, or come again."""
+JOB_CHANGE_ROLE_RESTARTED: JobChange.ValueType  # 19
+"""A role of its gang began again alone, as its reason says; the other roles run on."""
 Global___JobChange: _TypeAlias = JobChange  # noqa: Y015
 
 class _FabricObstacle:

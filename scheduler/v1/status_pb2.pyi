@@ -41,6 +41,8 @@ class _IncidentOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Incid
     """It gave up its hosts, and waits or has waited in the queue."""
     INCIDENT_OUTCOME_ENDED: _IncidentOutcome.ValueType  # 5
     """The job has ended."""
+    INCIDENT_OUTCOME_ROLE_RESTARTED: _IncidentOutcome.ValueType  # 6
+    """The role of the rank that failed began again alone; the gang ran on."""
 
 class IncidentOutcome(_IncidentOutcome, metaclass=_IncidentOutcomeEnumTypeWrapper):
     """What became of a gang that a failure stopped."""
@@ -57,6 +59,8 @@ INCIDENT_OUTCOME_REQUEUED: IncidentOutcome.ValueType  # 4
 """It gave up its hosts, and waits or has waited in the queue."""
 INCIDENT_OUTCOME_ENDED: IncidentOutcome.ValueType  # 5
 """The job has ended."""
+INCIDENT_OUTCOME_ROLE_RESTARTED: IncidentOutcome.ValueType  # 6
+"""The role of the rank that failed began again alone; the gang ran on."""
 Global___IncidentOutcome: _TypeAlias = IncidentOutcome  # noqa: Y015
 
 class _IncidentKind:
@@ -85,6 +89,8 @@ class _IncidentKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Incident
     """The ranks of a host could not be started."""
     INCIDENT_KIND_LINK_CHANGED: _IncidentKind.ValueType  # 9
     """The uplink of a domain carries more or less from here on."""
+    INCIDENT_KIND_ROLE_RESTARTED: _IncidentKind.ValueType  # 10
+    """A role of a gang began again alone, for one of its ranks ended other than well."""
 
 class IncidentKind(_IncidentKind, metaclass=_IncidentKindEnumTypeWrapper):
     """Kinds of incidents."""
@@ -109,6 +115,8 @@ INCIDENT_KIND_LAUNCH_FAILED: IncidentKind.ValueType  # 8
 """The ranks of a host could not be started."""
 INCIDENT_KIND_LINK_CHANGED: IncidentKind.ValueType  # 9
 """The uplink of a domain carries more or less from here on."""
+INCIDENT_KIND_ROLE_RESTARTED: IncidentKind.ValueType  # 10
+"""A role of a gang began again alone, for one of its ranks ended other than well."""
 Global___IncidentKind: _TypeAlias = IncidentKind  # noqa: Y015
 
 @_typing.final
@@ -384,7 +392,7 @@ class Incident(_message.Message):
     detail: _builtins.str
     """The signal, the hosts that were replaced, or why the gang or job was stopped."""
     job: _builtins.str
-    """Name of the job whose gang it stopped. Empty: it stopped none."""
+    """Name of the job whose gang, or role of a gang, it stopped. Empty: it stopped none."""
     gpus: _builtins.int
     """GPUs of the gang that stood still."""
     outcome: Global___IncidentOutcome.ValueType

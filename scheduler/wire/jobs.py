@@ -130,6 +130,7 @@ def fill_job(
         _step(s) for s in job.restart_options if with_hosts or s.is_taken
     )
     message.hang = job.present.hang
+    message.role_restarts.update(job.present.role_restarts)
     if job.present.launched_ns is not None:
         _set_time(message.launch_time, job.present.launched_ns)
     if job.saved is not None:

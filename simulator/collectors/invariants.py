@@ -35,6 +35,7 @@ from scheduler.core.model.events import (
     JobSubmitted,
     LaunchFailed,
     RankFailed,
+    RoleRestarted,
     SparesChanged,
 )
 from scheduler.core.model.lifecycle import HostMove
@@ -57,7 +58,15 @@ HoldingEvent = (
 )
 
 
-LaunchEvent = GangLaunched | GangHung | ChannelOpened | LaunchFailed | RankFailed | CheckpointSaved
+LaunchEvent = (
+    GangLaunched
+    | GangHung
+    | RoleRestarted
+    | ChannelOpened
+    | LaunchFailed
+    | RankFailed
+    | CheckpointSaved
+)
 MINUTE_NS = 59_000_000_000  # checkpoints are timed by another clock than the log
 MOST_LAST = 2  # checkpoints sooner than that: an attempt's last, and one it was asked for
 

@@ -191,6 +191,8 @@ class Metrics:
                 pass
             case JobChangeKind.LAUNCHED | JobChangeKind.SAVED | JobChangeKind.HUNG:
                 pass
+            case JobChangeKind.ROLE_RESTARTED:
+                pass
             case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
                 pass
             case _:

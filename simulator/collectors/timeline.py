@@ -94,6 +94,8 @@ class Timeline:
                 pass
             case JobChangeKind.LAUNCHED | JobChangeKind.SAVED | JobChangeKind.HUNG:
                 pass
+            case JobChangeKind.ROLE_RESTARTED:
+                pass
             case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
                 pass
             case JobChangeKind.SPARES_CHANGED:

@@ -99,6 +99,12 @@ def test_roles_reach_each_other_and_one_begins_again_alone(tmp_path: Path) -> No
         until(client, "trio", lambda _: len(said(client, 6)) > 1)  # in the same log
         now = client.get_job("trio")
         assert (now.attempt, now.state) == (1, RUNNING)
+        assert dict(now.role_restarts) == {"server": 1}
+        assert "role server began again, for rank 6" in now.reason
+        shown = muster("job", "trio", "--address", server.address)
+        assert "begins again alone: 1 time in this attempt" in shown
+        listed = muster("incidents", "--address", server.address)
+        assert "role restarted" in listed and "role server began again" in listed
         for host in hosts[:3]:
             assert set(server.ranks(host)) == before[host]
         assert not before[hosts[3]] & set(server.ranks(hosts[3]))

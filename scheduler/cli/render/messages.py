@@ -217,6 +217,8 @@ def _roles(job: job_pb2.Job) -> list[tuple[str, str]]:
             text += f" on {fold(own)}"
         if role.restart == job_pb2.ROLE_RESTART_ROLE:
             text += ", begins again alone"
+        if count := job.role_restarts.get(role.name, 0):
+            text += f": {count:,} time{'' if count == 1 else 's'} in this attempt"
         rows.append(("" if rows else "roles", text))
     return rows
 

@@ -177,7 +177,7 @@ def _outcome(incident: status_pb2.Incident) -> str:
     if not incident.job:
         return "no gang stopped"
     word = plain(status_pb2.IncidentOutcome.Name(incident.outcome), "INCIDENT_OUTCOME_")
-    word = {"open": "undecided"}.get(word, word)
+    word = {"open": "undecided"}.get(word, word.replace("_", " "))
     return f"{word}: {incident.outcome_detail}" if incident.outcome_detail else word
 
 

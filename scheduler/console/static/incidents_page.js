@@ -69,7 +69,7 @@ export function IncidentPage({ cluster, version }) {
 function Shown({ cluster, incident }) {
   const steps = [
     [incident.time, html`<${HostLinks} names=${incident.hosts} /> failed: ${incident.detail}`],
-    incident.job && [incident.time, html`<${JobLink} name=${incident.job} /> stopped: ${counted(incident.gpus, "GPU")} stand still`],
+    incident.gpus && [incident.time, html`<${JobLink} name=${incident.job} /> stopped: ${counted(incident.gpus, "GPU")} stand still`],
     incident.outcomeTime && [incident.outcomeTime, html`${outcomeOf(incident)} ${incident.outcomeDetail}`],
     incident.stepTime && [incident.stepTime, Date.parse(incident.stepTime) > Date.now() ? "Steps again, by the usual restart" : "Steps again"],
   ].filter(Boolean);

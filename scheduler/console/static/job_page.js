@@ -1,7 +1,7 @@
 // One job: where its gang lies, how good that is, what became of it, and what it writes.
 
 import { stream } from "./api.js";
-import { bytes, count, jobName, moment, percent, seconds, span, words } from "./format.js";
+import { bytes, count, counted, jobName, moment, percent, seconds, span, words } from "./format.js";
 import { coordinates } from "./geometry.js";
 import { JobActions } from "./actions.js";
 import { IncidentTable, Ladder } from "./incidents_page.js";
@@ -31,7 +31,7 @@ function sizesOf(axes = {}) {
 function Shown({ cluster, job }) {
   const { placement = {}, spec = {} } = job;
   const parallelism = spec.roles?.length
-    ? spec.roles.map((role) => `${role.name}: ${sizesOf(role.parallelism)}`).join(", ")
+    ? spec.roles.map((role) => `${role.name}: ${sizesOf(role.parallelism)}${job.roleRestarts?.[role.name] ? `, began again alone ${counted(job.roleRestarts[role.name], "time")} in this attempt` : ""}`).join("; ")
     : sizesOf({ ...spec.parallelism, dp: job.dp });
   return html`
     <${Facts} facts=${[

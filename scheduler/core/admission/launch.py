@@ -16,6 +16,7 @@ from scheduler.core.model.events import (
     JobEnded,
     LaunchFailed,
     RankFailed,
+    RoleRestarted,
 )
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
@@ -76,6 +77,26 @@ def rank_failed(
     if isinstance(job, Rejected):
         return job
     return (RankFailed(now_ns, name, attempt, rank, host, reason, cause, code, step),)
+
+
+def role_restarted(
+    state: State,
+    name: str,
+    uid: str,
+    attempt: int,
+    role: str,
+    rank: int,
+    host: str,
+    reason: str,
+    now_ns: int,
+    cause: StopCause | None = None,
+    code: int = 0,
+) -> Answer:
+    """`role` begins again alone, for its `rank` ended other than well."""
+    job = _running(state, name, uid, attempt)
+    if isinstance(job, Rejected):
+        return job
+    return (RoleRestarted(now_ns, name, attempt, role, rank, host, reason, cause, code),)
 
 
 def hung(state: State, name: str, uid: str, attempt: int, reason: str, now_ns: int) -> Answer:

@@ -230,6 +230,8 @@ class GangTracker:
                 return self._renew(job)
             case JobChangeKind.LAUNCHED | JobChangeKind.SAVED | JobChangeKind.HUNG:
                 return self._renew(job)
+            case JobChangeKind.ROLE_RESTARTED:
+                return self._renew(job)
             case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
                 return self._renew(job)
             case _:

@@ -34,6 +34,7 @@ class JobChangeKind(StrEnum):
     LAUNCHED = "launched"
     SAVED = "saved"
     HUNG = "hung"
+    ROLE_RESTARTED = "role_restarted"
     INTERRUPTED = "interrupted"
     SPARE_LOST = "spare_lost"
     SPARES_CHANGED = "spares_changed"

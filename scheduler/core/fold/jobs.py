@@ -50,6 +50,7 @@ from scheduler.core.model.events import (
     JobUpdated,
     LaunchFailed,
     RankFailed,
+    RoleRestarted,
     SparesChanged,
 )
 from scheduler.core.model.job import Attempt, Job
@@ -102,6 +103,12 @@ def applied(state: State, event: JobEvent) -> State:
         case GangHung():
             job = state.jobs[event.name]
             return _renewed(state, replace(job, gang=replace(job.present, hang=event.reason)))
+        case RoleRestarted():
+            job = state.jobs[event.name]
+            counts = dict(job.present.role_restarts)
+            counts[event.role] = counts.get(event.role, 0) + 1
+            gang = replace(job.present, role_restarts=tuple(sorted(counts.items())))
+            return _renewed(state, replace(job, gang=gang, reason=event.text))
         case ChannelOpened():
             return state
         case CheckpointSaved():
@@ -154,6 +161,8 @@ def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffec
             yield job_change(before, event, after, event.name, JobChangeKind.LAUNCHED)
         case GangHung():
             yield job_change(before, event, after, event.name, JobChangeKind.HUNG)
+        case RoleRestarted():
+            yield job_change(before, event, after, event.name, JobChangeKind.ROLE_RESTARTED)
         case CheckpointSaved() if event.uid:
             return
         case CheckpointSaved():

@@ -239,6 +239,25 @@ class RankFailed(Struct, frozen=True):
     step: int = 0
 
 
+class RoleRestarted(Struct, frozen=True):
+    """A role of a gang begins again alone, for one of its ranks ended other than well; the others
+    run on in the same attempt. `cause`, `code`: as of RankFailed."""
+
+    time_ns: int
+    name: str
+    attempt: int
+    role: str
+    rank: int
+    host: str
+    reason: str
+    cause: StopCause | None = None
+    code: int = 0
+
+    @property
+    def text(self) -> str:
+        return f"role {self.role} began again, for rank {self.rank} on {self.host} {self.reason}"
+
+
 class GangHung(Struct, frozen=True):
     """Steps of an attempt have stopped coming, `reason` says since when and which ranks lag; "":
     they come again."""
@@ -435,6 +454,7 @@ JobEvent = (
     | GangLaunched
     | LaunchFailed
     | RankFailed
+    | RoleRestarted
     | GangHung
     | ChannelOpened
     | CheckpointSaved

@@ -120,7 +120,8 @@ class Attempt:
     it, None = none has.
 
     Of a job that agents start: `launched_ns`, when all ranks had started, None = not yet; `hang`:
-    in a sentence, that its steps have stopped coming, "" = they have not.
+    in a sentence, that its steps have stopped coming, "" = they have not; `role_restarts`: how
+    often each role has begun again alone, of those that have.
 
     `placed`: the names of its hosts, once it is over and the fabric has changed, so that its
     indices mean nothing any more; else None.
@@ -140,6 +141,7 @@ class Attempt:
     stop_ns: int | None = None
     launched_ns: int | None = None
     hang: str = ""
+    role_restarts: tuple[tuple[str, int], ...] = ()
     placed: HostNames | None = None
 
 

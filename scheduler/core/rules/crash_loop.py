@@ -16,7 +16,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core.model.job import SECOND_NS, Job, Strike
 from scheduler.core.policies.costs import Costs, Ending
-from scheduler.core.policies.job_terms import StopCause
+from scheduler.core.policies.job_terms import RestartRule, StopCause
 from scheduler.core.policies.tenants import Restarts
 from scheduler.core.wording import duration, listed
 
@@ -122,13 +122,19 @@ def _until_ns(strike: Strike, terms: Restarts) -> int:
 
 def retry_ns(job: Job, terms: Restarts) -> int:
     """When a gang that stands still may run again; 0: at once."""
-    own_s = job.spec.restarts.backoff_s
-    more = job.failed_attempts - (terms.patience if own_s is None else 1)
-    if more < 0 or job.present.stop_ns is None:
+    wait_s = pause_s(job.spec.restarts, terms, job.failed_attempts)
+    if not wait_s or job.present.stop_ns is None:
         return 0
-    backoff_s = terms.backoff_s if own_s is None else own_s
-    wait_s = min(backoff_s << min(more, MOST_DOUBLINGS), max(backoff_s, terms.most_backoff_s))
     return job.present.stop_ns + wait_s * SECOND_NS
+
+
+def pause_s(rule: RestartRule, terms: Restarts, failures: int) -> int:
+    """Return for how many seconds to wait after so many failures in a row."""
+    more = failures - (terms.patience if rule.backoff_s is None else 1)
+    if more < 0:
+        return 0
+    backoff_s = terms.backoff_s if rule.backoff_s is None else rule.backoff_s
+    return min(backoff_s << min(more, MOST_DOUBLINGS), max(backoff_s, terms.most_backoff_s))
 
 
 def give_up_reason(job: Job, terms: Restarts) -> str:

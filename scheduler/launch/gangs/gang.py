@@ -92,6 +92,7 @@ class LaunchedRole:
 
 class RoleStage(StrEnum):
     STOPPING = "stopping"
+    PAUSING = "pausing"
     PREPARING = "preparing"
     STARTING = "starting"
     STARTED = "started"
@@ -100,12 +101,14 @@ class RoleStage(StrEnum):
 @dataclass(slots=True)
 class RoleRestarts:
     """How far a role is that begins again. `awaited`: hosts that have not come so far. `count`: how
-    often in a row it has failed soon after its start. `since_s`: of the stage."""
+    often in a row it has failed soon after its start. `since_s`: of the stage. `pause_s`: between
+    the end of its ranks and their next start."""
 
     stage: RoleStage
     awaited: set[str]
     since_s: float
     count: int = 1
+    pause_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)

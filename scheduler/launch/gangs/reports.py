@@ -78,6 +78,16 @@ class LaunchReports:
             )
         )
 
+    def role_restarted(self, gang: LaunchedGang, role: str, first: RankFailure) -> None:
+        """A role begins again alone, for this failure."""
+        key = (gang.name, gang.uid, gang.attempt)
+        failed = (first.rank, first.host, first.reason)
+        self.carry_out(
+            lambda state, now_ns: launch.role_restarted(
+                state, *key, role, *failed, now_ns, first.cause, first.code
+            )
+        )
+
     def completed(self, gang: LaunchedGang, reason: str = "") -> None:
         """All ranks have ended well, or nobody uses them any more."""
         self.submit(EndJob(gang.name, JobState.COMPLETED, gang.attempt, reason, uid=gang.uid))

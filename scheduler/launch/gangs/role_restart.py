@@ -1,12 +1,14 @@
 """Roles of a gang that begin again by themselves, in the attempt and on the hosts that they have.
 
     STOPPING    the hosts of the role end what is left of its ranks
+    PAUSING     its job wants a pause after a failure
     PREPARING   Prepare sent, for the same attempt again
     STARTING    Launch sent, from the newest checkpoint of the gang
     STARTED     all its ranks run
 
 The others of the gang run on meanwhile. What cannot be mended so is a failure of the gang: a host
-that is gone, or a role that fails over and over soon after it has started.
+that is gone, a failure after which the job is not to be started again, or a role that fails over
+and over soon after it has started.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import logging
 from collections.abc import Iterator
 
 from scheduler.core.policies.job_terms import StopCause
+from scheduler.core.policies.tenants import Restarts
+from scheduler.core.rules.crash_loop import pause_s
 from scheduler.launch.gangs.gang import (
     LaunchedGang,
     LaunchedRole,
@@ -23,10 +27,13 @@ from scheduler.launch.gangs.gang import (
     RoleStage,
 )
 
-MOST_IN_A_ROW = 3  # failures of a role, each within a minute of its start
+MOST_IN_A_ROW = (
+    3  # restarts of a role, each within a minute of its start; where a job says no other
+)
 _SOON_S = 60.0
+_NO_MORE = 1 << 30
 _NEXT = {
-    RoleStage.STOPPING: RoleStage.PREPARING,
+    RoleStage.STOPPING: RoleStage.PAUSING,
     RoleStage.PREPARING: RoleStage.STARTING,
     RoleStage.STARTING: RoleStage.STARTED,
 }
@@ -34,27 +41,34 @@ _NEXT = {
 log = logging.getLogger("muster.launch")
 
 
-def begin(gang: LaunchedGang, now_s: float) -> Iterator[LaunchedRole]:
-    """Yield the roles that begin again after failures of the gang, which are forgotten; those that
-    remain are failures of the gang."""
+def begin(
+    gang: LaunchedGang, now_s: float, terms: Restarts
+) -> Iterator[tuple[LaunchedRole, RankFailure]]:
+    """Yield the roles that begin again after failures of the gang, which are forgotten, each with
+    its first; those that remain are failures of the gang."""
+    rule = gang.placed.job.spec.restarts
+    most = MOST_IN_A_ROW if rule.most is None else rule.most
     for failure in sorted(gang.failures.values()):
         role = gang.role_of(failure.host)
         if failure.rank not in gang.failures or not role.may_restart:
+            continue
+        if rule.refusal(failure.cause, failure.code):
             continue
         before = gang.restarts.get(role.name)
         count = 1
         if before is not None:
             is_late = before.stage is RoleStage.STARTED and now_s - before.since_s > _SOON_S
             count = 1 if is_late else before.count + 1
-        if count > MOST_IN_A_ROW:
+        if count > most:
             continue
         words = "attempt %d of %s: role %s begins again, for rank %d on %s %s"
         cause = (role.name, failure.rank, failure.host, failure.reason)
         log.warning(words, gang.attempt, gang.name, *cause)
         stage = RoleStage.STOPPING
-        gang.restarts[role.name] = RoleRestarts(stage, set(role.hosts), now_s, count)
+        pause = pause_s(rule, terms, count)
+        gang.restarts[role.name] = RoleRestarts(stage, set(role.hosts), now_s, count, pause)
         gang.forget_ranks(role)
-        yield role
+        yield role, failure
 
 
 def is_ending(gang: LaunchedGang, host: str) -> bool:
@@ -64,7 +78,7 @@ def is_ending(gang: LaunchedGang, host: str) -> bool:
     if restart is None or not gang.is_live:
         return False
     is_told = restart.stage is RoleStage.PREPARING and host in restart.awaited
-    return is_told or restart.stage is RoleStage.STOPPING
+    return is_told or restart.stage in (RoleStage.STOPPING, RoleStage.PAUSING)
 
 
 def to_prepare(gang: LaunchedGang, host: str, now_s: float) -> tuple[str, ...]:
@@ -72,8 +86,21 @@ def to_prepare(gang: LaunchedGang, host: str, now_s: float) -> tuple[str, ...]:
     or this one, which may not have heard it."""
     role = gang.role_of(host)
     if note(gang, host, RoleStage.STOPPING, now_s):
-        return role.hosts
-    return () if gang.restarts[role.name].stage is RoleStage.STOPPING else (host,)
+        return paused(gang, now_s)
+    return (host,) if gang.restarts[role.name].stage is RoleStage.PREPARING else ()
+
+
+def paused(gang: LaunchedGang, now_s: float) -> tuple[str, ...]:
+    """Return the hosts of roles whose pause is over, which begin again now."""
+    hosts: tuple[str, ...] = ()
+    for role in gang.roles:
+        restart = gang.restarts.get(role.name)
+        if restart is None or restart.stage is not RoleStage.PAUSING:
+            continue
+        if now_s - restart.since_s >= restart.pause_s:
+            restart.stage, restart.since_s = RoleStage.PREPARING, now_s
+            hosts += role.hosts
+    return hosts
 
 
 def note(gang: LaunchedGang, host: str, stage: RoleStage, now_s: float) -> bool:
@@ -95,7 +122,7 @@ def give_up(gang: LaunchedGang, host: str, reason: str, now_s: float) -> None:
     """Make it a failure of the gang that a role cannot begin again on a host."""
     role = gang.role_of(host)
     if role.name in gang.restarts:
-        gang.restarts[role.name].count = MOST_IN_A_ROW
+        gang.restarts[role.name].count = _NO_MORE
         rank = gang.ranks_of(host).first_rank
         text = f"could not start again: {reason}"
         gang.failures[rank] = RankFailure(now_s, rank, host, text, StopCause.EXIT)
@@ -104,7 +131,8 @@ def give_up(gang: LaunchedGang, host: str, reason: str, now_s: float) -> None:
 def has_overdue(gang: LaunchedGang, now_s: float, most_s: float) -> bool:
     """Return whether a role has not begun again for so long: then the gang has failed."""
     for restart in gang.restarts.values():
-        if restart.stage is not RoleStage.STARTED and now_s - restart.since_s > most_s:
+        is_due = restart.stage not in (RoleStage.PAUSING, RoleStage.STARTED)
+        if is_due and now_s - restart.since_s > most_s:
             host = min(restart.awaited)
             give_up(gang, host, f"did not answer for {now_s - restart.since_s:.0f} s", now_s)
             restart.since_s = now_s

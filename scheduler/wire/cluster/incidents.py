@@ -51,7 +51,7 @@ def weeks_to_proto(failures: Iterable[Failure]) -> list[status_pb2.IncidentWeek]
         at_ns = (failure.time_ns - _MONDAY_NS) // _WEEK_NS * _WEEK_NS + _MONDAY_NS
         week = weeks.setdefault(at_ns, status_pb2.IncidentWeek(start_time=timestamp(at_ns)))
         week.incidents += 1
-        week.stopped_gangs += bool(failure.job)
+        week.stopped_gangs += bool(failure.gpus)
         week.lost_gpu_hours += failure.lost_gpu_hours
         if failure.step_ns is not None:
             stop_ns = failure.step_ns - failure.time_ns

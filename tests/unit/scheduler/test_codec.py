@@ -57,6 +57,7 @@ from scheduler.core.model.events import (
     RankFailed,
     RequestAnswered,
     RequestEvent,
+    RoleRestarted,
     SparesChanged,
     TenantsLoaded,
     WindowClosed,
@@ -67,6 +68,7 @@ from scheduler.core.model.events import (
 from scheduler.core.model.lifecycle import Hold, HostMove, LinkMove, Mover, RequeueCause
 from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.policies.health import HealthPolicy
+from scheduler.core.policies.job_terms import StopCause
 from scheduler.core.policies.tenants import Aging, GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.eventlog.codec import UndecodableEvent, decode, encode
 from tests.build import LLAMA3, exactly, fabric_spec, request, spec
@@ -132,6 +134,7 @@ EVENTS: list[Event] = [
     CheckpointSaved(5, "a", 1, 100, "/ckpt/100"),
     ChannelOpened(5, "a", 1, 8, "z0-r0-h1", ("ls", "-l")),
     GangHung(5, "a", 1, "no step for 30 min"),
+    RoleRestarted(5, "a", 1, "server", 8, "z0-r0-h1", "exited with code 1", StopCause.EXIT, 1),
     Defragmented(5, "frees 4 hosts in z0 for 1 move, 1.0 GPU-hours"),
     Defragmented(5, "frees 4 hosts in z0 for 1 move, 1.0 GPU-hours", "4 hosts", "r9"),
     JobEnded(5, "a", JobState.CANCELLED, "typo"),
