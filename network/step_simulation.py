@@ -3,7 +3,8 @@
 All that is sent at one time shares the links that it meets: each message gets as much as the
 tightest of them leaves it when all get equal parts, and what others leave over is given to those
 that can use it (max-min fairness; Bertsekas and Gallager, Data Networks, 6.5.2). Whenever a
-message begins or ends all shares change. Packets, queues and the latency of messages are left out.
+message begins or ends all shares change. Where the fabric file has latencies, an exchange ends so
+much later than its bytes. Packets and queues are left out.
 
     NVLink of each rank       out, in                  between ranks of a scale-up domain
     network cards of a host   out, in                  between hosts of different ones
@@ -150,7 +151,10 @@ class _Player:
             if over.any():
                 for number in self._owner[over].tolist():
                     self._left[number] -= 1
-                    if not self._left[number]:
+                    late_s = self._late_s(number) if not self._left[number] else 0.0
+                    if late_s:  # the last bytes have left, and arrive later
+                        heapq.heappush(self._computing, (until_s + late_s, number))
+                    elif not self._left[number]:
                         done.append(number)
                 stay = ~over
                 self._bytes = self._bytes[stay] - self._rates[stay] * (until_s - now)
@@ -159,6 +163,11 @@ class _Player:
             else:
                 self._bytes = self._bytes - self._rates * (until_s - now)
         return done
+
+    def _late_s(self, number: int) -> float:
+        """Seconds that messages of a task take one after the other, beside their bytes."""
+        task = self._tasks[number]
+        return task.exchange.latency_s * task.share if task.exchange else 0.0
 
     def _released(self, ended: Sequence[int]) -> list[int]:
         """Tasks for which these were the last to wait for."""

@@ -28,6 +28,7 @@ from network.wiring import Floats
 from placement import BadInput
 from placement.fabric.constraints import with_gang_view
 from placement.fabric.tree import Fabric, Ints
+from placement.objective.axis_loads import latencies
 from placement.objective.step_time import BACKWARD_SHARE, Pipeline
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
@@ -50,7 +51,7 @@ class Exchange:
     """Bytes that the members of a group send each other in a whole step.
 
     `src`, `dst`: units; `bytes`, `flows`: of all ranks of a unit together; shape (edges,).
-    `members`: all units of the group.
+    `members`: all units of the group. `latency_s`: of the messages in turn, beside their bytes.
     """
 
     axis: str
@@ -59,6 +60,7 @@ class Exchange:
     dst: Ints
     bytes: Floats
     flows: Ints
+    latency_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -170,6 +172,7 @@ class _Builder:
         self._state_shares: dict[str, float] = {}
         self._pipes: Ints = np.arange(len(host_by_unit))[:, None]
         self._message_bytes = 0.0
+        self._late_s = [[0.0]] * len(host_by_unit)  # by pipe, of a message to the next stage
         self._ended: dict[tuple[str, int, str], int] = {}  # the exchange before, of each group
         for traffic in axis_traffic(request):
             self._read_axis(fabric, traffic, host_by_unit)
@@ -184,13 +187,19 @@ class _Builder:
             return
         outer = replace(traffic, stride=traffic.stride // width)
         groups = groups_of(np.arange(len(host_by_unit)), outer)
+        hosts = host_by_unit[groups]
         if traffic.pattern is Pattern.CHAIN:
             self._pipes = groups
             self._message_bytes = width * traffic.edge_bytes / (2 * self._slots)
+            self._late_s = fabric.latency_between(hosts, np.roll(hosts, -1, axis=1)).tolist()
         elif traffic.edge_bytes:
             self._state_shares[traffic.axis] = float(state_share(self._request, traffic.axis))
+            late = np.zeros(len(groups))
+            if fabric.has_latency:
+                late = latencies(fabric, self._request, traffic, hosts)
             self._groups[traffic.axis] = [
-                _exchange(fabric, traffic, members, host_by_unit, width) for members in groups
+                replace(_exchange(fabric, traffic, members, host_by_unit, width), latency_s=seconds)
+                for members, seconds in zip(groups, late.tolist(), strict=True)
             ]
 
     def build(self) -> None:
@@ -221,10 +230,12 @@ class _Builder:
                 target = self._next(stage, slot)
                 if target is None:
                     continue
-                for pipe in self._pipes:
+                edge = min(stage, target[0]) if abs(stage - target[0]) == 1 else -1
+                for number, pipe in enumerate(self._pipes):
                     ends = pipe[stage], pipe[target[0]]
                     src, dst = (np.full(edges, end) for end in ends)
-                    exchange = Exchange("pp", np.array(ends), src, dst, size, flows)
+                    late_s = self._late_s[number][edge]
+                    exchange = Exchange("pp", np.array(ends), src, dst, size, flows, late_s)
                     message = self._add(Task(int(ends[0]), exchange=exchange, share=1.0))
                     sent[int(ends[1]), target[1]] = message
         return sent

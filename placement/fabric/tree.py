@@ -61,10 +61,12 @@ _KEYS = (
     "calibration",
     "routing",
 )
+LATENCY_KEYS = ("latency_us", "km")  # of a tier; one of them
 _OF_DOMAINS = ("oversubscription", "domains", "hosts", "scale_up", "labels", *_OF_HOSTS)
 MOST_HOSTS = 200_000
 MOST_GPUS_PER_HOST = 65_536
 SCALE_UP_GBPS = ASSUMED_SCALE_UP_GBPS
+SECONDS_PER_KM = 4.9e-6  # of light in fibre, whose index of refraction is 1.468
 GPU_LABEL = "gpu"  # its values may be names of GPUs
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -120,6 +122,8 @@ class Tier:
     is left of it (links.py).
     `is_scale_up`: shape (domains,): whether GPUs of a domain talk over NVLink, whichever
     hosts of it they are in. None where no domain of the tier is like that.
+    `latency_s`: seconds that a message from one domain to another takes beside its bytes, on top of
+    what the tiers inside add.
     """
 
     name: str
@@ -127,6 +131,7 @@ class Tier:
     domain_by_host: Ints
     uplink_bytes_per_s: Floats
     is_scale_up: Mask | None = None
+    latency_s: float = 0.0
 
     def count(self, hosts: Ints | Mask | slice) -> Ints:
         """How many of these hosts are in each domain. Shape: (domains,)."""
@@ -194,7 +199,8 @@ class Fabric:
     `by_host`: the same of every host. `labels`: the hosts of each value of each label.
     `links`: the share that is left of uplinks, by tier and domain, and `barred`: uplinks that
     no gang may cross, of the outermost domains where nothing joins them; `base`: the fabric as it
-    was built, where that is another (links.py).
+    was built, where that is another (links.py). `latency_s`: seconds that a message between hosts
+    takes beside its bytes, wherever they are.
     """
 
     name: str
@@ -210,6 +216,7 @@ class Fabric:
     links: tuple[tuple[Uplink, float], ...] = ()
     barred: tuple[Uplink, ...] = ()
     base: Fabric | None = None
+    latency_s: float = 0.0
 
     @property
     def as_built(self) -> Fabric:
@@ -259,6 +266,23 @@ class Fabric:
     def injection_bytes_per_s(self) -> Floats:
         """Gbit/s that each host sends over its network cards. Shape: (hosts,)."""
         return self.by_host.gpus * self.by_host.nic_gbps * 1e9 / 8
+
+    @cached_property
+    def has_latency(self) -> bool:
+        """Whether messages take time beside that of their bytes."""
+        return bool(self.latency_s) or any(tier.latency_s for tier in self.tiers)
+
+    def latency_between(self, near: Ints, far: Ints) -> Floats:
+        """Return the seconds that messages between these hosts take beside their bytes; 0 over
+        NVLink. Shape: of both."""
+        import numpy as np
+
+        joined = self.scale_up_by_host
+        total = np.where(joined[near] != joined[far], self.latency_s, 0.0)
+        for tier in self.tiers:
+            domain = tier.domain_by_host
+            total += np.where(domain[near] != domain[far], tier.latency_s, 0.0)
+        return total
 
     @cached_property
     def has_scale_up_tier(self) -> bool:
@@ -611,6 +635,7 @@ class _TierEntry:
     count: int | None
     oversubscription: float
     scale_up_gbps: float
+    latency_s: float
 
 
 def _tier_entries(value: Any) -> list[_TierEntry]:
@@ -621,11 +646,12 @@ def _tier_entries(value: Any) -> list[_TierEntry]:
         path = f"tiers.{i}"
         if not isinstance(item, Mapping):
             raise BadInput(path, "must be a mapping with name and count")
-        _only(item, path, {"name", "count", "oversubscription", "scale_up"})
+        _only(item, path, {"name", "count", "oversubscription", "scale_up", *LATENCY_KEYS})
         count = None if item.get("count") is None else _count(item["count"], f"{path}.count")
         over = _positive(item.get("oversubscription", 1), f"{path}.oversubscription")
         scale_up = scale_up_gbps(item, path, 0.0)
-        entries.append(_TierEntry(_text(item, "name", path), count, over, scale_up))
+        late_s = _latency_s(item, path)
+        entries.append(_TierEntry(_text(item, "name", path), count, over, scale_up, late_s))
     for i, entry in enumerate(entries):
         if entry.scale_up_gbps:
             _check_scale_up(i, entries, f"tiers.{i}")
@@ -633,6 +659,18 @@ def _tier_entries(value: Any) -> list[_TierEntry]:
     if len(set(names)) != len(names):
         raise BadInput("tiers", f"tier names repeat: {', '.join(names)}")
     return entries
+
+
+def _latency_s(item: Mapping[str, Any], path: str) -> float:
+    """Return the seconds that a message between two domains of a tier takes beside its bytes, from
+    `latency_us`, or from `km` of fibre between them; 0 where neither is given."""
+    given = [key for key in LATENCY_KEYS if key in item]
+    if len(given) > 1:
+        raise BadInput(f"{path}.km", "conflicts with `latency_us`: give one of them")
+    if not given:
+        return 0.0
+    value = _positive(item[given[0]], f"{path}.{given[0]}")
+    return value * SECONDS_PER_KM if given[0] == "km" else value / 1e6
 
 
 def _check_scale_up(depth: int, tiers: Sequence[_TierEntry], path: str) -> None:
@@ -780,11 +818,15 @@ def _assemble(
         uplink = np.bincount(domain_by_host, injection) / over
         is_scale_up = np.array([domain.scale_up_gbps > 0 for domain in domains.values()])
         joined = is_scale_up if is_scale_up.any() else None
-        tiers.append(Tier(entry.name, tuple(index), domain_by_host, uplink, joined))
+        tier = Tier(entry.name, tuple(index), domain_by_host, uplink, joined, entry.latency_s)
+        tiers.append(tier)
     inside = like.scale_up_gbps
     if by_host.gpus.size and (usual := by_host.gpus == like.gpus).any():
         inside = float(by_host.scale_up_gbps[usual].min())
-    return Fabric(name, kind, like.gpus, like.nic_gbps, tuple(tiers), hosts, spec, by_host, inside)
+    return Fabric(
+        *(name, kind, like.gpus, like.nic_gbps, tuple(tiers), hosts, spec, by_host, inside),
+        latency_s=entries[-1].latency_s,
+    )
 
 
 def _places(tiers: Sequence[Tier], hosts: Sequence[str]) -> dict[str, tuple[int, list[int]]]:

@@ -21,6 +21,7 @@ from placement.fabric.tree import Fabric, Floats, Ints
 from placement.objective.cut import egress_by_axis, egress_by_host, leaving
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
+from placement.workload.volumes import passes_per_step
 
 SCALE_UP = "scale-up"
 NIC = "nic"
@@ -62,6 +63,7 @@ class AxisLoad:
     crosses the outermost tier. `bytes_per_gpu`: sent per step by a rank, on average. `hops`: of a
     pipeline, seconds of all messages between one stage and the next, there and back, where only
     this pair of stages sends; between the last and the first at the end, where chunks wrap.
+    `latency_s`: of a step's messages in turn, beside their bytes; of a pipeline it is in `hops`.
     """
 
     traffic: AxisTraffic
@@ -69,11 +71,12 @@ class AxisLoad:
     bytes_per_gpu: float
     loads: tuple[Load, ...]
     hops: tuple[float, ...] = ()
+    latency_s: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """Seconds on the layer that takes longest."""
-        return max((load.seconds for load in self.loads), default=0.0)
+        """Seconds on the layer that takes longest, and those of messages beside their bytes."""
+        return max((load.seconds for load in self.loads), default=0.0) + self.latency_s
 
     def on(self, layer: str) -> float:
         """Seconds on one layer."""
@@ -129,8 +132,49 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
         hops: tuple[float, ...] = ()
         if request.has_hops and traffic.pattern is Pattern.CHAIN and traffic.edge_bytes:
             hops = _hop_seconds(fabric, kinds, traffic, groups_of(host_by_rank, traffic))
-        loads.append(AxisLoad(traffic, runs_on, per_gpu, over, hops))
+        late_s = 0.0
+        if fabric.has_latency and traffic.edge_bytes:
+            late = latencies(fabric, request, traffic, groups_of(host_by_rank, traffic))
+            late_s = float(late.max())
+            hops = tuple(s + float(late[:, hop].max()) for hop, s in enumerate(hops))
+        loads.append(AxisLoad(traffic, runs_on, per_gpu, over, hops, late_s))
     return tuple(loads)
+
+
+def latencies(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Ints) -> Floats:
+    """Return the seconds of a step that the messages of an axis take one after the other, beside
+    their bytes. `hosts`: of the ranks of each group, shape (groups, ranks).
+
+    In a ring what each rank has goes over all edges but one, in a hierarchy so over the parts of
+    each domain. All-to-all waits for the farthest. Shape: (groups,); of a chain that of each hop,
+    as in `AxisLoad.hops`: (groups, hops).
+    """
+    passes, group = passes_per_step(request, traffic.axis), np.arange(len(hosts))
+    match traffic.pattern:
+        case Pattern.CHAIN:
+            late = fabric.latency_between(hosts, np.roll(hosts, -1, axis=1)) * passes
+            late[:, -1] *= traffic.wrap_bytes / traffic.edge_bytes  # chunks but one go round
+            return late if traffic.wrap_bytes else late[:, :-1]
+        case Pattern.RING:
+            late = fabric.latency_between(hosts, np.roll(hosts, -1, axis=1)) * passes
+            return np.asarray(late.sum(axis=1) - late.min(axis=1))
+        case Pattern.ALL_TO_ALL | Pattern.PAIRS:  # farthest from one: farthest of all, in a tree
+            return np.asarray(fabric.latency_between(hosts, hosts[:, :1]).max(axis=1) * passes)
+        case Pattern.HIERARCHICAL:
+            total, around = np.zeros(len(hosts)), np.zeros_like(hosts)
+            left_s = fabric.latency_s + sum(tier.latency_s for tier in fabric.tiers)
+            for tier in (*fabric.tiers, None):
+                by_host = tier.domain_by_host if tier else fabric.scale_up_by_host
+                part = by_host[hosts]
+                rows = np.stack([*np.broadcast_arrays(group[:, None], around, part)])
+                parts = np.unique(rows.reshape(3, -1), axis=1)[:2]
+                ring, many = np.unique(parts, axis=1, return_counts=True)
+                longest = np.zeros(len(hosts))
+                np.maximum.at(longest, ring[0], many - 1.0)
+                total += longest * left_s
+                left_s -= tier.latency_s if tier else 0.0
+                around = part
+            return total * passes
 
 
 @struct(frozen=True, slots=True)

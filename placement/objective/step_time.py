@@ -11,7 +11,7 @@ exposed   an axis' time on its slowest layer (axis_loads.py) but for what hides 
           step_constants.toml.
 busiest   all axes together on one link: no step is shorter, however much overlaps.
 
-Bandwidth only: the latency of messages is left out (network/collectives/schedules.py has it).
+Messages take time beside their bytes where the fabric file says how much (`latency_us`, `km`).
 Flows spread perfectly unless `step_time` gets what a routing makes of them (network/routing.py).
 """
 
@@ -46,7 +46,7 @@ from placement.workload.request import FIRST_STEP_MODEL, Request, StepBound
 from placement.workload.roles import blocks_of_roles
 from placement.workload.traffic import Pattern
 from placement.workload.training import DataParallel, PipelineSchedule, Sync
-from placement.workload.volumes import state_share, work_of
+from placement.workload.volumes import LAYERS_OF_CHUNK, micro_batches, state_share
 
 # Version 1: an H100's rate for every GPU and precision, and what does not hide is waited for whole.
 FIRST_PEAK_FLOPS = 989.4e12
@@ -55,8 +55,6 @@ BACKWARD_SHARE = Fraction(2, 3)  # of compute: gradients of inputs and of weight
 # Of 1F1B's bubble, where a backward pass is as long as two forward ones: gradients of weights fill
 # the rest (zero bubble, Qi et al. 2024, table 1: F + B - 2 W of F + B).
 ZERO_BUBBLE_SHARE = Fraction(1, 3)
-# Parts in which a chunk's layers are gathered and reduced where no model says how many there are.
-LAYERS_OF_CHUNK = 8
 
 
 @struct(frozen=True, slots=True)
@@ -161,11 +159,7 @@ class Pipeline:
         p, batch = request.parallelism, request.batch
         if batch is None:
             return Pipeline(p.pp, 1, 1)
-        schedule = batch.schedule
-        work = work_of(request)
-        replicas = p.dp * p.ep * batch.micro_sequences
-        count = work.micro_batches if work else max(1, batch.global_sequences // replicas)
-        return Pipeline(p.pp, batch.virtual_stages, count, schedule)
+        return Pipeline(p.pp, batch.virtual_stages, micro_batches(request), batch.schedule)
 
     @property
     def bubble(self) -> Fraction:
@@ -250,7 +244,7 @@ def _axis_time(
         exposed_s = rule.exposed_s(axis, seconds, _hops(load, seconds))
     else:
         inside_s = rule.exposed_s(axis, load.on(SCALE_UP))
-        exposed_s = max(inside_s, rule.exposed_on_links(axis, links))
+        exposed_s = max(inside_s, rule.exposed_on_links(axis, links, load.latency_s))
     return AxisTime(load, seconds, exposed_s)
 
 
@@ -439,7 +433,7 @@ def axis_seconds(load: AxisLoad, routed: RoutedFlows | None) -> float:
     """Return an axis' seconds on its slowest layer, or busiest cable where flows are routed."""
     if routed is None:
         return load.seconds
-    return max(load.on(SCALE_UP), routed.axis_seconds(load.traffic.axis))
+    return max(load.on(SCALE_UP), routed.axis_seconds(load.traffic.axis)) + load.latency_s
 
 
 def _hops(load: AxisLoad, seconds: float) -> Sequence[float]:
@@ -514,8 +508,9 @@ class Exposure:
         request = self.request
         return request.has_hops and request.model is None and self.pipeline.stages > 1
 
-    def exposed_on_links(self, axis: str, links: SharedLinks) -> float:
-        """Return the seconds for which the step waits on network cards and uplinks.
+    def exposed_on_links(self, axis: str, links: SharedLinks, latency_s: float = 0.0) -> float:
+        """Return the seconds for which the step waits on network cards and uplinks. `latency_s`:
+        of messages beside their bytes.
 
         Activations: each stage waits for its own, whose rate is halved for the part of the time in
         which others send over the link; and no longer than for all at once. State: a later stage
@@ -527,7 +522,9 @@ class Exposure:
         if not state_share(self.request, axis):
             alone_s, all_s = links.by_stage.max(axis=1, initial=0.0), together_s[:, -1]
             met_s = alone_s * (1 + self._busy_share(all_s - alone_s))
-            return self.exposed_s(axis, float(np.minimum(met_s, all_s).max(initial=0.0)))
+            sent_s = float(np.minimum(met_s, all_s).max(initial=0.0))
+            return self.exposed_s(axis, sent_s + latency_s)
+        together_s = together_s + latency_s
         window_s = self.window_s + self._bubble_s * np.arange(last + 1) / last
         hidden_s = np.outer(1 - self._busy_share(links.hops_s), window_s)
         share = self.shares["dp"]

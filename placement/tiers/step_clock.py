@@ -123,14 +123,16 @@ class StepClock:
         return tuple(at[: len(hosts)])
 
     def prices(self, step: StepTime) -> tuple[tuple[str, int], ...]:
-        """Return each axis' price of a byte, in thousandths of its time in the step."""
+        """Return each axis' price of a byte, in thousandths of its time in the step. It has what
+        messages take beside their bytes in it."""
         rule, prices = exposure(self._fabric, self._request), []
         for least, now in zip(self.on_one_switch.axes, step.axes, strict=True):
-            axis, start_s = now.load.traffic.axis, least.seconds
+            axis, start_s, late_s = now.load.traffic.axis, least.seconds, now.load.latency_s
             if now.load.hops:  # each of which a byte may be on
-                slope = now.exposed_s / max(now.load.hops)
+                slope = now.exposed_s / (max(now.load.hops) - late_s)
             else:
                 slope = rule.slope(axis, start_s, max(now.seconds, start_s * AT_FIRST))
+                slope *= now.seconds / (now.seconds - late_s) if late_s else 1.0
             prices.append((axis, max(LEAST_PRICE, round(FULL_PRICE * slope))))
         return tuple(prices)
 

@@ -33,6 +33,9 @@ from placement.workload.training import (
 
 REPLICATE = "dp_replicate"  # the outer part of dp when a shard group is smaller than dp
 
+# Parts in which a chunk's layers are gathered and reduced where no model says how many there are.
+LAYERS_OF_CHUNK = 8
+
 
 @struct(frozen=True, slots=True)
 class Work:
@@ -158,6 +161,40 @@ def state_share(request: Request, axis: str) -> Fraction:
     state = _weights(work)[axis]
     activations = _context(work) if axis == "cp" else _expert(work)
     return state / (state + activations) if state else Fraction(0)
+
+
+def micro_batches(request: Request) -> int:
+    """Return the micro-batches of a replica in a step; 1 where the request gives no batch."""
+    batch, work = request.batch, work_of(request)
+    if batch is None or work is not None:
+        return work.micro_batches if work else 1
+    replicas = request.parallelism.dp * request.parallelism.ep * batch.micro_sequences
+    return max(1, batch.global_sequences // replicas)
+
+
+def passes_per_step(request: Request, axis: str) -> int:
+    """Return how often in a step each rank of a group has what it holds passed on to the others.
+
+    Of a pipeline: messages over one hop, there and back. State is exchanged layer by layer,
+    activations for each layer and micro-batch: by tensor parallelism twice in a layer, each time
+    to all and back; by experts and over heads there and back.
+    """
+    role = next((r for r in request.roles if axis.startswith(f"{r.name}.")), None)
+    if request.roles:  # what roles send each other goes at once
+        return passes_per_step(role.request, axis.removeprefix(f"{role.name}.")) if role else 1
+    work, training, micro = work_of(request), request.training, micro_batches(request)
+    chunks = request.batch.virtual_stages if request.batch else 1
+    if axis == "pp":
+        return 2 * chunks * micro
+    layers = -(-work.model.layers // work.p.pp) if work else chunks * LAYERS_OF_CHUNK
+    times = micro if training.sync is Sync.MICRO_BATCH else 1
+    if axis == REPLICATE or (axis == "dp" and training.data_parallel is DataParallel.DDP):
+        return 2 * layers * times
+    if axis == "dp":
+        is_zero3 = training.data_parallel is DataParallel.ZERO3
+        return layers * ((2 * times if is_zero3 else 1) + times)
+    there = 4 if axis == "tp" else 2 if is_all_to_all(axis, training) else 1
+    return layers * micro * there * (1 + (work.passes if work else 1))
 
 
 def is_all_to_all(axis: str, training: Training) -> bool:

@@ -24,7 +24,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Floats
 from placement.objective.axis_loads import BYTES_PER_S
 from placement.objective.cut import cut
-from placement.objective.step_time import LAYERS_OF_CHUNK, exposure, step_bound
+from placement.objective.step_time import exposure, step_bound
 from placement.workload.request import (
     NO_SPARES,
     Limits,
@@ -35,7 +35,7 @@ from placement.workload.request import (
 )
 from placement.workload.traffic import AxisTraffic, axis_traffic
 from placement.workload.training import DataParallel
-from placement.workload.volumes import state_share
+from placement.workload.volumes import LAYERS_OF_CHUNK, state_share
 
 OF_ROLE = ("first", "ranks", "to")  # of the traffic in a gang of roles alone
 
@@ -158,7 +158,9 @@ def _sealed(
         },
     }
     step = placement.step
-    if step is not None and isfinite(step.seconds) and not request.roles:
+    # Of the formula of a step the checker knows neither roles nor latency.
+    is_checked = not request.roles and not fabric.has_latency
+    if step is not None and isfinite(step.seconds) and is_checked:
         parts["job"]["step"] = _facts_of_step(fabric, request, placement.hosts)
         parts["claims"]["step"] = _step_claim(step, _unsealed(parts))
     return {"format": FORMAT, "digests": {p: digest(parts[p]) for p in SEALED}, **parts}

@@ -101,11 +101,12 @@ def _spec(
     nvlink = _scale_up(network, overlay)
     usually = commonest(nvlink.values()) if nvlink else 0.0
     host_tier = overlay.tiers[-1].name if overlay.tiers else DEFAULT_HOST_TIER
-    tiers = [_tier(n, rate) for n, rate in zip(network.tier_names, usual, strict=True)]
+    late = {tier.name: dict(tier.latency) for tier in overlay.tiers}
+    tiers = [_tier(n, r) | late.get(n, {}) for n, r in zip(network.tier_names, usual, strict=True)]
     if usually:
         tiers[-1]["scale_up"] = {"gbps_per_gpu": plain(usually)}
     apart = {name: gbps for name, gbps in nvlink.items() if gbps != usually}
-    tiers.append({"name": host_tier})
+    tiers.append({"name": host_tier} | late.get(host_tier, {}))
     tree = _tree(network)
     regular = None if apart else _regular(head, tiers, tree, network, by_tier)
     if regular:

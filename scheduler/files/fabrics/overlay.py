@@ -15,7 +15,7 @@ from muster.structs import struct
 from placement import BadInput
 from placement.fabric import hostlist
 from placement.fabric.gpus import gpu_named
-from placement.fabric.tree import KINDS, scale_up_gbps
+from placement.fabric.tree import KINDS, LATENCY_KEYS, scale_up_gbps
 from scheduler.files.yaml12 import Document, load
 
 DEFAULT_HOST_TIER = "host"
@@ -41,6 +41,7 @@ class TierOverlay:
     oversubscription: float | None = None
     domains: Mapping[str, DomainOverlay] = field(default_factory=dict)
     scale_up_gbps: float | None = None
+    latency: Mapping[str, float] = field(default_factory=dict)  # as the fabric file has it
 
     @property
     def is_added(self) -> bool:
@@ -108,7 +109,7 @@ def _tiers(body: Mapping[str, Any]) -> tuple[TierOverlay, ...]:
 def _tier(item: Any, at: str) -> TierOverlay:
     if not isinstance(item, dict):
         raise BadInput(at, "must be a mapping with name")
-    _only(item, at, ("name", "oversubscription", "scale_up", "domains"))
+    _only(item, at, ("name", "oversubscription", "scale_up", *LATENCY_KEYS, "domains"))
     if not isinstance(item.get("name"), str) or not item["name"]:
         raise BadInput(f"{at}.name", "must be a non-empty text")
     domains = item.get("domains", {})
@@ -116,7 +117,8 @@ def _tier(item: Any, at: str) -> TierOverlay:
         raise BadInput(f"{at}.domains", "must be a mapping of domain names")
     named = {name: _domain(value, f"{at}.domains.{name}") for name, value in domains.items()}
     rate = _number(item, "oversubscription", at)
-    return TierOverlay(item["name"], rate, named, _scale_up(item, at))
+    late = {key: value for key in LATENCY_KEYS if (value := _number(item, key, at)) is not None}
+    return TierOverlay(item["name"], rate, named, _scale_up(item, at), late)
 
 
 def _domain(value: Any, at: str) -> DomainOverlay:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from placement.fabric.tree import SECONDS_PER_KM
 from tests.unit.fabricfiles.conftest import Read, Refused, tree
 
 BLOCKS = "".join(f"BlockName=b{i} Nodes=n[{2 * i}-{2 * i + 1}]\n" for i in range(4))
@@ -50,6 +51,17 @@ def test_an_overlay_may_say_little(read: Read) -> None:
         "assumed: 8 GPUs a host, full bandwidth above every tier, 7,200 Gbit/s of NVLink a GPU"
         " inside each domain; an overlay says otherwise"
     )
+
+
+def test_an_overlay_says_how_far_tiers_are_apart(read: Read, refused: Refused) -> None:
+    far = OVERLAY.replace("name: room", "name: room\n    km: 2").replace(
+        "{name: node}", "{name: node, latency_us: 4}"
+    )
+    found = read(BLOCKS, "slurm-block", far).fabric
+    assert [tier.latency_s for tier in found.tiers] == [2 * SECONDS_PER_KM, 0.0]
+    assert found.latency_s == 4e-6
+    wrong = far.replace("km: 2", "km: 0")
+    assert "7: tiers.0.km: must be a positive number" in refused(BLOCKS, "slurm-block", wrong)
 
 
 def test_an_overlay_names_the_gpu(read: Read, refused: Refused) -> None:

@@ -82,6 +82,9 @@ def layers_text(step: StepTime) -> str:
             busy = [load.domain, seconds_text(load.seconds), share]
             rows.append([*first, load.layer, bytes_text(load.bytes_per_step), *busy, waited])
             first, waited = ["", ""], ""
+        if late_s := axis.load.latency_s:
+            share = percent_text(late_s / step.seconds)
+            rows.append([*first, "latency", "", "", seconds_text(late_s), share, waited])
     return columns(rows, right={3, 5, 6, 7})
 
 

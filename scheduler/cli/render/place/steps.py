@@ -190,6 +190,7 @@ def _step(step: StepTime, routed: Congestion | None) -> dict[str, Any]:
                 "bytes_per_gpu": round(axis.load.bytes_per_gpu),
                 "seconds": axis.seconds,
                 "exposed_seconds": axis.exposed_s,
+                "latency_seconds": axis.load.latency_s,
                 "layers": {
                     load.layer: {
                         "bytes_per_step": load.bytes_per_step,

@@ -1,0 +1,153 @@
+"""Messages that take time beside their bytes: distance in the step, its bound, its simulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from network.step_simulation import simulate_step
+from placement import BadInput, place
+from placement.fabric import hostset
+from placement.fabric.tree import SECONDS_PER_KM, Fabric, from_spec
+from placement.objective.step_time import StepTime, step_time
+from placement.tiers.step_clock import step_clock
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Collective, Objective, Placement, Request
+from placement.workload.training import Batch
+
+LATE_S = 3 * SECONDS_PER_KM
+
+
+def buildings(**latency: float) -> Fabric:
+    """Two buildings of eight hosts, in racks of four, nothing oversubscribed."""
+    return from_spec(
+        {
+            "name": "two",
+            "gpus_per_host": 8,
+            "tiers": [
+                {"name": "building", "count": 2, **latency},
+                {"name": "rack", "count": 2},
+                {"name": "host", "count": 4},
+            ],
+        }
+    )
+
+
+def job(pp: int = 4, dp: int = 4, **changes: Any) -> Request:
+    """Many small micro-batches: a pipeline's messages are short and many, gradients are few."""
+    return Request(
+        parallelism=Parallelism(tp=8, pp=pp, dp=dp),
+        traffic=(("tp", 10**7), ("pp", 2 * 10**7), ("dp", 5 * 10**7)),
+        batch=Batch(64 * dp),
+        compute_s=0.02,
+        objective=Objective.TIME,
+        cut_slack=0.0,
+        **changes,
+    )
+
+
+def axis_of(step: StepTime, name: str) -> Any:
+    return next(axis for axis in step.axes if axis.load.traffic.axis == name)
+
+
+WHOLE_STAGES = [4 * stage + replica for replica in range(4) for stage in range(4)]
+WHOLE_REPLICAS = list(range(16))
+
+
+def test_kilometres_are_the_time_of_light_in_fibre() -> None:
+    assert buildings(km=3).tiers[0].latency_s == pytest.approx(14.7e-6)
+    assert buildings(latency_us=14.7).tiers[0].latency_s == pytest.approx(14.7e-6)
+    assert not buildings().has_latency
+
+
+@pytest.mark.parametrize(
+    ("tier", "field", "message"),
+    [
+        (
+            {"km": 3, "latency_us": 15},
+            "tiers.0.km",
+            "conflicts with `latency_us`: give one of them",
+        ),
+        ({"km": -3}, "tiers.0.km", "must be a positive number, not -3"),
+        ({"latency_us": "far"}, "tiers.0.latency_us", "must be a positive number, not 'far'"),
+    ],
+)
+def test_bad_distances_are_refused(tier: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        buildings(**tier)
+    assert (refused.value.field, refused.value.message) == (field, message)
+
+
+def test_messages_pay_for_every_tier_that_they_leave() -> None:
+    two = buildings(km=3)
+    ends = np.array([0, 0, 0]), np.array([1, 4, 8])
+    assert two.latency_between(*ends).tolist() == [0.0, 0.0, LATE_S]
+
+
+def test_a_pipeline_waits_for_each_message_of_a_hop_there_and_back() -> None:
+    near, far = buildings(), buildings(km=3)
+    before, after = (axis_of(step_time(f, job(), WHOLE_STAGES), "pp") for f in (near, far))
+    longer = [b - a for a, b in zip(before.load.hops, after.load.hops, strict=True)]
+    assert longer == pytest.approx([0.0, 2 * 64 * LATE_S, 0.0])
+    assert after.exposed_s > before.exposed_s
+
+
+def test_a_ring_passes_all_edges_but_one_layer_by_layer() -> None:
+    load = axis_of(step_time(buildings(km=3), job(), WHOLE_REPLICAS), "dp").load
+    # Two of four edges cross; of 8 layers parameters are gathered and gradients reduced.
+    assert load.latency_s == pytest.approx(2 * 8 * 2 * LATE_S)
+    assert axis_of(step_time(buildings(km=3), job(), WHOLE_STAGES), "dp").load.latency_s == 0
+
+
+def test_a_hierarchy_crosses_once_where_a_scattered_ring_crosses_at_each_edge() -> None:
+    scattered = [
+        stage + 8 * (replica % 2) + 4 * (replica // 2) for replica in range(4) for stage in range(4)
+    ]
+    ring, parts = job(), job(collectives=(("dp", Collective.HIERARCHICAL),))
+    of_ring, of_parts = (
+        axis_of(step_time(buildings(km=3), each, scattered), "dp").load.latency_s
+        for each in (ring, parts)
+    )
+    assert of_ring == pytest.approx(2 * 8 * 3 * LATE_S)
+    assert of_parts == pytest.approx(2 * 8 * 1 * LATE_S)
+
+
+@pytest.mark.parametrize("hosts", [WHOLE_REPLICAS, WHOLE_STAGES])
+def test_simulation_and_formula_lengthen_alike(hosts: list[int]) -> None:
+    near, far = buildings(), buildings(km=30)
+    formula_s = step_time(far, job(), hosts).seconds - step_time(near, job(), hosts).seconds
+    played_s = (
+        simulate_step(far, job(), hosts, 0.02).seconds
+        - simulate_step(near, job(), hosts, 0.02).seconds
+    )
+    assert played_s > 0
+    assert 0.65 * played_s < formula_s < 1.1 * played_s
+
+
+def crossing(fabric: Fabric, request: Request) -> tuple[set[str], Placement]:
+    placed = place(fabric, hostset.full(fabric.host_count), request)
+    assert isinstance(placed, Placement)
+    return {axis for axis, _ in placed.cuts[0].by_axis}, placed
+
+
+def test_distance_has_gradients_cross_in_place_of_the_pipeline() -> None:
+    near, _ = crossing(buildings(), job())
+    far, placed = crossing(buildings(km=3), job())
+    assert near == {"pp"}  # fewer bytes
+    assert far == {"dp"}  # fewer messages
+    assert placed.step is not None
+    stages_s = step_time(buildings(km=3), job(), WHOLE_STAGES).seconds
+    assert placed.step.seconds < stages_s
+
+
+def test_no_layout_is_faster_than_the_bound() -> None:
+    draw = np.random.default_rng(11)
+    for kind in (job(), job(pp=2, dp=8), job(collectives=(("dp", Collective.HIERARCHICAL),))):
+        for latency in ({"km": 3}, {"latency_us": 500}):
+            far = buildings(**latency)
+            bound_s = step_clock(far, kind).bound(np.arange(16))
+            for _ in range(30):
+                hosts = draw.permutation(16).tolist()
+                assert step_time(far, kind, hosts).seconds >= bound_s * (1 - 1e-9)
