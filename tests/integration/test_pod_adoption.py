@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -163,21 +164,55 @@ class FakeCluster:
         self.deleted: list[tuple[str, int | None]] = []
         self.groups: dict[str, Any] = {}  # of the version of scheduling.k8s.io that is served
         self.served = "v1alpha2"
+        self.workloads: dict[str, Any] = {}
+        self.claims: dict[str, Any] = {}
+        self.classes: dict[str, Any] = {}
+        self.slices: dict[str, Any] = {}
 
-    async def _of_groups(self, method: str, path: str, body: Any) -> Any:
-        _, _, api, version, *rest = path.split("?")[0].split("/")
-        if (api, version) != ("scheduling.k8s.io", self.served):
+    @property
+    def _objects(self) -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
+        """Objects by API group and version, resource and name."""
+        return {
+            ("scheduling.k8s.io", self.served): {"podgroups": self.groups},
+            ("scheduling.k8s.io", "v1alpha1"): {"workloads": self.workloads},
+            ("resource.k8s.io", "v1"): {
+                "resourceclaims": self.claims,
+                "deviceclasses": self.classes,
+                "resourceslices": self.slices,
+            },
+        }
+
+    async def _of_apis(self, method: str, path: str, body: Any) -> Any:
+        url, _, query = path.partition("?")
+        _, _, api, version, *rest = url.split("/")
+        resources = self._objects.get((api, version))
+        if resources is None:
             raise ApiFailed("the server could not find the requested resource", 404)
         if not rest:
-            return {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]}
-        if method == "PATCH":
-            self.groups[rest[-2]] |= body
-        return {"items": list(self.groups.values()), "metadata": {"resourceVersion": "1"}}
+            return {"resources": [{"name": name} for name in resources]}
+        resource, *named = rest[2:] if rest[0] == "namespaces" else rest
+        there = resources[resource]
+        if not named:
+            host = query.partition("spec.nodeName=")[2]
+            items = [
+                each for each in there.values() if not host or each["spec"]["nodeName"] == host
+            ]
+            return {"items": items, "metadata": {"resourceVersion": "1"}}
+        if named[0] not in there:
+            raise ApiFailed(f"no {named[0]}", 404)
+        if method == "PUT":
+            there[named[0]] = body
+        elif method == "PATCH":
+            found = there[named[0]]
+            for key, value in body.items():
+                found[key] = found.get(key, {}) | value
+        return copy.deepcopy(there[named[0]])
 
     async def watch(self, path: str, query: Any, version: str) -> AsyncIterator[Any]:
+        _, _, api, version, *rest = path.split("/")
         while True:
             await asyncio.sleep(0.01)
-            for each in list(self.groups.values()):
+            for each in list(self._objects[api, version][rest[-1]].values()):
                 yield "MODIFIED", each
 
     async def call(self, method: str, path: str, body: Any = None, *, kind: str = "") -> Any:
@@ -185,7 +220,7 @@ class FakeCluster:
             self.events.append(body["message"])
             return body
         if path.startswith("/apis/"):
-            return await self._of_groups(method, path, body)
+            return await self._of_apis(method, path, body)
         name, _, sub = path.partition("/pods/")[2].partition("/")
         if name not in self.pods or self.pods[name]["metadata"]["uid"] != _uid_in(body):
             raise ApiFailed("no such pod", 404)
@@ -440,12 +475,15 @@ def pod_group(name: str, size: int, **spec: Any) -> Any:
 
 @asynccontextmanager
 async def following_groups(world: Adopting) -> AsyncIterator[None]:
-    following = asyncio.create_task(world.adoption.groups["ns"].run())
+    adoption = world.adoption
+    runs = [adoption.groups["ns"].run(), adoption.claims["ns"].run()]
+    following = [asyncio.create_task(run) for run in runs]
     try:
         yield
     finally:
-        following.cancel()
-        await asyncio.wait([following])
+        for each in following:
+            each.cancel()
+        await asyncio.wait(following)
 
 
 async def until_said(world: Adopting, holds: Callable[[], bool]) -> None:
@@ -502,6 +540,137 @@ async def test_more_pods_than_their_group_needs_are_not_bound_in_part(tmp_path: 
         await until_said(world, lambda: bool(world.cluster.events))
         (text,) = world.cluster.events
         assert text == "its gang has 3 of 2 pods, and gangs are bound whole: set muster.dev/size"
+
+
+def of_workload(rank: int, group: str, key: str = "") -> Any:
+    part = {"name": "train", "podGroup": group} | ({"podGroupReplicaKey": key} if key else {})
+    labels = {"apps.kubernetes.io/pod-index": str(rank)}
+    return pod(f"{group}{key}-{rank}", labels, workloadRef=part)
+
+
+async def test_groups_of_a_workload_are_gangs_and_replicas_of_a_group_gangs_of_their_own(
+    tmp_path: Path,
+) -> None:
+    async with adopting(tmp_path) as world, following_groups(world):
+        groups = [
+            {"name": name, "policy": {"gang": {"minCount": 2}}} for name in ("workers", "work")
+        ]
+        meta = {"name": "train", "resourceVersion": "1"}
+        world.cluster.workloads["train"] = {"metadata": meta, "spec": {"podGroups": groups}}
+        world.cluster.add(*(of_workload(rank, "workers", key) for key in "01" for rank in (0, 1)))
+        jobs = world.writer.state.jobs
+        await until_said(world, lambda: len(world.writer.state.jobs) == 2)
+        await world.settle()
+        jobs = world.writer.state.jobs
+        for key in "01":
+            job = jobs[f"ns.group.train.workers.{key}"]
+            hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
+            assert world.cluster.nodes(f"workers{key}") == hosts
+
+
+# --- claims of devices ------------------------------------------------------------------------
+
+
+def claiming(gang: str, rank: int, claim: str, entry: str = "gpus") -> Any:
+    """A pod whose claim a controller has made of a template."""
+    found = plain(gang, rank, resourceClaims=[{"name": entry, "resourceClaimTemplateName": "t"}])
+    made = {"name": entry, "resourceClaimName": claim}
+    found["status"] = {"resourceClaimStatuses": [made]} if claim else {}
+    return found
+
+
+def resource_claim(name: str, **exactly: Any) -> Any:
+    asked = {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount"} | exactly
+    devices = {"requests": [{"name": "gpu", "exactly": asked}]}
+    opaque = {"opaque": {"driver": "gpu.nvidia.com", "parameters": {"sharing": "none"}}}
+    spec = {"devices": devices | {"config": [opaque]}}
+    return {"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec}
+
+
+def with_gpus(world: Adopting) -> None:
+    """Slices of 8 GPUs on each host, a part of one of them, and older slices."""
+    expression = "device.driver == 'gpu.nvidia.com' && "
+    expression += "device.attributes['gpu.nvidia.com'].type == 'gpu'"
+    world.cluster.classes["gpu.nvidia.com"] = {
+        "metadata": {"name": "gpu.nvidia.com"},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }
+    for host in world.writer.state.loaded_fabric.hosts:
+        for generation in (1, 2):
+            devices = [
+                {"name": f"gpu-{n}", "attributes": {"type": {"string": "gpu"}}}
+                for n in range(GPUS if generation == 2 else GPUS + 1)
+            ]
+            devices.append({"name": "mig-0", "attributes": {"type": {"string": "mig"}}})
+            pool = {"name": host, "generation": generation, "resourceSliceCount": 1}
+            spec = {"driver": "gpu.nvidia.com", "nodeName": host, "pool": pool, "devices": devices}
+            meta = {"name": f"{host}-{generation}", "resourceVersion": "1"}
+            world.cluster.slices[meta["name"]] = {"metadata": meta, "spec": spec}
+
+
+async def test_claimed_gpus_are_those_of_the_host_of_the_rank(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world, following_groups(world):
+        with_gpus(world)
+        for rank, asked in enumerate(({"count": GPUS}, {"allocationMode": "All"})):
+            world.cluster.claims[f"c{rank}"] = resource_claim(f"c{rank}", **asked)
+            world.cluster.add(claiming("a", rank, f"c{rank}"))
+        await until_said(world, lambda: "" not in world.cluster.nodes("a"))
+        hosts = world.hosts("a")
+        assert world.cluster.nodes("a") == hosts
+        for rank, host in enumerate(hosts):
+            claim = world.cluster.claims[f"c{rank}"]
+            allocation, (consumer,) = claim["status"]["allocation"], claim["status"]["reservedFor"]
+            results = allocation["devices"]["results"]
+            assert {(each["pool"], each["device"]) for each in results} == {
+                (host, f"gpu-{n}") for n in range(GPUS)
+            }
+            assert allocation["devices"]["config"][0]["source"] == "FromClaim"
+            (term,) = allocation["nodeSelector"]["nodeSelectorTerms"]
+            assert term["matchFields"][0]["values"] == [host]
+            assert consumer["uid"] == world.cluster.pods[f"a-{rank}"]["metadata"]["uid"]
+            assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+
+
+@pytest.mark.parametrize(
+    ("claims", "asked", "message"),
+    [
+        (("c0", ""), {"count": 8}, "its resource claim gpus is not there"),
+        (("c0", "c0"), {"count": 8}, "several pods share claim gpus"),
+        (("c0", "c1"), {"count": 4}, "asks for 4 GPUs; a pod of a gang has a host, with 8"),
+        (("c0", "c1"), {"selectors": [{"cel": {}}]}, "does not do selectors; select nodes by"),
+        (("c0", "c1"), {"deviceClassName": ""}, "does not do a choice of devices"),
+    ],
+)
+async def test_a_claim_that_cannot_be_met_is_named(
+    tmp_path: Path, claims: tuple[str, str], asked: dict[str, Any], message: str
+) -> None:
+    async with adopting(tmp_path) as world, following_groups(world):
+        with_gpus(world)
+        for name in filter(None, claims):
+            world.cluster.claims[name] = resource_claim(name, **asked)
+        world.cluster.add(*(claiming("a", rank, name) for rank, name in enumerate(claims)))
+        await until_said(world, lambda: any(message in text for text in world.cluster.events))
+        assert world.job("a") is None
+
+
+async def test_devices_that_a_pod_still_has_are_waited_for(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world, following_groups(world):
+        with_gpus(world)
+        before = {"driver": "gpu.nvidia.com", "device": "gpu-0", "request": "gpu"}
+        for rank in (0, 1):
+            world.cluster.claims[f"c{rank}"] = resource_claim(f"c{rank}", count=GPUS)
+        for host in world.writer.state.loaded_fabric.hosts:
+            old = resource_claim(f"old-{host}", count=1)
+            devices = {"results": [before | {"pool": host}]}
+            old["status"] = {"allocation": {"devices": devices}}
+            world.cluster.claims[f"old-{host}"] = old
+        world.cluster.add(*(claiming("a", rank, f"c{rank}") for rank in (0, 1)))
+        await until_said(world, lambda: any("7 free" in text for text in world.cluster.events))
+        assert world.cluster.nodes("a") == ["", ""]
+        for name in [name for name in world.cluster.claims if name.startswith("old-")]:
+            del world.cluster.claims[name]
+            world.adoption.claims["ns"].by_name.pop(name, None)
+        await until_said(world, lambda: "" not in world.cluster.nodes("a"))
 
 
 NATIVE_A = ("scheduling.k8s.io", "a")

@@ -28,6 +28,7 @@ from scheduler.files.errors import InputError, Problem, short
 from scheduler.files.job import job_from_document
 from scheduler.files.yaml12 import Document, parse
 from scheduler.launch.kubernetes.api import Json
+from scheduler.launch.kubernetes.claims import PodClaim, pod_claims
 from scheduler.launch.kubernetes.demands import PodDemands, pod_demands
 from scheduler.launch.kubernetes.pod_groups import PodGroup, group_name
 
@@ -56,7 +57,8 @@ class AdoptedPod:
     none. `order`: its place there. `gates`: all of its scheduling gates. `size`, `job_file`: as its
     annotations have them. `node`: "" until it is bound. `owner`: the uid of its controller, "" of a
     pod that somebody made by hand. `group`: API group and name of its pod group, "" for none.
-    `topology`: the node label whose value Kueue's annotation wants all of them to share."""
+    `topology`: the node label whose value Kueue's annotation wants all of them to share.
+    `claims`: of devices."""
 
     name: str
     uid: str
@@ -72,6 +74,7 @@ class AdoptedPod:
     demands: PodDemands
     group: tuple[str, str]
     topology: str
+    claims: tuple[PodClaim, ...]
 
     @property
     def has_ended(self) -> bool:
@@ -105,6 +108,7 @@ def adopted_pod(pod: Json) -> AdoptedPod:
         pod_demands(spec),
         group,
         notes.get(f"{_KUEUE}/podset-required-topology", ""),
+        pod_claims(pod),
     )
 
 

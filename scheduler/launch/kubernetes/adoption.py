@@ -19,7 +19,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Set
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -35,7 +35,7 @@ from scheduler.core.queue.verdict import WaitReason
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
-from scheduler.files.errors import InputError
+from scheduler.files.errors import InputError, Problem
 from scheduler.identity import Caller, Role, act_for
 from scheduler.launch.keys import KubernetesKeys
 from scheduler.launch.kubernetes.adopted import (
@@ -52,6 +52,7 @@ from scheduler.launch.kubernetes.adopted import (
     pods_mark,
 )
 from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, Json, KubernetesApi
+from scheduler.launch.kubernetes.claims import ResourceClaims
 from scheduler.launch.kubernetes.demands import NodeMarks, labels_for
 from scheduler.launch.kubernetes.mirror import Mirror
 from scheduler.launch.kubernetes.pod_groups import PodGroup, PodGroups, required_tier
@@ -97,6 +98,9 @@ class PodAdoption:
         self.groups = {
             namespace: PodGroups(api, namespace, self._changed.set) for namespace in keys.adopt
         }
+        self.claims = {
+            namespace: ResourceClaims(api, namespace, self._changed.set) for namespace in keys.adopt
+        }
         self._acting: dict[str, asyncio.Task[None]] = {}  # by what they are about
         self._off_until_s: dict[str, float] = {}  # the same, after a failure
         self._gone_since_s: dict[str, float] = {}  # by job uid
@@ -114,6 +118,7 @@ class PodAdoption:
             for namespace, mirror in self.pods.items():
                 self._tasks.keep(f"pods-of-{namespace}", mirror.run)
                 self._tasks.keep(f"pod-groups-of-{namespace}", self.groups[namespace].run)
+                self._tasks.keep(f"claims-of-{namespace}", self.claims[namespace].run)
             while True:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
@@ -222,12 +227,19 @@ class PodAdoption:
         """Return the request of a gang, with its pods' demands of nodes. Raises: InputError."""
         fabric = state.loaded_fabric
         nodes = {name: m for name, m in self._nodes().items() if name in fabric.index_by_name}
-        request = gang.spec.request
+        request, gpus = gang.spec.request, fabric.gpus_per_host
         labels = dict(request.where.labels)
-        for pod in ranked:
-            name, gpus = f"pod {gang.namespace}/{pod.name}", fabric.gpus_per_host
-            labels |= labels_for(pod.demands, nodes, fabric.labels, gpus, name)
         group = self.groups[gang.namespace].find(ranked[0].group) or PodGroup()
+        claims, names = self.claims[gang.namespace], Counter(n for p in ranked for n in _names(p))
+        for pod in ranked:
+            name = f"pod {gang.namespace}/{pod.name}"
+            for each in pod.claims:
+                if each.entry in group.claims or names[each.name] > 1:
+                    reason = f"several pods share claim {each.entry}; make one a pod by a template"
+                    raise InputError(Problem("resourceClaims", reason, name))
+            more = claims.gpus(pod.claims, gpus, name)
+            demands = replace(pod.demands, gpus=pod.demands.gpus + more)
+            labels |= labels_for(demands, nodes, fabric.labels, gpus, name)
         group = replace(group, key=group.key or ranked[0].topology)
         name = f"pod {gang.namespace}/{ranked[0].name}"
         same = request.where.same or required_tier(group, fabric, nodes, name)
@@ -298,7 +310,11 @@ class PodAdoption:
                 self._unplaced.add(hosts[rank])
                 text = f"{hosts[rank]}, the host of rank {rank}, takes no pods: another is sought"
                 self._say(gang.namespace, gang.name, pod, "Unknown", text)
-            elif not pod.node and self._is_free(gang, pod, hosts[rank]):
+            elif (
+                not pod.node
+                and self._is_free(gang, pod, hosts[rank])
+                and self.claims[gang.namespace].are_there(pod.claims)
+            ):
                 self._act(
                     gang.namespace,
                     f"{gang.namespace}/{pod.name}",
@@ -334,6 +350,7 @@ class PodAdoption:
             await self._api.call("PATCH", path, body, kind=MERGE_PATCH)
         if any(name != GATE for name in pod.gates):
             return  # somebody else holds it back
+        await self._allocate(gang, pod, hosts[rank])
         binding: Json = {"apiVersion": "v1", "kind": "Binding"}
         binding["metadata"] = {"name": pod.name, "namespace": gang.namespace, "uid": pod.uid}
         binding["target"] = {"apiVersion": "v1", "kind": "Node", "name": hosts[rank]}
@@ -344,6 +361,17 @@ class PodAdoption:
                 return  # it is bound already: the watch will say so
             raise
         log.info("bound %s/%s to %s as rank %d", gang.namespace, pod.name, hosts[rank], rank)
+
+    async def _allocate(self, gang: AdoptedGang, pod: AdoptedPod, host: str) -> None:
+        """Give the pod the devices that it claims. Raises: ApiFailed, of which an event tells."""
+        claimed = (c for of in self.claims.values() for c in of.by_name.values())
+        taken = {device for claim in claimed for device in claim.devices}
+        try:
+            claims = self.claims[gang.namespace]
+            await claims.allocate(pod.claims, pod.name, pod.uid, host, taken)
+        except ApiFailed as error:
+            self._say(gang.namespace, gang.name, pod, "Unknown", str(error))
+            raise
 
     def _delete(self, gang: AdoptedGang, pod: AdoptedPod, why: str) -> None:
         about = f"{gang.namespace}/{pod.name}"
@@ -431,6 +459,11 @@ class PodAdoption:
             log.warning("%s: %s", about, error)
             self._off_until_s[about] = self._clock() + _AGAIN_S
         self._changed.set()
+
+
+def _names(pod: AdoptedPod) -> list[str]:
+    """Return the names of its claims that are there."""
+    return [claim.name for claim in pod.claims if claim.name]
 
 
 def _are_of(pods: list[AdoptedPod], last: Job) -> bool:

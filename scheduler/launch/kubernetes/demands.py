@@ -93,7 +93,7 @@ def _unmet(spec: Mapping[str, Any], affinity: Mapping[str, Any]) -> str:
     spread = spec.get("topologySpreadConstraints") or ()
     if any(each.get("whenUnsatisfiable") == "DoNotSchedule" for each in spread):
         return "topologySpreadConstraints; say `constraints` in muster.dev/job"
-    return "resourceClaims" if spec.get("resourceClaims") else ""
+    return ""
 
 
 def labels_for(

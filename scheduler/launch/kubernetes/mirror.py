@@ -12,6 +12,7 @@ from scheduler.launch.kubernetes.api import ApiFailed, Json, KubernetesApi, Watc
 
 _AGAIN_S = 0.5
 _MOST_AGAIN_S = 5.0
+_SERVED_AGAIN_S = 60.0  # before an API that the cluster does not serve is looked for again
 
 log = logging.getLogger("muster.kubernetes")
 
@@ -87,3 +88,36 @@ class Mirror:
     def _tell(self) -> None:
         self.revision += 1
         self._changed()
+
+
+async def follow_served(
+    api: KubernetesApi,
+    group: str,
+    versions: tuple[str, ...],
+    resource: str,
+    namespace: str,
+    serve: Callable[[str, Mirror], None],
+    changed: Callable[[], None],
+    keep: Callable[[Json], Any],
+) -> None:
+    """Follow objects of an API group for ever, in the first of `versions` that the cluster serves;
+    `serve` is told that and the copy. While it serves none, look again every minute."""
+    while not (version := await _served_version(api, group, versions, resource)):
+        await asyncio.sleep(_SERVED_AGAIN_S)
+    path = f"/apis/{group}/{version}/namespaces/{namespace}/{resource}"
+    mirror = Mirror(api, path, {}, changed, keep)
+    serve(version, mirror)
+    await mirror.run()
+
+
+async def _served_version(
+    api: KubernetesApi, group: str, versions: tuple[str, ...], resource: str
+) -> str:
+    for version in versions:
+        try:
+            answer = await api.call("GET", f"/apis/{group}/{version}")
+        except ApiFailed:
+            continue
+        if any(each.get("name") == resource for each in answer.get("resources") or ()):
+            return version
+    return ""

@@ -1,5 +1,6 @@
 """Pod groups: how many pods Kubernetes or another scheduler was told that a gang has.
 
+    Kubernetes 1.35            Workload of scheduling.k8s.io, named by spec.workloadRef
     Kubernetes 1.36 and later  PodGroup of scheduling.k8s.io, named by spec.schedulingGroup
     Volcano                    PodGroup of scheduling.volcano.sh, by the annotation
                                scheduling.k8s.io/group-name
@@ -21,15 +22,16 @@ from typing import Any, Final
 from muster.structs import struct
 from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError, Problem
-from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, Json, KubernetesApi
+from scheduler.launch.kubernetes.api import MERGE_PATCH, Json, KubernetesApi
 from scheduler.launch.kubernetes.demands import NodeMarks
-from scheduler.launch.kubernetes.mirror import Mirror
+from scheduler.launch.kubernetes.mirror import Mirror, follow_served
 
 _NATIVE: Final = "scheduling.k8s.io"
-_AGAIN_S: Final = 60.0
+_WORKLOADS: Final = "workloads.scheduling.k8s.io"  # of 1.35, which hold their groups themselves
 #: Versions that muster reads, the one it prefers first, of each API group.
 _VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     _NATIVE: ("v1beta1", "v1alpha3", "v1alpha2"),
+    _WORKLOADS: ("v1alpha1",),
     "scheduling.volcano.sh": ("v1beta1",),
     "scheduling.run.ai": ("v2alpha2",),
     "scheduling.x-k8s.io": ("v1alpha1",),
@@ -39,20 +41,25 @@ _VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
 @struct(frozen=True, slots=True)
 class PodGroup:
     """`size`: pods, 0 where it does not say. `key`: the node label whose value all of its nodes
-    share, "" for none. `tier`: tiers above the hosts within which it has to lie, 0 for any."""
+    share, "" for none. `tier`: tiers above the hosts within which it has to lie, 0 for any.
+    `claims`: names of resource claims that its pods share."""
 
     size: int = 0
     key: str = ""
     tier: int = 0
     is_scheduled: bool = False
+    claims: tuple[str, ...] = ()
 
 
 def group_name(
     spec: Mapping[str, Any], labels: Mapping[str, str], notes: Mapping[str, str]
 ) -> tuple[str, str]:
     """Return the API group and the name of the pod group that a pod names; "", "" for none."""
+    part = spec.get("workloadRef") or {}
+    parts = (part.get(key) for key in ("name", "podGroup", "podGroupReplicaKey"))
     named = {
         _NATIVE: (spec.get("schedulingGroup") or {}).get("podGroupName"),
+        _WORKLOADS: ".".join(filter(None, parts)),
         "scheduling.volcano.sh": notes.get("scheduling.k8s.io/group-name"),
         "scheduling.run.ai": notes.get("pod-group-name"),
         "scheduling.x-k8s.io": labels.get("scheduling.x-k8s.io/pod-group"),
@@ -60,10 +67,16 @@ def group_name(
     return next(((api, name) for api, name in named.items() if name), ("", ""))
 
 
+def _read_workload(item: Json) -> dict[str, PodGroup]:
+    """Read the groups of a workload, by the names that pods give them but for the replica key."""
+    groups = (item.get("spec") or {}).get("podGroups") or ()
+    return {f"{item['metadata']['name']}.{each['name']}": _read({"spec": each}) for each in groups}
+
+
 def _read(item: Json) -> PodGroup:
     """Read a group of any of the APIs: their fields have different names."""
     spec = item.get("spec") or {}
-    gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}
+    gang = (spec.get("schedulingPolicy") or spec.get("policy") or {}).get("gang") or {}
     keys = [
         each.get("key") for each in (spec.get("schedulingConstraints") or {}).get("topology") or ()
     ]
@@ -78,6 +91,7 @@ def _read(item: Json) -> PodGroup:
             each.get("type") in _CONDITIONS and each.get("status") == "True"
             for each in (item.get("status") or {}).get("conditions") or ()
         ),
+        tuple(str(each.get("name")) for each in spec.get("resourceClaims") or ()),
     )
 
 
@@ -98,32 +112,27 @@ class PodGroups:
                 tasks.create_task(self._follow(api))
 
     async def _follow(self, api: str) -> None:
-        while not (version := await self._version(api)):
-            await asyncio.sleep(_AGAIN_S)
-        mirror = Mirror(self._api, self._path(api, version), {}, self._changed, _read)
-        self._served[api] = version, mirror
-        await mirror.run()
+        def serve(version: str, mirror: Mirror) -> None:
+            self._served[api] = version, mirror
 
-    async def _version(self, api: str) -> str:
-        """Return the version of its pod groups that the cluster serves, "" for none."""
-        for version in _VERSIONS[api]:
-            try:
-                answer = await self._api.call("GET", f"/apis/{api}/{version}")
-            except ApiFailed:
-                continue
-            if any(each.get("name") == "podgroups" for each in answer.get("resources") or ()):
-                return version
-        return ""
-
-    def _path(self, api: str, version: str) -> str:
-        return f"/apis/{api}/{version}/namespaces/{self._namespace}/podgroups"
+        resource, _, group = api.partition(".") if api == _WORKLOADS else ("podgroups", "", api)
+        keep = _read_workload if api == _WORKLOADS else _read
+        versions, namespace = _VERSIONS[api], self._namespace
+        await follow_served(
+            self._api, group, versions, resource, namespace, serve, self._changed, keep
+        )
 
     def find(self, group: tuple[str, str]) -> PodGroup | None:
         """Return the group of this API and name, or None while it is not there."""
         api, name = group
         if api not in self._served:
             return None
-        pod_group: PodGroup | None = self._served[api][1].by_name.get(name)
+        groups: Mapping[str, Any] = self._served[api][1].by_name
+        if api == _WORKLOADS:  # the name ends with a replica key where pods give one
+            groups = {key: each for of in groups.values() for key, each in of.items()}
+            fits = (key for key in groups if f"{name}.".startswith(f"{key}."))
+            name = max(fits, key=len, default="")
+        pod_group: PodGroup | None = groups.get(name)
         return pod_group
 
     async def report(self, group: tuple[str, str], why_not: str) -> None:
@@ -141,7 +150,7 @@ class PodGroups:
             "message": why_not[:1000],
             "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        path = f"{self._path(api, version)}/{name}/status"
+        path = f"/apis/{api}/{version}/namespaces/{self._namespace}/podgroups/{name}/status"
         body = {"status": {"conditions": [condition]}}
         await self._api.call("PATCH", path, body, kind=MERGE_PATCH)
 

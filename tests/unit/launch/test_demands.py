@@ -53,7 +53,6 @@ def test_selectors_and_required_affinity_become_labels_of_hosts() -> None:
             {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "4"}}}]},
             "resources: asks for 4 GPUs; a pod of a gang has a host, with 8",
         ),
-        ({"resourceClaims": [{"name": "gpus"}]}, "spec: muster does not do resourceClaims"),
         ({"affinity": {"podAffinity": {REQUIRED: [{}]}}}, "muster does not do podAffinity"),
         (
             {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
