@@ -343,6 +343,7 @@ async def test_a_swap_moves_the_pod_of_the_lost_host_alone(tmp_path: Path) -> No
         first = world.hosts("a")
         world.down.add(first[1])
         await world.writer.submit(ReportHost(first[1], "gpu-lost"))
+        await until_said(world, lambda: bool(world.cluster.deleted))
         await world.settle()
         assert world.cluster.deleted == [("a-1", 0)]  # no kubelet is there to end it
         second = world.hosts("a")
