@@ -19,10 +19,10 @@ from scheduler.core.capacity.victims import freed, unneeded
 from scheduler.core.collections.name_list import Chunk
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Action, BackfillReservation, Start
-from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
+from scheduler.core.model.scheduling_options import SchedulingOptions, expected_end_ns, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.preemption.stage import PreemptionStage, note_evictions
-from scheduler.core.queue.backfill import Backfill, LimitReservations
+from scheduler.core.queue.backfill import Backfill, LimitReservations, draws_alike
 from scheduler.core.queue.equivalence import EquivalenceCache, outermost
 from scheduler.core.queue.idle_spares import QueueLoans
 from scheduler.core.queue.policies import queue_policy
@@ -343,17 +343,23 @@ class SchedulingCycle:
 
     def spare_room(self, job: Job, end_ns: int) -> tuple[HostSet, int]:
         """Hosts that a running gang may take until `end_ns`, behind all that wait, and how
-        many of them: none that a job whose start can be foreseen waits for."""
+        many of them: none that a job whose start can be foreseen needs, and none at all where
+        that job counts on hosts that the gang has and would then keep for longer."""
         allowed, first = self.quotas.allowance(job, self.free), self._first()
-        if first is not None and end_ns > first.start_ns:
-            return 0, 0
         hosts = allowed.reach & ~self.calendar.closed(job, self._now_ns, end_ns)
         hosts &= ~avoided(job, self._restarts, self._now_ns)
         hosts &= ~self.affinity.closed(job.name, job.spec.affinity)
+        most = UNLIMITED
+        if first is not None and end_ns > first.start_ns:
+            ends_ns = expected_end_ns(job, self._now_ns, self._options)
+            if not self._now_ns < first.start_ns < ends_ns:
+                return 0, 0
+            apart = hosts & ~first.hosts
+            hosts = apart if apart.bit_count() >= first.extra else hosts
+            most = first.own if draws_alike(first, job, self.quotas) else most
         permitted = self.backfill.permitted(replace(job, needed=1), end_ns, allowed.on(hosts))
-        return permitted.reach, self.limit_reservations.room(
-            job, end_ns, min(permitted.pool, permitted.limit)
-        )
+        room = min(permitted.pool, permitted.limit, most)
+        return permitted.reach, self.limit_reservations.room(job, end_ns, room)
 
     def record_growth(self, job: Job, more: HostSet, end_ns: int) -> None:
         """Record that a running gang grows by `more` hosts."""

@@ -271,13 +271,26 @@ class TestGrow:
         plan = decide(state, CHECKPOINT_NS, SchedulingOptions())
         assert [type(action) for action in plan.actions] == [Start]
 
-    def test_not_onto_hosts_that_a_waiting_job_is_to_have(self) -> None:
+    @pytest.mark.parametrize("policy", ["production", "easy"])
+    @pytest.mark.parametrize(("big", "dp"), [(4, 4), (5, 3), (6, 2)])
+    def test_not_onto_hosts_that_a_waiting_job_is_to_have(
+        self, big: int, dp: int, policy: str
+    ) -> None:
+        """big starts when y ends: of the six hosts that are free then the others are for a."""
         state = started(loaded(F), submit("x", 3, limit_s=7_200), submit("y", 3, limit_s=9_000))
         state = started(state, submit("a", 8, min_dp=1))
-        state = run(state, submit("big", 5), end("x"))
-        assert not any(
-            isinstance(a, Resize) for a in decide(state, CHECKPOINT_NS, SchedulingOptions()).actions
-        )
+        state = run(state, submit("big", big), end("x"))
+        state = schedule(state, CHECKPOINT_NS, policy=policy)
+        assert job(state, "a").dp == dp
+        state = schedule(run(state, end("y"), now_ns=9_000 * SECOND_NS), 9_000 * SECOND_NS)
+        assert "big" in running(state)
+
+    def test_not_while_a_waiting_job_counts_on_its_own_hosts(self) -> None:
+        """a would end in an hour and big start then; larger, it would keep its hosts longer."""
+        state = started(loaded(F), submit("x", 4), submit("y", 2))
+        state = started(state, submit("a", 4, min_dp=2, limit_s=3_600))
+        state = run(state, submit("big", 3, limit_s=90_000), end("y"))
+        assert job(schedule(state, CHECKPOINT_NS * 3), "a").dp == 2
 
     def test_not_beyond_the_limit_of_its_tenant(self) -> None:
         tenants = Tenants((Tenant("default"), Tenant("t", limit_gpus=5 * 8)), default="default")
