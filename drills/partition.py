@@ -91,7 +91,7 @@ TENANTS = {
     "restarts": {"attempts": 1000, "patience": 1000, "avoid_s": 0},
 }
 # Jobs that wait begin after the elastic gang ends, as far as anybody can foresee: else it may not
-# grow, on whatever hosts.
+# grow while they count on its hosts.
 ELASTIC_S, LATER_S = 3_600, 10_000_000
 RESIZE_S = 2.0  # between two requests: what a gang of two ranks takes to begin anew
 # The clock of a server, off by what a file says. Not by libfaketime: under 0.9.10 waits of Python's

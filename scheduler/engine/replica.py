@@ -62,6 +62,7 @@ class Replica:
         self._polled_s = float("-inf")
         self.confirmed_s = asyncio.get_running_loop().time()
         self._next_answer: asyncio.Task[int] | None = None
+        self._cut_off: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         """Follow and lead until `stop`. Raises: StoreError when the log is no use."""
@@ -88,10 +89,16 @@ class Replica:
 
     async def newest_version(self) -> int:
         """The end of the log, asked for after this call began: what is acknowledged by
-        then is in it. Raises: StoreError."""
+        then is in it. Raises: StoreError, at once while the store is known to be out of reach."""
         if self._next_answer is None or self._next_answer.done():
             self._next_answer = asyncio.create_task(self._ask_soon())
-        return await asyncio.shield(self._next_answer)
+            self._next_answer.add_done_callback(_note_outcome)
+        answer, cut_off = self._next_answer, self._cut_off
+        either: set[asyncio.Future[Any]] = {answer, cut_off}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise Unreachable("this server does not reach the store")
+        return answer.result()
 
     async def _ask_soon(self) -> int:
         """One question for all who come before it is put."""
@@ -128,6 +135,8 @@ class Replica:
                 self._writer.restart_from(await self._timed(self._replay))
                 continue
             self._writer.instruments.beats.beat("store", STORE_SILENT_S)
+            if self._cut_off.done():
+                self._cut_off = asyncio.get_running_loop().create_future()
             if polled:
                 self._writer.follow(polled)
             if len(polled) < POLL_EVENTS:
@@ -187,6 +196,8 @@ class Replica:
 
     async def _stop_leading(self, error: Exception) -> None:
         log.warning("%s; follows again", error)
+        if not self._cut_off.done():
+            self._cut_off.set_result(None)
         self._store.cut()
         await self._timed(self._store.resign)
         self._polled_s = float("-inf")
@@ -201,6 +212,12 @@ class Replica:
         if not done:
             self._store.cut()
         return await running
+
+
+def _note_outcome(answer: asyncio.Task[int]) -> None:
+    """Take an error that nobody waits for any longer, so that it is not logged."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 async def _either(event: asyncio.Event, timeout_s: float) -> None:

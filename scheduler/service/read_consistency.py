@@ -17,6 +17,7 @@ import grpc
 
 from scheduler.engine.replica import Replica
 from scheduler.engine.writer import Writer
+from scheduler.eventlog.store import Unreachable
 from scheduler.service.errors import error_boundary, invalid, not_caught_up
 from scheduler.service.interceptors import Continuation, Handler, wrapped
 
@@ -97,11 +98,12 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
                 if wanted.get(READ) == LATEST and self._replica is not None:
                     version = max(version, await self._replica.newest_version())
                 await self._writer.wait_for_version(version)
-        except TimeoutError:
+        except (TimeoutError, Unreachable):
             newest = self._writer.state.version
-            raise not_caught_up(
-                f"this server is at version {newest}, not yet at {version}"
-            ) from None
+            lacks = f"not yet at {version}"
+            if version <= newest:
+                lacks = "and the store does not say whether there is a newer one"
+            raise not_caught_up(f"this server is at version {newest}, {lacks}") from None
 
     def _confirmed_s(self) -> float:
         """Up to when the state of now is known to lack nothing, on the event loop's clock."""

@@ -19,7 +19,11 @@ from scheduler.core.capacity.victims import freed, unneeded
 from scheduler.core.collections.name_list import Chunk
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Action, BackfillReservation, Start
-from scheduler.core.model.scheduling_options import SchedulingOptions, expected_end_ns, time_limit_ns
+from scheduler.core.model.scheduling_options import (
+    SchedulingOptions,
+    expected_end_ns,
+    time_limit_ns,
+)
 from scheduler.core.model.state import State
 from scheduler.core.preemption.stage import PreemptionStage, note_evictions
 from scheduler.core.queue.backfill import Backfill, LimitReservations, draws_alike

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
 
+import grpc
 import pytest
 
 from scheduler.engine.replica import LeaderCandidate, Replica
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.recovery import Recovered
-from scheduler.eventlog.store import POLL_EVENTS, SharedStore
+from scheduler.eventlog.store import POLL_EVENTS, SharedStore, Unreachable
 from scheduler.observe.instruments import Instruments
+from scheduler.service.errors import ApiError
 from scheduler.service.read_consistency import ReadConsistency
 
 POLL_S = 3.0  # what one page of the log takes here
@@ -35,6 +38,7 @@ class PagedStore:
         self.events, self.clock = events, clock
         self.confirmed: list[float] = []
         self.replica: Replica | None = None
+        self.heals = Event()  # until then nobody hears where the log ends
 
     def poll(self, after_version: int, _wait_s: float) -> list[tuple[int, Any]]:
         self.clock.now_s += POLL_S
@@ -45,6 +49,10 @@ class PagedStore:
 
     def cut(self) -> None:
         pass
+
+    def last_version(self) -> int:
+        assert self.heals.wait(60)
+        return self.events
 
 
 class CountingWriter:
@@ -67,6 +75,7 @@ def follower(store: PagedStore, monkeypatch: pytest.MonkeyPatch) -> Replica:
         return call(*arguments)
 
     monkeypatch.setattr(store.replica, "_timed", at_once)
+    monkeypatch.setattr("scheduler.engine.replica.RETRY_S", 0.0)
     return store.replica
 
 
@@ -115,6 +124,43 @@ async def test_a_new_leader_counts_from_when_it_looked_for_the_end_of_the_log(
         setattr(replica._writer, name, value)
     await replica._lead(1)
     assert said == [POLL_S]
+
+
+async def test_a_server_that_lost_the_store_refuses_at_once_to_say_what_is_newest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Calls that wait for the store end when the server gives it up, and others do not begin to:
+    their clients go to another server, which leads by then."""
+    store = PagedStore(Clock(monkeypatch), 7)
+    replica = follower(store, monkeypatch)
+    monkeypatch.setattr(store, "resign", lambda: None, raising=False)
+    try:
+        waiting = asyncio.create_task(replica.newest_version())
+        await asyncio.sleep(0)
+        await replica._stop_leading(Unreachable("cut off"))
+        for refused in (waiting, asyncio.create_task(replica.newest_version())):
+            with pytest.raises(Unreachable, match="does not reach the store"):
+                await asyncio.wait_for(refused, 30)
+    finally:
+        store.heals.set()
+    await replica._catch_up()
+    assert await replica.newest_version() == 7
+
+
+async def test_a_server_that_lost_the_store_says_so_and_not_that_it_is_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def newest_version() -> int:
+        raise Unreachable("cut off")
+
+    consistency = ReadConsistency("muster")
+    consistency.attach(
+        cast(Writer, SimpleNamespace(state=SimpleNamespace(version=7))),
+        cast(Replica, SimpleNamespace(newest_version=newest_version)),
+    )
+    with pytest.raises(ApiError, match="at version 7, and the store does not say") as refused:
+        await consistency._wait({"muster-read": "latest", "muster-min-version": "7"})
+    assert refused.value.code is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_an_answer_is_as_old_as_the_state_with_which_the_call_began(
