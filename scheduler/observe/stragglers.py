@@ -27,7 +27,6 @@ import numpy.typing as npt
 
 from muster.structs import struct
 
-SIGNAL = "straggler"  # of the health policy, for a host that is slow
 SURE = 0.9  # confidence with which a host is reported
 LEAST_SLOWER = 0.02  # a smaller effect is not worth a name
 LEAST_PEERS = 4  # measurements of a kind in a step; fewer say nothing of each other

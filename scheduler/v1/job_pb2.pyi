@@ -1784,6 +1784,7 @@ class Job(_message.Message):
     HANG_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     ROLE_RESTARTS_FIELD_NUMBER: _builtins.int
+    STRAGGLER_HOSTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, tenants/TENANT/jobs/NAME: its tenant and the name in its specification. Each
     tenant has names of its own.
@@ -1905,6 +1906,12 @@ class Job(_message.Message):
     def role_restarts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """How often each role has begun again alone in the current run, of those that have."""
 
+    @_builtins.property
+    def straggler_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Hosts of the gang that runs of which reports of the last day say that they are slower than the
+        others.
+        """
+
     def __init__(
         self,
         *,
@@ -1941,10 +1948,11 @@ class Job(_message.Message):
         hang: _builtins.str = ...,
         progress: Global___TrainingProgress | None = ...,
         role_restarts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        straggler_hosts: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "decision", b"decision", "eligible_time", b"eligible_time", "goodput", b"goodput", "launch_time", b"launch_time", "lineage", b"lineage", "placement", b"placement", "progress", b"progress", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array", b"array", "array_task", b"array_task", "attempt", b"attempt", "create_time", b"create_time", "decision", b"decision", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hang", b"hang", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "lineage", b"lineage", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "progress", b"progress", "reason", b"reason", "restart_options", b"restart_options", "role_restarts", b"role_restarts", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array", b"array", "array_task", b"array_task", "attempt", b"attempt", "create_time", b"create_time", "decision", b"decision", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hang", b"hang", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "lineage", b"lineage", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "progress", b"progress", "reason", b"reason", "restart_options", b"restart_options", "role_restarts", b"role_restarts", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "straggler_hosts", b"straggler_hosts", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from placement.fabric import hostset
 from placement.fabric.hostlist import fold
+from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.request import (
     Answer,
@@ -81,10 +82,15 @@ def job_to_proto(
     *,
     with_hosts: bool = True,
     slow: SlowGang | None = None,
+    stragglers: HostSet = 0,
 ) -> job_pb2.Job:
-    """`reason`: why it waits, or what the job itself says. `slow`: what links make of its step."""
+    """`reason`: why it waits, or what the job itself says. `slow`: what links make of its step.
+    `stragglers`: hosts of any gang that are slower than others."""
     message = job_pb2.Job()
     fill_job(message, fabric, job, version, reason, with_hosts=with_hosts)
+    if stragglers and job.state is JobState.RUNNING:
+        slow_hosts = [host for host in job.hosts if hostset.has(stragglers, host)]
+        message.straggler_hosts.extend(fabric.names(slow_hosts))
     if slow is not None:
         message.slowdown.links.extend(name for name, _ in slow.links)
         if isfinite(slow.slower):

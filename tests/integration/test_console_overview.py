@@ -145,6 +145,7 @@ async def test_a_large_gang_is_stopped_by_its_name_alone(tmp_path: Path, browser
     async with serving(tmp_path, console=LOCAL, fabric_spec=spec) as served:
         await served.stub.CreateJob(create("big", hosts=64))
         await served.until(path("big"), RUNNING)
+        await served.stub.CreateJob(create("next", hosts=64))
         await at(browser.resize, 1_280, 900)
         await at(look, browser, served.ready.console, "job/default/big", "Where its time went")
         await at(browser.until, f"/Requeue/.test({MAIN})")
@@ -155,3 +156,10 @@ async def test_a_large_gang_is_stopped_by_its_name_alone(tmp_path: Path, browser
         await at(browser.run, "document.querySelector('#typed').focus()")
         await at(browser.type, "big")
         await at(browser.until, f"!{button}.disabled")
+
+        # Who starts on its hosts: by the scheduler on a copy, not by the place in the queue.
+        await at(browser.until, f"/at once\\s+it itself, again/.test({DIALOG}.innerText)")
+        await at(browser.run, f"{DIALOG}.close()")
+        await at(browser.until, f"!{DIALOG}")
+        await at(browser.run, PRESS.format("Cancel default/big"))
+        await at(browser.until, f"/at once\\s+default.next/.test({DIALOG}?.innerText)")

@@ -31,6 +31,7 @@ async def test_a_slow_host_is_found_and_reported(tmp_path: Path) -> None:
         host = await served.stub.GetHost(service_pb2.GetHostRequest(name=slow))
         assert host.state == host_pb2.HOST_STATE_RETIRING  # three in an hour: docs/lifecycle.md
         assert "straggler" in host.reason
+        assert list((await served.get("a")).straggler_hosts) == [slow]
         table = await muster(served, "stragglers", "a", str(times))
         assert f"host  {slow}" in table.output
         times.write_text("step,rank,seconds\n1,99,1\n")

@@ -52,8 +52,9 @@ def stragglers_command(
     collective. Times of one kind are compared. docs/stragglers.md says how.
     Example: muster stragglers pretrain --report
     """
+    from scheduler.core.policies.health_signals import STRAGGLER
     from scheduler.observe.step_times import load_times
-    from scheduler.observe.stragglers import SIGNAL, as_mapping, stragglers, worth_a_report
+    from scheduler.observe.stragglers import as_mapping, stragglers, worth_a_report
 
     measurements = load_times(times) if times else []
     with connected(address) as client:
@@ -69,7 +70,7 @@ def stragglers_command(
         suspects = stragglers(gang, measurements)
         sure = worth_a_report(suspects)
         for suspect in sure if report else ():
-            client.report_host(suspect.name, SIGNAL, suspect.detail(name), gpu=suspect.gpu)
+            client.report_host(suspect.name, STRAGGLER, suspect.detail(name), gpu=suspect.gpu)
     if output is AnswerFormat.JSON:
         typer.echo(json.dumps({"suspects": [as_mapping(each) for each in suspects]}))
     else:

@@ -37,7 +37,6 @@ const JOB_ACTIONS = [
   { method: "RequeueJob", label: "Requeue", hasReason: true, isGrave: true, of: (job) => HOLDING.includes(job.state), says: "Its gang stops, and goes on from its newest checkpoint when it starts again; until then it waits at its old place in the queue." },
   { method: "CancelJob", label: "Cancel", hasReason: true, isGrave: true, of: () => true, says: "It ends: its gang stops, and its hosts are free. This cannot be taken back." },
 ];
-const FIRST_IN_QUEUE = { states: ["JOB_STATE_QUEUED"], orderBy: "priority desc, create_time", pageSize: 1 };
 const MOST_SHOWN = 6; // hosts of one dialog
 const REMOVE_WINDOW = { method: "DeleteWindow", label: "Remove", hasReason: true, isGrave: true, says: "What is planned does not take place; what is open ends." };
 
@@ -114,17 +113,17 @@ function GangPrice({ cluster, name }) {
 /** What stopping a gang costs, and who is next. */
 function JobPrice({ cluster, action, thing, seen }) {
   const isStopping = action.isGrave && HOLDING.includes(thing.state);
-  return isStopping && html`<${StopPrice} cluster=${cluster} name=${thing.name} seen=${seen} />`;
+  return isStopping && html`<${StopPrice} cluster=${cluster} action=${action} name=${thing.name} seen=${seen} />`;
 }
 
-function StopPrice({ cluster, name, seen }) {
+function StopPrice({ cluster, action, name, seen }) {
   const now = useCall(cluster, "GetJob", { name }).answer;
-  const first = useCall(cluster, "ListJobs", FIRST_IN_QUEUE).answer?.jobs?.[0];
+  const { whatIf } = useCall(cluster, "ExplainJob", { name, suppose: [`${action.method === "CancelJob" ? "cancel" : "requeue"} ${name}`] }).answer ?? {};
   const hoursOf = (job, part) => (job?.goodput?.parts ?? []).find((each) => each.part === `GOODPUT_PART_${part}`)?.gpuHours ?? 0;
   return html`<${Facts} facts=${[
     ["Lost since its last checkpoint", now && html`<strong>${gpuHours(Math.max(0, hoursOf(seen, "REWORK") - hoursOf(now, "REWORK")))}</strong>${now.savedCheckpoint ? "" : ", assumed"}`],
     ["Hosts that it frees", count(now?.placement?.hostCount)],
-    ["First in the queue", first ? html`<${JobLinks} names=${[first.name]} />: ${first.reason}` : "nobody waits"],
+    ["Starts on them at once", whatIf && (whatIf.starts?.length ? html`<${JobLinks} names=${whatIf.starts} />` : whatIf.state === "JOB_STATE_RUNNING" ? "it itself, again" : "nobody")],
   ]} />`;
 }
 

@@ -4,7 +4,7 @@ import { call } from "./api.js";
 import { ticks, useWidth } from "./chart.js";
 import { clockText, count, counted, jobName, moment, percent, span, seconds, words } from "./format.js";
 import { useParam } from "./route.js";
-import { Badge, html, JobLink, JobLinks, More, Problem, Source, Table, useCall, useEffect, useRef, useState, Waiting } from "./ui.js";
+import { Badge, HostLinks, html, JobLink, JobLinks, More, Problem, Source, Table, useCall, useEffect, useRef, useState, Waiting } from "./ui.js";
 
 const PAGE = 100;
 const LISTS = {
@@ -53,6 +53,8 @@ function Jobs({ cluster, which }) {
     isRunning && { title: "Step, measured", isNumber: true, of: (job) => (job.progress?.stepTime ? span(seconds(job.progress.stepTime)) : ""), by: (job) => seconds(job.progress?.stepTime) },
     isRunning && { title: "Step, modelled", isNumber: true, of: modelledStep, by: (job) => seconds(job.placement?.stepTime) },
     isRunning && { title: "Slower by", isNumber: true, of: slowTextOf, by: (job) => slownessOf(job)[0] },
+    isRunning && { title: "Straggler", of: (job) => html`<${HostLinks} names=${job.stragglerHosts} />`, by: (job) => -(job.stragglerHosts?.length ?? 0) },
+    isRunning && { title: "Degraded link", of: (job) => (job.slowdown?.links ?? []).join(", "), by: (job) => (job.slowdown?.links ?? []).join() || "~" },
     jobs.some((job) => labelsOf(job)) && { title: "Labels", isText: true, of: labelsOf },
     { title: isWaiting ? "Why it waits" : "Remark", isText: true, of: (job) => [isRunning && slownessOf(job)[1], job.reason].filter(Boolean).join("; ") },
     isWaiting && { title: "What would change it", of: (job) => html`<button type="button" aria-expanded=${explained === jobName(job.name)} onClick=${() => setExplained(explained === jobName(job.name) ? "" : jobName(job.name))}>Explain<span class="unseen"> ${job.name}</span></button>` },

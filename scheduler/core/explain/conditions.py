@@ -2,6 +2,7 @@
 
     cordon X, drain X, uncordon X, fail X, repair X     X: a host, or a domain of any tier
     cancel JOB, end JOB                                 a job is gone
+    requeue JOB                                         its gang is stopped, and it waits again
     without-window W                                    a window is gone
     spares 2 | 5% | auto, priority N, limit 90m | 2h    the job that is asked about differs
     tenant T, class C
@@ -30,6 +31,7 @@ from scheduler.core.model.commands import (
     MoveHost,
     RemoveWindow,
     ReportHost,
+    RequeueJob,
     SubmitJob,
 )
 from scheduler.core.model.events import JobEnded
@@ -47,10 +49,11 @@ _HOST_COMMANDS: dict[str, Callable[[str], Command]] = {
     "fail": lambda host: ReportHost(host, "host-down"),
     "repair": lambda host: ReportHost(host, "repaired"),
 }
-JOB_CONDITIONS = ("cancel", "end")  # what they name is a job, by its full name
+JOB_CONDITIONS = ("cancel", "end", "requeue")  # what they name is a job, by its full name
 _JOB_COMMANDS: dict[str, Callable[[str], Command]] = {
     "cancel": CancelJob,
     "end": lambda name: EndJob(name, JobState.COMPLETED),
+    "requeue": RequeueJob,
     "without-window": RemoveWindow,
 }
 

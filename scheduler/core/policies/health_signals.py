@@ -16,6 +16,7 @@ from typing import Final
 from muster.structs import struct
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
+STRAGGLER: Final = "straggler"
 
 
 class Effect(StrEnum):
@@ -124,7 +125,7 @@ SIGNALS: Final[dict[str, Signal]] = {
     "thermal": _counts(
         "too hot, or slowed down by heat", (3, HOUR_S, Effect.SUSPECT), (10, DAY_S, Effect.RETIRE)
     ),
-    "straggler": _counts(
+    STRAGGLER: _counts(
         "a rank is slower than the others", (3, HOUR_S, Effect.RETIRE), (5, DAY_S, Effect.RETIRE)
     ),
     XID: _counts("an error of the NVIDIA driver, see XIDs", (3, DAY_S, Effect.SUSPECT)),

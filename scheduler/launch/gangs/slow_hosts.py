@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from scheduler.core import Job
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.lifecycle import JobState
+from scheduler.core.policies.health_signals import STRAGGLER
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import StoreError
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.observe.step_times import of_stages
-from scheduler.observe.stragglers import SIGNAL, MeasuredGang, Suspect, stragglers, worth_a_report
+from scheduler.observe.stragglers import MeasuredGang, Suspect, stragglers, worth_a_report
 
 LEAST_STEPS = 4  # new ones, for a look
 MOST_STEPS = 32  # the newest; more cost time and change little
@@ -59,7 +60,9 @@ class SlowHosts:
         }
         for job in jobs:
             for suspect in await self._suspects(job):
-                report = ReportHost(suspect.name, SIGNAL, suspect.detail(job.name), gpu=suspect.gpu)
+                report = ReportHost(
+                    suspect.name, STRAGGLER, suspect.detail(job.name), gpu=suspect.gpu
+                )
                 log.info("%s is a straggler: %s", suspect.name, report.detail)
                 await self._writer.submit(report)
 

@@ -48,6 +48,7 @@ from scheduler.core.model.requests import CompletedRequest, parse_request_id
 from scheduler.core.names import full_name, short_name, stated_tenant
 from scheduler.core.restart.prospect import prospect
 from scheduler.core.rules.crash_loop import resting_text
+from scheduler.core.rules.hosts.evaluation import straggler_hosts
 from scheduler.core.rules.network.gang_step import at_present, likely_step
 from scheduler.core.rules.network.neighbours import shared_uplinks
 from scheduler.core.rules.network.slow_gangs import slow_gangs
@@ -136,6 +137,7 @@ class JobMessages:
         )
 
         slow = {gang.job.name: gang for gang in slow_gangs(state, writer.options)}
+        stragglers = straggler_hosts(state, writer.now_ns())
 
         def sentence(job: Job) -> str:
             held_up = f"; {slow[job.name].text}" if job.name in slow else ""
@@ -164,6 +166,7 @@ class JobMessages:
                 sentence(job),
                 with_hosts=with_hosts,
                 slow=slow.get(job.name),
+                stragglers=stragglers,
             )
             for job in [_redact_job(state, job) for job in jobs]
         ]

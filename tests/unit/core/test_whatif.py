@@ -40,6 +40,13 @@ def test_a_cancelled_job_makes_room_now() -> None:
     assert answer.before.cause is WaitReason.HOSTS
 
 
+def test_a_requeued_gang_leaves_its_hosts_to_who_is_ahead_of_it() -> None:
+    before = run(BUSY, submit("c", 4, priority=9))
+    answer = asked(before, "b", "requeue b")
+    assert (answer.job.state, answer.starts) == (JobState.QUEUED, ("c",))
+    assert asked(BUSY, "b", "requeue b").job.state is JobState.RUNNING
+
+
 def test_it_gets_the_hosts_and_the_cut_that_it_gets_in_earnest() -> None:
     state = run(started(loaded(fabric(2, 2, 2)), submit("a", 3), submit("b", 3)), submit("c", 5))
     real = run_to_rest(run(state, cancel("a")), 0, SchedulingOptions()).jobs["c"]

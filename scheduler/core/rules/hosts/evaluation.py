@@ -22,6 +22,7 @@ from scheduler.core.model.scheduling_options import SchedulingOptions, time_limi
 from scheduler.core.model.state import Host, State
 from scheduler.core.policies.costs import SECOND_NS
 from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
+from scheduler.core.policies.health_signals import STRAGGLER
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar, next_edge_ns
 
@@ -37,6 +38,15 @@ class HostVerdict:
     at_ns: int
     move: HostMove | None
     reason: str = ""
+
+
+def straggler_hosts(state: State, now_ns: int) -> HostSet:
+    """Return the hosts that were reported as stragglers within the last day. Cost: O(records)."""
+    return hostset.of(
+        index
+        for index, record in state.records.items()
+        if any(m.kind == STRAGGLER and m.time_ns > now_ns - DAY_NS for m in record.marks)
+    )
 
 
 def verdict(
