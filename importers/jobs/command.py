@@ -21,7 +21,9 @@ _MEETING: Final = re.compile(
     r"--(nnodes|nproc[-_]per[-_]node|node[-_]rank|master[-_](addr|port)|rdzv[-_]\w+|standalone"
     r"|local[-_](addr|ranks[-_]filter))(?=$|=)"
 )
-_ALONE: Final = ("--standalone",)  # without a value
+_ALONE: Final = frozenset(  # options of torchrun without a value
+    {"--standalone", "--no-python", "--no_python", "--run-path", "--run_path", "-m", "--module"}
+)
 _REDIRECTION: Final = re.compile(r"[0-9]?[<>].*")
 _PLAIN: Final = frozenset(
     {
@@ -88,7 +90,7 @@ def put_run(
     draft.put("run.command", [word.text for word in words], origin)
     if launch.is_launcher or one_a_host:
         draft.put("run.per_host", 1, origin)
-    if env := _environment(draft, script):
+    if env := {**_environment(draft, script), **_assigned(draft, launch.before)}:
         draft.put("run.env", env, origin)
     place = batch["chdir"].text if "chdir" in batch else _entered(script) or workdir
     if place.startswith("/"):
@@ -146,7 +148,7 @@ def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word]]:
 
 def _without_redirections(launch: LaunchCommand) -> Iterator[Word]:
     """The words of the command without redirections, and without where ranks meet."""
-    skips = False
+    skips = is_value = False
     is_option = launch.is_launcher
     for place, word in enumerate(launch.words):
         if _REDIRECTION.fullmatch(word.text):
@@ -160,8 +162,9 @@ def _without_redirections(launch: LaunchCommand) -> Iterator[Word]:
         if place and is_option and (match := _MEETING.match(word.text)):
             skips = "=" not in word.text and match[0] not in _ALONE
             continue
-        if place and is_option and not word.text.startswith("-"):
+        if place and is_option and not word.text.startswith("-") and not is_value:
             is_option = False  # the program: the rest is its own
+        is_value = word.text.startswith("-") and "=" not in word.text and word.text not in _ALONE
         yield word
 
 
@@ -184,6 +187,20 @@ def _environment(draft: Draft, script: Script) -> dict[str, str]:
             folder = texts[1].removesuffix("/activate")
             if folder.startswith("/") and "PATH" not in env:
                 env["PATH"] = f"{folder}:{_SEARCH}"
+    return env
+
+
+def _assigned(draft: Draft, before: tuple[Word, ...]) -> dict[str, str]:
+    """The variables that stand before the program, but for those that muster sets."""
+    env = {}
+    for word in before:
+        name, _, value = word.text.partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name) or name == word.text or name in RANK_VARIABLES:
+            continue
+        if "$" in value:
+            draft.note(f"not represented: {word.text} (line {word.line}): not known here")
+        else:
+            env[name] = value
     return env
 
 
@@ -213,6 +230,7 @@ def _note_commands(draft: Draft, script: Script, launch: LaunchCommand | None) -
 
 def batch_notes(draft: Draft, batch: Mapping[str, Word]) -> None:
     """Keep what a job file has of a batch script's options, and name the rest."""
+    has_run = "run.command" in draft.values
     for name, word in batch.items():
         origin = Origin(f"#SBATCH --{name}", word.line)
         if name in _READ:
@@ -225,7 +243,7 @@ def batch_notes(draft: Draft, batch: Mapping[str, Word]) -> None:
                 f"--switches={word.text} (line {word.line}) counts leaf switches, max_zones the"
                 " outermost domains; `same: rack` keeps the gang in one of an inner tier"
             )
-        elif name == "signal" and (match := re.fullmatch(r".*@(\d{1,6})", word.text)):
+        elif name == "signal" and has_run and (match := re.fullmatch(r".*@(\d{1,6})", word.text)):
             draft.put("run.warn_s", int(match[1]), origin)
             draft.note(
                 f"--signal={word.text} (line {word.line}): so early `muster.progress.should_save`"

@@ -35,7 +35,7 @@ CONTEXT = {"a2a": "ulysses", "allgather": "allgather", "all_gather": "allgather"
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
     """Fill `draft`. Raises: InputError."""
     options = read_options(draft, text, environment)
-    if not options.is_any and launch_command(options.script) is not None:
+    if not options.is_clear and launch_command(options.script) is not None:
         draft.tool = "a launch script"
         draw_generic(options, gpus or ranks_of(options))
         _batch_script(options)
@@ -50,7 +50,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     if not ranks:
         draft.fault(Origin("--gpus"), "is needed: the file does not say how many GPUs run")
     _refuse_hybrid(options)
-    _axes(options, max(ranks, 1))
+    _axes(options, ranks)
     _model(options)
     _experts(options)
     _batch(options)
@@ -92,7 +92,9 @@ def _axes(options: Options, ranks: int) -> None:
     cp = options.number("context-parallel-size", 1)
     pp = options.number("pipeline-model-parallel-size", 1)
     dp, odd = divmod(ranks, max(1, tp * cp * pp))
-    if odd or not dp:
+    if not ranks:
+        dp = 1
+    elif odd or not dp:
         draft.fault(
             options.origin("tensor-model-parallel-size"),
             f"tp {tp} x cp {cp} x pp {pp} = {tp * cp * pp} do not divide {ranks} GPUs",
@@ -309,10 +311,10 @@ def _batch_script(options: Options) -> None:
         draft.put("time_limit_s", seconds, Origin("#SBATCH --time", batch["time"].line))
     if "array" in batch:
         draft.put("array", batch["array"].text, Origin("#SBATCH --array", batch["array"].line))
-    batch_notes(draft, batch)
     if has_commands(options.script):
         one_a_host = batch["ntasks-per-node"].text == "1" if "ntasks-per-node" in batch else False
         put_run(draft, options.script, batch, draft.workdir, one_a_host=one_a_host)
+    batch_notes(draft, batch)
 
 
 def _sharding(options: Options) -> tuple[str, str]:

@@ -68,6 +68,7 @@ _TELLTALE = _names("""
     num-layers hidden-size num-attention-heads tensor-model-parallel-size
     pipeline-model-parallel-size num-query-groups ffn-hidden-size
 """)
+_NODE_COUNT = re.compile(r"(?:\$\(|`)\s*scontrol show hostnames?[^`)\n]*\|\s*wc -l\s*[`)]")
 MEETING = re.compile(r"--(node-rank|master-(addr|port)|rdzv-\w+|standalone)")
 
 
@@ -90,6 +91,11 @@ class Options:
         """Whether these are options of Megatron-LM, and not of any program."""
         return not _TELLTALE.isdisjoint(self.words)
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether they are more than the one name that programs of others have too."""
+        return bool(_TELLTALE.intersection(self.words) - {"num-layers"})
+
     def origin(self, name: str) -> Origin:
         word = self.words.get(name)
         return Origin(f"--{name}", word.line if word else 0)
@@ -104,12 +110,14 @@ class Options:
         if name not in self.words:
             return default
         text = self.words[name].text
-        if re.fullmatch(r"\d{1,18}", text):
-            return int(text)
+        if match := re.fullmatch(r"(\d{1,18})(?::\1)?", text):  # torchrun's MIN:MAX
+            return int(match[1])
         reason = "it is missing" if not text else f"not {text!r}"
         hint = ""
         if variable := re.search(r"\$\{?(\w+)", text):
             hint = f"; --env {variable[1]}=... gives its value"
+        elif name in ("nnodes", "nproc-per-node"):
+            hint = "; --gpus says how many GPUs run"
         self.draft.fault(self.origin(name), f"must be a whole number, {reason}{hint}")
         return max(default, 1)
 
@@ -133,6 +141,7 @@ def read_options(draft: Draft, text: str, environment: Mapping[str, str]) -> Opt
     Raises: InputError.
     """
     batch = batch_options(text)
+    text = _NODE_COUNT.sub("${SLURM_NNODES}", text)
     script = read_script(text, draft.source, {**_slurm_variables(batch), **environment})
     if not script.is_certain or "case" in {word.text for word in script.commands}:
         draft.note(

@@ -1,12 +1,13 @@
 """The words of a shell script, variables filled in, each with its line. Nothing is run.
 
 Enough of the shell for launch scripts: quotes, continued lines, comments, assignments
-(also of arrays, and with +=), `$NAME`, `${NAME}`, `${NAME:-default}`, `${NAME[@]}` and
-`$((arithmetic))`. A string with blanks becomes several words wherever it is used, as it
-does unquoted. What only a run could tell (`$(command)`, `$1`, a variable of the
-environment) stays as it is written, so that who needs the value can name it. Of a
-condition that follows from known values (`[ $SIZE = 8B ]`, `[[ -z $VP ]]`) the branch that
-holds is read; of any other all branches are, and the last assignment counts.
+(also of arrays, and with +=), `$NAME`, `${NAME}`, `${NAME:-default}`, `${NAME:=default}`,
+`${NAME[@]}` and `$((arithmetic))`. What `bash -c` is given is read as commands.
+A string with blanks becomes several words wherever it is used, as it does unquoted. What only
+a run could tell (`$(command)`, `$1`, a variable of the environment) stays as it is written, so
+that who needs the value can name it. Of a condition that follows from known
+values (`[ $SIZE = 8B ]`, `[[ -z $VP ]]`) the branch that holds is read; of any other all
+branches are, and the last assignment counts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import operator
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
@@ -24,11 +26,13 @@ MOST_WORDS = 100_000  # that a word may stand for
 MOST_LETTERS = 1_000_000
 
 _ASSIGNS = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?:\[[@*]\])?(?::?[-=](.*?))?\})", re.DOTALL)
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?:\[[@*]\])?(?::?([-=])(.*?))?\})", re.DOTALL)
 _NAME = re.compile(r"\$?\{?([A-Za-z_]\w*)\}?")
+_ARGUMENT = re.compile(r"\$(?:(\d)|\{(\d+)\})")
 _ENDS = "\n;|&()"
 _BLANK = "\ue000"  # stands for one in quotes
 _BEFORE_ASSIGNMENTS = ("export", "declare", "local", "readonly", "then", "else", "do", "{")
+_SHELLS = ("bash", "sh")
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -37,6 +41,7 @@ _OPERATORS = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+_COMPARISONS = {"-lt": operator.lt, "-le": operator.le, "-gt": operator.gt, "-ge": operator.ge}
 
 
 @struct(frozen=True, slots=True)
@@ -83,13 +88,18 @@ def read_script(text: str, source: str, environment: Mapping[str, str]) -> Scrip
     is_start, is_export = True, False
     open_ifs: list[_Condition] = []
     line: list[Word] = []
+    shift = 0
     for marked in (*reader.words(), None):
         if marked is None:
             is_start, is_export = True, False
+            if line and line[0].text == "shift":
+                shift += int(line[1].text) if line[1:] and line[1].text.isdecimal() else 1
             if line:
-                script.lines.append(line)
+                script.lines += _commands(line, source)
             line = []
             continue
+        if shift:
+            marked = Word(_later_arguments(marked.text, shift), marked.line)
         raw = Word(marked.text.replace(_BLANK, " "), marked.line)
         if is_start and _turns(script, open_ifs, raw.text):
             continue
@@ -117,6 +127,33 @@ def read_script(text: str, source: str, environment: Mapping[str, str]) -> Scrip
     return script
 
 
+def _later_arguments(text: str, shift: int) -> str:
+    """Return the text with the arguments of the script ($1) called as before `shift`."""
+    return _ARGUMENT.sub(lambda found: f"${{{int(found[1] or found[2]) + shift}}}", text)
+
+
+def _commands(line: list[Word], source: str) -> list[list[Word]]:
+    """Return the command, or those that it has a shell carry out (`bash -c "..."`), of which the
+    last one keeps the words before the shell."""
+    texts = [word.text for word in line]
+    for at in range(len(texts) - 2):
+        if PurePosixPath(texts[at]).name in _SHELLS and re.fullmatch(r"-\w*c", texts[at + 1]):
+            break
+    else:
+        return [line]
+    inner: list[list[Word]] = [[]]
+    try:
+        for word in _Reader(" ".join(texts[at + 2 :]), source, line[at + 2].line).words():
+            if word is None:
+                inner.append([])
+            else:
+                inner[-1].append(Word(word.text.replace(_BLANK, " "), word.line))
+    except InputError:  # a quote that only the shell itself understands
+        return [line]
+    commands = [command for command in inner if command]
+    return [*commands[:-1], [*line[:at], *commands[-1]]] if commands else [line]
+
+
 def _turns(script: Script, open_ifs: list[_Condition], word: str) -> bool:
     """Whether `word` begins, turns or ends a condition; `open_ifs` follows it."""
     if word == "if":
@@ -137,7 +174,7 @@ def _turns(script: Script, open_ifs: list[_Condition], word: str) -> bool:
     return True
 
 
-def _tested(raw: Word, variables: Mapping[str, list[Word]], source: str) -> list[Word]:
+def _tested(raw: Word, variables: dict[str, list[Word]], source: str) -> list[Word]:
     """A word of a condition: nothing is no word less, as if it were in quotes."""
     return [Word(" ".join(word.text for word in _expand(raw, variables, source)), raw.line)]
 
@@ -164,6 +201,10 @@ def _clause(texts: list[str]) -> bool | None:
             if "$" in left or "$" in right or "*" in right:
                 return None
             return (left == right) is (relation in ("=", "==", "-eq"))
+        case [left, ("-lt" | "-le" | "-gt" | "-ge") as relation, right]:
+            if not (left.isdecimal() and right.isdecimal()):
+                return None
+            return bool(_COMPARISONS[relation](int(left), int(right)))
     return None
 
 
@@ -282,7 +323,7 @@ class _Reader:
         return passed
 
 
-def _expand(raw: Word, variables: Mapping[str, list[Word]], source: str) -> list[Word]:
+def _expand(raw: Word, variables: dict[str, list[Word]], source: str) -> list[Word]:
     """`raw` with its variables filled in, split at blanks.
 
     A value is taken as it was when it was set, so that no variable can refer to itself.
@@ -299,17 +340,19 @@ def _expand(raw: Word, variables: Mapping[str, list[Word]], source: str) -> list
     return expanded
 
 
-def _filled(word: Word, variables: Mapping[str, list[Word]], source: str) -> list[Word]:
+def _filled(word: Word, variables: dict[str, list[Word]], source: str) -> list[Word]:
     """One word without blanks: the first and last word of a value join what is around it."""
     words = [Word("", word.line)]
     end = 0
     for match in _VARIABLE.finditer(word.text):
-        plain, braced, default = match.groups()
+        plain, braced, sign, default = match.groups()
         value = variables.get(plain or braced)
         if not value and default is not None:
             unquoted = (part for part in _Reader(default, source, word.line).words() if part)
             value = [each for part in unquoted for each in _expand(part, variables, source)]
             value = [Word(each.text.replace(_BLANK, " "), each.line) for each in value]
+            if sign == "=":
+                variables[braced] = value
         if value is None:
             continue
         _join(words, Word(word.text[end : match.start()], word.line))

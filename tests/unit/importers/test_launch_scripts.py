@@ -110,6 +110,40 @@ def test_any_program_of_torchrun_is_taken_with_a_model(imported: Importing) -> N
     assert imported("train.sbatch", text).checked().run is not None  # without one: the gang alone
 
 
+def test_a_command_in_a_string_for_a_shell_is_read(imported: Importing) -> None:
+    text = f"""#SBATCH --nodes=4 --gpus-per-node=8 --signal=USR2@600
+N=`scontrol show hostnames "$SLURM_JOB_NODELIST" | wc -l`
+srun --cpu-bind=none bash -lc "cd /llm && RANK=\\$SLURM_PROCID DEBUG=1 torchrun --nnodes $N:$N \\
+ --nproc-per-node 8 --max-restarts 0 --tee 3 --node_rank \\$SLURM_PROCID t.py {MODEL} --a 'b c'"
+"""
+    draft = imported("run.sh", text)
+    spec = draft.checked()
+    assert spec.run is not None
+    assert spec.run.command[:6] == ("torchrun", "--max-restarts", "0", "--tee", "3", "t.py")
+    assert spec.run.command[-2:] == ("--a", "b c")
+    assert (dict(spec.run.env), spec.run.workdir, spec.run.warn_s) == ({"DEBUG": "1"}, "/llm", 600)
+    assert spec.request.parallelism.world_size == 32
+
+
+def test_a_signal_is_a_note_where_nothing_is_run(imported: Importing) -> None:
+    draft = imported("run.sh", f"#SBATCH --signal=USR2@600\nexec $LAUNCHER {MODEL}", gpus=8)
+    assert draft.checked().run is None
+    assert "not represented: #SBATCH --signal=USR2@600 (line 1)" in draft.notes
+
+
+def test_layers_alone_do_not_make_a_program_megatron(imported: Importing) -> None:
+    draft = imported("run.sh", "torchrun --nproc-per-node 8 t.py --num_layers=32 --num_heads=32")
+    assert draft.tool == "a launch script"
+
+
+def test_how_many_gpus_run_is_asked_for_once(refused: Refusing) -> None:
+    assert refused("run.sh", f"python t.py {MODEL} --tensor-model-parallel-size 8") == [
+        "run.sh: --gpus: is needed: the file does not say how many GPUs run"
+    ]
+    text = f"torchrun --nnodes $(grep -c . hosts) --nproc-per-node 8 t.py {MODEL}"
+    assert "; --gpus says how many GPUs run" in refused("run.sh", text)[0]
+
+
 def test_a_hybrid_is_refused_unless_its_layers_are_given(
     imported: Importing, refused: Refusing
 ) -> None:
