@@ -151,7 +151,8 @@ OPTIONS = (
         "With --trace-format csv, which column holds what, by name or by number:"
         " submit=COLUMN[:UNIT],gpus=COLUMN,duration=COLUMN[:UNIT], or end=; also workers, start,"
         " limit, id, user, queue, account, class, priority, outcome. Units: us, ms, s, min, h, d."
-        " With slurm-sacct: gpus_per_node=N, for jobs that name no GPU.",
+        " With slurm-sacct: gpus_per_node=N, for jobs that name no GPU, and the columns of a file"
+        " without a header, JobID,User,....",
     ),
     ReplayOption(
         "fabric",

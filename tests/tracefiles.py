@@ -8,7 +8,9 @@ from simulator.traces.load import TraceFile, find_format
 from simulator.traces.record import BadRecord, TraceJob
 
 
-def read_text(tmp_path: Path, trace_format: str, text: str) -> tuple[list[TraceJob], list[str]]:
+def read_text(
+    tmp_path: Path, trace_format: str, text: str, columns: str | None = None
+) -> tuple[list[TraceJob], list[str]]:
     """The jobs of a file with this content, and what is told of the other records:
     `LINE: FIELD: MESSAGE`, with `left out` before those that are right."""
     path = tmp_path / "trace"
@@ -18,4 +20,4 @@ def read_text(tmp_path: Path, trace_format: str, text: str) -> tuple[list[TraceJ
     def on_bad(_: Path, bad: BadRecord) -> None:
         told.append(f"{'' if bad.is_fault else 'left out '}{bad.line}: {bad.field}: {bad.detail}")
 
-    return list(TraceFile(path, find_format(trace_format), on_bad)), told
+    return list(TraceFile(path, find_format(trace_format, columns), on_bad)), told

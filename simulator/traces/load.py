@@ -62,12 +62,13 @@ FORMATS: dict[str, TraceFormat] = {
     "muster": TraceFormat(muster.read, is_sorted=True),
 }
 SACCT = "slurm-sacct"
+_SACCT_COLUMNS = "the columns of sacct's --format"
 TABLE = "csv"  # the format whose columns are given
 
 
 def find_format(name: str, columns: str | None = None) -> TraceFormat:
     """`columns`: the column map of the format csv, which has none of its own; of slurm-sacct
-    `gpus_per_node=N`.
+    `gpus_per_node=N`, and the columns of a file without a header.
 
     Raises: InputError with the formats there are, or what is wrong with the columns.
     """
@@ -75,23 +76,32 @@ def find_format(name: str, columns: str | None = None) -> TraceFormat:
         return TraceFormat(table.reader(_column_map(columns or "")), note=table.NOTE)
     check_format(name)
     if columns and name == SACCT:
-        if (gpus := _gpus_per_node(columns)) is None:
-            message = f"with {SACCT} must be gpus_per_node=N, not {columns!r}"
+        if (options := _sacct_options(columns)) is None:
+            message = f"with {SACCT} must be gpus_per_node=N or {_SACCT_COLUMNS}, not {columns!r}"
             raise InputError(Problem("--columns", message))
-        note = f"a job without GPUs holds {gpus} on each node"
-        return TraceFormat(partial(sacct.read, gpus_per_node=gpus), note=note)
+        gpus, names = options
+        note = f"a job without GPUs holds {gpus} on each node" if gpus else ""
+        return TraceFormat(partial(sacct.read, gpus_per_node=gpus, columns=names), note=note)
     return FORMATS[name]
 
 
 def check_columns(text: str) -> None:
     """Raises: BadInput on what no format takes."""
-    if _gpus_per_node(text) is None:
+    if _sacct_options(text) is None:
         table.parse_columns(text)
 
 
-def _gpus_per_node(text: str) -> int | None:
-    match = re.fullmatch(r"gpus_per_node=([1-9][0-9]{0,3})", text, re.ASCII)
-    return int(match[1]) if match else None
+def _sacct_options(text: str) -> tuple[int, tuple[str, ...]] | None:
+    """Return GPUs a node, 0 where that is not said, and columns; None: it is neither."""
+    gpus, names = 0, list[str]()
+    for part in text.split(","):
+        if match := re.fullmatch(r"gpus_per_node=([1-9][0-9]{0,3})", part, re.ASCII):
+            gpus = int(match[1])
+        elif re.fullmatch(r"\s*[A-Za-z]+(%-?\d*)?\s*", part):
+            names.append(part)
+        else:
+            return None
+    return gpus, sacct.named_columns(names)
 
 
 def check_format(name: str) -> None:

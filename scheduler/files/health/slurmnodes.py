@@ -1,7 +1,9 @@
 """How Slurm sees its nodes: text of `scontrol show nodes`, a table of `sinfo`, or JSON.
 
 scontrol show nodes [-o]        NodeName=n1 ... State=IDLE+DRAIN ... Reason=disk [root@...]
-sinfo [-N] [-l]                 a header with STATE and NODELIST, below the date with -l
+sinfo [-N] [-l] [-o ...]        a header with STATE and NODELIST or HOSTNAMES, below the date with
+                                -l; cells between blanks, bars, semicolons or commas
+sinfo -h -o "%n %T"             no header: a name first, and one column of states
 scontrol show nodes --json      {"nodes": [{"name": ..., "state": ["IDLE", "DRAIN"]}]}, or in 22.05
                                 {"state": "idle", "state_flags": ["DRAIN"]}
 sinfo --json                    {"sinfo": [{"node": {"state": ...}, "nodes": {"nodes": ...}}]}
@@ -45,6 +47,8 @@ _UP: Final = _group(
     " perfctrs npc reboot reboot_requested reboot_canceled canc_r powered_up cloud external"
     " dynamic_norm dynamic_future resume undrain"
 )
+_KNOWN: Final = _DOWN | _DRAIN | _FAILING | _SILENT | _UNKNOWN | _UP
+_COLUMNS: Final = ("STATE", "STATES", "NODELIST", "HOSTNAMES", "REASON")
 _MARKS: Final = {
     "*": "not_responding",
     "~": "powered_down",
@@ -71,7 +75,7 @@ def load_slurm(path: str) -> list[ImportedReport]:
 
 def read_nodes(text: str, path: str) -> list[ImportedReport]:
     """Reports of nodes in text that is not JSON; `path` names it in errors. Raises: InputError."""
-    rows = [(number, row) for number, row in enumerate(text.splitlines(), 1) if row.strip()]
+    rows = [(number, row) for number, row in enumerate(text.splitlines(), 1) if row.strip(" \t|;,")]
     if not rows:
         raise InputError(Problem("", "holds no node", path))
     if rows[0][1].lstrip().startswith("NodeName="):
@@ -108,26 +112,57 @@ def _node(path: str, record: list[tuple[int, str]]) -> ImportedReport:
 
 
 def _table(path: str, rows: list[tuple[int, str]]) -> Iterator[ImportedReport]:
-    if len(rows) > 1 and "STATE" in rows[1][1].split():
+    if len(rows) > 1 and {"STATE", "STATES"} & {*_cells(rows[1][1])}:
         rows = rows[1:]  # the first line of --long is the date
     line, head = rows[0]
-    columns = head.split()
-    if "STATE" not in columns or "NODELIST" not in columns:
-        complaint = "is neither scontrol show nodes, nor a table of sinfo with STATE and NODELIST"
-        raise InputError(Problem("header", complaint, path, line))
-    has_reason = "REASON" in columns
+    columns = _cells(head)
+    place = {each: columns.index(each) for each in _COLUMNS if each in columns}
+    state_at = place.get("STATE", place.get("STATES"))
+    names_at = place.get("NODELIST", place.get("HOSTNAMES"))
+    if state_at is None or names_at is None:
+        places = _without_header(rows)
+        if places is None:
+            complaint = (
+                "is neither scontrol show nodes, nor a table of sinfo with STATE and NODELIST, or"
+                " without a header the name of a node and one state in each row"
+            )
+            raise InputError(Problem("header", complaint, path, line))
+        names_at, state_at = places
+        columns, rows = [""] * len(columns), [(0, ""), *rows]
     for number, row in rows[1:]:
-        cells = row.split(maxsplit=len(columns) - 1) if columns[-1] == "REASON" else row.split()
+        cells = _cells(row, len(columns) - 1 if columns[-1] == "REASON" else -1)
         if len(cells) == len(columns) - 1 and "RESERVATION" in columns:
             cells.insert(columns.index("RESERVATION"), "")  # of none: nothing is printed
         if len(cells) != len(columns):
             complaint = f"has {len(cells)} columns, not {len(columns)}"
             raise InputError(Problem("columns", complaint, path, number))
-        state = cells[columns.index("STATE")]
-        reason = cells[columns.index("REASON")] if has_reason else ""
-        standing = _standing([state], partial(_refused, path, number, "STATE"))
-        for name in _names(path, number, cells[columns.index("NODELIST")]):
+        reason = cells[place["REASON"]] if "REASON" in place else ""
+        standing = _standing([cells[state_at]], partial(_refused, path, number, "STATE"))
+        for name in _names(path, number, cells[names_at]):
             yield ImportedReport(name, number, "STATE", standing=standing, detail=reason)
+
+
+def _cells(row: str, most: int = -1) -> list[str]:
+    """Return the cells of a row: between bars or semicolons, else blanks, else commas."""
+    separator = next((each for each in "|;" if each in row), "," if len(row.split()) == 1 else None)
+    if separator == "," and "[" in row:
+        separator = None  # the commas of a list of hosts
+    return [cell.strip() for cell in row.strip().rstrip("|").split(separator, most)]
+
+
+def _without_header(rows: list[tuple[int, str]]) -> tuple[int, int] | None:
+    """Return the columns of names and states where the first cell of a row is a name, and one other
+    column holds a state in every row; None: it is no such table."""
+    table = [_cells(row) for _, row in rows]
+    width = len(table[0])
+    if width < 2 or any(len(cells) != width for cells in table):
+        return None
+    states = [
+        at
+        for at in range(1, width)
+        if all(cells[at] and not _words([cells[at]]) - _KNOWN for cells in table)
+    ]
+    return (0, states[0]) if len(states) == 1 else None
 
 
 def _refused(path: str, line: int, field: str, message: str) -> InputError:
@@ -141,16 +176,20 @@ def _names(path: str, line: int, text: str) -> list[str]:
         raise InputError(Problem("NODELIST", error.message, path, line)) from None
 
 
-def _standing(states: Iterable[str], refused: Callable[[str], InputError]) -> NodeState | None:
-    """None: Slurm does not know itself."""
+def _words(states: Iterable[str]) -> set[str]:
+    """Return the state codes and flags in these texts, marks such as `*` as words."""
     words: set[str] = set()
     for state in states:
-        parts = state.lower().split("+")
-        for part in parts:
+        for part in state.lower().split("+"):
             plain = part.rstrip("".join(_MARKS) + _IGNORED_MARKS)
             words |= {plain} | {_MARKS[c] for c in part[len(plain) :] if _MARKS.get(c)}
-    known = _DOWN | _DRAIN | _FAILING | _SILENT | _UNKNOWN | _UP
-    if strange := sorted(words - known):
+    return words
+
+
+def _standing(states: Iterable[str], refused: Callable[[str], InputError]) -> NodeState | None:
+    """None: Slurm does not know itself."""
+    words = _words(states)
+    if strange := sorted(words - _KNOWN):
         raise refused(f"unknown state {strange[0]!r}")
     for group, standing in (
         (_DOWN, NodeState.DOWN),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from simulator.traces.record import FieldError
@@ -31,6 +32,25 @@ def elements(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     splitter.close()
 
 
+def elements_under(key: str, pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """(line, text) of each element of the first array under `key`; the rest is not read.
+
+    Raises: FieldError when there is none, or it does not end.
+    """
+    opening = re.compile(rf'"{key}"\s*:\s*(?=\[)')
+    parts = iter(pieces)
+    first = next((each for each in parts if opening.search(each[1])), None)
+    if first is None:
+        raise FieldError(key, "is no array of the file")
+    rest = opening.split(first[1], maxsplit=1)[1]
+    splitter = _Splitter(is_part=True)
+    for line, text in chain([(first[0], rest)], parts):
+        yield from splitter.feed(line, text)
+        if splitter.is_over:
+            return
+    splitter.close()
+
+
 def value_of(text: str) -> Any:
     """Raises: FieldError when it is no JSON."""
     try:
@@ -40,14 +60,16 @@ def value_of(text: str) -> Any:
 
 
 class _Splitter:
-    """`_held`: the element so far, which began on `_line`; `_depth`: open brackets."""
+    """`_held`: the element so far, which began on `_line`; `_depth`: open brackets. `is_part`: what
+    follows the array is not read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_part: bool = False) -> None:
+        self._is_part = is_part
         self._held: list[str] = []
         self._length = 0
         self._line = 0
         self._depth = 0
-        self._is_over = False
+        self.is_over = False
         self._rest = ""  # from the quote of a string that goes on in the next piece
 
     def feed(self, line: int, text: str) -> Iterator[tuple[int, str]]:
@@ -70,6 +92,8 @@ class _Splitter:
                 if self._depth > 0:
                     continue
                 yield from self._last(line, text[start : token.start()])
+                if self._is_part:
+                    return
             elif mark == "," and self._depth == 1:
                 yield self._cut(line, text[start : token.start()])
             else:
@@ -79,14 +103,14 @@ class _Splitter:
         self._hold(line, text[start:])
 
     def _begin(self, text: str) -> None:
-        if text.strip() != "[" or self._is_over:
+        if text.strip() != "[" or self.is_over:
             raise _no_array(text)
 
     def _last(self, line: int, text: str) -> Iterator[tuple[int, str]]:
         """Yield the element before the bracket that ends the array; nothing, if it is empty."""
         if self._depth < 0:
             raise _no_array(text)
-        self._is_over = True
+        self.is_over = True
         if self._held or text.strip():
             yield self._cut(line, text)
 
@@ -107,7 +131,7 @@ class _Splitter:
             raise FieldError("record", f"is longer than {MOST_CHARACTERS:,} characters")
 
     def close(self) -> None:
-        if self._rest or not self._is_over:
+        if self._rest or not self.is_over:
             raise FieldError("file", "must be one JSON array: it ends too early")
 
 

@@ -1,4 +1,5 @@
-"""Slurm's accounting: `sacct -P`, cells between bars, or tabs, under a header (docs/traces.md).
+"""Slurm's accounting: `sacct -P`, cells between bars, or tabs, under a header, or `sacct --json`
+(docs/traces.md).
 
 - Columns are found by their names; a row needs JobID or JobIDRaw, Submit, State, a run time
   (ElapsedRaw, Elapsed, or Start and End) and GPUs (AllocTRES, ReqTRES, AllocGRES or ReqGRES).
@@ -11,11 +12,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from simulator.traces.formats.columns import Row, read_table
+from simulator.traces.formats.jsonarray import elements_under, value_of
 from simulator.traces.formats.times import instant_ns, is_unknown, span_ns
 from simulator.traces.record import (
     SECOND_NS,
@@ -32,6 +35,10 @@ NEEDED = ("Submit", "State")
 ID_COLUMNS = ("JobID", "JobIDRaw")
 GPU_COLUMNS = ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")
 TIME_COLUMNS = ("ElapsedRaw", "Elapsed", "End")
+COLUMNS = (
+    *("Submit", "State", "Start", "ElapsedRaw", "Elapsed", "End", "Timelimit", "NNodes"),
+    *("User", "Account", "Partition", *ID_COLUMNS, *GPU_COLUMNS),
+)
 TRES = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,9})(?=,|$)")
 GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)*?(?::(\d{1,9}))?(?:\([^)]*\))?(?=,|$)")
 NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
@@ -48,19 +55,87 @@ OUTCOMES = {
 UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING")
 
 
-def read(lines: Lines, gpus_per_node: int = 0) -> Iterator[TraceJob | BadRecord]:
+def read(
+    lines: Lines, gpus_per_node: int = 0, columns: Sequence[str] = ()
+) -> Iterator[TraceJob | BadRecord]:
     """Jobs in the order of the file. `gpus_per_node`: held on each node by jobs that name no GPU,
-    0 for none.
+    0 for none. `columns`: of a file without a header, as sacct's --format was given them.
 
     Raises: FieldError when the header lacks what a job needs.
     """
-    sizes = ("NNodes",) if gpus_per_node else GPU_COLUMNS
-    groups = (ID_COLUMNS, sizes, TIME_COLUMNS)
     given = iter(lines)
     head = next((each for each in given if each[1].strip()), (0, ""))
+    if head[1].lstrip().startswith("{"):
+        yield from _read_json(chain([head], given), gpus_per_node)
+        return
+    sizes = ("NNodes",) if gpus_per_node else GPU_COLUMNS
     separator = "\t" if "\t" in head[1] and "|" not in head[1] else "|"
-    rows = _checked(chain([head], given), groups, separator)
-    return read_table(rows, partial(_job, gpus_per_node), NEEDED, separator)
+    titles = []
+    if columns:
+        end = separator if head[1].rstrip("\r\n").endswith(separator) else ""
+        ends = end * (head[1].count(separator) == len(columns))  # `sacct -p`
+        titles = [(0, separator.join(columns) + ends)]
+    rows = _checked(chain(titles, [head], given), (ID_COLUMNS, sizes, TIME_COLUMNS), separator)
+    yield from read_table(rows, partial(_job, gpus_per_node), NEEDED, separator)
+
+
+def _read_json(lines: Lines, gpus_per_node: int) -> Iterator[TraceJob | BadRecord]:
+    """Jobs of `sacct --json`."""
+    for line, text in elements_under("jobs", lines):
+        try:
+            job = value_of(text)
+            if not isinstance(job, dict):
+                raise FieldError("jobs", "must be a list of jobs")
+            yield _job(gpus_per_node, line, _row_of(job))
+        except FieldError as error:
+            yield error.at(line)
+
+
+def _row_of(job: Mapping[str, Any]) -> Row:
+    """Return a job of JSON as a row of `sacct -P` has it."""
+    times = job.get("time") or {}
+    states = (job.get("state") or {}).get("current") or "UNKNOWN"
+    tres = job.get("tres") or {}
+    minutes = _number_of(times.get("limit"))
+    return {
+        "JobID": str(job.get("job_id", "")),
+        "User": str(job.get("user") or ""),
+        "Account": str(job.get("account") or ""),
+        "Partition": str(job.get("partition") or ""),
+        "State": str(states[0] if isinstance(states, list) else states),
+        "Submit": str(_number_of(times.get("submission"))),
+        "Start": str(_number_of(times.get("start")) or "Unknown"),
+        "End": str(_number_of(times.get("end")) or "Unknown"),
+        "ElapsedRaw": str(_number_of(times.get("elapsed"))),
+        "Timelimit": f"{minutes // 60}:{minutes % 60:02}:00" if minutes else "UNLIMITED",
+        "NNodes": str(_number_of(job.get("allocation_nodes"))),
+        "AllocTRES": _tres_of(tres.get("allocated")),
+        "ReqTRES": _tres_of(tres.get("requested")),
+    }
+
+
+def _number_of(value: Any) -> int:
+    """Return the number, or that of {"set": true, "number": 7}; 0 where there is none."""
+    if isinstance(value, dict):
+        is_number = value.get("set", True) and not value.get("infinite")
+        value = value.get("number") if is_number else None
+    return value if isinstance(value, int) else 0
+
+
+def _tres_of(entries: Any) -> str:
+    """Return `gres/gpu=8,...` of a list of {"type": "gres", "name": "gpu", "count": 8}."""
+    found = []
+    for entry in entries if isinstance(entries, list) else ():
+        name = "/".join(str(entry[key]) for key in ("type", "name") if entry.get(key))
+        found.append(f"{name}={_number_of(entry.get('count'))}")
+    return ",".join(found)
+
+
+def named_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names as sacct heads its columns with: `jobid%20` is JobID. Unknown ones stay."""
+    known = {name.lower(): name for name in COLUMNS}
+    plain = (name.strip().partition("%")[0] for name in names)
+    return tuple(known.get(name.lower(), name) for name in plain)
 
 
 def _checked(
@@ -71,8 +146,11 @@ def _checked(
     for line, text in lines:
         if is_header and text.strip():
             names = text.strip().split(separator)
-            if names[0].partition("_")[0].isdecimal():
-                raise FieldError("header", "is missing: run sacct without --noheader", text[:200])
+            if not {*COLUMNS} & {*names} and {*COLUMNS} & {*text.split()}:
+                raise FieldError("header", "has blanks between names: run sacct -P", text[:200])
+            if not {*COLUMNS} & {*names}:
+                hint = "--columns JobID,User,..., as sacct's --format had them, stands for it"
+                raise FieldError("header", f"is missing: {hint}", text[:200])
             for group in groups:
                 if not set(group) & set(names):
                     raise FieldError("header", f"must name {' or '.join(group)}", text[:200])

@@ -74,6 +74,32 @@ def test_a_long_table_of_sinfo(tmp_path: Path) -> None:
     assert read(tmp_path, text) == {"n3": (DRAIN, "", 3), "n4": (UP, "", 4)}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n1,idle\nn2,down*\n",
+        "n1|idle|\nn2|down*|\n",
+        "n1|gpu:a100:8(S:0-1)|idle|64\nn2||down*|64\n",
+        "n1  gpu  8/0/0/8  idle  512000\nn2  all  0/0/8/8  down*  512000\n",
+        "HOSTNAMES;STATE;FEATURES\nn1;idle;a,b\nn2;down*;c\n",
+        "NODELIST|PARTITION|STATE\nn1|gpu|idle\nn2|gpu|down*\n",
+    ],
+)
+def test_a_list_of_nodes_with_columns_of_its_own(tmp_path: Path, text: str) -> None:
+    assert {name: found[0] for name, found in read(tmp_path, text).items()} == {
+        "n1": UP, "n2": DOWN
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["n1 idle mixed\nn2 down idle\n", "n1 8\nn2 4\n", "n1\nn2\n", "n1 idle\nn2 idle 8\n"],
+)
+def test_a_list_that_does_not_say_which_column_is_the_state(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match="header: is neither scontrol show nodes"):
+        read(tmp_path, text)
+
+
 def test_nodes_of_scontrol_on_several_lines(tmp_path: Path) -> None:
     text = (
         "NodeName=n1 Arch=x86_64 CoresPerSocket=2 \n"

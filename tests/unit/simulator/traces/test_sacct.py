@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from muster.structs import replace
 from scheduler.files.errors import InputError
 from simulator.traces.load import find_format
 from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
@@ -54,8 +56,60 @@ def test_cells_may_stand_between_tabs(tmp_path: Path) -> None:
 
 
 def test_a_dump_without_header_says_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="header: is missing: run sacct without --noheader"):
+    with pytest.raises(InputError, match="header: is missing: --columns JobID,User"):
         read_text(tmp_path, "slurm-sacct", "|".join(ROW.values()) + "\n")
+    with pytest.raises(InputError, match="header: has blanks between names: run sacct -P"):
+        read_text(tmp_path, "slurm-sacct", "JobID      State  Elapsed\n----- -------\n")
+
+
+@pytest.mark.parametrize("end", ["", "|"])
+def test_the_columns_of_a_dump_without_header_can_be_given(tmp_path: Path, end: str) -> None:
+    columns = ",".join(f"{name.lower()}%20" for name in ROW)
+    row = "|".join(ROW.values()) + end
+    jobs, told = read_text(tmp_path, "slurm-sacct", f"{row}\n{row}\n", columns)
+    assert [(job.gpus, job.user, job.line) for job in jobs] == [(16, "ann", 1), (16, "ann", 2)]
+    assert told == []
+    with pytest.raises(InputError, match="--columns: with slurm-sacct must be gpus_per_node=N or"):
+        find_format("slurm-sacct", "submit=3")
+
+
+JOB = {
+    "job_id": 7,
+    **{"user": "ann", "account": "nlp", "partition": "gpu", "allocation_nodes": 2},
+    "state": {"current": ["FAILED"], "reason": "None"},
+    "time": {
+        **{"submission": 1772359200, "start": 1772359500, "end": 1772366700, "elapsed": 7200},
+        "limit": {"set": True, "infinite": False, "number": 1560},
+    },
+    "tres": {
+        "allocated": [
+            {"type": "cpu", "name": "", "count": 64},
+            {"type": "gres", "name": "gpu", "count": 16},
+            {"type": "gres", "name": "gpu:a100", "count": 16},
+        ]
+    },
+    "steps": [{"state": ["FAILED"]}],
+}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_accounting_as_json(tmp_path: Path, indent: int | None) -> None:
+    waits = {**JOB, "state": {"current": "PENDING"}, "time": {"submission": 1772359200}}
+    file = {"meta": {"jobs": 3}, "jobs": [JOB, waits, {"job_id": 9}], "errors": ["]"]}
+    jobs, told = read_text(tmp_path, "slurm-sacct", json.dumps(file, indent=indent) + "\n")
+    (job,) = jobs
+    assert (job.id, job.gpus, job.run_ns // SECOND_NS, job.outcome) == (
+        "7", 16, 7200, TraceOutcome.FAILED
+    )  # fmt: skip
+    assert job == replace(only(tmp_path, JobID="7", State="FAILED"), line=job.line)
+    assert [each.split(": ", 1)[1] for each in told] == [
+        "State: says that it never ran or still runs"
+    ] * 2
+
+
+def test_json_without_jobs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="jobs: is no array of the file"):
+        read_text(tmp_path, "slurm-sacct", '{"nodes": []}\n')
 
 
 def test_gpus_a_node_may_be_said_where_the_site_counts_none(tmp_path: Path) -> None:
