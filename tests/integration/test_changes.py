@@ -43,16 +43,13 @@ async def waiting(served: Served) -> job_pb2.Job:
     return await served.stub.CreateJob(create("a"))
 
 
-async def test_an_update_changes_what_its_mask_names(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        before = await waiting(served)
-        after = await served.stub.UpdateJob(update("a", "spec.labels"))
-        both = await served.stub.UpdateJob(update("a"))
-        cleared = await served.stub.UpdateJob(
-            service_pb2.UpdateJobRequest(
-                job=job_pb2.Job(name="a"), update_mask=FieldMask(paths=["*"])
-            )
-        )
+async def test_an_update_changes_what_its_mask_names(served: Served) -> None:
+    before = await waiting(served)
+    after = await served.stub.UpdateJob(update("a", "spec.labels"))
+    both = await served.stub.UpdateJob(update("a"))
+    cleared = await served.stub.UpdateJob(
+        service_pb2.UpdateJobRequest(job=job_pb2.Job(name="a"), update_mask=FieldMask(paths=["*"]))
+    )
     assert (after.priority, dict(after.spec.labels)) == (0, {"team": "nlp"})
     assert after.update_time.ToNanoseconds() > before.update_time.ToNanoseconds()
     assert (both.priority, both.reason != "") == (7, True)
@@ -60,16 +57,15 @@ async def test_an_update_changes_what_its_mask_names(tmp_path: Path) -> None:
     assert len({job.etag for job in (before, after, both, cleared)}) == 4
 
 
-async def test_a_mask_names_single_labels(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        request = create("a")
-        request.spec.labels.update({"team": "nlp", "a/b.c": "1", "keep": "me"})
-        await served.stub.CreateJob(request)
-        job = job_pb2.Job(name="a", spec=job_pb2.JobSpec(labels={"team": "vision", "x": "no"}))
-        mask = FieldMask(paths=["spec.labels.team", "spec.labels.`a/b.c`", "spec.labels.gone"])
-        change = service_pb2.UpdateJobRequest(job=job, update_mask=mask)
-        after = await served.stub.UpdateJob(change)
-        bad = await refused(served.stub.UpdateJob(update("a", "spec.labels.`x")))
+async def test_a_mask_names_single_labels(served: Served) -> None:
+    request = create("a")
+    request.spec.labels.update({"team": "nlp", "a/b.c": "1", "keep": "me"})
+    await served.stub.CreateJob(request)
+    job = job_pb2.Job(name="a", spec=job_pb2.JobSpec(labels={"team": "vision", "x": "no"}))
+    mask = FieldMask(paths=["spec.labels.team", "spec.labels.`a/b.c`", "spec.labels.gone"])
+    change = service_pb2.UpdateJobRequest(job=job, update_mask=mask)
+    after = await served.stub.UpdateJob(change)
+    bad = await refused(served.stub.UpdateJob(update("a", "spec.labels.`x")))
     assert dict(after.spec.labels) == {"team": "vision", "keep": "me"}
     assert bad.fields == ("update_mask.paths[0]",)
     assert "spec.labels.KEY" in bad.message
@@ -138,37 +134,30 @@ async def test_a_retry_is_one_event_and_another_request_with_its_id_is_refused(
     assert len(logged(tmp_path)) == 2
 
 
-async def test_validate_only_answers_what_would_be_and_changes_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        stub, before = served.stub, await waiting(served)
-        checked = [
-            (await stub.UpdateJob(update("a", validate_only=True))).priority,
-            (
-                await stub.CancelJob(service_pb2.CancelJobRequest(name="a", validate_only=True))
-            ).state,
-            (
-                await stub.EndJob(
-                    service_pb2.EndJobRequest(name="big", outcome=COMPLETED, validate_only=True)
+async def test_validate_only_answers_what_would_be_and_changes_nothing(served: Served) -> None:
+    stub, before = served.stub, await waiting(served)
+    checked = [
+        (await stub.UpdateJob(update("a", validate_only=True))).priority,
+        (await stub.CancelJob(service_pb2.CancelJobRequest(name="a", validate_only=True))).state,
+        (
+            await stub.EndJob(
+                service_pb2.EndJobRequest(name="big", outcome=COMPLETED, validate_only=True)
+            )
+        ).state,
+        (
+            await stub.DrainHost(service_pb2.DrainHostRequest(name="z0-r0-h0", validate_only=True))
+        ).state,
+        (
+            await stub.ReportHost(
+                service_pb2.ReportHostRequest(
+                    name="z0-r0-h0", signal="nic-down", validate_only=True
                 )
-            ).state,
-            (
-                await stub.DrainHost(
-                    service_pb2.DrainHostRequest(name="z0-r0-h0", validate_only=True)
-                )
-            ).state,
-            (
-                await stub.ReportHost(
-                    service_pb2.ReportHostRequest(
-                        name="z0-r0-h0", signal="nic-down", validate_only=True
-                    )
-                )
-            ).host.state,
-        ]
-        bad = await refused(
-            stub.CancelJob(service_pb2.CancelJobRequest(name="x", validate_only=True))
-        )
-        after = await served.get("a")
-        assert (await served.get("big")).state == RUNNING
+            )
+        ).host.state,
+    ]
+    bad = await refused(stub.CancelJob(service_pb2.CancelJobRequest(name="x", validate_only=True)))
+    after = await served.get("a")
+    assert (await served.get("big")).state == RUNNING
     assert checked == [
         *(7, CANCELLED, COMPLETED),
         *(host_pb2.HOST_STATE_DRAINING, host_pb2.HOST_STATE_FAILED),
@@ -177,19 +166,18 @@ async def test_validate_only_answers_what_would_be_and_changes_nothing(tmp_path:
     assert bad.code is Code.NOT_FOUND
 
 
-async def test_lists_take_filters_and_orders(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        for name, team in (("x", "nlp"), ("y", "vision"), ("z", "nlp")):
-            request = create(name)
-            request.spec.labels["team"] = team
-            await served.stub.CreateJob(request)
-        ask = service_pb2.ListJobsRequest(filter="labels.team = nlp", order_by="name desc")
-        jobs = await served.stub.ListJobs(ask)
-        errors = [
-            await refused(served.stub.ListJobs(service_pb2.ListJobsRequest(**bad)))
-            for bad in ({"filter": "size = 1"}, {"order_by": "size"})
-        ]
-        hosts = await served.stub.ListHosts(service_pb2.ListHostsRequest(filter="domains:z1-r1"))
+async def test_lists_take_filters_and_orders(served: Served) -> None:
+    for name, team in (("x", "nlp"), ("y", "vision"), ("z", "nlp")):
+        request = create(name)
+        request.spec.labels["team"] = team
+        await served.stub.CreateJob(request)
+    ask = service_pb2.ListJobsRequest(filter="labels.team = nlp", order_by="name desc")
+    jobs = await served.stub.ListJobs(ask)
+    errors = [
+        await refused(served.stub.ListJobs(service_pb2.ListJobsRequest(**bad)))
+        for bad in ({"filter": "size = 1"}, {"order_by": "size"})
+    ]
+    hosts = await served.stub.ListHosts(service_pb2.ListHostsRequest(filter="domains:z1-r1"))
     assert [job.spec.name for job in jobs.jobs] == ["z", "x"]
     assert [error.fields for error in errors] == [("filter",), ("order_by",)]
     assert [host.name for host in hosts.hosts] == ["z1-r1-h0", "z1-r1-h1"]
@@ -218,16 +206,15 @@ async def scattered(served: Served) -> None:
         await served.stub.EndJob(service_pb2.EndJobRequest(name=name, outcome=COMPLETED))
 
 
-async def test_moves_are_proposed_then_made_and_the_job_starts(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await scattered(served)
-        proposed = await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4))
-        before = await served.get("e")
-        asked = service_pb2.DefragmentRequest(hosts=4, apply=True, restart_duration=duration(600))
-        made = await served.stub.Defragment(asked)
-        after = await served.get("e")
-        await served.stub.CreateJob(create("large", 4))
-        large = await served.until("large", RUNNING)
+async def test_moves_are_proposed_then_made_and_the_job_starts(served: Served) -> None:
+    await scattered(served)
+    proposed = await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4))
+    before = await served.get("e")
+    asked = service_pb2.DefragmentRequest(hosts=4, apply=True, restart_duration=duration(600))
+    made = await served.stub.Defragment(asked)
+    after = await served.get("e")
+    await served.stub.CreateJob(create("large", 4))
+    large = await served.until("large", RUNNING)
     assert (proposed.domain, proposed.free_after, proposed.applied) == ("z1", 4, False)
     assert [move.job for move in proposed.moves] == [path("e")]
     assert (before.attempt, after.attempt, made.applied) == (1, 2, True)
@@ -236,21 +223,20 @@ async def test_moves_are_proposed_then_made_and_the_job_starts(tmp_path: Path) -
     assert {host[:2] for host in large.placement.hosts} == {"z1"}
 
 
-async def test_as_many_hosts_as_a_waiting_job_needs(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await scattered(served)
-        await served.stub.CreateJob(create("wide", 5))
-        wide = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(job="wide")))
-        await served.stub.CreateJob(create("four", 4))
-        answer = await served.stub.Defragment(service_pb2.DefragmentRequest(job="four"))
-        nobody = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(job="x")))
-        nothing = await refused(served.stub.Defragment(service_pb2.DefragmentRequest()))
-        never = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(hosts=99_999)))
-        negative = await refused(
-            served.stub.Defragment(
-                service_pb2.DefragmentRequest(hosts=1, restart_duration=duration(-1))
-            )
+async def test_as_many_hosts_as_a_waiting_job_needs(served: Served) -> None:
+    await scattered(served)
+    await served.stub.CreateJob(create("wide", 5))
+    wide = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(job="wide")))
+    await served.stub.CreateJob(create("four", 4))
+    answer = await served.stub.Defragment(service_pb2.DefragmentRequest(job="four"))
+    nobody = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(job="x")))
+    nothing = await refused(served.stub.Defragment(service_pb2.DefragmentRequest()))
+    never = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(hosts=99_999)))
+    negative = await refused(
+        served.stub.Defragment(
+            service_pb2.DefragmentRequest(hosts=1, restart_duration=duration(-1))
         )
+    )
     assert wide.reason == "INFEASIBLE"
     assert (answer.wanted_hosts, answer.applied) == (4, False)
     assert (never.reason, never.code) == ("INFEASIBLE", grpc.StatusCode.FAILED_PRECONDITION)
@@ -302,20 +288,19 @@ async def test_only_checked_nobody_moves(tmp_path: Path) -> None:
     assert moved.attempt == 1
 
 
-async def test_other_moves_than_those_that_were_seen_are_not_made(tmp_path: Path) -> None:
+async def test_other_moves_than_those_that_were_seen_are_not_made(served: Served) -> None:
     """As long as the moves are the same it does not matter what else happened."""
-    async with serving(tmp_path) as served:
-        await scattered(served)
-        seen = await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4))
-        host = next(iter(seen.moves[0].blocks)).joined
-        await served.stub.CreateJob(create("waits", 8))
-        same = await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4))
-        await served.stub.CordonHost(service_pb2.CordonHostRequest(name=host))
-        ask = service_pb2.DefragmentRequest(hosts=4, apply=True, etag=seen.etag)
-        error = await refused(served.stub.Defragment(ask))
-        stayed = await served.get("e")
-        await served.stub.UncordonHost(service_pb2.UncordonHostRequest(name=host))
-        made = await served.stub.Defragment(ask)
+    await scattered(served)
+    seen = await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4))
+    host = next(iter(seen.moves[0].blocks)).joined
+    await served.stub.CreateJob(create("waits", 8))
+    same = await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4))
+    await served.stub.CordonHost(service_pb2.CordonHostRequest(name=host))
+    ask = service_pb2.DefragmentRequest(hosts=4, apply=True, etag=seen.etag)
+    error = await refused(served.stub.Defragment(ask))
+    stayed = await served.get("e")
+    await served.stub.UncordonHost(service_pb2.UncordonHostRequest(name=host))
+    made = await served.stub.Defragment(ask)
     assert same.etag == seen.etag != ""
     assert (error.code, error.reason) == (grpc.StatusCode.ABORTED, "ETAG_MISMATCH")
     assert "the proposal has changed since you looked" in error.message

@@ -22,10 +22,10 @@ from scheduler.files.errors import InputError
 from scheduler.service.backend import Backend
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2
 from tests.build import spec
-from tests.serving import CANCELLED, RUNNING, create, path, serving
+from tests.serving import CANCELLED, RUNNING, Served, create, path, serving
 
 
-async def test_every_call_has_a_method(tmp_path: Path) -> None:
+async def test_every_call_has_a_method(served: Served) -> None:
     def use(client: Client) -> None:
         assert client.create_job(spec("a", 2)).name == path("a")
         while client.get_job("a").state != RUNNING:
@@ -46,41 +46,37 @@ async def test_every_call_has_a_method(tmp_path: Path) -> None:
             "z0-r0-h0"
         ]
 
-    async with serving(tmp_path) as served:
-        with Client(served.ready.address) as client:
-            await asyncio.to_thread(use, client)
+    with Client(served.ready.address) as client:
+        await asyncio.to_thread(use, client)
 
 
-async def test_a_list_of_many_pages_is_whole(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        with Client(served.ready.address) as client:
-            for i in range(120):
-                await asyncio.to_thread(client.create_job, spec(f"j{i:03d}", 8))
-            jobs = await asyncio.to_thread(client.list_jobs)
+async def test_a_list_of_many_pages_is_whole(served: Served) -> None:
+    with Client(served.ready.address) as client:
+        for i in range(120):
+            await asyncio.to_thread(client.create_job, spec(f"j{i:03d}", 8))
+        jobs = await asyncio.to_thread(client.list_jobs)
     assert [job.spec.name for job in jobs] == [f"j{i:03d}" for i in range(120)]
 
 
-async def test_a_refusal_carries_its_reason_and_fields(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        client = Client(served.ready.address)
-        with client, pytest.raises(ServiceError, match="must be 1 to 128") as caught:
-            await asyncio.to_thread(client.create_job, spec("no spaces"))
+async def test_a_refusal_carries_its_reason_and_fields(served: Served) -> None:
+    client = Client(served.ready.address)
+    with client, pytest.raises(ServiceError, match="must be 1 to 128") as caught:
+        await asyncio.to_thread(client.create_job, spec("no spaces"))
     error = caught.value
     assert (error.code, error.reason) == ("INVALID_ARGUMENT", "INVALID")
     assert [field for field, _ in error.violations] == ["spec.name"]
 
 
-async def test_a_job_with_a_command_needs_a_server_with_agents(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        with Client(served.ready.address) as client:
-            job = replace(spec("a", 2), run=RunSpec(("sleep", "1")))
-            for call in (client.create_job, client.dry_run):
-                with pytest.raises(ServiceError, match="this server has no agents") as caught:
-                    await asyncio.to_thread(call, job)
-                assert [field for field, _ in caught.value.violations] == ["spec.run"]
-            await asyncio.to_thread(client.create_job, spec("a", 2))
-            with pytest.raises(ServiceError, match="no agents, so it has no logs"):
-                await asyncio.to_thread(list, client.tail_logs("a"))
+async def test_a_job_with_a_command_needs_a_server_with_agents(served: Served) -> None:
+    with Client(served.ready.address) as client:
+        job = replace(spec("a", 2), run=RunSpec(("sleep", "1")))
+        for call in (client.create_job, client.dry_run):
+            with pytest.raises(ServiceError, match="this server has no agents") as caught:
+                await asyncio.to_thread(call, job)
+            assert [field for field, _ in caught.value.violations] == ["spec.run"]
+        await asyncio.to_thread(client.create_job, spec("a", 2))
+        with pytest.raises(ServiceError, match="no agents, so it has no logs"):
+            await asyncio.to_thread(list, client.tail_logs("a"))
 
 
 async def test_an_answer_that_was_lost_is_asked_for_again(

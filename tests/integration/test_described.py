@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from scheduler.service.required import required
 from scheduler.v1 import service_pb2
-from tests.serving import refused, serving
+from tests.serving import Served, refused, serving
 
 SERVICE = "scheduler.v1.SchedulerService"
 
@@ -58,26 +58,24 @@ async def test_reflection_has_the_service_with_everything_it_imports(tmp_path: P
     assert pool.FindExtensionByName("google.api.field_behavior").number == 1052
 
 
-async def test_a_call_without_its_required_fields_names_all_of_them(tmp_path: Path) -> None:
+async def test_a_call_without_its_required_fields_names_all_of_them(served: Served) -> None:
     checked = 0
-    async with serving(tmp_path) as served:
-        for method in service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].methods:
-            if wanted := required(method.input_type):
-                empty = getattr(service_pb2, method.input_type.name)()
-                asked = iter([empty]) if method.client_streaming else empty
-                call = getattr(served.stub, method.name)(asked)
-                error = await refused(call.read() if method.server_streaming else call)
-                assert error.code is grpc.StatusCode.INVALID_ARGUMENT, method.name
-                assert error.fields == tuple(sorted(wanted)), method.name
-                checked += 1
+    for method in service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].methods:
+        if wanted := required(method.input_type):
+            empty = getattr(service_pb2, method.input_type.name)()
+            asked = iter([empty]) if method.client_streaming else empty
+            call = getattr(served.stub, method.name)(asked)
+            error = await refused(call.read() if method.server_streaming else call)
+            assert error.code is grpc.StatusCode.INVALID_ARGUMENT, method.name
+            assert error.fields == tuple(sorted(wanted)), method.name
+            checked += 1
     assert checked > 10
 
 
 @pytest.mark.parametrize(("key", "value"), [("muster-read", "newest"), ("muster-read", "")])
 async def test_metadata_that_is_not_understood_is_refused(
-    tmp_path: Path, key: str, value: str
+    key: str, value: str, served: Served
 ) -> None:
-    async with serving(tmp_path) as served:
-        call = served.stub.GetStatus(service_pb2.GetStatusRequest(), metadata=((key, value),))
-        error = await refused(call)
+    call = served.stub.GetStatus(service_pb2.GetStatusRequest(), metadata=((key, value),))
+    error = await refused(call)
     assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (key,))

@@ -101,16 +101,15 @@ async def test_ended_jobs_outlive_the_state_and_a_restart(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("order_by", ["", "tenant, name desc", "priority desc, update_time"])
-async def test_pages_meet_live_and_ended_jobs_in_one_order(tmp_path: Path, order_by: str) -> None:
-    async with serving(tmp_path) as served:
-        await live_and_die(served)
-        for number in range(4):
-            await served.stub.CreateJob(create(f"live{number}", priority=number))
-            await served.until(f"live{number}", RUNNING)  # nothing moves between two pages
-        (whole,) = await listed(served.stub, 100, order_by=order_by)
-        assert sorted(whole) == sorted([*NAMES, *(f"live{number}" for number in range(4))])
-        for size in (1, 3):
-            assert await names(served.stub, size, order_by=order_by) == whole
+async def test_pages_meet_live_and_ended_jobs_in_one_order(order_by: str, served: Served) -> None:
+    await live_and_die(served)
+    for number in range(4):
+        await served.stub.CreateJob(create(f"live{number}", priority=number))
+        await served.until(f"live{number}", RUNNING)  # nothing moves between two pages
+    (whole,) = await listed(served.stub, 100, order_by=order_by)
+    assert sorted(whole) == sorted([*NAMES, *(f"live{number}" for number in range(4))])
+    for size in (1, 3):
+        assert await names(served.stub, size, order_by=order_by) == whole
 
 
 async def test_a_page_reads_so_much_and_says_where_the_next_begins(
@@ -171,29 +170,27 @@ async def test_ended_jobs_are_those_of_the_callers_tenant(tmp_path: Path) -> Non
         assert (await refused(his.CancelJob(cancel))).reason == "NOT_FOUND"
 
 
-async def test_a_request_is_repeated_after_its_job_ended_long_ago(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        uids = await live_and_die(served)
-        again = labelled("j00")
-        assert (await served.stub.CreateJob(again)).uid == uids["j00"]
-        cancel = service_pb2.CancelJobRequest(name="j00")
-        error = await refused(served.stub.CancelJob(cancel))
-        assert (error.reason, error.message) == ("WRONG_STATE", "job j00 is already cancelled")
+async def test_a_request_is_repeated_after_its_job_ended_long_ago(served: Served) -> None:
+    uids = await live_and_die(served)
+    again = labelled("j00")
+    assert (await served.stub.CreateJob(again)).uid == uids["j00"]
+    cancel = service_pb2.CancelJobRequest(name="j00")
+    error = await refused(served.stub.CancelJob(cancel))
+    assert (error.reason, error.message) == ("WRONG_STATE", "job j00 is already cancelled")
 
 
 async def test_a_refused_cancel_says_nothing_of_a_job_that_came_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(tmp_path) as served:
 
-        async def late(*arguments: Any) -> Job | None:
-            await served.stub.CreateJob(create("new"))
-            return await long_ended(*arguments)
+    async def late(*arguments: Any) -> Job | None:
+        await served.stub.CreateJob(create("new"))
+        return await long_ended(*arguments)
 
-        monkeypatch.setattr("scheduler.service.rpc.jobs.long_ended", late)
-        cancel = service_pb2.CancelJobRequest(name="new")
-        error = await refused(served.stub.CancelJob(cancel))
-        assert error.reason == "NOT_FOUND"
+    monkeypatch.setattr("scheduler.service.rpc.jobs.long_ended", late)
+    cancel = service_pb2.CancelJobRequest(name="new")
+    error = await refused(served.stub.CancelJob(cancel))
+    assert error.reason == "NOT_FOUND"
 
 
 async def test_compaction_loses_no_ended_job(tmp_path: Path) -> None:

@@ -9,119 +9,110 @@ import pytest
 
 from scheduler.eventlog.store import StoreError
 from scheduler.v1 import job_pb2, service_pb2
-from tests.serving import COMPLETED, QUEUED, RUNNING, create, refused, serving
+from tests.serving import COMPLETED, QUEUED, RUNNING, Served, create, refused, serving
 
 Code = grpc.StatusCode
 
 
-async def test_all_faults_of_a_specification_are_named_at_once(tmp_path: Path) -> None:
+async def test_all_faults_of_a_specification_are_named_at_once(served: Served) -> None:
     request = create("a", 2)
     request.spec.parallelism.dp = 0
     request.spec.spares = "many"
     request.spec.collectives["tp"] = 99
-    async with serving(tmp_path) as served:
-        error = await refused(served.stub.CreateJob(request))
+    error = await refused(served.stub.CreateJob(request))
     assert (error.code, error.reason, error.domain) == (Code.INVALID_ARGUMENT, "INVALID", "muster")
     assert set(error.fields) == {"spec.parallelism.dp", "spec.spares", "spec.collectives.tp"}
 
 
-async def test_what_admit_refuses_names_the_field_of_the_request(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        bad_name = await refused(served.stub.CreateJob(create("no spaces")))
-        half_host = create("a")
-        half_host.spec.parallelism.tp = 4
-        half_host.spec.parallelism.dp = 3  # a host and a half
-        ranks = await refused(served.stub.CreateJob(half_host))
-        await served.stub.CreateJob(create("a", request_id="r"))
-        reused = await refused(served.stub.CreateJob(create("b", request_id="r")))
+async def test_what_admit_refuses_names_the_field_of_the_request(served: Served) -> None:
+    bad_name = await refused(served.stub.CreateJob(create("no spaces")))
+    half_host = create("a")
+    half_host.spec.parallelism.tp = 4
+    half_host.spec.parallelism.dp = 3  # a host and a half
+    ranks = await refused(served.stub.CreateJob(half_host))
+    await served.stub.CreateJob(create("a", request_id="r"))
+    reused = await refused(served.stub.CreateJob(create("b", request_id="r")))
     assert (bad_name.code, bad_name.fields) == (Code.INVALID_ARGUMENT, ("spec.name",))
     assert (ranks.code, ranks.fields) == (Code.INVALID_ARGUMENT, ("spec.parallelism",))
     assert (reused.code, reused.fields) == (Code.INVALID_ARGUMENT, ("request_id",))
 
 
-async def test_a_name_in_use_exists_already(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a"))
-        error = await refused(served.stub.CreateJob(create("a")))
+async def test_a_name_in_use_exists_already(served: Served) -> None:
+    await served.stub.CreateJob(create("a"))
+    error = await refused(served.stub.CreateJob(create("a")))
     assert (error.code, error.reason) == (Code.ALREADY_EXISTS, "ALREADY_EXISTS")
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
 async def test_a_taken_name_is_refused_in_a_dry_run_too(
-    tmp_path: Path, validate_only: bool
+    validate_only: bool, served: Served
 ) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a"))
-        request = create("a")
-        request.validate_only = validate_only
-        assert (await refused(served.stub.CreateJob(request))).code is Code.ALREADY_EXISTS
+    await served.stub.CreateJob(create("a"))
+    request = create("a")
+    request.validate_only = validate_only
+    assert (await refused(served.stub.CreateJob(request))).code is Code.ALREADY_EXISTS
 
 
-async def test_a_job_larger_than_the_fabric_is_infeasible(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        error = await refused(served.stub.CreateJob(create("huge", 9)))
+async def test_a_job_larger_than_the_fabric_is_infeasible(served: Served) -> None:
+    error = await refused(served.stub.CreateJob(create("huge", 9)))
     assert (error.code, error.reason) == (Code.FAILED_PRECONDITION, "INFEASIBLE")
     assert "9 hosts" in error.message
 
 
-async def test_names_that_nobody_has_are_not_found(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        stub = served.stub
-        calls = [
-            stub.GetJob(service_pb2.GetJobRequest(name="x")),
-            stub.ExplainJob(service_pb2.ExplainJobRequest(name="x")),
-            stub.CancelJob(service_pb2.CancelJobRequest(name="x")),
-            stub.EndJob(service_pb2.EndJobRequest(name="x", outcome=COMPLETED)),
-            stub.CordonHost(service_pb2.CordonHostRequest(name="x")),
-            stub.UncordonHost(service_pb2.UncordonHostRequest(name="x")),
-            stub.DrainHost(service_pb2.DrainHostRequest(name="x")),
-            stub.ReportHost(service_pb2.ReportHostRequest(name="x", signal="gpu-lost")),
-            stub.ReportHost(service_pb2.ReportHostRequest(name="x", signal="link-flap")),
-        ]
-        for call in calls:
-            error = await refused(call)
-            assert (error.code, error.reason) == (Code.NOT_FOUND, "NOT_FOUND")
+async def test_names_that_nobody_has_are_not_found(served: Served) -> None:
+    stub = served.stub
+    calls = [
+        stub.GetJob(service_pb2.GetJobRequest(name="x")),
+        stub.ExplainJob(service_pb2.ExplainJobRequest(name="x")),
+        stub.CancelJob(service_pb2.CancelJobRequest(name="x")),
+        stub.EndJob(service_pb2.EndJobRequest(name="x", outcome=COMPLETED)),
+        stub.CordonHost(service_pb2.CordonHostRequest(name="x")),
+        stub.UncordonHost(service_pb2.UncordonHostRequest(name="x")),
+        stub.DrainHost(service_pb2.DrainHostRequest(name="x")),
+        stub.ReportHost(service_pb2.ReportHostRequest(name="x", signal="gpu-lost")),
+        stub.ReportHost(service_pb2.ReportHostRequest(name="x", signal="link-flap")),
+    ]
+    for call in calls:
+        error = await refused(call)
+        assert (error.code, error.reason) == (Code.NOT_FOUND, "NOT_FOUND")
 
 
-async def test_the_wrong_moment_is_a_failed_precondition(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        stub = served.stub
-        await stub.CreateJob(create("a"))
-        await served.until("a", RUNNING)
-        late = service_pb2.EndJobRequest(name="a", outcome=COMPLETED, attempt=2)
-        assert (await refused(stub.EndJob(late))).reason == "WRONG_STATE"
-        await stub.EndJob(service_pb2.EndJobRequest(name="a", outcome=COMPLETED))
-        over = await refused(stub.CancelJob(service_pb2.CancelJobRequest(name="a")))
-        await stub.ReportHost(service_pb2.ReportHostRequest(name="z0-r0-h0", signal="host-down"))
-        down = await refused(stub.UncordonHost(service_pb2.UncordonHostRequest(name="z0-r0-h0")))
+async def test_the_wrong_moment_is_a_failed_precondition(served: Served) -> None:
+    stub = served.stub
+    await stub.CreateJob(create("a"))
+    await served.until("a", RUNNING)
+    late = service_pb2.EndJobRequest(name="a", outcome=COMPLETED, attempt=2)
+    assert (await refused(stub.EndJob(late))).reason == "WRONG_STATE"
+    await stub.EndJob(service_pb2.EndJobRequest(name="a", outcome=COMPLETED))
+    over = await refused(stub.CancelJob(service_pb2.CancelJobRequest(name="a")))
+    await stub.ReportHost(service_pb2.ReportHostRequest(name="z0-r0-h0", signal="host-down"))
+    down = await refused(stub.UncordonHost(service_pb2.UncordonHostRequest(name="z0-r0-h0")))
     assert (over.code, over.reason) == (Code.FAILED_PRECONDITION, "WRONG_STATE")
     assert (down.code, down.reason) == (Code.FAILED_PRECONDITION, "WRONG_STATE")
     assert "repaired" in down.message
 
 
-async def test_bad_arguments_name_their_field(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        stub = served.stub
-        found = [
-            (await refused(call)).fields
-            for call in (
-                stub.ListJobs(service_pb2.ListJobsRequest(page_size=-1)),
-                stub.ListJobs(service_pb2.ListJobsRequest(page_token="junk")),
-                stub.ListJobs(service_pb2.ListJobsRequest(states=[job_pb2.JobState.ValueType(0)])),
-                stub.ListHosts(service_pb2.ListHostsRequest(page_token="am9iczox")),
-                stub.EndJob(service_pb2.EndJobRequest(name="a", outcome=QUEUED)),
-                stub.ReportHost(service_pb2.ReportHostRequest(name="z0-r0-h0", signal="smoke")),
-            )
-        ]
+async def test_bad_arguments_name_their_field(served: Served) -> None:
+    stub = served.stub
+    found = [
+        (await refused(call)).fields
+        for call in (
+            stub.ListJobs(service_pb2.ListJobsRequest(page_size=-1)),
+            stub.ListJobs(service_pb2.ListJobsRequest(page_token="junk")),
+            stub.ListJobs(service_pb2.ListJobsRequest(states=[job_pb2.JobState.ValueType(0)])),
+            stub.ListHosts(service_pb2.ListHostsRequest(page_token="am9iczox")),
+            stub.EndJob(service_pb2.EndJobRequest(name="a", outcome=QUEUED)),
+            stub.ReportHost(service_pb2.ReportHostRequest(name="z0-r0-h0", signal="smoke")),
+        )
+    ]
     assert found == [
         ("page_size",), ("page_token",), ("states[0]",), ("page_token",), ("outcome",), ("signal",)
     ]  # fmt: skip
 
 
-async def test_a_watch_from_the_future_is_invalid(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=2))
-        error = await refused(stream.read())
+async def test_a_watch_from_the_future_is_invalid(served: Served) -> None:
+    stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=2))
+    error = await refused(stream.read())
     assert (error.code, error.fields) == (Code.INVALID_ARGUMENT, ("after_version",))
 
 
@@ -143,8 +134,7 @@ async def _submit_to(folder: Path, monkeypatch: pytest.MonkeyPatch, append: obje
         await served.task
 
 
-async def test_sizes_that_fill_no_hosts_are_refused(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        request = service_pb2.ListSlotsRequest(sizes=[8, 12])
-        error = await refused(served.stub.ListSlots(request))
+async def test_sizes_that_fill_no_hosts_are_refused(served: Served) -> None:
+    request = service_pb2.ListSlotsRequest(sizes=[8, 12])
+    error = await refused(served.stub.ListSlots(request))
     assert (error.code, error.fields) == (Code.INVALID_ARGUMENT, ("sizes",))

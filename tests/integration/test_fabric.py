@@ -92,44 +92,42 @@ async def test_hosts_come_and_go_while_a_gang_runs(tmp_path: Path) -> None:
         assert not (await served.stub.ApplyFabric(Apply(file=more))).added_hosts
 
 
-async def test_a_repeat_with_renames_is_answered(tmp_path: Path) -> None:
+async def test_a_repeat_with_renames_is_answered(served: Served) -> None:
     """They are done: the old name is not in the present fabric any more."""
-    async with serving(tmp_path) as served:
-        stub, file = served.stub, text(z0_r0=["new-0", "z0-r0-h1"])
-        renames = [service_pb2.FabricRename(old_name="z0-r0-h0", new_name="new-0")]
-        request = Apply(file=file, renames=renames, request_id="r")
-        made = await stub.ApplyFabric(request)
-        assert [each.new_name for each in made.renames if "-h" in each.old_name] == ["new-0"]
-        again = await stub.ApplyFabric(request)
-        assert (again.version, again.fabric) == (made.version, made.fabric)
-        assert not again.renames
-        other = await refused(stub.ApplyFabric(Apply(file=text(), request_id="r")))
-        assert other.fields == ("request_id",)
-        assert (await hosts(served)).keys() >= {"new-0", "z0-r0-h1"}
+    stub, file = served.stub, text(z0_r0=["new-0", "z0-r0-h1"])
+    renames = [service_pb2.FabricRename(old_name="z0-r0-h0", new_name="new-0")]
+    request = Apply(file=file, renames=renames, request_id="r")
+    made = await stub.ApplyFabric(request)
+    assert [each.new_name for each in made.renames if "-h" in each.old_name] == ["new-0"]
+    again = await stub.ApplyFabric(request)
+    assert (again.version, again.fabric) == (made.version, made.fabric)
+    assert not again.renames
+    other = await refused(stub.ApplyFabric(Apply(file=text(), request_id="r")))
+    assert other.fields == ("request_id",)
+    assert (await hosts(served)).keys() >= {"new-0", "z0-r0-h1"}
 
 
-async def test_what_is_in_the_way_is_listed_and_drained(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        stub = served.stub
-        await stub.CreateJob(create("a", 2))
-        held = list((await served.until("a", RUNNING)).placement.hosts)
-        less = text(**{held[0][:5].replace("-", "_"): []})
+async def test_what_is_in_the_way_is_listed_and_drained(served: Served) -> None:
+    stub = served.stub
+    await stub.CreateJob(create("a", 2))
+    held = list((await served.until("a", RUNNING)).placement.hosts)
+    less = text(**{held[0][:5].replace("-", "_"): []})
+    tried = await stub.ApplyFabric(Apply(file=less, validate_only=True))
+    assert [(each.obstacle, each.subject, each.job) for each in tried.refusals] == [
+        (service_pb2.FABRIC_OBSTACLE_GANG, host, "tenants/default/jobs/a") for host in held
+    ]
+    error = await refused(stub.ApplyFabric(Apply(file=less)))
+    assert error.code is grpc.StatusCode.FAILED_PRECONDITION
+    assert f"host {held[0]} is not in the new fabric" in error.message
+    for host in held:
+        await stub.DrainHost(service_pb2.DrainHostRequest(name=host))
+    for _ in range(500):
         tried = await stub.ApplyFabric(Apply(file=less, validate_only=True))
-        assert [(each.obstacle, each.subject, each.job) for each in tried.refusals] == [
-            (service_pb2.FABRIC_OBSTACLE_GANG, host, "tenants/default/jobs/a") for host in held
-        ]
-        error = await refused(stub.ApplyFabric(Apply(file=less)))
-        assert error.code is grpc.StatusCode.FAILED_PRECONDITION
-        assert f"host {held[0]} is not in the new fabric" in error.message
-        for host in held:
-            await stub.DrainHost(service_pb2.DrainHostRequest(name=host))
-        for _ in range(500):
-            tried = await stub.ApplyFabric(Apply(file=less, validate_only=True))
-            if not tried.refusals:
-                break
-            await asyncio.sleep(0.01)
-        assert (await stub.ApplyFabric(Apply(file=less))).fabric.host_count == 6
-        assert (await served.get("a")).attempt > 1  # by swaps
+        if not tried.refusals:
+            break
+        await asyncio.sleep(0.01)
+    assert (await stub.ApplyFabric(Apply(file=less))).fabric.host_count == 6
+    assert (await served.get("a")).attempt > 1  # by swaps
 
 
 @pytest.mark.parametrize(
@@ -143,9 +141,8 @@ async def test_what_is_in_the_way_is_listed_and_drained(tmp_path: Path) -> None:
         (b"", "file", "is required"),
     ],
 )
-async def test_a_file_at_fault(tmp_path: Path, file: bytes, field: str, words: str) -> None:
-    async with serving(tmp_path) as served:
-        error = await refused(served.stub.ApplyFabric(Apply(file=file, validate_only=True)))
+async def test_a_file_at_fault(file: bytes, field: str, words: str, served: Served) -> None:
+    error = await refused(served.stub.ApplyFabric(Apply(file=file, validate_only=True)))
     assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
     assert words in error.message
 
@@ -214,38 +211,37 @@ async def test_operators_change_it_and_the_log_has_who(tmp_path: Path) -> None:
             assert (await refused(root.ApplyFabric(stale))).code is grpc.StatusCode.ABORTED
 
 
-async def test_the_commands(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a", 2))
-        [held, _] = (await served.until("a", RUNNING)).placement.hosts
+async def test_the_commands(tmp_path: Path, served: Served) -> None:
+    await served.stub.CreateJob(create("a", 2))
+    [held, _] = (await served.until("a", RUNNING)).placement.hosts
 
-        async def muster(*words: str) -> tuple[int, list[str]]:
-            env = {"MUSTER_ADDRESS": served.ready.address}
-            done = await asyncio.to_thread(CliRunner().invoke, app, words, env=env)
-            if isinstance(done.exception, InputError):
-                raise done.exception
-            return done.exit_code, done.output.splitlines()
+    async def muster(*words: str) -> tuple[int, list[str]]:
+        env = {"MUSTER_ADDRESS": served.ready.address}
+        done = await asyncio.to_thread(CliRunner().invoke, app, words, env=env)
+        if isinstance(done.exception, InputError):
+            raise done.exception
+        return done.exit_code, done.output.splitlines()
 
-        new, now = tmp_path / "new.yaml", tmp_path / "now.yaml"
-        new.write_bytes(text(z1_r1=["z1-r1-h0", "z1-r1-x1"], z1_r0=["z1-r0-h0", "z1-r0-h1", "n"]))
-        change = ["fabric", "apply", str(new), "--rename", "z1-r1-h1=z1-r1-x1"]
-        code, lines = await muster(*change, "--dry-run")
-        assert code == 0
-        assert "added    1 host     n" in lines
-        assert "renamed  z1-r1-h1   -> z1-r1-x1" in lines
-        assert "muster: dry run: nothing was changed" in lines
-        assert (await muster(*change))[0] == 0
-        assert {"n", "z1-r1-x1"} <= {*await hosts(served)}
-        assert await muster("fabric", "get", "-o", str(now)) == (0, [])
-        assert yaml.safe_load(now.read_text()) == yaml.safe_load(new.read_text())
-        new.write_bytes(text(**{held[:5].replace("-", "_"): []}))
-        code, lines = await muster("fabric", "apply", str(new))
-        assert code == 1
-        assert [line for line in lines if line.startswith("drain first: ")]
-        assert lines[-1] == "muster: the fabric stays as it is"
-        new.write_text("name: x\ngpus_per_host: -8\n")
-        with pytest.raises(InputError, match=rf"{new}:2: gpus_per_host: must be a whole number"):
-            await muster("fabric", "apply", str(new))
+    new, now = tmp_path / "new.yaml", tmp_path / "now.yaml"
+    new.write_bytes(text(z1_r1=["z1-r1-h0", "z1-r1-x1"], z1_r0=["z1-r0-h0", "z1-r0-h1", "n"]))
+    change = ["fabric", "apply", str(new), "--rename", "z1-r1-h1=z1-r1-x1"]
+    code, lines = await muster(*change, "--dry-run")
+    assert code == 0
+    assert "added    1 host     n" in lines
+    assert "renamed  z1-r1-h1   -> z1-r1-x1" in lines
+    assert "muster: dry run: nothing was changed" in lines
+    assert (await muster(*change))[0] == 0
+    assert {"n", "z1-r1-x1"} <= {*await hosts(served)}
+    assert await muster("fabric", "get", "-o", str(now)) == (0, [])
+    assert yaml.safe_load(now.read_text()) == yaml.safe_load(new.read_text())
+    new.write_bytes(text(**{held[:5].replace("-", "_"): []}))
+    code, lines = await muster("fabric", "apply", str(new))
+    assert code == 1
+    assert [line for line in lines if line.startswith("drain first: ")]
+    assert lines[-1] == "muster: the fabric stays as it is"
+    new.write_text("name: x\ngpus_per_host: -8\n")
+    with pytest.raises(InputError, match=rf"{new}:2: gpus_per_host: must be a whole number"):
+        await muster("fabric", "apply", str(new))
 
 
 async def test_a_log_with_changes_of_its_fabric_is_replayed(tmp_path: Path) -> None:

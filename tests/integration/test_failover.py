@@ -19,7 +19,7 @@ from scheduler.service.errors import not_leader
 from tests.build import spec
 from tests.integration.test_replicas import replicas, stopped, until_led
 from tests.ports import free_port
-from tests.serving import CANCELLED, Served, serving
+from tests.serving import CANCELLED, Served
 
 
 def listed(servers: list[Served]) -> str:
@@ -89,11 +89,10 @@ async def test_a_watch_goes_on_elsewhere_without_gap_or_repeat(
         assert versions == sorted(set(versions))
 
 
-async def test_dead_addresses_are_passed_over(tmp_path: Path) -> None:
+async def test_dead_addresses_are_passed_over(served: Served) -> None:
     dead = f"127.0.0.1:{free_port()}"
-    async with serving(tmp_path) as served:
-        with Client(f"{dead},{served.ready.address}") as client:
-            assert await asyncio.to_thread(client.list_jobs) == []
+    with Client(f"{dead},{served.ready.address}") as client:
+        assert await asyncio.to_thread(client.list_jobs) == []
 
 
 def test_nobody_at_all_is_said_with_every_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,12 +24,11 @@ async def _state(served: Served, name: str) -> host_pb2.HostState.ValueType:
     return next(host.state for host in await _hosts(served) if host.name == name)
 
 
-async def test_hosts_name_their_domains_and_who_holds_them(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a", 2, spares=exactly(1)))
-        placement = (await served.until("a", RUNNING)).placement
-        hosts = {host.name: host for host in await _hosts(served)}
-        held = await _hosts(served, job="a")
+async def test_hosts_name_their_domains_and_who_holds_them(served: Served) -> None:
+    await served.stub.CreateJob(create("a", 2, spares=exactly(1)))
+    placement = (await served.until("a", RUNNING)).placement
+    hosts = {host.name: host for host in await _hosts(served)}
+    held = await _hosts(served, job="a")
     assert list(hosts) == [f"z{z}-r{r}-h{h}" for z in (0, 1) for r in (0, 1) for h in (0, 1)]
     assert list(hosts["z1-r0-h1"].domains) == ["z1", "z1-r0"]
     assert [hosts[name].block for name in placement.hosts] == [0, 1]
@@ -37,78 +36,72 @@ async def test_hosts_name_their_domains_and_who_holds_them(tmp_path: Path) -> No
     assert not hosts[placement.spares[0]].HasField("block")
 
 
-async def test_hosts_are_listed_page_by_page(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        pages: list[list[str]] = []
-        token = ""
-        while token or not pages:
-            request = service_pb2.ListHostsRequest(page_size=3, page_token=token)
-            page = await served.stub.ListHosts(request)
-            pages.append([host.name for host in page.hosts])
-            token = page.next_page_token
+async def test_hosts_are_listed_page_by_page(served: Served) -> None:
+    pages: list[list[str]] = []
+    token = ""
+    while token or not pages:
+        request = service_pb2.ListHostsRequest(page_size=3, page_token=token)
+        page = await served.stub.ListHosts(request)
+        pages.append([host.name for host in page.hosts])
+        token = page.next_page_token
     assert [len(page) for page in pages] == [3, 3, 2]
     assert len({name for page in pages for name in page}) == 8
 
 
-async def test_a_cordoned_host_takes_no_gang_until_it_is_uncordoned(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        request = service_pb2.CordonHostRequest(name="z0-r0-h0", reason="new cable")
-        host = await served.stub.CordonHost(request)
-        await served.stub.CreateJob(create("all", 8))
-        assert (await served.get("all")).state == QUEUED
-        await served.stub.UncordonHost(service_pb2.UncordonHostRequest(name="z0-r0-h0"))
-        await served.until("all", RUNNING)
+async def test_a_cordoned_host_takes_no_gang_until_it_is_uncordoned(served: Served) -> None:
+    request = service_pb2.CordonHostRequest(name="z0-r0-h0", reason="new cable")
+    host = await served.stub.CordonHost(request)
+    await served.stub.CreateJob(create("all", 8))
+    assert (await served.get("all")).state == QUEUED
+    await served.stub.UncordonHost(service_pb2.UncordonHostRequest(name="z0-r0-h0"))
+    await served.until("all", RUNNING)
     assert (host.state, host.reason) == (host_pb2.HOST_STATE_CORDONED, "new cable")
     assert host.update_time.seconds
 
 
-async def test_draining_moves_the_gang_to_another_host(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a", 2))
-        left = (await served.until("a", RUNNING)).placement.hosts[0]
-        await served.stub.DrainHost(service_pb2.DrainHostRequest(name=left))
-        for _ in range(500):
-            job = await served.get("a")
-            if job.attempt == 2:
-                break
-        assert job.attempt == 2
-        assert left not in job.placement.hosts
-        assert await _state(served, left) == host_pb2.HOST_STATE_CORDONED
+async def test_draining_moves_the_gang_to_another_host(served: Served) -> None:
+    await served.stub.CreateJob(create("a", 2))
+    left = (await served.until("a", RUNNING)).placement.hosts[0]
+    await served.stub.DrainHost(service_pb2.DrainHostRequest(name=left))
+    for _ in range(500):
+        job = await served.get("a")
+        if job.attempt == 2:
+            break
+    assert job.attempt == 2
+    assert left not in job.placement.hosts
+    assert await _state(served, left) == host_pb2.HOST_STATE_CORDONED
 
 
 async def test_a_failed_host_is_replaced_by_a_spare_and_comes_back_when_repaired(
-    tmp_path: Path,
+    served: Served,
 ) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a", 7, spares=exactly(1)))
-        before = (await served.until("a", RUNNING)).placement
-        lost = before.hosts[3]
-        report = service_pb2.ReportHostRequest(name=lost, signal="gpu-lost", detail="Xid 79")
-        host = (await served.stub.ReportHost(report)).host
-        assert (host.state, host.reason) == (host_pb2.HOST_STATE_FAILED, "gpu-lost: Xid 79")
-        job = await served.until("a", RUNNING)
-        assert job.attempt == 2
-        assert job.placement.hosts[3] == before.spares[0]
-        await served.stub.ReportHost(service_pb2.ReportHostRequest(name=lost, signal="repaired"))
-        assert await _state(served, lost) == host_pb2.HOST_STATE_HEALTHY
+    await served.stub.CreateJob(create("a", 7, spares=exactly(1)))
+    before = (await served.until("a", RUNNING)).placement
+    lost = before.hosts[3]
+    report = service_pb2.ReportHostRequest(name=lost, signal="gpu-lost", detail="Xid 79")
+    host = (await served.stub.ReportHost(report)).host
+    assert (host.state, host.reason) == (host_pb2.HOST_STATE_FAILED, "gpu-lost: Xid 79")
+    job = await served.until("a", RUNNING)
+    assert job.attempt == 2
+    assert job.placement.hosts[3] == before.spares[0]
+    await served.stub.ReportHost(service_pb2.ReportHostRequest(name=lost, signal="repaired"))
+    assert await _state(served, lost) == host_pb2.HOST_STATE_HEALTHY
 
 
-async def test_a_requeued_job_says_what_stopped_it(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a", 8))
-        await served.until("a", RUNNING)
-        report = service_pb2.ReportHostRequest(name="z0-r0-h0", signal="nic-down")
-        await served.stub.ReportHost(report)
-        job = await served.until("a", QUEUED)
+async def test_a_requeued_job_says_what_stopped_it(served: Served) -> None:
+    await served.stub.CreateJob(create("a", 8))
+    await served.until("a", RUNNING)
+    report = service_pb2.ReportHostRequest(name="z0-r0-h0", signal="nic-down")
+    await served.stub.ReportHost(report)
+    job = await served.until("a", QUEUED)
     assert "needs 8 hosts; 7 are free" in job.reason
     assert "nic-down" in job.reason
 
 
-async def test_a_signal_to_be_noted_leaves_the_host_in_service(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        report = service_pb2.ReportHostRequest(name="z0-r0-h0", signal="link-flap")
-        host = (await served.stub.ReportHost(report)).host
-        failed = await _hosts(served, states=[host_pb2.HOST_STATE_FAILED])
+async def test_a_signal_to_be_noted_leaves_the_host_in_service(served: Served) -> None:
+    report = service_pb2.ReportHostRequest(name="z0-r0-h0", signal="link-flap")
+    host = (await served.stub.ReportHost(report)).host
+    failed = await _hosts(served, states=[host_pb2.HOST_STATE_FAILED])
     assert host.state == host_pb2.HOST_STATE_HEALTHY
     assert host.version == 2
     assert failed == []
@@ -139,14 +132,15 @@ async def said(served: Served, host: str, *signals: str) -> None:
         await served.stub.ReportHost(service_pb2.ReportHostRequest(name=host, signal=signal))
 
 
-async def test_what_is_done_for_slurm_is_undone_when_it_has_the_node_back(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        text = DRAINED.format("z0-r0-h0") + DOWN.format("z0-r0-h1")
-        first = await imported(served, tmp_path, text)
-        after = await hosts(served)
-        again = await imported(served, tmp_path, text)
-        await imported(served, tmp_path, IDLE.format("z0-r0-h0") + IDLE.format("z0-r0-h1"))
-        back = await hosts(served)
+async def test_what_is_done_for_slurm_is_undone_when_it_has_the_node_back(
+    tmp_path: Path, served: Served
+) -> None:
+    text = DRAINED.format("z0-r0-h0") + DOWN.format("z0-r0-h1")
+    first = await imported(served, tmp_path, text)
+    after = await hosts(served)
+    again = await imported(served, tmp_path, text)
+    await imported(served, tmp_path, IDLE.format("z0-r0-h0") + IDLE.format("z0-r0-h1"))
+    back = await hosts(served)
     assert (first.exit_code, first.stdout) == (0, "2 reports read: 1 drain, 1 host-down\n")
     assert after["z0-r0-h0"].cordon_reason == "slurm: disk is full [root@x]"
     assert after["z0-r0-h1"].state == host_pb2.HOST_STATE_FAILED

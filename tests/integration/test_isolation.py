@@ -14,7 +14,7 @@ from scheduler.launch.service import AgentSettings
 from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from tests.secured import House
-from tests.serving import create, refused, serving
+from tests.serving import Served, create, refused, serving
 
 TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
 
@@ -154,40 +154,39 @@ async def test_a_request_id_is_the_callers_own(tmp_path: Path) -> None:
         assert "secret" not in str(error)
 
 
-async def test_a_repeat_is_answered_as_the_first_time(tmp_path: Path) -> None:
+async def test_a_repeat_is_answered_as_the_first_time(served: Served) -> None:
     """Whatever happened since, and also where the first time changed nothing."""
-    async with serving(tmp_path) as served:
-        stub = served.stub
-        first = await stub.CreateJob(create("a", request_id="c"))
-        await stub.UpdateJob(
-            service_pb2.UpdateJobRequest(
-                job=job_pb2.Job(name="a", spec=job_pb2.JobSpec(labels={"k": "v"}))
-            )
+    stub = served.stub
+    first = await stub.CreateJob(create("a", request_id="c"))
+    await stub.UpdateJob(
+        service_pb2.UpdateJobRequest(
+            job=job_pb2.Job(name="a", spec=job_pb2.JobSpec(labels={"k": "v"}))
         )
-        again = await stub.CreateJob(create("a", request_id="c"))
-        assert (again.uid, dict(again.spec.labels)) == (first.uid, {"k": "v"})
-        cancel = service_pb2.CancelJobRequest(name="a", request_id="e")
-        await stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-        assert (await stub.CancelJob(cancel)).uid == first.uid  # it was cancelled already
-        second = await stub.CreateJob(create("a"))
-        repeat = await stub.CancelJob(cancel)
-        assert (repeat.uid, repeat.state) == (first.uid, job_pb2.JOB_STATE_CANCELLED)
-        assert (await served.get("a")).uid == second.uid
-        assert (await served.get("a")).state != job_pb2.JOB_STATE_CANCELLED
-        cancel.reason = "another request"
-        error = await refused(stub.CancelJob(cancel))
-        assert (error.fields, error.message) == (
-            ("request_id",),
-            "request_id: 'e' was used for another request: cancelled a",
-        )
-        healthy = service_pb2.ReportHostRequest(name="z1-r1-h1", signal="repaired", request_id="h")
-        await stub.ReportHost(healthy)
-        await stub.ReportHost(service_pb2.ReportHostRequest(name="z1-r1-h1", signal="nic-down"))
-        host = (await stub.ReportHost(healthy)).host
-        assert host.state == host_pb2.HOST_STATE_FAILED
-        nothing = service_pb2.DefragmentRequest(hosts=1, apply=True, request_id="d")
-        sentence = (await stub.Defragment(nothing)).sentence
-        assert (await stub.Defragment(nothing)).sentence == sentence
+    )
+    again = await stub.CreateJob(create("a", request_id="c"))
+    assert (again.uid, dict(again.spec.labels)) == (first.uid, {"k": "v"})
+    cancel = service_pb2.CancelJobRequest(name="a", request_id="e")
+    await stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+    assert (await stub.CancelJob(cancel)).uid == first.uid  # it was cancelled already
+    second = await stub.CreateJob(create("a"))
+    repeat = await stub.CancelJob(cancel)
+    assert (repeat.uid, repeat.state) == (first.uid, job_pb2.JOB_STATE_CANCELLED)
+    assert (await served.get("a")).uid == second.uid
+    assert (await served.get("a")).state != job_pb2.JOB_STATE_CANCELLED
+    cancel.reason = "another request"
+    error = await refused(stub.CancelJob(cancel))
+    assert (error.fields, error.message) == (
+        ("request_id",),
+        "request_id: 'e' was used for another request: cancelled a",
+    )
+    healthy = service_pb2.ReportHostRequest(name="z1-r1-h1", signal="repaired", request_id="h")
+    await stub.ReportHost(healthy)
+    await stub.ReportHost(service_pb2.ReportHostRequest(name="z1-r1-h1", signal="nic-down"))
+    host = (await stub.ReportHost(healthy)).host
+    assert host.state == host_pb2.HOST_STATE_FAILED
+    nothing = service_pb2.DefragmentRequest(hosts=1, apply=True, request_id="d")
+    sentence = (await stub.Defragment(nothing)).sentence
+    assert (await stub.Defragment(nothing)).sentence == sentence
 
 
 async def test_callers_of_one_name_and_two_tenants_keep_their_request_ids(tmp_path: Path) -> None:

@@ -31,10 +31,9 @@ from tests.serving import (
 )
 
 
-async def test_a_job_that_fits_runs_on_as_many_hosts_as_it_needs(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        created = await served.stub.CreateJob(create("a", 4, spares=exactly(1)))
-        job = await served.until("a", RUNNING)
+async def test_a_job_that_fits_runs_on_as_many_hosts_as_it_needs(served: Served) -> None:
+    created = await served.stub.CreateJob(create("a", 4, spares=exactly(1)))
+    job = await served.until("a", RUNNING)
     assert created.uid == job.uid
     assert job.attempt == 1
     assert len(set(job.placement.hosts) | set(job.placement.spares)) == 5
@@ -44,17 +43,15 @@ async def test_a_job_that_fits_runs_on_as_many_hosts_as_it_needs(tmp_path: Path)
     assert job.update_time.ToNanoseconds() > job.create_time.ToNanoseconds()
 
 
-async def test_the_specification_comes_back_as_it_was_sent(tmp_path: Path) -> None:
+async def test_the_specification_comes_back_as_it_was_sent(served: Served) -> None:
     request = create("a", 4, priority=7, limit_s=60, spares=exactly(1), pp=2)
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(request)
-        assert (await served.get("a")).spec == request.spec
+    await served.stub.CreateJob(request)
+    assert (await served.get("a")).spec == request.spec
 
 
-async def test_the_certificate_of_a_cut_is_its_bound_and_gap(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("wide", 8))
-        placement = (await served.until("wide", RUNNING)).placement
+async def test_the_certificate_of_a_cut_is_its_bound_and_gap(served: Served) -> None:
+    await served.stub.CreateJob(create("wide", 8))
+    placement = (await served.until("wide", RUNNING)).placement
     zone = placement.cuts[0]
     assert zone.bytes_per_step == sum(zone.by_axis.values()) > 0
     assert 0 < placement.lower_bound_bytes_per_step <= zone.bytes_per_step
@@ -90,12 +87,11 @@ async def test_a_step_and_what_is_proved_of_it_are_in_every_answer(tmp_path: Pat
     assert swapped.placement.step_time_lower_bound == placement.step_time_lower_bound
 
 
-async def test_a_job_without_room_waits_and_says_why(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("big", 8))
-        await served.until("big", RUNNING)
-        waiting = await served.stub.CreateJob(create("next", 4))
-        answer = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="next"))
+async def test_a_job_without_room_waits_and_says_why(served: Served) -> None:
+    await served.stub.CreateJob(create("big", 8))
+    await served.until("big", RUNNING)
+    waiting = await served.stub.CreateJob(create("next", 4))
+    answer = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="next"))
     assert waiting.state == QUEUED
     assert not waiting.HasField("placement")
     assert "needs 4 hosts" in waiting.reason
@@ -106,24 +102,22 @@ async def test_a_job_without_room_waits_and_says_why(tmp_path: Path) -> None:
     assert reason.start_time.ToNanoseconds() > START_NS
 
 
-async def test_the_end_of_a_job_starts_the_next(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("big", 8))
-        await served.stub.CreateJob(create("next", 8))
-        await served.until("big", RUNNING)
-        ended = await served.stub.EndJob(
-            service_pb2.EndJobRequest(name="big", outcome=COMPLETED, attempt=1)
-        )
-        assert ended.state == COMPLETED
-        await served.until("next", RUNNING)
+async def test_the_end_of_a_job_starts_the_next(served: Served) -> None:
+    await served.stub.CreateJob(create("big", 8))
+    await served.stub.CreateJob(create("next", 8))
+    await served.until("big", RUNNING)
+    ended = await served.stub.EndJob(
+        service_pb2.EndJobRequest(name="big", outcome=COMPLETED, attempt=1)
+    )
+    assert ended.state == COMPLETED
+    await served.until("next", RUNNING)
 
 
-async def test_cancelling_twice_is_cancelling_once(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a"))
-        request = service_pb2.CancelJobRequest(name="a", reason="typo")
-        first = await served.stub.CancelJob(request)
-        second = await served.stub.CancelJob(request)
+async def test_cancelling_twice_is_cancelling_once(served: Served) -> None:
+    await served.stub.CreateJob(create("a"))
+    request = service_pb2.CancelJobRequest(name="a", reason="typo")
+    first = await served.stub.CancelJob(request)
+    second = await served.stub.CancelJob(request)
     assert (first.state, first.reason) == (CANCELLED, "typo")
     assert second.update_time == first.update_time
     assert second.state == CANCELLED
@@ -134,32 +128,30 @@ async def _names(served: Served, **request: object) -> list[str]:
     return [job.spec.name for job in answer.jobs]
 
 
-async def test_jobs_are_listed_page_by_page_without_their_hosts(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        for name in ("a", "b", "c", "d", "e"):
-            await served.stub.CreateJob(create(name))
-            await served.until(name, RUNNING)
-        pages: list[list[str]] = []
-        token = ""
-        while token or not pages:
-            request = service_pb2.ListJobsRequest(page_size=2, page_token=token)
-            page = await served.stub.ListJobs(request)
-            pages.append([job.spec.name for job in page.jobs])
-            assert all(j.placement.host_count == 1 and not j.placement.hosts for j in page.jobs)
-            token = page.next_page_token
+async def test_jobs_are_listed_page_by_page_without_their_hosts(served: Served) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        await served.stub.CreateJob(create(name))
+        await served.until(name, RUNNING)
+    pages: list[list[str]] = []
+    token = ""
+    while token or not pages:
+        request = service_pb2.ListJobsRequest(page_size=2, page_token=token)
+        page = await served.stub.ListJobs(request)
+        pages.append([job.spec.name for job in page.jobs])
+        assert all(j.placement.host_count == 1 and not j.placement.hosts for j in page.jobs)
+        token = page.next_page_token
     assert pages == [["a", "b"], ["c", "d"], ["e"]]
 
 
-async def test_jobs_are_listed_by_state(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("big", 8))
-        await served.until("big", RUNNING)
-        await served.stub.CreateJob(create("waiting"))
-        await served.stub.CreateJob(create("gone"))
-        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="gone"))
-        assert await _names(served) == ["big", "waiting", "gone"]
-        assert await _names(served, states=[QUEUED]) == ["waiting"]
-        assert await _names(served, states=[RUNNING, CANCELLED]) == ["big", "gone"]
+async def test_jobs_are_listed_by_state(served: Served) -> None:
+    await served.stub.CreateJob(create("big", 8))
+    await served.until("big", RUNNING)
+    await served.stub.CreateJob(create("waiting"))
+    await served.stub.CreateJob(create("gone"))
+    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="gone"))
+    assert await _names(served) == ["big", "waiting", "gone"]
+    assert await _names(served, states=[QUEUED]) == ["waiting"]
+    assert await _names(served, states=[RUNNING, CANCELLED]) == ["big", "gone"]
 
 
 async def _dry_run(served: Served, hosts: int) -> placement_pb2.Answer:
@@ -190,13 +182,12 @@ async def test_a_dry_run_answers_and_changes_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_retried_request_finds_its_job_after_the_name_was_used_again(
-    tmp_path: Path,
+    served: Served,
 ) -> None:
-    async with serving(tmp_path) as served:
-        first = await served.stub.CreateJob(create("a", request_id="r1"))
-        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-        other = await served.stub.CreateJob(create("a", request_id="r2"))
-        again = await served.stub.CreateJob(create("a", request_id="r1"))
+    first = await served.stub.CreateJob(create("a", request_id="r1"))
+    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+    other = await served.stub.CreateJob(create("a", request_id="r2"))
+    again = await served.stub.CreateJob(create("a", request_id="r1"))
     assert other.uid != first.uid
     assert (again.uid, again.state) == (first.uid, CANCELLED)
 
@@ -212,12 +203,11 @@ async def test_a_search_without_budget_is_undecided_and_the_job_waits(tmp_path: 
 
 
 @pytest.mark.parametrize("field", ["traffic", "collectives"])
-async def test_maps_of_the_specification_are_by_axis(tmp_path: Path, field: str) -> None:
+async def test_maps_of_the_specification_are_by_axis(field: str, served: Served) -> None:
     request = create("a", 2)
     request.spec.collectives["dp"] = job_pb2.COLLECTIVE_HIERARCHICAL
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(request)
-        assert getattr((await served.get("a")).spec, field) == getattr(request.spec, field)
+    await served.stub.CreateJob(request)
+    assert getattr((await served.get("a")).spec, field) == getattr(request.spec, field)
 
 
 async def test_a_what_if_answers_and_changes_nothing(tmp_path: Path) -> None:
@@ -259,25 +249,24 @@ async def test_a_cancel_answers_with_what_it_cancelled_though_the_name_lives_aga
     assert made.uid != first.uid
 
 
-async def test_zones_that_lack_spares_are_named_before_and_after_the_start(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        request = create("a", 8)
-        request.spec.spares = "auto"
-        request.validate_only = True
-        supposed = (await served.stub.CreateJob(request)).answer.spare_shortages
-        assert supposed
-        assert all(zone.spares == 0 < zone.target for zone in supposed)
-        request.validate_only = False
-        await served.stub.CreateJob(request)
-        await served.until("a", RUNNING)
-        explained = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name=path("a")))
-        for now, then in zip(explained.spare_shortages, supposed, strict=True):
-            assert (now.domain, now.target, now.gpu_hours) == (
-                *(then.domain, then.target),
-                then.gpu_hours,
-            )
-            assert now.missed == pytest.approx(then.missed)
-        assert f"{supposed[0].domain}: 0 of " in explain_text(explained)
+async def test_zones_that_lack_spares_are_named_before_and_after_the_start(served: Served) -> None:
+    request = create("a", 8)
+    request.spec.spares = "auto"
+    request.validate_only = True
+    supposed = (await served.stub.CreateJob(request)).answer.spare_shortages
+    assert supposed
+    assert all(zone.spares == 0 < zone.target for zone in supposed)
+    request.validate_only = False
+    await served.stub.CreateJob(request)
+    await served.until("a", RUNNING)
+    explained = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name=path("a")))
+    for now, then in zip(explained.spare_shortages, supposed, strict=True):
+        assert (now.domain, now.target, now.gpu_hours) == (
+            *(then.domain, then.target),
+            then.gpu_hours,
+        )
+        assert now.missed == pytest.approx(then.missed)
+    assert f"{supposed[0].domain}: 0 of " in explain_text(explained)
 
 
 # --- the cluster on one screen, over the wire and as text ----------------------------
@@ -287,24 +276,23 @@ async def _status(served: Served, **request: int) -> service_pb2.GetStatusRespon
     return await served.stub.GetStatus(service_pb2.GetStatusRequest(**request))
 
 
-async def test_status_counts_hosts_queue_and_gangs(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
-        await served.until("a", RUNNING)
-        await served.stub.CreateJob(create("b", 8))
-        answer = await _status(served)
-        assert sum(d.running_gpus for d in answer.domains) == 24
-        assert sum(d.spare_hosts for d in answer.domains) == 1
-        assert sum(d.free_gpus for d in answer.domains) == 32
-        (tenant,) = answer.tenants
-        assert (tenant.tenant, tenant.queued_jobs, tenant.oldest_job) == ("default", 1, path("b"))
-        why = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="b"))
-        assert tenant.oldest_reason == why.reason.sentence
-        assert (tenant.queued_gpus, tenant.held_gpus) == (64, 32)
-        (gang,) = answer.gangs
-        assert (gang.job, gang.hosts, gang.spares, gang.gap) == (path("a"), 3, 1, 0.0)
-        assert answer.server.leader
-        assert answer.version == (await served.get("b")).version
+async def test_status_counts_hosts_queue_and_gangs(served: Served) -> None:
+    await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
+    await served.until("a", RUNNING)
+    await served.stub.CreateJob(create("b", 8))
+    answer = await _status(served)
+    assert sum(d.running_gpus for d in answer.domains) == 24
+    assert sum(d.spare_hosts for d in answer.domains) == 1
+    assert sum(d.free_gpus for d in answer.domains) == 32
+    (tenant,) = answer.tenants
+    assert (tenant.tenant, tenant.queued_jobs, tenant.oldest_job) == ("default", 1, path("b"))
+    why = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="b"))
+    assert tenant.oldest_reason == why.reason.sentence
+    assert (tenant.queued_gpus, tenant.held_gpus) == (64, 32)
+    (gang,) = answer.gangs
+    assert (gang.job, gang.hosts, gang.spares, gang.gap) == (path("a"), 3, 1, 0.0)
+    assert answer.server.leader
+    assert answer.version == (await served.get("b")).version
 
 
 async def test_incidents_outlive_the_server(tmp_path: Path) -> None:
@@ -328,21 +316,19 @@ async def test_incidents_outlive_the_server(tmp_path: Path) -> None:
     assert f"gang swapped  a         {left} by {joined}" in status_text(as_typed(after))
 
 
-async def test_only_so_many_gangs(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        for name, hosts in (("a", 1), ("b", 2), ("c", 2)):
-            await served.stub.CreateJob(create(name, hosts))
-            await served.until(name, RUNNING)
-        answer = await _status(served, gangs=1)
-        assert ([gang.job for gang in answer.gangs], answer.gang_count) == ([path("b")], 3)
-        assert "and 2 smaller gangs" in status_text(answer)
+async def test_only_so_many_gangs(served: Served) -> None:
+    for name, hosts in (("a", 1), ("b", 2), ("c", 2)):
+        await served.stub.CreateJob(create(name, hosts))
+        await served.until(name, RUNNING)
+    answer = await _status(served, gangs=1)
+    assert ([gang.job for gang in answer.gangs], answer.gang_count) == ([path("b")], 3)
+    assert "and 2 smaller gangs" in status_text(answer)
 
 
 @pytest.mark.parametrize("field", ["gangs", "incidents"])
-async def test_fewer_than_none_is_refused(tmp_path: Path, field: str) -> None:
-    async with serving(tmp_path) as served:
-        error = await refused(_status(served, **{field: -1}))
-        assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
+async def test_fewer_than_none_is_refused(field: str, served: Served) -> None:
+    error = await refused(_status(served, **{field: -1}))
+    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -46,6 +46,12 @@ class Scrape:
             yield family.name + "_total" if is_counter else family.name
 
 
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with serving(tmp_path, metrics=HERE) as running:
+        yield running
+
+
 async def scraped(served: Served) -> Scrape:
     return Scrape(await asyncio.to_thread(_get, served.ready.metrics))
 
@@ -55,76 +61,73 @@ def _get(address: str) -> str:
         return str(answer.read().decode())
 
 
-async def test_the_state_is_exposed(tmp_path: Path) -> None:
-    async with serving(tmp_path, metrics=HERE) as served:
-        await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
-        await served.until("a", RUNNING)
-        await served.stub.CreateJob(create("b", 8))
+async def test_the_state_is_exposed(served: Served) -> None:
+    await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
+    await served.until("a", RUNNING)
+    await served.stub.CreateJob(create("b", 8))
+    found = await scraped(served)
+    assert found("muster_gpus", use="running") == 24
+    assert found("muster_gpus") == found("muster_hosts") * 8 == 64
+    assert found("muster_spare_hosts") == 1
+    assert found("muster_withheld_hosts", source="slurm", cause="refused") == 0
+    assert found("muster_jobs", tenant="default", state="queued") == 1
+    assert found("muster_queued_gpus") == 64
+    assert found("muster_oldest_wait_seconds") > 0
+    assert found("muster_log_version") == (await served.get("b")).version
+    assert found("muster_running_gangs", proof="optimal") == 1
+    assert found("muster_ready") == found("muster_leader") == 1
+    assert found("muster_store_bytes") > 0
+    free = (await served.stub.ListHosts(service_pb2.ListHostsRequest())).hosts[-1].name
+    await served.stub.CordonHost(
+        service_pb2.CordonHostRequest(name=free, reason="slurm: refused: QOS")
+    )
+    again = await scraped(served)
+    assert again("muster_withheld_hosts", source="slurm", cause="refused") == 1
+
+
+async def test_what_happened_is_counted(served: Served) -> None:
+    await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
+    job = await served.until("a", RUNNING)
+    report = service_pb2.ReportHostRequest(name=job.placement.hosts[0], signal="nic-down")
+    await served.stub.ReportHost(report)
+    for _ in range(500):  # submitted, started, failed, swapped, its spare refilled
         found = await scraped(served)
-        assert found("muster_gpus", use="running") == 24
-        assert found("muster_gpus") == found("muster_hosts") * 8 == 64
-        assert found("muster_spare_hosts") == 1
-        assert found("muster_withheld_hosts", source="slurm", cause="refused") == 0
-        assert found("muster_jobs", tenant="default", state="queued") == 1
-        assert found("muster_queued_gpus") == 64
-        assert found("muster_oldest_wait_seconds") > 0
-        assert found("muster_log_version") == (await served.get("b")).version
-        assert found("muster_running_gangs", proof="optimal") == 1
-        assert found("muster_ready") == found("muster_leader") == 1
-        assert found("muster_store_bytes") > 0
-        free = (await served.stub.ListHosts(service_pb2.ListHostsRequest())).hosts[-1].name
-        await served.stub.CordonHost(
-            service_pb2.CordonHostRequest(name=free, reason="slurm: refused: QOS")
-        )
-        again = await scraped(served)
-        assert again("muster_withheld_hosts", source="slurm", cause="refused") == 1
+        if found("muster_events_total") == 5:
+            break
+        await asyncio.sleep(0.01)
+    assert found("muster_host_failures_total", signal="nic-down") == 1
+    assert found("muster_swaps_total", cause="failure") == 1
+    assert found("muster_swapped_hosts_total", source="spare") == 1
+    assert found("muster_restarts_total", how="swap") == 1
+    assert found("muster_wait_seconds_count", size="9-64") == 1
+    assert found("muster_gap_ratio_bucket", le="0.0") == 1
+    assert found("muster_stage_seconds_count", stage="append") == found(
+        "muster_append_events_count"
+    )
+    assert found("muster_append_events_sum") == found("muster_events_total") == 5
+    assert found("muster_stage_seconds_count", stage="solve") == 1
+    assert found("muster_commit_conflicts_total") == 0
 
 
-async def test_what_happened_is_counted(tmp_path: Path) -> None:
-    async with serving(tmp_path, metrics=HERE) as served:
-        await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
-        job = await served.until("a", RUNNING)
-        report = service_pb2.ReportHostRequest(name=job.placement.hosts[0], signal="nic-down")
-        await served.stub.ReportHost(report)
-        for _ in range(500):  # submitted, started, failed, swapped, its spare refilled
-            found = await scraped(served)
-            if found("muster_events_total") == 5:
-                break
-            await asyncio.sleep(0.01)
-        assert found("muster_host_failures_total", signal="nic-down") == 1
-        assert found("muster_swaps_total", cause="failure") == 1
-        assert found("muster_swapped_hosts_total", source="spare") == 1
-        assert found("muster_restarts_total", how="swap") == 1
-        assert found("muster_wait_seconds_count", size="9-64") == 1
-        assert found("muster_gap_ratio_bucket", le="0.0") == 1
-        assert found("muster_stage_seconds_count", stage="append") == found(
-            "muster_append_events_count"
-        )
-        assert found("muster_append_events_sum") == found("muster_events_total") == 5
-        assert found("muster_stage_seconds_count", stage="solve") == 1
-        assert found("muster_commit_conflicts_total") == 0
-
-
-async def test_calls_are_counted_by_how_they_ended(tmp_path: Path) -> None:
-    async with serving(tmp_path, metrics=HERE) as served:
-        await served.stub.CreateJob(create("a"))
-        await refused(served.stub.GetJob(service_pb2.GetJobRequest(name="nobody")))
-        async with grpc.aio.insecure_channel(served.ready.address) as channel:
-            with pytest.raises(grpc.aio.AioRpcError):
-                await channel.unary_unary("/scheduler.v1.SchedulerService/Invented")(b"")
-        watch = served.stub.WatchJobs(service_pb2.WatchJobsRequest())
-        await watch.initial_metadata()
-        assert (await scraped(served))("muster_watch_streams") == 1
-        watch.cancel()
-        await asyncio.sleep(0.1)
-        found = await scraped(served)
-        mine = "SchedulerService/"
-        assert found("muster_rpc_total", method=mine + "CreateJob", code="OK") == 1
-        assert found("muster_rpc_total", method=mine + "GetJob", code="NOT_FOUND") == 1
-        assert found("muster_rpc_total", method="unknown", code="UNIMPLEMENTED") == 1
-        assert found("muster_rpc_total", method=mine + "WatchJobs", code="CANCELLED") == 1
-        assert found("muster_rpc_seconds_count", method=mine + "GetJob") == 1
-        assert found("muster_watch_streams") == found("muster_watch_lag_changes") == 0
+async def test_calls_are_counted_by_how_they_ended(served: Served) -> None:
+    await served.stub.CreateJob(create("a"))
+    await refused(served.stub.GetJob(service_pb2.GetJobRequest(name="nobody")))
+    async with grpc.aio.insecure_channel(served.ready.address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await channel.unary_unary("/scheduler.v1.SchedulerService/Invented")(b"")
+    watch = served.stub.WatchJobs(service_pb2.WatchJobsRequest())
+    await watch.initial_metadata()
+    assert (await scraped(served))("muster_watch_streams") == 1
+    watch.cancel()
+    await asyncio.sleep(0.1)
+    found = await scraped(served)
+    mine = "SchedulerService/"
+    assert found("muster_rpc_total", method=mine + "CreateJob", code="OK") == 1
+    assert found("muster_rpc_total", method=mine + "GetJob", code="NOT_FOUND") == 1
+    assert found("muster_rpc_total", method="unknown", code="UNIMPLEMENTED") == 1
+    assert found("muster_rpc_total", method=mine + "WatchJobs", code="CANCELLED") == 1
+    assert found("muster_rpc_seconds_count", method=mine + "GetJob") == 1
+    assert found("muster_watch_streams") == found("muster_watch_lag_changes") == 0
 
 
 async def test_series_for_each_job_are_asked_for(tmp_path: Path) -> None:

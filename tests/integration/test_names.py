@@ -20,7 +20,17 @@ from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import job_pb2, placement_pb2, service_pb2, window_pb2
 from tests.secured import House
-from tests.serving import CANCELLED, RUNNING, create, error_of, logged, path, refused, serving
+from tests.serving import (
+    CANCELLED,
+    RUNNING,
+    Served,
+    create,
+    error_of,
+    logged,
+    path,
+    refused,
+    serving,
+)
 
 TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
 Get, Watch = service_pb2.GetJobRequest, service_pb2.WatchJobsRequest
@@ -111,9 +121,8 @@ async def test_jobs_are_kept_apart_from_those_of_their_own_tenant(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["a/b/c", "/a", "a/", "tenants/a/b"])
-async def test_what_is_no_name_of_a_job_is_said(tmp_path: Path, name: str) -> None:
-    async with serving(tmp_path) as served:
-        error = await refused(served.stub.GetJob(Get(name=name)))
+async def test_what_is_no_name_of_a_job_is_said(name: str, served: Served) -> None:
+    error = await refused(served.stub.GetJob(Get(name=name)))
     assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("name",))
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from typer.testing import CliRunner, Result
 from placement.fabric.hostlist import expand
 from scheduler.cli import program
 from scheduler.v1 import service_pb2
-from tests.serving import Served, create, serving
+from tests.serving import Served, create
 
 GPUS = 8  # of each host
 
@@ -132,42 +131,40 @@ def tuner_lines(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("kind", list(READERS))
 async def test_files_follow_the_job_from_swap_to_swap_until_it_ends(
-    tmp_path: Path, kind: str
+    kind: str, served: Served
 ) -> None:
-    async with serving(tmp_path) as served:
-        printed = printing(served)
-        await served.stub.CreateJob(create("a", 2))
-        first = await hosts_of(served)
-        at_first = await printed("job", "a", "--format", kind)
-        assert READERS[kind](at_first.stdout) == _hostfile("\n".join(first)), at_first.output
-        report = service_pb2.ReportHostRequest(name=first[1], signal="host-down")
-        await served.stub.ReportHost(report)
-        second = await hosts_of(served, but=first)
-        assert first[1] not in second
-        after = await printed("job", "a", "--format", kind)
-        assert READERS[kind](after.stdout) == _hostfile("\n".join(second))
-        if "29500" in at_first.stdout:  # ranks of the first attempt that are left meet nobody
-            assert ("29500" in after.stdout, "29501" in after.stdout) == (False, True)
-        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-        done = await printed("job", "a", "--format", kind)
+    printed = printing(served)
+    await served.stub.CreateJob(create("a", 2))
+    first = await hosts_of(served)
+    at_first = await printed("job", "a", "--format", kind)
+    assert READERS[kind](at_first.stdout) == _hostfile("\n".join(first)), at_first.output
+    report = service_pb2.ReportHostRequest(name=first[1], signal="host-down")
+    await served.stub.ReportHost(report)
+    second = await hosts_of(served, but=first)
+    assert first[1] not in second
+    after = await printed("job", "a", "--format", kind)
+    assert READERS[kind](after.stdout) == _hostfile("\n".join(second))
+    if "29500" in at_first.stdout:  # ranks of the first attempt that are left meet nobody
+        assert ("29500" in after.stdout, "29501" in after.stdout) == (False, True)
+    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+    done = await printed("job", "a", "--format", kind)
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "muster: job a holds no hosts now\n"
 
 
-async def test_nccl_is_tuned_for_the_hosts_that_the_job_has_now(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        printed = printing(served)
-        await served.stub.CreateJob(create("a", 2))
-        first = await hosts_of(served)
-        at_first = await printed("job", "a", "--format", "nccl")
-        assert at_first.exit_code == 0, at_first.output
-        assert {(line[6], line[7]) for line in tuner_lines(at_first.stdout)} == {("2", "2")}
-        assert "within one rack" in at_first.stdout
-        for host in [first[1], *(f"{first[1].rpartition('-')[0]}-h{n}" for n in range(2))]:
-            if host != first[0]:
-                report: Any = service_pb2.ReportHostRequest(name=host, signal="host-down")
-                await served.stub.ReportHost(report)
-        await hosts_of(served, but=first)
-        after = await printed("job", "a", "--format", "nccl")
-        assert tuner_lines(after.stdout)
-        assert "within one rack" not in after.stdout  # the rack has one host left
+async def test_nccl_is_tuned_for_the_hosts_that_the_job_has_now(served: Served) -> None:
+    printed = printing(served)
+    await served.stub.CreateJob(create("a", 2))
+    first = await hosts_of(served)
+    at_first = await printed("job", "a", "--format", "nccl")
+    assert at_first.exit_code == 0, at_first.output
+    assert {(line[6], line[7]) for line in tuner_lines(at_first.stdout)} == {("2", "2")}
+    assert "within one rack" in at_first.stdout
+    for host in [first[1], *(f"{first[1].rpartition('-')[0]}-h{n}" for n in range(2))]:
+        if host != first[0]:
+            report: Any = service_pb2.ReportHostRequest(name=host, signal="host-down")
+            await served.stub.ReportHost(report)
+    await hosts_of(served, but=first)
+    after = await printed("job", "a", "--format", "nccl")
+    assert tuner_lines(after.stdout)
+    assert "within one rack" not in after.stdout  # the rack has one host left

@@ -199,19 +199,18 @@ def test_nothing_but_the_list_ends_a_call() -> None:
     assert elsewhere == []
 
 
-async def test_what_was_not_found_is_named_for_a_program(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        found = []
-        for call in (
-            served.stub.CancelJob(service_pb2.CancelJobRequest(name="x")),
-            served.stub.CordonHost(service_pb2.CordonHostRequest(name="x")),
-            served.stub.GetJob(service_pb2.GetJobRequest(name="x")),
-        ):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call
-            what = ResourceInfo()
-            status = rpc_status.from_call(caught.value)
-            assert status is not None
-            assert any(detail.Unpack(what) for detail in status.details)
-            found.append((what.resource_type, what.resource_name))
+async def test_what_was_not_found_is_named_for_a_program(served: Served) -> None:
+    found = []
+    for call in (
+        served.stub.CancelJob(service_pb2.CancelJobRequest(name="x")),
+        served.stub.CordonHost(service_pb2.CordonHostRequest(name="x")),
+        served.stub.GetJob(service_pb2.GetJobRequest(name="x")),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        what = ResourceInfo()
+        status = rpc_status.from_call(caught.value)
+        assert status is not None
+        assert any(detail.Unpack(what) for detail in status.details)
+        found.append((what.resource_type, what.resource_name))
     assert found == [("job", "x"), ("host", "x"), ("job", "x")]

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,7 +13,7 @@ import pytest
 
 from drills.fuzz.calls import maintenance
 from scheduler.v1 import job_pb2, service_pb2, window_pb2
-from tests.serving import RUNNING, Served, create, serving
+from tests.serving import RUNNING, Served, create
 
 HOST, LINK = "z1-r1-h1", "z0"
 
@@ -93,22 +92,21 @@ REPEATS = (
 
 
 @pytest.mark.parametrize("repeat", REPEATS, ids=lambda repeat: repeat.name)
-async def test_a_repeat_does_nothing_once_it_was_undone(tmp_path: Path, repeat: Repeat) -> None:
-    async with serving(tmp_path) as served:
-        for step in repeat.before:
-            await _do(served, step)
-        method, request = repeat.call
-        named = type(request)()
-        named.CopyFrom(request)
-        (named.reports[0] if method == "ReportHosts" else named).request_id = "once"
-        first = await _do(served, (method, named))
-        for step in repeat.undo:
-            await _do(served, step)
-        version = await _at_rest(served)
-        with suppress(grpc.aio.AioRpcError):  # what it made may be gone
-            again = await _do(served, (method, named))
-            assert getattr(again, "uid", "") in ("", getattr(first, "uid", ""))
-        assert await _at_rest(served) == version
+async def test_a_repeat_does_nothing_once_it_was_undone(repeat: Repeat, served: Served) -> None:
+    for step in repeat.before:
+        await _do(served, step)
+    method, request = repeat.call
+    named = type(request)()
+    named.CopyFrom(request)
+    (named.reports[0] if method == "ReportHosts" else named).request_id = "once"
+    first = await _do(served, (method, named))
+    for step in repeat.undo:
+        await _do(served, step)
+    version = await _at_rest(served)
+    with suppress(grpc.aio.AioRpcError):  # what it made may be gone
+        again = await _do(served, (method, named))
+        assert getattr(again, "uid", "") in ("", getattr(first, "uid", ""))
+    assert await _at_rest(served) == version
 
 
 def test_every_method_that_takes_a_request_id_is_repeated_here() -> None:

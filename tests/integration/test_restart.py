@@ -15,7 +15,7 @@ from scheduler.eventlog.recovery import recover
 from scheduler.eventlog.store import StoreError, VersionMismatch, open_store
 from scheduler.v1 import service_pb2
 from tests.build import fabric_spec
-from tests.serving import COMPLETED, QUEUED, RUNNING, START_NS, create, logged, serving, url
+from tests.serving import COMPLETED, QUEUED, RUNNING, START_NS, Served, create, logged, serving, url
 
 
 async def test_jobs_and_hosts_are_as_they_were(tmp_path: Path) -> None:
@@ -128,14 +128,13 @@ def test_a_log_that_cannot_have_happened_is_refused(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_acknowledged_means_durable(tmp_path: Path) -> None:
+async def test_acknowledged_means_durable(tmp_path: Path, served: Served) -> None:
     """The log is read beside a running server: nothing it acknowledged is missing."""
-    async with serving(tmp_path) as served:
-        for i in range(10):
-            name = f"j{i}"
-            await served.stub.CreateJob(create(name))
-            bodies = await asyncio.to_thread(_bodies_beside, tmp_path)
-            assert any(f'"name":"{name}"' in body for body in bodies)
+    for i in range(10):
+        name = f"j{i}"
+        await served.stub.CreateJob(create(name))
+        bodies = await asyncio.to_thread(_bodies_beside, tmp_path)
+        assert any(f'"name":"{name}"' in body for body in bodies)
 
 
 def _bodies_beside(folder: Path) -> list[str]:

@@ -40,8 +40,8 @@ async def _health(channel: grpc.aio.Channel, service: str = SERVICE) -> int:
 
 
 @pytest.mark.parametrize("service", ["", "scheduler.v1.SchedulerService"])
-async def test_a_ready_server_is_healthy(tmp_path: Path, service: str) -> None:
-    async with serving(tmp_path) as served, _channel(served) as channel:
+async def test_a_ready_server_is_healthy(service: str, served: Served) -> None:
+    async with _channel(served) as channel:
         assert await _health(channel, service) == Status.SERVING
 
 

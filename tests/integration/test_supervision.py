@@ -78,20 +78,19 @@ async def test_a_server_outlives_the_death_of_each_of_its_tasks(tmp_path: Path) 
 
 
 async def test_a_disk_that_is_nearly_full_is_said_before_a_change_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(tmp_path) as served:
-        monkeypatch.setattr(SqliteStore, "disk_used", lambda _: 0.96)
-        async with asyncio.timeout(60):
-            while "store: its disk is 96% full" not in caplog.text:
-                await asyncio.sleep(0.05)
-        result = await asked(served)
-        assert (result.exit_code, "do not work: store" in result.output) == (1, True)
-        await served.stub.CreateJob(create("a"))  # as long as there is room
-        await served.until("a", RUNNING)
-        monkeypatch.setattr(SqliteStore, "disk_used", lambda _: 0.94)
-        await asyncio.sleep(2.5)
-        assert (await asked(served)).exit_code == 0
+    monkeypatch.setattr(SqliteStore, "disk_used", lambda _: 0.96)
+    async with asyncio.timeout(60):
+        while "store: its disk is 96% full" not in caplog.text:
+            await asyncio.sleep(0.05)
+    result = await asked(served)
+    assert (result.exit_code, "do not work: store" in result.output) == (1, True)
+    await served.stub.CreateJob(create("a"))  # as long as there is room
+    await served.until("a", RUNNING)
+    monkeypatch.setattr(SqliteStore, "disk_used", lambda _: 0.94)
+    await asyncio.sleep(2.5)
+    assert (await asked(served)).exit_code == 0
 
 
 async def test_a_server_whose_writer_dies_ends_and_says_so(tmp_path: Path) -> None:
@@ -122,20 +121,19 @@ async def test_health_names_a_planner_that_hangs(
 
 
 async def test_health_names_a_store_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(tmp_path) as served:
-        append = SqliteStore.append
+    append = SqliteStore.append
 
-        def full(*_: object) -> int:
-            raise NotWritten("the disk is full")
+    def full(*_: object) -> int:
+        raise NotWritten("the disk is full")
 
-        monkeypatch.setattr(SqliteStore, "append", full)
-        with pytest.raises(Exception, match="the disk is full"):
-            await served.stub.CreateJob(create("a"))
-        await asyncio.sleep(2.5)
-        assert "parts of it do not work: store" in (await asked(served)).output
-        monkeypatch.setattr(SqliteStore, "append", append)
-        await served.stub.CreateJob(create("b"))
-        await asyncio.sleep(2.5)
-        assert (await asked(served)).exit_code == 0
+    monkeypatch.setattr(SqliteStore, "append", full)
+    with pytest.raises(Exception, match="the disk is full"):
+        await served.stub.CreateJob(create("a"))
+    await asyncio.sleep(2.5)
+    assert "parts of it do not work: store" in (await asked(served)).output
+    monkeypatch.setattr(SqliteStore, "append", append)
+    await served.stub.CreateJob(create("b"))
+    await asyncio.sleep(2.5)
+    assert (await asked(served)).exit_code == 0

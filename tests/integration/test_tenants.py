@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -27,6 +28,12 @@ TENANTS = Tenants(
 )
 
 
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with serving(tmp_path, tenants=TENANTS) as running:
+        yield running
+
+
 def create(
     name: str, hosts: int, tenant: str = "", level: str = ""
 ) -> service_pb2.CreateJobRequest:
@@ -34,32 +41,31 @@ def create(
     return service_pb2.CreateJobRequest(spec=spec_to_proto(job))
 
 
-async def test_standings_and_jobs_tell_whose_they_are(tmp_path: Path) -> None:
-    async with serving(tmp_path, tenants=TENANTS) as served:
-        made = await served.stub.CreateJob(create("a", 3, "language", "spot"))
-        assert (made.tenant, made.priority, made.preemptible) == ("language", -7, True)
-        await served.until("language/a", RUNNING)
-        await served.stub.CreateJob(create("b", 4, "language"))
-        job = await served.stub.GetJob(service_pb2.GetJobRequest(name="language/b"))
-        limited = "needs 4 hosts; tenant research holds 3 of its limit of 5; language/a ends in 2"
-        assert job.reason.startswith(limited)
-        why = await served.stub.ExplainJob(
-            service_pb2.ExplainJobRequest(name="tenants/language/jobs/b")
-        )
-        assert why.reason.cause == advice_pb2.WAIT_REASON_LIMIT
-        answer = await served.stub.ListTenants(service_pb2.ListTenantsRequest())
-        rows = {t.name: (t.parent, t.held_gpus, t.queued_gpus) for t in answer.tenants}
-        assert rows == {
-            "research": ("", 24, 32),
-            "vision": ("research", 0, 0),
-            "language": ("research", 24, 32),
-            "default": ("", 0, 0),
-        }
-        assert (answer.default_tenant, answer.digest) == ("default", TENANTS.digest)
-        research, vision, *_ = answer.tenants
-        assert (research.limit_gpus, research.guaranteed_gpus) == (40, 16)
-        assert (vision.HasField("limit_gpus"), vision.kept_hosts) == (False, 2)
-        assert [(c.tier, c.count, c.hosts) for c in vision.cells] == [("rack", 1, 0)]
+async def test_standings_and_jobs_tell_whose_they_are(served: Served) -> None:
+    made = await served.stub.CreateJob(create("a", 3, "language", "spot"))
+    assert (made.tenant, made.priority, made.preemptible) == ("language", -7, True)
+    await served.until("language/a", RUNNING)
+    await served.stub.CreateJob(create("b", 4, "language"))
+    job = await served.stub.GetJob(service_pb2.GetJobRequest(name="language/b"))
+    limited = "needs 4 hosts; tenant research holds 3 of its limit of 5; language/a ends in 2"
+    assert job.reason.startswith(limited)
+    why = await served.stub.ExplainJob(
+        service_pb2.ExplainJobRequest(name="tenants/language/jobs/b")
+    )
+    assert why.reason.cause == advice_pb2.WAIT_REASON_LIMIT
+    answer = await served.stub.ListTenants(service_pb2.ListTenantsRequest())
+    rows = {t.name: (t.parent, t.held_gpus, t.queued_gpus) for t in answer.tenants}
+    assert rows == {
+        "research": ("", 24, 32),
+        "vision": ("research", 0, 0),
+        "language": ("research", 24, 32),
+        "default": ("", 0, 0),
+    }
+    assert (answer.default_tenant, answer.digest) == ("default", TENANTS.digest)
+    research, vision, *_ = answer.tenants
+    assert (research.limit_gpus, research.guaranteed_gpus) == (40, 16)
+    assert (vision.HasField("limit_gpus"), vision.kept_hosts) == (False, 2)
+    assert [(c.tier, c.count, c.hosts) for c in vision.cells] == [("rack", 1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -71,20 +77,18 @@ async def test_standings_and_jobs_tell_whose_they_are(tmp_path: Path) -> None:
     ],
 )
 async def test_names_that_do_not_exist(
-    tmp_path: Path, request_: service_pb2.CreateJobRequest, field: str
+    request_: service_pb2.CreateJobRequest, field: str, served: Served
 ) -> None:
-    async with serving(tmp_path, tenants=TENANTS) as served:
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await served.stub.CreateJob(request_)
-        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert str(refused.value.details()).startswith(field.removeprefix("spec."))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await served.stub.CreateJob(request_)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert str(refused.value.details()).startswith(field.removeprefix("spec."))
 
 
-async def test_more_than_the_limit_is_never(tmp_path: Path) -> None:
-    async with serving(tmp_path, tenants=TENANTS) as served:
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await served.stub.CreateJob(create("a", 6, "language"))
-        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+async def test_more_than_the_limit_is_never(served: Served) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await served.stub.CreateJob(create("a", 6, "language"))
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
 async def test_a_restart_keeps_the_tenants_or_takes_new_ones(tmp_path: Path) -> None:
@@ -192,15 +196,14 @@ async def test_tenants_without_a_file_are_as_old_as_the_fabric(tmp_path: Path) -
         ('create_time < "2001-01-01T00:00Z"', []),
     ],
 )
-async def test_tenants_are_filtered(tmp_path: Path, filter: str, names: list[str]) -> None:
-    async with serving(tmp_path, tenants=TENANTS) as served:
-        assert [*await _tenants(served, filter)] == names
-        error = await refused(_tenants(served, "colour = red"))
-        ask = service_pb2.ListTenantsRequest(page_size=1, filter="weight > 0")
-        ask.page_token = (await served.stub.ListTenants(ask)).next_page_token
-        assert [t.name for t in (await served.stub.ListTenants(ask)).tenants] == ["vision"]
-        ask.filter = filter
-        other = await refused(served.stub.ListTenants(ask))
+async def test_tenants_are_filtered(filter: str, names: list[str], served: Served) -> None:
+    assert [*await _tenants(served, filter)] == names
+    error = await refused(_tenants(served, "colour = red"))
+    ask = service_pb2.ListTenantsRequest(page_size=1, filter="weight > 0")
+    ask.page_token = (await served.stub.ListTenants(ask)).next_page_token
+    assert [t.name for t in (await served.stub.ListTenants(ask)).tenants] == ["vision"]
+    ask.filter = filter
+    other = await refused(served.stub.ListTenants(ask))
     assert (error.fields, other.fields) == (("filter",), ("page_token",))
 
 

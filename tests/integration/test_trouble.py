@@ -275,12 +275,11 @@ async def test_many_reports_are_checked_and_none_is_made(tmp_path: Path) -> None
     assert error.fields == ("reports[1].validate_only",)
 
 
-async def test_a_cordon_is_shown_through_a_failure(tmp_path: Path) -> None:
+async def test_a_cordon_is_shown_through_a_failure(served: Served) -> None:
     name = "z0-r0-h0"
-    async with serving(tmp_path) as served:
-        await served.stub.CordonHost(service_pb2.CordonHostRequest(name=name, reason="mine"))
-        down = service_pb2.ReportHostRequest(name=name, signal="gpu-lost")
-        host = (await served.stub.ReportHost(down)).host
+    await served.stub.CordonHost(service_pb2.CordonHostRequest(name=name, reason="mine"))
+    down = service_pb2.ReportHostRequest(name=name, signal="gpu-lost")
+    host = (await served.stub.ReportHost(down)).host
     assert (host.cordoned, host.cordon_reason) == (True, "mine")
     assert host.state == host_pb2.HOST_STATE_FAILED
 

@@ -17,24 +17,23 @@ from scheduler.v1 import job_pb2, link_pb2, service_pb2, window_pb2
 from scheduler.wire.specs import spec_to_proto
 from tests.build import fabric_spec
 from tests.secured import House
-from tests.serving import QUEUED, RUNNING, create, serving
+from tests.serving import QUEUED, RUNNING, Served, create, serving
 
 
 def report(name: str, share: float, **fields: str) -> service_pb2.ReportLinkRequest:
     return service_pb2.ReportLinkRequest(name=name, share=share, **fields)
 
 
-async def test_a_gang_waits_for_a_link_and_starts_when_it_is_up(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        down = await served.stub.ReportLink(report("z1", 0, detail="cut"))
-        await served.stub.CreateJob(create("a", 6))
-        await served.stub.CreateJob(create("b", 4))
-        await served.until("b", RUNNING)
-        waiting = await served.get("a")
-        up = await served.stub.ReportLink(report("z1", 1))
-        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="b"))
-        await served.until("a", RUNNING)
-        links = await served.stub.ListLinks(service_pb2.ListLinksRequest(show_all=True))
+async def test_a_gang_waits_for_a_link_and_starts_when_it_is_up(served: Served) -> None:
+    down = await served.stub.ReportLink(report("z1", 0, detail="cut"))
+    await served.stub.CreateJob(create("a", 6))
+    await served.stub.CreateJob(create("b", 4))
+    await served.until("b", RUNNING)
+    waiting = await served.get("a")
+    up = await served.stub.ReportLink(report("z1", 1))
+    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="b"))
+    await served.until("a", RUNNING)
+    links = await served.stub.ListLinks(service_pb2.ListLinksRequest(show_all=True))
     assert waiting.state == QUEUED
     assert "no gang may cross the uplink of z1" in waiting.reason
     assert (down.share, down.carried_share, down.detail) == (0, 0, "cut")
@@ -72,41 +71,39 @@ async def test_links_are_listed_as_they_are(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_window_on_a_link_goes_over_the_wire(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        now = (await served.stub.GetStatus(service_pb2.GetStatusRequest())).server.time
-        window = window_pb2.Window(
-            name="w", kind=window_pb2.WINDOW_KIND_MAINTENANCE, links=["z1"], link_share=0.5
-        )
-        window.start_time.FromNanoseconds(now.ToNanoseconds())
-        window.end_time.FromNanoseconds(now.ToNanoseconds() + 3_600 * 10**9)
-        made = await served.stub.CreateWindow(service_pb2.CreateWindowRequest(window=window))
-        for _ in range(500):
-            [link] = (await served.stub.ListLinks(service_pb2.ListLinksRequest())).links
-            if link.carried_share < 1:
-                break
-            await asyncio.sleep(0.01)
+async def test_a_window_on_a_link_goes_over_the_wire(served: Served) -> None:
+    now = (await served.stub.GetStatus(service_pb2.GetStatusRequest())).server.time
+    window = window_pb2.Window(
+        name="w", kind=window_pb2.WINDOW_KIND_MAINTENANCE, links=["z1"], link_share=0.5
+    )
+    window.start_time.FromNanoseconds(now.ToNanoseconds())
+    window.end_time.FromNanoseconds(now.ToNanoseconds() + 3_600 * 10**9)
+    made = await served.stub.CreateWindow(service_pb2.CreateWindowRequest(window=window))
+    for _ in range(500):
+        [link] = (await served.stub.ListLinks(service_pb2.ListLinksRequest())).links
+        if link.carried_share < 1:
+            break
+        await asyncio.sleep(0.01)
     assert (list(made.links), made.link_share, list(made.chosen_hosts)) == (["z1"], 0.5, [])
     assert (link.name, link.share, link.carried_share) == ("z1", 1, 0.5)
     assert list(link.windows) == ["w"]
 
 
-async def test_a_watch_lists_first_and_then_follows(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.ReportLink(report("z0", 0.5))
+async def test_a_watch_lists_first_and_then_follows(served: Served) -> None:
+    await served.stub.ReportLink(report("z0", 0.5))
 
-        def watched() -> list[service_pb2.WatchLinksResponse]:
-            with Client(served.ready.address) as client:
-                stream = client.watch_links(initial_list=True)
-                seen = [next(stream), next(stream)]
-                client.report_link("z1", 0.25)
-                return [*seen, next(stream)]
+    def watched() -> list[service_pb2.WatchLinksResponse]:
+        with Client(served.ready.address) as client:
+            stream = client.watch_links(initial_list=True)
+            seen = [next(stream), next(stream)]
+            client.report_link("z1", 0.25)
+            return [*seen, next(stream)]
 
-        listed, bookmark, change = await asyncio.to_thread(watched)
-        replayed = served.stub.WatchLinks(service_pb2.WatchLinksRequest(after_version=0, name="z0"))
-        [early] = [await replayed.read()]
-        with pytest.raises(grpc.aio.AioRpcError) as missing:
-            await served.stub.WatchLinks(service_pb2.WatchLinksRequest(name="z9")).read()
+    listed, bookmark, change = await asyncio.to_thread(watched)
+    replayed = served.stub.WatchLinks(service_pb2.WatchLinksRequest(after_version=0, name="z0"))
+    [early] = [await replayed.read()]
+    with pytest.raises(grpc.aio.AioRpcError) as missing:
+        await served.stub.WatchLinks(service_pb2.WatchLinksRequest(name="z9")).read()
     assert (listed.link.name, listed.link.share, listed.HasField("change_time")) == (
         "z0",
         0.5,
@@ -129,31 +126,29 @@ async def test_a_watch_lists_first_and_then_follows(tmp_path: Path) -> None:
     ],
 )
 async def test_what_no_link_carries_is_refused(
-    tmp_path: Path, name: str, share: float, code: str, field: str
+    name: str, share: float, code: str, field: str, served: Served
 ) -> None:
-    async with serving(tmp_path) as served:
 
-        def refused() -> ServiceError:
-            with Client(served.ready.address) as client, pytest.raises(ServiceError) as error:
-                client.report_link(name, share)
-            return error.value
+    def refused() -> ServiceError:
+        with Client(served.ready.address) as client, pytest.raises(ServiceError) as error:
+            client.report_link(name, share)
+        return error.value
 
-        error = await asyncio.to_thread(refused)
-        listed = await served.stub.ListLinks(service_pb2.ListLinksRequest())
+    error = await asyncio.to_thread(refused)
+    listed = await served.stub.ListLinks(service_pb2.ListLinksRequest())
     assert error.code == code
     assert [where for where, _ in error.violations] == [field] * bool(field)
     assert not listed.links
 
 
-async def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        request = report("z1", 0.5)
-        request.validate_only = True
-        answer = await served.stub.ReportLink(request)
-        listed = await served.stub.ListLinks(service_pb2.ListLinksRequest())
-        unset = service_pb2.ReportLinkRequest(name="z1")
-        with pytest.raises(grpc.aio.AioRpcError) as missing:
-            await served.stub.ReportLink(unset)
+async def test_a_dry_run_changes_nothing(served: Served) -> None:
+    request = report("z1", 0.5)
+    request.validate_only = True
+    answer = await served.stub.ReportLink(request)
+    listed = await served.stub.ListLinks(service_pb2.ListLinksRequest())
+    unset = service_pb2.ReportLinkRequest(name="z1")
+    with pytest.raises(grpc.aio.AioRpcError) as missing:
+        await served.stub.ReportLink(unset)
     assert answer.share == 0.5
     assert not listed.links
     assert "share: is required" in str(missing.value.details())

@@ -144,31 +144,29 @@ async def test_options_that_are_wrong(tmp_path: Path, words: list[str], fault: s
     assert (result.exit_code, fault in result.output) == (2, True), result.output
 
 
-async def test_a_dependency_on_nothing_names_the_field(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        request = create("a")
-        request.spec.dependencies.add(kind=job_pb2.DEPENDENCY_KIND_AFTEROK, job="nobody")
-        error = await refused(served.stub.CreateJob(request))
+async def test_a_dependency_on_nothing_names_the_field(served: Served) -> None:
+    request = create("a")
+    request.spec.dependencies.add(kind=job_pb2.DEPENDENCY_KIND_AFTEROK, job="nobody")
+    error = await refused(served.stub.CreateJob(request))
     assert error.code is Code.INVALID_ARGUMENT
     assert "there is and was no job" in error.message
 
 
 @pytest.mark.parametrize("second", [2**53, -1])
 async def test_a_begin_time_that_no_calendar_has_names_the_field(
-    tmp_path: Path, second: int
+    second: int, served: Served
 ) -> None:
-    async with serving(tmp_path) as served:
-        request = create("a")
-        request.spec.begin_time.seconds = second
-        error = await refused(served.stub.CreateJob(request))
-        assert (error.code, "begin_time" in error.message) == (Code.INVALID_ARGUMENT, True)
-        await served.stub.CreateJob(create("a"))
-        change = service_pb2.UpdateJobRequest()
-        change.job.name = "a"
-        change.job.spec.begin_time.seconds = second
-        change.update_mask.paths.append("spec.begin_time")
-        error = await refused(served.stub.UpdateJob(change))
-        assert (error.code, "begin_time" in error.message) == (Code.INVALID_ARGUMENT, True)
+    request = create("a")
+    request.spec.begin_time.seconds = second
+    error = await refused(served.stub.CreateJob(request))
+    assert (error.code, "begin_time" in error.message) == (Code.INVALID_ARGUMENT, True)
+    await served.stub.CreateJob(create("a"))
+    change = service_pb2.UpdateJobRequest()
+    change.job.name = "a"
+    change.job.spec.begin_time.seconds = second
+    change.update_mask.paths.append("spec.begin_time")
+    error = await refused(served.stub.UpdateJob(change))
+    assert (error.code, "begin_time" in error.message) == (Code.INVALID_ARGUMENT, True)
 
 
 async def test_several_jobs_are_submitted_and_waited_for(tmp_path: Path) -> None:
@@ -199,17 +197,16 @@ async def test_several_jobs_are_submitted_and_waited_for(tmp_path: Path) -> None
         assert (await muster(served, "wait", "a", "b")).exit_code == 0
 
 
-async def test_a_file_with_a_fault_submits_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        for text, message in (
-            (f"name: a\n{JOB}---\n{JOB}", "standard input: name: is missing in job 2 of 2"),
-            (f"name: a\n{JOB}---\nname: b\nx: 1\n", "standard input:5: x: unknown key"),
-            (f"name: a\n{JOB}---\nname: a\n{JOB}", "two jobs are called a"),
-        ):
-            faulty = await muster(served, "submit", "-", given=text)
-            assert isinstance(faulty.exception, InputError)
-            assert message in str(faulty.exception)
-        assert not (await served.stub.ListJobs(service_pb2.ListJobsRequest())).jobs
+async def test_a_file_with_a_fault_submits_nothing(served: Served) -> None:
+    for text, message in (
+        (f"name: a\n{JOB}---\n{JOB}", "standard input: name: is missing in job 2 of 2"),
+        (f"name: a\n{JOB}---\nname: b\nx: 1\n", "standard input:5: x: unknown key"),
+        (f"name: a\n{JOB}---\nname: a\n{JOB}", "two jobs are called a"),
+    ):
+        faulty = await muster(served, "submit", "-", given=text)
+        assert isinstance(faulty.exception, InputError)
+        assert message in str(faulty.exception)
+    assert not (await served.stub.ListJobs(service_pb2.ListJobsRequest())).jobs
 
 
 async def test_owners_hold_and_requeue_their_own_jobs(tmp_path: Path) -> None:
@@ -274,103 +271,97 @@ async def test_repeats_change_nothing_and_a_restart_keeps_it(tmp_path: Path) -> 
         assert (await served.stub.EndJob(end)).state == COMPLETED
 
 
-async def test_hosts_are_drained_by_range_and_domain(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        names = (await muster(served, "hosts", "-o", "name")).output.split()
-        domain = (await served.stub.GetHost(service_pb2.GetHostRequest(name=names[0]))).domains[-1]
-        done = await muster(served, "drain", domain, "--reason", "fan", "-o", "name")
-        inside = [name for name in names if name in done.output.split()]
-        assert (done.exit_code, done.output.split()) == (0, inside)
-        assert 1 < len(inside) < len(names)
-        drained = await muster(served, "hosts", "--no-headers", "--columns", "reason,name,state")
-        lines = [line.split() for line in drained.output.splitlines()]
-        assert [name for *_, name, state in lines if state != "healthy"] == inside
-        again = await muster(served, "uncordon", fold(inside[:2]), "no-such", "-o", "name")
-        assert again.exit_code == 1
-        assert set(again.output.splitlines()) >= {*inside[:2]}
-        assert "no-such" in again.output
-        one = await muster(served, "uncordon", domain, "--etag", "x")
-        assert (one.exit_code, "--etag" in one.output) == (2, True)
+async def test_hosts_are_drained_by_range_and_domain(served: Served) -> None:
+    names = (await muster(served, "hosts", "-o", "name")).output.split()
+    domain = (await served.stub.GetHost(service_pb2.GetHostRequest(name=names[0]))).domains[-1]
+    done = await muster(served, "drain", domain, "--reason", "fan", "-o", "name")
+    inside = [name for name in names if name in done.output.split()]
+    assert (done.exit_code, done.output.split()) == (0, inside)
+    assert 1 < len(inside) < len(names)
+    drained = await muster(served, "hosts", "--no-headers", "--columns", "reason,name,state")
+    lines = [line.split() for line in drained.output.splitlines()]
+    assert [name for *_, name, state in lines if state != "healthy"] == inside
+    again = await muster(served, "uncordon", fold(inside[:2]), "no-such", "-o", "name")
+    assert again.exit_code == 1
+    assert set(again.output.splitlines()) >= {*inside[:2]}
+    assert "no-such" in again.output
+    one = await muster(served, "uncordon", domain, "--etag", "x")
+    assert (one.exit_code, "--etag" in one.output) == (2, True)
 
 
-async def test_lists_take_columns_and_an_order(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        jobs = "---\n".join(
-            f"name: {name}\npriority: {p}\n{JOB}" for name, p in (("b", 9), ("a", 10))
-        )
-        await muster(served, "submit", "-", given=jobs)
-        shown = await muster(
-            served, "jobs", "--columns", "PRIORITY,name", "--sort", "-priority", "--no-headers"
-        )
-        assert [line.split() for line in shown.output.splitlines()] == [["10", "a"], ["9", "b"]]
-        by_name = await muster(served, "jobs", "-o", "name", "--sort", "-name")
-        assert by_name.output == "b\na\n"
-        wide = await muster(served, "jobs", "-o", "wide")
-        assert "HOST LIST" in wide.output
-        assert "default" in (await muster(served, "tenants", "--columns", "tenant,parent")).output
-        for words, option in (
-            (("jobs", "--columns", "colour"), "--columns"),
-            (("hosts", "--sort", "colour"), "--sort"),
-            (("window", "list", "--columns", "name", "-o", "json"), "--columns"),
-            (("links", "--no-headers", "-o", "yaml"), "--no-headers"),
-            (("links", "--fabric", "ib-24k", "--watch"), "--fabric"),
-        ):
-            wrong = await muster(served, *words)
-            assert (wrong.exit_code, option in wrong.output) == (2, True), words
+async def test_lists_take_columns_and_an_order(served: Served) -> None:
+    jobs = "---\n".join(f"name: {name}\npriority: {p}\n{JOB}" for name, p in (("b", 9), ("a", 10)))
+    await muster(served, "submit", "-", given=jobs)
+    shown = await muster(
+        served, "jobs", "--columns", "PRIORITY,name", "--sort", "-priority", "--no-headers"
+    )
+    assert [line.split() for line in shown.output.splitlines()] == [["10", "a"], ["9", "b"]]
+    by_name = await muster(served, "jobs", "-o", "name", "--sort", "-name")
+    assert by_name.output == "b\na\n"
+    wide = await muster(served, "jobs", "-o", "wide")
+    assert "HOST LIST" in wide.output
+    assert "default" in (await muster(served, "tenants", "--columns", "tenant,parent")).output
+    for words, option in (
+        (("jobs", "--columns", "colour"), "--columns"),
+        (("hosts", "--sort", "colour"), "--sort"),
+        (("window", "list", "--columns", "name", "-o", "json"), "--columns"),
+        (("links", "--no-headers", "-o", "yaml"), "--no-headers"),
+        (("links", "--fabric", "ib-24k", "--watch"), "--fabric"),
+    ):
+        wrong = await muster(served, *words)
+        assert (wrong.exit_code, option in wrong.output) == (2, True), words
 
 
 async def test_a_list_is_printed_again_when_it_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In place of the pauses: nothing, then a job is submitted, then Ctrl-C."""
-    async with serving(tmp_path) as served:
-        loop, pauses = asyncio.get_running_loop(), list[float]()
+    loop, pauses = asyncio.get_running_loop(), list[float]()
 
-        def pause(duration_s: float) -> None:
-            pauses.append(duration_s)
-            if len(pauses) == 2:
-                submitted = muster(served, "submit", "-", given=f"name: a\n{JOB}")
-                asyncio.run_coroutine_threadsafe(submitted, loop).result()
-            if len(pauses) == 3:
-                raise KeyboardInterrupt
+    def pause(duration_s: float) -> None:
+        pauses.append(duration_s)
+        if len(pauses) == 2:
+            submitted = muster(served, "submit", "-", given=f"name: a\n{JOB}")
+            asyncio.run_coroutine_threadsafe(submitted, loop).result()
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
 
-        monkeypatch.setattr(lists, "time", SimpleNamespace(sleep=pause))
-        shown = await muster(served, "jobs", "--watch", "--columns", "name")
-        assert shown.output.split() == ["no", "jobs", "NAME", "a"]
+    monkeypatch.setattr(lists, "time", SimpleNamespace(sleep=pause))
+    shown = await muster(served, "jobs", "--watch", "--columns", "name")
+    assert shown.output.split() == ["no", "jobs", "NAME", "a"]
 
 
-async def test_the_starts_of_waiting_jobs_are_estimated(tmp_path: Path) -> None:
+async def test_the_starts_of_waiting_jobs_are_estimated(served: Served) -> None:
     """Twelve jobs of an hour that fill the cluster, one after the other."""
-    async with serving(tmp_path) as served:
-        fabric = await served.stub.GetFabric(service_pb2.GetFabricRequest())
-        gang = f"parallelism: {{tp: {fabric.gpus_per_host}, dp: {fabric.host_count}}}\n"
-        jobs = "---\n".join(f"name: j{i:02}\ntime_limit_s: 3600\n{gang}" for i in range(12))
-        assert (await muster(served, "submit", "-", given=jobs)).exit_code == 0
-        assert (await muster(served, "wait", "j00", "--for", "start")).exit_code == 0
-        await muster(served, "hold", "j11")
-        shown = await muster(served, "jobs", "-o", "json")
-        listed = {job["name"]: job for job in json.loads(shown.output)["jobs"]}
-        starts = [listed[f"j{i:02}"]["start_estimate"]["start_time"][:19] for i in range(1, 11)]
-        moments = [datetime.fromisoformat(start) for start in starts]
-        steps = {(b - a).total_seconds() for a, b in pairwise(moments)}
-        assert steps == {3600}
-        assert "start_estimate" not in listed["j00"]
-        columns = ("jobs", "--columns", "name,starts", "--no-headers")
-        rows = dict(line.split() for line in (await muster(served, *columns)).output.splitlines())
-        assert rows["j00"] == "-"
-        assert rows["j05"] == f"{starts[4]}Z"
-        assert rows["j11"] == "unknown"
-        why = await muster(served, "explain", "j03")
-        lines = [line.split() for line in why.output.splitlines()]
-        assert ["starts", "about", f"{starts[2]}Z"] in lines
-        assert "if jobs run to their time limits (24 h 00 min where none is stated)" in why.output
-        chain = lines[lines.index(["AHEAD", "STARTS", "ENDS", "AFTER"]) + 1 :]
-        assert [(row[0], row[1], row[3]) for row in chain[:3]] == [
-            ("j01", f"{starts[0]}Z", "j00"),
-            ("j02", f"{starts[1]}Z", "j01"),
-            ("j03", f"{starts[2]}Z", "j02"),
-        ]
-        assert "cannot be foreseen" in (await muster(served, "explain", "j11")).output
+    fabric = await served.stub.GetFabric(service_pb2.GetFabricRequest())
+    gang = f"parallelism: {{tp: {fabric.gpus_per_host}, dp: {fabric.host_count}}}\n"
+    jobs = "---\n".join(f"name: j{i:02}\ntime_limit_s: 3600\n{gang}" for i in range(12))
+    assert (await muster(served, "submit", "-", given=jobs)).exit_code == 0
+    assert (await muster(served, "wait", "j00", "--for", "start")).exit_code == 0
+    await muster(served, "hold", "j11")
+    shown = await muster(served, "jobs", "-o", "json")
+    listed = {job["name"]: job for job in json.loads(shown.output)["jobs"]}
+    starts = [listed[f"j{i:02}"]["start_estimate"]["start_time"][:19] for i in range(1, 11)]
+    moments = [datetime.fromisoformat(start) for start in starts]
+    steps = {(b - a).total_seconds() for a, b in pairwise(moments)}
+    assert steps == {3600}
+    assert "start_estimate" not in listed["j00"]
+    columns = ("jobs", "--columns", "name,starts", "--no-headers")
+    rows = dict(line.split() for line in (await muster(served, *columns)).output.splitlines())
+    assert rows["j00"] == "-"
+    assert rows["j05"] == f"{starts[4]}Z"
+    assert rows["j11"] == "unknown"
+    why = await muster(served, "explain", "j03")
+    lines = [line.split() for line in why.output.splitlines()]
+    assert ["starts", "about", f"{starts[2]}Z"] in lines
+    assert "if jobs run to their time limits (24 h 00 min where none is stated)" in why.output
+    chain = lines[lines.index(["AHEAD", "STARTS", "ENDS", "AFTER"]) + 1 :]
+    assert [(row[0], row[1], row[3]) for row in chain[:3]] == [
+        ("j01", f"{starts[0]}Z", "j00"),
+        ("j02", f"{starts[1]}Z", "j01"),
+        ("j03", f"{starts[2]}Z", "j02"),
+    ]
+    assert "cannot be foreseen" in (await muster(served, "explain", "j11")).output
 
 
 async def test_a_shell_is_offered_the_names_that_there_are(

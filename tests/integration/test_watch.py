@@ -69,26 +69,23 @@ LIFE = [
 ]
 
 
-async def test_a_watch_from_the_beginning_replays_everything(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await _some_life(served)
-        assert await _read(served, len(LIFE), after_version=0) == LIFE
+async def test_a_watch_from_the_beginning_replays_everything(served: Served) -> None:
+    await _some_life(served)
+    assert await _read(served, len(LIFE), after_version=0) == LIFE
 
 
-async def test_a_live_watch_sees_what_a_replay_sees(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        reading = asyncio.create_task(_read(served, len(LIFE), after_version=1))
-        await _some_life(served)
-        assert await reading == LIFE
+async def test_a_live_watch_sees_what_a_replay_sees(served: Served) -> None:
+    reading = asyncio.create_task(_read(served, len(LIFE), after_version=1))
+    await _some_life(served)
+    assert await reading == LIFE
 
 
-async def test_a_change_shows_the_job_as_it_was_then(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await _some_life(served)
-        stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=2))
-        started = await anext(aiter(stream))
-        stream.cancel()
-        now = await served.get("a")
+async def test_a_change_shows_the_job_as_it_was_then(served: Served) -> None:
+    await _some_life(served)
+    stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=2))
+    started = await anext(aiter(stream))
+    stream.cancel()
+    now = await served.get("a")
     assert (started.job.state, len(started.job.placement.hosts)) == (RUNNING, 8)
     assert now.state == CANCELLED
 
@@ -102,14 +99,13 @@ async def test_a_resumed_watch_has_neither_gap_nor_repeat(tmp_path: Path, after:
         assert await _read(served, len(expected), after_version=after) == expected
 
 
-async def test_changes_while_the_log_is_read_come_once_and_in_order(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        names = [f"j{i}" for i in range(60)]
-        await asyncio.gather(*(served.stub.CreateJob(create(n, 8)) for n in names[:30]))
-        watches = [asyncio.create_task(_read(served, 61, after_version=0)) for _ in range(5)]
-        for name in names[30:]:
-            await served.stub.CreateJob(create(name, 8))
-        watched = [await watch for watch in watches]
+async def test_changes_while_the_log_is_read_come_once_and_in_order(served: Served) -> None:
+    names = [f"j{i}" for i in range(60)]
+    await asyncio.gather(*(served.stub.CreateJob(create(n, 8)) for n in names[:30]))
+    watches = [asyncio.create_task(_read(served, 61, after_version=0)) for _ in range(5)]
+    for name in names[30:]:
+        await served.stub.CreateJob(create(name, 8))
+    watched = [await watch for watch in watches]
     assert all(seen == watched[0] for seen in watched)
     versions = [version for version, _, _ in watched[0]]
     assert versions == sorted(set(versions))
@@ -123,15 +119,14 @@ async def test_a_watch_of_one_job_leaves_out_the_others(tmp_path: Path) -> None:
     assert [kind for _, _, kind in seen] == ["submitted", "ended"]
 
 
-async def test_a_watch_from_now_on_misses_nothing_after_its_first_word(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("before"))
-        await served.until("before", RUNNING)
-        stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest())
-        from_version = dict(await stream.initial_metadata())["muster-version"]
-        await served.stub.CreateJob(create("after"))
-        first = await anext(aiter(stream))
-        stream.cancel()
+async def test_a_watch_from_now_on_misses_nothing_after_its_first_word(served: Served) -> None:
+    await served.stub.CreateJob(create("before"))
+    await served.until("before", RUNNING)
+    stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest())
+    from_version = dict(await stream.initial_metadata())["muster-version"]
+    await served.stub.CreateJob(create("after"))
+    first = await anext(aiter(stream))
+    stream.cancel()
     assert from_version == "3"
     assert _seen(first) == (4, "after", "submitted")
 
@@ -156,14 +151,13 @@ async def test_a_watcher_that_falls_behind_is_told_to_resume(
     assert (error.code, error.reason) == (grpc.StatusCode.ABORTED, "WATCH_BEHIND")
 
 
-async def test_a_stopping_server_ends_its_watches_as_unavailable(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest())
-        await stream.initial_metadata()
-        served.stop.set()
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await anext(aiter(stream))
-        await asyncio.wait_for(served.task, 30)
+async def test_a_stopping_server_ends_its_watches_as_unavailable(served: Served) -> None:
+    stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest())
+    await stream.initial_metadata()
+    served.stop.set()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await anext(aiter(stream))
+    await asyncio.wait_for(served.task, 30)
     assert error_of(caught.value).code is grpc.StatusCode.UNAVAILABLE
 
 
@@ -251,21 +245,19 @@ async def test_a_watch_of_hosts_sees_live_what_a_replay_sees(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("after", [5, 6, 9])
 async def test_a_resumed_watch_of_hosts_has_neither_gap_nor_repeat(
-    tmp_path: Path, after: int
+    after: int, served: Served
 ) -> None:
     expected = [seen for seen in HOST_LIFE if seen[0] > after]
-    async with serving(tmp_path) as served:
-        await _host_life(served)
-        assert await _read_hosts(served, len(expected), after_version=after) == expected
+    await _host_life(served)
+    assert await _read_hosts(served, len(expected), after_version=after) == expected
 
 
-async def test_a_watch_of_a_domain_leaves_out_the_others(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await _host_life(served)
-        assert await _read_hosts(served, 1, after_version=0, name="z1") == HOST_LIFE[1:2]
-        nobody = served.stub.WatchHosts(service_pb2.WatchHostsRequest(name="z9"))
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await anext(aiter(nobody))
+async def test_a_watch_of_a_domain_leaves_out_the_others(served: Served) -> None:
+    await _host_life(served)
+    assert await _read_hosts(served, 1, after_version=0, name="z1") == HOST_LIFE[1:2]
+    nobody = served.stub.WatchHosts(service_pb2.WatchHostsRequest(name="z9"))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await anext(aiter(nobody))
     assert error_of(caught.value).reason == "NOT_FOUND"
 
 

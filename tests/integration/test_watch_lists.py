@@ -44,18 +44,17 @@ async def relabel(served: Served, name: str, **labels: str) -> None:
     await served.stub.UpdateJob(service_pb2.UpdateJobRequest(job=job, update_mask=mask))
 
 
-async def test_jobs_at_hand_come_first_then_a_bookmark_then_every_change(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        for name in ("a", "b"):
-            await served.stub.CreateJob(create(name))
-            await served.until(name, RUNNING)
-        await served.stub.EndJob(service_pb2.EndJobRequest(name="a", outcome=COMPLETED))
-        request = service_pb2.WatchJobsRequest(initial_list=True)
-        with opened(served.stub.WatchJobs(request)) as changes:
-            first, second, mark = [await anext(changes) for _ in range(3)]
-            listed = await served.stub.ListJobs(service_pb2.ListJobsRequest())
-            await served.stub.CreateJob(create("c"))
-            after = await anext(changes)
+async def test_jobs_at_hand_come_first_then_a_bookmark_then_every_change(served: Served) -> None:
+    for name in ("a", "b"):
+        await served.stub.CreateJob(create(name))
+        await served.until(name, RUNNING)
+    await served.stub.EndJob(service_pb2.EndJobRequest(name="a", outcome=COMPLETED))
+    request = service_pb2.WatchJobsRequest(initial_list=True)
+    with opened(served.stub.WatchJobs(request)) as changes:
+        first, second, mark = [await anext(changes) for _ in range(3)]
+        listed = await served.stub.ListJobs(service_pb2.ListJobsRequest())
+        await served.stub.CreateJob(create("c"))
+        after = await anext(changes)
     assert [(c.change, c.job.spec.name, c.job.state) for c in (first, second)] == [
         (LISTED, "a", COMPLETED),
         (LISTED, "b", RUNNING),
@@ -73,8 +72,8 @@ async def test_jobs_at_hand_come_first_then_a_bookmark_then_every_change(tmp_pat
     )
 
 
-async def test_a_list_has_what_the_watch_is_for(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served, asyncio.timeout(60):
+async def test_a_list_has_what_the_watch_is_for(served: Served) -> None:
+    async with asyncio.timeout(60):
         for name in ("a", "b", "c"):
             await served.stub.CreateJob(create(name))
             await served.until(name, RUNNING)
@@ -101,23 +100,22 @@ async def test_a_list_has_what_the_watch_is_for(tmp_path: Path) -> None:
     assert len(seen) == 4
 
 
-async def test_a_filter_lets_a_job_in_and_out_with_a_change(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(labelled("mine", team="nlp"))
-        await served.stub.CreateJob(labelled("other", team="vision"))
-        for name in ("mine", "other"):
-            await served.until(name, RUNNING)
-        request = service_pb2.WatchJobsRequest(filter="labels.team = nlp", initial_list=True)
-        with opened(served.stub.WatchJobs(request)) as changes:
-            start = [await anext(changes) for _ in range(2)]
-            await relabel(served, "other", team="nlp")
-            await relabel(served, "mine", team="vision")
-            await relabel(served, "mine", team="speech")
-            await relabel(served, "other", team="nlp", more="1")
-            seen = [await anext(changes) for _ in range(3)]
-        bad = await refused(
-            anext(aiter(served.stub.WatchJobs(service_pb2.WatchJobsRequest(filter="team = nlp"))))
-        )
+async def test_a_filter_lets_a_job_in_and_out_with_a_change(served: Served) -> None:
+    await served.stub.CreateJob(labelled("mine", team="nlp"))
+    await served.stub.CreateJob(labelled("other", team="vision"))
+    for name in ("mine", "other"):
+        await served.until(name, RUNNING)
+    request = service_pb2.WatchJobsRequest(filter="labels.team = nlp", initial_list=True)
+    with opened(served.stub.WatchJobs(request)) as changes:
+        start = [await anext(changes) for _ in range(2)]
+        await relabel(served, "other", team="nlp")
+        await relabel(served, "mine", team="vision")
+        await relabel(served, "mine", team="speech")
+        await relabel(served, "other", team="nlp", more="1")
+        seen = [await anext(changes) for _ in range(3)]
+    bad = await refused(
+        anext(aiter(served.stub.WatchJobs(service_pb2.WatchJobsRequest(filter="team = nlp"))))
+    )
     assert [c.job.spec.name for c in start] == ["mine", ""]
     assert [(c.job.spec.name, c.job.spec.labels["team"]) for c in seen] == [
         ("other", "nlp"),
@@ -128,11 +126,11 @@ async def test_a_filter_lets_a_job_in_and_out_with_a_change(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["Jobs", "Hosts", "Windows", "Links"])
-async def test_a_watch_without_news_is_told_how_far_it_has_come(tmp_path: Path, kind: str) -> None:
+async def test_a_watch_without_news_is_told_how_far_it_has_come(kind: str, served: Served) -> None:
     """Where nothing happens, and where nothing that happens concerns it; and not beyond what came
     before it."""
     other = {"Jobs": "nobody", "Hosts": "z1", "Windows": "w", "Links": "z1"}[kind]
-    async with serving(tmp_path) as served, asyncio.timeout(60):
+    async with asyncio.timeout(60):
         await served.stub.CreateJob(create("a"))
         await served.until("a", RUNNING)
         request = getattr(service_pb2, f"Watch{kind}Request")
@@ -193,13 +191,12 @@ def is_bookmark(message: Any) -> bool:
     ],
 )
 async def test_what_a_watch_cannot_do_is_refused(
-    tmp_path: Path, request_fields: dict[str, Any], field: str
+    request_fields: dict[str, Any], field: str, served: Served
 ) -> None:
-    async with serving(tmp_path) as served:
-        for method in ("WatchJobs", "WatchHosts", "WatchWindows"):
-            request = getattr(service_pb2, f"{method}Request")(**request_fields)
-            error = await refused(anext(aiter(getattr(served.stub, method)(request))))
-            assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
+    for method in ("WatchJobs", "WatchHosts", "WatchWindows"):
+        request = getattr(service_pb2, f"{method}Request")(**request_fields)
+        error = await refused(anext(aiter(getattr(served.stub, method)(request))))
+        assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
 
 
 async def test_hosts_and_windows_are_listed_too(
@@ -221,26 +218,25 @@ async def test_hosts_and_windows_are_listed_too(
     assert end.change == service_pb2.WINDOW_CHANGE_BOOKMARK
 
 
-async def test_the_client_shows_the_bookmark_that_ends_a_list_and_no_other(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a"))
-        await served.until("a", RUNNING)
+async def test_the_client_shows_the_bookmark_that_ends_a_list_and_no_other(served: Served) -> None:
+    await served.stub.CreateJob(create("a"))
+    await served.until("a", RUNNING)
 
-        has_listed = asyncio.Event()
-        loop = asyncio.get_running_loop()
+    has_listed = asyncio.Event()
+    loop = asyncio.get_running_loop()
 
-        def read() -> list[int]:
-            seen = []
-            with Client(served.ready.address) as client:
-                for change in islice(client.watch_jobs(initial_list=True), 3):
-                    seen.append(change.change)
-                    if change.change == BOOKMARK:
-                        loop.call_soon_threadsafe(has_listed.set)
-            return seen
+    def read() -> list[int]:
+        seen = []
+        with Client(served.ready.address) as client:
+            for change in islice(client.watch_jobs(initial_list=True), 3):
+                seen.append(change.change)
+                if change.change == BOOKMARK:
+                    loop.call_soon_threadsafe(has_listed.set)
+        return seen
 
-        reading = asyncio.create_task(asyncio.to_thread(read))
-        listed = asyncio.create_task(has_listed.wait())
-        await asyncio.wait({reading, listed}, return_when=asyncio.FIRST_COMPLETED)
-        listed.cancel()
-        await relabel(served, "a", team="nlp")
-        assert await reading == [LISTED, BOOKMARK, service_pb2.JOB_CHANGE_UPDATED]
+    reading = asyncio.create_task(asyncio.to_thread(read))
+    listed = asyncio.create_task(has_listed.wait())
+    await asyncio.wait({reading, listed}, return_when=asyncio.FIRST_COMPLETED)
+    listed.cancel()
+    await relabel(served, "a", team="nlp")
+    assert await reading == [LISTED, BOOKMARK, service_pb2.JOB_CHANGE_UPDATED]

@@ -50,46 +50,43 @@ async def test_a_window_outlives_the_server(tmp_path: Path) -> None:
         assert [window.name for window in await windows(served)] == ["w"]
 
 
-async def test_a_window_is_changed_by_its_mask_and_removed(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateWindow(making())
-        later = service_pb2.UpdateWindowRequest(
-            window=window_pb2.Window(name="w", end_time=at(9_000), reason="longer"),
-            update_mask=FieldMask(paths=["end_time"]),
-        )
-        after = await served.stub.UpdateWindow(later)
-        assert after.end_time == at(9_000)
-        assert after.reason == ""
-        gone = await served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w"))
-        assert gone.name == "w"
-        assert await windows(served) == []
-        error = await refused(served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w")))
-        assert error.code is grpc.StatusCode.NOT_FOUND
+async def test_a_window_is_changed_by_its_mask_and_removed(served: Served) -> None:
+    await served.stub.CreateWindow(making())
+    later = service_pb2.UpdateWindowRequest(
+        window=window_pb2.Window(name="w", end_time=at(9_000), reason="longer"),
+        update_mask=FieldMask(paths=["end_time"]),
+    )
+    after = await served.stub.UpdateWindow(later)
+    assert after.end_time == at(9_000)
+    assert after.reason == ""
+    gone = await served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w"))
+    assert gone.name == "w"
+    assert await windows(served) == []
+    error = await refused(served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w")))
+    assert error.code is grpc.StatusCode.NOT_FOUND
 
 
-async def test_only_checked_nothing_is_made(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        request = making()
-        request.validate_only = True
-        assert (await served.stub.CreateWindow(request)).state == PENDING
-        assert await windows(served) == []
+async def test_only_checked_nothing_is_made(served: Served) -> None:
+    request = making()
+    request.validate_only = True
+    assert (await served.stub.CreateWindow(request)).state == PENDING
+    assert await windows(served) == []
 
 
-async def test_what_is_wrong_is_named_by_field(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        cases = {
-            "window.end_time": wanted(end_s=0),
-            "window.hosts.0": window_pb2.Window(
-                name="w", kind=MAINTENANCE, start_time=at(0), end_time=at(9), hosts=["z9"]
-            ),
-            "window.start_time": window_pb2.Window(name="w", kind=MAINTENANCE, end_time=at(9)),
-            "window.kind": window_pb2.Window(name="w", start_time=at(0), end_time=at(9)),
-        }
-        for field, window in cases.items():
-            request = service_pb2.CreateWindowRequest(window=window)
-            error = await refused(served.stub.CreateWindow(request))
-            assert error.code is grpc.StatusCode.INVALID_ARGUMENT
-            assert error.fields == (field,)
+async def test_what_is_wrong_is_named_by_field(served: Served) -> None:
+    cases = {
+        "window.end_time": wanted(end_s=0),
+        "window.hosts.0": window_pb2.Window(
+            name="w", kind=MAINTENANCE, start_time=at(0), end_time=at(9), hosts=["z9"]
+        ),
+        "window.start_time": window_pb2.Window(name="w", kind=MAINTENANCE, end_time=at(9)),
+        "window.kind": window_pb2.Window(name="w", start_time=at(0), end_time=at(9)),
+    }
+    for field, window in cases.items():
+        request = service_pb2.CreateWindowRequest(window=window)
+        error = await refused(served.stub.CreateWindow(request))
+        assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+        assert error.fields == (field,)
 
 
 async def test_the_clock_opens_and_closes_a_window(tmp_path: Path) -> None:
@@ -151,83 +148,78 @@ async def test_a_window_is_a_resource_with_its_times_and_a_name_for_what_it_is(
     assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
 
 
-async def test_who_has_seen_another_window_changes_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        old = await served.stub.CreateWindow(making())
-        longer = service_pb2.UpdateWindowRequest(
-            window=window_pb2.Window(name="w", end_time=at(9_000), etag=old.etag)
-        )
-        now = await served.stub.UpdateWindow(longer)
-        longer.window.end_time.CopyFrom(at(9_500))
-        stale = await refused(served.stub.UpdateWindow(longer))
-        gone = service_pb2.DeleteWindowRequest(name="w", etag=old.etag)
-        kept = await refused(served.stub.DeleteWindow(gone))
-        assert await windows(served) == [now]
-        gone.etag = now.etag
-        await served.stub.DeleteWindow(gone)
-        assert await windows(served) == []
+async def test_who_has_seen_another_window_changes_nothing(served: Served) -> None:
+    old = await served.stub.CreateWindow(making())
+    longer = service_pb2.UpdateWindowRequest(
+        window=window_pb2.Window(name="w", end_time=at(9_000), etag=old.etag)
+    )
+    now = await served.stub.UpdateWindow(longer)
+    longer.window.end_time.CopyFrom(at(9_500))
+    stale = await refused(served.stub.UpdateWindow(longer))
+    gone = service_pb2.DeleteWindowRequest(name="w", etag=old.etag)
+    kept = await refused(served.stub.DeleteWindow(gone))
+    assert await windows(served) == [now]
+    gone.etag = now.etag
+    await served.stub.DeleteWindow(gone)
+    assert await windows(served) == []
     assert {stale.reason, kept.reason} == {"ETAG_MISMATCH"}
     assert stale.code is grpc.StatusCode.ABORTED
 
 
-async def test_a_request_that_is_made_again_does_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        ask = making()
-        ask.request_id = "r1"
-        made = await served.stub.CreateWindow(ask)
-        gone = service_pb2.DeleteWindowRequest(name="w", request_id="r2")
-        assert (await served.stub.DeleteWindow(gone)).uid == made.uid
-        again = await served.stub.DeleteWindow(gone)
-        assert again == window_pb2.Window(name="w", state=window_pb2.WINDOW_STATE_OVER)
-        reused = making(name="v")
-        reused.request_id = "r1"
-        error = await refused(served.stub.CreateWindow(reused))
-        assert error.fields == ("request_id",)
-        assert await windows(served) == []
+async def test_a_request_that_is_made_again_does_nothing(served: Served) -> None:
+    ask = making()
+    ask.request_id = "r1"
+    made = await served.stub.CreateWindow(ask)
+    gone = service_pb2.DeleteWindowRequest(name="w", request_id="r2")
+    assert (await served.stub.DeleteWindow(gone)).uid == made.uid
+    again = await served.stub.DeleteWindow(gone)
+    assert again == window_pb2.Window(name="w", state=window_pb2.WINDOW_STATE_OVER)
+    reused = making(name="v")
+    reused.request_id = "r1"
+    error = await refused(served.stub.CreateWindow(reused))
+    assert error.fields == ("request_id",)
+    assert await windows(served) == []
 
 
-async def test_a_repeat_speaks_of_the_window_that_it_made_or_removed(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        made, remove = making(), service_pb2.DeleteWindowRequest(name="w")
-        made.request_id, remove.request_id = "r1", "r2"
-        first = await served.stub.CreateWindow(made)
-        assert (await served.stub.DeleteWindow(remove)).uid == first.uid
-        error = await refused(served.stub.CreateWindow(made))
-        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "WRONG_STATE")
-        assert "this request made before, is over" in error.message
-        second = await served.stub.CreateWindow(making())
-        again = await served.stub.DeleteWindow(remove)
-        assert (again.uid, again.state) == ("", window_pb2.WINDOW_STATE_OVER)
-        assert [window.uid for window in await windows(served)] == [second.uid]
+async def test_a_repeat_speaks_of_the_window_that_it_made_or_removed(served: Served) -> None:
+    made, remove = making(), service_pb2.DeleteWindowRequest(name="w")
+    made.request_id, remove.request_id = "r1", "r2"
+    first = await served.stub.CreateWindow(made)
+    assert (await served.stub.DeleteWindow(remove)).uid == first.uid
+    error = await refused(served.stub.CreateWindow(made))
+    assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "WRONG_STATE")
+    assert "this request made before, is over" in error.message
+    second = await served.stub.CreateWindow(making())
+    again = await served.stub.DeleteWindow(remove)
+    assert (again.uid, again.state) == ("", window_pb2.WINDOW_STATE_OVER)
+    assert [window.uid for window in await windows(served)] == [second.uid]
 
 
-async def test_windows_come_in_pages(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        for name in ("c", "a", "b"):
-            await served.stub.CreateWindow(making(name=name))
-        request = service_pb2.ListWindowsRequest(page_size=2, order_by="name")
-        first = await served.stub.ListWindows(request)
-        request.page_token = first.next_page_token
-        rest = await served.stub.ListWindows(request)
-        assert [w.name for w in (*first.windows, *rest.windows)] == ["a", "b", "c"]
-        assert rest.next_page_token == ""
-        request.order_by = "size"
-        assert (await refused(served.stub.ListWindows(request))).fields == ("order_by",)
-        bad = service_pb2.ListWindowsRequest(filter="start_time = soon")
-        assert (await refused(served.stub.ListWindows(bad))).fields == ("filter",)
+async def test_windows_come_in_pages(served: Served) -> None:
+    for name in ("c", "a", "b"):
+        await served.stub.CreateWindow(making(name=name))
+    request = service_pb2.ListWindowsRequest(page_size=2, order_by="name")
+    first = await served.stub.ListWindows(request)
+    request.page_token = first.next_page_token
+    rest = await served.stub.ListWindows(request)
+    assert [w.name for w in (*first.windows, *rest.windows)] == ["a", "b", "c"]
+    assert rest.next_page_token == ""
+    request.order_by = "size"
+    assert (await refused(served.stub.ListWindows(request))).fields == ("order_by",)
+    bad = service_pb2.ListWindowsRequest(filter="start_time = soon")
+    assert (await refused(served.stub.ListWindows(bad))).fields == ("filter",)
 
 
-async def test_a_change_to_a_kind_that_is_none_is_named(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateWindow(making())
-        for request in (
-            service_pb2.UpdateWindowRequest(window=window_pb2.Window(name="w", kind=99)),  # type: ignore[arg-type]
-            service_pb2.UpdateWindowRequest(
-                window=window_pb2.Window(name="w"), update_mask=FieldMask(paths=["kind"])
-            ),
-        ):
-            error = await refused(served.stub.UpdateWindow(request))
-            assert (error.code, error.fields) == (
-                grpc.StatusCode.INVALID_ARGUMENT,
-                ("window.kind",),
-            )
+async def test_a_change_to_a_kind_that_is_none_is_named(served: Served) -> None:
+    await served.stub.CreateWindow(making())
+    for request in (
+        service_pb2.UpdateWindowRequest(window=window_pb2.Window(name="w", kind=99)),  # type: ignore[arg-type]
+        service_pb2.UpdateWindowRequest(
+            window=window_pb2.Window(name="w"), update_mask=FieldMask(paths=["kind"])
+        ),
+    ):
+        error = await refused(served.stub.UpdateWindow(request))
+        assert (error.code, error.fields) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            ("window.kind",),
+        )

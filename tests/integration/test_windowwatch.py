@@ -115,21 +115,20 @@ async def test_a_live_watch_sees_what_a_replay_sees(tmp_path: Path) -> None:
         assert await _read(served.stub, len(of_b), after_version=0, name="b") == of_b
 
 
-async def test_a_filter_lets_a_window_in_and_out_with_a_change(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        stub = served.stub
-        for name, reason in (("a", "firmware"), ("b", "cables")):
-            await stub.CreateWindow(making(window(name, reason=reason)))
-        changes = [("b", "firmware"), ("a", "cables"), ("a", "fans"), ("b", "firmware again")]
-        request = service_pb2.WatchWindowsRequest(filter='reason = "firmware*"', initial_list=True)
-        stream = aiter(watching := stub.WatchWindows(request))
-        start = [_seen(await anext(stream)) for _ in range(2)]
-        for name, reason in changes:
-            changed = window_pb2.Window(name=name, reason=reason)
-            await stub.UpdateWindow(service_pb2.UpdateWindowRequest(window=changed))
-        await stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="b"))
-        later = [_seen(await anext(stream)) for _ in range(4)]
-        watching.cancel()
+async def test_a_filter_lets_a_window_in_and_out_with_a_change(served: Served) -> None:
+    stub = served.stub
+    for name, reason in (("a", "firmware"), ("b", "cables")):
+        await stub.CreateWindow(making(window(name, reason=reason)))
+    changes = [("b", "firmware"), ("a", "cables"), ("a", "fans"), ("b", "firmware again")]
+    request = service_pb2.WatchWindowsRequest(filter='reason = "firmware*"', initial_list=True)
+    stream = aiter(watching := stub.WatchWindows(request))
+    start = [_seen(await anext(stream)) for _ in range(2)]
+    for name, reason in changes:
+        changed = window_pb2.Window(name=name, reason=reason)
+        await stub.UpdateWindow(service_pb2.UpdateWindowRequest(window=changed))
+    await stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="b"))
+    later = [_seen(await anext(stream)) for _ in range(4)]
+    watching.cancel()
     assert [(name, kind) for _, name, kind, _ in (*start, *later)] == [
         ("a", "LISTED"),
         ("", "BOOKMARK"),
@@ -190,9 +189,8 @@ async def test_a_tenant_is_told_of_its_own_windows_alone(tmp_path: Path) -> None
     assert [one[2] for one in whole] == ["CREATED", "CREATED", "UPDATED", "UPDATED", "CREATED"]
 
 
-async def test_a_version_that_is_not_there_yet_is_refused(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        stream = served.stub.WatchWindows(service_pb2.WatchWindowsRequest(after_version=99))
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await anext(aiter(stream))
+async def test_a_version_that_is_not_there_yet_is_refused(served: Served) -> None:
+    stream = served.stub.WatchWindows(service_pb2.WatchWindowsRequest(after_version=99))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await anext(aiter(stream))
     assert error_of(caught.value).fields == ("after_version",)

@@ -15,15 +15,14 @@ from scheduler.core.model.events import GangSwapped, JobStarted
 from scheduler.core.model.plan import Start
 from scheduler.v1 import service_pb2
 from tests.build import fabric, on, spec
-from tests.serving import QUEUED, RUNNING, create, logged, serving, slow_disk
+from tests.serving import QUEUED, RUNNING, Served, create, logged, serving, slow_disk
 
 
 async def test_commands_that_arrive_together_share_an_append(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(tmp_path) as served:
-        sizes = slow_disk(monkeypatch)
-        await asyncio.gather(*(served.stub.CreateJob(create(f"j{i}", 8)) for i in range(40)))
+    sizes = slow_disk(monkeypatch)
+    await asyncio.gather(*(served.stub.CreateJob(create(f"j{i}", 8)) for i in range(40)))
     assert sum(sizes) >= 40
     assert len(sizes) <= 10
 
