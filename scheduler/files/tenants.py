@@ -77,6 +77,7 @@ class _PreemptionKeys(Keys):
     checkpoint_s: SomeSeconds = Costs().checkpoint_s
     restart_s: SomeSeconds = Costs().restart_s
     detect_s: SomeSeconds = Costs().detect_s
+    by_usage: Flag = False
 
 
 class _DefragmentKeys(Keys):
@@ -168,7 +169,7 @@ def load_tenants(path: str) -> TenantsFile:
 
 def _preemption(keys: _PreemptionKeys) -> Preemption:
     costs = Costs(keys.checkpoint_s, keys.restart_s, keys.detect_s)
-    return Preemption(keys.enabled, keys.min_run_s, costs)
+    return Preemption(keys.enabled, keys.min_run_s, costs, keys.by_usage)
 
 
 def _defragmentation(keys: _DefragmentKeys | None) -> Defragmentation | None:

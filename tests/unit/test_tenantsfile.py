@@ -86,11 +86,12 @@ def test_the_example_goes_with_the_large_fabric() -> None:
 
 def test_preemption_and_defragmentation_are_read(tmp_path: Path) -> None:
     text = (
-        "preemption: {enabled: false, min_run_s: 1, checkpoint_s: 2, restart_s: 3}\n"
+        "preemption:\n"
+        "  {enabled: false, min_run_s: 1, checkpoint_s: 2, restart_s: 3, by_usage: true}\n"
         "defragment: {every_h: 6, hosts: 4, hosts_per_gpu_hour: 2}\n"
     )
     tenants = load_tenants(written(tmp_path, text)).tenants
-    assert tenants.preemption == Preemption(False, 1, Costs(2, 3))
+    assert tenants.preemption == Preemption(False, 1, Costs(2, 3), is_by_usage=True)
     assert tenants.defragmentation == Defragmentation(6 * 3_600, 4, 2)
     bare = load_tenants(written(tmp_path, "half_life_h: 1\n")).tenants
     assert (bare.preemption, bare.defragmentation) == (Preemption(), None)

@@ -70,12 +70,14 @@ class Aging:
 class Preemption:
     """When running jobs may be evicted, and what that is taken to cost.
 
-    `min_run_s`: a gang is left alone for so long after it started.
+    `min_run_s`: a gang is left alone for so long after it started. `is_by_usage`: of gangs of the
+    same priority those leave first whose tenants have used the most beyond their shares.
     """
 
     is_on: bool = True
     min_run_s: int = 600
     costs: Costs = field(default_factory=Costs)
+    is_by_usage: bool = False
 
 
 @struct(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from scheduler.core.model.state import State
 from scheduler.core.preemption.victim_search import SearchState, VictimChoice, VictimSearch
 from scheduler.core.rules.affinity_index import AffinityIndex, is_bound
 from scheduler.core.rules.crash_loop import avoided
+from scheduler.core.tenancy.fair_share import Excess, FairShares
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota_check import Quotas
 
@@ -55,6 +56,7 @@ class PreemptionStage:
         # Evicting a gang takes more priority than it has; getting back a loan, as much.
         least = (v.job.priority - v.job.has_grown for v in everybody)
         self._least = min(least, default=0)
+        self._excess = self._shares() if everybody else {}
         self._in_vain: dict[Hashable, int] = {}
         self._tries = TRIES
         self.next_decision_ns: int | None = None
@@ -67,6 +69,13 @@ class PreemptionStage:
         first = self._state.jobs[self._state.index.queue[0]]
         below = first.priority if self._quotas.is_open else None
         return candidates(self._state, self._now_ns, below)
+
+    def _shares(self) -> dict[str, Excess]:
+        """Return how far tenants are beyond their shares, where those leave first that are."""
+        if not self._state.tenants.preemption.is_by_usage:
+            return {}
+        shares = FairShares(self._state, self._now_ns, self._quotas.book)
+        return {name: shares.excess(name) for name in {v.job.tenant for v in self._running}}
 
     @property
     def is_idle(self) -> bool:
@@ -120,7 +129,13 @@ class PreemptionStage:
         fabric, barred = self._state.loaded_fabric, self._barred(job, end_ns)
         trial = _Trial(self, job, end_ns, first, barred)
         board = SearchState(
-            self._running, free, barred, self._quotas, self._shrink_options, until_ns
+            self._running,
+            free,
+            barred,
+            self._quotas,
+            self._shrink_options,
+            until_ns,
+            self._excess,
         )
         return VictimSearch(fabric, job, board, trial, self._is_anywhere(job))
 

@@ -10,7 +10,8 @@ An elastic gang is not evicted where it is enough that it drops replicas, those 
 that is aimed at first, and no more than it takes for the job to start.
 
 The loss of a set: whether not all of it is on lent hosts, the highest priority among
-them, whether a gang is evicted entirely, the host-time to be spent again, hosts. Sources for
+them, with `preemption.by_usage` how far the tenants are beyond their shares of past usage, whether
+a gang is evicted entirely, the host-time to be spent again, hosts. Sources for
 what users miss: kueue#10815
 (victims without regard to topology), #10497 (too few to free a domain), #15036 (evictions
 of which nothing comes).
@@ -18,7 +19,8 @@ of which nothing comes).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
 from itertools import repeat
 from typing import Protocol
 
@@ -38,13 +40,14 @@ from scheduler.core.capacity.victims import (
     without_victims,
 )
 from scheduler.core.model.job import Job
+from scheduler.core.tenancy.fair_share import Excess
 from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.tenancy.quota_check import Quotas
 
 PLACED = 3  # sets that are placed, out of those found
 AIMED = 3  # domains of each tier that are aimed at
 
-Loss = tuple[bool, int, bool, int, int]
+Loss = tuple[bool, int, Excess, bool, int, int]
 Key = tuple[tuple[str, int], ...]
 
 
@@ -71,7 +74,8 @@ class VictimChoice:
 @struct(frozen=True, slots=True)
 class SearchState:
     """Inputs of the search for one job. `running`: gangs that may be evicted: ripe by `until_ns`.
-    `barred`: hosts that the job may not use, some of them `free`."""
+    `barred`: hosts that the job may not use, some of them `free`. `excess`: past usage of tenants
+    beyond their shares; empty where that does not count."""
 
     running: Victims
     free: HostSet
@@ -79,6 +83,7 @@ class SearchState:
     quotas: Quotas
     forms: ShrinkOptions
     until_ns: int
+    excess: Mapping[str, Excess] = field(default_factory=dict)
 
 
 class VictimSearch:
@@ -93,6 +98,7 @@ class VictimSearch:
     ) -> None:
         self._fabric, self._job, self._free, self._barred = fabric, job, board.free, board.barred
         self._quotas, self._trial, self._is_anywhere = board.quotas, trial, is_anywhere
+        self._excess = board.excess
         self._is_owed, self._shrink_options = is_owed(job, board.quotas), board.forms
         self._lent = {v.name: self._is_lent(v) for v in board.running}
         victims = tuple(self._of(board.running))
@@ -189,9 +195,14 @@ class VictimSearch:
         there = (self._with(victims) & ~self._barred).bit_count()
         return Surplus(~self._barred, there - self._job.needed)
 
-    def _order(self, v: Victim, target: HostSet) -> tuple[bool, int, int, int, str]:
+    def _order(self, v: Victim, target: HostSet) -> tuple[bool, int, Excess, int, int, str]:
         hosts = (v.hosts & target).bit_count()
-        return (not self._lent[v.name], v.job.priority, v.cost_ns // hosts, -hosts, v.name)
+        below = self._below_share(v)
+        return (not self._lent[v.name], v.job.priority, below, v.cost_ns // hosts, -hosts, v.name)
+
+    def _below_share(self, v: Victim) -> Excess:
+        """Return how far its tenant is below its share; () for all where that does not count."""
+        return tuple(-more for more in self._excess.get(v.job.tenant, ()))
 
     def _gathered(self, useful: Iterable[Victim], target: HostSet) -> Victims:
         """Victims in this order until the job would start; () when it never would."""
@@ -260,6 +271,7 @@ class VictimSearch:
         return (
             not all(self._lent[v.name] for v in victims),
             max(v.job.priority for v in victims),
+            max(map(self._below_share, victims)),
             any(v.smaller is None for v in victims),
             sum(v.cost_ns for v in victims),
             sum(v.held for v in victims),

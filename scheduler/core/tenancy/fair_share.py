@@ -24,6 +24,7 @@ from scheduler.core.tenancy.ownership import half_life_ns
 from scheduler.core.tenancy.quota import QuotaBook
 
 Rank = tuple[int, ...]  # a place at each level, from the top; the least is served next
+Excess = tuple[int, ...]  # beyond its share at each level, from the top
 _SCALE = 1_000  # keeps weights apart when usage is small
 
 
@@ -60,6 +61,19 @@ class FairShares:
         shares = copy(self)
         shares.used = self._used_with(started)
         return shares
+
+    def excess(self, leaf: str) -> Excess:
+        """Return by how many thousandths of what its siblings and it have used the tenant, and each
+        above it, is beyond its share of that, from the top; negative below it."""
+        path, tenants = self._path[leaf], self._tenants
+        excess = []
+        for above, name in zip(("", *path), path, strict=False):
+            siblings = [each for each in tenants.tenants if each.parent == above]
+            used = sum(self.past[each.name] for each in siblings) or 1
+            weight = tenants.by_name[name].weight
+            due = weight * _SCALE // sum(each.weight for each in siblings)
+            excess.append(self.past[name] * _SCALE // used - due)
+        return tuple(excess)
 
     def record_allocation(self, leaf: str, hosts: int) -> None:
         """`leaf` starts something on that many hosts."""

@@ -109,6 +109,23 @@ def test_the_one_that_has_just_saved_its_state_goes_first() -> None:
     assert sent_away(state, 29 * MINUTE_NS) == {"u": ("s1",)}  # 29 min since, against 9
 
 
+@pytest.mark.parametrize("is_by_usage", [False, True])
+@pytest.mark.parametrize("weight", [1, 20])
+def test_the_tenant_furthest_beyond_its_share_of_past_usage_loses_first(
+    is_by_usage: bool, weight: int
+) -> None:
+    terms = replace(TERMS, is_by_usage=is_by_usage)
+    tenants = (Tenant("lab"), Tenant("shop", weight=weight), Tenant("default"))
+    state = cluster(1, 1, 2, replace(ALONE, tenants=tenants, preemption=terms))
+    state = schedule(run(state, submit("s0", tenant="shop", priority_class="spot")))
+    later_ns, now_ns = 70 * MINUTE_NS, 101 * MINUTE_NS
+    state = schedule(run(state, submit("s1", tenant="lab", priority_class="spot")), later_ns)
+    state = run(state, submit("u", 1, tenant="lab", priority_class="urgent"))
+    # s0 saved its state 11 min ago, and s1 a minute ago.
+    leaves = "s0" if is_by_usage and weight == 1 else "s1"
+    assert sent_away(state, now_ns) == {"u": (leaves,)}
+
+
 def test_the_loss_is_work_since_the_checkpoint_and_a_restart() -> None:
     state = spots(cluster(1, 1, 2), 2)
     gang = job(state, "s0")
