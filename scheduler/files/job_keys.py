@@ -195,6 +195,9 @@ def _labels(value: Any) -> dict[str, str]:
     return {_text(key): _text(text) for key, text in value.items()}
 
 
+HostLabels = Annotated[dict[str, str], BeforeValidator(_labels)]
+
+
 def parse_labels(value: Any) -> dict[str, str]:
     """A job's own labels. Raises: BadInput."""
     if not isinstance(value, Mapping):
@@ -550,7 +553,7 @@ class _ConstraintKeys(Keys):
     max_zones: Count | None = None
     same: Text = ""
     exclusive: Text = ""
-    hosts: Annotated[dict[str, str], BeforeValidator(_labels)] = Field(default_factory=dict)
+    hosts: HostLabels = Field(default_factory=dict)
     avoid: Annotated[dict[str, list[str]], BeforeValidator(_avoided)] = Field(default_factory=dict)
     near: Text = ""
     within: Annotated[dict[str, str], BeforeValidator(_within)] = Field(default_factory=dict)

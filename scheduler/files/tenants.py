@@ -22,6 +22,7 @@ from scheduler.core.policies.tenants import (
     Aging,
     Defragmentation,
     GuaranteedCell,
+    KindQuota,
     Preemption,
     PriorityClass,
     Restarts,
@@ -32,6 +33,7 @@ from scheduler.core.tenancy import guarantees
 from scheduler.files.job_keys import (
     Count,
     Flag,
+    HostLabels,
     Keys,
     Number,
     Positive,
@@ -52,11 +54,18 @@ class _CellKeys(Keys):
     hosts: Number = 0
 
 
+class _KindKeys(Keys):
+    hosts: HostLabels
+    guaranteed_gpus: Number = 0
+    limit_gpus: Number | None = None
+
+
 class _TenantKeys(Keys):
     name: Text
     guaranteed_gpus: Number = 0
     limit_gpus: Number | None = None
     weight: Count = 1
+    kinds: list[_KindKeys] = Field(default_factory=list)
     cells: list[_CellKeys] = Field(default_factory=list)
     tenants: list[_TenantKeys] = Field(default_factory=list)
 
@@ -202,7 +211,16 @@ def _walk(keys: Sequence[_TenantKeys], parent: str, path: str) -> Iterator[tuple
         yield (
             here,
             Tenant(
-                entry.name, parent, entry.guaranteed_gpus, entry.limit_gpus, entry.weight, shape
+                entry.name,
+                parent,
+                entry.guaranteed_gpus,
+                entry.limit_gpus,
+                entry.weight,
+                shape,
+                tuple(
+                    KindQuota(tuple(sorted(k.hosts.items())), k.guaranteed_gpus, k.limit_gpus)
+                    for k in entry.kinds
+                ),
             ),
         )
         yield from _walk(entry.tenants, entry.name, f"{here}.tenants")

@@ -43,6 +43,7 @@ class Tenant(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the tenant."""
     parent: _builtins.str
@@ -87,6 +88,10 @@ class Tenant(_message.Message):
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When a tenants file last gave it another parent, guarantee, limit, weight or other cells."""
 
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___KindQuota]:
+        """Quotas on hosts of some kind, such as one of GPU."""
+
     def __init__(
         self,
         *,
@@ -106,16 +111,75 @@ class Tenant(_message.Message):
         update_time: _timestamp_pb2.Timestamp | None = ...,
         etag: _builtins.str = ...,
         version: _builtins.int = ...,
+        kinds: _abc.Iterable[Global___KindQuota] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_limit_gpus", b"_limit_gpus", "create_time", b"create_time", "limit_gpus", b"limit_gpus", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit_gpus", b"_limit_gpus", "cells", b"cells", "create_time", b"create_time", "etag", b"etag", "guaranteed_gpus", b"guaranteed_gpus", "held_gpus", b"held_gpus", "kept_hosts", b"kept_hosts", "limit_gpus", b"limit_gpus", "name", b"name", "parent", b"parent", "queued_gpus", b"queued_gpus", "share", b"share", "uid", b"uid", "update_time", b"update_time", "used_gpu_hours", b"used_gpu_hours", "version", b"version", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit_gpus", b"_limit_gpus", "cells", b"cells", "create_time", b"create_time", "etag", b"etag", "guaranteed_gpus", b"guaranteed_gpus", "held_gpus", b"held_gpus", "kept_hosts", b"kept_hosts", "kinds", b"kinds", "limit_gpus", b"limit_gpus", "name", b"name", "parent", b"parent", "queued_gpus", b"queued_gpus", "share", b"share", "uid", b"uid", "update_time", b"update_time", "used_gpu_hours", b"used_gpu_hours", "version", b"version", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit_gpus: _TypeAlias = _typing.Literal["limit_gpus"]  # noqa: Y015
     _WhichOneofArgType__limit_gpus: _TypeAlias = _typing.Literal["_limit_gpus", b"_limit_gpus"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__limit_gpus) -> _WhichOneofReturnType__limit_gpus | None: ...
 
 Global___Tenant: _TypeAlias = Tenant  # noqa: Y015
+
+@_typing.final
+class KindQuota(_message.Message):
+    """A quota on hosts of one kind, beside that on all hosts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class HostsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    HOSTS_FIELD_NUMBER: _builtins.int
+    GUARANTEED_GPUS_FIELD_NUMBER: _builtins.int
+    LIMIT_GPUS_FIELD_NUMBER: _builtins.int
+    HELD_GPUS_FIELD_NUMBER: _builtins.int
+    guaranteed_gpus: _builtins.int
+    """GPUs that others may use only as long as they can be had back."""
+    limit_gpus: _builtins.int
+    """GPUs that the tenant never exceeds. Unset: as many as there are."""
+    held_gpus: _builtins.int
+    """GPUs of this kind that the gangs of the tenant hold, spares included."""
+    @_builtins.property
+    def hosts(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What its hosts are labelled with."""
+
+    def __init__(
+        self,
+        *,
+        hosts: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        guaranteed_gpus: _builtins.int = ...,
+        limit_gpus: _builtins.int | None = ...,
+        held_gpus: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit_gpus", b"_limit_gpus", "limit_gpus", b"limit_gpus"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit_gpus", b"_limit_gpus", "guaranteed_gpus", b"guaranteed_gpus", "held_gpus", b"held_gpus", "hosts", b"hosts", "limit_gpus", b"limit_gpus"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit_gpus: _TypeAlias = _typing.Literal["limit_gpus"]  # noqa: Y015
+    _WhichOneofArgType__limit_gpus: _TypeAlias = _typing.Literal["_limit_gpus", b"_limit_gpus"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit_gpus) -> _WhichOneofReturnType__limit_gpus | None: ...
+
+Global___KindQuota: _TypeAlias = KindQuota  # noqa: Y015
 
 @_typing.final
 class Cell(_message.Message):

@@ -288,6 +288,7 @@ def tenants_table(tenants: Sequence[tenant_pb2.Tenant], default: str = "") -> Li
             Column("PARENT", lambda tenant: tenant.parent or "-", is_wide=True),
             Column("CHANGED", lambda tenant: time_text(tenant.update_time), is_wide=True),
             Column("CELLS", _cells, is_text=True),
+            Column("KINDS", _kinds, is_text=True, is_wide=True),
         ),
         "no tenants",
     )
@@ -306,11 +307,26 @@ def tenant_text(tenant: tenant_pb2.Tenant) -> str:
         ("used", f"{tenant.used_gpu_hours:,.1f} GPU hours, {100 * tenant.share:.0f} %"),
         ("weight", str(tenant.weight)),
         ("cells", _cells(tenant)),
+        *((_hosts_text(kind), _kind(kind)) for kind in tenant.kinds),
         ("created", time_text(tenant.create_time)),
         ("changed", time_text(tenant.update_time)),
         ("etag", tenant.etag),
     ]
     return columns([(title, text) for title, text in rows if text])
+
+
+def _hosts_text(kind: tenant_pb2.KindQuota) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(kind.hosts.items()))
+
+
+def _kind(kind: tenant_pb2.KindQuota) -> str:
+    """`holds 64 GPUs, guaranteed 128, limit 256`."""
+    limit = f", limit {kind.limit_gpus:,}" if kind.HasField("limit_gpus") else ""
+    return f"holds {kind.held_gpus:,} GPUs, guaranteed {kind.guaranteed_gpus:,}{limit}"
+
+
+def _kinds(tenant: tenant_pb2.Tenant) -> str:
+    return "; ".join(f"{_hosts_text(kind)} {_kind(kind)}" for kind in tenant.kinds)
 
 
 def _cells(tenant: tenant_pb2.Tenant) -> str:

@@ -40,7 +40,7 @@ from scheduler.core.rules.crash_loop import avoided, clear_moments
 from scheduler.core.tenancy.future_quota import FutureQuota
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import QuotaBook, domain_masks
-from scheduler.core.tenancy.quota_check import Quotas
+from scheduler.core.tenancy.quota_check import Allowance, Quotas
 from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
@@ -386,12 +386,17 @@ class Outlook:
         fits = [reach & mask for mask in domains if (reach & mask).bit_count() >= job.needed]
         return _busy_first(min(fits, key=int.bit_count), free, job.needed)
 
-    def limit_reservation(self, job: Job, tenant: str, room: int) -> BackfillReservation | None:
-        """When gangs of the tenant `tenant` leave `job` room below its limit. Jobs on parts of
-        hosts are not counted: which of them frees a host depends on who else ends."""
+    def limit_reservation(self, job: Job, allowed: Allowance) -> BackfillReservation | None:
+        """When gangs of `allowed.whose` leave `job` room below its limit. Jobs on parts of hosts
+        are not counted: which of them frees a host depends on who else ends."""
+        tenant, room, kind = allowed.whose, allowed.limit, None
+        if allowed.kind:
+            kind = self._quotas.kind_limit(tenant, allowed.kind)
         for end_ns, ending in groupby(self.ends(), attrgetter("end_ns")):
             room += sum(
-                g.held for g in ending if tenant in self._quotas.path(g.tenant) and not g.part_gpus
+                (gang.hosts & kind.hosts).bit_count() if kind else gang.held
+                for gang in ending
+                if tenant in self._quotas.path(gang.tenant) and not gang.part_gpus
             )
             if room >= job.needed:
                 return BackfillReservation(job.name, end_ns, 0, room - job.needed)

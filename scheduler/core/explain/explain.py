@@ -232,13 +232,17 @@ class _Explainer:
 
     def _limited(self, turn: _Turn) -> Reason:
         job, allowed = turn.verdict.job, turn.verdict.allowed
-        book = self._quotas.book
+        book, kind = self._quotas.book, ""
         holds, limit = book.held[allowed.whose], book.limit(allowed.whose)
-        reservation = self._outlook.limit_reservation(job, allowed.whose, limit - holds)
+        if allowed.kind:
+            of_kind = self._quotas.kind_limit(allowed.whose, allowed.kind)
+            holds, limit = self._quotas.held_of(allowed.whose, of_kind.hosts), of_kind.limit
+            kind = f" on hosts of {allowed.kind}"
+        reservation = self._outlook.limit_reservation(job, replace(allowed, limit=limit - holds))
         running = self._obstacles.running(reservation, tenant=allowed.whose)
         sentence = (
             f"needs {needs_text(job)}; tenant {allowed.whose} holds {holds:,}"
-            f" of its limit of {limit:,}{self._when(job, reservation, running)}"
+            f" of its limit of {limit:,}{kind}{self._when(job, reservation, running)}"
         )
         obstacles = (self._obstacles.limit(allowed.whose), *running)
         return self._until(
@@ -246,13 +250,15 @@ class _Explainer:
         )
 
     def _promised(self, turn: _Turn) -> Reason:
-        job, pool = turn.verdict.job, turn.verdict.allowed.pool
+        job, pool, beyond = turn.verdict.job, turn.verdict.allowed.pool, "guaranteed to others"
+        if kind := turn.verdict.allowed.beyond:
+            beyond = f"beyond its limit on hosts of {kind}, or {beyond}"
         promises = self._obstacles.guarantees(job)
         reservation = self._own_reservation(job)
         running = self._obstacles.running(reservation)
         sentence = (
             f"needs {needs_text(job)}; {turn.verdict.free:,} are free, of which tenant"
-            f" {job.tenant} can have {pool:,}: the rest is guaranteed to others"
+            f" {job.tenant} can have {pool:,}: the rest is {beyond}"
             f"{self._when(job, reservation, running)}"
         )
         base = self._base(turn, WaitReason.PROMISES, sentence, (*promises, *running))

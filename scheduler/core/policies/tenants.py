@@ -25,12 +25,29 @@ WEEK_S: Final = 7 * 24 * 3600
 class GuaranteedCell:
     """`count` domains of a tier with `hosts` hosts in each.
 
-    0 hosts = whole domains: as many hosts as the smallest domain of the tier has.
+    0 hosts = whole domains: as many hosts as the smallest domain of the tier has. `labels`: what
+    its hosts are labelled with; with those the tier may be "", for the whole fabric.
     """
 
     tier: str
     count: int
     hosts: int = 0
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@struct(frozen=True, slots=True)
+class KindQuota:
+    """Quota on hosts of one kind, which is what they are labelled with, beside that on all hosts.
+    `limit_gpus` None: as much as there is."""
+
+    labels: tuple[tuple[str, str], ...]
+    guaranteed_gpus: int = 0
+    limit_gpus: int | None = None
+
+    @property
+    def text(self) -> str:
+        """As gpu=h100."""
+        return ",".join(f"{key}={value}" for key, value in self.labels)
 
 
 @struct(frozen=True, slots=True)
@@ -38,7 +55,7 @@ class Tenant:
     """`parent` is empty at the top. `limit_gpus` None: as much as there is.
 
     `guaranteed_gpus` includes what the cells hold. `weight`: share of what is left over
-    that this tenant is due, against its siblings.
+    that this tenant is due, against its siblings. `kinds`: quotas on hosts of some kind.
     """
 
     name: str
@@ -47,6 +64,7 @@ class Tenant:
     limit_gpus: int | None = None
     weight: int = 1
     cells: tuple[GuaranteedCell, ...] = ()
+    kinds: tuple[KindQuota, ...] = ()
 
 
 @struct(frozen=True, slots=True)
@@ -166,7 +184,12 @@ class Tenants:
 
     @cached_property
     def has_cells(self) -> bool:
-        return any(tenant.cells for tenant in self.tenants)
+        """Whether a guarantee is one of certain hosts."""
+        return any(t.cells or any(k.guaranteed_gpus for k in t.kinds) for t in self.tenants)
+
+    @cached_property
+    def has_kind_limits(self) -> bool:
+        return any(kind.limit_gpus is not None for t in self.tenants for kind in t.kinds)
 
     def path(self, name: str) -> tuple[str, ...]:
         """The tenant and those above it, from the top down."""

@@ -101,7 +101,7 @@ class LimitReservations:
         """How many of `room` hosts, whoever's they are, delay no job of the same tenant."""
         if not self._first:
             return room
-        for name in self._quotas.path(job.tenant):
+        for name in self._quotas.limits_on(job):
             if (first := self._first.get(name)) is not None and end_ns > first.start_ns:
                 room = min(room, first.extra)
         return room
@@ -114,20 +114,20 @@ class LimitReservations:
         return needed <= self.room(job, end_ns, needed)
 
     def record_allocation(self, job: Job, hosts: HostSet, end_ns: int) -> None:
-        for name in self._quotas.path(job.tenant) if self._first else ():
+        for name in self._quotas.limits_on(job) if self._first else ():
             if (first := self._first.get(name)) is not None and end_ns > first.start_ns:
                 self._first[name] = replace(first, extra=first.extra - hosts.bit_count())
 
     def reserve_blocked(self, job: Job, allowed: Allowance) -> None:
         """Reserve room below the limit of `allowed.whose` for `job`, unless another job has it."""
-        if allowed.whose not in self._first:
-            reservation = self._outlook.limit_reservation(job, allowed.whose, allowed.limit)
+        if allowed.limit_key not in self._first:
+            reservation = self._outlook.limit_reservation(job, allowed)
             if reservation is not None:
-                self._first[allowed.whose] = reservation
+                self._first[allowed.limit_key] = reservation
 
-    def has_waiting(self, tenant: str) -> bool:
-        """Whether the limit of this tenant is known to hold a job back."""
-        return tenant in self._first
+    def has_waiting(self, allowed: Allowance) -> bool:
+        """Whether the limit that counts is known to hold a job back."""
+        return allowed.limit_key in self._first
 
     def before(self, job: Job, end_ns: int) -> BackfillReservation | None:
         """Return the job of the same tenant that `job` would delay the most."""
@@ -136,7 +136,7 @@ class LimitReservations:
 
     def first_blocked(self, job: Job) -> list[BackfillReservation]:
         """The first job that each limit above `job` holds back."""
-        return [f for name in self._quotas.path(job.tenant) if (f := self._first.get(name))]
+        return [f for name in self._quotas.limits_on(job) if (f := self._first.get(name))]
 
 
 def room_beside(

@@ -188,7 +188,7 @@ class SchedulingCycle:
             return 0
         if self._loans.may(job, self.free, kind):
             return 0
-        if self.limit_reservations.has_waiting(allowed.whose):
+        if self.limit_reservations.has_waiting(allowed):
             return UNLIMITED if job.needed > allowed.limit or self.backfill.is_settled(job) else 0
         return allowed.limit if self.backfill.is_settled(job) else 0
 
@@ -391,7 +391,7 @@ class SchedulingCycle:
         jobs of one kind, until somebody takes hosts."""
         if not self._has_windows:
             return self.quotas.allowance(job, self.free)
-        key = (job.tenant, job.is_preemptible, self.calendar.kind(job, end_ns))
+        key = (self.quotas.kind_of(job), self.calendar.kind(job, end_ns))
         if (opened := self._opened.get(key)) is None:
             allowed = self.quotas.allowance(job, self.free)
             closed = self.calendar.closed(job, self._now_ns, end_ns)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from placement import BadInput, legal_sizes
 from placement import impossible as too_large
-from placement.fabric.constraints import gpus_wanted
+from placement.fabric import hostset
+from placement.fabric.constraints import gpus_wanted, labelled
 from placement.fabric.tree import Fabric
 from placement.workload.replicas import check_batch, sized
 from placement.workload.request import Infeasible, Request
@@ -68,6 +69,8 @@ def beyond_quota(state: State, spec: JobSpec) -> Infeasible | None:
     if needed > most:
         limit = f"the limit of tenant {owner} is {hosts_text(most)}"
         return Infeasible(f"needs {hosts_text(needed)}; {limit}")
+    if tenants.has_kind_limits and (never := _beyond_kind(fabric, tenants, spec, needed)):
+        return never
     if level_of(spec, tenants).is_preemptible:
         return None
     if needed <= fabric.host_count and empty.leaves_promises(tenant, needed, fabric.host_count):
@@ -77,3 +80,15 @@ def beyond_quota(state: State, spec: JobSpec) -> Infeasible | None:
         f" {empty.max_grant(tenant, fabric.host_count):,},"
         " the rest is guaranteed to others (preemptible jobs may use it)"
     )
+
+
+def _beyond_kind(fabric: Fabric, tenants: Tenants, spec: JobSpec, needed: int) -> Infeasible | None:
+    """Why limits on hosts of some kind leave fewer than `needed`; None where they leave enough."""
+    usable = labelled(fabric, spec.request.where, hostset.full(fabric.host_count))
+    for name in tenants.path(tenant_of(spec, tenants)):
+        for kind in empty_book(tenants, fabric).nodes[name].kinds:
+            of_kind = usable & kind.hosts
+            if of_kind and needed > (usable & ~kind.hosts).bit_count() + kind.limit:
+                limit = f"the limit of tenant {name} is {hosts_text(kind.limit)} of {kind.text}"
+                return Infeasible(f"needs {hosts_text(needed)}; {limit}")
+    return None

@@ -16,7 +16,7 @@ from scheduler.core.model.job import Job, Release
 from scheduler.core.model.records.tenant import hosts_filled
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.tenancy.guarantees import withhold_for_cells
-from scheduler.core.tenancy.quota import QuotaBook, QuotaNode, cell_hosts
+from scheduler.core.tenancy.quota import QuotaBook, QuotaNode, cell_hosts, cells_of
 
 
 class FutureQuota:
@@ -59,10 +59,10 @@ class FutureQuota:
         return sum(
             min(
                 self.book.due(tenant.name),
-                sum(cell.count * cell_hosts(self._fabric, cell) for cell in tenant.cells),
+                sum(cell.count * cell_hosts(self._fabric, cell) for cell in cells),
             )
             for tenant in self._tenants.tenants
-            if tenant.cells and tenant.name not in path
+            if (cells := cells_of(tenant, self._fabric)) and tenant.name not in path
         )
 
     def withheld_from(self, job: Job, free: HostSet) -> HostSet:

@@ -20,9 +20,9 @@ from placement import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.core.policies.tenants import GuaranteedCell, Tenants
 from scheduler.core.tenancy import quota
-from scheduler.core.tenancy.quota import QuotaNode, cell_hosts, domain_masks
+from scheduler.core.tenancy.quota import QuotaNode, cell_hosts, cell_masks, cells_of
 
 
 def withhold_for_cells(
@@ -39,10 +39,10 @@ def withhold_for_cells(
     """
     kept: dict[str, HostSet] = {}
     for tenant in tenants.tenants:
-        if tenant.cells:
+        if cells := cells_of(tenant, fabric):
             own = _own(by_name, held_by_leaf, tenant.name)
             due = by_name[tenant.name].guaranteed - own.bit_count()
-            kept[tenant.name] = _withhold_for_tenant(tenant, fabric, own, free, due)
+            kept[tenant.name] = _withhold_for_tenant(cells, fabric, own, free, due)
             free &= ~kept[tenant.name]
     return kept
 
@@ -56,10 +56,11 @@ def check(tenants: Tenants, fabric: Fabric) -> None:
     by_name = quota.nodes(tenants, fabric)
     kept = withhold_for_cells(tenants, fabric, by_name, {}, hostset.full(fabric.host_count))
     for tenant in tenants.tenants:
-        wanted = sum(cell.count * cell_hosts(fabric, cell) for cell in tenant.cells)
-        if tenant.cells and kept[tenant.name].bit_count() < wanted:
+        wanted = sum(cell.count * cell_hosts(fabric, cell) for cell in cells_of(tenant, fabric))
+        if wanted and kept[tenant.name].bit_count() < wanted:
             message = f"{fabric.name} has no room for them after those of the tenants before"
-            raise BadInput(f"tenants.{tenant.name}.cells", message)
+            key = "cells" if tenant.cells else "kinds"
+            raise BadInput(f"tenants.{tenant.name}.{key}", message)
 
 
 def _own(
@@ -74,12 +75,12 @@ def _own(
 
 
 def _withhold_for_tenant(
-    tenant: Tenant, fabric: Fabric, own: HostSet, free: HostSet, due: int
+    cells: tuple[GuaranteedCell, ...], fabric: Fabric, own: HostSet, free: HostSet, due: int
 ) -> HostSet:
     kept = 0
-    for cell in tenant.cells:
+    for cell in cells:
         size = cell_hosts(fabric, cell)
-        chosen = _nearest(domain_masks(fabric, cell.tier), own & ~kept, free & ~kept, size)
+        chosen = _nearest(cell_masks(fabric, cell), own & ~kept, free & ~kept, size)
         for mask in chosen[: cell.count]:
             lacking = max(0, min(size - (own & mask).bit_count(), due))
             kept |= highest(free & mask & ~kept, lacking)

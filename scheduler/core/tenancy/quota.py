@@ -18,22 +18,36 @@ from typing import NamedTuple
 
 from muster.structs import struct
 from placement import BadInput
+from placement.fabric import hostset
+from placement.fabric.constraints import Constraints, labelled
+from placement.fabric.constraints import check as check_labels
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, masks
-from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
+from scheduler.core.policies.tenants import GuaranteedCell, KindQuota, Tenant, Tenants
 
 UNLIMITED = 1 << 40
 
 
 @struct(frozen=True, slots=True)
+class KindLimit:
+    """`limit`: hosts that a tenant may hold of `hosts`, which are of the kind `text`."""
+
+    text: str
+    hosts: HostSet
+    limit: int
+
+
+@struct(frozen=True, slots=True)
 class QuotaNode:
-    """A tenant in hosts. `path`: itself and those above it, from itself upwards."""
+    """A tenant in hosts. `path`: itself and those above it, from itself upwards. `kinds`: its
+    limits on hosts of some kind."""
 
     name: str
     guaranteed: int
     limit: int
     path: tuple[str, ...]
     children: tuple[str, ...]
+    kinds: tuple[KindLimit, ...] = ()
 
 
 @lru_cache(maxsize=8)
@@ -52,6 +66,11 @@ def nodes(tenants: Tenants, fabric: Fabric) -> Mapping[str, QuotaNode]:
             UNLIMITED if tenant.limit_gpus is None else tenant.limit_gpus // gpus,
             tuple(reversed(tenants.path(tenant.name))),
             tuple(children[tenant.name]),
+            tuple(
+                KindLimit(kind.text, of_kind(fabric, kind.labels), kind.limit_gpus // gpus)
+                for kind in tenant.kinds
+                if kind.limit_gpus is not None
+            ),
         )
         for tenant in tenants.tenants
     }
@@ -71,7 +90,7 @@ def _guarantees(tenants: Tenants, fabric: Fabric) -> _Guarantees:
     hosts: dict[str, int] = {}
     below = Counter[str]()  # of a tenant's children together
     for tenant in reversed(tenants.tenants):  # children before parents
-        cells = sum(cell.count * cell_hosts(fabric, cell) for cell in tenant.cells)
+        cells = sum(cell.count * cell_hosts(fabric, cell) for cell in cells_of(tenant, fabric))
         least[tenant.name] = max(below[tenant.name], cells)
         stated = tenant.guaranteed_gpus // fabric.gpus_per_host
         hosts[tenant.name] = max(stated, least[tenant.name])
@@ -79,10 +98,33 @@ def _guarantees(tenants: Tenants, fabric: Fabric) -> _Guarantees:
     return _Guarantees(least, hosts)
 
 
+def cells_of(tenant: Tenant, fabric: Fabric) -> tuple[GuaranteedCell, ...]:
+    """Return its cells, and what it is guaranteed of kinds as a cell of the whole fabric each."""
+    gpus = fabric.gpus_per_host
+    kinds = (
+        GuaranteedCell("", 1, kind.guaranteed_gpus // gpus, kind.labels)
+        for kind in tenant.kinds
+        if kind.guaranteed_gpus >= gpus
+    )
+    return (*tenant.cells, *kinds)
+
+
 @lru_cache(maxsize=64)
 def cell_hosts(fabric: Fabric, cell: GuaranteedCell) -> int:
     """Return how many hosts one cell has."""
-    return cell.hosts or min(mask.bit_count() for mask in domain_masks(fabric, cell.tier))
+    return cell.hosts or min(mask.bit_count() for mask in cell_masks(fabric, cell))
+
+
+@lru_cache(maxsize=64)
+def cell_masks(fabric: Fabric, cell: GuaranteedCell) -> tuple[HostSet, ...]:
+    """Return the hosts of each domain that a cell may lie in."""
+    kind = of_kind(fabric, cell.labels)
+    return tuple(mask & kind for mask in domain_masks(fabric, cell.tier)) if cell.tier else (kind,)
+
+
+def of_kind(fabric: Fabric, labels: tuple[tuple[str, str], ...]) -> HostSet:
+    """Return the hosts that are labelled so."""
+    return labelled(fabric, Constraints(labels=labels), hostset.full(fabric.host_count))
 
 
 def domain_masks(fabric: Fabric, tier_name: str) -> tuple[HostSet, ...]:
@@ -98,6 +140,8 @@ def check(tenants: Tenants, fabric: Fabric) -> None:
     for tenant in tenants.tenants:
         for cell in tenant.cells:
             _check_cell(tenant, cell, fabric)
+        for kind in tenant.kinds:
+            _check_kind(tenant, kind, fabric)
     guarantees = _guarantees(tenants, fabric)
     for tenant in tenants.tenants:
         _check_tenant(tenant, guarantees.least[tenant.name], fabric)
@@ -116,6 +160,21 @@ def _check_cell(tenant: Tenant, cell: GuaranteedCell, fabric: Fabric) -> None:
     if len(sizes) < cell.count or sizes[cell.count - 1] < cell.hosts:
         size = f"{cell.hosts} hosts" if cell.hosts else "any size"
         raise BadInput(field, f"{fabric.name} has no {cell.count} {cell.tier}s of {size}")
+
+
+def _check_kind(tenant: Tenant, kind: KindQuota, fabric: Fabric) -> None:
+    field = f"tenants.{tenant.name}.kinds"
+    try:
+        check_labels(fabric, Constraints(labels=kind.labels))
+    except BadInput as error:
+        raise BadInput(field, error.message) from None
+    there = of_kind(fabric, kind.labels).bit_count() * fabric.gpus_per_host
+    if kind.guaranteed_gpus > there:
+        message = f"guarantee {kind.guaranteed_gpus:,} GPUs of {kind.text}"
+        raise BadInput(field, f"{message}; {fabric.name} has {there:,}")
+    if kind.limit_gpus is not None and kind.limit_gpus < kind.guaranteed_gpus:
+        message = f"{kind.limit_gpus:,} GPUs of {kind.text} is below the guarantee of"
+        raise BadInput(field, f"{message} {kind.guaranteed_gpus:,}")
 
 
 def _check_tenant(tenant: Tenant, least_hosts: int, fabric: Fabric) -> None:
@@ -140,7 +199,9 @@ class QuotaBook:
 
     def __init__(self, by_name: Mapping[str, QuotaNode], held_by_leaf: Mapping[str, int]) -> None:
         self.nodes = by_name
-        self.is_open = not any(n.guaranteed or n.limit < UNLIMITED for n in by_name.values())
+        self.is_open = not any(
+            n.guaranteed or n.limit < UNLIMITED or n.kinds for n in by_name.values()
+        )
         self.held = dict.fromkeys(by_name, 0)
         self._own = dict.fromkeys(by_name, 0)
         self._promise = dict.fromkeys(by_name, 0)

@@ -6,15 +6,19 @@ number and, where a guarantee has a shape, by place.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator
+
 from muster.structs import replace, struct
+from placement.fabric import hostset
+from placement.fabric.constraints import labelled
 from placement.fabric.hostset import HostSet
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.records.tenant import hosts_filled
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.future_quota import FutureQuota
-from scheduler.core.tenancy.guarantees import withhold_for_cells
-from scheduler.core.tenancy.quota import UNLIMITED, QuotaBook, empty_book
+from scheduler.core.tenancy.guarantees import highest, withhold_for_cells
+from scheduler.core.tenancy.quota import UNLIMITED, KindLimit, QuotaBook, empty_book
 from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
@@ -22,9 +26,10 @@ from scheduler.core.tenancy.spare_loans import SpareLoans
 class Allowance:
     """Hosts that a job's tenant may take at this moment.
 
-    `limit`: hosts that limits leave, `whose` limit it is. `reach`: free hosts that are
-    not kept for others. `own`: those among them kept for this tenant. `pool`: hosts of
-    `reach` at most, while the promises to others stand.
+    `limit`: hosts that limits leave, `whose` limit it is, and of which `kind` of hosts, "" of all.
+    `reach`: free hosts that are not kept for others. `own`: those among them kept for this tenant.
+    `pool`: hosts of `reach` at most, while the promises to others stand. `beyond`: the kind of
+    hosts of which some are not in `reach`, for a limit on them leaves fewer; "" for none.
     """
 
     limit: int
@@ -32,17 +37,28 @@ class Allowance:
     reach: HostSet
     own: HostSet
     pool: int
+    kind: str = ""
+    beyond: str = ""
+
+    @property
+    def limit_key(self) -> str:
+        """The limit that counts, as `Quotas.limits_on` has it."""
+        return limit_key(self.whose, self.kind)
 
     def on(self, hosts: HostSet) -> Allowance:
         """Return the allowance on no other hosts than these."""
         if hosts == self.reach:
             return self
         pool = min(self.pool, hosts.bit_count())
-        return Allowance(self.limit, self.whose, hosts, self.own & hosts, pool)
+        return replace(self, reach=hosts, own=self.own & hosts, pool=pool)
 
     def capped(self, count: int) -> Allowance:
         """Return the allowance with `count` hosts at most."""
         return self if self.pool <= count else replace(self, pool=max(0, count))
+
+
+def limit_key(tenant: str, kind: str) -> str:
+    return f"{tenant} {kind}" if kind else tenant
 
 
 class Quotas:
@@ -65,12 +81,13 @@ class Quotas:
         for job in state.holding if loans.hosts else ():
             self._take(job.tenant, job.lent_hosts.bit_count())  # it still holds them
             self._borrow(job, loans.borrowed(job))
-        self._held = _hosts_by_leaf(state) if state.tenants.has_cells else {}
+        self._knows_hosts = state.tenants.has_cells or state.tenants.has_kind_limits
+        self._held = _hosts_by_leaf(state) if self._knows_hosts else {}
         self._unhealthy = state.index.unhealthy | loans.hosts
         is_lending = can_take_back and state.tenants.preemption.is_on and not self.is_open
         self._lent = _preemptible_by_leaf(state) if is_lending else None
         self._kept: dict[str, HostSet] | None = None
-        self._memo: dict[tuple[str, bool, int], Allowance] = {}
+        self._memo: dict[Hashable, Allowance] = {}
 
     @property
     def book(self) -> QuotaBook:
@@ -92,10 +109,50 @@ class Quotas:
 
     def allowance(self, job: Job, free: HostSet) -> Allowance:
         """Answers for `free` are remembered until the next start."""
-        key = (job.tenant, job.is_preemptible, job.part_gpus)
+        key = (self.kind_of(job), job.part_gpus)
         if key not in self._memo:
             self._memo[key] = self._allowance(job, free)
         return self._memo[key]
+
+    def kind_of(self, job: Job) -> Hashable:
+        """Return a key that is equal for jobs of whole hosts to which quotas leave the same."""
+        where = job.request.where if self._tenants.has_kind_limits else None
+        return job.tenant, job.is_preemptible, where
+
+    def limits_on(self, job: Job) -> Iterator[str]:
+        """Yield a key for each limit that counts all hosts of `job`."""
+        for name in self.path(job.tenant):
+            yield name
+            for kind in self._by_name[name].kinds:
+                if self._is_of(job, kind):
+                    yield limit_key(name, kind.text)
+
+    def _is_of(self, job: Job, kind: KindLimit) -> bool:
+        """Whether `job` takes no other hosts."""
+        everything = hostset.full(self._fabric.host_count)
+        return not labelled(self._fabric, job.request.where, everything) & ~kind.hosts
+
+    def held_of(self, tenant: str, kind: HostSet) -> int:
+        """Return how many hosts of a kind the tenant holds, with its sub-tenants."""
+        leaves = (hosts for leaf, hosts in self._held.items() if tenant in self.path(leaf))
+        return sum((hosts & kind).bit_count() for hosts in leaves)
+
+    def kind_limit(self, tenant: str, kind: str) -> KindLimit:
+        """Return the limit of a tenant on hosts of the kind of this text."""
+        return next(each for each in self._by_name[tenant].kinds if each.text == kind)
+
+    def _below_kind_limits(self, job: Job, allowed: Allowance) -> Allowance:
+        """Return the allowance with no more hosts of each kind than limits on it leave."""
+        for name in self.path(job.tenant):
+            for kind in self._by_name[name].kinds:
+                room, own = kind.limit - self.held_of(name, kind.hosts), allowed.reach & kind.hosts
+                if self._is_of(job, kind):
+                    if room < allowed.limit:
+                        allowed = replace(allowed, limit=room, whose=name, kind=kind.text)
+                elif room < own.bit_count():
+                    reach = allowed.reach & ~own | highest(own, max(0, room))
+                    allowed = replace(allowed.on(reach), beyond=kind.text)
+        return allowed
 
     def _allowance(self, job: Job, free: HostSet) -> Allowance:
         if self.is_open:
@@ -108,7 +165,7 @@ class Quotas:
         if not job.is_preemptible:
             obtainable = free.bit_count() + self.book.reclaimable(self._lent or {})
             pool = min(pool, self.book.max_grant(job.tenant, obtainable))
-        return Allowance(limit, owner, reach, own, pool)
+        return self._below_kind_limits(job, Allowance(limit, owner, reach, own, pool))
 
     def _cells(self, job: Job, free: HostSet) -> tuple[HostSet, HostSet]:
         """Free hosts kept for the job's tenant, and those that it has to leave alone."""
@@ -142,7 +199,7 @@ class Quotas:
         if borrowed:
             self._borrow(job, borrowed)
         self._lend(job, own.bit_count())
-        if self._tenants.has_cells:
+        if self._knows_hosts:
             self._held[job.tenant] = self._held.get(job.tenant, 0) | own
         self._kept = None
         self._memo.clear()
@@ -162,7 +219,7 @@ class Quotas:
             self._return(job.tenant, borrowed)
         self._take(job.tenant, -hosts.bit_count())
         self._lend(job, -(hosts & ~self._unhealthy).bit_count())
-        if self._tenants.has_cells:
+        if self._knows_hosts:
             self._held[job.tenant] &= ~hosts
         if lent := hosts & job.lent_hosts:
             self._pass_over(lent)
@@ -173,7 +230,7 @@ class Quotas:
         for tenant, borrowed in self._borrowed.items():
             if now_own := borrowed & lent:
                 self._return(tenant, now_own)
-                if self._tenants.has_cells:
+                if self._knows_hosts:
                     self._held[tenant] = self._held.get(tenant, 0) | now_own
 
     def _return(self, tenant: str, borrowed: HostSet) -> None:
@@ -208,6 +265,7 @@ class Quotas:
         )
         copied._empty, copied._accounts = self._empty, self._accounts
         copied.is_open, copied._held = self.is_open, self._held.copy()
+        copied._knows_hosts = self._knows_hosts
         copied._book = None if self._book is None else self._book.copy()
         copied._taken = [*self._taken]
         copied._unhealthy, copied._borrowed = self._unhealthy, self._borrowed.copy()

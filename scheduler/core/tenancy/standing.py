@@ -11,7 +11,7 @@ from scheduler.core.model.records.tenant import hosts_filled
 from scheduler.core.model.state import State
 from scheduler.core.policies.tenants import Tenant
 from scheduler.core.tenancy.ownership import half_life_ns
-from scheduler.core.tenancy.quota import nodes
+from scheduler.core.tenancy.quota import nodes, of_kind
 from scheduler.core.tenancy.quota_check import Quotas
 
 
@@ -19,7 +19,8 @@ from scheduler.core.tenancy.quota_check import Quotas
 class TenantStanding:
     """One tenant, with its sub-tenants. `share`: of the usage of its siblings and itself.
 
-    `guaranteed_gpus` includes what its cells and sub-tenants are guaranteed.
+    `guaranteed_gpus` includes what its cells and sub-tenants are guaranteed. `held_by_kind`: GPUs,
+    for each of its `kinds`.
     """
 
     tenant: Tenant
@@ -29,6 +30,7 @@ class TenantStanding:
     used_gpu_s: int
     share: float
     kept_hosts: int
+    held_by_kind: tuple[int, ...]
 
 
 def standings(state: State, now_ns: int) -> tuple[TenantStanding, ...]:
@@ -47,7 +49,8 @@ def standings(state: State, now_ns: int) -> tuple[TenantStanding, ...]:
     siblings = Counter[str]()
     for tenant in tenants.tenants:
         siblings[tenant.parent] += used[tenant.name]
-    kept = Quotas(state).withhold_for_cells(state.free)
+    quotas = Quotas(state)
+    kept = quotas.withhold_for_cells(state.free)
     return tuple(
         TenantStanding(
             tenant,
@@ -57,6 +60,10 @@ def standings(state: State, now_ns: int) -> tuple[TenantStanding, ...]:
             used[tenant.name] * gpus // SECOND_NS,
             used[tenant.name] / siblings[tenant.parent] if siblings[tenant.parent] else 0.0,
             kept.get(tenant.name, 0).bit_count(),
+            tuple(
+                quotas.held_of(tenant.name, of_kind(fabric, kind.labels)) * gpus
+                for kind in tenant.kinds
+            ),
         )
         for tenant in tenants.tenants
     )

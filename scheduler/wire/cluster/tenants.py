@@ -41,6 +41,15 @@ def tenant_to_proto(state: State, standing: TenantStanding) -> tenant_pb2.Tenant
         update_time=timestamp(mark.update_ns),
         etag=tenant_etag(tenant, mark),
         version=state.version,
+        kinds=[
+            tenant_pb2.KindQuota(
+                hosts=dict(kind.labels),
+                guaranteed_gpus=kind.guaranteed_gpus,
+                limit_gpus=kind.limit_gpus,
+                held_gpus=held,
+            )
+            for kind, held in zip(tenant.kinds, standing.held_by_kind, strict=True)
+        ],
     )
 
 
