@@ -10,8 +10,6 @@ scheduling the IBM SP2 with backfilling", TPDS 12(6), 2001, section 2.
 At one instant, ends come first, then arrivals, then scheduling, until nothing changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush

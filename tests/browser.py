@@ -1,7 +1,5 @@
 """A headless chromium, driven over WebDriver with nothing but the standard library."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

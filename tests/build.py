@@ -7,8 +7,6 @@ state = run(state, submit("a", hosts=2))         admit, fail on a refusal, apply
 state = schedule(state)                          decide, commit, apply
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache

@@ -4,8 +4,6 @@ A case of `pytest.mark.parametrize` costs a millisecond and more before it begin
 of cases that take microseconds are better looped over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

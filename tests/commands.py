@@ -1,7 +1,5 @@
 """A small fabric, a small job, and what came of a command on them."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Options and profiles that all tests share."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

@@ -8,8 +8,6 @@ only been booked since the last instant, so no reservation can move forward, and
 are due and jobs that arrive need a look. Nothing of muster is imported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from heapq import heappop, heappush
 

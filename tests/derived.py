@@ -1,7 +1,5 @@
 """What the index of a state says, found anew from what the state says once."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace  # finds all anew
 from functools import reduce

@@ -1,7 +1,5 @@
 """Every part of a small graph: what `placement.bound.pathwidth` is checked by."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from placement.fabric.tree import Ints

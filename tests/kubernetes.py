@@ -5,8 +5,6 @@ a container is a process in namespaces of its own, so that its agent is its firs
 where they are not. There is no scheduler and no controller: what muster does not do, nobody does.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Snapshots as a release with fewer fields of the state would have written them."""
 
-from __future__ import annotations
-
 import zlib
 
 

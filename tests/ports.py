@@ -1,7 +1,5 @@
 """Ports for servers of tests."""
 
-from __future__ import annotations
-
 import socket
 
 

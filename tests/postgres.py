@@ -4,8 +4,6 @@ The binaries are Debian's (`apt-get install postgresql`). PostgreSQL refuses to 
 root, so root runs it as the user of the package, else as nobody.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -1,7 +1,5 @@
 """One-tier machines, trace jobs and whole replays for the simulator's tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Seeds of random days: a few in every run, the others in `make test-slow`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -4,8 +4,6 @@ Needs Debian's slurmctld, slurmd, slurm-client and munge, and root to start mung
 they are not. A node's death is that of its slurmd, its step daemons and all that they run.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

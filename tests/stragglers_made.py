@@ -3,8 +3,6 @@
 python -m tests.stragglers_made        the table of docs/stragglers.md
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A small trace, a small fabric and a case file for tests of compare and sweep."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

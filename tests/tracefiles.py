@@ -1,7 +1,5 @@
 """Small trace files, and what their readers make of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from simulator.traces.load import TraceFile, find_format

@@ -1,7 +1,5 @@
 """A cluster with a past: days of jobs and failures on a small fabric, kept as a backup is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

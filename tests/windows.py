@@ -1,7 +1,5 @@
 """Maintenance windows and reservations for tests, in seconds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scheduler.core import State

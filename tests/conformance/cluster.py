@@ -7,8 +7,6 @@ anything in the namespace. One line a check, what to do about each that failed, 
 one did. It makes a service, a secret and two pods on one node, and takes them away.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

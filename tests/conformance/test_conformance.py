@@ -1,7 +1,5 @@
 """Clients in Python, JavaScript and Go see the same: a step that one of them fails is printed."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fixtures of several files."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.e2e.shell import Shell

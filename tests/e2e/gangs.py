@@ -1,7 +1,5 @@
 """A server with agents on this machine, and real gangs, for tests and drills."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

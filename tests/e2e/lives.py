@@ -1,7 +1,5 @@
 """Scripts of commands, and a server that lives through one: what the faces are compared on."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Sequence

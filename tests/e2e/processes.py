@@ -1,7 +1,5 @@
 """`muster` as its users run it: separate processes, real files, real ports."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

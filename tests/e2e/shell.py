@@ -1,7 +1,5 @@
 """`muster` in the process of the tests, for what is not about processes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Commands, shells and connections beside the ranks of a gang, with real processes."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

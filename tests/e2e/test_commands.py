@@ -1,7 +1,5 @@
 """The commands of the service against a real server process."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,8 +1,6 @@
 """Gangs whose ranks run in containers, by programs that stand for apptainer and podman, and by a
 real podman where one runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`make demo` is the first thing that a newcomer runs: it must do what it says."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The documentation as a site, built as `make docs` does, in a real browser."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -6,8 +6,6 @@ and the ids given, the two logs are equal event by event. What each job of the l
 given when it started is then what `muster place` answers for the hosts free at that moment.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Real gangs on hosts of this machine: started, killed in every way, and back."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

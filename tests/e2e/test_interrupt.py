@@ -1,7 +1,5 @@
 """Ctrl-C in a terminal, which all processes of a command get."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

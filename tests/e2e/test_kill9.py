@@ -1,7 +1,5 @@
 """kill -9 loses nothing that was acknowledged, and gives no host away twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from drills.crash import drill

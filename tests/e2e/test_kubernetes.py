@@ -1,8 +1,6 @@
 """`muster serve --launcher kubernetes` on a real API server, with real gangs in pods of a toy
 kubelet, and no more rights than deploy/kubernetes gives."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

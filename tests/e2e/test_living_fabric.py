@@ -1,7 +1,5 @@
 """docs/fabric.md, *Change it while it runs*, word by word: a server of its own, a gang on it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Options of `muster serve` for metrics, logs and traces, as they are typed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from urllib.request import urlopen
 

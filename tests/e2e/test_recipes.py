@@ -3,8 +3,6 @@
 FRAMEWORKS_PYTHON names an interpreter that has them, where this one has not.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

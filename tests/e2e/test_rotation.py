@@ -1,7 +1,5 @@
 """The CA and the secret of join tokens change while gangs run: no rank notices."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """`muster serve --launcher slurm` on a real Slurm of six nodes, with real gangs."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

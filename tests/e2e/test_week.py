@@ -1,7 +1,5 @@
 """An ML engineer's week with real processes: from submit to the last checkpoint."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Words of a golden script as commands of the scheduler."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -40,8 +40,6 @@ In a drawing a host shows the first letter of its job, in capitals when it is a 
 `.` when it is free, `x` failed, `-` cordoned and empty, `~` draining.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 

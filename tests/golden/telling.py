@@ -1,7 +1,5 @@
 """What happened, as lines of a golden script."""
 
-from __future__ import annotations
-
 from placement.workload.request import TierCut
 from scheduler.core.model.events import (
     Defragmented,

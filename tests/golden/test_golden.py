@@ -4,8 +4,6 @@
 trace only when its cause is understood and wanted.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The server that most tests here talk to."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An agent with real processes, and a test in place of the server."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

@@ -1,7 +1,5 @@
 """Backups of a PostgreSQL store: of one moment, and good for either kind of store."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

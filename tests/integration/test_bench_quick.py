@@ -1,7 +1,5 @@
 """The benchmark itself: a dozen instances, answers checked, the page in shape."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

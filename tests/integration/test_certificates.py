@@ -1,7 +1,5 @@
 """Certificates of what a server decided: of gangs that run beside others, and of dry runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Changes over the wire: updates with a mask, etags, request ids and dry runs."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

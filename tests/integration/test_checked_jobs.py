@@ -1,7 +1,5 @@
 """A CreateJob that is only checked: what it says, and that it changes nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import grpc

@@ -1,7 +1,5 @@
 """The Python client: plain errors, harmless retries, watches that survive a restart."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from itertools import islice

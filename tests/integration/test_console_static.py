@@ -1,7 +1,5 @@
 """What the console serves as files: vendored sources as published, and nothing from elsewhere."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

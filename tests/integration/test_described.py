@@ -1,7 +1,5 @@
 """What a client can learn of the API from the server: reflection, and which fields it must set."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import grpc

@@ -1,7 +1,5 @@
 """A small part of `make drill-crash-postgres`."""
 
-from __future__ import annotations
-
 import pytest
 
 from drills.crash_postgres import drill

@@ -1,7 +1,5 @@
 """A small part of `make drill-failover`."""
 
-from __future__ import annotations
-
 import pytest
 
 from drills.failover import differences, run

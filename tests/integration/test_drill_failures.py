@@ -1,7 +1,5 @@
 """A small part of `make drill-failures`, where namespaces can be had."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

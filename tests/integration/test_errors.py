@@ -1,7 +1,5 @@
 """Every code that the service refuses with, and the details a program switches on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import grpc

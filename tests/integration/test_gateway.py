@@ -1,7 +1,5 @@
 """The gateway as a process of its own: who gets in, and for which host."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

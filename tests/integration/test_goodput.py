@@ -1,7 +1,5 @@
 """What a job's time went to, as a server tells it, before and after a restart."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from google.protobuf.timestamp_pb2 import Timestamp

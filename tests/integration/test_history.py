@@ -1,7 +1,5 @@
 """Changes out of the log: one pass for watches that resume near each other, and bounds."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

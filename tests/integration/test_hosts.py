@@ -1,7 +1,5 @@
 """Hosts through the service: listing, cordon and drain, health signals."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

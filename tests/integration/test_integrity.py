@@ -1,7 +1,5 @@
 """A store that lost its end, a bit or itself is refused, in words that say how to go on."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """Jobs through the service: from submission to the end, and what one is told meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

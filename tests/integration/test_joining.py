@@ -1,7 +1,5 @@
 """Hosts join the fabric by themselves: those whose agents prove their names and say where."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

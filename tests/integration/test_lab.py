@@ -1,7 +1,5 @@
 """A lab of real namespaces: what its links carry, how they are cut, and that nothing stays."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

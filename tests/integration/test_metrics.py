@@ -1,7 +1,5 @@
 """/metrics of a running server, as Prometheus reads it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Decisions in a process of their own: the same plans, and service without it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

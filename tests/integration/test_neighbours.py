@@ -1,7 +1,5 @@
 """Gangs beside the traffic of others: what is left of uplinks, and who lands where."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """People and programs are told what becomes of jobs, by receivers that may be slow or away."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac

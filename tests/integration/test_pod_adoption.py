@@ -1,7 +1,5 @@
 """Pods that others make, bound by a real writer on a Kubernetes that is one table."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable

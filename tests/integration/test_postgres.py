@@ -1,7 +1,5 @@
 """The log in a real PostgreSQL: as durable as the file, and for one leader at a time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Questions have threads of their own, and a process where they keep coming."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

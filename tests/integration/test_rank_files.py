@@ -1,8 +1,6 @@
 """`muster job NAME --format`: where the ranks of a live job are, also after a swap, read as the
 tools read it that the files are for."""
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 from collections.abc import Awaitable, Callable

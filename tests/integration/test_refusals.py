@@ -1,7 +1,5 @@
 """The closed list of reasons: each one is produced by a real call, and nothing else is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`muster rendezvous`: a host's place in a gang, for ranks that others start."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shlex

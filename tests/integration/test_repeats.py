@@ -1,7 +1,5 @@
 """Every call that changes something, made again after what it did was undone: it does nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Servers that share a PostgreSQL: one writes, the others answer reads, and take over."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

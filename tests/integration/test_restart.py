@@ -1,7 +1,5 @@
 """A server that comes back knows everything it ever acknowledged."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

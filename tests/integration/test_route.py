@@ -1,7 +1,5 @@
 """`muster route submit` over real servers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

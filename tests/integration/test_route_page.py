@@ -3,8 +3,6 @@
 `pytest tests/integration/test_route_page.py --rewrite` writes the transcript anew.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

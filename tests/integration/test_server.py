@@ -1,7 +1,5 @@
 """The server around the service: health, reflection, address, stop."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

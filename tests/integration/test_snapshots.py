@@ -1,7 +1,5 @@
 """A server starts from its newest sound snapshot, and drops what is old."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sqlite3

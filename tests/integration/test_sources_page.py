@@ -1,7 +1,5 @@
 """docs/sources.md: each thing that the sources name has a command that shows it, or says so."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The log on disk: all or nothing, in order, and plain words for a file that will not do."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Iterator

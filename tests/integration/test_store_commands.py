@@ -1,7 +1,5 @@
 """`muster store`: backups of a running server, put back, checked; and what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sqlite3

@@ -1,8 +1,6 @@
 """Every long-lived task of a server, found by introspection, is killed in turn: the server goes on,
 or ends and says so. `muster health` names the parts that do not work."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Tenants over the wire: quotas, standings, reasons, and a restart with another file."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

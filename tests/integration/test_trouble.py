@@ -1,7 +1,5 @@
 """Disks that refuse, clocks that step back, callers that vanish: nothing acknowledged is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A running server gives its state to `muster twin`, whole and of one moment."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

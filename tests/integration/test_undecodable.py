@@ -1,7 +1,5 @@
 """Bytes that are no message: refused as the caller's mistake, counted, and hardly logged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import grpc

@@ -1,7 +1,5 @@
 """Watching: every change once, in order, from any version, across reconnection."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Watches that list first, that bookmark, and that filter."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager

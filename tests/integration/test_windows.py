@@ -1,7 +1,5 @@
 """Windows through a real server: made, listed, changed, removed; opened by the clock."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

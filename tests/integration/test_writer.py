@@ -1,7 +1,5 @@
 """The single writer: group commit, conflicts, and decisions beside commands."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from pathlib import Path

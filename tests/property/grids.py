@@ -1,7 +1,5 @@
 """Requests that form a grid of hosts."""
 
-from __future__ import annotations
-
 from itertools import product
 from math import prod
 

@@ -3,8 +3,6 @@
 The promises are worked out here a second time, from the states and the plan alone.
 """
 
-from __future__ import annotations
-
 from placement.fabric import hostset
 from placement.objective.check import violations
 from placement.objective.cut import cut

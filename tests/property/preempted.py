@@ -3,8 +3,6 @@
 Rights and promises are worked out here a second time, on nothing but who holds what.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TypeGuard
 

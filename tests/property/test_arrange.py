@@ -1,7 +1,5 @@
 """Runs of zones on a ring, turned row by row."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

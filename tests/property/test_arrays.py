@@ -1,7 +1,5 @@
 """Arrays under any acts: never more tasks run than may, and none is forgotten."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """What people wrote into an auth file stays through any edits."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random

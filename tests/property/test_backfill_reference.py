@@ -3,8 +3,6 @@
 A replay of SWF text on a machine of one tier, against tests/backfill_reference.py.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

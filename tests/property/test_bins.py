@@ -1,7 +1,5 @@
 """Bins keep the integral of any step function, to the nanosecond."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

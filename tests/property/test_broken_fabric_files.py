@@ -1,7 +1,5 @@
 """Whatever is in a file, the answer is a fabric or a sentence, and always the same one."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

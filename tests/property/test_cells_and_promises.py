@@ -5,8 +5,6 @@ start starts later for the sake of one who stands behind it. Jobs end at their l
 and no host fails.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from heapq import heappop, heappush
 from random import Random

@@ -4,8 +4,6 @@ Whoever tampers is given the digests for nothing: they are made anew after each 
 is the arithmetic which refuses.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator

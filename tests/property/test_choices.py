@@ -1,7 +1,5 @@
 """Any job with constraints on a small fabric, against every choice of hosts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

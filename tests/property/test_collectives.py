@@ -1,7 +1,5 @@
 """What holds for any group in any zones, in any order."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

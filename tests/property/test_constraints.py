@@ -3,8 +3,6 @@
 Kept is judged from the definition, host by host, and not by the functions that decide.
 """
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The referee, against an edge list counted by networkx and every arrangement of a small ring."""
 
-from __future__ import annotations
-
 from itertools import permutations, product
 from random import Random
 

@@ -1,7 +1,5 @@
 """Moves free what they say, at no larger cut, and none of them is one too many."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

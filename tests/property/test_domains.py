@@ -1,7 +1,5 @@
 """The innermost domain of any hosts, against a search through all of them."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Random lives: effects leave out no change of a job, host or window, and make none up."""
 
-from __future__ import annotations
-
 from functools import cache
 from random import Random
 

@@ -5,8 +5,6 @@ failures and repairs, cancels and updates, defragmentation by policy, constraint
 neighbours: what each of the other machines promises of its own holds where they meet.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 from random import Random

@@ -1,7 +1,5 @@
 """A fabric that is written as a file is the same fabric when it is read."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What links carry is what the referee counts, whatever the job and the routing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

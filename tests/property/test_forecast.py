@@ -1,8 +1,6 @@
 """A forecast ends, whatever stands in the queue, and where the first that waits has no start in it,
 it has no room as things are."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

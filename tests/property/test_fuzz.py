@@ -1,7 +1,5 @@
 """A small part of `make fuzz`: hypothesis makes and shrinks what breaks a reader or a call."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from pathlib import Path

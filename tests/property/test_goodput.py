@@ -1,7 +1,5 @@
 """Whatever happens to jobs, their accounts hold all of their time and no more."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Groups that lie whole, or what parting one costs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Hosts come and go by every signal there is: who may begin where, and what is remembered."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import settings

@@ -1,7 +1,5 @@
 """Any names survive being folded into a host list and expanded again."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Inner tiers: graphs, walks, bounds and packings against every assignment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from math import ceil, prod

@@ -1,7 +1,5 @@
 """Any job survives being written and read; any mapping is a job or is refused."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Inner loops: compiled and as they are written, they come to the same."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """A plan that says it is the last leaves nothing to start to the next decision."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Sparing what is left never costs bytes, and never changes who carries what."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Spares are lent, used, failed and repaired in any order, and none is lost from the books."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """Limits, and all constants of the searches, trade time for quality, never truth: halve or double
 each, and answers stay valid."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """The checker of the failover drill: it must say no when the answer is no."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

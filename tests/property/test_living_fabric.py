@@ -5,8 +5,6 @@ and quotas, and plans made on an older fabric come late. What the other machines
 before; no gang notices; the log gives the same state again.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -4,8 +4,6 @@ The machine drives the four functions as the service does, except that it may ke
 plan back and commit it much later.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """Layouts far from the one that is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Placing near an old placement: never worse than swaps on any tier, nor than afresh."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,8 +6,6 @@ up for somebody else, or was evicted for nothing (gangs of several sizes may sha
 leaves). That no gang at all is started and evicted at once holds for any sizes.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """The placer against every possible assignment, on fabrics small enough to try them all."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product

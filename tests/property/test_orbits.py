@@ -1,7 +1,5 @@
 """What parts of a gang with a cyclic symmetry pay at least, against every part."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from math import prod

@@ -1,7 +1,5 @@
 """The map under the state behaves as a dict that is copied for every change."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What layouts that part groups cost at least, by how many they part."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -4,8 +4,6 @@ holds of every preemption and of every shrink.
 Rights, promises and need are those of `preempted`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -5,8 +5,6 @@ Whether a job could have started without one of its victims is worked out from t
 of what it wants, host by host, and not by the functions that decide.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from fnmatch import fnmatchcase

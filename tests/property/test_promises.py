@@ -4,8 +4,6 @@ Jobs end at their limits or before, no host fails, and every decision's reservat
 written down. Under priority a promise ends when something more important arrives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from heapq import heappop, heappush
 

@@ -1,8 +1,6 @@
 """Launches: no state in any order of steps breaks an invariant, from each all comes right, and
 every rule that is switched off shows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,8 +1,6 @@
 """The log, its leaders and callers: no state in any order of steps breaks an invariant, and every
 rule that is switched off shows."""
 
-from __future__ import annotations
-
 import pytest
 
 from drills.protocol.leader_scopes import MUTATIONS, QUICK, WIDE, Mutation

@@ -4,8 +4,6 @@ The promise of each tenant is computed here a second time, from the definition i
 docs/scheduling.md, on nothing but who holds which hosts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 

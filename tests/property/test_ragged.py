@@ -1,7 +1,5 @@
 """Jobs whose blocks form no grid, against every assignment."""
 
-from __future__ import annotations
-
 from itertools import product
 from math import ceil, gcd, prod
 

@@ -1,7 +1,5 @@
 """The referee sees domains, not names: equal shapes may change places."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,8 +5,6 @@ The reference below is written from the published definition of EASY backfilling
 knows no events, no placement and no state machine.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

@@ -1,7 +1,5 @@
 """Orders of blocks cut into segments, against every way to part those orders."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

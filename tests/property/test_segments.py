@@ -1,8 +1,6 @@
 """Segments against all layouts of tiny gangs: what keeps them, what they cut at least, whether
 there is room at all."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import replace

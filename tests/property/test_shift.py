@@ -1,8 +1,6 @@
 """Zones that give up blocks: none holds too many, nothing moves that need not, and of two
 zones no single block could have gone for less."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hypothesis import assume, given, settings

@@ -1,8 +1,6 @@
 """As many slots are counted as jobs of that size start when they are submitted. Where hosts
 are kept in the shape of cells the count is an estimate, and no more than what is free."""
 
-from __future__ import annotations
-
 from itertools import count
 
 from hypothesis import example, given, settings

@@ -1,7 +1,5 @@
 """The solver's parts against plain counting, on instances small enough to try them all."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise, product

@@ -1,7 +1,5 @@
 """Sorted values behave as a sorted list that is copied for every change; maps keep their ranks."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

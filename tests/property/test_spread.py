@@ -1,7 +1,5 @@
 """Spread against every layout of tiny grids."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

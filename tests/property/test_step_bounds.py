@@ -1,7 +1,5 @@
 """Steps: no layout is faster than what is proved, and hops cost no less than the busiest link."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The time page of any log, against states folded one by one."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

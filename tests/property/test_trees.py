@@ -1,7 +1,5 @@
 """Slicing trees: what changes them leaves trees, and parting a part anew is parting it all."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The cheapest part of every size round a ring, against every part."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import assume, given

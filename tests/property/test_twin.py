@@ -1,7 +1,5 @@
 """A twin goes on from any state that a cluster can be in, and its host time adds up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What holds for the bytes and the memory of any model, however it is split."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

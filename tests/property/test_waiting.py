@@ -1,7 +1,5 @@
 """Neighbours in the queue that are passed over together would not have started one by one."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A what-if leaves the state as it was, and says what doing it would bring."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from hypothesis import given, settings

@@ -5,8 +5,6 @@ fails. Then under *conservative* nobody starts later than any promise made to it
 *easy* the first that waits is not put off.
 """
 
-from __future__ import annotations
-
 from heapq import heappop, heappush
 
 import pytest

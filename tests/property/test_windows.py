@@ -1,7 +1,5 @@
 """Random commands, windows and decisions: what windows promise holds after every event."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from random import Random
 

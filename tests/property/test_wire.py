@@ -1,7 +1,5 @@
 """Any specification survives the wire."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Any text is read as YAML or refused with one line."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Stages that end inside hosts, against every set of hosts."""
 
-from __future__ import annotations
-
 from itertools import product
 from math import prod
 

@@ -1,7 +1,5 @@
 """The command as tests call it: in this process, in a folder with a fabric and a job."""
 
-from __future__ import annotations
-
 import sys
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The jobs that two simulators read, and the reservation that both keep."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

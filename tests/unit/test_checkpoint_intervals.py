@@ -1,7 +1,5 @@
 """Intervals between checkpoints: what the optimum is, and what others lose."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

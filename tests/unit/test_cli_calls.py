@@ -1,8 +1,6 @@
 """What a server refuses is told in the words of the command line, and what no request can
 carry is refused before there is one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Conventions of the command line: contexts, global options, help, formats for programs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The command around all commands: its version, its exit codes, its streams."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import tomllib

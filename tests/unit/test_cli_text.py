@@ -1,7 +1,5 @@
 """Numbers as people read them: a unit that fits, three or four digits."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler.cli.render.messages import answer_text, tenants_table, to_mapping

@@ -1,7 +1,5 @@
 """The way of a job in docs/concepts.md names code that is there."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

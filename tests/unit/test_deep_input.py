@@ -1,7 +1,5 @@
 """What `make fuzz` found once and must not find again: depth, homes, zeroes."""
 
-from __future__ import annotations
-
 import zlib
 from pathlib import Path
 

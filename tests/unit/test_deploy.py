@@ -1,7 +1,5 @@
 """What is under deploy/ and in docs/operations.md goes with the program."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

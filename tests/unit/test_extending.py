@@ -5,8 +5,6 @@ behind "after `line`:" alone is another one of the same file. The last block is 
 Lines to insert begin with "+".
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Fabric files and busy lists: what they mean, and what is wrong with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

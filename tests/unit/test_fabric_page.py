@@ -1,7 +1,5 @@
 """docs/fabric.md shows what `muster links` prints today; `--rewrite` renews it."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Matches are exhaustive: mypy names each fold that a new event, or effect, concerns."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

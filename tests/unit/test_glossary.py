@@ -1,7 +1,5 @@
 """docs/glossary.md names classes that exist, and a class name has one meaning in all packages."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """docs/lifecycle.md is what the tables say."""
 
-from __future__ import annotations
-
 from scheduler.core.model.lifecycle import (
     HOST_MOVES,
     JOB_MOVES,

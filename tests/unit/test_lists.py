@@ -1,7 +1,5 @@
 """Tables of lists: which columns, in which order, and how wide."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler.cli.render.messages import host_ranges, host_text, hosts_text, jobs_table

@@ -1,7 +1,5 @@
 """docs/memory.md has every published figure beside ours; `--rewrite` renews its tables."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from statistics import median

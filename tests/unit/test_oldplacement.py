@@ -1,7 +1,5 @@
 """Files that say where a gang was."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

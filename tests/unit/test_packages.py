@@ -1,7 +1,5 @@
 """The chart is the kustomization; the role and the package install what is under deploy/."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Readers of other programs' files come from entry points, also those of other packages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path

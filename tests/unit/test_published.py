@@ -1,7 +1,5 @@
 """Every published value that is cheap to compute comes out, and the table can say no."""
 
-from __future__ import annotations
-
 import pytest
 
 from scripts import published

@@ -1,7 +1,5 @@
 """How long ranks computed: what they write down, and what an agent makes of it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

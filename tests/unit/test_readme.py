@@ -3,8 +3,6 @@
 `pytest tests/unit/test_readme.py --rewrite` writes the transcripts anew.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

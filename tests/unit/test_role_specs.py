@@ -1,7 +1,5 @@
 """Job files of gangs of several roles: what they mean, what is wrong, and that messages keep it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The order of rooms is checked, not only written down: a wrong import fails `make check`."""
 
-from __future__ import annotations
-
 import ast
 import shutil
 import subprocess

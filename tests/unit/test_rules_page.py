@@ -1,7 +1,5 @@
 """The table of docs/extending.md, "Where a rule is": files, names and pages that exist."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`run` in a job file: what agents start, through file, message and log."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The server file: every fault with its file, line and field; paths beside the file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Whose copy of the code `muster submit --snapshot` takes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Job files: what they mean, and what is wrong with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

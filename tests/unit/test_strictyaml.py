@@ -1,7 +1,5 @@
 """YAML without surprises: what is read, what is refused, and where it stood."""
 
-from __future__ import annotations
-
 import math
 import time
 from pathlib import Path

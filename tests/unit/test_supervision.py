@@ -1,7 +1,5 @@
 """Long-lived tasks are kept alive, counted and told of; parts that fall silent are named."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import logging

@@ -1,7 +1,5 @@
 """What switches say of their ports, and what uplinks so carry."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

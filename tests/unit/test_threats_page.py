@@ -1,7 +1,5 @@
 """docs/threats.md: the tests that it names are there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

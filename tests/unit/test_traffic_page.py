@@ -1,7 +1,5 @@
 """docs/traffic.md names every key that the job file has for the model and its training."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

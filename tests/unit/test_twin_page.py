@@ -3,8 +3,6 @@
 `pytest tests/unit/test_twin_page.py --rewrite` writes the transcript anew.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

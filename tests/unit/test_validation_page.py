@@ -3,8 +3,6 @@
 `pytest tests/unit/test_validation_page.py --rewrite` renews its table.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

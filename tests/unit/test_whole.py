@@ -1,7 +1,5 @@
 """Files for users: whole or not at all, where they point to, and errors by what is at fault."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

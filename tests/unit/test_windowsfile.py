@@ -1,7 +1,5 @@
 """The windows file: what it says, and what is said of one that is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The conformance steps by grpcio: run.py ADDRESS STEPS. One line a step; exit code 1: a fault."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

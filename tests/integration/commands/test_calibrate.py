@@ -1,7 +1,5 @@
 """`muster calibrate`: what was measured comes out again, and what is too little is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`muster checkpoint`, and the copies in `muster place`: figures that fit together."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

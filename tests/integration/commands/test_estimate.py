@@ -1,7 +1,5 @@
 """`muster estimate`, and the same in `muster place`: sums that add up, options that count."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`muster fabric`: import, show."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`muster job`: a job by its name, or a job file from another tool's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`muster links` on a terminal: counts, proofs, failures, messages."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`--format nccl`: lines that NCCL's example tuner plugin reads, and what stands beside them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`muster place`: answers, exit codes, messages."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pictures of placements: where hosts stand, what colours mean, the same bytes again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The command as a process of its own: signals, streams, what it loads."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

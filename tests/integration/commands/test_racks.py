@@ -1,7 +1,5 @@
 """NVLink racks at the command line: what a job on them gets, and one error for each that cannot."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`muster replay` as its users meet it: totals, messages, exit codes, report files."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """`muster trace` as its users meet it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

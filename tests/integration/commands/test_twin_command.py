@@ -1,7 +1,5 @@
 """`muster twin` as its user calls it, on a backup of a small cluster."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`muster place --certificate` and `muster verify`: what is confirmed, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a second core does ahead changes when a result is there, never what it is."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

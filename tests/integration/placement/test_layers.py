@@ -1,7 +1,5 @@
 """Axis by axis, which links carry what: counted edge by edge, and as the papers print it."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Placing again near an old placement: what stays, what moves, what it costs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

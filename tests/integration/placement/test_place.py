@@ -1,7 +1,5 @@
 """place(): outcomes, spares beside the gang, and the same answer every time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from random import Random

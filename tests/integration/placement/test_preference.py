@@ -1,7 +1,5 @@
 """Hosts of better preference are taken where every cut stays what it is."""
 
-from __future__ import annotations
-
 from random import Random
 
 from placement.fabric import hostset

@@ -1,7 +1,5 @@
 """NVLink racks: what a fabric file says of them, what goes over NVLink, what no layout beats."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from dataclasses import replace

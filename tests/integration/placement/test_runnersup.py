@@ -1,7 +1,5 @@
 """What other layouts would have cut."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from placement.baselines import runners_up

@@ -1,7 +1,5 @@
 """Spares lie in the gang's own zones, as far as the cut allows, or wherever a site insists."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Arnold's measure: counted right, searched well, bounded truly."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

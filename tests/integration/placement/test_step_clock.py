@@ -1,7 +1,5 @@
 """The step as what is minimised: no peer's layout is faster, no layout beats the bound."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import permutations

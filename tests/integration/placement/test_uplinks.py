@@ -1,7 +1,5 @@
 """Uplinks that carry a share, or nothing: what is left, who hangs together, where gangs go."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

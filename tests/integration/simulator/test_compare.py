@@ -1,7 +1,5 @@
 """`muster compare`: the same trace and seeds, in several ways."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sweeps and twins over a Dask cluster: the same answers."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

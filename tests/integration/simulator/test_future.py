@@ -1,7 +1,5 @@
 """A run of a twin goes on from a state as the cluster itself would."""
 
-from __future__ import annotations
-
 import pytest
 
 from placement.fabric.tree import Fabric

@@ -1,7 +1,5 @@
 """What is given, lost or counted twice in a replay is told at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

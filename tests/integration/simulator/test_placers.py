@@ -1,7 +1,5 @@
 """Replays with other placers: the same queue, other hosts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

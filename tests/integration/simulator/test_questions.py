@@ -1,7 +1,5 @@
 """docs/simulator.md: its cases are valid, its traces readable, its pictures there."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

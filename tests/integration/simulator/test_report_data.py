@@ -1,7 +1,5 @@
 """The data of a run, against what the run itself says."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any

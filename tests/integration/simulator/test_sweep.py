@@ -1,7 +1,5 @@
 """Sweeps: every point once, whatever runs it, and nothing twice."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What is drawn for a twin is like the log that it comes from."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 from statistics import mean

@@ -1,7 +1,5 @@
 """Who may run what on a host."""
 
-from __future__ import annotations
-
 import os
 import pwd
 from pathlib import Path

@@ -1,7 +1,5 @@
 """muster.progress: what ranks say, what they resume from, and what stale ranks may not save."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the supervisor of ranks does as their user."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Every way a command is refused, and what a retry does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

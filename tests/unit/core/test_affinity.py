@@ -1,7 +1,5 @@
 """The hosts that affinity leaves a job: in decisions, reservations, commits, swaps and dry runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What each event makes of the state."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace as with_fields
 

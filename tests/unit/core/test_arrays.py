@@ -1,7 +1,5 @@
 """Job arrays: how their numbers are read, who has a turn, and what an array is in dependencies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

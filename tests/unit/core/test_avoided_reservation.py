@@ -1,7 +1,5 @@
 """A gang that avoids a host that stopped it has a reservation, as any that waits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from scheduler.core import SchedulingOptions, State, decide

@@ -5,8 +5,6 @@ hosts send. Two hosts in each rack of the gang are held up by network cards alon
 in a rack cuts less, and is slower.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

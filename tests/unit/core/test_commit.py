@@ -1,7 +1,5 @@
 """A plan on the newest state: what still holds commits, gang by gang."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

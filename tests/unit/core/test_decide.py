@@ -1,7 +1,5 @@
 """Who runs next: order, gangs, backfill around a promise, and what a failure does."""
 
-from __future__ import annotations
-
 import pytest
 
 from placement.fabric import hostset

@@ -1,7 +1,5 @@
 """The cheapest moves, their price, and what commit checks again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The dry run is the scheduler: what it says, decisions and `muster place` say."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

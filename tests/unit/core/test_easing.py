@@ -1,7 +1,5 @@
 """Which victims are asked whether they may keep replicas, and how many they keep."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

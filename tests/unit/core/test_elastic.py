@@ -1,7 +1,5 @@
 """Elastic gangs: how large they start, when they grow, what they drop."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Held jobs, begin times and dependencies: who is considered, from when on, and who never is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sentences that say why a job waits, and that are true."""
 
-from __future__ import annotations
-
 import pytest
 
 from placement.fabric.constraints import Constraints

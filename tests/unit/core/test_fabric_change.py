@@ -1,7 +1,5 @@
 """Another fabric for a cluster that runs: what is taken, what is refused and why."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any

@@ -1,7 +1,5 @@
 """What a failed, draining or repaired host does to a gang: swaps, requeues, and who comes first."""
 
-from __future__ import annotations
-
 from placement.fabric import hostset
 from scheduler.core import HostState, JobState, SchedulingOptions, State, decide
 from scheduler.core.model.commands import LoadTenants

@@ -1,7 +1,5 @@
 """When waiting jobs start, by the scheduler run ahead on a copy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Forms that the code of the scheduler keeps: failures are types, policies are values."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a job's time went to, each worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

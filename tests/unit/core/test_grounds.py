@@ -1,7 +1,5 @@
 """Hosts by the windows that cover them, and how many of each may be promised."""
 
-from __future__ import annotations
-
 from placement.fabric import hostset
 from scheduler.core import SchedulingOptions, State
 from scheduler.core.capacity.host_classes import HostClasses

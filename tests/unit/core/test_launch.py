@@ -1,7 +1,5 @@
 """What agents report, on the state: launched, failed, saved, lost, and reports that come late."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

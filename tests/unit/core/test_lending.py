@@ -1,7 +1,5 @@
 """Spares that are lent: whose they are in the books, and whom a loan must not delay."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

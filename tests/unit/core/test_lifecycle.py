@@ -1,7 +1,5 @@
 """The tables: complete, reachable, and without a way back from the end."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """What a window does when it opens and when it closes: hosts, and the gangs that run on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Priority, then fair share, then arrival; and waiting that counts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

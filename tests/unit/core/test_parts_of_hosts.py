@@ -1,8 +1,6 @@
 """Jobs that take a part of a host: which host they share, whom that delays, and what becomes of
 them when it fails or drains."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

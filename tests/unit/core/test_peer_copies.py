@@ -1,7 +1,5 @@
 """Where copies of a gang's state lie, and what they outlive."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 

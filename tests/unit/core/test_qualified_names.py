@@ -1,7 +1,5 @@
 """Jobs that came without a tenant get it into their names, wherever the state has them."""
 
-from __future__ import annotations
-
 from muster.structs import replace
 from scheduler.core import replay
 from scheduler.core.collections.persistent_map import PersistentMap

@@ -1,7 +1,5 @@
 """Queue policies: those that come with muster, and one that a package adds."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

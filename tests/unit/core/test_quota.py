@@ -1,7 +1,5 @@
 """Quotas in hosts: what limits leave, what promises cover, what may be borrowed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Zones that are full of a gang get room for spares again when it has stopped anyway."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """A next version has the changes and shares all else with the one before."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Iterator

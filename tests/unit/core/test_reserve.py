@@ -1,7 +1,5 @@
 """Where and when a waiting job finds room, and what it leaves to others."""
 
-from __future__ import annotations
-
 import pickle
 import random
 

@@ -1,7 +1,5 @@
 """Ways back to work after a failure: which is taken, what is said, and who is spared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

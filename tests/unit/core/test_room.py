@@ -1,7 +1,5 @@
 """Elastic gangs that drop replicas for others: how many, whose, when, and what is checked again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

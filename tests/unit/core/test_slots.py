@@ -1,7 +1,5 @@
 """Slots per size: in all, inside each zone, for a tenant."""
 
-from __future__ import annotations
-
 import pytest
 
 from placement.errors import BadInput

@@ -1,7 +1,5 @@
 """Gangs that degraded links hold up: named with the links, and moved where that pays."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from math import isinf

@@ -1,7 +1,5 @@
 """Defragmentation by policy: when it is due, for whom, and what it may cost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

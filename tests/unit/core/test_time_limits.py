@@ -1,7 +1,5 @@
 """Gangs at their time limit, and how often they may put off the first that waits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

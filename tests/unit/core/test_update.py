@@ -1,7 +1,5 @@
 """Updates, etags and retries: what a command does when things are not as the caller thinks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

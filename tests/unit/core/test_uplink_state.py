@@ -1,7 +1,5 @@
 """Links as state: reports, cordons, drains and windows, and what gangs make of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

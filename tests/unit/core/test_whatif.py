@@ -1,7 +1,5 @@
 """What would change for a job: true when tried in earnest, and the real state untouched."""
 
-from __future__ import annotations
-
 import pytest
 
 from placement.errors import BadInput

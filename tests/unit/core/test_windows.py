@@ -1,7 +1,5 @@
 """Maintenance windows and reservations, through the four functions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

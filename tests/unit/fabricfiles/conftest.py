@@ -1,7 +1,5 @@
 """Reading a file given as text; what comes out, tersely."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

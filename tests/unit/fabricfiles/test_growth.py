@@ -1,7 +1,5 @@
 """Hosts that join a fabric where they say that they are."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """ibnetdiscover: records, names, and the tiers that follow from cables."""
 
-from __future__ import annotations
-
 from itertools import count, product
 
 import pytest

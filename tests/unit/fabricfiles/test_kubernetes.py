@@ -1,7 +1,5 @@
 """Kubernetes labels."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

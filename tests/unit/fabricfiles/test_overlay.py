@@ -1,7 +1,5 @@
 """Overlays: what they add, and what is refused with file, line and field."""
 
-from __future__ import annotations
-
 import pytest
 
 from placement.fabric.tree import SECONDS_PER_KM

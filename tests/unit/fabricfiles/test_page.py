@@ -1,7 +1,5 @@
 """docs/fabric-formats.md: its example of every format is the same cluster, and is read."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

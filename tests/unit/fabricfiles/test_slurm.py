@@ -1,7 +1,5 @@
 """topology.conf and topology.yaml: what is read, and what is refused with its place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """DCGM's JSON: what it says of each host, and where something is wrong."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

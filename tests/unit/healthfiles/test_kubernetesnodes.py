@@ -1,7 +1,5 @@
 """What nodes of Kubernetes say of themselves, as the health of hosts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Slurm's view of its nodes, in four forms."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

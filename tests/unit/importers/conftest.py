@@ -1,7 +1,5 @@
 """Imports of files that the tests write."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """DeepSpeed configurations as jobs."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

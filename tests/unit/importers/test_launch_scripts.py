@@ -1,7 +1,5 @@
 """Launch scripts of any program: `run`, what Slurm is asked for, and what has no key."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

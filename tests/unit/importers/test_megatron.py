@@ -1,7 +1,5 @@
 """Megatron-LM arguments as jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

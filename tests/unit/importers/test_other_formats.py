@@ -1,7 +1,5 @@
 """YAML of Accelerate and MaxText, and configurations that are Python."""
 
-from __future__ import annotations
-
 from importers.jobs.tools import FORMATS
 from tests.unit.importers.conftest import Importing, Refusing
 from tests.unit.importers.test_launch_scripts import LLAMA

@@ -1,7 +1,5 @@
 """Recipes of NeMo 2 and of Megatron-Bridge, which are read and not run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Models from job files and from a model's config.json."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

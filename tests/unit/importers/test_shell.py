@@ -1,7 +1,5 @@
 """The words of launch scripts, without running any."""
 
-from __future__ import annotations
-
 import pytest
 
 from importers.jobs.shell import read_script

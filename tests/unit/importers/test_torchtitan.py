@@ -1,7 +1,5 @@
 """TorchTitan configurations as jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

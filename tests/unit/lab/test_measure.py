@@ -1,7 +1,5 @@
 """Steps as programs of single ranks."""
 
-from __future__ import annotations
-
 import pytest
 
 from lab.measure import programs

@@ -1,7 +1,5 @@
 """The network of a lab as a plan: rates, names, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from lab.faults import Direction, Fault, add_fault, check_fault, heal, nft_table, rate_lines

@@ -1,7 +1,5 @@
 """What pods demand of nodes: which labels of hosts it comes to, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """One attempt as the server sees it: ranges of ranks, causes and followers, suspects."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler.core.policies.job_terms import RunSpec

@@ -1,7 +1,5 @@
 """The gateway by itself, on a clock of the test: leases, beats, and who is lost when."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pods of agents on a Kubernetes that is two tables: what is asked for, and when."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The launcher by itself: words of agents in, words to agents and events out, on a test's clock."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

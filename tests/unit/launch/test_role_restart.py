@@ -1,7 +1,5 @@
 """Roles that begin again by themselves: which failures are theirs, and which are of the gang."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from muster.structs import replace

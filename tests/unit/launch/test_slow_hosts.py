@@ -1,7 +1,5 @@
 """The server looks for slow hosts by itself, and what it reports has the gang move."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scheduler.core.model.commands import Command, ReportHost

@@ -1,7 +1,5 @@
 """Allocations and steps of agents on a Slurm that is a table: what is asked for, and when."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """Steps that stop coming: what is taken for a hang, and what is not."""
 
-from __future__ import annotations
-
 from scheduler.launch.gangs.step_watch import StepWatch
 
 AFTER_S = 60.0

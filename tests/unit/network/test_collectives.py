@@ -4,8 +4,6 @@ Table numbers are those of docs/validation.md: bytes over zones in payloads (kap
 ranks in Z zones; times in alpha and beta.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import permutations
 from math import ceil, log2

@@ -1,7 +1,5 @@
 """Flows of a job, routed: what every link carries and what that costs."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """NCCL's tuner model, worked out by hand from its source."""
 
-from __future__ import annotations
-
 import pytest
 
 from network.collectives.nccl import Protocol, Ranks, Tuned, choice, times

@@ -1,7 +1,5 @@
 """Advice on collectives: cuts against the referee, times against the uplinks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The formula of a step against its simulation, on small jobs in six placements each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

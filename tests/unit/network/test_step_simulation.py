@@ -1,7 +1,5 @@
 """Steps played message by message: closed forms, fair shares, orders of pipelines."""
 
-from __future__ import annotations
-
 from math import inf, isinf
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counts read off a state."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records as lines, for people and for programs."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """docs/observability.md lists what there is."""
 
-from __future__ import annotations
-
 from scheduler.observe.catalogue import METRICS
 from scheduler.observe.census import MOST_DOMAINS, Use
 from scheduler.observe.instruments import Stage

@@ -1,7 +1,5 @@
 """The alert rules, by promtool: each fires when it should, and not when it should not."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

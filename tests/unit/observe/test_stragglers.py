@@ -1,7 +1,5 @@
 """Who slows a gang, over gangs of which it is known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

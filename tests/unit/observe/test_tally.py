@@ -1,7 +1,5 @@
 """Counts of what has happened, as a fold over events."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every way a placement can be wrong is found, and a right one passes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Compute by its parts, on the GPUs of a fabric, and what of communication a step waits for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any

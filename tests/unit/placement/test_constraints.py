@@ -1,7 +1,5 @@
 """Labels, one domain, few zones: kept in every placement, and proved impossible if so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

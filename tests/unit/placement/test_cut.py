@@ -1,7 +1,5 @@
 """The referee, against an edge list counted by networkx and against published tables."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What leaves placement leaves by one door, which mypy and the interpreter see alike."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """docs/engine.md names modules that exist and sections that modules name, and its example counts
 right."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fabrics: counts, bandwidths, names, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A fabric as a graph of networkx."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Parallelism that no framework runs is refused, and what some refuse is said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The catalogue of GPUs, and which of them each host of a fabric has."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

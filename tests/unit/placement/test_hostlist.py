@@ -1,7 +1,5 @@
 """Slurm's hostlist notation."""
 
-from __future__ import annotations
-
 import pytest
 
 from placement.errors import BadInput

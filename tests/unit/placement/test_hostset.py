@@ -1,7 +1,5 @@
 """Sets of hosts against Python's own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 Cuts are counted in block edges; with eight ranks a host the bytes are eight times that.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from placement.fabric import hostset

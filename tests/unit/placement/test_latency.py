@@ -1,7 +1,5 @@
 """Messages that take time beside their bytes: distance in the step, its bound, its simulation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a placement leaves free: counted right, and least on cases small enough to try all."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bytes on a GPU, against Korthikanti et al. 2022 and what is known of real runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil
 from typing import Any

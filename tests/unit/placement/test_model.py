@@ -1,7 +1,5 @@
 """Parameters and FLOPs, against published counts and the formulas they come from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Packings whose best cut is known, and what becomes of the parts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Ranks, strides and groups against the published examples."""
 
-from __future__ import annotations
-
 import pytest
 
 from placement.errors import BadInput

@@ -1,7 +1,5 @@
 """Choices of parallelism: which there are, and that the best of them are found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Legal numbers of replicas, and who stays where when their number changes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Requests: whole hosts, spare rules, what a placement says of itself."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from math import nan
 

@@ -1,7 +1,5 @@
 """Placements of other schedulers: valid, and each by its own rule."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

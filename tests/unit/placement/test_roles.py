@@ -1,7 +1,5 @@
 """Gangs of several roles: what is cut is counted edge by edge, and what is claimed holds."""
 
-from __future__ import annotations
-
 import copy
 from itertools import product
 

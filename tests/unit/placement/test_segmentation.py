@@ -1,7 +1,5 @@
 """Walks, and where they are cut."""
 
-from __future__ import annotations
-
 import random
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Few blocks at the borders of zones make the room that placing a gang again would."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

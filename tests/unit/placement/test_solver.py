@@ -1,7 +1,5 @@
 """Linear programs that grow, what counts as proved by an integer program, Ctrl-C beside both."""
 
-from __future__ import annotations
-
 from itertools import product
 from math import inf
 from typing import Any

@@ -1,7 +1,5 @@
 """How many spares, and which host takes a failed one's place."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from random import Random
 

@@ -4,8 +4,6 @@ The rules are those of every version; where nothing else is said, shares and rat
 version 1, which logs keep. test_compute_time.py has what version 2 makes of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

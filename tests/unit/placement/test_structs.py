@@ -1,7 +1,5 @@
 """Values declared as dataclasses and made in C."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import pickle

@@ -1,7 +1,5 @@
 """Numbers and comparisons of the engine on which an answer turns: each has a case that tells."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, cast
 

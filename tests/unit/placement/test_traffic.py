@@ -1,7 +1,5 @@
 """Bytes per step, against the published volumes of Llama 3 405B."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Bytes per step by axis, each way of splitting against the formula of its paper."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reasons as messages and as tables, and the cache that saves walks of the queue."""
 
-from __future__ import annotations
-
 import time
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What the google.api annotations of the API say holds together."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

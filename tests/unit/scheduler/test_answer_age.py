@@ -1,7 +1,5 @@
 """How old a server of several says that its answers are."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from threading import Event

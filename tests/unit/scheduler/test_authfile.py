@@ -1,7 +1,5 @@
 """The auth file and its editor: faults by line, comments kept, nothing lost, no secret at rest."""
 
-from __future__ import annotations
-
 import os
 import re
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Long answers wait for each other, not for long ones of somebody else."""
 
-from __future__ import annotations
-
 import asyncio
 from threading import Event
 

@@ -1,7 +1,5 @@
 """Callers of channels whose token is revoked while they are open."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Every event survives its JSON form, and nothing else is taken for one."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Messages and values say the same thing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

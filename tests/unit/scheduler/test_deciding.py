@@ -1,7 +1,5 @@
 """The loop that decides: it ends when it is told to, and not of an error in a plan."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """`dp: {min, max}` in job files, messages and the answer of `muster place`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Changes go to so many watches at a time; nobody who does not read keeps the others waiting."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Filters: what they let pass, and that nothing is ignored."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest

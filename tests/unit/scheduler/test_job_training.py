@@ -1,7 +1,5 @@
 """The training section and expert models: in the job file, on the wire, in the log."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pages: stable while jobs come and go, and good for one query only."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Callable

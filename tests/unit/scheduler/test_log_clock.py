@@ -1,7 +1,5 @@
 """The time of events goes on, whatever the machine's clock does."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler.engine.log_clock import LogClock, passed_ns

@@ -1,7 +1,5 @@
 """Which of several offers is best, and what is said of the others."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """What ends a call, and what has ended it already."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import grpc

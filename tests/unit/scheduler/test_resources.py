@@ -1,7 +1,5 @@
 """What every resource and every method of the API has, read off the descriptors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

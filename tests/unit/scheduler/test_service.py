@@ -1,7 +1,5 @@
 """Servicers of several subjects, joined to one service."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler.service.backend import Backend

@@ -1,7 +1,5 @@
 """A state survives its bytes; anything else is refused in words."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import fields, replace
 

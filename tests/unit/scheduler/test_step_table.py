@@ -1,7 +1,5 @@
 """Tables of training runs: what a row says, what it cannot, and the fit that such tables serve."""
 
-from __future__ import annotations
-
 import csv
 import io
 import tomllib

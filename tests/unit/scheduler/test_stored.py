@@ -4,8 +4,6 @@ Once 0.1.0 is out nothing in tests/stored is changed; a new event, format or sch
 own sample (`python -m tests.stored.write` makes them).
 """
 
-from __future__ import annotations
-
 import sqlite3
 import zlib
 from contextlib import closing

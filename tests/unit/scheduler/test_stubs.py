@@ -1,7 +1,5 @@
 """The committed stubs are what proto/ says, made by a compiler that the runtime loads."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

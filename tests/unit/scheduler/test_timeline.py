@@ -1,7 +1,5 @@
 """The timeline of a log shows at each time what the map would have shown then."""
 
-from __future__ import annotations
-
 from scheduler.console.cluster_map import STATES
 from scheduler.console.timeline import timeline
 from scheduler.core import State

@@ -1,7 +1,5 @@
 """Replays of jobs that keep copies in memory: what a failure costs them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A replay under a health policy: what comes back has passed its tests, or is another machine."""
 
-from __future__ import annotations
-
 from scheduler.core import SchedulingOptions
 from scheduler.core.model.events import Event, HealthLoaded, HostMoved
 from scheduler.core.model.job import SECOND_NS

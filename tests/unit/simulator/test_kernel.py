@@ -1,7 +1,5 @@
 """The virtual clock: order, cancellation, no way back, who acts on what."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

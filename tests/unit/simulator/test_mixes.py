@@ -6,8 +6,6 @@ time within 5 %, mean run time within 12 % (its tail is long), shares of jobs wi
 point, of GPU time within six points.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs as plain values: what they mean, and when two are the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

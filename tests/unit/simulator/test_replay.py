@@ -1,7 +1,5 @@
 """Replays small enough to follow by hand: ends, interruptions, repeatability."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

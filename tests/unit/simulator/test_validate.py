@@ -1,7 +1,5 @@
 """`make validate` says what is missing, and notices what cannot be true."""
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import sys

@@ -1,7 +1,5 @@
 """Windows in a replay: opened and closed by the virtual clock, and by nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler.core import SchedulingOptions

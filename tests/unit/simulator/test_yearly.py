@@ -1,7 +1,5 @@
 """The year of failures can fail: on either side of what it must be."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

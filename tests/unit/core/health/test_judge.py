@@ -1,7 +1,5 @@
 """What the policy does in time, and who may begin where."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Every row of the tables of signals and XIDs does what it says."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

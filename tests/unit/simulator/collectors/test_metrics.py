@@ -1,7 +1,5 @@
 """The totals, each worked out by hand from a log."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

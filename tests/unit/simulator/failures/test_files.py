@@ -1,7 +1,5 @@
 """Files of causes and logs of other clusters: what they mean, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import islice

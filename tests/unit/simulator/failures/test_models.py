@@ -3,8 +3,6 @@
 Seeds are fixed. A count of n is held to four standard deviations of a Poisson count.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from itertools import islice, takewhile

@@ -1,7 +1,5 @@
 """Failure models and files: reproducible, independent streams, named errors."""
 
-from __future__ import annotations
-
 from itertools import islice, takewhile
 from pathlib import Path
 

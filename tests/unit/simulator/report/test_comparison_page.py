@@ -1,7 +1,5 @@
 """Changes in a comparison, as a reader takes them in."""
 
-from __future__ import annotations
-
 import pytest
 
 from simulator.report.comparison_page import change_text

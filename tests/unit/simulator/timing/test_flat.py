@@ -1,7 +1,5 @@
 """Two numbers for every gang, and what its account says it has done."""
 
-from __future__ import annotations
-
 from scheduler.core import replay
 from scheduler.core.fold.attempts import EffectReader
 from scheduler.core.model.events import FabricLoaded, GangSwapped, JobStarted, JobSubmitted

@@ -1,7 +1,5 @@
 """Replays under the time model, small enough to follow by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Stretches of placements and of neighbours, against the step times that they rest on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The knobs of the time model: presets, files, changes, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The readers: each format's fields and traps, and how bad records are told."""
 
-from __future__ import annotations
-
 import gzip
 from math import sqrt
 from pathlib import Path

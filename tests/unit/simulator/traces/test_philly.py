@@ -1,7 +1,5 @@
 """Philly's own log: attempts, time zone, missing times, and arrays that break off."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Slurm's accounting: columns by name, ways to write GPUs and times, rows that are no jobs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

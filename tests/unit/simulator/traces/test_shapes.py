@@ -1,7 +1,5 @@
 """What is attached to jobs without a shape: whole gangs that could really run."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

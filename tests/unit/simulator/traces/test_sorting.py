@@ -1,7 +1,5 @@
 """Files in no order: sorted on disk, in little memory."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Tables whose columns are given, those that are published, and what fits an unknown file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

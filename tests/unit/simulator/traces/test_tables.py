@@ -1,7 +1,5 @@
 """Helios, Acme and PAI: columns by name, dialects, and what is left out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Changes in words: what they do to the state, and what is said of those that cannot be."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

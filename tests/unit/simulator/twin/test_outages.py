@@ -1,7 +1,5 @@
 """Failures of whole racks and zones, fitted to what hosts' records keep of them."""
 
-from __future__ import annotations
-
 from itertools import takewhile
 
 import pytest

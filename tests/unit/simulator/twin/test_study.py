@@ -1,7 +1,5 @@
 """Means, intervals, money and words of a study."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
