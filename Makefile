@@ -179,8 +179,8 @@ lock: ## resolve requirements.lock again (needs uv on PATH)
 	uv pip compile --universal --python-version 3.11 --no-annotate --generate-hashes pyproject.toml \
 	  -c requirements.lock -o deploy/requirements-client.lock
 
-release: ## build, check and describe a release in dist/, all but its upload; ARGS=--try of any commit, as in CI
-	$(PYTHON) scripts/release.py $(ARGS)
+release: ## build, check, describe and tag a release in dist/, all but its upload; ARGS=--try of any commit, as in CI
+	$(PYTHON) -m scripts.release $(ARGS)
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

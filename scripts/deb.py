@@ -1,4 +1,4 @@
-"""Make a Debian package of server and agent, after `make release`: `python -m scripts.deb`.
+"""Make a Debian package of server and agent, as `make release` does: `python -m scripts.deb`.
 
 It holds the wheel in dist/ and the pinned packages of deploy/requirements.lock under /opt/muster,
 for the Python that makes it; the units, and files to begin with as examples. Its installation
@@ -37,26 +37,35 @@ fi
 
 
 def main() -> int:
+    """Make the package of the wheel in dist/ for this Python."""
     wheel = next(DIST.glob("*.whl"), None)
     if wheel is None:
         print("no package: dist/ has no wheel; make release ARGS=--try makes it", file=sys.stderr)
         return 1
+    print(make_package(wheel, sys.executable))
+    return 0
+
+
+def make_package(wheel: Path, interpreter: str) -> Path:
+    """Return a package beside the wheel. `interpreter`: a Python of this version, with pip.
+
+    Raises: CalledProcessError when pip or dpkg-deb fails.
+    """
     version, python = wheel.name.split("-")[1], f"{sys.version_info[0]}.{sys.version_info[1]}"
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         stage(root, python, version)
         target = ["install", "--quiet", "--no-compile", "--target", str(root / "opt/muster/lib")]
         lock = str(ROOT / "deploy" / "requirements.lock")
-        pip = [sys.executable, "-m", "pip"]
+        pip = [interpreter, "-m", "pip"]
         subprocess.run([*pip, *target, "--require-hashes", "-r", lock], check=True)
         subprocess.run([*pip, *target, "--no-deps", str(wheel)], check=True)
         size_kb = sum(path.stat().st_size for path in root.rglob("*") if path.is_file()) // 1024
         (root / "DEBIAN/control").write_text(control(version, python, size_kb))
-        made = DIST / f"muster-scheduler_{version}_{_architecture()}.deb"
+        made = wheel.parent / f"muster-scheduler_{version}_{_architecture()}.deb"
         command = ["dpkg-deb", "--root-owner-group", "-Zzstd", "--build", str(root), str(made)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    print(made)
-    return 0
+    return made
 
 
 def stage(root: Path, python: str, version: str = "0") -> None:

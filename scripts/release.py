@@ -1,10 +1,11 @@
 """Make a release but for its upload: `make release`.
 
 It checks that the version has a dated chapter in CHANGELOG.md, that nothing is uncommitted and that
-the version has no tag; builds the wheel and the sdist, and the wheel once more from the sdist;
+no other commit has its tag; builds the wheel and the sdist, and the wheel once more from the sdist;
 installs the wheel into an environment of its own, with the pinned dependencies of a client, and
-runs it; and writes a bill of materials (CycloneDX) and checksums. `--try` leaves out what only a
-release needs, so that CI can run it on every commit.
+runs it; makes the Debian package where dpkg-deb is and the image where podman or docker answers;
+writes a bill of materials (CycloneDX), the chapter of the changelog and checksums; and sets the
+tag. `--try` leaves out chapter, image and tag, so that CI can run it on every commit.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from scripts.deb import make_package
+
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 BUILDER = "hatchling==1.27.0"
@@ -42,28 +45,37 @@ def main() -> int:
     options = parser.parse_args()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     version = str(project["version"])
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     try:
         if not options.is_trial:
-            check_changelog((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version)
+            check_changelog(changelog, version)
             _check_repository(version)
         wheel, sdist = _build(ROOT, DIST)
         with tempfile.TemporaryDirectory() as folder:
             _check_sdist(sdist, wheel, Path(folder))
-            _check_installed(wheel, version, Path(folder) / "venv")
+            python = _check_installed(wheel, version, Path(folder) / "venv")
+            left = [] if _make_debian_package(wheel, python) else ["the Debian package (dpkg-deb)"]
+        image = None if options.is_trial else _make_image(version)
     except NotReleasable as error:
         print(f"no release: {error}", file=sys.stderr)
         return 1
     lock = (ROOT / "deploy" / "requirements.lock").read_text(encoding="utf-8")
     bill = bill_of_materials(str(project["name"]), version, lock)
     (DIST / "sbom.cdx.json").write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
+    if not options.is_trial:
+        (DIST / f"CHANGES-{version}.md").write_text(chapter_of(changelog), encoding="utf-8")
     files = sorted(path for path in DIST.iterdir() if path.name != "SHA256SUMS")
     sums = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
     (DIST / "SHA256SUMS").write_text("".join(sums), encoding="ascii")
     print(f"{DIST}: {', '.join(path.name for path in files)}, SHA256SUMS")
     if not options.is_trial:
-        print(
-            f"left to do: git tag v{version}; upload {DIST}; make the image (deploy/Containerfile)"
-        )
+        if image is None:
+            left.append("the image (deploy/Containerfile), for no podman or docker answers")
+        else:
+            print(f"image {image}")
+        _output("git", "tag", "--force", "-a", f"v{version}", "-m", f"muster {version}")
+        left += [f"git push origin v{version}", f"upload {DIST}"]
+        print(f"tag v{version}; left to do: {'; '.join(left)}")
     return 0
 
 
@@ -73,6 +85,11 @@ def check_changelog(text: str, version: str) -> None:
     if re.fullmatch(rf"## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d", head) is None:
         wanted = f"## [{version}] - YYYY-MM-DD"
         raise NotReleasable(f"CHANGELOG.md begins with {head!r}, not with {wanted!r}")
+
+
+def chapter_of(changelog: str) -> str:
+    """Return the first chapter of the changelog, its heading included."""
+    return "## " + changelog.split("\n## ")[1].rstrip() + "\n"
 
 
 def bill_of_materials(name: str, version: str, lock: str) -> dict[str, Any]:
@@ -104,8 +121,9 @@ def _components(lock: str) -> Iterator[dict[str, Any]]:
 def _check_repository(version: str) -> None:
     if _output("git", "status", "--porcelain").strip():
         raise NotReleasable("there are uncommitted changes")
-    if _output("git", "tag", "--list", f"v{version}").strip():
-        raise NotReleasable(f"v{version} has been released")
+    tagged = _output("git", "tag", "--list", f"v{version}", "--format", "%(*objectname)").strip()
+    if tagged not in ("", _output("git", "rev-parse", "HEAD").strip()):
+        raise NotReleasable(f"v{version} is the tag of another commit, {tagged[:12]}")
 
 
 def _output(*words: str) -> str:
@@ -150,8 +168,11 @@ def contents_of(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def _check_installed(wheel: Path, version: str, folder: Path) -> None:
-    """Raises: NotReleasable unless the wheel runs beside the pinned dependencies of a client."""
+def _check_installed(wheel: Path, version: str, folder: Path) -> str:
+    """Return the Python of an environment with the wheel and the pinned dependencies of a client.
+
+    Raises: NotReleasable unless the wheel runs there.
+    """
     lock = str(ROOT / "deploy" / "requirements-client.lock")
     python = _environment(folder, "--require-hashes", "-r", lock)
     _run(python, "-m", "pip", "install", "--quiet", "--no-deps", str(wheel))
@@ -162,6 +183,36 @@ def _check_installed(wheel: Path, version: str, folder: Path) -> None:
         raise NotReleasable(f"muster --version of the wheel prints {shown.strip()!r}")
     for words in (["agent", "--help"], ["submit", "--help"], ["jobs", "--help"]):
         _run(muster, *words, cwd=folder)
+    return python
+
+
+def _make_debian_package(wheel: Path, python: str) -> bool:
+    """Make the package; False: dpkg-deb is not here. Raises: NotReleasable."""
+    if shutil.which("dpkg-deb") is None:
+        return False
+    try:
+        made = make_package(wheel, python)
+    except subprocess.CalledProcessError as error:
+        raise NotReleasable(f"the Debian package: {error}") from None
+    _run("dpkg-deb", "--info", str(made))
+    return True
+
+
+def _make_image(version: str) -> str | None:
+    """Return the name of an image that the first builder that answers has made; None: none does.
+
+    Raises: NotReleasable when the build fails.
+    """
+    for builder in ("podman", "docker"):
+        if (
+            shutil.which(builder)
+            and not subprocess.run([builder, "info"], capture_output=True).returncode
+        ):
+            name = f"muster:{version}"
+            _run(builder, "build", "-f", "deploy/Containerfile", "-t", name, ".")
+            _run(builder, "run", "--rm", name, "--version")
+            return f"{name} ({builder})"
+    return None
 
 
 if __name__ == "__main__":

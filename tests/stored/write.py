@@ -1,16 +1,17 @@
 """Write the samples of this folder anew: `python -m tests.stored.write`.
 
-They stand for what servers have on disk. Once a release is out, run this only for a new
-event or format, and keep what the release before wrote beside it.
+They stand for what servers have on disk. A new kind of event needs a part in `story.STORY` that
+makes it, and a row in `EVENTS` of test_codec.py. Once a release is out, its store stays: the next
+version writes one of its own name beside it.
 """
 
-from __future__ import annotations
-
+import gzip
 import sqlite3
 import tempfile
 import zlib
 from collections.abc import Sequence
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 
 from scheduler.core import replay
@@ -19,6 +20,7 @@ from scheduler.eventlog import codec, snapshots
 from scheduler.eventlog.ended_jobs import ended_by
 from scheduler.eventlog.store import EndedJob
 from scheduler.eventlog.store.sqlite import open_sqlite
+from tests.stored.story import told
 from tests.unit.scheduler.test_codec import EVENTS
 from tests.unit.scheduler.test_snapshot import LIFE, a_life
 
@@ -33,12 +35,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "muster.db"
         with closing(open_sqlite(f"sqlite:///{path}")) as store:
-            store.append(0, LIFE[:7], actors=["ada"] * 7, ended=ended(LIFE[:7]))
-            snapshot = snapshots.encode(replay(LIFE[:5]), LIFE[4].time_ns)
-            store.save_snapshot(5, snapshot)
+            events = told()
+            store.append(0, events, actors=["ada"] * len(events), ended=ended(events))
+            half = len(events) // 2
+            snapshot = snapshots.encode(replay(events[:half]), events[half - 1].time_ns)
+            store.save_snapshot(half, snapshot)
         with closing(sqlite3.connect(path)) as connection:
-            dump = "\n".join(connection.iterdump())
-    (STORED / "store.sql").write_text(dump + "\n", encoding="utf-8")
+            dump = "\n".join(connection.iterdump()) + "\n"
+    target = STORED / f"store-{version('muster-scheduler')}.sql.gz"
+    target.write_bytes(gzip.compress(dump.encode(), mtime=0))
 
 
 def ended(events: Sequence[Event]) -> list[EndedJob]:

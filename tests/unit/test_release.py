@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.release import NotReleasable, bill_of_materials, check_changelog
+from scripts.release import NotReleasable, bill_of_materials, chapter_of, check_changelog
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,6 +16,13 @@ def test_a_release_has_a_dated_chapter() -> None:
     for head in ("## [0.1.0] - unreleased", "## [0.2.0] - 2026-12-01", ""):
         with pytest.raises(NotReleasable, match="not with"):
             check_changelog(f"# Changelog\n{head}\n", "0.1.0")
+
+
+def test_the_notes_of_a_release_are_its_chapter() -> None:
+    text = (
+        "# Changelog\n\n## [0.2.0] - 2027-01-01\n\n### Added\n- A\n\n## [0.1.0] - 2026-12-01\n- B\n"
+    )
+    assert chapter_of(text) == "## [0.2.0] - 2027-01-01\n\n### Added\n- A\n"
 
 
 def test_the_bill_of_materials_has_every_pin_with_its_hashes() -> None:

@@ -4,6 +4,7 @@ Once 0.1.0 is out nothing in tests/stored is changed; a new event, format or sch
 own sample (`python -m tests.stored.write` makes them).
 """
 
+import gzip
 import sqlite3
 import zlib
 from contextlib import closing
@@ -12,7 +13,7 @@ from typing import get_args
 
 import pytest
 
-from scheduler.core import JobState
+from scheduler.core import JobState, replay
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import Attempt, HostNames
 from scheduler.core.model.lifecycle import HostState, WindowState
@@ -21,8 +22,12 @@ from scheduler.eventlog.ended_jobs import job_of
 from scheduler.eventlog.store import open_store
 from scheduler.eventlog.store.verify import verify
 from tests.cases import case
+from tests.stored.story import told
 
 STORED = Path(__file__).parents[2] / "stored"
+STORES = sorted(STORED.glob("store-*.sql.gz"))
+WRITE = "`python -m tests.stored.write` writes it"
+EVENT_BY_NAME = {kind.__name__: kind for kind in get_args(Event)}
 ROWS = (STORED / "events.tsv").read_text(encoding="utf-8").splitlines()
 
 
@@ -36,7 +41,15 @@ def test_an_event_that_was_written_once_is_read() -> None:
 
 
 def test_every_event_has_a_row() -> None:
-    assert {row.split("\t")[0] for row in ROWS} == {kind.__name__ for kind in get_args(Event)}
+    missing = set(get_args(Event)) - {EVENT_BY_NAME[row.split("\t")[0]] for row in ROWS}
+    assert not missing, f"EVENTS in test_codec.py lacks them, then {WRITE}"
+
+
+def test_every_event_is_in_the_store_that_this_version_writes(tmp_path: Path) -> None:
+    missing = set(get_args(Event)) - {type(event) for event in told()}
+    assert not missing, f"STORY in tests/stored/story.py does not make them, then {WRITE}"
+    kinds = {type(event) for event in _read(tmp_path, STORES[-1])}
+    assert kinds == set(get_args(Event)), WRITE
 
 
 def test_a_snapshot_is_read() -> None:
@@ -61,19 +74,31 @@ def test_a_snapshot_is_read() -> None:
     assert snapshots.decode(snapshots.encode(state, last_ns)) == (state, last_ns)
 
 
-def test_a_store_is_opened_and_sound(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", STORES, ids=lambda path: path.name)
+def test_a_store_is_opened_and_sound(tmp_path: Path, stored: Path) -> None:
+    assert len(_read(tmp_path, stored)) > 50
+
+
+def test_the_store_of_0_1_0_leads_to_the_state_that_it_had(tmp_path: Path) -> None:
+    state = replay(_read(tmp_path, STORED / "store-0.1.0.sql.gz"))
+    assert {name: job.state for name, job in state.jobs.items()} == {
+        "a": JobState.RUNNING,
+        "c": JobState.RUNNING,
+        "later": JobState.QUEUED,
+    }
+    assert (state.jobs["a"].hosts, state.loaded_fabric.host_count) == ((9, 10), 12)
+
+
+def _read(tmp_path: Path, stored: Path) -> list[Event]:
+    """Return the events of a stored store, which is opened as a server does it and sound."""
     path = tmp_path / "old.db"
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript((STORED / "store.sql").read_text(encoding="utf-8"))
-    opened = open_store(f"sqlite:///{path}")
-    try:
-        found = verify(opened)
-    finally:
-        opened.close()
-    assert (found.problems, found.last_version) == ((), 7)
-    running = found.state.jobs["runs"]
-    assert (running.state, running.hosts, running.spares) == (JobState.RUNNING, (0, 1), (2,))
-    assert list(found.state.index.queue) == ["wäits\t"]
+        connection.executescript(gzip.decompress(stored.read_bytes()).decode())
+    with closing(open_store(f"sqlite:///{path}")) as opened:
+        found, events = verify(opened), [event for _, event in opened.read()]
+    assert (found.problems, found.last_version) == ((), len(events))
+    assert found.state == replay(events)
+    return events
 
 
 def test_a_field_that_must_be_there_is_missed() -> None:
