@@ -39,7 +39,7 @@ from placement.workload.training import (
     PipelineSchedule,
     Sync,
 )
-from placement.workload.volumes import REPLICATE, state_share
+from placement.workload.volumes import REPLICATE, axis_of, state_share
 
 # Layers of a chunk are exchanged in so many pieces at most; where no model says how many layers
 # there are, in as many.
@@ -339,7 +339,7 @@ class _Builder:
         for _ in range(self._pieces):
             by_unit: dict[int, list[int]] = {}
             for axis, of_axis in groups.items():
-                if axis == REPLICATE or not self._state_shares[axis]:
+                if axis_of(axis) == REPLICATE or not self._state_shares[axis]:
                     continue
                 for n, group in of_axis:
                     before = [] if slot is None else self._ends(group)
@@ -358,7 +358,7 @@ class _Builder:
         for axis, of_axis in groups.items():
             if not self._state_shares[axis]:
                 continue
-            part = share if axis != REPLICATE else share / self._parts[2]
+            part = share if axis_of(axis) != REPLICATE else share / self._parts[2]
             for n, group in of_axis:
                 after = [task for unit in group.members.tolist() for task in before[unit]]
                 part_of_axis = part * self._state_shares[axis]

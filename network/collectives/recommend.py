@@ -35,7 +35,7 @@ from placement.fabric.constraints import with_gang_view
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
-from placement.workload.request import Request
+from placement.workload.request import Collective, Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 from placement.workload.training import ContextParallel, DataParallel
 from placement.workload.volumes import REPLICATE, work_of
@@ -43,6 +43,13 @@ from placement.workload.volumes import REPLICATE, work_of
 ALPHA_S = 10e-6  # seconds for one message between hosts, as alpha-beta tables assume
 ALPHA_INSIDE_S = 3.4e-6  # and inside one: NCCL's figure for a ring on NVLink
 HALVES = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
+ALGORITHM_OF = {
+    Collective.RING: Algorithm.RING,
+    Collective.HIERARCHICAL: Algorithm.HIERARCHICAL,
+    Collective.HALVING_DOUBLING: Algorithm.NEAR,
+    Collective.HALVING_DOUBLING_FAR: Algorithm.FAR,
+    Collective.PAT: Algorithm.NEAR,
+}
 AS_GOOD = 1.1  # times the fastest: what the model cannot tell apart
 
 Group = tuple[Ints, Ints, int]  # zone and host of each rank; how many groups lie like that
@@ -84,13 +91,14 @@ class AxisCollective:
     that share an NVLink.
 
     `nodes`: of each rank, group by group. `calls`: one after another in a step, which together
-    carry the `payload`. `operation`: all-reduce where the whole vector is summed; else gathered
-    and scattered apart, which is an all-reduce in two halves and sends the same.
+    carry the `payload`. `stated`: in the job file; None: the cut takes a ring. `operation`:
+    all-reduce where the whole vector is summed; else gathered and scattered apart, which is an
+    all-reduce in two halves and sends the same.
     """
 
     axis: str
     operation: Operation
-    used: Algorithm
+    stated: Collective | None
     nodes: Ints
     calls: int
     payload: Fraction
@@ -99,6 +107,11 @@ class AxisCollective:
     def size(self) -> int:
         return int(self.nodes.shape[1])
 
+    @property
+    def used(self) -> Algorithm:
+        """What the cut of the job counts."""
+        return ALGORITHM_OF[self.stated or Collective.RING]
+
 
 def _collectives(
     fabric: Fabric, request: Request, hosts: Sequence[int]
@@ -106,7 +119,8 @@ def _collectives(
     """Each axis that is a collective, carries bytes and leaves its nodes, in rank order."""
     joined = fabric.scale_up_by_host[np.asarray(hosts, dtype=np.int64)]
     by_rank = np.repeat(joined, request.ranks_per_host(fabric.gpus_per_host))
-    for traffic in axis_traffic(request):
+    used = dict(request.collectives)
+    for traffic in axis_traffic(replace(request, collectives=())):
         nodes = groups_of(by_rank, traffic)
         if _has_choice(request, traffic) and (nodes != nodes[:, :1]).any():
             # The ring's edge carries 2 (n-1)/n of the payload, which gives the payload.
@@ -114,7 +128,7 @@ def _collectives(
             yield AxisCollective(
                 traffic.axis,
                 _operation(request, traffic.axis),
-                Algorithm.RING if traffic.pattern is Pattern.RING else Algorithm.HIERARCHICAL,
+                used.get("dp" if traffic.axis == REPLICATE else traffic.axis),
                 nodes,
                 _calls_per_step(request, traffic.axis),
                 payload,
@@ -126,8 +140,8 @@ def _has_choice(request: Request, traffic: AxisTraffic) -> bool:
     is_ring_attention = (
         traffic.axis == "cp" and request.training.context_parallel is ContextParallel.RING
     )
-    is_collective = traffic.pattern in (Pattern.RING, Pattern.HIERARCHICAL)
-    return is_collective and bool(traffic.edge_bytes) and not is_ring_attention
+    is_ring = traffic.pattern is Pattern.RING
+    return is_ring and bool(traffic.edge_bytes) and not is_ring_attention
 
 
 def _operation(request: Request, axis: str) -> Operation:
@@ -247,10 +261,13 @@ def _of_axis(fabric: Fabric, axis: AxisCollective) -> Iterator[NcclTuning]:
 
 
 def _algorithm(fabric: Fabric, axis: AxisCollective, nodes: int) -> Algorithm:
-    """A ring, unless what else NCCL has is clearly faster on the placement."""
+    """What the job file states, where NCCL has it; else a ring, unless what else it has is clearly
+    faster on the placement."""
     other = Algorithm.TREE if axis.operation is Operation.ALL_REDUCE else Algorithm.NEAR
     if other is Algorithm.NEAR and nodes < axis.size:
         return Algorithm.RING  # PAT is for one rank a node
+    if axis.stated is not None:
+        return other if axis.used is other else Algorithm.RING
     alike = _distinct_groups(fabric, axis.nodes)
     ring, faster = (_choice_on(fabric, axis, alike, a) for a in (Algorithm.RING, other))
     return other if faster.seconds * AS_GOOD < ring.seconds else Algorithm.RING

@@ -11,17 +11,19 @@ the links of a layer; what hashing makes of them is in network.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from math import prod
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.fabric.constraints import with_gang_view
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Ints
 from placement.objective.cut import egress_by_axis, egress_by_host, leaving
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
-from placement.workload.volumes import passes_per_step
+from placement.workload.volumes import axis_of, passes_per_step
 
 SCALE_UP = "scale-up"
 NIC = "nic"
@@ -64,6 +66,7 @@ class AxisLoad:
     pipeline, seconds of all messages between one stage and the next, there and back, where only
     this pair of stages sends; between the last and the first at the end, where chunks wrap.
     `latency_s`: of a step's messages in turn, beside their bytes; of a pipeline it is in `hops`.
+    `rounds`: of a collective whose rounds have partners of their own, one after the other.
     """
 
     traffic: AxisTraffic
@@ -72,10 +75,14 @@ class AxisLoad:
     loads: tuple[Load, ...]
     hops: tuple[float, ...] = ()
     latency_s: float = 0.0
+    rounds: tuple[AxisLoad, ...] = ()
 
     @property
     def seconds(self) -> float:
-        """Seconds on the layer that takes longest, and those of messages beside their bytes."""
+        """Seconds on the layer that takes longest, and those of messages beside their bytes; round
+        by round."""
+        if self.rounds:
+            return sum(each.seconds for each in self.rounds)
         return max((load.seconds for load in self.loads), default=0.0) + self.latency_s
 
     def on(self, layer: str) -> float:
@@ -138,7 +145,36 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
             late_s = float(late.max())
             hops = tuple(s + float(late[:, hop].max()) for hop, s in enumerate(hops))
         loads.append(AxisLoad(traffic, runs_on, per_gpu, over, hops, late_s))
-    return tuple(loads)
+    axes = groupby(loads, key=lambda load: axis_of(load.traffic.axis))
+    return tuple(_joined(name, tuple(rounds), kinds) for name, rounds in axes)
+
+
+def _joined(name: str, rounds: tuple[AxisLoad, ...], kinds: Sequence[LinkKind]) -> AxisLoad:
+    """Return the load of an axis, of those of its rounds."""
+    if len(rounds) == 1 and rounds[0].traffic.axis == name:
+        return rounds[0]
+    over = []
+    for kind in kinds:
+        loads = [each for part in rounds for each in part.loads if each.layer == kind.name]
+        if loads:
+            sent, busiest, seconds = (
+                sum(values)
+                for values in zip(
+                    *((b.bytes_per_step, b.busiest_bytes_per_step, b.seconds) for b in loads),
+                    strict=True,
+                )
+            )
+            worst = max(loads, key=lambda load: load.seconds)
+            over.append(Load(kind.name, worst.domain, int(sent), int(busiest), seconds))
+    homes = [*(kind.inside for kind in kinds), EVERYWHERE]
+    return AxisLoad(
+        replace(rounds[0].traffic, axis=name, size=prod(part.traffic.size for part in rounds)),
+        max((part.runs_on for part in rounds), key=homes.index),
+        sum(part.bytes_per_gpu for part in rounds),
+        tuple(over),
+        latency_s=sum(part.latency_s for part in rounds),
+        rounds=rounds,
+    )
 
 
 def latencies(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Ints) -> Floats:

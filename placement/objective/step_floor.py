@@ -21,18 +21,19 @@ somewhere: it takes the smaller of the two, never a mix.
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import groupby, product
 from math import inf, prod
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S, HOST, NIC, SCALE_UP, AxisLoad
 from placement.objective.cut import egress_by_axis
 from placement.objective.step_time import AxisTime, StepTime, exposure
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern
+from placement.workload.volumes import axis_of
 
 
 @struct(frozen=True, slots=True)
@@ -101,9 +102,11 @@ class _Racks:
     def step(self) -> StepTime:
         """The step where each axis may have the racks to itself."""
         axes, gpus = [], self.gpus
-        for each in self.axes:
-            traffic, seconds = each.traffic, min(each.whole_s, each.parted_s)
-            load, longest_s = AxisLoad(traffic, HOST, each.sent, ()), seconds
+        for name, rounds in groupby(self.axes, key=lambda axis: axis_of(axis.traffic.axis)):
+            parts = tuple(rounds)
+            traffic = replace(parts[0].traffic, axis=name)
+            seconds = sum(min(each.whole_s, each.parted_s) for each in parts)
+            load, longest_s = AxisLoad(traffic, HOST, sum(e.sent for e in parts), ()), seconds
             if self.request.has_hops and traffic.pattern is Pattern.CHAIN:
                 hops = _least_hops(traffic, gpus, self.most, self.nvlink, self.cards)
                 longest_s = max(seconds, hops)

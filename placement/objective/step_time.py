@@ -46,7 +46,7 @@ from placement.workload.request import FIRST_STEP_MODEL, Request, StepBound
 from placement.workload.roles import blocks_of_roles
 from placement.workload.traffic import Pattern
 from placement.workload.training import DataParallel, PipelineSchedule, Sync
-from placement.workload.volumes import LAYERS_OF_CHUNK, micro_batches, state_share
+from placement.workload.volumes import LAYERS_OF_CHUNK, axis_of, micro_batches, state_share
 
 # Version 1: an H100's rate for every GPU and precision, and what does not hide is waited for whole.
 FIRST_PEAK_FLOPS = 989.4e12
@@ -240,7 +240,7 @@ def _axis_time(
 ) -> AxisTime:
     """`links`: where stages are told apart on them."""
     axis, seconds = load.traffic.axis, axis_seconds(load, routed)
-    if links is None or load.hops or axis in rule.hidden or not isfinite(seconds):
+    if load.rounds or links is None or load.hops or axis in rule.hidden or not isfinite(seconds):
         exposed_s = rule.exposed_s(axis, seconds, _hops(load, seconds))
     else:
         inside_s = rule.exposed_s(axis, load.on(SCALE_UP))
@@ -433,7 +433,11 @@ def axis_seconds(load: AxisLoad, routed: RoutedFlows | None) -> float:
     """Return an axis' seconds on its slowest layer, or busiest cable where flows are routed."""
     if routed is None:
         return load.seconds
-    return max(load.on(SCALE_UP), routed.axis_seconds(load.traffic.axis)) + load.latency_s
+    rounds = load.rounds or (load,)
+    return sum(
+        max(each.on(SCALE_UP), routed.axis_seconds(each.traffic.axis)) + each.latency_s
+        for each in rounds
+    )
 
 
 def _hops(load: AxisLoad, seconds: float) -> Sequence[float]:
@@ -487,6 +491,7 @@ class Exposure:
         `hops`: of a pipeline; without them it is the least that they can cost, for each link is met
         by the hops over it one by one.
         """
+        axis = axis_of(axis)
         if not isfinite(seconds):  # over a link that is down
             return seconds
         if axis in self.hidden:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
+from math import prod
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout
 from placement.search.graph_slicing import by_room
+from placement.workload.volumes import axis_of
 
 SWEEPS = 20  # of exchanges between bands
 SHARED = 1e-9  # room for rounding in the bound
@@ -42,14 +44,11 @@ def spread(grid: BlockGrid, layout: Layout, alpha: float) -> float:
 
 def most_zones(grid: BlockGrid, layout: Layout) -> tuple[int, int]:
     """The most zones of a DP group, and of a PP group."""
-    data = 1
-    stride = 1
-    for axis in grid.slice_axes:
-        if axis.axis == "dp":
-            lines = layout.reshape(-1, axis.size, stride)
-            data = _most_different(np.moveaxis(lines, 1, -1).reshape(-1, axis.size))
-        stride *= axis.size
-    return data, _most_different(layout.T)
+    axes = grid.slice_axes[::-1]  # the last one is the fastest
+    own = [1 + n for n, axis in enumerate(axes) if axis_of(axis.axis) == "dp"]
+    lines = np.moveaxis(layout.reshape(-1, *(a.size for a in axes)), own, range(-len(own), 0))
+    groups = lines.reshape(-1, prod(lines.shape[-len(own) :])) if own else layout[:, :1]
+    return _most_different(groups), _most_different(layout.T)
 
 
 def _most_different(groups: Ints) -> int:
@@ -60,7 +59,7 @@ def _most_different(groups: Ints) -> int:
 
 def least_spread(grid: BlockGrid, capacities: Sequence[int], alpha: float) -> float:
     """A spread that no layout is below."""
-    width = next((axis.size for axis in grid.slice_axes if axis.axis == "dp"), 1)
+    width = prod(axis.size for axis in grid.slice_axes if axis_of(axis.axis) == "dp")
     return min(_weigh(pair, alpha) for pair in _pairs(grid.rows, width, capacities))
 
 

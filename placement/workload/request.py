@@ -22,6 +22,21 @@ class Collective(StrEnum):
 
     RING = "ring"
     HIERARCHICAL = "hierarchical"
+    # Between pairs of ranks 1, 2, 4 .. apart: the large messages near by, as PAT of NCCL sends
+    # them too, or far away.
+    HALVING_DOUBLING = "halving_doubling"
+    HALVING_DOUBLING_FAR = "halving_doubling_far"
+    PAT = "pat"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Collective | None:
+        named = value.replace("-", "_") if isinstance(value, str) else ""
+        return cls(named) if named != value and named in {c.value for c in cls} else None
+
+    @property
+    def is_in_rounds(self) -> bool:
+        """Whether each round has partners of its own."""
+        return self not in (Collective.RING, Collective.HIERARCHICAL)
 
 
 class Objective(StrEnum):

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING
 
 from muster.structs import replace, struct
@@ -45,7 +48,8 @@ class Pattern(StrEnum):
 class AxisTraffic:
     """One axis wider than 1: its groups, its pattern and its bytes.
 
-    A group is `size` ranks at distance `stride`. With a shard group smaller than dp, dp
+    A group is `size` ranks at distance `stride`. An axis whose collective has rounds stands as one
+    for each distance (`dp/1`, `dp/2`, ..). With a shard group smaller than dp, dp
     stands as two: `dp` inside a shard group, `dp_replicate` across them. In a gang of roles, an
     axis is that of the `ranks` from `first` on; 0: of all. With PAIRS these send to the other
     ranks of the group, from `to` on.
@@ -86,8 +90,30 @@ def axis_traffic(request: Request) -> tuple[AxisTraffic, ...]:
             continue
         pattern = _pattern(request, axis, collectives)
         sent = edge_bytes.get(name, 0) * prices.get(name, FULL_PRICE) // FULL_PRICE
-        axes.append(AxisTraffic(name, size, stride, pattern, sent, _wrap(request, axis, sent)))
+        whole = AxisTraffic(name, size, stride, pattern, sent, _wrap(request, axis, sent))
+        used = collectives.get(axis, Collective.RING)
+        axes += _rounds(whole, used) if used.is_in_rounds else [whole]
     return tuple(axes)
+
+
+def _rounds(whole: AxisTraffic, used: Collective) -> list[AxisTraffic]:
+    """Return an axis as pairs of ranks that are 1, 2, 4 .. apart, each as a ring of two, and a ring
+    over what has no factor 2. `dp/4` has those four groups of ranks apart.
+
+    Each round halves what is left to send, and those near by or far away come first.
+    """
+    odd = whole.size // (whole.size & -whole.size)
+    factors = [2] * (whole.size // odd).bit_length()
+    factors[-1] = odd
+    left = Fraction(whole.edge_bytes * whole.size, 2 * (whole.size - 1))
+    apart, rounds = [1, *accumulate(factors[:-1], mul)], []
+    order = list(zip(apart, factors, strict=True))
+    for distance, size in order[::-1] if used is Collective.HALVING_DOUBLING_FAR else order:
+        each = replace(whole, axis=f"{whole.axis}/{distance}", size=size)
+        sent = int(left * 2 * (size - 1) / size)
+        rounds.append(replace(each, stride=whole.stride * distance, edge_bytes=sent))
+        left /= size
+    return sorted((each for each in rounds if each.size > 1), key=lambda each: each.stride)
 
 
 def groups_of(by_rank: Ints, traffic: AxisTraffic) -> Ints:
@@ -141,7 +167,8 @@ def _pattern(request: Request, axis: str, collectives: dict[str, Collective]) ->
         return Pattern.CHAIN
     if is_all_to_all(axis, request.training):
         return Pattern.ALL_TO_ALL
-    return Pattern(collectives.get(axis, Collective.RING).value)
+    used = collectives.get(axis, Collective.RING)
+    return Pattern.RING if used.is_in_rounds else Pattern(used.value)
 
 
 def _wrap(request: Request, axis: str, edge_bytes: int) -> int:

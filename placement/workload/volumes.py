@@ -147,13 +147,18 @@ def edge_volumes(request: Request) -> dict[str, int]:
     return {axis: int(volume) for axis, volume in volumes.items()}
 
 
+def axis_of(name: str) -> str:
+    """Return the axis of which this is one round: `dp` of `dp/4`."""
+    return name.partition("/")[0]
+
+
 def state_share(request: Request, axis: str) -> Fraction:
     """Return the share of an axis' bytes that is parameters and gradients, exchanged once a step.
 
     The rest is activations, exchanged for each micro-batch. Bytes given by hand count as
     state on dp and as activations elsewhere.
     """
-    work = work_of(request)
+    work, axis = work_of(request), axis_of(axis)
     if axis in ("dp", REPLICATE):
         return Fraction(1)
     if work is None or axis not in ("cp", "ep") or axis in dict(request.traffic):
@@ -183,6 +188,7 @@ def passes_per_step(request: Request, axis: str) -> int:
     if request.roles:  # what roles send each other goes at once
         return passes_per_step(role.request, axis.removeprefix(f"{role.name}.")) if role else 1
     work, training, micro = work_of(request), request.training, micro_batches(request)
+    axis = axis_of(axis)
     chunks = request.batch.virtual_stages if request.batch else 1
     if axis == "pp":
         return 2 * chunks * micro

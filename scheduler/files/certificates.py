@@ -158,8 +158,9 @@ def _sealed(
         },
     }
     step = placement.step
-    # Of the formula of a step the checker knows neither roles nor latency.
-    is_checked = not request.roles and not fabric.has_latency
+    # Of the formula of a step the checker knows neither roles nor latency nor rounds.
+    is_whole = not any(used.is_in_rounds for _, used in request.collectives)
+    is_checked = is_whole and not request.roles and not fabric.has_latency
     if step is not None and isfinite(step.seconds) and is_checked:
         parts["job"]["step"] = _facts_of_step(fabric, request, placement.hosts)
         parts["claims"]["step"] = _step_claim(step, _unsealed(parts))

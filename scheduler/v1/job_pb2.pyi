@@ -347,6 +347,12 @@ class _CollectiveEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Collective
     """Each rank sends to the next of its group."""
     COLLECTIVE_HIERARCHICAL: _Collective.ValueType  # 2
     """Ranks reduce inside each domain first, and once across domains."""
+    COLLECTIVE_HALVING_DOUBLING: _Collective.ValueType  # 3
+    """Between pairs of ranks 1, 2, 4 .. apart, the large messages near by."""
+    COLLECTIVE_HALVING_DOUBLING_FAR: _Collective.ValueType  # 4
+    """The same, with the large messages far away."""
+    COLLECTIVE_PAT: _Collective.ValueType  # 5
+    """As COLLECTIVE_HALVING_DOUBLING; NCCL sends so where groups have one rank a node."""
 
 class Collective(_Collective, metaclass=_CollectiveEnumTypeWrapper):
     """How a parallelism axis moves its bytes."""
@@ -357,6 +363,12 @@ COLLECTIVE_RING: Collective.ValueType  # 1
 """Each rank sends to the next of its group."""
 COLLECTIVE_HIERARCHICAL: Collective.ValueType  # 2
 """Ranks reduce inside each domain first, and once across domains."""
+COLLECTIVE_HALVING_DOUBLING: Collective.ValueType  # 3
+"""Between pairs of ranks 1, 2, 4 .. apart, the large messages near by."""
+COLLECTIVE_HALVING_DOUBLING_FAR: Collective.ValueType  # 4
+"""The same, with the large messages far away."""
+COLLECTIVE_PAT: Collective.ValueType  # 5
+"""As COLLECTIVE_HALVING_DOUBLING; NCCL sends so where groups have one rank a node."""
 Global___Collective: _TypeAlias = Collective  # noqa: Y015
 
 class _GoodputPart:

@@ -159,7 +159,8 @@ def test_all_faults_are_reported_at_once() -> None:
     assert said["parallelism.ordr"].startswith("unknown axis 'ordr', did you mean order?")
     assert said["traffic.zp"] == "unknown axis 'zp'; axes are tp, cp, ep, pp, dp"
     assert said["spare"].startswith("unknown key 'spare', did you mean spares?")
-    assert said["collectives.dp"] == "must be 'ring' or 'hierarchical', not 'tree'"
+    known = "'ring', 'hierarchical', 'halving_doubling', 'halving_doubling_far' or 'pat'"
+    assert said["collectives.dp"] == f"must be {known}, not 'tree'"
 
 
 @pytest.mark.parametrize(
