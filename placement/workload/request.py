@@ -110,6 +110,7 @@ class Request:
     (`resolution` of objective/step_constants.py).
     `roles`: of a gang of several roles (workload/roles.py), the shape and the traffic of each;
     `parallelism` then counts the ranks of all roles, one role after the other.
+    `is_on_cpus`: its ranks are, of which neither a step nor bytes are modelled.
     """
 
     parallelism: Parallelism
@@ -127,6 +128,7 @@ class Request:
     step_model: int = STEP_MODEL
     cut_slack: float | None = None
     roles: tuple[GangRole, ...] = ()
+    is_on_cpus: bool = False
 
     def __post_init__(self) -> None:
         if self.cut_slack is not None and not 0 <= self.cut_slack <= 1:

@@ -258,6 +258,7 @@ def _request(keys: JobKeys, document: Document) -> Request:
         cut_slack=keys.cut_slack,
         where=_where(keys),
         step_model=keys.step_model or STEP_MODEL,
+        is_on_cpus=keys.run is not None and keys.run.cpu_ranks > 0,
     )
     if keys.roles:
         return _of_roles(keys, request, document)

@@ -31,7 +31,10 @@ def _size(axes: job_pb2.Parallelism, named: str) -> int:
 def live_gang(message: job_pb2.Job) -> GangOption:
     """The gang of a job that holds hosts. Its ranks fill them, also where hosts have different
     GPUs."""
-    hosts, ranks = tuple(message.placement.hosts), ranks_by_role(message)[-1][1].stop
+    hosts, by_role = tuple(message.placement.hosts), ranks_by_role(message)
+    ranks = by_role[-1][1].stop
+    named = zip(message.spec.roles, by_role, strict=False)
+    roles = ((role.name, len(own) * len(hosts) // ranks) for role, (_, own) in named)
     return GangOption(
         message.spec.name,
         hosts,
@@ -39,6 +42,7 @@ def live_gang(message: job_pb2.Job) -> GangOption:
         ranks // len(hosts),
         message.attempt,
         message.uid,
+        tuple(roles),
     )
 
 

@@ -6,13 +6,18 @@ Each function gives the lines of one file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, groupby
 from operator import itemgetter
 from re import split, sub
 
-from muster.structs import struct
-from scheduler.agent.order import attempt_variables, node_variables, torchrun_variables
+from muster.structs import replace, struct
+from scheduler.agent.order import (
+    attempt_variables,
+    node_variables,
+    role_variables,
+    torchrun_variables,
+)
 
 MASTER_PORT = 29500  # torch.distributed's own default
 PORTS = 100  # attempts take them in turn: a rank of an old one meets nobody
@@ -22,7 +27,8 @@ _DIGITS = r"(\d+)"
 
 @struct(frozen=True, slots=True)
 class GangOption:
-    """Host names in block order, and the ranks on each. `attempt`: of a live job, from 1."""
+    """Host names in block order, and the ranks on each. `attempt`: of a live job, from 1. `roles`:
+    of a gang of several, the name and the number of hosts of each."""
 
     name: str
     hosts: tuple[str, ...]
@@ -30,6 +36,35 @@ class GangOption:
     ranks_per_host: int
     attempt: int = 1
     uid: str = ""
+    roles: tuple[tuple[str, int], ...] = ()
+
+    def worlds(
+        self, address: Callable[[str], str] = str
+    ) -> Iterator[tuple[GangOption, dict[str, str]]]:
+        """Yield the gang of each role, whose ranks are a world of their own, with the variables
+        that name it; the whole gang where it has no roles. `address`: of a host."""
+        if not self.roles:
+            yield self, {}
+            return
+        ends = list(accumulate(count for _, count in self.roles))
+        firsts = [end - count for end, (_, count) in zip(ends, self.roles, strict=True)]
+        named = zip(self.roles, firsts, strict=True)
+        places = ",".join(
+            f"{name}={address(self.hosts[first])}:{self.port}" for (name, _), first in named
+        )
+        for (name, count), first in zip(self.roles, firsts, strict=True):
+            part = replace(self, hosts=self.hosts[first : first + count], roles=())
+            variables = role_variables(name, first * self.ranks_per_host)
+            yield part, {**variables, "MUSTER_ROLES": places}
+
+    def nodes(
+        self, address: Callable[[str], str] = str
+    ) -> Iterator[tuple[GangOption, int, dict[str, str]]]:
+        """Yield of each host in block order the world of its ranks, its number there, and the
+        variables that name its role."""
+        for world, variables in self.worlds(address):
+            for node in range(len(world.hosts)):
+                yield world, node, variables
 
     @property
     def ranks(self) -> Iterator[tuple[int, str, int]]:
@@ -68,15 +103,17 @@ def rendezvous_environment(gang: GangOption, node: int) -> dict[str, str]:
     PET_RDZV_... are for launchers whose own rendezvous gives out ranks, as ft_launcher's, which
     goes by its infrastructure rank: CROSS_SLURM_PROCID beats whatever Slurm itself has set.
     """
-    master = gang.hosts[0]
+    part, own, role = list(gang.nodes())[node]
+    master = part.hosts[0]
     return {
-        **host_environment(gang, node, master),
-        **attempt_variables(gang.name, gang.uid, gang.attempt, len(gang.hosts)),
+        **role,
+        **host_environment(part, own, master),
+        **attempt_variables(gang.name, gang.uid, gang.attempt, len(part.hosts)),
         "PET_RDZV_ENDPOINT": f"{master}:{gang.port}",
         "PET_RDZV_ID": f"{gang.uid}.{gang.attempt}",
-        "PET_RDZV_CONF": f"is_host={int(node == 0)}",
-        "SLURM_PROCID": str(node),
-        "CROSS_SLURM_PROCID": str(node),
+        "PET_RDZV_CONF": f"is_host={int(own == 0)}",
+        "SLURM_PROCID": str(own),
+        "CROSS_SLURM_PROCID": str(own),
     }
 
 
@@ -95,23 +132,29 @@ def torchrun(gang: GangOption) -> Iterable[str]:
 
     Static rendezvous: the dynamic ones number hosts by address, not by placement.
     """
-    for node, host in enumerate(gang.hosts):
+    for part, node, role in gang.nodes():
+        named = f"env {_assignments(role)} " if role else ""
         yield (
-            f"{host} torchrun --nnodes {len(gang.hosts)} --node-rank {node}"
-            f" --nproc-per-node {gang.ranks_per_host}"
-            f" --master-addr {gang.hosts[0]} --master-port {gang.port}"
+            f"{part.hosts[node]} {named}torchrun --nnodes {len(part.hosts)} --node-rank {node}"
+            f" --nproc-per-node {part.ranks_per_host}"
+            f" --master-addr {part.hosts[0]} --master-port {part.port}"
         )
+
+
+def _assignments(variables: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in variables.items())
 
 
 def env(gang: GangOption) -> Iterable[str]:
     """Yield the environment of each rank (`env://`), with its host."""
-    common = (
-        f"WORLD_SIZE={gang.world_size} LOCAL_WORLD_SIZE={gang.ranks_per_host}"
-        f" MASTER_ADDR={gang.hosts[0]} MASTER_PORT={gang.port}"
-    )
-    return (
-        f"RANK={rank} LOCAL_RANK={local} HOST={host} {common}" for rank, host, local in gang.ranks
-    )
+    for part, role in gang.worlds():
+        common = (
+            f"WORLD_SIZE={part.world_size} LOCAL_WORLD_SIZE={part.ranks_per_host}"
+            f" MASTER_ADDR={part.hosts[0]} MASTER_PORT={part.port}"
+        )
+        named = f" {_assignments(role)}" if role else ""
+        for rank, host, local in part.ranks:
+            yield f"RANK={rank} LOCAL_RANK={local} HOST={host} {common}{named}"
 
 
 def slurm(gang: GangOption) -> Iterable[str]:
@@ -126,6 +169,11 @@ def slurm(gang: GangOption) -> Iterable[str]:
     yield from _command(f"sbatch --exclusive -N {len(gang.hosts)} -w {nodes} SCRIPT")
     yield "# Inside the allocation, with FILE this file; never -N here."
     yield from _command(f"SLURM_HOSTFILE=FILE srun -n {gang.world_size} -m arbitrary COMMAND")
+    first = 0
+    for name, hosts in gang.roles:
+        last = first + hosts * gang.ranks_per_host - 1
+        yield f"# Role {name}: ranks {first} to {last}."
+        first = last + 1
     if gang.spares:
         yield "# Spares, not allocated:"
         yield from (f"#   {line}" for line in _wrapped(compress(gang.spares)))
@@ -150,8 +198,10 @@ def k8s(gang: GangOption) -> Iterable[str]:
         f'spec: {{clusterIP: "None", selector: {{muster.dev/job: {name}}},'
         " publishNotReadyAddresses: true}",
     )
-    for block, host in enumerate(gang.hosts):
-        env = host_environment(gang, block, f"{name}-0.{name}")
+    pods = {host: f"{name}-{block}.{name}" for block, host in enumerate(gang.hosts)}
+    for block, (part, node, role) in enumerate(gang.nodes(pods.__getitem__)):
+        host = part.hosts[node]
+        env = host_environment(part, node, pods[part.hosts[0]]) | role
         yield from (
             "---",
             "apiVersion: v1",

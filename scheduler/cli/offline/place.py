@@ -458,10 +458,14 @@ def nccl_lines(name: str, fabric: Fabric, request: Request, hosts: Sequence[int]
 
 
 def _gang(question: Question, answer: Placement) -> formats.GangOption:
-    fabric = question.fabric
+    fabric, request = question.fabric, question.request
     return formats.GangOption(
         question.name,
         fabric.names(answer.hosts),
         fabric.names(answer.spares),
         fabric.gpus_per_host,
+        roles=tuple(
+            (role.name, role.hosts_needed(number, fabric.gpus_per_host))
+            for number, role in enumerate(request.roles)
+        ),
     )

@@ -51,6 +51,27 @@ def test_torchrun_numbers_the_nodes_statically() -> None:
         }
 
 
+ROLES = replace(GANG, roles=(("trainer", 3), ("server", 1)))
+PLACES = f"trainer={HOSTS[0]}:29500,server={HOSTS[3]}:29500"
+
+
+def test_ranks_of_roles_are_worlds_of_their_own() -> None:
+    lines = [dict(item.split("=", 1) for item in line.split()) for line in formats.env(ROLES)]
+    of_server = lines[6:]
+    assert [each["RANK"] for each in lines] == ["0", "1", "2", "3", "4", "5", "0", "1"]
+    assert {each["WORLD_SIZE"] for each in of_server} == {"2"}
+    assert {each["MASTER_ADDR"] for each in of_server} == {HOSTS[3]}
+    named = {"MUSTER_ROLE": "server", "MUSTER_FIRST_RANK": "6", "MUSTER_ROLES": PLACES}
+    assert all(each.items() >= named.items() for each in of_server)
+    *_, last = formats.torchrun(ROLES)
+    assert f"--nnodes 1 --node-rank 0 --nproc-per-node 2 --master-addr {HOSTS[3]}" in last
+    assert f"env MUSTER_ROLE=server MUSTER_FIRST_RANK=6 MUSTER_ROLES={PLACES} torchrun" in last
+    of_node = formats.rendezvous_environment(ROLES, 1)
+    assert (of_node["WORLD_SIZE"], of_node["NODE_RANK"], of_node["MUSTER_NODES"]) == ("6", "1", "3")
+    assert formats.rendezvous_environment(ROLES, 3)["MASTER_ADDR"] == HOSTS[3]
+    assert "# Role server: ranks 6 to 7." in formats.slurm(ROLES)
+
+
 def test_k8s_is_a_service_and_a_pod_a_host_in_block_order() -> None:
     gang = replace(GANG, name="Team/llama_3")
     service, *pods = yaml.safe_load_all("\n".join(formats.k8s(gang)))
