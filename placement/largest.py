@@ -48,22 +48,23 @@ def legal_sizes(fabric: Fabric, request: Request, least: int) -> tuple[int, ...]
 
 def _of_whole_hosts(fabric: Fabric, request: Request, least: int) -> Sequence[int]:
     """The sizes whose ranks fill hosts, up to as many as the fabric has, and the batch allows."""
-    full, gpus = request.parallelism.dp, fabric.gpus_per_host
-    ranks = request.parallelism.world_size // full
+    part, gpus = request.resized_part, fabric.gpus_per_host
+    ranks = part.parallelism.world_size // request.replicas
+    others = request.parallelism.world_size - part.parallelism.world_size
     step = gpus // gcd(gpus, ranks)
-    most = min(full, fabric.host_count * gpus // ranks)
-    if request.batch is not None:
-        return [dp for dp in batch_sizes(request, least) if dp <= most and not dp % step]
+    most = min(request.replicas, (fabric.host_count * gpus - others) // ranks)
+    if part.batch is not None:
+        return [dp for dp in batch_sizes(part, least) if dp <= most and not dp % step]
     return range(-(-least // step) * step, most + 1, step)
 
 
 def _suits(fabric: Fabric, request: Request) -> bool:
     """Whether the model and its training can be split so. Without a model anything can."""
-    if request.model is None and not request.where.has_segments:
+    if request.resized_part.model is None and not request.where.has_segments:
         return True
     try:
         axis_traffic(request)
-        refuse_too_large(request)
+        refuse_too_large(request.resized_part)
         segments_of(fabric, request)
     except BadInput:
         return False

@@ -41,7 +41,8 @@ JOB_MOVES_SAID: dict[StrEnum, str] = {
     JobMove.START: "all hosts at once, or none: the next attempt",
     JobMove.INTERRUPT: "a host of the gang fails; every rank stops",
     JobMove.SWAP: "some hosts are replaced, or none if all were repaired; the next attempt",
-    JobMove.RESIZE: "replicas join or are dropped, with their hosts; the next attempt",
+    JobMove.RESIZE: "replicas join or are dropped, with their hosts; the next attempt, but where"
+    " [other roles run on](roles.md#another-size-of-one-role)",
     JobMove.REQUEUE: "too few hosts to swap in, or a window opened; it keeps its place by arrival",
     JobMove.PREEMPT: "a gang with a better claim starts instead; it keeps its place by arrival",
     JobMove.COMPLETE: "the launcher reports success",

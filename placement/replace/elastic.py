@@ -30,9 +30,10 @@ def carried(
     """The old host of each block of a resized gang; NEW where its ranks have no common one.
 
     `request`: the old gang, which lies on `hosts` in block order. `kept`: for each replica
-    of the new gang its number in the old one, or NEW. Cost: O(ranks).
+    of the new gang its number in the old one, or NEW. Other roles stay. Cost: O(ranks).
     """
-    p = request.parallelism
+    p, first = request.resized_part.parallelism, _first_block(request, gpus_per_host)
+    hosts, others = hosts[first:], tuple(hosts[:first])
     stride, ranks = p.stride("dp"), p.world_size // p.dp * len(kept)
     rank = np.arange(ranks)
     replica = np.asarray(kept)[rank // stride % len(kept)]
@@ -41,15 +42,24 @@ def carried(
     old = np.where(replica == NEW, NEW, np.asarray(hosts)[old_rank // gpus_per_host])
     blocks = old.reshape(-1, gpus_per_host)
     whole = np.where((blocks == blocks[:, :1]).all(axis=1), blocks[:, 0], NEW)
-    first = np.zeros(len(whole), dtype=bool)
-    first[np.unique(whole, return_index=True)[1]] = True  # a host carries one block
-    return tuple(np.where(first, whole, NEW).tolist())
+    is_first = np.zeros(len(whole), dtype=bool)
+    is_first[np.unique(whole, return_index=True)[1]] = True  # a host carries one block
+    return (*others, *np.where(is_first, whole, NEW).tolist())
+
+
+def _first_block(request: Request, gpus_per_host: int) -> int:
+    """Return the number of blocks before those of the part that is resized."""
+    part = request.resized_part.parallelism.world_size
+    return (request.parallelism.world_size - part) // gpus_per_host
 
 
 def replicas_on(request: Request, gpus_per_host: int, block: int) -> tuple[int, ...]:
-    """The replicas that have ranks in this block, ascending."""
+    """The replicas that have ranks in this block, ascending; none for one of another role."""
+    block -= _first_block(request, gpus_per_host)
+    if block < 0:
+        return ()
     ranks = block * gpus_per_host + np.arange(gpus_per_host)
-    p = request.parallelism
+    p = request.resized_part.parallelism
     return tuple(np.unique(ranks // p.stride("dp") % p.dp).tolist())
 
 
@@ -58,8 +68,9 @@ def ranks_inside(
 ) -> list[int]:
     """Count for each replica of a gang on `hosts`, in block order, its ranks on hosts of `within`.
     Cost: O(ranks)."""
-    p, gpus = request.parallelism, gpus_wanted(fabric, request.where)
-    is_inside = hostset.to_mask(within, fabric.host_count)[np.asarray(hosts)]
+    p, gpus = request.resized_part.parallelism, gpus_wanted(fabric, request.where)
+    own = np.asarray(hosts)[_first_block(request, gpus) :]
+    is_inside = hostset.to_mask(within, fabric.host_count)[own]
     rank = np.arange(p.world_size)
     replica = rank // p.stride("dp") % p.dp
     inside: list[int] = np.bincount(replica[is_inside[rank // gpus]], minlength=p.dp).tolist()

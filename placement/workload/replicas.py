@@ -8,14 +8,20 @@ from math import isqrt
 from muster.structs import replace
 from placement.errors import BadInput
 from placement.workload.request import Request
+from placement.workload.roles import request_of_roles
 
 
 @lru_cache(maxsize=4096)
 def sized(request: Request, dp: int) -> Request:
     """Return the request with `dp` replicas; explicit bytes per edge stay as they are. Its batch is
-    the same, so that fewer replicas compute longer."""
-    if dp == request.parallelism.dp:
+    the same, so that fewer replicas compute longer. Of several roles the last one has these
+    replicas, and all together send what they sent."""
+    if dp == request.replicas:
         return request
+    if request.roles:
+        *others, last = request.roles
+        last = replace(last, request=sized(last.request, dp))
+        return request_of_roles((*others, last), request)
     compute_s = request.compute_s
     if compute_s is not None:
         compute_s *= request.parallelism.dp / dp

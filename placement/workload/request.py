@@ -142,6 +142,16 @@ class Request:
             raise BadInput("spread_alpha", f"must be 0 to 1, is {self.spread_alpha}")
 
     @property
+    def resized_part(self) -> Request:
+        """What a gang that resizes has more or fewer replicas of: its last role, or all of it."""
+        return self.roles[-1].request if self.roles else self
+
+    @property
+    def replicas(self) -> int:
+        """Data parallel replicas of all of it, or of its last role."""
+        return self.resized_part.parallelism.dp
+
+    @property
     def has_hops(self) -> bool:
         """Whether its step counts messages between stages one by one."""
         return self.step_model >= HOP_STEP_MODEL

@@ -60,6 +60,9 @@ _RULES: Final = {
     "HoldJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, _OTHER)),
     "ReleaseJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, _OTHER)),
     "RequeueJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, _OTHER)),
+    "ResizeJob": MethodRule(
+        Role.SUBMITTER, refused=(_GONE, _STATE, "INFEASIBLE", "CONFLICT", _OTHER)
+    ),
     "EndJob": MethodRule(Role.LAUNCHER, refused=(_GONE, _STATE, _OTHER)),
     "SumUsage": MethodRule(Role.VIEWER, refused=(_STORE,)),
     "ListAuditRecords": MethodRule(Role.OPERATOR, refused=(_STORE,), is_read=True),

@@ -183,6 +183,7 @@ class Agent:
             status.exits.extend(_exited(attempt, done) for done in attempt.exits)
             status.progress.CopyFrom(_progress(attempt))
             status.prepared.CopyFrom(self._prepared(attempt))
+            status.world_size = int(attempt.order["env"]["WORLD_SIZE"])
         return Request(hello=hello)
 
     async def run(self) -> None:

@@ -125,8 +125,8 @@ def _help(
 # The panels of `muster --help`, in their order: modules and the commands that each of them adds.
 COMMANDS = {
     "Jobs": {
-        "jobs.jobs": "submit run alloc jobs explain watch wait update hold release requeue cancel"
-        " finish job",
+        "jobs.jobs": "submit run alloc jobs explain watch wait update resize hold release requeue"
+        " cancel finish job",
         "jobs.channels": "exec shell port-forward attach",
         "jobs.route": "route",
         "jobs.stragglers": "stragglers",

@@ -234,6 +234,18 @@ class Client:
         request = service_pb2.RequeueJobRequest(name=name, reason=reason, uid=uid, hold=hold)
         return self._change(self._stub.RequeueJob, request, options)
 
+    def resize_job(
+        self,
+        name: str,
+        dp: int,
+        role: str = "",
+        uid: str = "",
+        **options: Unpack[ChangeOptions],
+    ) -> job_pb2.Job:
+        """Give the running gang `dp` replicas, or one of its roles."""
+        request = service_pb2.ResizeJobRequest(name=name, role=role, dp=dp, uid=uid)
+        return self._change(self._stub.ResizeJob, request, options)
+
     def end_job(
         self,
         name: str,

@@ -21,6 +21,7 @@ from scheduler.core.model.commands import (
     OpenChannel,
     ReleaseJob,
     RequeueJob,
+    ResizeJob,
     SubmitJob,
     UpdateJob,
 )
@@ -47,6 +48,7 @@ _ACTS: Final[dict[type, Act]] = {
     HoldJob: Act.CHANGE,
     ReleaseJob: Act.CHANGE,
     RequeueJob: Act.CHANGE,
+    ResizeJob: Act.CHANGE,
     EndJob: Act.END,
 }
 
@@ -87,11 +89,11 @@ def refused(tenants: Tenants, who: Caller, job: Job, act: Act) -> Rejected | Non
     )
 
 
-def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None:
+def unauthorised(state: State, command: Command | ResizeJob, who: Caller) -> Rejected | None:
     """The refusal of a command on a job that `who` may not act on, or one that submits for a tenant
     or a user of hosts that is not `who`'s."""
     if (act := _ACTS.get(type(command))) is not None:
-        assert isinstance(command, JobCommand)
+        assert isinstance(command, JobCommand | ResizeJob)
         job = state.find(command.name, command.uid)
         is_again = isinstance(command, RequeueJob) and job is not None and job.state not in LIVE
         if is_again and job is not None and (strange := _strange_user(job.spec, who)):
@@ -136,7 +138,7 @@ def _strange_user(spec: JobSpec, who: Caller) -> Rejected | None:
     return invalid("run.user", message)
 
 
-def _strange_dependency(state: State, command: Command, who: Caller) -> Rejected | None:
+def _strange_dependency(state: State, command: Command | ResizeJob, who: Caller) -> Rejected | None:
     """The refusal of a command that makes a job wait for one of a tenant that `who` cannot see."""
     terms: tuple[DependencyTerm, ...] = ()
     if isinstance(command, SubmitJob):

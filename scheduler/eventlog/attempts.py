@@ -23,20 +23,19 @@ def attempt_hosts(store: Store, job: Job, attempt: int) -> tuple[str, ...]:
 
     Raises: StoreError.
     """
-    hosts: tuple[str, ...] = ()
-    is_this = False
+    hosts, is_this, newest = tuple[str, ...](), False, 0
     version = store.version_at(job.submit_ns)
     for number, (_, event) in enumerate(store.read(max(0, version - 1))):
         if isinstance(event, JobSubmitted) and event.spec.name == job.name:
             is_this, hosts = event.uid == job.uid, ()
         elif is_this and _is_start(event, job.name):
             assert isinstance(event, JobStarted | GangSwapped | GangResized)
-            hosts = _with(hosts, event)
-            if event.attempt == attempt:
-                return hosts
+            if event.attempt > attempt:
+                break
+            hosts, newest = _with(hosts, event), event.attempt
         if number % _PIECE == 0:
             time.sleep(_PAUSE_S)  # Python runs one thing at a time, and calls wait
-    return ()
+    return hosts if newest == attempt else ()
 
 
 def _is_start(event: Event, name: str) -> bool:
@@ -64,7 +63,7 @@ def decision_of(store: Store, job: Job, options: SchedulingOptions) -> Decision:
     if state.version + 1 < first:
         raise Compacted(first)
     for number, (_, event) in enumerate(store.read(state.version)):
-        if begins(event, job.name) and event.attempt == job.attempt:
+        if begins(event, job.name) and event.time_ns == job.present.start_ns:
             if state.jobs[job.name].uid == job.uid:
                 return decision(state, event, options)
         elif event.time_ns > job.present.start_ns:

@@ -220,8 +220,9 @@ _PLACES = "alone says how many places of GPUs they take"
 
 
 def _least(keys: JobKeys) -> int:
-    """With how many replicas the gang can run at least; 0: as many as it asks for."""
-    dp = keys.parallelism.dp
+    """With how many replicas the gang can run at least, or its last role; 0: as many as it asks
+    for."""
+    dp = (keys.roles[-1] if keys.roles else keys).parallelism.dp
     return dp.least if isinstance(dp, Replicas) and dp.least < dp.most else 0
 
 
@@ -307,14 +308,20 @@ def _of_roles(keys: JobKeys, gang: Request, document: Document) -> Request:
     roles = []
     for number, role in enumerate(keys.roles):
         path = f"roles.{number}."
-        if isinstance(role.parallelism.dp, Replicas):
-            message = "must be a whole number: gangs of roles do not resize"
-            raise document.error((f"{path}parallelism.dp", message))
+        is_last = number == len(keys.roles) - 1
+        if isinstance(role.parallelism.dp, Replicas) and not is_last:
+            message = "must be a whole number: the last role alone has several sizes, so that ranks"
+            raise document.error(
+                (f"{path}parallelism.dp", f"{message} of others keep their numbers")
+            )
         shape = replace(_shape(role, document, path), spares=NO_SPARES, step_model=gang.step_model)
         try:
             check_parallelism(shape)
+            if is_last and _least(keys):
+                check_batch(shape)
         except BadInput as error:
-            raise document.error((path + error.field, error.message)) from None
+            message = error.message + (_legal_sizes(shape, _least(keys)) if is_last else "")
+            raise document.error((path + error.field, message)) from None
         roles.append(GangRole(role.name, shape, tuple(sorted(role.sends.items()))))
     try:
         request = request_of_roles(roles, gang)
@@ -362,7 +369,7 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     else:
         mapping |= _shape_mapping(request)
     if spec.min_dp:
-        mapping["parallelism"]["dp"] = {"min": spec.min_dp, "max": request.parallelism.dp}
+        resized_axes(mapping)["dp"] = {"min": spec.min_dp, "max": request.replicas}
     mapping["spares"] = _spares_text(request.spares)
     if request.objective is not usual_objective(request):
         mapping["objective"] = request.objective.value
@@ -399,6 +406,13 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     if hang := _changed(spec.hang):
         mapping["hang"] = hang
     return mapping
+
+
+def resized_axes(mapping: dict[str, Any]) -> dict[str, Any]:
+    """Return the axes, in the content of a job file, of what may have several sizes."""
+    part: dict[str, Any] = mapping["roles"][-1] if mapping.get("roles") else mapping
+    axes: dict[str, Any] = part["parallelism"]
+    return axes
 
 
 def _shape_mapping(request: Request) -> dict[str, Any]:

@@ -198,7 +198,11 @@ class AgentLauncher(Launcher):
             self._recall(job)
             known = before.get(job.uid)
             if known is not None and known.attempt == job.attempt:
-                self._gangs[job.uid], known.placed = known, run
+                self._gangs[job.uid] = known
+                if known.hosts == run.hosts:
+                    known.placed = run
+                else:
+                    self._resize(known, run)
             elif job.state is JobState.RUNNING:
                 self.begin(run)
         for gang in before.values():
@@ -213,6 +217,9 @@ class AgentLauncher(Launcher):
         done = self._tracker.feed([change])
         gang, placed = self._gangs.get(job.uid), self._tracker.find(job.name)
         if gang is not None and placed is not None and gang.attempt == placed.attempt:
+            if gang.hosts != placed.hosts:
+                self._resize(gang, placed)
+                return
             gang.placed = placed
         for each in done:
             carry_out(self, each)
@@ -240,6 +247,20 @@ class AgentLauncher(Launcher):
         self._recall(job)
         self._gangs[job.uid] = gang
         self._advance(gang)
+
+    def _resize(self, gang: LaunchedGang, placed: PlacedGang) -> None:
+        """Have the last role begin again on the hosts of its other size, in the same attempt."""
+        grace_s = float(gang.run.grace_s)
+        for host in gang.resize(placed):
+            self._ending.end(self._left_on(placed.job, gang.run, host), grace_s, saves=False)
+        for host in role_restart.resize(gang, self._clock()).hosts:
+            self._sessions.send(host, orders.stop(orders.key_of(gang), grace_s))
+        self._advance(gang)
+
+    def _left_on(self, job: Job, run: RunSpec, host: str) -> LaunchedGang:
+        """Return what is left of an attempt on a host that it has no more."""
+        placed = PlacedGang(replace(job, gang=None), (host,), ())
+        return LaunchedGang(placed, run, 1, 1, self._clock(), GangPhase.OVER)
 
     def stop(self, run: PlacedGang) -> None:
         """A failure stopped the attempt: what is left of it cannot go on."""
@@ -438,6 +459,9 @@ class AgentLauncher(Launcher):
             case agent_pb2.ATTEMPT_PHASE_STARTED:
                 self._prepared(gang, host, status.prepared)
                 gang.mark(host, HostPhase.STARTED)
+                if status.world_size not in (0, len(gang.role_of(host).ranks)):
+                    first = gang.ranks_of(host).first_rank
+                    gang.exited(host, first, 0, 9, self._clock(), "its role has been resized")
             case agent_pb2.ATTEMPT_PHASE_STOPPED:
                 self._stopped_there(gang, host)
         if gang.failures and gang.phase is GangPhase.PREPARING and gang.has_started:
@@ -458,13 +482,14 @@ class AgentLauncher(Launcher):
         job = next((job for job in jobs if job.uid == uid), None)
         if job is None or job.spec.run is None:
             return
-        placed = PlacedGang(replace(job, attempt=attempt, gang=None), (host,), ())
-        old = LaunchedGang(placed, job.spec.run, 1, 1, self._clock(), GangPhase.OVER)
-        self._ending.await_end(old)
+        old = replace(job, attempt=attempt)
+        self._ending.await_end(self._left_on(old, job.spec.run, host))
 
     def _unknown_there(self, gang: LaunchedGang, host: str) -> None:
         """The host does not have what it should: it has been started anew, or was never told."""
-        if gang.phase is GangPhase.RUNNING or gang.has_started:
+        if gang.phase is GangPhase.RUNNING and role_restart.awaits(gang, host):
+            self._sessions.send(host, orders.stop(orders.key_of(gang), 0))  # it says Stopped
+        elif gang.phase is GangPhase.RUNNING or gang.has_started:
             first = gang.ranks_of(host).first_rank
             gang.exited(host, first, 0, 9, self._clock(), "its host was started anew")
             gang.mark(host, HostPhase.STOPPED)
@@ -564,7 +589,8 @@ class AgentLauncher(Launcher):
         """Nothing is left of it on that host; its ranks have all been heard of before."""
         gang.mark(host, HostPhase.STOPPED)
         if role_restart.is_ending(gang, host):
-            self._begin_again(gang, role_restart.to_prepare(gang, host, self._clock()))
+            busy = self._ending.hosts
+            self._begin_again(gang, role_restart.to_prepare(gang, host, self._clock(), busy))
             return
         unknown = (rank for rank in gang.numbers_of(host) if not gang.is_known(rank))
         if gang.phase is not GangPhase.FAILING and (rank := next(unknown, None)) is not None:
@@ -772,8 +798,9 @@ class AgentLauncher(Launcher):
         """Hosts that should have answered."""
         waited_s = now_s - gang.since_s
         if gang.phase is GangPhase.RUNNING:
-            self._begin_again(gang, role_restart.paused(gang, now_s))
-        if role_restart.has_overdue(gang, now_s, _READY_S + self._site.longest_s(gang.run)):
+            self._begin_again(gang, role_restart.paused(gang, now_s, self._ending.hosts))
+        most_s = _READY_S + self._site.longest_s(gang.run) + gang.run.grace_s
+        if role_restart.has_overdue(gang, now_s, most_s):
             self._advance(gang)
         absent = [h for h in gang.hosts if h not in self._sessions.connected]
         if gang.phase is GangPhase.FAILING or gang.refusals:

@@ -351,8 +351,11 @@ class AttemptStatus(_message.Message):
     EXITS_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     PREPARED_FIELD_NUMBER: _builtins.int
+    WORLD_SIZE_FIELD_NUMBER: _builtins.int
     phase: Global___AttemptPhase.ValueType
     """How far it is."""
+    world_size: _builtins.int
+    """Ranks of their world, of the role alone where there are several, as they were told."""
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Which."""
@@ -377,10 +380,11 @@ class AttemptStatus(_message.Message):
         exits: _abc.Iterable[Global___Exited] | None = ...,
         progress: Global___Progress | None = ...,
         prepared: Global___Prepared | None = ...,
+        world_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "prepared", b"prepared", "progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exits", b"exits", "key", b"key", "phase", b"phase", "prepared", b"prepared", "progress", b"progress"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exits", b"exits", "key", b"key", "phase", b"phase", "prepared", b"prepared", "progress", b"progress", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1230,6 +1230,59 @@ class RequeueJobRequest(_message.Message):
 Global___RequeueJobRequest: _TypeAlias = RequeueJobRequest  # noqa: Y015
 
 @_typing.final
+class ResizeJobRequest(_message.Message):
+    """Asks for another number of replicas."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    DP_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the running job. Required."""
+    role: _builtins.str
+    """The role that is resized. Empty: the gang, which names no roles."""
+    dp: _builtins.int
+    """Data parallel replicas from here on. Of an elastic one the most as well, and the least where that
+    was more. Required.
+    """
+    etag: _builtins.str
+    """The etag of the job as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and returns the result without making the change."""
+    uid: _builtins.str
+    """Uid of the one job that is meant: NOT_FOUND when another job has the name. Empty: any job of
+    this name.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        role: _builtins.str = ...,
+        dp: _builtins.int = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+        uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dp", b"dp", "etag", b"etag", "name", b"name", "request_id", b"request_id", "role", b"role", "uid", b"uid", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResizeJobRequest: _TypeAlias = ResizeJobRequest  # noqa: Y015
+
+@_typing.final
 class EndJobRequest(_message.Message):
     """Reports the end of a gang."""
 

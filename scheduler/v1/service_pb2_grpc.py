@@ -81,6 +81,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.RequeueJobRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_job__pb2.Job.FromString,
                 _registered_method=True)
+        self.ResizeJob = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ResizeJob',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ResizeJobRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_job__pb2.Job.FromString,
+                _registered_method=True)
         self.TailLogs = channel.unary_stream(
                 '/scheduler.v1.SchedulerService/TailLogs',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.TailLogsRequest.SerializeToString,
@@ -332,6 +337,15 @@ class SchedulerServiceServicer:
     def RequeueJob(self, request, context):
         """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint. A
         job that failed or was cancelled recently is submitted once more, as it was, and has another uid.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResizeJob(self, request, context):
+        """Gives a gang that runs more or fewer replicas, or one of its roles, which its file says from here
+        on. A role that restarts alone begins again on its hosts, where it is the last of the file and
+        its first host stays, and the others run on; else the gang goes on from its checkpoint.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -668,6 +682,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
             'RequeueJob': grpc.unary_unary_rpc_method_handler(
                     servicer.RequeueJob,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.RequeueJobRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_job__pb2.Job.SerializeToString,
+            ),
+            'ResizeJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResizeJob,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ResizeJobRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_job__pb2.Job.SerializeToString,
             ),
             'TailLogs': grpc.unary_stream_rpc_method_handler(
@@ -1077,6 +1096,33 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/RequeueJob',
             scheduler_dot_v1_dot_service__pb2.RequeueJobRequest.SerializeToString,
+            scheduler_dot_v1_dot_job__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResizeJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ResizeJob',
+            scheduler_dot_v1_dot_service__pb2.ResizeJobRequest.SerializeToString,
             scheduler_dot_v1_dot_job__pb2.Job.FromString,
             options,
             channel_credentials,

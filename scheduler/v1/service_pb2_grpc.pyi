@@ -62,6 +62,11 @@ class SchedulerServiceStub:
     """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint. A
     job that failed or was cancelled recently is submitted once more, as it was, and has another uid.
     """
+    ResizeJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.ResizeJobRequest, _job_pb2.Job]
+    """Gives a gang that runs more or fewer replicas, or one of its roles, which its file says from here
+    on. A role that restarts alone begins again on its hosts, where it is the last of the file and
+    its first host stays, and the others run on; else the gang goes on from its checkpoint.
+    """
     TailLogs: _grpc.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]
     """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
     OpenChannel: _grpc.StreamStreamMultiCallable[_service_pb2.OpenChannelRequest, _service_pb2.OpenChannelResponse]
@@ -207,6 +212,11 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     RequeueJob: _aio.UnaryUnaryMultiCallable[_service_pb2.RequeueJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint. A
     job that failed or was cancelled recently is submitted once more, as it was, and has another uid.
+    """
+    ResizeJob: _aio.UnaryUnaryMultiCallable[_service_pb2.ResizeJobRequest, _job_pb2.Job]  # type: ignore[assignment]
+    """Gives a gang that runs more or fewer replicas, or one of its roles, which its file says from here
+    on. A role that restarts alone begins again on its hosts, where it is the last of the file and
+    its first host stays, and the others run on; else the gang goes on from its checkpoint.
     """
     TailLogs: _aio.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]  # type: ignore[assignment]
     """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
@@ -398,6 +408,17 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
         """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint. A
         job that failed or was cancelled recently is submitted once more, as it was, and has another uid.
+        """
+
+    @_abc_1.abstractmethod
+    def ResizeJob(
+        self,
+        request: _service_pb2.ResizeJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
+        """Gives a gang that runs more or fewer replicas, or one of its roles, which its file says from here
+        on. A role that restarts alone begins again on its hosts, where it is the last of the file and
+        its first host stays, and the others run on; else the gang goes on from its checkpoint.
         """
 
     @_abc_1.abstractmethod

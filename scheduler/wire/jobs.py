@@ -340,7 +340,7 @@ def decision_to_proto(made: Decision) -> placement_pb2.Decision:
         spares=fold(fabric.names(job.spares)),
         free_hosts=fold(fabric.names(hostset.members(made.free))),
         closed_uplinks=[fabric.tiers[depth].domains[number] for depth, number in fabric.barred],
-        dp=job.request.parallelism.dp,
+        dp=job.request.replicas,
     )
 
 

@@ -29,7 +29,7 @@ from scheduler.core import JobSpec
 from scheduler.core.names import NAME_RULE, full_name
 from scheduler.core.policies.affinity import ANYBODY
 from scheduler.files.errors import InputError, Problem
-from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.files.job import job_from_mapping, job_to_mapping, resized_axes
 from scheduler.v1 import job_pb2
 from scheduler.wire.durations import duration
 from scheduler.wire.names import parse_job_name
@@ -56,9 +56,10 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
     Raises: InputError with every fault found.
     """
     mapping = _read_spec(message)
-    axes = mapping.get("parallelism", {})
-    if least := axes.pop("min_dp", 0):
-        axes["dp"] = {"min": least, "max": axes.get("dp", 1)}
+    for part in (mapping, *mapping.get("roles", ())):
+        axes = part.get("parallelism", {})
+        if least := axes.pop("min_dp", 0):
+            axes["dp"] = {"min": least, "max": axes.get("dp", 1)}
     causes = mapping.get("restarts", {}).get("on", {})
     if "exit" in causes:
         causes["exit"] = causes["exit"].get("codes", [])
@@ -97,7 +98,7 @@ def fill_spec(message: job_pb2.JobSpec, spec: JobSpec) -> None:
     mapping = job_to_mapping(_renamed(spec, lambda name: name.removeprefix(f"{spec.tenant}/")))
     mapping.setdefault("objective", spec.request.objective.value)  # an answer always says it
     if spec.min_dp:
-        mapping["parallelism"] |= {"dp": spec.request.parallelism.dp, "min_dp": spec.min_dp}
+        resized_axes(mapping).update(dp=spec.request.replicas, min_dp=spec.min_dp)
     causes = mapping.get("restarts", {}).get("on", {})
     if "exit" in causes:
         causes["exit"] = {"codes": causes["exit"]}

@@ -185,7 +185,11 @@ class InvariantChecker:
                     event.name, PartOfHost(host, event.gpus, Fraction(len(event.gpus), of))
                 )
             case JobStarted() | GangResized():
-                self._begins(event)
+                if (
+                    isinstance(event, JobStarted)
+                    or event.attempt != self._attempts[event.name].attempt
+                ):
+                    self._begins(event)
                 self._holds(event.name, list(event.hosts), event.spares)
             case GangSwapped():
                 self._begins(event)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from scheduler.client import Client
+from scheduler.client import Client, ServiceError
 from scheduler.core import JobSpec
-from scheduler.files.job import job_from_mapping
+from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.v1 import job_pb2
 from scripts.local_host import send
 from tests.e2e.gangs import ROOT, is_launched, local_server, until
@@ -78,7 +79,10 @@ def muster(*words: str) -> str:
 
 
 def said(client: Client, rank: int) -> list[str]:
-    return b"".join(client.tail_logs("trio", rank)).decode().splitlines()
+    """The lines of a rank; none while it has no log."""
+    with suppress(ServiceError):
+        return b"".join(client.tail_logs("trio", rank)).decode().splitlines()
+    return []
 
 
 def test_roles_reach_each_other_and_one_begins_again_alone(tmp_path: Path) -> None:
@@ -120,3 +124,31 @@ def test_roles_reach_each_other_and_one_begins_again_alone(tmp_path: Path) -> No
         assert done.attempt == 2
         assert said(client, 0)[-1] == "trainer: reached 20"
         until(client, "trio", lambda _: not any(map(server.ranks, server.hosts)))
+
+
+def test_one_role_resizes_while_the_others_run_on(tmp_path: Path) -> None:
+    with local_server(tmp_path, lease_s=15) as (server, client):
+        spec = job(tmp_path, r1={"parallelism": {"tp": 2}, "restart": "role"})
+        mapping = job_to_mapping(spec)
+        trainer, worker, keeper = mapping["roles"]
+        client.create_job(job_from_mapping({**mapping, "roles": [trainer, keeper, worker]}))
+        hosts = list(until(client, "trio", is_launched(1)).placement.hosts)
+        until(client, "trio", lambda _: all(said(client, rank) for rank in range(6)))
+        before = {host: set(server.ranks(host)) for host in hosts}
+        shown = muster("resize", "trio", "--role", "worker=3", "--address", server.address)
+        assert "worker: dp 1 to 3 by request" in shown
+        now = until(client, "trio", lambda _: all(said(client, rank) for rank in range(6, 10)))
+        assert (now.attempt, now.state) == (1, RUNNING)
+        assert list(now.placement.hosts)[:3] == hosts
+        assert said(client, 9) == ["worker rank 5 of 6 from 4 one"]
+        until(client, "trio", lambda _: said(client, 4)[-1] == "worker rank 0 of 6 from 4 one")
+        for host in hosts[:2]:  # neither trainer nor server has noticed
+            assert set(server.ranks(host)) == before[host]
+        more = list(now.placement.hosts)[3:]
+        client.resize_job("trio", 1, "worker")
+        until(client, "trio", lambda _: said(client, 4)[-1] == "worker rank 0 of 2 from 4 one")
+        until(client, "trio", lambda _: not any(map(server.ranks, more)))
+        for host in hosts[:2]:
+            assert set(server.ranks(host)) == before[host]
+        (tmp_path / "enough").touch()
+        assert until(client, "trio", lambda job: job.state == COMPLETED).attempt == 1

@@ -40,7 +40,8 @@ GRANTED = {
     " GetStatus GetWindow ListWindows WatchWindows ListSpares GetFabric GetTenant GetHost TailLogs"
     " ListIncidents ListLinks WatchLinks SumUsage ListStepTimes",
     "launcher": "EndJob",
-    "submitter": "CreateJob UpdateJob CancelJob HoldJob ReleaseJob RequeueJob OpenChannel",
+    "submitter": "CreateJob UpdateJob CancelJob HoldJob ReleaseJob RequeueJob ResizeJob"
+    " OpenChannel",
     "coordinator": "",
     "operator": "Defragment CordonHost UncordonHost DrainHost ReportHost ReportHosts"
     " ListAuditRecords ExportState ApplyFabric"

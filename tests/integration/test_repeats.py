@@ -36,6 +36,10 @@ def labelled(value: str) -> tuple[str, Any]:
     return of("UpdateJob", job=job, update_mask={"paths": ["spec.labels"]})
 
 
+def size(dp: int) -> tuple[str, Any]:
+    return of("ResizeJob", name="j", dp=dp)
+
+
 def window(reason: str) -> window_pb2.Window:
     made = maintenance("w", 7_200, [HOST])
     made.reason = reason
@@ -66,6 +70,8 @@ REPEATS = (
     Repeat("release", RELEASE, (HOLD,), (SUBMIT, RUNS, HOLD)),
     Repeat("release of what is free", RELEASE, (HOLD,), (SUBMIT, RUNS)),
     Repeat("requeue", of("RequeueJob", name="j"), (RUNS,), (SUBMIT, RUNS)),
+    Repeat("resize", size(2), (size(1),), (SUBMIT, RUNS)),
+    Repeat("resize to its size", size(1), (size(2),), (SUBMIT, RUNS)),
     Repeat("cancel", CANCEL, (SUBMIT, RUNS), (SUBMIT, RUNS)),
     Repeat("cancel of what has ended", CANCEL, (SUBMIT, RUNS), (SUBMIT, CANCEL)),
     Repeat("end", of("EndJob", name="j", outcome=COMPLETED), (SUBMIT, RUNS), (SUBMIT, RUNS)),

@@ -219,6 +219,7 @@ async def test_owners_hold_and_requeue_their_own_jobs(tmp_path: Path) -> None:
                 ("HoldJob", hold(name=name)),
                 ("ReleaseJob", release(name=name)),
                 ("RequeueJob", service_pb2.RequeueJobRequest(name=name)),
+                ("ResizeJob", service_pb2.ResizeJobRequest(name=name, dp=2)),
             ):
                 error = await refused(getattr(stubs[other], call)(request))
                 assert error.code in (Code.PERMISSION_DENIED, Code.NOT_FOUND)

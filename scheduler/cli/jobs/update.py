@@ -1,4 +1,5 @@
-"""`muster update`: another priority, time limit, begin time or other labels for a job."""
+"""`muster update` and `resize`: another priority, time limit, begin time, other labels or another
+number of replicas for a job."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ from typing import Annotated
 import typer
 
 from scheduler.cli import complete
-from scheduler.cli.calls import AskedServer, DryRun, Etag, asks_server, checked_only
+from scheduler.cli.calls import AskedServer, DryRun, Etag, Uid, asks_server, checked_only
 from scheduler.cli.numbers import MOST, seconds
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(update)
+    app.command()(resize)
 
 
 @asks_server
@@ -107,6 +109,48 @@ def update(
             fields.append("labels")
         job = job_pb2.Job(name=name, spec=wanted, etag=etag)
         server.write(client.update_job(job, fields, dry_run=dry_run), messages.job_text)
+    checked_only(dry_run)
+
+
+@asks_server
+def resize(
+    server: AskedServer,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the running job.", autocompletion=complete.jobs, show_default=False
+        ),
+    ],
+    dp: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST, help="Data parallel replicas of the gang.", metavar="N"),
+    ] = None,
+    role: Annotated[
+        str,
+        typer.Option(help="Data parallel replicas of one of its roles.", metavar="NAME=N"),
+    ] = "",
+    uid: Uid = "",
+    etag: Etag = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Give a running gang, or one of its roles, another number of replicas.
+
+    Its file says that number from here on. The gang goes on from its checkpoint; the last role of a
+    gang begins again alone where its restart is `role`, and the others run on.
+    Example: muster resize ppo-70b --role rollout=24
+    """
+    from scheduler.cli.render import messages
+
+    named, equals, replicas = role.partition("=")
+    if (dp is None) is not bool(role):
+        raise typer.BadParameter("give one of the two", param_hint="--dp or --role")
+    if role and not (named and equals and replicas.isdecimal()):
+        raise typer.BadParameter(f"{role!r} is not NAME=N", param_hint="--role")
+    size = int(replicas) if dp is None else dp
+    server.show(
+        lambda client: client.resize_job(name, size, named, uid, etag=etag, dry_run=dry_run),
+        messages.job_text,
+    )
     checked_only(dry_run)
 
 

@@ -163,8 +163,10 @@ def job_text(job: job_pb2.Job) -> str:
     if job.legal_dp:
         from scheduler.core.wording import sizes_text
 
-        most = job.spec.parallelism.dp
-        rows.append(("dp", f"{job.dp:,} of {most:,}; legal: {sizes_text(job.legal_dp)}"))
+        role = job.spec.roles[-1] if job.spec.roles else None
+        most = (job.spec if role is None else role).parallelism.dp
+        text = f"{job.dp:,} of {most:,}; legal: {sizes_text(job.legal_dp)}"
+        rows.append(("dp", f"{role.name}: {text}" if role else text))
     if job.spec.roles:
         rows += _roles(job)
     if job.HasField("placement"):

@@ -31,7 +31,7 @@ function sizesOf(axes = {}) {
 function Shown({ cluster, job }) {
   const { placement = {}, spec = {} } = job;
   const parallelism = spec.roles?.length
-    ? spec.roles.map((role) => `${role.name}: ${sizesOf(role.parallelism)}${job.roleRestarts?.[role.name] ? `, began again alone ${counted(job.roleRestarts[role.name], "time")} in this attempt` : ""}`).join("; ")
+    ? spec.roles.map((role, number) => `${role.name}: ${sizesOf(job.legalDp?.length && number === spec.roles.length - 1 ? { ...role.parallelism, dp: job.dp } : role.parallelism)}${job.roleRestarts?.[role.name] ? `, began again alone ${counted(job.roleRestarts[role.name], "time")} in this attempt` : ""}`).join("; ")
     : sizesOf({ ...spec.parallelism, dp: job.dp });
   return html`
     <${Facts} facts=${[

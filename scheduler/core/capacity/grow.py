@@ -145,7 +145,7 @@ def size_text(job: Job, options: SchedulingOptions) -> str:
 
 
 def dp_text(job: Job) -> str:
-    return f"at dp {job.dp:,} of {job.spec.request.parallelism.dp:,}"
+    return f"at dp {job.dp:,} of {job.spec.request.replicas:,}"
 
 
 def _is_much(job: Job, dp: int, options: SchedulingOptions) -> bool:

@@ -127,7 +127,8 @@ def _ever_more(fabric: Fabric, job: Job, hit: Sequence[int]) -> Iterator[frozens
     """The replicas of the block that shares its replicas with most of those hit, then those
     of the next one as well, ...; with them go replicas that share their hosts."""
     gpus = gpus_wanted(fabric, job.request.where)
-    on = [frozenset(replicas_on(job.request, gpus, block)) for block in hit]
+    last = (job.dp - 1,)  # makes room for another role
+    on = [frozenset(replicas_on(job.request, gpus, block) or last) for block in hit]
     groups = sorted(set(on), key=lambda group: (-on.count(group), sorted(group)))
     dropped: frozenset[int] = frozenset()
     for group in groups:

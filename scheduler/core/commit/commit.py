@@ -71,7 +71,7 @@ from scheduler.core.rules.calendar import Calendar, transition_event
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.rules.eligibility import deferral_ended, deferral_text
 from scheduler.core.rules.hosts.evaluation import evaluation_events
-from scheduler.core.rules.job_size import is_needless, misfit, resized
+from scheduler.core.rules.job_size import at_size, is_needless, misfit, resized
 from scheduler.core.rules.network.gang_step import false_step
 from scheduler.core.rules.time_limits import enforced
 from scheduler.core.tenancy.quota_check import Allowance, Quotas
@@ -444,14 +444,15 @@ def _resize(ledger: Ledger, action: Resize, now_ns: int) -> GangResized | Stale:
     )
     if wrong := misfit(state, action, room):
         return wrong
-    if action.dp > job.dp:
+    after = at_size(state, job, action)
+    if after.gang_hosts > len(job.hosts):
         if job.allocation & state.index.out_of_service:
             return stale_job(action.name, StaleReason.HOSTS, "has to leave a host now")
         allowed = ledger.quotas.allowance(job, ledger.free)
         count = taken(action).bit_count() - job.allocation.bit_count()  # it may leave some
         if beyond := _beyond_quota(action.name, allowed, taken(action) & ~job.allocation, count):
             return beyond
-    if false := false_step(state, job.at(action.dp), action.placement, now_ns, action.end_ns):
+    if false := false_step(state, after, action.placement, now_ns, action.end_ns):
         return false
     return resized(state, job, action, now_ns)
 

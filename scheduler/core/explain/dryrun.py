@@ -75,7 +75,7 @@ class DryRun:
 
     def _noted(self, placement: Placement) -> Placement:
         """The placement, with a note where an elastic job is smaller than it asks for."""
-        full = self.job.spec.request.parallelism.dp
+        full = self.job.spec.request.replicas
         if not self.job.sizes or self.job.dp == full:
             return placement
         size = f"dp {self.job.dp:,} of {full:,}"

@@ -59,6 +59,8 @@ def _ending(job: Job, event: AccountedEvent) -> Ending | None:
             return None
         case JobEnded(outcome=JobState.COMPLETED):
             return Ending.COMPLETE
+        case GangResized(attempt=attempt) if attempt == job.attempt:
+            return Ending.COMPLETE  # other roles run on: nothing of it is lost
         case (
             JobStarted()
             | GangSwapped()

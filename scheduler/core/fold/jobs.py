@@ -65,7 +65,7 @@ from scheduler.core.model.records.goodput import Goodput
 from scheduler.core.model.state import State
 from scheduler.core.policies.job_terms import SavedCheckpoint
 from scheduler.core.rules.crash_loop import record_strike, stopped
-from scheduler.core.rules.job_size import fitted
+from scheduler.core.rules.job_size import fitted, sized_as
 from scheduler.core.tenancy.ownership import owned
 
 
@@ -253,6 +253,8 @@ def _updated(state: State, event: JobUpdated) -> State:
     updated = replace(
         job, spec=event.spec, update_ns=event.time_ns, dependencies=event.dependencies
     )
+    if event.spec.min_dp != job.spec.min_dp or event.spec.request != job.spec.request:
+        updated = sized_as(state, updated, event.spec, job.dp)  # as its owner had it resized
     updated = owned(updated, state.tenants)
     if (array := event.spec.array) is not None and array != job.spec.array:
         state = _throttled(state, array)
@@ -395,8 +397,14 @@ def _swapped(state: State, event: GangSwapped) -> State:
 def _resized(state: State, event: GangResized) -> State:
     job = state.jobs[event.name]
     gang, before = _begun(state.loaded_fabric, event), job.present
+    size = job.at(event.dp)
+    if event.spec is not None:
+        size = owned(sized_as(state, job, event.spec, event.dp), state.tenants)
+        before = replace(before, start_dp=size.dp)
+    if event.attempt == job.attempt:  # other roles run on
+        gang = replace(gang, launched_ns=event.time_ns, role_restarts=before.role_restarts)
     running = replace(
-        job.at(event.dp),
+        size,
         attempt=event.attempt,
         gang=replace(gang, lent=before.lent, gpus=before.gpus, start_dp=before.start_dp),
         state_ns=event.time_ns,

@@ -108,6 +108,19 @@ class RequeueJob:
 
 
 @struct(frozen=True, slots=True)
+class ResizeJob:
+    """Give a gang that runs `dp` replicas. `role`: which of its roles, "" where it names none. The
+    placement is planned before this is checked (core.queue.requested_size)."""
+
+    name: str
+    role: str
+    dp: int
+    etag: str = ""
+    request_id: str = ""
+    uid: str = ""
+
+
+@struct(frozen=True, slots=True)
 class EndJob:
     """The gang has ended by itself. `attempt` 0 = whichever runs; else a late report
     of an earlier attempt is refused."""

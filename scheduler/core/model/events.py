@@ -156,7 +156,9 @@ class GangSwapped(Struct, frozen=True):
 
 class GangResized(Struct, frozen=True):
     """The gang has `dp` replicas from here on, and lies on these hosts, in block order.
-    `preempted_by`: the job that has the hosts of the replicas that go, if one wanted them."""
+    `preempted_by`: the job that has the hosts of the replicas that go, if one wanted them.
+    `attempt`: the one that ran, where the role that resizes begins again alone and the others run
+    on. `spec`: from here on, where its owner asked for the size."""
 
     time_ns: int
     name: str
@@ -172,6 +174,8 @@ class GangResized(Struct, frozen=True):
     copies: Holders = ()
     preempted_by: str = ""
     step: StepBound | None = None
+    spec: JobSpec | None = None
+    request_id: str = ""
 
 
 class SparesChanged(Struct, frozen=True):
@@ -422,6 +426,7 @@ RequestEvent = (  # has the id of the request that caused it
     | JobUpdated
     | JobHeld
     | JobReleased
+    | GangResized
     | JobRequeued
     | Defragmented
     | JobEnded

@@ -265,14 +265,26 @@ class Job:
         """Return this job at another of its sizes."""
         if dp == self.dp:
             return self
-        hosts = self.gang_hosts * dp // self.dp
+        hosts = self.hosts_at(dp)
         needed = hosts + self.spec.request.spares.required(hosts)
         return replace(self, dp=dp, gang_hosts=hosts, needed=needed)
 
     def on(self, hosts: int) -> Job:
         """Return this job at the size that fills so many hosts; unchanged when none does."""
-        dp, odd = divmod(self.dp * hosts, self.gang_hosts)
-        return self.at(dp) if dp in self.sizes and not odd else self
+        dp = self.dp
+        if hosts != self.gang_hosts:
+            resized = self.gang_hosts - self.hosts_at(0)
+            dp, odd = divmod(self.dp * (resized + hosts - self.gang_hosts), resized)
+            dp = 0 if odd else dp
+        return self.at(dp) if dp in self.sizes else self
+
+    def hosts_at(self, dp: int) -> int:
+        """Return the hosts of the gang with so many replicas; with none, those of other roles."""
+        request = self.request
+        ranks = request.parallelism.world_size
+        resized = request.resized_part.parallelism.world_size
+        others = self.gang_hosts * (ranks - resized) // ranks
+        return others + (self.gang_hosts - others) * dp // self.dp
 
     @property
     def least(self) -> Job:
@@ -362,7 +374,7 @@ class Job:
         """Convert a time limit into ns at the present size. It is meant for all the replicas that
         an elastic job asks for: with fewer the same work takes longer, in proportion."""
         limit_ns = limit_s * SECOND_NS
-        return limit_ns * self.spec.request.parallelism.dp // self.dp if self.sizes else limit_ns
+        return limit_ns * self.spec.request.replicas // self.dp if self.sizes else limit_ns
 
     @derived_from("tenant", "priority", "is_preemptible", "strikes", "part_gpus")
     def likeness(self) -> tuple[object, ...]:

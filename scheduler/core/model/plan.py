@@ -10,6 +10,7 @@ from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement, TierCut
+from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.restart_option import WeighedOptions
 from scheduler.core.model.window import Shares
@@ -18,7 +19,8 @@ from scheduler.core.model.window import Shares
 @struct(frozen=True, slots=True)
 class Resize:
     """Run the gang with `dp` replicas on these hosts. `left`: those it lies on until then,
-    in block order. `end_ns`: when it is taken to end."""
+    in block order. `end_ns`: when it is taken to end. `spec`, `request_id`: of its owner's request,
+    what its file says from here on."""
 
     name: str
     dp: int
@@ -27,6 +29,8 @@ class Resize:
     reason: str
     end_ns: int = 0
     restart_options: WeighedOptions = ()
+    spec: JobSpec | None = None
+    request_id: str = ""
 
 
 @struct(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from scheduler.core.model.events import (
     Defragmented,
     Event,
     FabricChanged,
+    GangResized,
     HostMoved,
     HostSignalled,
     JobEnded,
@@ -79,6 +80,8 @@ def remembered(known: Remembered, event: Event, jobs: Mapping[str, Job]) -> Reme
             digest, uid = f"hold {event.name}", jobs[event.name].uid
         case JobReleased():
             digest, uid = f"release {event.name}", jobs[event.name].uid
+        case GangResized():
+            digest, uid = f"resize {event.name}", jobs[event.name].uid
         case JobRequeued():
             digest, uid = f"requeue {event.name}", jobs[event.name].uid
         case JobEnded():

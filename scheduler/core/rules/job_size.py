@@ -11,10 +11,11 @@ from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.workload.replicas import sized
 from scheduler.core.model.events import GangResized
-from scheduler.core.model.job import Job
+from scheduler.core.model.job import Job, JobSpec
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import Resize, Stale, StaleReason, stale_job
 from scheduler.core.model.state import State
+from scheduler.core.policies.job_terms import RoleRestart
 from scheduler.core.rules import memory_copies
 from scheduler.core.rules.calendar import Calendar
 
@@ -26,7 +27,7 @@ def fitted(job: Job, fabric: Fabric) -> Job:
     """
     request = job.spec.request
     sizes = legal_sizes(fabric, request, job.spec.min_dp) if job.spec.min_dp else ()
-    dp = sizes[0] if sizes else request.parallelism.dp
+    dp = sizes[0] if sizes else request.replicas
     gpus = gpus_wanted(fabric, request.where)
     hosts = sized(request, dp).hosts_needed(gpus)
     return replace(
@@ -40,12 +41,36 @@ def fitted(job: Job, fabric: Fabric) -> Job:
     )
 
 
+def at_size(state: State, job: Job, action: Resize) -> Job:
+    """Return the job at the size of a resize."""
+    return (
+        job.at(action.dp) if action.spec is None else sized_as(state, job, action.spec, action.dp)
+    )
+
+
+def sized_as(state: State, job: Job, spec: JobSpec, dp: int) -> Job:
+    """Return the job with another specification, which says other sizes, at one of them."""
+    return fitted(replace(job, spec=spec), state.loaded_fabric).at(dp)
+
+
+def runs_on(before: Job, after: Job, hosts: tuple[int, ...]) -> bool:
+    """Whether all roles of a gang but the last one run on when it is resized to `hosts`: they stay,
+    and so does the first host of the role that resizes, by which they know it."""
+    run, others = before.spec.run, before.request.roles[:-1]
+    if run is None or not others or run.roles[-1].restart is not RoleRestart.ROLE:
+        return False
+    if before.state is not JobState.RUNNING or before.present.launched_ns is None:
+        return False
+    stays = before.hosts_at(0) + 1
+    return others == after.request.roles[:-1] and before.hosts[:stays] == hosts[:stays]
+
+
 def misfit(state: State, action: Resize, room: HostSet) -> Stale | None:
     """Why the gang cannot be resized so on hosts of `room`; None when it can."""
     job = state.jobs[action.name]
     if job.hosts != action.left:
         return stale_job(action.name, StaleReason.JOB, "its hosts changed meanwhile")
-    request = job.at(action.dp).request
+    request = at_size(state, job, action).request
     placed = replace(action.placement, step=None)  # see gang_step.py
     wrong = violations(state.loaded_fabric, room, request, placed)
     return stale_job(action.name, StaleReason.HOSTS, wrong[0]) if wrong else None
@@ -54,7 +79,7 @@ def misfit(state: State, action: Resize, room: HostSet) -> Stale | None:
 def is_needless(state: State, action: Resize) -> bool:
     """Whether a running gang would drop replicas though it has to leave none of its hosts."""
     job = state.jobs.get(action.name)
-    if job is None or job.state is not JobState.RUNNING or action.dp >= job.dp:
+    if job is None or job.state is not JobState.RUNNING or action.dp >= job.dp or action.spec:
         return False
     left = job.allocation & ~hostset.of(action.placement.hosts)
     return not left & (state.index.unhealthy | Calendar(state).leaving(job)[0])
@@ -65,10 +90,11 @@ def resized(
 ) -> GangResized:
     """Return the event of a resize."""
     names, placement = state.loaded_fabric.names, action.placement
+    after = at_size(state, job, action)
     return GangResized(
         now_ns,
         action.name,
-        job.attempt + 1,
+        job.attempt + (0 if runs_on(job, after, placement.hosts) else 1),
         action.dp,
         names(placement.hosts),
         names(placement.spares),
@@ -77,7 +103,9 @@ def resized(
         placement.notes,
         action.reason,
         action.restart_options,
-        memory_copies.placed(state, job.at(action.dp), placement.hosts),
+        memory_copies.placed(state, after, placement.hosts),
         preempted_by,
         placement.step,
+        action.spec,
+        action.request_id,
     )

@@ -52,7 +52,7 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
         return never
     if spec.request.part_gpus(gpus_wanted(fabric, spec.request.where)):
         raise BadInput("min_dp", "a job on a part of a host has one size")
-    check_batch(spec.request)
+    check_batch(spec.request.resized_part)
     if never is None or legal_sizes(fabric, spec.request, spec.min_dp):
         return None
     return Infeasible(f"{never.reason}, and no room for a legal size from dp {spec.min_dp:,}")

@@ -150,6 +150,10 @@ class LaunchedGang:
     _unfinished: int = field(init=False)  # processes that have to end well yet
 
     def __post_init__(self) -> None:
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Know nothing of its hosts but the roles that they have."""
         self.roles = tuple(self._launched_roles())
         self._role_by_host = {host: role for role in self.roles for host in role.hosts}
         awaited = [role for role in self.roles if self._is_awaited(role)]
@@ -158,6 +162,20 @@ class LaunchedGang:
         self._by_host = dict.fromkeys(self.hosts, HostPhase.UNKNOWN)
         self._counts = Counter({HostPhase.UNKNOWN: len(self.hosts)})
         self._nodes = {host: node for node, host in enumerate(self.hosts)}
+
+    def resize(self, placed: PlacedGang) -> list[str]:
+        """Take over another size of its last role in the same attempt, of whose ranks nothing is
+        known from here on. Return the hosts that it leaves."""
+        before = self._by_host
+        self.forget_ranks(self.roles[-1])
+        self.placed, self.world_size = placed, placed.job.ranks.world_size
+        self._lay_out()
+        for host in self._by_host.keys() & before.keys():
+            self.mark(host, before[host])
+        self._unfinished -= sum(self._is_awaited(self.role_of(self.host_of(r))) for r in self.done)
+        self.times.clear()
+        self.watch.forget_ranks(self.roles[-1].ranks.start)
+        return [host for host in before if host not in self._by_host]
 
     @property
     def name(self) -> str:
@@ -213,7 +231,7 @@ class LaunchedGang:
         if not self.run.roles:
             yield LaunchedRole("", self.run, self.hosts, range(self.world_size))
             return
-        each = zip(self.run.roles, ranks_of_roles(self.placed.job.spec.request), strict=True)
+        each = zip(self.run.roles, ranks_of_roles(self.placed.job.request), strict=True)
         for role, ranks in each:
             blocks = slice(ranks.start // self.gpus_per_host, ranks.stop // self.gpus_per_host)
             may_restart = role.restart is RoleRestart.ROLE

@@ -14,7 +14,7 @@ and over soon after it has started.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from scheduler.core.policies.job_terms import StopCause
 from scheduler.core.policies.tenants import Restarts
@@ -71,6 +71,23 @@ def begin(
         yield role, failure
 
 
+def resize(gang: LaunchedGang, now_s: float) -> LaunchedRole:
+    """Have the last role begin again, which has been resized, and return it. Hosts that joined say
+    as the others that nothing of it runs there."""
+    role = gang.roles[-1]
+    before = gang.restarts.get(role.name)
+    count = 0 if before is None else before.count
+    gang.restarts[role.name] = RoleRestarts(RoleStage.STOPPING, set(role.hosts), now_s, count)
+    return role
+
+
+def awaits(gang: LaunchedGang, host: str) -> bool:
+    """Return whether a host has yet to be told that its role begins again, or to say that it is
+    ready."""
+    restart = gang.restarts.get(gang.role_of(host).name)
+    return restart is not None and restart.stage is not RoleStage.STARTED and gang.is_live
+
+
 def is_ending(gang: LaunchedGang, host: str) -> bool:
     """Return whether what the host says of ranks is about those that are ended, or have been, so
     that their role begins again. Hosts say that twice: when it is so, and when they are told to."""
@@ -81,23 +98,27 @@ def is_ending(gang: LaunchedGang, host: str) -> bool:
     return is_told or restart.stage in (RoleStage.STOPPING, RoleStage.PAUSING)
 
 
-def to_prepare(gang: LaunchedGang, host: str, now_s: float) -> tuple[str, ...]:
+def to_prepare(
+    gang: LaunchedGang, host: str, now_s: float, busy: Collection[str] = ()
+) -> tuple[str, ...]:
     """Note that ranks have ended on a host; return the hosts that begin again now: all of its role,
-    or this one, which may not have heard it."""
+    or this one, which may not have heard it. `busy`: hosts that others have yet to leave."""
     role = gang.role_of(host)
     if note(gang, host, RoleStage.STOPPING, now_s):
-        return paused(gang, now_s)
+        return paused(gang, now_s, busy)
     return (host,) if gang.restarts[role.name].stage is RoleStage.PREPARING else ()
 
 
-def paused(gang: LaunchedGang, now_s: float) -> tuple[str, ...]:
-    """Return the hosts of roles whose pause is over, which begin again now."""
+def paused(gang: LaunchedGang, now_s: float, busy: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the hosts of roles whose pause is over, which begin again now: `busy` ones are left
+    first."""
     hosts: tuple[str, ...] = ()
     for role in gang.roles:
         restart = gang.restarts.get(role.name)
         if restart is None or restart.stage is not RoleStage.PAUSING:
             continue
-        if now_s - restart.since_s >= restart.pause_s:
+        is_clear = set(role.hosts).isdisjoint(busy)
+        if is_clear and now_s - restart.since_s >= restart.pause_s:
             restart.stage, restart.since_s = RoleStage.PREPARING, now_s
             hosts += role.hosts
     return hosts

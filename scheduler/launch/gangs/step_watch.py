@@ -54,6 +54,12 @@ class StepWatch:
             if step > self.steps.get(rank, 0):
                 self.steps[rank] = step
 
+    def forget_ranks(self, first_rank: int) -> None:
+        """Forget how far the ranks from `first_rank` on are, which begin again."""
+        for known in (self.steps, self.computed):
+            for rank in [rank for rank in known if rank >= first_rank]:
+                del known[rank]
+
     def take_busy(self, host: str, activity: str, now_s: float) -> None:
         """Note what the ranks of a host are busy with; "" with steps. What it took is no pause."""
         if activity:

@@ -14,6 +14,7 @@ from placement import BadInput
 from placement.fabric.constraints import gpus_wanted
 from placement.workload.request import Infeasible
 from scheduler.core import (
+    Conflict,
     Job,
     JobSpec,
     JobState,
@@ -22,8 +23,8 @@ from scheduler.core import (
     SchedulingOptions,
     State,
     dry_run,
+    replay,
 )
-from scheduler.core.admission.admit import Code
 from scheduler.core.capacity.grow import is_smaller, size_text
 from scheduler.core.explain.conditions import JOB_CONDITIONS
 from scheduler.core.explain.decision import supposed_decision
@@ -38,14 +39,18 @@ from scheduler.core.model.commands import (
     LongEnded,
     ReleaseJob,
     RequeueJob,
+    ResizeJob,
     SubmitJob,
 )
 from scheduler.core.model.dependency import DependencyTerm
+from scheduler.core.model.events import Event
 from scheduler.core.model.job_account import shown
 from scheduler.core.model.lifecycle import LIVE, Hold
 from scheduler.core.model.plan import Start
+from scheduler.core.model.rejected import Code
 from scheduler.core.model.requests import CompletedRequest, parse_request_id
 from scheduler.core.names import full_name, short_name, stated_tenant
+from scheduler.core.queue.requested_size import carried_out, plan_resize
 from scheduler.core.restart.prospect import prospect
 from scheduler.core.rules.crash_loop import resting_text
 from scheduler.core.rules.hosts.evaluation import straggler_hosts
@@ -65,6 +70,7 @@ from scheduler.service.backend import Backend
 from scheduler.service.errors import (
     ApiError,
     compacted,
+    conflict,
     error_boundary,
     invalid,
     invalid_input,
@@ -336,6 +342,36 @@ class JobServicer:
     ) -> job_pb2.Job:
         async with error_boundary(context):
             return await self._change(RequeueJob, request, by=_by(), new_uid=self._new_uid())
+
+    async def ResizeJob(
+        self, request: service_pb2.ResizeJobRequest, context: Context
+    ) -> job_pb2.Job:
+        async with error_boundary(context):
+            writer, state, who = self._backend.writer, self._backend.writer.state, caller()
+            name = full_name_of(state, request.name, request.uid)
+            of_one = {"etag": request.etag, "request_id": request.request_id, "uid": request.uid}
+            wanted = ResizeJob(name, request.role, request.dp, **of_one)
+            if refusal := unauthorised(state, wanted, who):
+                raise rejected(refusal)
+            planned = await self._backend.questions.ask_on(
+                state, plan_resize, wanted, writer.now_ns(), writer.options
+            )
+
+            def resize(newest: State, now_ns: int) -> tuple[Event, ...] | Rejected | Conflict:
+                refusal = unauthorised(newest, wanted, who)
+                return refusal or carried_out(planned, wanted, state.version, newest, now_ns)
+
+            if request.validate_only:
+                answer, before = resize(state, writer.now_ns()), state
+            else:
+                answer, before = await writer.carry_out(resize), None
+            if isinstance(answer, Conflict):
+                raise conflict(str(answer))
+            if isinstance(answer, Rejected):
+                raise rejected(answer)
+            after = writer.state if before is None else replay(answer, before)
+            job = await self._answered(after, wanted.name, wanted.uid, wanted.request_id)
+            return await self._messages.of(after, job)
 
     async def CancelJob(
         self, request: service_pb2.CancelJobRequest, context: Context

@@ -137,7 +137,7 @@ def place_of(job: Job, fabric: Fabric, rank: int) -> tuple[str, int]:
     run = job.spec.run
     is_shared = run is not None and run.per_host == 1
     if run is not None and run.roles:
-        each = zip(run.roles, ranks_of_roles(job.spec.request), strict=True)
+        each = zip(run.roles, ranks_of_roles(job.request), strict=True)
         is_shared |= any(role.per_host == 1 and rank in ranks for role, ranks in each)
     return job.host_names(fabric).hosts[block], block * ranks if is_shared else rank
 
