@@ -21,7 +21,6 @@ from scheduler.core import (
     Plan,
     SchedulingOptions,
     State,
-    apply,
     commit,
     decide,
     replay,
@@ -57,7 +56,6 @@ from scheduler.core.model.plan import Defragment, ReplenishSpares, Start, Swap
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import Defragmentation, Tenants
-from scheduler.eventlog import snapshots
 from tests.build import (
     cancel,
     cordon,
@@ -106,35 +104,25 @@ class World(preemption.Machine):
         self.promised: tuple[int, str, int] | None = None
 
     def load(self, tenants: Tenants) -> None:
-        self.limits, self.now_ns = (
-            SchedulingOptions(resize_every_s=preemption.GUARD_S, assumed_limit_s=300),
-            0,
-        )
-        self.log, self.state = list[Event](), State.empty()
-        self.stale, self.made_room = list[Plan](), 0
-        fabric = FabricLoaded(0, laws.FABRIC.spec)
-        self.record((fabric, TenantsLoaded(0, tenants.digest, tenants)))
+        self.made_room = 0
+        told = TenantsLoaded(0, tenants.digest, tenants)
+        limits = SchedulingOptions(resize_every_s=preemption.GUARD_S, assumed_limit_s=300)
+        self.begin(FabricLoaded(0, laws.FABRIC.spec), told, limits=limits)
 
-    def record(self, events: tuple[Event, ...]) -> None:
-        for event in events:
-            laws.check_event(self.state, event)
-            windows.check_joins(self.state, event, self.ends)
-            before, self.state = self.state, apply(self.state, event)
-            lending.kept(before, event, self.state)
-            self.log.append(event)
-            if isinstance(event, JobStarted) and not self.is_sharing:
-                quotas.check_start(before, self.state, self.state.jobs[event.name])
+    def check_event(self, before: State, event: Event) -> None:
+        laws.check_event(before, event)
+        windows.check_joins(before, event, self.ends)
+        lending.kept(before, event, self.state)
+        if isinstance(event, JobStarted) and not self.is_sharing:
+            quotas.check_start(before, self.state, self.state.jobs[event.name])
+
+    def check_state(self) -> None:
         laws.check_state(self.state)
         windows.check_closed(self.state)
         if not self.is_sharing:  # they count whole hosts
             quotas.check_state(self.state)
             lending.check_books(self.state)
         check_company(self.state)
-
-    def decided(self) -> Plan:
-        plan = decide(self.state, self.now_ns, self.limits)
-        assert plan.version == self.state.version
-        return plan
 
     def committed(self, plan: Plan) -> tuple[Event, ...] | Conflict:
         tidy = [
@@ -156,7 +144,7 @@ class World(preemption.Machine):
     def schedule(self) -> Plan:
         """A plan on its own version commits whole."""
         self.decided_on = self.state
-        plan = self.decided()
+        plan = self.decision()
         answer = self.committed(plan)
         assert not isinstance(answer, Conflict), answer
         started = [action.name for action in plan.actions if isinstance(action, Start)]
@@ -221,12 +209,6 @@ class World(preemption.Machine):
         """Counts say whether somebody was needed where any host would do."""
         if is_plain(start.jobs[event.name]) and not start.windows:
             super().check_worth(start, event, gone, waiting)
-
-    def check_replay(self) -> None:
-        assert replay(self.log) == self.state
-        middle = len(self.log) // 2
-        body = snapshots.encode(replay(self.log[:middle]), self.now_ns)
-        assert replay(self.log[middle:], snapshots.decode(body)[0]) == self.state
 
     def calm_down(self) -> None:
         """Without anything from outside it comes to rest, whatever there is to look at again."""

@@ -8,16 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from placement.fabric import hostset
 from scheduler.core import (
-    Conflict,
     JobState,
-    Rejected,
-    SchedulingOptions,
     State,
-    admit,
-    apply,
-    commit,
-    decide,
-    replay,
 )
 from scheduler.core.model.commands import Command, LoadHealth, LoadTenants, ReportHost
 from scheduler.core.model.events import (
@@ -34,8 +26,8 @@ from scheduler.core.model.lifecycle import ALLOWS, HOST_MOVES, RUNS, Allows, Hos
 from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from scheduler.core.policies.health_signals import SIGNALS, XID
 from scheduler.core.policies.tenants import OPEN, PriorityClass
-from scheduler.eventlog import snapshots
 from tests.build import cancel, cordon, drain, end, exactly, fabric, submit, uncordon
+from tests.property.driver import Driver
 
 FABRIC = fabric(zones=2, racks=2, hosts=2)
 HOSTS = st.sampled_from(FABRIC.hosts)
@@ -75,34 +67,23 @@ POLICIES = st.builds(
 )
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(Driver, RuleBasedStateMachine):
     """`cordons`: hosts that an operator took out, and has not taken back."""
 
     @initialize(policy=POLICIES)
     def load(self, policy: HealthPolicy) -> None:
-        self.now_ns, self.log = 0, list[Event]()
-        self.state, self.cordons = State.empty(), set[str]()
-        self.record(FabricLoaded(0, FABRIC.spec))
+        self.cordons = set[str]()
+        self.begin(FabricLoaded(0, FABRIC.spec))
         spot = replace(OPEN, classes=(PriorityClass("spot", 0, True),))
-        self.send(LoadTenants(spot))
-        self.send(LoadHealth(policy))
+        self.ask(LoadTenants(spot))
+        self.ask(LoadHealth(policy))
 
-    def record(self, *events: Event) -> None:
-        for event in events:
-            check(self.state, event)
-            self.state = apply(self.state, event)
-            self.log.append(event)
+    def check_event(self, before: State, event: Event) -> None:
+        check(before, event)
 
-    def send(self, command: Command) -> None:
-        answer = admit(self.state, command, self.now_ns)
-        if isinstance(answer, Rejected):
+    def remember(self, event: Event) -> None:
+        if not isinstance(event, HostMoved):
             return
-        self.record(*answer)
-        for event in answer:
-            if isinstance(event, HostMoved):
-                self.remember(event)
-
-    def remember(self, event: HostMoved) -> None:
         if event.move in (HostMove.CORDON, HostMove.DRAIN):
             self.cordons.add(event.host)
         elif event.move is HostMove.UNCORDON:
@@ -111,7 +92,8 @@ class Machine(RuleBasedStateMachine):
     @rule(commands=st.lists(COMMANDS, min_size=1, max_size=6))
     def act(self, commands: list[Command]) -> None:
         for command in commands:
-            self.send(command)
+            for event in self.ask(command):
+                self.remember(event)
 
     @rule(seconds=st.sampled_from((1, 100, 4_000, 100_000)))
     def wait(self, seconds: int) -> None:
@@ -120,15 +102,8 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def schedule(self) -> None:
         """What is decided on a state commits on it, and comes to an end."""
-        for _ in range(40):
-            plan = decide(self.state, self.now_ns, SchedulingOptions())
-            events = commit(self.state, plan, self.now_ns)
-            assert not isinstance(events, Conflict), events
-            self.record(*events)
-            if not plan.actions:
-                assert plan.next_decision_ns is None or plan.next_decision_ns > self.now_ns
-                return
-        raise AssertionError("decisions do not come to an end")
+        plan = self.until_settled()
+        assert plan.next_decision_ns is None or plan.next_decision_ns > self.now_ns
 
     @invariant()
     def an_operators_cordon_holds(self) -> None:
@@ -152,14 +127,6 @@ class Machine(RuleBasedStateMachine):
             return
         for job in self.state.in_state(JobState.RUNNING):
             assert all(self.state.host(host).state in RUNS for host in job.hosts)
-
-    def teardown(self) -> None:
-        if not hasattr(self, "state"):
-            return
-        assert replay(self.log) == self.state
-        middle = len(self.log) // 2
-        body = snapshots.encode(replay(self.log[:middle]), self.now_ns)
-        assert replay(self.log[middle:], snapshots.decode(body)[0]) == self.state
 
 
 def check(state: State, event: Event) -> None:

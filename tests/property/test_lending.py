@@ -10,16 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from placement.fabric import hostset
 from placement.workload.request import AUTO
 from scheduler.core import (
-    Conflict,
     JobState,
-    Rejected,
-    SchedulingOptions,
     State,
-    admit,
-    apply,
-    commit,
-    decide,
-    replay,
 )
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import (
@@ -38,8 +30,8 @@ from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import RUNS, HostMove
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import OPEN, PriorityClass
-from scheduler.eventlog import snapshots
 from tests.build import cancel, cordon, drain, end, exactly, fabric, fail, repair, submit, uncordon
+from tests.property.driver import Driver
 
 FABRIC = fabric(zones=2, racks=2, hosts=3)
 HOSTS = st.sampled_from(FABRIC.hosts)
@@ -80,32 +72,23 @@ POLICIES = st.builds(
 GIVES_UP = (JobEnded, JobRequeued, JobPreempted, GangResized)
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(Driver, RuleBasedStateMachine):
     @initialize(policy=POLICIES)
     def load(self, policy: SparePolicy) -> None:
-        self.now_ns, self.state, self.log = 0, State.empty(), list[Event]()
-        self.record(FabricLoaded(0, FABRIC.spec))
+        self.begin(FabricLoaded(0, FABRIC.spec))
         spot = (PriorityClass("spot", -1, True),)
-        self.send(LoadTenants(replace(OPEN, classes=spot, spares=policy)))
-        self.send(submit("a", 4, spares=exactly(3), limit_s=360_000))
-        self.send(submit("filler", 5))
+        self.ask(LoadTenants(replace(OPEN, classes=spot, spares=policy)))
+        self.ask(submit("a", 4, spares=exactly(3), limit_s=360_000))
+        self.ask(submit("filler", 5))
         self.schedule()
 
-    def record(self, *events: Event) -> None:
-        for event in events:
-            before, self.state = self.state, apply(self.state, event)
-            kept(before, event, self.state)
-            self.log.append(event)
-
-    def send(self, command: Command) -> None:
-        answer = admit(self.state, command, self.now_ns)
-        if not isinstance(answer, Rejected):
-            self.record(*answer)
+    def check_event(self, before: State, event: Event) -> None:
+        kept(before, event, self.state)
 
     @rule(commands=st.lists(COMMANDS, min_size=1, max_size=5))
     def act(self, commands: list[Command]) -> None:
         for command in commands:
-            self.send(command)
+            self.ask(command)
 
     @rule(commands=st.lists(COMMANDS, min_size=1, max_size=3))
     def act_and_schedule(self, commands: list[Command]) -> None:
@@ -119,23 +102,14 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def schedule(self) -> None:
         """What is decided on a state commits on it, and comes to an end."""
-        for _ in range(40):
-            plan = decide(self.state, self.now_ns, SchedulingOptions())
-            events = commit(self.state, plan, self.now_ns)
-            assert not isinstance(events, Conflict), events
-            self.record(*events)
-            if not plan.actions:
-                return
-        raise AssertionError("decisions do not come to an end")
+        self.until_settled()
 
     @rule(commands=st.lists(COMMANDS, min_size=1, max_size=3))
     def schedule_late(self, commands: list[Command]) -> None:
         """Something happens between the decision and its commit."""
-        plan = decide(self.state, self.now_ns, SchedulingOptions())
+        plan = self.decision()
         self.act(commands)
-        events = commit(self.state, plan, self.now_ns)
-        if not isinstance(events, Conflict):
-            self.record(*events)
+        self.record(self.late(plan))
 
     @invariant()
     def no_host_has_two_holders_and_every_gang_is_whole(self) -> None:
@@ -158,14 +132,6 @@ class Machine(RuleBasedStateMachine):
         state = getattr(self, "state", State.empty())
         held = sum(account.held for account in state.accounts.values())
         assert held == state.index.held.bit_count()
-
-    def teardown(self) -> None:
-        if not hasattr(self, "state"):
-            return
-        assert replay(self.log) == self.state
-        middle = len(self.log) // 2
-        body = snapshots.encode(replay(self.log[:middle]), self.now_ns)
-        assert replay(self.log[middle:], snapshots.decode(body)[0]) == self.state
 
 
 def gangs_of(state: State) -> list[Job]:

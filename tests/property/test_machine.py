@@ -21,15 +21,10 @@ from hypothesis.stateful import (
 
 from placement.workload.request import AUTO, SpareRule
 from scheduler.core import (
-    Conflict,
     JobState,
     Plan,
-    Rejected,
     SchedulingOptions,
     State,
-    admit,
-    apply,
-    commit,
     decide,
     explain,
     replay,
@@ -42,8 +37,8 @@ from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import OPEN, Preemption
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.rules.crash_loop import next_attempt_ns
-from scheduler.eventlog import snapshots
 from tests.build import cancel, cordon, drain, end, exactly, fail, repair, submit, uncordon
+from tests.property.driver import Driver
 from tests.property.laws import FABRIC, check_event, check_growth, check_order, check_state
 from tests.seeds import seeds
 
@@ -90,47 +85,36 @@ COMMANDS = st.one_of(
 )
 
 
-class Cluster:
-    """A scheduler and its log. Every event is checked as it is applied."""
+class Cluster(Driver):
+    """Every event is checked as it is applied."""
 
     def __init__(self, policy: str) -> None:
-        self.limits = SchedulingOptions(policy=policy, resize_every_s=5)
-        self.now_ns = 0
-        self.log: list[Event] = []
-        self.state = State.empty()
         self.decided_version = 0
-        self.record(FabricLoaded(0, FABRIC.spec))
+        limits = SchedulingOptions(policy=policy, resize_every_s=5)
+        self.begin(FabricLoaded(0, FABRIC.spec), limits=limits)
         # Gangs save at every step, so that they may grow at any moment.
         saving = Preemption(costs=Costs(checkpoint_s=0, restart_s=1))
-        self.send(LoadTenants(replace(OPEN, preemption=saving)))
+        self.ask(LoadTenants(replace(OPEN, preemption=saving)))
 
-    def record(self, *events: Event) -> None:
-        for event in events:
-            check_event(self.state, event)
-            self.state = apply(self.state, event)
-            self.log.append(event)
+    def check_event(self, before: State, event: Event) -> None:
+        check_event(before, event)
+
+    def check_state(self) -> None:
         check_state(self.state)
 
-    def send(self, command: Command) -> None:
-        answer = admit(self.state, command, self.now_ns)
-        if not isinstance(answer, Rejected):
-            self.record(*answer)
-
     def plan(self) -> Plan:
-        plan = decide(self.state, self.now_ns, self.limits)
-        assert plan.version == self.state.version
+        plan = self.decision()
         self.decided_version = plan.version
         return plan
 
     def schedule(self) -> None:
         """A plan on its own version commits whole, and keeps its promise."""
         before, plan = self.state, self.plan()
-        events = commit(before, plan, self.now_ns)
-        assert not isinstance(events, Conflict), events
+        events = self.whole(plan)
         lenders = sum(len(a.lenders) for a in plan.actions if isinstance(a, Swap))
         shrinks = sum(len(a.shrinks) for a in plan.actions if isinstance(a, Start | Swap))
         assert len(events) == len(plan.actions) + lenders + shrinks
-        self.record(*events)
+        self.record(events)
         for job in self.state.in_state(JobState.INTERRUPTED):  # all others were dealt with
             assert next_attempt_ns(job, self.state.tenants.restarts, self.now_ns) is not None
             assert plan.next_decision_ns is not None
@@ -139,21 +123,16 @@ class Cluster:
 
     def commit(self, plan: Plan) -> None:
         """The checks of events and states say what a stale plan must not do."""
-        answer = commit(self.state, plan, self.now_ns)
-        if not isinstance(answer, Conflict):
-            lenders = sum(len(a.lenders) for a in plan.actions if isinstance(a, Swap))
-            shrinks = sum(len(a.shrinks) for a in plan.actions if isinstance(a, Start | Swap))
-            assert len(answer) <= len(plan.actions) + lenders + shrinks
-            self.record(*answer)
+        answer = self.late(plan)
+        lenders = sum(len(a.lenders) for a in plan.actions if isinstance(a, Swap))
+        shrinks = sum(len(a.shrinks) for a in plan.actions if isinstance(a, Start | Swap))
+        assert len(answer) <= len(plan.actions) + lenders + shrinks
+        self.record(answer)
 
     def check_replay(self) -> None:
         """The log is the state, and the state is all that a decision sees."""
-        again = replay(self.log)
-        assert again == self.state
-        assert decide(again, self.now_ns, self.limits) == self.plan()
-        middle = len(self.log) // 2
-        body = snapshots.encode(replay(self.log[:middle]), self.now_ns)
-        assert replay(self.log[middle:], snapshots.decode(body)[0]) == self.state
+        super().check_replay()
+        assert decide(replay(self.log), self.now_ns, self.limits) == self.plan()
 
     def check_reasons(self) -> None:
         for name in self.state.index.queue:
@@ -178,7 +157,7 @@ class Machine(RuleBasedStateMachine):
     @rule(commands=st.lists(COMMANDS, min_size=1, max_size=5))
     def send(self, commands: list[Command]) -> None:
         for command in commands:
-            self.cluster.send(command)
+            self.cluster.ask(command)
 
     @rule(seconds=st.sampled_from((1, 10, 200)))
     def wait(self, seconds: int) -> None:
@@ -219,7 +198,7 @@ def test_a_long_day(seed: int) -> None:
     plans: list[Plan] = []
     for _ in range(300):
         for _ in range(random.randint(0, 3)):
-            cluster.send(any_command(random))
+            cluster.ask(any_command(random))
         cluster.now_ns += random.choice((0, 1, 30)) * SECOND_NS
         if random.random() < 0.4:
             plans.append(cluster.plan())

@@ -44,6 +44,7 @@ from scheduler.core.queue.policies import BUILT_IN
 from tests.build import cancel, end, exactly, fail, repair, submit
 from tests.property import laws
 from tests.property import test_quotas as quotas
+from tests.property.driver import Driver
 from tests.property.preempted import (
     CLASSES,
     GUARD_S,
@@ -100,27 +101,24 @@ OTHERS = (
 )
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(Driver, RuleBasedStateMachine):
     @initialize(tenants=st.sampled_from((ALONE, PLAIN, SHAPED)))
     def load(self, tenants: Tenants) -> None:
-        self.limits, self.now_ns = SchedulingOptions(resize_every_s=GUARD_S), 0
-        self.log: list[Event] = []
-        self.state = State.empty()
-        self.stale: list[Plan] = []
         self.made_room = 0
-        self.record((FabricLoaded(0, laws.FABRIC.spec), TenantsLoaded(0, tenants.digest, tenants)))
+        told = TenantsLoaded(0, tenants.digest, tenants)
+        limits = SchedulingOptions(resize_every_s=GUARD_S)
+        self.begin(FabricLoaded(0, laws.FABRIC.spec), told, limits=limits)
 
-    def record(self, events: tuple[Event, ...]) -> None:
-        for event in events:
-            laws.check_event(self.state, event)
-            before, self.state = self.state, apply(self.state, event)
-            self.log.append(event)
-            if isinstance(event, JobStarted):
-                quotas.check_start(before, self.state, self.state.jobs[event.name])
-            if isinstance(event, JobPreempted):
-                job = self.state.jobs[event.name]
-                assert event.preempted_by in job.reason
-                assert job.sequence == before.jobs[event.name].sequence
+    def check_event(self, before: State, event: Event) -> None:
+        laws.check_event(before, event)
+        if isinstance(event, JobStarted):
+            quotas.check_start(before, self.state, self.state.jobs[event.name])
+        if isinstance(event, JobPreempted):
+            job = self.state.jobs[event.name]
+            assert event.preempted_by in job.reason
+            assert job.sequence == before.jobs[event.name].sequence
+
+    def check_state(self) -> None:
         laws.check_state(self.state)
         quotas.check_state(self.state)
 
@@ -167,11 +165,6 @@ class Machine(RuleBasedStateMachine):
         for _ in range(count):
             self.ask(data.draw(commands))
 
-    def ask(self, command: Command) -> None:
-        answer = admit(self.state, command, self.now_ns)
-        if not isinstance(answer, Rejected):
-            self.record(answer)
-
     @rule(seconds=st.sampled_from((1, 20, 200)))
     def wait(self, seconds: int) -> None:
         self.now_ns += seconds * SECOND_NS
@@ -182,9 +175,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def schedule(self) -> None:
-        before, plan = self.state, decide(self.state, self.now_ns, self.limits)
-        answer = commit(before, plan, self.now_ns)
-        assert not isinstance(answer, Conflict), answer
+        before, plan = self.state, self.decision()
+        answer = self.whole(plan)
         started = [action for action in plan.actions if isinstance(action, Start)]
         makers = [action for action in plan.actions if isinstance(action, Start | Swap)]
         sent = sum(len(action.victims) + len(action.shrinks) for action in makers)
@@ -247,16 +239,15 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def plan(self) -> None:
-        self.stale.append(decide(self.state, self.now_ns, self.limits))
+        self.stale.append(self.decision())
 
     @rule()
     def commit_stale(self) -> None:
         """A plan of some time ago: nobody is evicted who need not be any more."""
         if self.stale:
-            answer = commit(self.state, self.stale.pop(), self.now_ns)
-            if not isinstance(answer, Conflict):
-                self.check_preemptions(answer, list(self.state.index.queue))
-                self.record(answer)
+            answer = self.late(self.stale.pop())
+            self.check_preemptions(answer, list(self.state.index.queue))
+            self.record(answer)
 
     @rule()
     def explain(self) -> None:
@@ -266,18 +257,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def settle(self) -> None:
         """Decisions come to an end: no two gangs send each other away in turn."""
-        for _ in range(40):
-            plan = decide(self.state, self.now_ns, self.limits)
-            if not plan.actions:
-                return
-            answer = commit(self.state, plan, self.now_ns)
-            assert not isinstance(answer, Conflict), answer
-            self.record(answer)
-        raise AssertionError("decisions go on for ever")
-
-    def teardown(self) -> None:
-        if hasattr(self, "log"):
-            assert replay(self.log) == self.state
+        self.until_settled()
 
 
 Machine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -15,15 +15,10 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from scheduler.core import (
-    Conflict,
     Job,
-    Rejected,
     SchedulingOptions,
     State,
-    admit,
     apply,
-    commit,
-    decide,
     replay,
 )
 from scheduler.core.model.commands import Command
@@ -42,6 +37,7 @@ from scheduler.core.policies.tenants import OPEN
 from scheduler.core.rules.crash_loop import avoided
 from tests.build import cancel, end, exactly, fail, repair, submit
 from tests.property import test_constraints as constraints
+from tests.property.driver import Driver
 from tests.property.preempted import CLASSES, TERMS, MadeRoom, is_recall, makes_room
 from tests.windows import remove_window, set_window
 
@@ -51,33 +47,21 @@ DEPTHS = {"zone": 0, "rack": 1}
 LIMITS = SchedulingOptions(assumed_limit_s=300)
 
 
-class Day:
+class Day(Driver):
     """A cluster, and what was checked of it. `alone`: victims of jobs before which nobody
     waited, each of whom was needed."""
 
     def __init__(self) -> None:
-        self.now_ns, self.alone = 0, 0
-        self.log: list[Event] = [
-            FabricLoaded(0, constraints.SPEC),
-            TenantsLoaded(0, TENANTS.digest, TENANTS),
-        ]
-        self.state = replay(self.log)
+        self.alone = 0
+        told = TenantsLoaded(0, TENANTS.digest, TENANTS)
+        self.begin(FabricLoaded(0, constraints.SPEC), told, limits=LIMITS)
 
-    def ask(self, command: Command) -> None:
-        answer = admit(self.state, command, self.now_ns)
-        if not isinstance(answer, Rejected):
-            self.record(answer)
-
-    def record(self, events: tuple[Event, ...]) -> None:
-        for event in events:
-            self.state = apply(self.state, event)
-            self.log.append(event)
-            constraints.check(self.state)
+    def check_event(self, before: State, event: Event) -> None:
+        constraints.check(self.state)
 
     def schedule(self) -> None:
-        while (plan := decide(self.state, self.now_ns, LIMITS)).actions:
-            answer = commit(self.state, plan, self.now_ns)
-            assert not isinstance(answer, Conflict), answer
+        while (plan := self.decision()).actions:
+            answer = self.whole(plan)
             self.check(answer)
             self.record(answer)
 
@@ -224,7 +208,7 @@ def long_day(seed: int, windows: bool) -> Day:
         day.now_ns += random.choice((0, 5, 40)) * SECOND_NS
         if random.random() < 0.7:
             day.schedule()
-    assert replay(day.log) == day.state
+    day.check_replay()
     return day
 
 

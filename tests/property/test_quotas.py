@@ -15,19 +15,11 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.request import AUTO
 from scheduler.core import (
-    Conflict,
     Job,
     JobState,
-    Plan,
-    Rejected,
     SchedulingOptions,
     State,
-    admit,
-    apply,
-    commit,
-    decide,
     explain,
-    replay,
 )
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import Event, FabricLoaded, JobStarted, TenantsLoaded
@@ -37,6 +29,7 @@ from scheduler.core.policies.tenants import Aging, GuaranteedCell, PriorityClass
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.rules.crash_loop import is_soon, retry_ns
 from tests.build import cancel, end, exactly, fabric, fail, repair, submit
+from tests.property.driver import Driver
 
 GPUS = 8
 FABRIC = fabric(2, 2, 2)  # 8 hosts, 2 a rack
@@ -184,32 +177,26 @@ def choices(free: HostSet, cell: GuaranteedCell) -> Iterator[HostSet]:
         yield from map(hostset.of, combinations(hostset.members(free & domain), cell.hosts or 2))
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(Driver, RuleBasedStateMachine):
     @initialize(policy=st.sampled_from(list(BUILT_IN)), tenants=st.sampled_from((PLAIN, SHAPED)))
     def load(self, policy: str, tenants: Tenants) -> None:
-        self.limits = SchedulingOptions(policy=policy)
-        self.now_ns = 0
-        self.log: list[Event] = []
-        self.state = State.empty()
-        self.stale: list[Plan] = []
-        self.record(FabricLoaded(0, FABRIC.spec), TenantsLoaded(0, tenants.digest, tenants))
+        self.is_late = False
+        told = TenantsLoaded(0, tenants.digest, tenants)
+        self.begin(FabricLoaded(0, FABRIC.spec), told, limits=SchedulingOptions(policy=policy))
 
-    def record(self, *events: Event, is_stale: bool = False) -> None:
+    def check_event(self, before: State, event: Event) -> None:
         # A commit does not know the policy, and nobody is lent to beyond what it counts.
-        can_take_back = is_stale or self.limits.policy == "production"
-        for event in events:
-            before, self.state = self.state, apply(self.state, event)
-            self.log.append(event)
-            if isinstance(event, JobStarted):
-                check_start(before, self.state, self.state.jobs[event.name], can_take_back)
+        can_take_back = self.is_late or self.limits.policy == "production"
+        if isinstance(event, JobStarted):
+            check_start(before, self.state, self.state.jobs[event.name], can_take_back)
+
+    def check_state(self) -> None:
         check_state(self.state)
 
     @rule(commands=st.lists(COMMANDS, min_size=1, max_size=5))
     def send(self, commands: list[Command]) -> None:
         for command in commands:
-            answer = admit(self.state, command, self.now_ns)
-            if not isinstance(answer, Rejected):
-                self.record(*answer)
+            self.ask(command)
 
     @rule(seconds=st.sampled_from((1, 20, 200)))
     def wait(self, seconds: int) -> None:
@@ -217,13 +204,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def schedule(self) -> None:
-        plan = decide(self.state, self.now_ns, self.limits)
-        answer = commit(self.state, plan, self.now_ns)
-        assert not isinstance(answer, Conflict), answer
+        plan = self.decision()
+        answer = self.whole(plan)
         makers = [action for action in plan.actions if isinstance(action, Start | Swap)]
         room = sum(len(action.victims) + len(action.shrinks) for action in makers)
         assert len(answer) == len(plan.actions) + room
-        self.record(*answer)
+        self.record(answer)
         terms = self.state.tenants.restarts
         stopped = self.state.in_state(JobState.INTERRUPTED)
         rest = [retry_ns(j, terms) > self.now_ns or is_soon(j, terms, self.now_ns) for j in stopped]
@@ -231,15 +217,15 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def plan(self) -> None:
-        self.stale.append(decide(self.state, self.now_ns, self.limits))
+        self.stale.append(self.decision())
 
     @rule()
     def commit_stale(self) -> None:
         """A plan of some time ago: what no longer goes with the quotas falls."""
         if self.stale:
-            answer = commit(self.state, self.stale.pop(), self.now_ns)
-            if not isinstance(answer, Conflict):
-                self.record(*answer, is_stale=True)
+            self.is_late = True
+            self.record(self.late(self.stale.pop()))
+            self.is_late = False
 
     @rule()
     def explain(self) -> None:
@@ -248,10 +234,6 @@ class Machine(RuleBasedStateMachine):
             n: explain(self.state, n, self.now_ns, self.limits) for n in self.state.index.queue
         }
         assert all(reason.sentence for reason in reasons.values())
-
-    def teardown(self) -> None:
-        if hasattr(self, "log"):
-            assert replay(self.log) == self.state
 
 
 Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

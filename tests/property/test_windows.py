@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from placement.fabric import hostset
-from scheduler.core import JobState, Plan, SchedulingOptions, State, apply, explain, replay
+from scheduler.core import JobState, Plan, SchedulingOptions, State, explain, replay
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.model.commands import Command
 from scheduler.core.model.events import Event, GangSwapped, JobStarted, WindowSet
@@ -37,11 +37,10 @@ class Booked(Cluster):
         super().__init__(policy)
         self.limits = SchedulingOptions(policy=policy, assumed_limit_s=300)
 
-    def record(self, *events: Event) -> None:
-        for event in events:
-            check_joins(self.state, event, self.ends)
-            self.state = apply(self.state, event)
-            self.log.append(event)
+    def check_event(self, before: State, event: Event) -> None:
+        check_joins(before, event, self.ends)
+
+    def check_state(self) -> None:
         check_state(self.state)
         check_closed(self.state)
 
@@ -193,7 +192,7 @@ class WindowMachine(Machine):
 
     @rule(seed=st.integers(0, 10_000))
     def book(self, seed: int) -> None:
-        self.cluster.send(any_window(Random(seed), self.cluster.now_ns))
+        self.cluster.ask(any_window(Random(seed), self.cluster.now_ns))
 
 
 WindowMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
@@ -207,9 +206,9 @@ def test_a_long_day_with_windows(seed: int) -> None:
     plans: list[Plan] = []
     for _ in range(200):
         for _ in range(random.randint(0, 3)):
-            cluster.send(any_command(random))
+            cluster.ask(any_command(random))
         if random.random() < 0.3:
-            cluster.send(any_window(random, cluster.now_ns))
+            cluster.ask(any_window(random, cluster.now_ns))
         cluster.now_ns += random.choice((0, 1, 10, 30)) * SECOND_NS
         if random.random() < 0.3:
             plans.append(cluster.plan())

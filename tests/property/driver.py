@@ -1,0 +1,88 @@
+"""A scheduler and its log under random commands: what the machines of this folder drive."""
+
+from collections.abc import Iterable
+
+from scheduler.core import (
+    Conflict,
+    Plan,
+    Rejected,
+    SchedulingOptions,
+    State,
+    admit,
+    apply,
+    commit,
+    decide,
+    replay,
+)
+from scheduler.core.model.commands import Command
+from scheduler.core.model.events import Event
+from scheduler.eventlog import snapshots
+
+
+class Driver:
+    """Calls the four functions as the service does. Which events may be, and what holds after
+    them, its heirs say. `stale`: plans that are committed later, if at all."""
+
+    log: list[Event]
+
+    def begin(self, *events: Event, limits: SchedulingOptions | None = None) -> None:
+        self.now_ns, self.limits = 0, limits or SchedulingOptions()
+        self.state, self.log, self.stale = State.empty(), [], list[Plan]()
+        self.record(events)
+
+    def check_event(self, before: State, event: Event) -> None:
+        """Fail unless `event`, which has just been applied, might be."""
+
+    def check_state(self) -> None:
+        """Fail unless the state after some events is as it must be."""
+
+    def record(self, events: Iterable[Event]) -> None:
+        for event in events:
+            before, self.state = self.state, apply(self.state, event)
+            self.log.append(event)
+            self.check_event(before, event)
+        self.check_state()
+
+    def ask(self, command: Command) -> tuple[Event, ...]:
+        """The events of the command, none if it is refused."""
+        answer = admit(self.state, command, self.now_ns)
+        if isinstance(answer, Rejected):
+            return ()
+        self.record(answer)
+        return answer
+
+    def decision(self) -> Plan:
+        plan = decide(self.state, self.now_ns, self.limits)
+        assert plan.version == self.state.version
+        return plan
+
+    def whole(self, plan: Plan) -> tuple[Event, ...]:
+        """The events of a plan on its own version, which commits whole."""
+        answer = commit(self.state, plan, self.now_ns)
+        assert not isinstance(answer, Conflict), answer
+        return answer
+
+    def late(self, plan: Plan) -> tuple[Event, ...]:
+        """The events of what still holds of a plan of some time ago."""
+        answer = commit(self.state, plan, self.now_ns)
+        return () if isinstance(answer, Conflict) else answer
+
+    def until_settled(self) -> Plan:
+        """Decide and commit until nothing is left to do; the last plan."""
+        for _ in range(40):
+            plan = self.decision()
+            self.record(self.whole(plan))
+            if not plan.actions:
+                return plan
+        raise AssertionError("decisions go on for ever")
+
+    def check_replay(self) -> None:
+        """The log is the state, from its beginning and from a snapshot in its middle."""
+        assert replay(self.log) == self.state
+        middle = len(self.log) // 2
+        body = snapshots.encode(replay(self.log[:middle]), self.now_ns)
+        assert replay(self.log[middle:], snapshots.decode(body)[0]) == self.state
+
+    def teardown(self) -> None:
+        if hasattr(self, "log"):
+            self.check_replay()
