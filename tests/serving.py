@@ -28,6 +28,7 @@ from scheduler.server.serve import Ready, Settings, Signals, serve
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
 from scheduler.wire.specs import spec_to_proto
 from tests.build import fabric_spec, spec
+from tests.waiting import until
 
 QUEUED, RUNNING = job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING
 COMPLETED, CANCELLED = job_pb2.JOB_STATE_COMPLETED, job_pb2.JOB_STATE_CANCELLED
@@ -51,13 +52,14 @@ class Served:
         return job
 
     async def until(self, name: str, state: job_pb2.JobState.ValueType) -> job_pb2.Job:
-        """The job once it is in `state`; fails after five seconds."""
-        for _ in range(500):
-            job = await self.get(name)
-            if job.state == state:
-                return job
-            await asyncio.sleep(0.01)
-        raise AssertionError(f"{name} is {job_pb2.JobState.Name(job.state)}: {job.reason}")
+        """The job once it is in `state`."""
+        return await until(lambda: self.get(name), lambda job: job.state == state)
+
+
+async def until_running(stub: Any, name: str) -> job_pb2.Job:
+    """The job of that name, as the caller of `stub` names it, once it runs."""
+    request = service_pb2.GetJobRequest(name=name)
+    return await until(lambda: stub.GetJob(request), lambda job: job.state == RUNNING)
 
 
 def ticking() -> Callable[[], int]:

@@ -27,6 +27,7 @@ from scheduler.service.errors import ApiError
 from scheduler.v1 import service_pb2
 from tests.secured import House
 from tests.serving import START_NS, create, refused, serving
+from tests.waiting import until
 
 Code = grpc.StatusCode
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
@@ -336,8 +337,8 @@ async def test_what_one_watcher_may_not_see_another_still_does(
         house.calling(served, ada) as bound,
     ):
         await stub.CreateJob(create("secret", 8))
-        while not (await stub.ListHosts(service_pb2.ListHostsRequest(job="secret"))).hosts:
-            await asyncio.sleep(0.01)
+        held = service_pb2.ListHostsRequest(job="secret")
+        await until(lambda: stub.ListHosts(held), lambda answer: answer.hosts)
         await stub.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0"))
         seen = [(await anext(aiter(s.WatchHosts(ask)))).hosts[0] for s in (bound, stub)]
     assert [(host.job, host.HasField("block")) for host in seen] == [

@@ -24,6 +24,7 @@ from scheduler.agent.program import _may_leave_processes
 from scheduler.agent.supervisor import children
 from scheduler.files.errors import InputError
 from scheduler.v1 import agent_pb2
+from tests.waiting import until
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 ALLOWED = AllowList(frozenset({ME}), ME)
@@ -69,9 +70,7 @@ class Server:
     async def is_warm(self) -> None:
         """Until a process has imported what it was asked to."""
         (process,) = self.agent._warm.values()
-        async with asyncio.timeout(60):
-            while not select.select([process.stdout], [], [], 0)[0]:
-                await asyncio.sleep(0.01)
+        await until(lambda: select.select([process.stdout], [], [], 0)[0])
 
     def lease(self, ttl_ms: int, *, keeps_ranks: bool = False) -> None:
         word = agent_pb2.Lease(epoch=1, keeps_ranks=keeps_ranks)
@@ -181,8 +180,7 @@ async def test_a_rank_that_ends_before_the_agent_looks_has_started(
         launch = agent_pb2.Launch(key=key(1), master_address=ready.address, master_port=ready.port)
         server.agent.hear(Response(launch=launch))
         exits = tmp_path / "attempts" / "uid.1" / "exits"
-        while not (exits.exists() and "over" in exits.read_text()):
-            await asyncio.sleep(0.01)
+        await until(lambda: exits.exists() and "over" in exits.read_text())
         Agent._look(server.agent)
         words = [server.heard.get_nowait().WhichOneof("message") for _ in range(4)]
         assert words == ["started", "progress", "exited", "stopped"]
@@ -194,9 +192,7 @@ async def test_no_process_of_an_attempt_survives_its_end(tmp_path: Path) -> None
     leave += "  print(os.getpid(), flush=True)\n  time.sleep(60)\ntime.sleep(60)"
     async with running(tmp_path) as server:
         await server.launch(*python(leave), ranks=1)
-        while not log(tmp_path, 0).strip():
-            await asyncio.sleep(0.01)
-        child = int(log(tmp_path, 0))
+        child = int(await until(lambda: log(tmp_path, 0).strip()))
         assert begun(child)
         server.stop()
         await server.until("stopped")
@@ -208,8 +204,7 @@ async def test_a_rank_may_end_by_itself_within_its_grace(tmp_path: Path) -> None
     tidy += "print('ready', flush=True)\ntime.sleep(60)"
     async with running(tmp_path) as server:
         await server.launch(*python(tidy), ranks=1)
-        while "ready" not in log(tmp_path, 0):
-            await asyncio.sleep(0.01)
+        await until(lambda: "ready" in log(tmp_path, 0))
         server.stop(grace_s=30)
         done = await server.until("exited")
         assert (done.code, done.signal) == (0, 0)
@@ -268,12 +263,10 @@ async def test_an_agent_finds_its_ranks_and_their_exits_again(tmp_path: Path) ->
         await server.launch(*python(wait + "sys.exit(3)"), str(flag), ranks=1)
     flag.touch()
     async with running(tmp_path / "s") as server:
-        async with asyncio.timeout(60):
-            while True:
-                (status,) = server.agent.hello().hello.attempts
-                if status.phase == agent_pb2.ATTEMPT_PHASE_STOPPED:
-                    break
-                await asyncio.sleep(0.01)
+        (status,) = await until(
+            lambda: server.agent.hello().hello.attempts,
+            lambda attempts: attempts[0].phase == agent_pb2.ATTEMPT_PHASE_STOPPED,
+        )
         assert [(done.rank, done.code) for done in status.exits] == [(0, 3)]
         server.agent.hear(Response(forget=agent_pb2.Forget(key=key())))
         assert not server.agent.hello().hello.attempts
@@ -310,8 +303,7 @@ async def test_ranks_run_on_after_their_lease_where_the_server_says_so(tmp_path:
         server.lease(100, keeps_ranks=True)
         await server.launch(*python("import time; time.sleep(60)"))
         ranks = pids(tmp_path)
-        while not server.agent._has_lapsed:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.agent._has_lapsed)
     async with running(tmp_path) as server:
         await asyncio.sleep(1)
         assert all(map(begun, ranks))
@@ -576,8 +568,7 @@ async def test_ranks_that_end_together_lose_no_exit(tmp_path: Path) -> None:
         supervisor, ranks = supervisor_pid(tmp_path / "s"), pids(tmp_path / "s")
         os.kill(supervisor, signal.SIGSTOP)
         (tmp_path / "go").touch()
-        while any(map(begun, ranks)):
-            await asyncio.sleep(0.01)
+        await until(lambda: not any(map(begun, ranks)))
         os.kill(supervisor, signal.SIGCONT)
         exits = [await server.until("exited") for _ in range(2)]
         await server.until("stopped")
@@ -707,8 +698,7 @@ async def test_ranks_cannot_have_the_agent_write_elsewhere(tmp_path: Path) -> No
     plant += "print('ready', flush=True)\ntime.sleep(60)"
     async with running(tmp_path / "s") as server:
         await server.launch(*python(plant), str(outside), ranks=1)
-        while "ready" not in log(tmp_path / "s", 0):
-            await asyncio.sleep(0.01)
+        await until(lambda: "ready" in log(tmp_path / "s", 0))
         server.agent.hear(Response(save_checkpoint=agent_pb2.SaveCheckpoint(key=key())))
         assert not outside.exists()
         server.stop()

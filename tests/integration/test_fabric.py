@@ -19,6 +19,7 @@ from scheduler.v1 import service_pb2
 from tests.build import exactly, fabric_spec
 from tests.secured import House
 from tests.serving import RUNNING, Served, create, refused, serving, url
+from tests.waiting import until
 
 Apply, Watch = service_pb2.ApplyFabricRequest, service_pb2.WatchHostsRequest
 HOSTS = service_pb2.ListHostsRequest()
@@ -121,11 +122,8 @@ async def test_what_is_in_the_way_is_listed_and_drained(served: Served) -> None:
     assert f"host {held[0]} is not in the new fabric" in error.message
     for host in held:
         await stub.DrainHost(service_pb2.DrainHostRequest(name=host))
-    for _ in range(500):
-        tried = await stub.ApplyFabric(Apply(file=less, validate_only=True))
-        if not tried.refusals:
-            break
-        await asyncio.sleep(0.01)
+    tried = Apply(file=less, validate_only=True)
+    await until(lambda: stub.ApplyFabric(tried), lambda answer: not answer.refusals)
     assert (await stub.ApplyFabric(Apply(file=less))).fabric.host_count == 6
     assert (await served.get("a")).attempt > 1  # by swaps
 

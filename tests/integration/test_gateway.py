@@ -19,6 +19,7 @@ from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.launch.streams.sessions import AgentSessions, CannotServeAgents
 from scheduler.observe.supervision import Heartbeats
 from scheduler.v1 import agent_pb2, agent_pb2_grpc
+from tests.waiting import until
 
 SECRET = "s" * 40
 
@@ -151,9 +152,10 @@ async def test_a_gateway_that_ends_is_started_again_on_its_port() -> None:
         assert seen.sessions.process_id is not None
         os.kill(seen.sessions.process_id, signal.SIGKILL)
         assert await seen.next() == ("broken", "a")
-        async with asyncio.timeout(60), grpc.aio.insecure_channel(address) as channel:
-            while await code_of(channel, "a", token) is not grpc.StatusCode.OK:
-                await asyncio.sleep(0.1)
+        async with grpc.aio.insecure_channel(address) as channel:
+            await until(
+                lambda: code_of(channel, "a", token), lambda code: code is grpc.StatusCode.OK
+            )
 
 
 async def test_an_address_that_is_taken_is_said() -> None:
@@ -242,8 +244,9 @@ async def test_a_gateway_that_hangs_is_ended_and_another_one_started(
         address, hung = seen.sessions.address, seen.sessions.process_id
         assert hung is not None
         os.kill(hung, signal.SIGSTOP)
-        async with asyncio.timeout(60), grpc.aio.insecure_channel(address) as channel:
-            while seen.sessions.process_id == hung:
-                await asyncio.sleep(0.1)
-            while await code_of(channel, "a", join_token(SECRET, "a")) is not grpc.StatusCode.OK:
-                await asyncio.sleep(0.1)
+        async with grpc.aio.insecure_channel(address) as channel:
+            await until(lambda: seen.sessions.process_id != hung)
+            token = join_token(SECRET, "a")
+            await until(
+                lambda: code_of(channel, "a", token), lambda code: code is grpc.StatusCode.OK
+            )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from tests.secured import House
 from tests.serving import Served, create, refused, serving
+from tests.waiting import until
 
 TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
 
@@ -101,9 +101,8 @@ async def test_names_of_a_tenant_that_is_gone_stay_hidden(tmp_path: Path) -> Non
         await operator.CancelJob(service_pb2.CancelJobRequest(name="ads/secret"))
         served.reload.set()
         listing = service_pb2.ListTenantsRequest()
-        async with asyncio.timeout(60):
-            while len((await operator.ListTenants(listing)).tenants) == len(TENANTS.tenants):
-                await asyncio.sleep(0.01)
+        known = len(TENANTS.tenants)
+        await until(lambda: operator.ListTenants(listing), lambda a: len(a.tenants) != known)
         host = await his.GetHost(service_pb2.GetHostRequest(name="z1-r1-h1"))
         status = await his.GetStatus(service_pb2.GetStatusRequest())
     assert host.reason.endswith("its part of (hidden), and/or so")
@@ -120,8 +119,7 @@ async def test_a_host_is_the_same_by_itself_and_in_a_list(tmp_path: Path) -> Non
         house.calling(served, bob) as his,
     ):
         await operator.CreateJob(create("secret", 2, tenant="ads"))
-        while not (job := await _got(operator, "ads/secret")).placement.hosts:
-            await asyncio.sleep(0.01)
+        job = await until(lambda: _got(operator, "ads/secret"), lambda job: job.placement.hosts)
         for stub, has_block in ((his, False), (operator, True)):
             request = service_pb2.ListHostsRequest(filter=f'name = "{job.placement.hosts[1]}"')
             listed = (await stub.ListHosts(request)).hosts[0]

@@ -27,6 +27,7 @@ from tests.serving import (
     serving,
     slow_disk,
 )
+from tests.waiting import until
 
 
 async def test_a_job_that_fits_runs_on_as_many_hosts_as_it_needs(served: Served) -> None:
@@ -71,8 +72,7 @@ async def test_a_step_and_what_is_proved_of_it_are_in_every_answer(tmp_path: Pat
         said = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="timed"))
         lost = service_pb2.ReportHostRequest(name=placement.hosts[0], signal="gpu-lost")
         await served.stub.ReportHost(lost)
-        while (swapped := await served.get("timed")).attempt == 1:
-            await asyncio.sleep(0.01)
+        swapped = await until(lambda: served.get("timed"), lambda job: job.attempt > 1)
     assert job.spec.objective == placement_pb2.OBJECTIVE_TIME
     assert placement.step_time_lower_bound.ToNanoseconds() >= 2.5e9
     assert placement.step_time_lower_bound.ToNanoseconds() <= placement.step_time.ToNanoseconds()

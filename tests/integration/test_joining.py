@@ -17,6 +17,7 @@ from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.server.config import AgentKeys
 from scheduler.v1 import agent_pb2, agent_pb2_grpc, service_pb2
 from tests.serving import RUNNING, Served, create, serving
+from tests.waiting import until
 
 SECRET = "s" * 40
 
@@ -60,10 +61,7 @@ async def hosts(served: Served) -> dict[str, list[str]]:
 
 
 async def until_there(served: Served, *names: str) -> dict[str, list[str]]:
-    async with asyncio.timeout(60):
-        while not {*names} <= {*(known := await hosts(served))}:
-            await asyncio.sleep(0.05)
-    return known
+    return await until(lambda: hosts(served), lambda known: {*names} <= {*known})
 
 
 async def test_hosts_join_where_they_say_that_they_are(tmp_path: Path) -> None:

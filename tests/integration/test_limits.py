@@ -25,7 +25,8 @@ from scheduler.files.tenants import load_tenants
 from scheduler.v1 import service_pb2
 from tests.build import fabric_spec
 from tests.secured import House, replace
-from tests.serving import RUNNING, create, refused, serving, url
+from tests.serving import RUNNING, create, refused, serving, until_running, url
+from tests.waiting import until
 
 Code = grpc.StatusCode
 LIST = service_pb2.ListHostsRequest()
@@ -214,9 +215,7 @@ async def test_a_reload_takes_new_tenants_and_says_who_did_it(tmp_path: Path) ->
     async with serving(tmp_path, tenants_file=str(file), tenants=TENANTS) as served:
         replace(file, "tenants: [{name: audio}]\n")
         served.reload.set()
-        async with asyncio.timeout(60):
-            while "audio" not in await _tenants(served.stub):
-                await asyncio.sleep(0.01)
+        await until(lambda: _tenants(served.stub), lambda names: "audio" in names)
     asked = list(look_at(url(tmp_path)).requests())
     assert [(type(a.event).__name__, a.actor) for a in asked][-1] == ("TenantsLoaded", "server")
 
@@ -268,9 +267,7 @@ async def test_the_log_has_who_asked_and_nobody_for_the_schedulers_own(tmp_path:
         house.calling(served, root) as stub,
     ):
         await stub.CreateJob(create("a"))
-        async with asyncio.timeout(60):
-            while (await stub.GetJob(service_pb2.GetJobRequest(name="a"))).attempt == 0:
-                await asyncio.sleep(0.01)
+        await until_running(stub, "a")
         await stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
     copy = look_at(url(tmp_path))
     actors = {version: "" for version, _ in copy.read()} | {

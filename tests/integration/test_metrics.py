@@ -17,6 +17,7 @@ from scheduler.server.serve import CannotListen
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from tests.build import exactly
 from tests.serving import RUNNING, Served, create, error_of, refused, serving
+from tests.waiting import until
 
 HERE = MetricsEndpoint("127.0.0.1", 0)
 
@@ -88,11 +89,8 @@ async def test_what_happened_is_counted(served: Served) -> None:
     job = await served.until("a", RUNNING)
     report = service_pb2.ReportHostRequest(name=job.placement.hosts[0], signal="nic-down")
     await served.stub.ReportHost(report)
-    for _ in range(500):  # submitted, started, failed, swapped, its spare refilled
-        found = await scraped(served)
-        if found("muster_events_total") == 5:
-            break
-        await asyncio.sleep(0.01)
+    # submitted, started, failed, swapped, its spare refilled
+    found = await until(lambda: scraped(served), lambda found: found("muster_events_total") == 5)
     assert found("muster_host_failures_total", signal="nic-down") == 1
     assert found("muster_swaps_total", cause="failure") == 1
     assert found("muster_swapped_hosts_total", source="spare") == 1

@@ -18,6 +18,7 @@ from scheduler.engine.planning.executor import PlanExecutor
 from scheduler.eventlog.codec import encode
 from tests.build import fabric, loaded, spec
 from tests.serving import RUNNING, create, serving
+from tests.waiting import until
 
 LIMITS = SchedulingOptions()
 ALWAYS = 0.0
@@ -49,11 +50,7 @@ async def mind(here: _Here) -> AsyncIterator[PlanExecutor]:
 
 
 async def _is_up(mind: PlanExecutor) -> None:
-    for _ in range(2_000):
-        if mind._other is not None and mind._other.is_up():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("no process came up")
+    await until(lambda: mind._other is not None and mind._other.is_up())
 
 
 def _events(count: int, first: int = 0) -> list[Event]:

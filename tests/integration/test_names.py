@@ -30,6 +30,7 @@ from tests.serving import (
     path,
     refused,
     serving,
+    until_running,
 )
 
 TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
@@ -83,8 +84,7 @@ async def test_a_watch_and_a_filter_are_for_the_job_of_the_callers_tenant(tmp_pa
         assert first.job.uid == his.uid
         found = await root.ListJobs(service_pb2.ListJobsRequest(filter='name = "x"'))
         assert {job.uid for job in found.jobs} == {hers.uid, his.uid}
-        while (await bob.GetJob(Get(name="x"))).state != RUNNING:
-            await asyncio.sleep(0.01)
+        await until_running(bob, "x")
         ask = service_pb2.ListHostsRequest(job="x")
         assert not (await ada.ListHosts(ask)).hosts
         assert {host.job for host in (await bob.ListHosts(ask)).hosts} == {his.name}
@@ -170,8 +170,7 @@ async def test_jobs_from_before_there_was_an_auth_file_are_hidden_from_others(
     async with serving(tmp_path, tenants=TENANTS) as served:
         filler = await served.stub.CreateJob(create("filler", 8))
         await served.stub.CreateJob(create("last", 8))
-        while (await served.stub.GetJob(Get(name="filler"))).state != RUNNING:
-            await asyncio.sleep(0.01)
+        await served.until("filler", RUNNING)
     async with AsyncExitStack() as stack:
         _, ada, _, root = await _trio(stack, tmp_path)
         await ada.CreateJob(create("mine", 8))
@@ -186,8 +185,7 @@ async def test_jobs_from_before_there_was_an_auth_file_are_hidden_from_others(
         ended = await root.CancelJob(service_pb2.CancelJobRequest(name="filler"))
         assert ended.state == CANCELLED
         for name in ("ads/mine", "last"):  # ads has had less
-            while (await root.GetJob(Get(name=name))).state != RUNNING:
-                await asyncio.sleep(0.01)
+            await until_running(root, name)
             await root.CancelJob(service_pb2.CancelJobRequest(name=name))
     async with AsyncExitStack() as stack:  # the log says so once
         await _trio(stack, tmp_path)

@@ -1,13 +1,12 @@
 """People and programs are told what becomes of jobs, by receivers that may be slow or away."""
 
-import asyncio
 import hashlib
 import hmac
 import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from email import message_from_bytes
 from email.message import Message
@@ -21,7 +20,7 @@ from scheduler.files.errors import InputError
 from scheduler.files.notify import load_notify
 from scheduler.v1 import service_pb2
 from tests.serving import RUNNING, Served, create, path, serving
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 SECRET = b"a secret of 24 characters"
 
@@ -85,13 +84,6 @@ def webhook(port: int, more: str = "") -> str:
 def free_port() -> int:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         return int(taken.getsockname()[1])
-
-
-async def until(holds: Callable[[], bool], within_s: float = 20) -> None:
-    until_s = time.monotonic() + PATIENCE * within_s
-    while not holds():
-        assert time.monotonic() < until_s
-        await asyncio.sleep(0.02)
 
 
 async def run_and_cancel(served: Served, name: str, **labels: str) -> None:
@@ -210,10 +202,10 @@ async def test_a_mail_server_that_wants_a_login_gets_it(tmp_path: Path) -> None:
         notify = notify_file(tmp_path, f"owner: {{{mail}, {login}}}")
         async with serving(tmp_path, notify=notify) as served:
             await run_and_cancel(served, "a")
-            await until(lambda: b"wrong" in shown, 60)
+            await until(lambda: b"wrong" in shown, within_s=60)
             (tmp_path / "password").write_text("pass\n")
             served.reload.set()
-            await until(lambda: len(mails) == 1, 60)
+            await until(lambda: len(mails) == 1, within_s=60)
     finally:
         server.stop()
     assert mails == [b"muster"]
@@ -224,17 +216,17 @@ async def test_receivers_are_read_again(tmp_path: Path) -> None:
         notify = notify_file(tmp_path, webhook(first.server_port))
         async with serving(tmp_path, notify=notify) as served:
             await run_and_cancel(served, "a")
-            await until(lambda: len(first.bodies) == 2, 60)
+            await until(lambda: len(first.bodies) == 2, within_s=60)
             (tmp_path / "notify.yaml").write_text("receivers: {a: {}}")
             served.reload.set()
-            await until(lambda: not served.reload.is_set(), 60)
+            await until(lambda: not served.reload.is_set(), within_s=60)
             await run_and_cancel(served, "b")
-            await until(lambda: len(first.bodies) == 4, 60)  # that file was rejected
+            await until(lambda: len(first.bodies) == 4, within_s=60)  # that file was rejected
             notify_file(tmp_path, webhook(second.server_port))
             served.reload.set()
-            await until(lambda: not served.reload.is_set(), 60)
+            await until(lambda: not served.reload.is_set(), within_s=60)
             await run_and_cancel(served, "c")
-            await until(lambda: any(each["job"] == "c" for each in second.bodies), 60)
+            await until(lambda: any(each["job"] == "c" for each in second.bodies), within_s=60)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from tests.integration.test_console import JOB, LOCAL, Reply, call, envelope, en
 from tests.issuer import SECRET, FakeIssuer
 from tests.secured import House
 from tests.serving import Served, create, path, refused, serving
+from tests.waiting import until
 
 TENANTS = Tenants((Tenant("vision"), Tenant("speech")), "vision")
 RULES = (
@@ -65,8 +66,10 @@ async def at(
     """A server with this auth file, once it has the keys of the issuer."""
     settings: Any = {"access": house.access(), "channel": house.channel, "clock": clock}
     async with serving(folder, console=console, tenants=TENANTS, **settings) as served:
-        while has_keys and (await said(served, "GetStatus", UNSIGNED))[0] == 503:
-            await asyncio.sleep(0.02)
+        if has_keys:
+            await until(
+                lambda: said(served, "GetStatus", UNSIGNED), lambda answer: answer[0] != 503
+            )
         yield served
 
 
@@ -384,11 +387,7 @@ async def test_there_is_no_sign_in_without_the_section_or_while_the_issuer_is_aw
         issuer.is_down = True
         house.trust(issuer.section(RULES))
         served.reload.set()
-        for _ in range(500):
-            if (await page.offer()).get("problem") == "HTTP status 503":
-                break
-            await asyncio.sleep(0.02)
-        offer = await page.offer()
+        offer = await until(page.offer, lambda offer: offer.get("problem") == "HTTP status 503")
         assert offer == {
             "label": "127.0.0.1",
             "issuer": issuer.url,

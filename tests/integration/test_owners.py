@@ -20,12 +20,12 @@ from tests.secured import House
 from tests.serving import (
     CANCELLED,
     COMPLETED,
-    RUNNING,
     Served,
     create,
     error_of,
     refused,
     serving,
+    until_running,
     url,
 )
 
@@ -91,11 +91,6 @@ async def _code(call: Any) -> grpc.StatusCode:
     return grpc.StatusCode.OK
 
 
-async def _running(stub: Any, name: str) -> None:
-    while (await stub.GetJob(Get(name=name))).state != RUNNING:
-        await asyncio.sleep(0.01)
-
-
 async def test_who_may_do_what_to_a_job(tmp_path: Path) -> None:
     """For each caller: change, finish, read the logs of a job of ada's that no agent starts."""
     ok, no_log = grpc.StatusCode.OK, grpc.StatusCode.FAILED_PRECONDITION
@@ -112,7 +107,7 @@ async def test_who_may_do_what_to_a_job(tmp_path: Path) -> None:
         _, stubs, _ = await _callers(stack, tmp_path)
         made = await stubs["ada"].CreateJob(create("a"))
         assert made.user == "ada"
-        await _running(stubs["ada"], "a")
+        await until_running(stubs["ada"], "a")
         outcomes = {}
         for name, stub in stubs.items():
             full = "ads/a" if name == "root" else made.name
@@ -148,7 +143,7 @@ async def test_a_launcher_ends_no_gang_that_agents_start(
         await stubs["bob"].CreateJob(create("other"))
         await stubs["ada"].CreateJob(create("own"))
         for name in ("own", "agents"):
-            await _running(stubs["ada"], name)
+            await until_running(stubs["ada"], name)
         error = await refused(stubs["lou"].EndJob(end("agents")))
         assert error.code is DENIED
         assert "agents start it" in error.message
@@ -303,7 +298,7 @@ async def test_commands_for_ones_own_jobs(tmp_path: Path) -> None:
         denied = await _lines(shells["bea"], "finish", "mine", "--outcome", "completed")
         assert denied[0] == "1"
         assert "bea may not finish job" in denied[1]
-        await _running(stubs["ada"], "mine")
+        await until_running(stubs["ada"], "mine")
         done = await _lines(shells["ada"], "finish", "mine", "--outcome", "completed")
         assert done[0] == "0"
         assert "user" in "".join(done)

@@ -23,6 +23,7 @@ from scheduler.identity import Caller, Role, act_for, caller
 from scheduler.service.errors import ApiError, not_found
 from scheduler.service.questions import PATIENCE_S, Questions
 from tests.build import fabric, loaded, spec
+from tests.waiting import until, wait_until
 
 LONG_S = 120.0
 
@@ -72,10 +73,7 @@ def lasts(state: State, until: Path) -> int:
 def mirror() -> Iterator[StateMirror]:
     """A process that is up, for all tests that leave it so."""
     mirror = StateMirror(loaded(fabric()))
-    until_s = time.monotonic() + LONG_S
-    while not mirror.is_up():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
+    wait_until(mirror.is_up)
     yield mirror
     mirror.kill()
 
@@ -95,10 +93,10 @@ async def questions(mirror: StateMirror) -> AsyncIterator[Questions]:
 async def _in_process(questions: Questions, state: State | None) -> int:
     """The process that answers, once there is one."""
     assert state is not None
-    async with asyncio.timeout(LONG_S):
-        while (pid := (await questions.ask_on(state, seen, ""))[0]) == os.getpid():
-            await asyncio.sleep(0.02)
-    return pid
+    answer = await until(
+        lambda: questions.ask_on(state, seen, ""), lambda answer: answer[0] != os.getpid()
+    )
+    return answer[0]
 
 
 async def test_a_computation_that_runs_dry_fails_and_keeps_nobody_waiting() -> None:
@@ -175,8 +173,7 @@ async def test_threads_answer_while_a_long_question_keeps_the_process(
     assert state is not None
     may_end = tmp_path / "may-end"
     long = asyncio.ensure_future(questions.ask_on(state, lasts, may_end))
-    while not questions._turn.locked():
-        await asyncio.sleep(0.01)
+    await until(questions._turn.locked)
     assert (await questions.ask_on(state, seen, ""))[0] == os.getpid()  # after PATIENCE_S
     waited_s = time.monotonic()
     for _ in range(20):  # now it is known that the process takes long: nobody else waits for it
@@ -193,9 +190,7 @@ async def test_a_process_that_nobody_asks_ends() -> None:
     try:
         await questions.ask_on(loaded(fabric()), seen, "")
         assert isinstance(mirror := questions._mirror, StateMirror)
-        async with asyncio.timeout(LONG_S):
-            while questions._mirror is not None:
-                await asyncio.sleep(0.02)
+        await until(lambda: questions._mirror is None)
         assert mirror._process.poll() is not None
     finally:
         questions.close()
@@ -222,8 +217,7 @@ async def test_what_is_under_way_ends_with_the_server(tmp_path: Path) -> None:
     await _in_process(questions, state)
     assert questions._mirror is not None
     asked = asyncio.ensure_future(questions.ask_on(state, lasts, tmp_path / "never"))
-    while not questions._turn.locked():
-        await asyncio.sleep(0.01)
+    await until(questions._turn.locked)
     questions.close()
     async with asyncio.timeout(LONG_S / 2):
         await asyncio.wait({asked})

@@ -14,6 +14,7 @@ from placement.fabric.hostlist import expand
 from scheduler.cli import program
 from scheduler.v1 import service_pb2
 from tests.serving import Served, create
+from tests.waiting import until
 
 GPUS = 8  # of each host
 
@@ -22,11 +23,8 @@ Places = dict[int, tuple[str, int]]  # rank -> host, local rank
 
 async def hosts_of(served: Served, *, but: list[str] | None = None) -> list[str]:
     """In block order, once there are any and they are no longer `but`."""
-    while True:
-        job = await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))
-        if (hosts := list(job.placement.hosts)) and hosts != but:
-            return hosts
-        await asyncio.sleep(0.02)
+    job = await until(lambda: served.get("a"), lambda job: job.placement.hosts not in ([], but))
+    return list(job.placement.hosts)
 
 
 def printing(served: Served) -> Callable[..., Awaitable[Result]]:

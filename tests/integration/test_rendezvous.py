@@ -11,15 +11,13 @@ import pytest
 from scheduler.v1 import service_pb2
 from tests.e2e.processes import MUSTER
 from tests.serving import Served, create
+from tests.waiting import until
 
 
 async def hosts_of(served: Served, *, but: list[str] | None = None) -> list[str]:
     """In block order, once there are any and they are no longer `but`."""
-    while True:
-        job = await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))
-        if (hosts := list(job.placement.hosts)) and hosts != but:
-            return hosts
-        await asyncio.sleep(0.02)
+    job = await until(lambda: served.get("a"), lambda job: job.placement.hosts not in ([], but))
+    return list(job.placement.hosts)
 
 
 async def asked(served: Served, *words: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -22,6 +22,7 @@ from scheduler.v1 import service_pb2
 from tests.build import fabric_spec
 from tests.postgres import Cluster
 from tests.serving import QUEUED, RUNNING, Served, create, error_of, refused, serving
+from tests.waiting import until
 
 LEASE_S = 1.0
 LATEST = (("muster-read", "latest"),)
@@ -42,11 +43,7 @@ async def replicas(
 
 
 async def until_led(by: Served) -> None:
-    for _ in range(500):
-        if await role(by) == "leader":
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{by.ready.address} does not lead")
+    await until(lambda: role(by), lambda found: found == "leader")
 
 
 async def trailer(by: Served, **metadata: Any) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from scheduler.v1 import advice_pb2, service_pb2, window_pb2
 from tests.secured import House
-from tests.serving import RUNNING, START_NS, create, error_of, path, refused, serving
+from tests.serving import START_NS, create, error_of, path, refused, serving, until_running
 
 TENANTS = Tenants(
     (Tenant("default"), Tenant("ads", guaranteed_gpus=24), Tenant("bots")),
@@ -33,10 +32,6 @@ class Trio:
     ada: Any
     bob: Any
     root: Any
-
-    async def runs(self, stub: Any, name: str) -> None:
-        while (await stub.GetJob(Get(name=name))).state != RUNNING:
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -56,7 +51,7 @@ async def trio(folder: Path) -> AsyncIterator[Trio]:
 async def test_hosts_do_not_say_whose_job_they_hold(tmp_path: Path) -> None:
     async with trio(tmp_path) as t:
         await t.ada.CreateJob(create("victim", 8))
-        await t.runs(t.ada, "victim")
+        await until_running(t.ada, "victim")
         cordon = service_pb2.CordonHostRequest(
             name="z0-r0-h0", reason="ads/victim is slow, read/write"
         )
@@ -80,7 +75,7 @@ async def test_a_job_with_the_name_of_a_word_blanks_no_words(tmp_path: Path) -> 
     async with trio(tmp_path) as t:
         for name in ("free", "hosts", "needs"):
             await t.ada.CreateJob(create(name, 1))
-            await t.runs(t.ada, name)
+            await until_running(t.ada, name)
         await t.bob.CreateJob(create("b", 8, priority_class="spot"))
         why = await t.bob.ExplainJob(service_pb2.ExplainJobRequest(name="b"))
     assert why.reason.sentence.startswith("needs 8 hosts; 5 are free; (hidden), (hidden), ")
@@ -116,7 +111,7 @@ async def test_a_dry_run_that_avoids_jobs_finds_no_names_of_others(tmp_path: Pat
         await t.ada.CreateJob(create("victim", 1))
         await t.ada.CreateJob(create("victim-2", 4))  # one in each zone
         for name in ("victim", "victim-2"):
-            await t.runs(t.ada, name)
+            await until_running(t.ada, name)
         for tenant, other in (("", ""), ("bots/", "bots/"), ("ads/", "nobody/"), ("a*/", "z*/")):
             answers = []
             for pattern in (*(tenant + name for name in right), *(other + name for name in wrong)):
@@ -180,7 +175,7 @@ async def test_incidents_of_others_jobs_are_not_shown_however_long_their_job_is_
         for turn in range(5):
             name = f"victim{turn}"
             await t.ada.CreateJob(create(name, 1))
-            await t.runs(t.ada, name)
+            await until_running(t.ada, name)
             reason = "ads/x failed: no space left on secret-volume"
             end = service_pb2.EndJobRequest(name=f"ads/{name}", outcome=5, reason=reason)
             await t.root.EndJob(end)
@@ -198,7 +193,7 @@ async def test_the_status_shows_the_callers_own_gangs_beside_larger_ones_of_othe
     async with trio(tmp_path) as t:
         for stub, name, hosts in ((t.ada, "large", 3), (t.ada, "larger", 3), (t.bob, "his", 1)):
             await stub.CreateJob(create(name, hosts))
-            await t.runs(stub, name)
+            await until_running(stub, name)
         shown = await t.bob.GetStatus(service_pb2.GetStatusRequest(gangs=1))
         everything = await t.root.GetStatus(service_pb2.GetStatusRequest(gangs=1))
     assert ([gang.job for gang in shown.gangs], shown.gang_count) == ([path("his", "bots")], 1)

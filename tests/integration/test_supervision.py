@@ -20,6 +20,7 @@ from scheduler.launch.service import AgentSettings
 from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.observe.supervision import PREFIX
 from tests.serving import RUNNING, Served, create, serving
+from tests.waiting import until
 
 WRITER = f"{PREFIX}writer"
 
@@ -47,6 +48,13 @@ def on_page() -> set[str]:
     return {name.split("-of-")[0] for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
+async def end(name: str) -> None:
+    """Cancel a task, and wait for the one that takes its place."""
+    killed = long_lived()[name]
+    killed.cancel()
+    await until(lambda: long_lived().get(name, killed) is not killed)
+
+
 async def asked(served: Served) -> Result:
     words = ["health", "--address", served.ready.address]
     return await asyncio.to_thread(CliRunner().invoke, app, words)
@@ -62,11 +70,7 @@ async def test_a_server_outlives_the_death_of_each_of_its_tasks(tmp_path: Path) 
         }
         assert {name.removeprefix(PREFIX).split("-of-")[0] for name in names} <= on_page()
         for number, name in enumerate(names):
-            killed = long_lived()[name]
-            killed.cancel()
-            async with asyncio.timeout(60):
-                while (again := long_lived().get(name)) is None or again is killed:
-                    await asyncio.sleep(0.02)
+            await end(name)
             await served.stub.CreateJob(create(f"job{number}"))
             if number < 8:  # as many hosts as there are
                 await served.until(f"job{number}", RUNNING)
@@ -79,9 +83,7 @@ async def test_a_disk_that_is_nearly_full_is_said_before_a_change_is_refused(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(SqliteStore, "disk_used", lambda _: 0.96)
-    async with asyncio.timeout(60):
-        while "store: its disk is 96% full" not in caplog.text:
-            await asyncio.sleep(0.05)
+    await until(lambda: "store: its disk is 96% full" in caplog.text)
     result = await asked(served)
     assert (result.exit_code, "do not work: store" in result.output) == (1, True)
     await served.stub.CreateJob(create("a"))  # as long as there is room

@@ -17,7 +17,8 @@ from scheduler.v1 import job_pb2, link_pb2, service_pb2, window_pb2
 from scheduler.wire.specs import spec_to_proto
 from tests.build import fabric_spec
 from tests.secured import House
-from tests.serving import QUEUED, RUNNING, Served, create, serving
+from tests.serving import QUEUED, RUNNING, Served, create, serving, until_running
+from tests.waiting import until
 
 
 def report(name: str, share: float, **fields: str) -> service_pb2.ReportLinkRequest:
@@ -79,11 +80,13 @@ async def test_a_window_on_a_link_goes_over_the_wire(served: Served) -> None:
     window.start_time.FromNanoseconds(now.ToNanoseconds())
     window.end_time.FromNanoseconds(now.ToNanoseconds() + 3_600 * 10**9)
     made = await served.stub.CreateWindow(service_pb2.CreateWindowRequest(window=window))
-    for _ in range(500):
-        [link] = (await served.stub.ListLinks(service_pb2.ListLinksRequest())).links
-        if link.carried_share < 1:
-            break
-        await asyncio.sleep(0.01)
+    listing = service_pb2.ListLinksRequest()
+    [link] = (
+        await until(
+            lambda: served.stub.ListLinks(listing),
+            lambda a: a.links and a.links[0].carried_share < 1,
+        )
+    ).links
     assert (list(made.links), made.link_share, list(made.chosen_hosts)) == (["z1"], 0.5, [])
     assert (link.name, link.share, link.carried_share) == ("z1", 1, 0.5)
     assert list(link.windows) == ["w"]
@@ -212,9 +215,7 @@ async def test_explain_says_whose_traffic_shares_an_uplink(tmp_path: Path, house
         for name, tenant in (("x", "vision"), ("y", "nlp")):
             spec = job_from_mapping({**TRAIN, "name": name, "tenant": tenant})
             await stub.CreateJob(service_pb2.CreateJobRequest(spec=spec_to_proto(spec)))
-            get = service_pb2.GetJobRequest(name=f"tenants/{tenant}/jobs/{name}")
-            while (await stub.GetJob(get)).state != RUNNING:
-                await asyncio.sleep(0.01)
+            await until_running(stub, f"tenants/{tenant}/jobs/{name}")
             for host in kept:
                 await stub.UncordonHost(service_pb2.UncordonHostRequest(name=host))
         explain = service_pb2.ExplainJobRequest(name="tenants/nlp/jobs/y")

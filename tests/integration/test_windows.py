@@ -1,6 +1,5 @@
 """Windows through a real server: made, listed, changed, removed; opened by the clock."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from scheduler.core.model.job import SECOND_NS
 from scheduler.v1 import host_pb2, service_pb2, window_pb2
 from tests.serving import QUEUED, RUNNING, START_NS, Served, create, refused, serving
+from tests.waiting import until
 
 PENDING, OPEN = window_pb2.WINDOW_STATE_PENDING, window_pb2.WINDOW_STATE_OPEN
 MAINTENANCE = window_pb2.WINDOW_KIND_MAINTENANCE
@@ -100,12 +100,7 @@ async def test_the_clock_opens_and_closes_a_window(tmp_path: Path) -> None:
         waiting.spec.time_limit.seconds = 60
         await served.stub.CreateJob(waiting)
         now_ns += SECOND_NS // 10
-        for _ in range(200):
-            (window,) = await windows(served)
-            if window.state == OPEN:
-                break
-            await asyncio.sleep(0.02)
-        assert window.state == OPEN
+        await until(lambda: windows(served), lambda listed: listed[0].state == OPEN)
         hosts = await served.stub.ListHosts(
             service_pb2.ListHostsRequest(states=[host_pb2.HOST_STATE_CORDONED])
         )

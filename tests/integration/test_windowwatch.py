@@ -16,6 +16,7 @@ from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import service_pb2, window_pb2
 from tests.secured import House
 from tests.serving import START_NS, Served, error_of, serving
+from tests.waiting import until
 
 Seen = tuple[int, str, str, str]  # version, window, what happened, state after it
 
@@ -94,9 +95,7 @@ async def _life(served: Served, clock: Clock) -> None:
     await stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="b"))
     for expected in ([("a", window_pb2.WINDOW_STATE_OPEN)], []):
         clock.now_ns += 60 * SECOND_NS // 1_000
-        async with asyncio.timeout(60):
-            while await _listed(served) != expected:
-                await asyncio.sleep(0.01)
+        await until(lambda: _listed(served), lambda listed, due=expected: listed == due)
 
 
 async def test_a_live_watch_sees_what_a_replay_sees(tmp_path: Path) -> None:
