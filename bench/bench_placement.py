@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.plot:
         from bench import plot
 
-        plot.write(run, Path(options.plot))
+        plot.write(page.text(run), Path(options.plot))
     wrong = duel.wrong_bounds(run.duels)
     for d in wrong:
         print(f"WRONG BOUND {d.row.seed}:{d.row.index}: {d.row.bound} > {d.theirs} by {d.score}")

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the page of commands, files outside docs/ that pages link to, and the search.
+"""Hooks of mkdocs: the page of commands, the console's look, files outside docs/, and the search.
 
 `commands.md` is made from the command line itself when the site is built, so it is never older
 than the commands. A link such as `../examples/elastic.yaml` leads to a copy in the site.
@@ -16,6 +16,7 @@ from mkdocs.structure.pages import Page
 from typer.cli import get_docs_for_click
 
 from scheduler.cli.program import app, load_commands
+from scheduler.console import theme
 
 ROOT = Path(__file__).parent.parent
 # What somebody with a task looks for comes before what lists and remembers.
@@ -27,7 +28,7 @@ OUTSIDE = re.compile(r"\]\(\.\./((?:deploy|examples|proto)/[^)#\s]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the page of commands, and each file outside docs/ that a page links to."""
+    """Add the page of commands, the look, and each file outside docs/ that a page links to."""
     load_commands()
     command = typer.main.get_command(app)
     with typer.Context(command, info_name="muster") as context:
@@ -38,6 +39,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for path in OUTSIDE.findall(file.content_string)
     }
     files.append(File.generated(config, "commands.md", content=page))
+    look = theme.variables("[data-md-color-scheme=slate] {{{block}}}")
+    files.append(File.generated(config, "css/theme.css", content=look))
+    icon = (theme.STATIC / "icon.svg").read_bytes()
+    files.append(File.generated(config, "img/icon.svg", content=icon))
     for path in sorted(linked):
         files.append(File.generated(config, path, content=(ROOT / path).read_bytes()))
     return files

@@ -1,6 +1,7 @@
 """Fit the constants of the step to measured runs, and say how well families predict each other.
 
     python -m scripts.fit_steps STEPS.csv [--write] [--ablation]
+    python -m scripts.fit_steps STEPS.csv --plot docs/img/steptime.svg    only draws
 
 The file has the columns of `muster estimate --table` and `measured_step_s`. The model is that of
 the product, placement/objective: this script stacks the parts of all rows and fits with the
@@ -38,6 +39,7 @@ from placement.objective.step_constants import (
 )
 from placement.objective.step_time import Assumptions, Exposure, Pipeline, step_time
 from placement.workload.volumes import state_share
+from scheduler.console import theme
 from scheduler.files.step_table import StepRow, read_table
 
 Floats = npt.NDArray[np.float64]
@@ -398,8 +400,12 @@ def main() -> None:
     arguments.add_argument("steps", help="CSV file of measured steps")
     arguments.add_argument("--write", action="store_true", help=f"write {FILE.name}")
     arguments.add_argument("--ablation", action="store_true", help="errors without each term")
+    arguments.add_argument("--plot", type=Path, help="only draw estimated over measured steps")
     options = arguments.parse_args()
     table = Table(list(read_table(options.steps)))
+    if options.plot:
+        draw(table, options.plot)
+        return
     fit = Fit(table)
     print(f"{len(table)} rows, {len(set(table.family))} families\n")
     print(
@@ -455,13 +461,7 @@ def _interval_ends(errors: Floats) -> tuple[float, float]:
 
 def print_fit_errors(table: Table, constants: StepConstants) -> None:
     """Print errors of the product itself with constants that were fitted to all rows."""
-    assumed, steps = Assumptions(constants=constants), []
-    for row in table.rows:
-        assert row.request is not None
-        assert row.fabric is not None
-        hosts = range(row.request.hosts_needed(row.fabric.gpus_per_host))
-        steps.append(step_time(row.fabric, row.request, hosts, assumed).seconds)
-    errors = np.log(np.array(steps) / table.measured)
+    errors = np.log(estimated(table, constants) / table.measured)
     print("\nfitted to all, by GPU")
     for gpu in sorted(set(table.gpu)):
         for kind, label in ((False, ""), (True, ", experts")):
@@ -470,6 +470,48 @@ def print_fit_errors(table: Table, constants: StepConstants) -> None:
                 print(error_line(f"  {gpu}{label}", errors[chosen]))
     print(error_line("  dense", errors[~table.has_experts]))
     print(error_line("  with experts", errors[table.has_experts]))
+
+
+def estimated(table: Table, constants: StepConstants) -> Floats:
+    """Return the seconds of each row by the product itself."""
+    assumed, steps = Assumptions(constants=constants), []
+    for row in table.rows:
+        assert row.request is not None
+        assert row.fabric is not None
+        hosts = range(row.request.hosts_needed(row.fabric.gpus_per_host))
+        steps.append(step_time(row.fabric, row.request, hosts, assumed).seconds)
+    return np.array(steps)
+
+
+def draw(table: Table, path: Path) -> None:
+    """Draw what the product estimates over what was measured: a row a GPU, a mark a run."""
+    ratio = estimated(table, read_constants(tomllib.loads(FILE.read_text()))) / table.measured
+    gpus, runs = np.unique(table.gpu, return_counts=True)
+    gpus = gpus[np.argsort(-runs, kind="stable")]
+    figure, (axes,) = theme.new(0.9 + 0.3 * len(gpus))
+    theme.styled(axes, grid="x")
+    axes.grid(visible=False, axis="y")
+    axes.axvspan(0.8, 1.25, color=theme.light("line"), alpha=0.5, linewidth=0)
+    axes.axvline(1, color=theme.light("ink"), linewidth=0.8)
+    for is_expert, label, colour, mark, shift in (
+        (False, "dense", "blue", "o", -0.13),
+        (True, "with experts", "orange", "^", 0.13),
+    ):
+        chosen = table.has_experts == is_expert
+        at = np.array([int(np.flatnonzero(gpus == gpu)[0]) for gpu in table.gpu[chosen]]) + shift
+        style: Any = {"color": theme.light(colour), "alpha": 0.55, "linewidths": 0, "s": 20}
+        axes.scatter(ratio[chosen], at, marker=mark, label=label, **style)
+    axes.set_xscale("log")
+    ticks = (0.4, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 2.5)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    names = [f"{gpu} ({np.count_nonzero(table.gpu == gpu):,})" for gpu in gpus]
+    axes.set_yticks(range(len(gpus)), names)
+    axes.set_ylim(len(gpus) - 0.5, -0.5)
+    axes.set_xlabel("estimated step over measured step; shaded: 25 % either way")
+    theme.legend(axes)
+    theme.save(figure, path.parent, path.stem, "Estimated over measured steps by GPU")
+    path.with_suffix(".png").unlink()
 
 
 def print_resolution(fit: Fit) -> float:

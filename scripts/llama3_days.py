@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from placement.fabric.tree import Fabric, from_spec, preset
+from scheduler.console import theme
 from scheduler.core import State
 from scheduler.core.fold.attempts import AttemptStopped, EffectReader, GangTracker
 from scheduler.core.fold.effects import HostTransition
@@ -28,7 +29,6 @@ from simulator.experiment import Experiment
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3
 from simulator.replay import Replay
-from simulator.report import theme
 from simulator.timing import load_time_model
 from simulator.traces.load import TraceFile, find_format
 from simulator.traces.record import SECOND_NS, BadRecord
@@ -177,17 +177,20 @@ def inconsistencies(results: Sequence[Result]) -> Iterable[str]:
 def draw(shares: dict[str, float], path: str) -> None:
     """Draw what the time went to that was not productive, the largest part first."""
     lost = {name: share for name, share in shares.items() if name != "productive" and share > 0}
-    figure, (axes,) = theme.new(0.3 * len(lost) + 0.9)
-    axes.grid(visible=False, axis="y")
-    theme.styled(axes, grid="x")
-    axes.barh(list(lost), [100 * share for share in lost.values()], color=theme.light("red"))
+    figure, (axes,) = theme.new(0.3 * len(lost) + 0.7)
+    theme.styled(axes, grid="")
+    axes.grid(visible=False)
+    colour = theme.light("map-stopped")
+    axes.barh(list(lost), [100 * share for share in lost.values()], color=colour, height=0.66)
     for name, share in lost.items():
-        axes.annotate(f" {percent(share)}", (100 * share, name), va="center", fontsize=8)
+        axes.annotate(f" {percent(share)}", (100 * share, name), va="center", fontsize=theme.SMALL)
     axes.invert_yaxis()
-    axes.set_xlabel("share of 54 days, %")
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
     productive = percent(shares["productive"])
     theme.titled(axes, f"{productive} of 54 days were productive; the rest went to")
-    figure.savefig(path, dpi=theme.DPI)
+    with theme.drawing():
+        figure.savefig(path, dpi=theme.DPI, facecolor=theme.light("card"))
 
 
 def main(arguments: list[str]) -> int:

@@ -10,12 +10,12 @@ from typing import Any
 
 from matplotlib.ticker import EngFormatter
 
+from scheduler.console import theme
+from scheduler.console.theme import light
 from scheduler.core.wording import jobs_text
-from simulator.report import theme
 from simulator.report.figures import Measure, SeedRange, shown
 from simulator.report.html import TableCell, write_page
 from simulator.report.run_charts import Chart, has_waits, note_if_empty, wait_axis, wait_curve
-from simulator.report.theme import light
 
 Values = Mapping[str, Any]
 NamedReports = Sequence[tuple[str, Values]]
@@ -107,7 +107,7 @@ def waits(reports: NamedReports) -> Chart:
         for i, (variant, data) in enumerate(reports):
             for size in data["sizes"]:
                 if size["class"] == name:
-                    wait_curve(each, size, variant, theme.line_style(i))
+                    wait_curve(each, size, variant, theme.line_style(i, len(reports)))
         wait_axis(each)
         alike = (f for _, data in reports for f in data["sizes"] if f["class"] == name)
         note_if_empty(each, has_waits(alike), "every job started within a second")

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from muster.structs import struct
-from simulator.report import theme
+from scheduler.console import theme
 from simulator.report.run_charts import Chart
 from simulator.report.text import duration
 

@@ -11,35 +11,36 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from muster.structs import struct
+from scheduler.console import theme
+from scheduler.console.theme import light
 from scheduler.core.wording import jobs_text
-from simulator.report import theme
 from simulator.report.text import duration
-from simulator.report.theme import light
 
 ReportValues = Mapping[str, Any]
 
-# Where host-time goes: key, words, colour. From what was wanted to what was lost.
+# Where host-time goes: key, words, colour. From what was wanted to what was lost; hosts have the
+# colours of the console's map, and all that failures cost has one.
 PARTS = (
-    ("kept", "productive", "blue"),
-    ("not_over", "running at the end", "sky"),
-    ("unsuccessful", "jobs that then failed or were cancelled", "brown"),
-    ("repeated", "repeated work", "red"),
-    ("unnoticed", "failed, not yet detected", "wine"),
-    ("restarting", "restarting", "orange"),
-    ("saving", "writing checkpoints", "yellow"),
-    ("slowed", "waiting for the network", "teal"),
-    ("stopped", "stopped gangs", "pink"),
-    ("spare", "spares", "green"),
-    ("down", "out of service", "ink"),
-    ("idle_wanted", "idle while jobs wait", "purple"),
+    ("kept", "productive", "map-running"),
+    ("not_over", "running at the end", "map-running"),
+    ("unsuccessful", "jobs that then failed or were cancelled", "map-stopped"),
+    ("repeated", "repeated work", "map-stopped"),
+    ("unnoticed", "failed, not yet detected", "map-stopped"),
+    ("restarting", "restarting", "map-stopped"),
+    ("saving", "writing checkpoints", "purple"),
+    ("slowed", "waiting for the network", "purple"),
+    ("stopped", "stopped gangs", "map-stopped"),
+    ("spare", "spares", "map-spare"),
+    ("down", "out of service", "map-failed"),
+    ("idle_wanted", "idle while jobs wait", "grey"),
     ("idle_unwanted", "idle, queue empty", "grey"),
 )
-PALE = ("rule", "grey", "yellow")  # bars on which dark letters are read better
+PALE = ("line", "grey", "map-stopped")  # bars on which dark letters are read better
 STATES = (
-    ("running", "running", "blue"),
-    ("stopped", "stopped gangs", "pink"),
-    ("spare", "spares", "green"),
-    ("down", "out of service", "ink"),
+    ("running", "running", "map-running"),
+    ("stopped", "stopped gangs", "map-stopped"),
+    ("spare", "spares", "map-spare"),
+    ("down", "out of service", "map-failed"),
 )
 
 
@@ -55,7 +56,7 @@ class Chart:
 
 def charts(data: ReportValues) -> list[Chart]:
     """All figures that this run has something to show for."""
-    drawn = [utilisation(data), waits(data), waterfall(data), cuts(data), fabric_map(data)]
+    drawn = [waterfall(data), utilisation(data), waits(data), cuts(data), fabric_map(data)]
     if data["host_s"]["spare"] or data["faults"]["causes"]:
         drawn.append(spares(data))
     if data["faults"]["causes"]:
@@ -90,7 +91,7 @@ def _time(axes: Axes, at: Sequence[float], unit: str) -> None:
 
 
 def _area(axes: Axes, at: Sequence[float], values: Sequence[float], name: str) -> None:
-    axes.fill_between(at, values, step="post", color=light("orange"), linewidth=0)
+    axes.fill_between(at, values, step="post", color=light("sky"), linewidth=0)
     axes.set_ylim(0, max([*values, 1]) * 1.08)
     axes.set_ylabel(name)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -99,7 +100,8 @@ def _area(axes: Axes, at: Sequence[float], values: Sequence[float], name: str) -
 def waits(data: ReportValues) -> Chart:
     made, (axes,) = theme.new(3.2)
     for i, size in enumerate(data["sizes"]):
-        wait_curve(axes, size, f"{size['class']} ({jobs_text(size['jobs'])})", theme.line_style(i))
+        style = theme.line_style(i, len(data["sizes"]))
+        wait_curve(axes, size, f"{size['class']} ({jobs_text(size['jobs'])})", style)
     wait_axis(axes)
     theme.legend(axes, ncols=3)
     note_if_empty(axes, has_waits(data["sizes"]), "every job started within a second")
@@ -123,7 +125,7 @@ def note_if_empty(axes: Axes, is_any: bool, sentence: str) -> None:
     """A panel with nothing in it says why."""
     if not is_any:
         place: Any = {"transform": axes.transAxes, "ha": "center", "va": "center"}
-        axes.text(0.5, 0.5, sentence, fontsize=8, color=light("pale"), **place)
+        axes.text(0.5, 0.5, sentence, fontsize=8, color=light("quiet"), **place)
 
 
 def wait_axis(axes: Axes) -> None:
@@ -147,7 +149,7 @@ def waterfall(data: ReportValues) -> Chart:
     made, (axes,) = theme.new(0.75 + 0.3 * (len(lost) + 2))
     theme.styled(axes, grid="x")
     axes.grid(visible=False, axis="y")
-    rows = [("all hosts, all the time", 0.0, 1.0, "rule")]
+    rows = [("all hosts, all the time", 0.0, 1.0, "line")]
     left = 1.0
     for key, words, colour in lost:
         share = data["host_s"][key] / total
@@ -167,7 +169,10 @@ def waterfall(data: ReportValues) -> Chart:
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(percent())
-    words = "Host time of the fabric by use. The bars add up exactly."
+    words = (
+        "Host time of the fabric by use; the bars add up exactly. Orange: what failures cost;"
+        " purple: what training waits for by itself."
+    )
     return Chart("waterfall", "Goodput waterfall", words, made)
 
 
@@ -178,7 +183,9 @@ def cuts(data: ReportValues) -> Chart:
     made, (spanned, cut, slow) = theme.new(2.9, 1, 3)
     places = range(len(sizes))
     spanned.bar(places, [size["domains"]["mean"] for size in sizes], color=light("blue"))
-    spanned.plot(places, [size["domains"]["most"] for size in sizes], "_", color=light("red"))
+    spanned.plot(
+        places, [size["domains"]["most"] for size in sizes], "_", color=light("ink"), markersize=10
+    )
     theme.titled(spanned, f"{tier}s of a gang: mean, and most")
     ratios = [size["cut_bytes"] / max(size["bound_bytes"], 1) for size in sizes]
     cut.bar(
@@ -186,12 +193,12 @@ def cuts(data: ReportValues) -> Chart:
         [r if f["cut_bytes"] else 0 for r, f in zip(ratios, sizes, strict=True)],
         color=light("blue"),
     )
-    cut.axhline(1, color=light("red"), linewidth=1)
+    cut.axhline(1, color=light("ink"), linewidth=1)
     theme.titled(cut, "bytes cut over their lower bound")
     note_if_empty(cut, any(size["cut_bytes"] for size in sizes), f"nothing crosses a {tier}")
-    for key, style in (("p50", "blue"), ("p95", "red")):
+    for key, style in (("p50", "blue"), ("p95", "orange")):
         values = [size["slowdown"][key] for size in sizes]
-        slow.plot(places, values, "o-", color=light(style), label=key, markersize=4)
+        slow.plot(places, values, "o", color=light(style), label=key, markersize=5)
     slowdown_axis(slow)
     theme.titled(slow, "bounded slowdown")
     theme.legend(slow, loc="upper left", bbox_to_anchor=(0, 1), ncols=2)
@@ -221,7 +228,10 @@ def fabric_map(data: ReportValues) -> Chart:
     fabric = data["timeline"]["map"]
     at, unit = theme.time_axis(fabric["at_s"])
     made, (busy, down) = theme.new(0.9 + min(0.24 * len(fabric["rows"]) + 1.2, 6.4), 2, sharex=True)
-    pairs = ((busy, "busy", "blue", "ranks run"), (down, "down", "red", "out of service"))
+    pairs = (
+        (busy, "busy", "map-running", "ranks run"),
+        (down, "down", "map-failed", "out of service"),
+    )
     for axes, key, colour, title in pairs:
         axes.grid(visible=False)
         _heat(axes, fabric[key], at, colour, f"share of hosts: {title}", fabric["rows"])
@@ -252,7 +262,7 @@ def _heat(
     figure = axes.get_figure()
     assert isinstance(figure, Figure)
     bar = figure.colorbar(image, ax=axes, pad=0.01, format=percent())
-    bar.ax.tick_params(colors=light("pale"), labelsize=8, length=2)
+    bar.ax.tick_params(colors=light("quiet"), labelsize=8, length=2)
     bar.outline.set_visible(False)
 
 
@@ -266,7 +276,7 @@ def spares(data: ReportValues) -> Chart:
     line = data["timeline"]
     at, unit = theme.time_axis(line["at_s"])
     made, (held, used) = theme.new(2.7, 1, 2, width_ratios=(3, 2))
-    for key, words, colour in (("spare", "spares", "green"), ("down", "failed", "red")):
+    for key, words, colour in (("spare", "spares", "map-spare"), ("down", "failed", "map-failed")):
         axes_values = line["series"][key]
         held.step(at, axes_values, where="post", color=light(colour), label=words, linewidth=1.2)
     held.set_ylim(0)
@@ -302,8 +312,7 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float]]) -> None:
     for at, (_, value) in enumerate(rows):
         label_bar(axes, value, at, f"{value:,.0f}")
     axes.set_yticks(range(len(rows)), [name for name, _ in rows])
-    if not axes.yaxis_inverted():
-        axes.invert_yaxis()
+    axes.set_ylim(max(len(rows), 4) - 0.5, -0.5)  # a few bars are no wider than many
     axes.margins(x=0.14)
     axes.set_xticks([])
 

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from simulator.report import theme
+from scheduler.console import theme
 from simulator.report.html import TableCell, render
 from simulator.twin.answer import Entry, Values, header, notes, sections, sentence
 
@@ -58,7 +58,7 @@ def _picture(answer: Values) -> Markup | None:
     made, axes = theme.new(1.1 + 0.42 * len(scenarios), 1, len(drawn), sharey=True)
     for each, (key, words, figures, differences) in zip(axes, drawn, strict=True):
         was = abs(answer["scenarios"][0][figures][key]["mean"])
-        each.axvline(0, color=theme.light("pale"), linewidth=0.8)
+        each.axvline(0, color=theme.light("quiet"), linewidth=0.8)
         for at, scenario in enumerate(scenarios):
             change, colour = scenario[differences][key], theme.light(theme.LINES[at % 8])
             if change["low"] is not None:

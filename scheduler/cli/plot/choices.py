@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-from matplotlib.figure import Figure
+from typing import Any
 
 from placement import PlacedChoice, Sweep
-from scheduler.cli.plot.figure import DPI, MARK, PALE
-from scheduler.cli.plot.figure import INK as BEST
+from scheduler.console.theme import DPI, SMALL, drawing, legend, light, new, styled, titled
 
 LABELLED = 5
-POINTS, LINE = 72, 9  # to an inch; of a line of labels
+POINTS, LINE = 72, 10  # to an inch; of a line of labels
 
 
 def draw_choices(result: Sweep, title: str, path: Path) -> None:
     """Draw the best choices and the job as given; the first few have their axes beside them."""
-    figure = Figure(figsize=(9, 6), dpi=DPI)
-    axes = figure.add_subplot()
+    figure, (axes,) = new(5.2)
+    styled(axes, grid="both")
     gib = [choice.memory.total / 2**30 for choice in result.best]
-    axes.scatter(gib, [choice.step.seconds for choice in result.best], c=BEST, label="placed")
+    steps = [choice.step.seconds for choice in result.best]
+    axes.scatter(gib, steps, c=light("blue"), label="placed", zorder=3)
     if result.own:
         at = (result.own.memory.total / 2**30, result.own.step.seconds)
-        axes.scatter([at[0]], [at[1]], c=MARK, marker="D", label="as given")
-    axes.axvline(result.gpu_gb, color=PALE, linestyle="--", label="memory of a GPU")
-    axes.set(title=title, xlabel="memory, GiB", ylabel="step, s")
-    axes.legend(fontsize=8)
+        own: Any = {"c": light("orange"), "marker": "D", "label": "as given", "zorder": 3}
+        axes.scatter([at[0]], [at[1]], **own)
+    axes.axvline(result.gpu_gb, color=light("bad"), linestyle="--", label="memory of a GPU")
+    axes.set(xlabel="memory, GiB", ylabel="step, s")
+    axes.margins(x=0.15, y=0.12)
+    titled(axes, title + "\n")
+    legend(axes)
     axes.get_ylim()  # limits are settled before labels are moved apart
+    figure.draw_without_rendering()
     lowest = dict[int, float]()  # by memory
     for choice in result.best[:LABELLED]:
         at = (choice.memory.total / 2**30, choice.step.seconds)
-        height = axes.transData.transform(at)[1] * POINTS / DPI
+        height = axes.transData.transform(at)[1] * POINTS / figure.dpi
         rise = max(4.0, lowest.get(round(at[0]), 0.0) - height)
         lowest[round(at[0])] = height + rise + LINE
-        axes.annotate(_label(choice), at, xytext=(5, rise), textcoords="offset points", fontsize=7)
-    figure.savefig(path)
+        place: Any = {"xytext": (6, rise), "textcoords": "offset points"}
+        axes.annotate(_label(choice), at, fontsize=SMALL, color=light("ink"), **place)
+    with drawing():
+        figure.savefig(path, dpi=DPI, facecolor=light("card"))
 
 
 def _label(choice: PlacedChoice) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -25,6 +24,7 @@ from placement.workload.request import Objective, Placement, Request
 from scheduler.cli.plot.colour_by import ColourBy
 from scheduler.cli.plot.geometry import PAD, Floats, FloorPlan, plan
 from scheduler.cli.render.text import NEGLIGIBLE, bytes_text, counted, gap_text, seconds_text
+from scheduler.console.theme import DPI, SMALL, TITLE, drawing, light, styled, titled
 from scheduler.observe.proof import objective_gap
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 INCHES = 12.0
 HEAD, LEGEND, BARS, MARGIN = 0.72, 0.5, 1.6, 0.25  # inches
 LETTER = 0.09  # width of one below a bar
-DPI = 130
-INK, PALE, MARK = "#222222", "#777777", "#D55E00"
-NUMBER: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 8, "color": INK}
+INK, PALE, MARK = light("ink"), light("quiet"), light("bad")
+NUMBER: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": SMALL, "color": INK}
 MOST_VECTOR_HOSTS = 20_000  # beyond, hosts are an image inside the SVG
 MOST_RANGES = 3
 
@@ -59,8 +58,8 @@ def save(made: Figure, path: Path) -> None:
     form = path.suffix.lower()[1:]
     title = ": ".join(text.get_text() for text in made.texts[:2])
     metadata = {"Date" if form == "svg" else "Software": None, "Title": title}
-    with matplotlib.rc_context({"svg.hashsalt": "muster"}):
-        made.savefig(path, format=form, dpi=DPI, metadata=metadata)
+    with drawing():
+        made.savefig(path, format=form, dpi=DPI, facecolor=light("card"), metadata=metadata)
 
 
 def figure(picture: Picture) -> Figure:
@@ -111,7 +110,7 @@ def _head(made: Figure, picture: Picture, height: float) -> None:
     parts += filter(None, measured.values())
     left = MARGIN / INCHES
     made.text(left, 1 - 0.27 / height, title, fontsize=13, weight="bold", color=INK, va="center")
-    made.text(left, 1 - 0.50 / height, " · ".join(parts), fontsize=9.5, color=PALE, va="center")
+    made.text(left, 1 - 0.50 / height, " · ".join(parts), fontsize=TITLE, color=PALE, va="center")
 
 
 def _map(axes: Axes, picture: Picture, places: FloorPlan, groups: Grouping) -> None:
@@ -131,7 +130,7 @@ def _map(axes: Axes, picture: Picture, places: FloorPlan, groups: Grouping) -> N
     axes.add_collection(hosts, autolim=False)
     for i, (left, low, width, height) in enumerate(places.blocks):
         corner, size = (left - PAD, low - PAD), (width + 2 * PAD, height + 2 * PAD)
-        frame = Rectangle(corner, *size, fill=False, edgecolor="#CCCCCC", linewidth=0.8)
+        frame = Rectangle(corner, *size, fill=False, edgecolor=light("line"), linewidth=0.8)
         frame.set_clip_on(False)
         axes.add_patch(frame)
         if places.is_titled and picture.fabric.tiers:
@@ -192,11 +191,11 @@ def _legend(made: Figure, axes: Axes, picture: Picture, groups: Grouping) -> Non
     is_named = groups.count <= MOST_NAMED
     named = [(str(i), shade) for i, shade in enumerate(shades)] if is_named else []
     if is_named:
-        axes.text(0, 0.5, groups.by.value, fontsize=8.5, color=INK, va="center")
+        axes.text(0, 0.5, groups.by.value, fontsize=SMALL, color=INK, va="center")
     else:
         _scale(made, axes, shades, groups)
     handles = [
-        Patch(facecolor=colour, edgecolor="#BBBBBB", linewidth=0.4, label=text)
+        Patch(facecolor=colour, edgecolor=light("line"), linewidth=0.4, label=text)
         for text, colour in [*named, *others]
     ]
     axes.legend(
@@ -205,7 +204,7 @@ def _legend(made: Figure, axes: Axes, picture: Picture, groups: Grouping) -> Non
         bbox_to_anchor=(0.055 if is_named else 0.45, 0.5),
         ncols=max(1, len(handles)),
         frameon=False,
-        fontsize=8.5,
+        fontsize=SMALL,
         handlelength=1.1,
         handleheight=1.1,
         handletextpad=0.35,
@@ -219,8 +218,8 @@ def _scale(made: Figure, axes: Axes, shades: Sequence[str], groups: Grouping) ->
     box = axes.inset_axes((0.055, 0.5, 0.36, 0.25))
     scale = ScalarMappable(Normalize(-0.5, groups.count - 0.5), ListedColormap(list(shades)))
     bar = made.colorbar(scale, cax=box, orientation="horizontal")
-    axes.text(0, 0.5, groups.by.value, fontsize=8.5, color=INK, va="center")
-    bar.ax.tick_params(labelsize=8, length=2, color=PALE)
+    axes.text(0, 0.5, groups.by.value, fontsize=SMALL, color=INK, va="center")
+    bar.ax.tick_params(labelsize=SMALL, length=2, color=PALE)
     bar.outline.set_visible(False)
 
 
@@ -232,16 +231,14 @@ def _bars(axes: Axes, tier: Tier, uplinks: PlottedLoad) -> None:
     step = -(-len(at) * (longest + 1) * LETTER // (INCHES - 2 * MARGIN))
     pitch_inches = (INCHES - 2 * MARGIN) / len(at)
     width = min(0.62, 0.9 / pitch_inches) if pitch_inches > 0.1 else 1.0
-    axes.bar(at, uplinks.mean, width=width, color="#4D4D4D")
+    axes.bar(at, uplinks.mean, width=width, color=light("blue"))
     if uplinks.busiest is not None:
         axes.hlines(highest, at - width / 2, at + width / 2, color=MARK, linewidth=2)
     axes.set_xlim(-0.6, len(at) - 0.4)
     axes.set_ylim(0, highest.max() * 1.22)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color("#CCCCCC")
+    styled(axes, grid="")
+    axes.spines["left"].set_visible(False)
     axes.set_yticks([])
-    axes.tick_params(axis="x", length=0, labelsize=8, labelcolor=INK)
     shown = at[: len(at) - int(0.8 * (step - 1)) : int(step)]
     side = "center" if step == 1 else "left"  # else the first would leave the paper
     axes.set_xticks(shown, [tier.domains[i] for i in shown], ha=side)
@@ -249,11 +246,11 @@ def _bars(axes: Axes, tier: Tier, uplinks: PlottedLoad) -> None:
     title = f"uplink of each {tier.name}: {unit} {uplinks.words}"
     if step == 1:
         for i, value in enumerate(highest.tolist()):
-            text = f"{value / scale:.3g}"
+            text = f"{value / scale:.3g}" if value else ""
             axes.annotate(text, (i, value), (0, 2), textcoords="offset points", **NUMBER)
     else:
         title += f"; most {highest.max() / scale:.3g}, {tier.domains[int(highest.argmax())]}"
-    axes.set_title(title, fontsize=9, color=INK, loc="left", pad=4)
+    titled(axes, title)
 
 
 def _unit(longest_s: float) -> tuple[float, str]:
@@ -303,11 +300,11 @@ def _routed(fabric: Fabric, congestion: Congestion) -> PlottedLoad:
     return PlottedLoad(mean, busiest, words)
 
 
-HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
-SHADES = (0.0, -0.42, 0.55)  # towards black, towards white
+HUES = tuple(map(light, ("blue", "orange", "green", "pink", "sky", "purple", "brown")))
+SHADES = (0.0, 0.5, -0.42)  # towards white, towards black
 MOST_NAMED = len(HUES) * len(SHADES)
 DARKEST = 0.12
-FREE, BUSY, SPARE = "#EDEDED", "#A9A9A9", "#000000"
+FREE, BUSY, SPARE = light("map-free"), light("map-somebody"), light("ink")
 NOT_OF_JOB = -1
 
 
@@ -376,9 +373,9 @@ def states(fabric: Fabric, placement: Placement, free: HostSet) -> States:
 
 
 def palette(count: int) -> Sequence[str]:
-    """Return `count` colours as #RRGGBB: seven hues of Okabe and Ito (2008), distinct with any
-    colour vision, in three shades, neighbours in different hues. Beyond 21 groups a scale (viridis
-    without its black end), for then it is order that can be seen, not numbers."""
+    """Return `count` colours as #RRGGBB: seven hues of the theme in three shades, neighbours in
+    different hues. Beyond 21 groups a scale (viridis without its black end), for then it is order
+    that can be seen, not numbers."""
     if count > MOST_NAMED:
         from matplotlib import colormaps
         from matplotlib.colors import to_hex
@@ -393,4 +390,4 @@ def _shade(colour: str, amount: float) -> str:
     target = 255 if amount > 0 else 0
     parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     mixed = [round(part + (target - part) * abs(amount)) for part in parts]
-    return "#" + "".join(f"{part:02X}" for part in mixed)
+    return "#" + "".join(f"{part:02x}" for part in mixed)

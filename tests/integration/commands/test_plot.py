@@ -131,7 +131,7 @@ def test_auto_never_takes_an_axis_of_one() -> None:
 def test_colours_differ_from_each_other_and_from_states(count: int) -> None:
     found = colours.palette(count)
     states = {colours.FREE, colours.BUSY, colours.SPARE}
-    assert len({c.upper() for c in found} | states) == count + len(states)
+    assert len({*found} | states) == count + len(states)
 
 
 def test_states_part_the_hosts_that_carry_no_rank() -> None:

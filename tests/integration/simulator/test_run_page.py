@@ -11,15 +11,14 @@ import pytest
 from jinja2 import UndefinedError
 from matplotlib.figure import Figure
 
-import scheduler
 from placement.fabric.tree import from_spec
 from placement.workload.request import SpareRule
+from scheduler.console.theme import COLOURS
 from scheduler.core.policies.costs import Costs
 from simulator.experiment import Experiment, TraceSource
 from simulator.report.folder import ReportFolder
 from simulator.report.html import render
 from simulator.report.run_charts import slowdown_axis
-from simulator.report.theme import COLOURS
 from simulator.run import run
 from tests.browser import HAS_BROWSER, MISSING, opened
 
@@ -29,7 +28,7 @@ SPEC = {
     "tiers": [{"name": "zone", "count": 4}, {"name": "host", "count": 4}],
 }
 ROW = "{} {} -1 {} {} -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"
-FIGURES = ["utilisation", "waits", "waterfall", "cuts", "map", "spares", "failures"]
+FIGURES = ["waterfall", "utilisation", "waits", "cuts", "map", "spares", "failures"]
 
 
 def write_report(folder: Path, failures: str | None = "poisson:rate=900,repair_h=2") -> Path:
@@ -197,11 +196,3 @@ def test_slowdowns_are_plain_numbers_on_their_axis(low: float, high: float) -> N
 
     assert [text for text in labels if text]
     assert all(re.fullmatch(r"[−\d,.]*", text) for text in labels)
-
-
-def test_pages_have_the_colours_of_the_console() -> None:
-    """The simulator shares no code with the service: that they look alike is said here alone."""
-    style = (Path(scheduler.__file__).parent / "console" / "static" / "style.css").read_text()
-    names = {"ink": "ink", "pale": "quiet", "rule": "line", "ground": "ground", "card": "card"}
-    for name, theirs in {**names, "accent": "accent"}.items():
-        assert tuple(re.findall(rf"^ *--{theirs}: (#[0-9a-f]+);", style, re.M)) == COLOURS[name]

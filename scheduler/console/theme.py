@@ -1,52 +1,39 @@
-"""One look for pictures in files and on pages, in light and in dark.
+"""One look for pictures and pages: the colours of static/theme.css, and charts in them.
 
-A figure is drawn once, in the colours of the light theme. Inside a page each colour
-becomes a CSS variable, so that the same picture follows the reader's theme.
+A figure is drawn once, in the colours of the light theme. Inside a page each colour becomes a CSS
+variable, so that the same picture follows the reader's theme.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# name: (light, dark). The first six are the console's (scheduler/console/static/style.css); hues
-# after Okabe and Ito (2008), lighter on dark ground.
-COLOURS: dict[str, tuple[str, str]] = {
-    "ink": ("#16202c", "#e7edf4"),
-    "pale": ("#4c5a6b", "#a9b6c4"),
-    "rule": ("#cfd6df", "#364352"),
-    "ground": ("#f7f8fa", "#10161d"),
-    "card": ("#ffffff", "#18212b"),
-    "accent": ("#14549c", "#7fb4f0"),
-    "blue": ("#0072b2", "#4ba3dd"),
-    "orange": ("#e69f00", "#e8ae2e"),
-    "green": ("#009e73", "#2fb98f"),
-    "pink": ("#cc79a7", "#dd93bb"),
-    "sky": ("#56b4e9", "#86caf0"),
-    "red": ("#d55e00", "#f07f2e"),
-    "purple": ("#6f4fa0", "#a98bdc"),
-    "wine": ("#8c2d5a", "#c9719b"),
-    "yellow": ("#e3d534", "#f0e442"),
-    "teal": ("#2f8f83", "#5cbfb1"),
-    "brown": ("#8a6a45", "#bd9a70"),
-    "grey": ("#b1b8c0", "#5a636e"),
+STATIC: Final = Path(__file__).with_name("static")
+_LIGHT, _DARK = re.findall(r"\{(.*?)\}", (STATIC / "theme.css").read_text("utf-8"), re.DOTALL)
+_COLOUR = re.compile(r"--([\w-]+): (#[0-9a-f]{6});")
+# name: (light, dark)
+COLOURS: Final[dict[str, tuple[str, str]]] = {
+    name: (light, dict(_COLOUR.findall(_DARK))[name]) for name, light in _COLOUR.findall(_LIGHT)
 }
-LINES = ("blue", "red", "green", "purple", "orange", "pink", "sky", "ink")
+LINES = ("blue", "orange", "purple", "green", "pink", "ink", "brown", "grey")
 DASHES = ("-", "--", ":", "-.")
 DPI = 130
 INCHES = 9.2
+SMALL, TITLE = 8, 9.5  # points
 
 _RC: Any = {
     "svg.hashsalt": "muster",
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
-    "font.size": 9,
+    "font.size": TITLE,
 }
 _ID = re.compile(r'\bid="([^"]+)"')
 _LINK = re.compile(r'(xlink:href="#|url\(#)')
@@ -60,9 +47,12 @@ def light(name: str) -> str:
     return COLOURS[name][0]
 
 
-def line_style(i: int) -> dict[str, Any]:
-    """Colour and dashes of the i-th of several lines: alike to nobody's eye."""
-    return {"color": light(LINES[i % len(LINES)]), "linestyle": DASHES[i // len(LINES) % 4]}
+def line_style(i: int, of: int = 1) -> dict[str, Any]:
+    """Colour, dashes and width of the i-th of several lines: alike to nobody's eye, and of lines
+    that coincide the earlier ones are seen beside the later ones."""
+    width = 1.4 + 2.2 * (of - 1 - i) / max(of - 1, 1)
+    dashes = DASHES[i // len(LINES) % 4]
+    return {"color": light(LINES[i % len(LINES)]), "linestyle": dashes, "linewidth": width}
 
 
 def styled(axes: Axes, *, grid: str = "y") -> Axes:
@@ -70,25 +60,25 @@ def styled(axes: Axes, *, grid: str = "y") -> Axes:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
-        axes.spines[side].set_color(light("rule"))
-    axes.tick_params(colors=light("pale"), labelsize=8, length=3, color=light("rule"))
-    axes.xaxis.label.set_color(light("pale"))
-    axes.yaxis.label.set_color(light("pale"))
+        axes.spines[side].set_color(light("line"))
+    axes.tick_params(colors=light("quiet"), labelsize=SMALL, length=0, color=light("line"))
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set(color=light("quiet"), fontsize=SMALL)
     axes.set_axisbelow(True)
     if grid:
-        axes.grid(axis=grid, color=light("rule"), linewidth=0.6)  # type: ignore[arg-type]
+        axes.grid(axis=grid, color=light("line"), linewidth=0.6)  # type: ignore[arg-type]
     return axes
 
 
 def titled(axes: Axes, text: str) -> None:
     """A small title at the left."""
-    axes.set_title(text, fontsize=9, loc="left", color=light("ink"))
+    axes.set_title(text, fontsize=TITLE, loc="left", color=light("ink"))
 
 
 def legend(axes: Axes, **options: Any) -> None:
     """A legend without a frame, above the axes."""
     placed: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 6} | options
-    axes.legend(frameon=False, fontsize=8, labelcolor=light("ink"), **placed)
+    axes.legend(frameon=False, fontsize=SMALL, labelcolor=light("ink"), **placed)
 
 
 def add_legend(made: Figure, axes: Axes) -> None:
@@ -96,7 +86,7 @@ def add_legend(made: Figure, axes: Axes) -> None:
     handles, names = axes.get_legend_handles_labels()
     letters = 7 + max(map(len, names), default=0)
     placed: Any = {"loc": "outside upper left", "ncols": max(1, int(INCHES * 15.5) // letters)}
-    made.legend(handles, names, frameon=False, fontsize=8, labelcolor=light("ink"), **placed)
+    made.legend(handles, names, frameon=False, fontsize=SMALL, labelcolor=light("ink"), **placed)
 
 
 def new(
@@ -108,13 +98,20 @@ def new(
     return made, [styled(axes) for axes in grid.flat]
 
 
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Within it files depend on the figure alone, and letters are the house's."""
+    with matplotlib.rc_context(_RC):
+        yield
+
+
 def save(made: Figure, folder: Path, name: str, label: str) -> str:
     """NAME.png and NAME.svg; their bytes depend on figure and label alone. Returns: the SVG.
 
     `label`: the text for who does not see it, the title inside both files.
     """
     path = folder / f"{name}.svg"
-    with matplotlib.rc_context(_RC):
+    with drawing():
         ground = light("card")
         made.savefig(
             folder / f"{name}.png",
@@ -139,14 +136,10 @@ def inline(svg: str, name: str, label: str) -> str:
     return body
 
 
-def variables() -> str:
-    """The colours as CSS: light, and dark for readers who prefer it."""
-
-    def block(which: int) -> str:
-        return " ".join(f"--{name}: {pair[which]};" for name, pair in COLOURS.items())
-
-    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {block(1)} }} }}"
-    return f":root {{ color-scheme: light dark; {block(0)} }}\n{dark}"
+def variables(dark: str = "@media (prefers-color-scheme: dark) {{ :root {{{block}}} }}") -> str:
+    """Return the theme as CSS. `dark`: where its second half holds, by default for readers who
+    prefer it."""
+    return f":root {{{_LIGHT}}}\n{dark.format(block=_DARK)}"
 
 
 def time_scale(last_s: float) -> tuple[float, str]:
