@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 STATIC: Final = Path(__file__).with_name("static")
 _LIGHT, _DARK = re.findall(r"\{(.*?)\}", (STATIC / "theme.css").read_text("utf-8"), re.DOTALL)
@@ -93,6 +93,8 @@ def new(
     height: float, rows: int = 1, columns: int = 1, **options: Any
 ) -> tuple[Figure, list[Axes]]:
     """A figure of the page's width, and its axes row by row."""
+    from matplotlib.figure import Figure
+
     made = Figure(figsize=(INCHES, height), layout="constrained")
     grid = made.subplots(rows, columns, squeeze=False, **options)
     return made, [styled(axes) for axes in grid.flat]
@@ -101,6 +103,8 @@ def new(
 @contextmanager
 def drawing() -> Iterator[None]:
     """Within it files depend on the figure alone, and letters are the house's."""
+    import matplotlib
+
     with matplotlib.rc_context(_RC):
         yield
 

@@ -10,6 +10,7 @@ from html import escape
 from scheduler.cli.render.goodput import NS_PER_S, elapsed_text
 from scheduler.cli.render.messages import plain
 from scheduler.cli.render.text import columns, percent_text
+from scheduler.console.theme import variables
 from scheduler.v1 import job_pb2, service_pb2
 
 _COUNTS = ("jobs", "completed", "failed", "cancelled", "restarts")
@@ -20,9 +21,11 @@ _PARTS = tuple(
 )
 
 _STYLE = (
-    "<style>body{font:14px sans-serif;margin:2em}table{border-collapse:collapse}"
-    "th,td{padding:4px 12px;border-bottom:1px solid #ccc;text-align:right}"
-    "th:first-child,td:first-child{text-align:left}tr:last-child{font-weight:bold}</style>"
+    "body{font:15px/1.45 var(--font);margin:2em;background:var(--ground);color:var(--ink)}"
+    "h1{font-size:var(--title)}table{border-collapse:collapse;background:var(--card)}"
+    "th{color:var(--quiet);font-size:var(--small)}td{font-variant-numeric:tabular-nums}"
+    "th,td{padding:.3rem .8rem;border:solid var(--line);border-width:1px 0;text-align:right}"
+    "th:first-child,td:first-child{text-align:left}tr:last-child{font-weight:600}"
 )
 
 Record = dict[str, str | int | float]
@@ -50,7 +53,7 @@ def usage_html(answer: service_pb2.SumUsageResponse, keys: Sequence[str], span: 
     heads, *rows = _table(answer, keys)
     lines = [
         f"<title>{(title := escape(f'Use of GPUs {span}'))}</title>",
-        _STYLE,
+        f"<style>{variables()}{_STYLE}</style>",
         f"<h1>{title}</h1>",
     ]
     lines += [
