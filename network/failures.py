@@ -54,6 +54,24 @@ def links_without(links: Links, failed: Sequence[str]) -> Links:
     return replace(links, layers=layers, live_leaf=live_leaf, is_whole=False)
 
 
+def uplinks_left(links: Links, failed: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return how many cables are left of each uplink that these switches and cables are part of,
+    and how many it had, by domain.
+
+    Raises: BadInput as `links_without`.
+    """
+    shares: dict[str, tuple[int, int]] = {}
+    pairs = zip(links.layers[:-1], links_without(links, failed).layers[:-1], strict=True)
+    for whole, left in pairs:
+        had, has = (
+            np.bincount(whole.domain_by_switch[each.uplinks.lower], minlength=len(whole.domains))
+            for each in (whole, left)
+        )
+        for number in np.flatnonzero(had != has).tolist():
+            shares[whole.domains[number]] = int(has[number]), int(had[number])
+    return shares
+
+
 def _cables(links: Links, name: str) -> tuple[int, list[int]]:
     """(layer below, cables) of a name."""
     first, second, *rest = name.split("/")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from scheduler.cli.program import app
 from scheduler.client import Client, ServiceError
@@ -247,3 +247,32 @@ async def test_ports_of_switches_become_shares_of_uplinks(tmp_path: Path) -> Non
     assert [(link.name, link.share, link.detail) for link in after.links] == [
         ("z0", 0.5, "s0 2 0 Gbit/s")
     ]
+
+
+async def test_failed_switches_are_reported_as_what_is_left_of_uplinks(served: Served) -> None:
+    async def report_failed(*words: str) -> Result:
+        env = {"MUSTER_ADDRESS": served.ready.address, "COLUMNS": "100"}
+        return await asyncio.to_thread(CliRunner().invoke, app, ["report", *words], env=env)
+
+    tried = await report_failed("--failed", "z0-ctsw03", "--dry-run")
+    assert tried.exit_code == 0, tried.output
+    assert not (await served.stub.ListLinks(service_pb2.ListLinksRequest())).links
+    told = await report_failed("--failed", "z0-ctsw03", "--failed", "z1-r0-rtsw/z1-ctsw00")
+    assert told.exit_code == 0, told.output
+    links = (await served.stub.ListLinks(service_pb2.ListLinksRequest())).links
+    # Each rack has a cable to each of 16 switches of its zone, each of which has one upwards.
+    assert {link.name: link.share for link in links} == {
+        "z0": 0.9375,
+        "z0-r0": 0.9375,
+        "z0-r1": 0.9375,
+        "z1-r0": 0.9375,
+    }
+    assert links[0].detail == "z0-ctsw03, z1-r0-rtsw/z1-ctsw00 failed"
+    assert "4 uplinks are part of it: 4 changed" in told.output
+    again = await report_failed("--failed", "z0-ctsw03", "--failed", "z1-r0-rtsw/z1-ctsw00")
+    assert "4 uplinks are part of it: 0 changed" in again.output
+    wrong = await report_failed("--failed", "z0-ctsw99")
+    assert wrong.exit_code == 2
+    assert "has no switch 'z0-ctsw99'" in wrong.output
+    mixed = await report_failed("z0-r0-h0", "--failed", "z0-ctsw03")
+    assert "cannot be used with HOST" in mixed.output

@@ -8,11 +8,12 @@ node back, and nothing else. The same for Kubernetes, which also cordons.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import typer
 
+from placement import BadInput
 from scheduler.cli.calls import checked_only, connected
 from scheduler.cli.exit_codes import BAD_INPUT
 from scheduler.files.errors import Problem
@@ -155,19 +156,49 @@ def report_ports(
     path = "/dev/stdin" if path == "-" else path
     entries, ports = importer("ports")(path, kind, uplinks, columns)
     with connected(address) as client:
-        now = {link.name: link.share for link in client.list_links(show_all=True).links}
-        wrong = [entry for entry in entries if entry.domain not in now]
-        changed = [e for e in entries if e.domain in now and abs(e.share - now[e.domain]) > NEAR]
-        for entry in changed:
-            client.report_link(entry.domain, entry.share, entry.detail, dry_run=dry_run)
-            typer.echo(_line(entry, now[entry.domain]))
+        changed, wrong = _report_links(client, entries, dry_run=dry_run)
     for entry in wrong:
         message = f"no domain {entry.domain!r} in this fabric"
         typer.echo(f"muster: {Problem('domain', message, uplinks, entry.line)}", err=True)
-    typer.echo(f"{len(ports):,} ports of {len(entries):,} uplinks read: {len(changed):,} changed")
+    typer.echo(f"{len(ports):,} ports of {len(entries):,} uplinks read: {changed:,} changed")
     checked_only(dry_run)
     if wrong:
         raise typer.Exit(BAD_INPUT)
+
+
+def report_failed(failed: Sequence[str], address: str, *, dry_run: bool) -> None:
+    """Report what is left of the uplinks that these switches and cables are part of."""
+    from network.failures import uplinks_left
+    from network.wiring import links
+    from placement.fabric.tree import from_spec
+    from scheduler.files.yaml12 import parse
+
+    with connected(address) as client:
+        fabric = from_spec(parse(client.get_fabric(with_file=True).file.decode()).mapping())
+        try:
+            left = uplinks_left(links(fabric), failed)
+        except BadInput as error:
+            raise typer.BadParameter(error.message, param_hint="--failed") from None
+        detail = f"{', '.join(failed)} failed"
+        entries = [LinkEntry(name, has / had, detail=detail) for name, (has, had) in left.items()]
+        changed, _ = _report_links(client, entries, dry_run=dry_run)
+    typer.echo(f"{len(entries):,} uplinks are part of it: {changed:,} changed")
+    if changed and not dry_run:
+        typer.echo("`muster defrag --slow` proposes moves of the gangs that this slows down")
+    checked_only(dry_run)
+
+
+def _report_links(
+    client: Client, entries: Sequence[LinkEntry], *, dry_run: bool
+) -> tuple[int, list[LinkEntry]]:
+    """Report the uplinks whose share is another than the server has, and print them. Return how
+    many these are, and the entries whose domain the fabric does not have."""
+    now = {link.name: link.share for link in client.list_links(show_all=True).links}
+    changed = [e for e in entries if e.domain in now and abs(e.share - now[e.domain]) > NEAR]
+    for entry in changed:
+        client.report_link(entry.domain, entry.share, entry.detail, dry_run=dry_run)
+        typer.echo(_line(entry, now[entry.domain]))
+    return len(changed), [entry for entry in entries if entry.domain not in now]
 
 
 def _line(entry: LinkEntry, before: float) -> str:

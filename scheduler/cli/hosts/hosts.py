@@ -207,6 +207,13 @@ def report(
     up: Annotated[
         bool, typer.Option("--up", help="The link is up, at its nominal capacity.")
     ] = False,
+    failed: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A switch (z0-ctsw03) or cable (z0-r000-rtsw/z0-ctsw03) that is down, or a range:"
+            " reports what is left of its uplinks; may be repeated.",
+        ),
+    ] = None,
     file: Annotated[
         str | None,
         typer.Option("--import", help="A file with reports of many hosts or ports; - is stdin."),
@@ -235,6 +242,15 @@ def report(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Report a health signal of a host or the capacity of a link, or import reports from a file."""
+    if failed:
+        others = {"HOST": host, "--signal": signal, "--link": link, "--import": file}
+        for option, given in others.items():
+            if given:
+                raise typer.BadParameter(f"cannot be used with {option}", param_hint="--failed")
+        from scheduler.cli.hosts import bulk
+
+        bulk.report_failed(failed, address, dry_run=dry_run)
+        return
     if link or share or down or up:
         for given, option in ((host, "HOST"), (signal, "--signal"), (file, "--import")):
             if given:

@@ -431,6 +431,7 @@ def nccl_lines(name: str, fabric: Fabric, request: Request, hosts: Sequence[int]
     import numpy as np
 
     from network.collectives.recommend import nccl_tunings
+    from network.routing import parse_routing
     from placement.objective.axis_loads import axis_loads
     from placement.workload.traffic import Pattern, axis_traffic, groups_of
     from scheduler.cli.offline.nccl_file import nccl_file
@@ -454,6 +455,7 @@ def nccl_lines(name: str, fabric: Fabric, request: Request, hosts: Sequence[int]
         is_rail_optimised=fabric.kind == "infiniband",
         is_on_nvlink_racks=len(set(joined.tolist())) < len(hosts),
         exchanged=exchanged,
+        queue_pairs=parse_routing(fabric.routing).queue_pairs if fabric.routing else 1,
     )
 
 

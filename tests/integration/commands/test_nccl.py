@@ -14,7 +14,7 @@ from placement.workload.training import DataParallel, Training
 from scheduler.cli.offline.nccl_file import MOST_BYTES, nccl_file
 from scheduler.cli.offline.place import nccl_lines
 from tests.build import fabric, gang, request
-from tests.commands import Muster
+from tests.commands import MINI, Muster
 
 RACKS = """name: racks
 kind: infiniband
@@ -147,3 +147,11 @@ def test_a_group_of_experts_in_two_racks_leaves_its_node() -> None:
     )
     assert "# ep: all-to-all, point to point over the NVLink of a rack" in inside
     assert "# ep: all-to-all, point to point, a message for each pair of ranks" in apart
+
+
+def test_queue_pairs_of_the_fabric_are_set_for_nccl(place: Muster, tmp_path: Path) -> None:
+    plain = place("--format", "nccl").out
+    (tmp_path / "hashed.yaml").write_text(f"{MINI}routing: e-ecmp:4\n")
+    hashed = place("--format", "nccl", fabric="hashed.yaml").out
+    assert "NCCL_IB" not in plain
+    assert "#$ export NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IB_SPLIT_DATA_ON_QPS=0\n" in hashed
