@@ -156,7 +156,7 @@ async def test_a_revoked_token_is_refused_and_its_watch_ends(tmp_path: Path) -> 
         house.tokens.pop()
         house.write()
         served.reload.set()  # SIGHUP: at once
-        await asyncio.sleep(0.05)
+        await until(lambda: not served.reload.is_set())
         assert (await refused(stub.ListHosts(LIST))).code is Code.UNAUTHENTICATED
         await operator.CreateJob(create("a"))
         assert await watching.code() is Code.UNAUTHENTICATED
@@ -179,7 +179,7 @@ async def test_a_watch_ends_when_its_caller_moves_to_another_tenant(tmp_path: Pa
         house.tokens[-1] = house.tokens[-1].replace('"vision"', '"default"')
         house.write()
         served.reload.set()
-        await asyncio.sleep(0.05)
+        await until(lambda: not served.reload.is_set())
         await operator.CreateJob(create("unseen", tenant="vision"))
         assert {change.job.spec.name for change in await _until_end(watching)} <= {"seen"}
         assert await watching.code() is Code.PERMISSION_DENIED
@@ -203,7 +203,7 @@ async def test_a_broken_auth_file_leaves_the_old_one_in_force(
     async with serving(tmp_path, access=house.access()) as served:
         replace(house.auth, "tokens: [{id: x}]\n")
         served.reload.set()
-        await asyncio.sleep(0.05)
+        await until(lambda: not served.reload.is_set())
         async with house.calling(served, token) as stub:
             assert (await stub.ListHosts(LIST)).hosts
     assert "auth.yaml:1: tokens.0" in caplog.text

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -17,6 +18,7 @@ from scheduler.access.listener import CannotListen
 from scheduler.server.metrics.exposition import MetricsEndpoint
 from tests.secured import House
 from tests.serving import Served, create, serving
+from tests.waiting import until
 
 EVERYWHERE = MetricsEndpoint("0.0.0.0", 0)
 
@@ -94,8 +96,8 @@ async def test_a_revoked_token_and_a_new_certificate_count_at_once(
         house.tokens.clear()
         house.write()
         house.issue()
-        await asyncio.sleep(1.1)  # files are looked at once a second
-        assert (await asyncio.to_thread(get, served, house, token))[0] == 401
+        ask = partial(asyncio.to_thread, get, served, house, token)
+        await until(ask, lambda answer: answer[0] == 401)  # files are looked at once a second
 
 
 async def test_where_clients_need_a_certificate_a_scraper_does_as_well(
