@@ -262,7 +262,8 @@ class SteppedAgent(Agent):
         for key, preparation in list(self._preparing.items()):
             if self._end_others(key, preparation.gpus):
                 wanted = preparation.task.wanted
-                order = {"port": 0 if wanted.node else 4_000, "env": {}, "warm": []}
+                env = {"WORLD_SIZE": str(wanted.world_size)}
+                order = {"port": 0 if wanted.node else 4_000, "env": env, "warm": []}
                 order |= {"ranks": [{"rank": wanted.first_rank}], "gpus": list(wanted.gpus)}
                 self.attempts[key] = made = SteppedAttempt(key, order)
                 del self.preparing[key]

@@ -27,6 +27,8 @@ import numpy.typing as npt
 
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, sizes_of
+from placement.workload.parallelism import Parallelism
+from placement.workload.roles import ranks_of_roles
 from scheduler.core import HostState, Job, State
 from scheduler.core.names import short_name
 from scheduler.identity import Caller, Role
@@ -196,7 +198,12 @@ def _fabric_of(fabric: Fabric) -> dict[str, Any]:
 
 
 def _job_of(job: Job, slot: int) -> dict[str, Any]:
-    parallelism = job.request.parallelism
+    request = job.request
+    firsts = (ranks.start for ranks in ranks_of_roles(request))
+    roles = [
+        {"name": role.name, "first": first, "axes": _axes_of(role.request.parallelism)}
+        for role, first in zip(request.roles, firsts, strict=True)
+    ]
     return {
         "slot": slot,
         "name": job_resource(job),
@@ -206,6 +213,11 @@ def _job_of(job: Job, slot: int) -> dict[str, Any]:
         "attempt": job.attempt,
         "hosts": len(job.hosts),
         "spares": len(job.spares),
-        # The fastest-varying in the rank number first.
-        "axes": [[axis, parallelism.size(axis)] for axis in parallelism.axes],
+        "axes": _axes_of(request.parallelism),
+        **({"roles": roles} if roles else {}),
     }
+
+
+def _axes_of(parallelism: Parallelism) -> list[list[Any]]:
+    """The axes with their sizes, the fastest-varying in the rank number first."""
+    return [[axis, parallelism.size(axis)] for axis in parallelism.axes]

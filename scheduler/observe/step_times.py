@@ -58,18 +58,25 @@ def load_times(path: str) -> list[Measurement]:
 
 
 def of_stages(
-    parallelism: Parallelism, steps: Iterable[tuple[int, Sequence[float]]]
+    worlds: Iterable[tuple[str, Parallelism]], steps: Iterable[tuple[int, Sequence[float]]]
 ) -> list[Measurement]:
     """Return the compute time of each rank in some steps, leaving out ranks that report none.
-    Pipeline stages are kinds of their own, for their work may differ."""
-    stride, stages = parallelism.stride("pp"), parallelism.pp
-    kinds = [f"compute-{stage}" if stages > 1 else "compute" for stage in range(stages)]
+    Pipeline stages, and roles, are kinds of their own, for their work may differ. `worlds`: each
+    role by its name in the order of its ranks; "" of a gang that names none."""
+    kinds = [kind for role, axes in worlds for kind in _kinds(role, axes)]
     return [
-        Measurement(step, (rank,), seconds, kinds[rank // stride % stages])
+        Measurement(step, (rank,), seconds, kind)
         for step, of_ranks in steps
-        for rank, seconds in enumerate(of_ranks)
+        for rank, (seconds, kind) in enumerate(zip(of_ranks, kinds, strict=False))
         if seconds > 0
     ]
+
+
+def _kinds(role: str, axes: Parallelism) -> list[str]:
+    """Return the kind of the work of each rank."""
+    stride, compute = axes.stride("pp"), f"{role}.compute" if role else "compute"
+    of_stage = [f"{compute}-{stage}" if axes.pp > 1 else compute for stage in range(axes.pp)]
+    return [of_stage[rank // stride % axes.pp] for rank in range(axes.world_size)]
 
 
 class _Wrong(ValueError):

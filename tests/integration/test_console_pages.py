@@ -15,7 +15,9 @@ from google.protobuf.field_mask_pb2 import FieldMask
 
 from scheduler.console.thread import ConsoleEndpoint
 from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.files.job import job_from_mapping
 from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
+from scheduler.wire.specs import spec_to_proto
 from scripts.screenshots import filled
 from tests.browser import AXE, HAS_BROWSER, MISSING, Page, browsing
 from tests.build import exactly, fabric, fabric_spec
@@ -543,6 +545,33 @@ async def test_a_click_holds_a_host_and_jobs_that_share_it_are_named(
         await at(browser.run, POINTER + f"send('pointerdown', {index}); send('pointerup', {index})")
         await at(browser.run, POINTER + f"send('pointermove', {1 - index})")
         await at(browser.until, f"!{held}.includes({host.hosts[0]!r})")
+
+
+async def test_map_and_page_of_a_gang_of_roles_say_who_is_where(
+    tmp_path: Path, browser: Page
+) -> None:
+    shape = {"tp": 8, "pp": 2}
+    roles = [
+        {"name": "trainer", "parallelism": shape, "sends": {"server": 10}},
+        {"name": "server", "parallelism": {"tp": 8}},
+    ]
+    spec = spec_to_proto(job_from_mapping({"name": "trio", "spares": 0, "roles": roles}))
+    async with serving(tmp_path, console=LOCAL) as served:
+        await served.stub.CreateJob(service_pb2.CreateJobRequest(spec=spec))
+        hosts = list((await served.until(path("trio"), RUNNING)).placement.hosts)
+        await at(browser.resize, 1_280, 900)
+        await at(look, browser, served.ready.console)
+        shown = "document.querySelector('.details').textContent"
+        for host, words in ((hosts[1], ("trainer", "1 of 0 to 1")), (hosts[2], ("server", "16"))):
+            index = list(fabric().hosts).index(host)
+            await at(browser.run, POINTER + f"send('pointermove', {index})")
+            for word in words:
+                await at(browser.until, f"{shown}.includes({word!r})")
+        await at(look, browser, served.ready.console, "job/default/trio", "Role and stage")
+        rows = "[...document.querySelectorAll('main tbody tr')].map(row => row.textContent)"
+        for label in ("trainer 0", "trainer 1", "server"):
+            await at(browser.until, f"{rows}.some(row => row.startsWith({label!r}))")
+        assert browser.errors == []
 
 
 @pytest.mark.slow

@@ -86,12 +86,12 @@ def _reported(message: job_pb2.Job, times: service_pb2.ListStepTimesResponse) ->
     from scheduler.observe.step_times import of_stages
     from scheduler.wire.specs import spec_from_proto
 
-    if message.spec.roles:
-        raise end("ranks of several roles compute unlike each other; give a file of times", FAILED)
-    parallelism = sized(spec_from_proto(message.spec).request, message.dp).parallelism
+    request = sized(spec_from_proto(message.spec).request, message.dp)
+    axes = request.parallelism
     if ranks := message.spec.run.cpu_ranks:
-        parallelism = Parallelism(dp=len(message.placement.hosts) * ranks)
-    measurements = of_stages(parallelism, ((each.step, each.seconds) for each in times.steps))
+        axes = Parallelism(dp=len(message.placement.hosts) * ranks)
+    worlds = [(role.name, role.request.parallelism) for role in request.roles] or [("", axes)]
+    measurements = of_stages(worlds, ((each.step, each.seconds) for each in times.steps))
     if not measurements or times.attempt != message.attempt:
         text = f"the ranks of job {message.spec.name} have not said yet how long they compute"
         raise end(f"{text} (muster.progress.computed); or give a file of times", FAILED)

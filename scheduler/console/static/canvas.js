@@ -1,7 +1,7 @@
 // The map on two canvases: hosts and GPUs on one, what is pointed at on the other, so that moving the
 // pointer paints no hosts.
 
-import { coordinates, layout } from "./geometry.js";
+import { coordinates, layout, roleOf } from "./geometry.js";
 import { SOMEBODY } from "./live.js";
 import { isOut, scheme } from "./palette.js";
 import { onTheme } from "./theme.js";
@@ -267,7 +267,7 @@ export class MapCanvas {
     }
   }
 
-  /** The stage in every host of a gang, where there is room. */
+  /** The stage in every host of a gang, or its role, where there is room. */
   paintStages(context, job, hosts) {
     if (this.plan.hostWidth * this.view.scale < 26 * this.ratio) return;
     const size = Math.min(12 * this.ratio, this.plan.hostHeight * this.view.scale * 0.6);
@@ -287,7 +287,10 @@ export class MapCanvas {
   }
 
   stageOf(job, host) {
-    return coordinates(job.axes, this.cluster.blocks[host] * this.plan.gpusOf(host)).pp ?? 0;
+    const { role, axes, rank } = roleOf(job, this.cluster.blocks[host] * this.plan.gpusOf(host));
+    const stage = coordinates(axes, rank).pp ?? 0;
+    if (!role) return stage;
+    return new Map(axes).get("pp") > 1 ? `${role} ${stage}` : role;
   }
 
   /** The host on the canvas, in pixels of the device. */

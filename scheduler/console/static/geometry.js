@@ -124,6 +124,12 @@ export function domainsOf(fabric, host) {
   });
 }
 
+/** The role that has a rank of the gang, "" of a gang that names none: the axes in which it counts, and its rank there. */
+export function roleOf({ axes, roles = [] }, rank) {
+  const own = roles.findLast(({ first }) => first <= rank);
+  return own ? { role: own.name, axes: own.axes, rank: rank - own.first } : { role: "", axes, rank };
+}
+
 /** Coordinates of a rank on the axes of its job, which are given fastest first. */
 export function coordinates(axes, rank) {
   let rest = rank;

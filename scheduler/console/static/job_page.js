@@ -146,9 +146,9 @@ function Grid({ cluster, job }) {
     };
   }, [job.etag, job.version, fabric]);
   if (!plan.rows.length) return null;
-  const stages = plan.rows.map((blocks, stage) => ({ stage, blocks }));
+  const hasRoles = job.spec?.roles?.length > 0;
   const columns = [
-    { title: "Stage", isNumber: true, of: ({ stage }) => count(stage) },
+    { title: hasRoles ? "Role and stage" : "Stage", isNumber: !hasRoles, of: ({ label }) => label },
     ...plan.domains.map((name, domain) => ({
       title: name, isNumber: true, of: ({ blocks }) => count(blocks.filter((each) => each.domain === domain).length),
     })),
@@ -156,9 +156,22 @@ function Grid({ cluster, job }) {
   return html`
     <h3>Blocks by pipeline stage and ${plan.tier}</h3>
     <div class="grid"><canvas ref=${canvas} role="img" aria-label=${`Each block of the gang in the colour of its ${plan.tier}, a row a stage. The table below says the same.`}></canvas></div>
-    <${Table} caption=${`Hosts of each stage in each ${plan.tier}`} columns=${columns} rows=${stages} keyOf=${({ stage }) => stage} />
+    <${Table} caption=${`Hosts of each stage in each ${plan.tier}`} columns=${columns} rows=${plan.rows} keyOf=${({ label }) => label} />
     <details><summary>Hosts in the order of their blocks</summary><p class="hosts"><${HostLinks} names=${job.placement.hosts} /></p>
       ${job.placement.spares?.length > 0 && html`<p class="hosts">Spares: <${HostLinks} names=${job.placement.spares} /></p>`}</details>`;
+}
+
+/** Axes, first rank and end of each role; of a gang that names none of all of it. */
+function partsOf(job) {
+  const { roles = [], parallelism = {} } = job.spec ?? {};
+  let end = 0;
+  return (roles.length ? roles : [{ name: "", parallelism }]).map(({ name, parallelism: own = {} }, number) => {
+    const isSized = !roles.length || (job.legalDp?.length && number === roles.length - 1);
+    const axes = (own.order || "tp-cp-ep-pp-dp").split("-").map((axis) => [axis, (axis === "dp" && isSized ? job.dp : own[axis]) ?? 1]);
+    const first = end;
+    end += axes.reduce((product, [, size]) => product * size, 1);
+    return { role: name, axes, first, end };
+  });
 }
 
 function planOf(fabric, job) {
@@ -168,29 +181,32 @@ function planOf(fabric, job) {
   tier.sizes.forEach((size, domain) => {
     for (let at = 0; at < size; at += 1, host += 1) domainOf.set(fabric.hosts[host], domain);
   });
-  const order = (job.spec?.parallelism?.order || "tp-cp-ep-pp-dp").split("-");
-  const axes = order.map((axis) => [axis, (axis === "dp" ? job.dp : job.spec?.parallelism?.[axis]) ?? 1]);
+  const parts = partsOf(job);
   const { hosts } = job.placement;
-  const ranks = axes.reduce((product, [, size]) => product * size, 1);
-  const rows = [];
-  hosts.forEach((name, block) => {
-    const stage = coordinates(axes, block * Math.round(ranks / hosts.length)).pp ?? 0;
-    (rows[stage] ??= []).push({ name, domain: domainOf.get(name) ?? -1 });
+  const onHost = Math.round(parts.at(-1).end / hosts.length);
+  const rows = parts.flatMap(({ role, axes, first, end }) => {
+    const stages = [];
+    for (let block = first / onHost; block < end / onHost; block += 1) {
+      const stage = coordinates(axes, block * onHost - first).pp ?? 0;
+      (stages[stage] ??= []).push({ name: hosts[block], domain: domainOf.get(hosts[block]) ?? -1 });
+    }
+    return stages.map((blocks, stage) => ({ label: role && stages.length > 1 ? `${role} ${stage}` : role || String(stage), blocks }));
   });
-  const present = [...new Set(rows.flat().map(({ domain }) => domain))].sort((a, b) => a - b);
+  const present = [...new Set(rows.flatMap(({ blocks }) => blocks).map(({ domain }) => domain))].sort((a, b) => a - b);
   const renumbered = new Map(present.map((domain, at) => [domain, at]));
   return {
     tier: tier.name,
     domains: present.map((domain) => tier.domains[domain] ?? "not in the fabric any more"),
-    rows: [...rows].map((row) => (row ?? []).map((each) => ({ ...each, domain: renumbered.get(each.domain) }))),
+    rows: rows.map(({ label, blocks }) => ({ label, blocks: blocks.map((each) => ({ ...each, domain: renumbered.get(each.domain) })) })),
   };
 }
 
 function paintGrid(canvas, { rows, domains }, isDark) {
   const ratio = devicePixelRatio || 1;
   const width = canvas.parentElement.clientWidth;
-  const most = Math.max(...rows.map((row) => row.length));
-  const cell = Math.max(2, Math.min(22, (width - 28) / most));
+  const most = Math.max(...rows.map(({ blocks }) => blocks.length));
+  const left = 20 + 8 * Math.max(...rows.map(({ label }) => label.length));
+  const cell = Math.max(2, Math.min(22, (width - left) / most));
   const height = Math.max(cell, 12);
   canvas.style.width = `${width}px`;
   canvas.style.height = `${rows.length * height + 2}px`;
@@ -201,14 +217,14 @@ function paintGrid(canvas, { rows, domains }, isDark) {
   context.clearRect(0, 0, width, rows.length * height + 2);
   const ink = getComputedStyle(canvas).color;
   context.textBaseline = "middle";
-  rows.forEach((row, stage) => {
+  rows.forEach(({ label, blocks }, stage) => {
     const y = stage * height;
     context.fillStyle = ink;
     context.font = "11px system-ui, sans-serif";
     context.textAlign = "right";
-    context.fillText(String(stage), 22, y + height / 2);
-    row.forEach(({ domain }, at) => {
-      const x = 28 + at * cell;
+    context.fillText(label, left - 6, y + height / 2);
+    blocks.forEach(({ domain }, at) => {
+      const x = left + at * cell;
       const lightness = (isDark ? 0.7 : 0.74) + 0.12 * (domain % 2);
       context.fillStyle = `oklch(${lightness} 0.13 ${(domain * 137.508) % 360})`;
       context.fillRect(x, y, cell > 4 ? cell - 1 : cell, height - 1);

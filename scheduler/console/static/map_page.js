@@ -3,7 +3,7 @@
 import { HostActions } from "./actions.js";
 import { MapCanvas } from "./canvas.js";
 import { count, jobName, percent } from "./format.js";
-import { coordinates, domainsOf } from "./geometry.js";
+import { coordinates, domainsOf, roleOf } from "./geometry.js";
 import { hostFacts } from "./host_page.js";
 import { IncidentTable } from "./incidents_page.js";
 import { NOBODY, SOMEBODY } from "./live.js";
@@ -249,10 +249,12 @@ function MeantHost({ cluster, name }) {
 /** What a host of a gang, or one GPU of it, does for its job. */
 function ranksOf(job, block, gpus, gpu) {
   const [first, last] = gpu < 0 ? [block * gpus, (block + 1) * gpus - 1] : [block * gpus + gpu, block * gpus + gpu];
-  const [from, to] = [coordinates(job.axes, first), coordinates(job.axes, last)];
+  const { role, axes, rank } = roleOf(job, first);
+  const [from, to] = [coordinates(axes, rank), coordinates(axes, rank + last - first)];
   const names = { pp: "Stage", dp: "Replica", tp: "Tensor rank", cp: "Context rank", ep: "Expert rank" };
-  const shown = ["pp", "dp", "tp", "cp", "ep"].map((axis) => [axis, new Map(job.axes).get(axis) ?? 1]);
+  const shown = ["pp", "dp", "tp", "cp", "ep"].map((axis) => [axis, new Map(axes).get(axis) ?? 1]);
   return [
+    ...(role ? [["Role", role]] : []),
     [first === last ? "Rank" : "Ranks", first === last ? count(first) : `${count(first)} to ${count(last)}`],
     ...shown.filter(([, size]) => size > 1).map(([axis, size]) => [
       names[axis], `${from[axis] === to[axis] ? from[axis] : `${from[axis]} to ${to[axis]}`} of 0 to ${size - 1}`,

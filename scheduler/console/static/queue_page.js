@@ -129,8 +129,11 @@ function Gantt({ jobs }) {
 }
 
 function gpusOf(job) {
-  const sizes = ["tp", "cp", "ep", "pp"].map((axis) => job.spec?.parallelism?.[axis] ?? 1);
-  return sizes.reduce((product, size) => product * size, job.dp ?? job.spec?.parallelism?.dp ?? 1);
+  const { roles = [], parallelism = {} } = job.spec ?? {};
+  const ranksOf = (axes, dp) => ["tp", "cp", "ep", "pp"].reduce((product, axis) => product * (axes[axis] ?? 1), dp ?? axes.dp ?? 1);
+  if (!roles.length) return ranksOf(parallelism, job.dp);
+  const dpOf = (number) => (job.legalDp?.length && number === roles.length - 1 ? job.dp : undefined);
+  return roles.reduce((sum, role, number) => sum + ranksOf(role.parallelism ?? {}, dpOf(number)), 0);
 }
 
 function sizeOf(job) {

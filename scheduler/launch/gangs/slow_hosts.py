@@ -68,8 +68,6 @@ class SlowHosts:
 
     async def _suspects(self, job: Job) -> list[Suspect]:
         attempt = (job.uid, job.attempt)
-        if job.request.roles:  # whose ranks compute unlike each other
-            return []
         times, after = self._step_times(*attempt), self._seen.get(attempt, -1)
         steps = sorted(step for step in times if step > after)[-MOST_STEPS:]
         if len(steps) < LEAST_STEPS:
@@ -77,10 +75,10 @@ class SlowHosts:
         self._seen[attempt] = steps[-1]
         of_ranks = [(step, tuple(times[step])) for step in steps]  # agents go on saying more
         hosts = self._writer.state.loaded_fabric.names(job.hosts)
-        parallelism = job.ranks
-        gang = MeasuredGang(hosts, parallelism.world_size // len(hosts), {}, job.present.gpus)
+        worlds = [(r.name, r.request.parallelism) for r in job.request.roles] or [("", job.ranks)]
+        gang = MeasuredGang(hosts, job.ranks.world_size // len(hosts), {}, job.present.gpus)
 
         def suspects() -> list[Suspect]:
-            return stragglers(gang, of_stages(parallelism, of_ranks))
+            return stragglers(gang, of_stages(worlds, of_ranks))
 
         return worth_a_report(await asyncio.to_thread(suspects))

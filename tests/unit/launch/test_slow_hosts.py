@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from scheduler.core.model.commands import Command, ReportHost
+from scheduler.core.model.commands import Command, ReportHost, SubmitJob
+from scheduler.files.job import job_from_mapping
 from scheduler.launch.gangs.slow_hosts import SlowHosts
 from tests.unit.launch.test_launcher import World, gang
 
@@ -74,3 +75,22 @@ async def test_nobody_is_reported_where_nobody_is_slow_or_another_leads() -> Non
     world.term = None
     await world.slow_hosts.look()
     assert world.reports == []
+
+
+async def test_roles_are_compared_with_themselves() -> None:
+    """The second of two roles, of one host, takes three times as long, and nobody minds."""
+    world = LeadingWorld()
+    world.join()
+    roles = [
+        {"name": "trainer", "parallelism": {"tp": 8}, "command": ["a"]},
+        {"name": "server", "parallelism": {"tp": 8}, "command": ["b"]},
+    ]
+    await world.give(SubmitJob(job_from_mapping({"name": "a", "spares": 0, "roles": roles}), "uid"))
+    for slow_rank in (None, 11):
+        world.steps(8, slow_rank)
+        for times in world.times.values():
+            times[8:] = [3 * seconds if seconds < 0.5 else seconds for seconds in times[8:]]
+        await world.slow_hosts.look()
+    (report,) = world.reports
+    assert (report.host, report.gpu) == (world.hosts()[1], 3)
+    assert report.detail.startswith("40% slower at server.compute of a")
