@@ -223,7 +223,8 @@ def simulated_rate(hosts: list[str], zone: str, left: float) -> float:
     """Return the steps a second of the fluid simulation where so much of a zone's uplink is left.
 
     Each rank computes, sends a vector to the first, and goes on when it is sent the sum; the first
-    goes on once it has all vectors, while its sums are under way.
+    goes on once it has all vectors, while its sums are under way: one after the other, as it puts
+    them into the queue of its network card, so that ranks told early send again meanwhile.
     """
     fabric = from_spec(SPEC)
     outer, index = fabric.tiers[0], {name: i for i, name in enumerate(fabric.hosts)}
@@ -247,7 +248,10 @@ def simulated_rate(hosts: list[str], zone: str, left: float) -> float:
     for _ in range(STEPS):
         computed = [add(Task(rank, seconds=BUSY_STEP_S, after=ready[rank])) for rank in ranks]
         whole = [computed[0], *(send(rank, 0, [computed[rank]]) for rank in ranks[1:])]
-        ready = [whole, *([send(0, rank, whole)] for rank in ranks[1:])]
+        sums = list[int]()
+        for rank in ranks[1:]:
+            sums.append(send(0, rank, [*whole, *sums[-1:]]))
+        ready = [whole, *([each] for each in sums)]
     tiers = (slow, *fabric.tiers[1:])
     return STEPS / play(replace(fabric, tiers=tiers), StepTasks(tasks, unit, 1)).seconds
 
