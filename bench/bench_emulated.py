@@ -1,10 +1,11 @@
 """make bench-emulated: the formula of a step, its simulation, and packets that ranks really send.
 
-    python -m bench.bench_emulated [--seed 1] [--job NAME] [--steps 3] [--under-load]
+    python -m bench.bench_emulated [--seed 1] [--job NAME] [--steps 3] [--under-load] [--docs FILE]
     python -m bench.bench_emulated --no-packets      # formula against simulation, any machine
 
 Jobs and placements are those of emulated_jobs.py. A lab of namespaces plays them in random order.
-Its emulation needs an idle machine, so a busy one is refused.
+Its emulation needs an idle machine, so a busy one is refused. `--docs docs/lab.md` renews the table
+of packets there.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
 from bench.emulated_jobs import JOBS, fabric_of, layouts
+from bench.page import write
 from bench.report import percent, table
 from lab.cluster import up
 from lab.measure import measure_step, refuse_load
@@ -150,6 +153,12 @@ def text(rows: Sequence[Row]) -> str:
         if name != "muster slower"
     ]
     shown.append(("muster slower by over 2 %", f"{found['muster slower']} of {len(body)}"))
+    if rows[0].measured is not None:
+        apart = [abs(row.simulated / row.best - 1) for row in rows]
+        shown += [
+            ("simulation, median", percent(float(np.median(apart)))),
+            ("simulation, worst", percent(max(apart))),
+        ]
     head = (f"seconds: {kinds}", *ways)
     return f"{table(head, body)}\n\n{table(('formula', 'found'), shown)}\n\ngoals: {GOALS}"
 
@@ -165,7 +174,10 @@ def main() -> int:
     options.add_argument("--steps", type=int, default=3)
     options.add_argument("--under-load", action="store_true")
     options.add_argument("--no-packets", action="store_true")
+    options.add_argument("--docs", type=Path, help="the page whose table of packets is renewed")
     given = options.parse_args()
+    if given.docs and given.no_packets:
+        options.error("--docs is for what was measured: not with --no-packets")
     names, seeds = given.job or list(JOBS), given.seed or [1]
     if given.no_packets:
         print(text(compare(names, seeds)))
@@ -175,11 +187,15 @@ def main() -> int:
             refuse_load()
         began = os.getloadavg()[0]
         with labs(given.steps) as measure:
-            print(text(compare(names, seeds, measure)))
+            found = text(compare(names, seeds, measure))
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"\nload: {began:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores")
+    load = f"{began:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores"
+    told = f"{date.today()}, {given.steps} steps each; load: {load}\n\n{found}\n"
+    print(told)
+    if given.docs:
+        write(told, given.docs)
     return 0
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.page import BEGIN, END
+from bench.page import write
 from bench.report import percent, quantile, table
 from bench.time_instances import FABRICS, JOBS, Timed, timed
 from bench.time_peers import PEERS, placed
@@ -247,9 +247,7 @@ def main() -> int:
     for row, peer in cutting_less(rows):
         print(f"{row.name}: {peer} cuts {percent(1 - row.peer_cuts[peer] / row.cut)} less")
     if args.docs:
-        before, _, rest = args.docs.read_text().partition(BEGIN)
-        after = rest.partition(END)[2]
-        args.docs.write_text(f"{before}{BEGIN}\n\n{text(rows)}\n{END}{after}")
+        write(text(rows), args.docs)
     return 1 if lost(rows) or cutting_less(rows) else 0
 
 
