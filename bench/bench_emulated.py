@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
@@ -192,7 +192,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     load = f"{began:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores"
-    told = f"{date.today()}, {given.steps} steps each; load: {load}\n\n{found}\n"
+    told = f"{datetime.now(UTC).date()}, {given.steps} steps each; load: {load}\n\n{found}\n"
     print(told)
     if given.docs:
         write(told, given.docs)
