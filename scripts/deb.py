@@ -17,13 +17,17 @@ ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 UNITS = ("muster.service", "muster-agent.service")
 EXAMPLES = ("muster.yaml", "auth.yaml", "agent.yaml")
-_LAUNCHER = """#!/usr/bin/python{python}
+_LAUNCHER = """#!/opt/muster/bin/python
 import sys
 
-sys.path.insert(0, "/opt/muster/lib")
 from scheduler.cli import main
 
 sys.exit(main())
+"""
+# A virtual environment: processes that a server starts with its own Python find the packages too.
+_ENVIRONMENT = """home = /usr/bin
+include-system-site-packages = false
+version = {python}
 """
 # The user and folders of docs/operations.md, "Install"; an upgrade finds them there.
 _AFTER = """#!/bin/sh
@@ -55,7 +59,7 @@ def make_package(wheel: Path, interpreter: str) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         stage(root, python, version)
-        target = ["install", "--quiet", "--no-compile", "--target", str(root / "opt/muster/lib")]
+        target = ["install", "--quiet", "--no-compile", "--target", str(root / _packages(python))]
         lock = str(ROOT / "deploy" / "requirements.lock")
         pip = [interpreter, "-m", "pip"]
         subprocess.run([*pip, *target, "--require-hashes", "-r", lock], check=True)
@@ -78,13 +82,20 @@ def stage(root: Path, python: str, version: str = "0") -> None:
         for name in names:
             shutil.copy(ROOT / "deploy" / name, target)
     launcher = root / "opt/muster/bin/muster"
-    launcher.write_text(_LAUNCHER.format(python=python))
+    launcher.write_text(_LAUNCHER)
+    (root / "opt/muster/pyvenv.cfg").write_text(_ENVIRONMENT.format(python=python))
+    (root / "opt/muster/bin/python").symlink_to(f"/usr/bin/python{python}")
     after = root / "DEBIAN/postinst"
     after.write_text(_AFTER)
     for path in (launcher, after):
         path.chmod(0o755)
     (root / "usr/bin/muster").symlink_to("/opt/muster/bin/muster")
     (root / "DEBIAN/control").write_text(control(version, python, 0))
+
+
+def _packages(python: str) -> str:
+    """Return the folder of the packages below the root."""
+    return f"opt/muster/lib/python{python}/site-packages"
 
 
 def control(version: str, python: str, size_kb: int) -> str:

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,21 @@ def test_the_package_has_a_launcher_units_and_examples(tmp_path: Path) -> None:
     assert units == {"muster.service", "muster-agent.service"}
     assert (tmp_path / "usr/share/doc/muster/examples/muster.yaml").is_file()
     assert "Depends: python3 (>= 3.11), python3 (<< 3.12)" in control("0.1.0", "3.11", 1)
+
+
+def test_processes_of_the_package_find_its_packages(tmp_path: Path) -> None:
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if not Path(f"/usr/bin/python{version}").exists():
+        pytest.skip(f"no /usr/bin/python{version} here")
+    stage(tmp_path, version)
+    folder = tmp_path / f"opt/muster/lib/python{version}/site-packages"
+    folder.mkdir(parents=True)
+    (folder / "probe.py").write_text("NAME = 'found'")
+    inner = "import probe; print(probe.NAME)"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    command = [str(tmp_path / "opt/muster/bin/python"), "-c", outer]
+    done = subprocess.run(command, capture_output=True, text=True, env={})
+    assert (done.stdout, done.stderr) == ("found\n", "")
 
 
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="no dpkg-deb here")
