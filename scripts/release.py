@@ -209,7 +209,9 @@ def _make_image(version: str) -> str | None:
             and not subprocess.run([builder, "info"], capture_output=True).returncode
         ):
             name = f"muster:{version}"
-            _run(builder, "build", "-f", "deploy/Containerfile", "-t", name, ".")
+            # The format of OCI images has no health check.
+            kind = ["--format", "docker"] if builder == "podman" else []
+            _run(builder, "build", *kind, "-f", "deploy/Containerfile", "-t", name, ".")
             _run(builder, "run", "--rm", name, "--version")
             return f"{name} ({builder})"
     return None
