@@ -53,6 +53,15 @@ def _withheld(values: str) -> dict[str, str]:
     return _all("muster_withheld_hosts", values, ',source="slurm",cause="refused"')
 
 
+def _postgres_disk(free: int) -> dict[str, str]:
+    disks = {
+        **_all("node_filesystem_avail_bytes", f"{free}x60", ',mountpoint="/var/lib/postgresql"'),
+        **_all("node_filesystem_size_bytes", "100x60", ',mountpoint="/var/lib/postgresql"'),
+    }
+    root = _all("node_filesystem_avail_bytes", "1x60", ',mountpoint="/"')
+    return {**disks, **root, **_all("node_filesystem_size_bytes", "100x60", ',mountpoint="/"')}
+
+
 def _expiry(values: str) -> dict[str, str]:
     return _all("muster_credential_expiry_seconds", values, ',kind="token"')
 
@@ -131,6 +140,8 @@ CASES = [
     Case("MusterStoreNearFull", 1, "30m", _all("muster_store_disk_used_ratio", "0.96x60")),
     Case("MusterStoreNearFull", 0, "30m", _all("muster_store_disk_used_ratio", "0.94x60")),
     Case("MusterStoreNearFull", 1, "60m", _all("muster_store_free_bytes", "9e9-20e6x60")),
+    Case("MusterStoreNearFull", 1, "30m", _postgres_disk(free=4)),
+    Case("MusterStoreNearFull", 0, "30m", _postgres_disk(free=6)),
     Case("MusterQueueStuck", 1, "90m", _stuck("0+60x180", "5x180", free=50)),
     Case("MusterQueueStuck", 0, "90m", _stuck("0+60x180", "5x180", free=5)),
     Case("MusterQueueStuck", 0, "90m", _stuck("0+60x180", "0+1x180", free=50)),
