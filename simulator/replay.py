@@ -1,19 +1,17 @@
-"""Replay a trace, or a script of commands, through the scheduler's own four functions."""
+"""Replay a trace through the scheduler's own four functions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from muster.structs import struct
 from placement import BadInput
-from placement.fabric.tree import Fabric
-from scheduler.core import SchedulingOptions, State, Tenants
+from scheduler.core import State
 from scheduler.core.fold.attempts import EffectReader
 from scheduler.core.model.commands import (
     CancelJob,
-    Command,
     EndJob,
     LoadHealth,
     ReportHost,
@@ -32,7 +30,6 @@ from simulator.sim_events import (
     ARRIVAL,
     END,
     HEALTH,
-    CommandDue,
     FailureDetected,
     HostChanged,
     JobArrived,
@@ -274,37 +271,3 @@ class Replay:
         yield "installed" if is_away else "repaired"
         if self._engine.state.host(index).state in (HostState.NEW, HostState.BURN_IN):
             yield "stress-test-passed"
-
-
-def run_script(
-    fabric: Fabric,
-    script: Sequence[tuple[int, Command]],
-    options: SchedulingOptions | None = None,
-    decision_ns: int = 0,
-    tenants: Tenants | None = None,
-) -> list[Event]:
-    """The log of a cluster that is sent these commands at these times.
-
-    Nothing else happens: gangs end when the script says so. Refused commands leave no
-    trace, as in the live log.
-    """
-    log: list[Event] = []
-    kernel = SimulationKernel(min((time_ns for time_ns, _ in script), default=0))
-    engine = Engine(
-        kernel,
-        fabric,
-        options or SchedulingOptions(),
-        lambda event, _: log.append(event),
-        decision_ns,
-        tenants,
-    )
-    kernel.on(CommandDue, lambda due: _send(engine, due.command))
-    for time_ns, command in script:
-        kernel.at(time_ns, CommandDue(command))
-    while kernel.step():
-        pass
-    return log
-
-
-def _send(engine: Engine, command: Command) -> None:
-    engine.send(command)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from muster.structs import struct
 from scheduler.core import Plan
-from scheduler.core.model.commands import Command
 from simulator.failures import Outage
 
 END, HEALTH, ARRIVAL, COMMIT, DECIDE = range(5)
@@ -33,13 +32,6 @@ class JobGivenUp:
 @struct(frozen=True, slots=True)
 class DecideAgain:
     """The last decision asked for another one now."""
-
-
-@struct(frozen=True, slots=True)
-class CommandDue:
-    """A script has this command for the scheduler."""
-
-    command: Command
 
 
 @struct(frozen=True, slots=True)

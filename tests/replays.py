@@ -1,4 +1,4 @@
-"""One-tier machines, trace jobs and whole replays for the simulator's tests."""
+"""One-tier machines, trace jobs, replays and scripts of commands for the simulator's tests."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import SpareRule
 from scheduler.core import SchedulingOptions, State, Tenants, apply
+from scheduler.core.model.commands import Command
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.policies.costs import Costs
 from simulator.collectors.metrics import JobRow, Metrics
+from simulator.engine import Engine
 from simulator.experiment import Experiment
 from simulator.failures import Outage
+from simulator.kernel import SimulationKernel
 from simulator.replay import ArrivalCounts, Replay
 from simulator.timing import ModelledTiming, TimeModel
 from simulator.traces.record import SECOND_NS, TraceJob
@@ -142,3 +145,29 @@ def measured(log: Iterable[Event]) -> Metrics:
         state = apply(state, event)
         metrics.feed(event, state)
     return metrics
+
+
+def run_script(
+    fabric: Fabric,
+    script: Sequence[tuple[int, Command]],
+    options: SchedulingOptions | None = None,
+    decision_ns: int = 0,
+    tenants: Tenants | None = None,
+) -> list[Event]:
+    """The log of a cluster that is sent these commands at these times.
+
+    Nothing else happens: gangs end when the script says so. Refused commands leave no
+    trace, as in the live log.
+    """
+    log: list[Event] = []
+    kernel = SimulationKernel(min((time_ns for time_ns, _ in script), default=0))
+    options = options or SchedulingOptions()
+    engine = Engine(
+        kernel, fabric, options, lambda event, _: log.append(event), decision_ns, tenants
+    )
+    kernel.on(tuple, lambda due: engine.send(*due))
+    for time_ns, command in script:
+        kernel.at(time_ns, (command,))
+    while kernel.step():
+        pass
+    return log

@@ -45,7 +45,6 @@ from scheduler.files.fabrics.fabricyaml import dump
 from scheduler.files.fabrics.growth import listed
 from scheduler.v1 import job_pb2, service_pb2
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
-from simulator.replay import run_script
 from tests.build import (
     HOUR_NS,
     cancel,
@@ -60,6 +59,7 @@ from tests.build import (
     submit,
     uncordon,
 )
+from tests.replays import run_script
 from tests.serving import START_NS, Served, logged, serving
 
 FABRIC = fabric(2, 4, 2)  # 16 hosts

@@ -31,7 +31,6 @@ from scheduler.core.policies.tenants import Preemption, Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.files.job import job_to_mapping
-from simulator.replay import run_script
 from tests.build import end, fail, submit
 from tests.e2e.lives import (
     FABRIC,
@@ -51,6 +50,7 @@ from tests.e2e.lives import (
     with_changes,
     written,
 )
+from tests.replays import run_script
 from tests.seeds import seeds
 from tests.serving import START_NS
 

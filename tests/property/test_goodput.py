@@ -12,9 +12,8 @@ from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.records.goodput import NOTHING, PARTS
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass
-from simulator.replay import run_script
 from tests.build import cancel, drain, end, exactly, fail, repair, submit
-from tests.replays import machine
+from tests.replays import machine, run_script
 
 S = 10**9
 HOSTS = 6

@@ -11,9 +11,8 @@ from scheduler.core.model.records.goodput import Goodput, Parts
 from scheduler.core.model.records.tenant import UsageAccount, standing, usage_decay
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption
-from simulator.replay import run_script
 from tests.build import cancel, end, exactly, fail, repair, submit
-from tests.replays import machine
+from tests.replays import machine, run_script
 
 S = 10**9
 COSTS = Costs(checkpoint_s=100, restart_s=20, detect_s=30)

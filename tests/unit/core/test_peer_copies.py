@@ -26,9 +26,9 @@ from scheduler.core.rules.peer_copies import (
     restore_source,
     survival,
 )
-from simulator.replay import run_script
 from tests.build import drain, exactly, fabric, fabric_spec, fail, loaded, submit
 from tests.cases import case
+from tests.replays import run_script
 
 EIGHT = fabric(zones=2, racks=4, hosts=2)  # 16 hosts of 8 GPUs
 

@@ -30,7 +30,6 @@ from scheduler.observe.incidents import KEPT, IncidentKind, Incidents, look_back
 from scheduler.observe.instruments import Instruments
 from scheduler.observe.proof import CutProof, gap, objective_gap, proof
 from scheduler.observe.tally import EventTally, size_class, tally
-from simulator.replay import run_script
 from tests.build import (
     HOUR_NS,
     admitted,
@@ -45,7 +44,7 @@ from tests.build import (
     repair,
     submit,
 )
-from tests.replays import measured
+from tests.replays import measured, run_script
 from tests.serving import RUNNING, create, serving, url
 
 SMALL = fabric()

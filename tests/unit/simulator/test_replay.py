@@ -25,12 +25,12 @@ from simulator.collectors.invariants import InvariantChecker
 from simulator.collectors.metrics import Metrics
 from simulator.collectors.recorder import EventLogWriter
 from simulator.experiment import Experiment
-from simulator.replay import Replay, run_script
+from simulator.replay import Replay
 from simulator.timing import load_time_model
 from simulator.traces.formats import muster
 from simulator.traces.mapping import job_spec
 from simulator.traces.record import SECOND_NS, TraceJob
-from tests.replays import World, down, machine, replayed, trace_job, up
+from tests.replays import World, down, machine, replayed, run_script, trace_job, up
 
 HOUR = 3600
 

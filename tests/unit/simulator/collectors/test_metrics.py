@@ -12,12 +12,11 @@ from scheduler.core.policies.tenants import Preemption, PriorityClass
 from simulator.collectors.metrics import Metrics, percentile
 from simulator.collectors.size_classes import Distribution
 from simulator.collectors.time_account import EMPTY
-from simulator.replay import run_script
 from simulator.report.text import duration
 from simulator.timing import TimeModel, load_time_model
 from simulator.traces.record import TraceOutcome
 from tests.build import submit
-from tests.replays import machine, measured, replayed, trace_job
+from tests.replays import machine, measured, replayed, run_script, trace_job
 
 COSTS = Costs(checkpoint_s=30, restart_s=5)
 SHAPE = {
