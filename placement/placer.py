@@ -29,7 +29,7 @@ from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Layout, layout_cost
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut, no_cuts
-from placement.objective.step_time import refuse_precision, step_bound
+from placement.objective.step_time import refuse_precision
 from placement.part_of_host import choose_gpus
 from placement.replace.near import Hint, Near
 from placement.search.exact_assignment import MOST_BLOCKS, keep_spares
@@ -458,7 +458,8 @@ class _Placer:
         best = min(layouts, key=clock.delay)
         if not clock.is_good(best, self.free):
             bands = replace(unproved, trees=self.limits.first.trees, turns=1)
-            layouts += self._solved(self.fabric, by_spread(self.request), self.free, bands)
+            if not self.request.roles:
+                layouts += self._solved(self.fabric, by_spread(self.request), self.free, bands)
             best = min(layouts, key=clock.delay)
             if self.gang <= SMALL_GANG:
                 best = clock.shorten(best, self.free, self.limits.trees // TREES_A_STEP)
@@ -497,8 +498,6 @@ class _Placer:
     def _step(self, hosts: Hosts) -> StepBound | None:
         if not self.request.has_step_time:
             return None
-        if self.request.roles:
-            return step_bound(self.fabric, self.request, hosts)
         clock = step_clock(self.fabric, self.request)
         seconds, least = clock.step(hosts).seconds, clock.on_one_switch.seconds
         if not self.request.where.is_shape:  # then other hosts than these could have been taken

@@ -49,6 +49,8 @@ class StepClock:
     def on_one_switch(self) -> StepTime:
         """The step on a network that never holds it up; on NVLink racks no layout is faster."""
         if self._fabric.has_scale_up_tier:
+            if self.of_roles:  # the slowest, as if it had the racks to itself
+                return max((c.on_one_switch for c in self.of_roles), key=lambda step: step.seconds)
             return step_floor(self._fabric, self._request)
         fabric, own = self._fabric, self._fabric.by_host
         mine = own.gpus == fabric.gpus_per_host
@@ -57,11 +59,25 @@ class StepClock:
             np.full(fabric.host_count, fabric.gpus_per_host),
             np.full(fabric.host_count, own.nic_gbps[mine].max(initial=0.0)),
             np.full(fabric.host_count, own.scale_up_gbps[mine].max(initial=0.0)),
-            kinds=(fastest_gpu(fabric, self._request),),
+            kinds=(fastest_gpu(fabric, self._shapes[0]),),
         )
         switch = replace(fabric, tiers=(), by_host=fastest)
+        if self._request.roles:
+            return step_time(switch, self._request, range(gang))
         rule = exposure(fabric, self._request)
         return step_time(switch, self._request, range(gang), rule=rule)
+
+    @cached_property
+    def _shapes(self) -> list[Request]:
+        """What computes in the step: the gang, or its roles that say how long they take."""
+        roles = [role.request for role in self._request.roles]
+        return [shape for shape in roles if shape.has_step_time] or [self._request]
+
+    @cached_property
+    def of_roles(self) -> list[StepClock]:
+        """The clocks of the roles that say how long they take."""
+        shapes = self._shapes if self._request.roles else []
+        return [StepClock(self._fabric, shape) for shape in shapes]
 
     def step(self, hosts: Sequence[int]) -> StepTime:
         return step_time(self._fabric, self._request, hosts)
@@ -124,7 +140,13 @@ class StepClock:
 
     def prices(self, step: StepTime) -> tuple[tuple[str, int], ...]:
         """Return each axis' price of a byte, in thousandths of its time in the step. It has what
-        messages take beside their bytes in it."""
+        messages take beside their bytes in it. Bytes of roles that others wait for cost nothing."""
+        if self._request.roles:
+            costs = {t.load.traffic.axis: t.exposed_s / t.seconds for t in step.axes if t.seconds}
+            return tuple(
+                (each.axis, max(LEAST_PRICE, round(FULL_PRICE * costs.get(each.axis, 0.0))))
+                for each in axis_traffic(self._request)
+            )
         rule, prices = exposure(self._fabric, self._request), []
         for least, now in zip(self.on_one_switch.axes, step.axes, strict=True):
             axis, start_s, late_s = now.load.traffic.axis, least.seconds, now.load.latency_s
@@ -193,7 +215,8 @@ class StepClock:
         present = np.unique(kind)
         one = {k: int(free[kind == k][0]) for k in present.tolist()}
         seconds = {
-            k: exposure(self._fabric, self._request, hosts=[h]).compute_s for k, h in one.items()
+            k: max(exposure(self._fabric, shape, hosts=[h]).compute_s for shape in self._shapes)
+            for k, h in one.items()
         }
         for slow in sorted(set(seconds.values()), reverse=True)[:-1]:
             some = free[np.isin(kind, [k for k in seconds if seconds[k] < slow])]
@@ -202,6 +225,10 @@ class StepClock:
 
     def bound(self, free: Ints) -> float:
         """Seconds that no placement on the free hosts goes below."""
+        if self._request.roles:  # none is faster than with all hosts to itself
+            alone = max(clock.bound(free) for clock in self.of_roles)
+            is_mixed = self._fabric.by_host.kind_by_host is not None
+            return alone if is_mixed else max(alone, self.on_one_switch.seconds)
         best = self.on_one_switch.seconds
         if self._fabric.has_scale_up_tier:
             best = least_step_s(self._fabric, self._request, free)

@@ -132,6 +132,7 @@ def groups_of(by_rank: Ints, traffic: AxisTraffic) -> Ints:
 
 def _role_traffic(request: Request) -> Iterator[AxisTraffic]:
     """The axes of each role, by its name, then what it sends to others."""
+    prices = dict(request.prices)
     ranks = dict(zip([role.name for role in request.roles], ranks_of_roles(request), strict=True))
     for number, role in enumerate(request.roles):
         own = ranks[role.name]
@@ -140,11 +141,16 @@ def _role_traffic(request: Request) -> Iterator[AxisTraffic]:
         except BadInput as error:
             raise BadInput(f"roles.{number}.{error.field}", error.message) from None
         for axis in inside:
-            yield replace(axis, axis=f"{role.name}.{axis.axis}", first=own.start, ranks=len(own))
+            named = f"{role.name}.{axis.axis}"
+            price = prices.get(named, FULL_PRICE)
+            edge, wrap = (n * price // FULL_PRICE for n in (axis.edge_bytes, axis.wrap_bytes))
+            placed = replace(axis, axis=named, first=own.start, ranks=len(own))
+            yield replace(placed, edge_bytes=edge, wrap_bytes=wrap)
         for name, sent in role.sends:
             to, size = ranks[name], len(own) + len(ranks[name])
             each = -(-sent // (len(own) * len(to)))
             named = f"{role.name}-{name}"
+            each = each * prices.get(named, FULL_PRICE) // FULL_PRICE
             yield AxisTraffic(named, size, 1, Pattern.PAIRS, each, 0, own.start, len(own), to.start)
 
 

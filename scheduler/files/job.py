@@ -300,8 +300,8 @@ def _shape(keys: JobKeys | RoleKeys, document: Document, path: str = "") -> Requ
 
 
 def _of_roles(keys: JobKeys, gang: Request, document: Document) -> Request:
-    if gang.objective is not Objective.CUT:
-        message = f"{gang.objective} is not for a gang of roles, which is placed by its cut"
+    if gang.objective is Objective.SPREAD:
+        message = "spread is of the stages and replicas of one shape, and not for a gang of roles"
         raise document.error(("objective", message))
     if keys.checkpoint.peers:
         raise document.error(("checkpoint.peers", "is not for a gang of roles"))
@@ -328,6 +328,9 @@ def _of_roles(keys: JobKeys, gang: Request, document: Document) -> Request:
         axis_traffic(request)
     except BadInput as error:
         raise document.error((error.field, error.message)) from None
+    if gang.objective is Objective.TIME and not request.has_step_time:
+        message = "time needs a role with a model and a batch, or compute_time_s"
+        raise document.error(("objective", message))
     return request
 
 

@@ -59,6 +59,7 @@ def test_numbers_in_commands_of_roles_are_taken_as_they_are_written(tmp_path: Pa
         ("command: [a]", "parallelism: {tp: 2}", "parallelism"),
         ("command: [a]", "model: {}", "model"),
         ("command: [a]", "objective: spread", "objective"),
+        ("command: [a]", "objective: time", "objective"),
         ("command: [a]", "checkpoint: {peers: 1}", "checkpoint.peers"),
         ("command: [a]", "constraints: {segment: 2}", "constraints.segment"),
         ("per_host: 1", "run: {workdir: /tmp}", "roles.0.command"),

@@ -1,6 +1,7 @@
 """Gangs of several roles: what is cut is counted edge by edge, and what is claimed holds."""
 
 import copy
+import random
 from itertools import product
 
 import numpy as np
@@ -8,16 +9,25 @@ import pytest
 
 from muster.certificate import SEALED
 from muster.form import Malformed, digest
+from muster.structs import replace
 from muster.verify import Refused, verify
 from placement import BadInput, place
 from placement.fabric import hostset
+from placement.fabric.links import with_links
 from placement.objective.check import violations
 from placement.objective.cut import cut, egress
 from placement.objective.step_time import step_time
 from placement.proof.role_proofs import most_pairs
 from placement.replace.swaps import added_cut
 from placement.workload.parallelism import Parallelism
-from placement.workload.request import NO_SPARES, GangRole, Insufficient, Placement, Request
+from placement.workload.request import (
+    NO_SPARES,
+    GangRole,
+    Insufficient,
+    Objective,
+    Placement,
+    Request,
+)
 from placement.workload.roles import request_of_roles
 from scheduler.files.certificates import certificate
 from tests.build import fabric, flat
@@ -130,6 +140,35 @@ def test_hosts_that_receive_from_many_are_waited_for() -> None:
     nic = next(load for load in sent.load.loads if load.layer == "nic")
     assert nic.domain == pods.hosts[5]  # what five hosts send, one takes in
     assert nic.busiest_bytes_per_step == pytest.approx(10**12)
+
+
+@pytest.mark.parametrize("seed", range(201, 207))
+def test_no_layout_has_a_step_below_the_bound_or_shorter_than_with_objective_time(
+    seed: int,
+) -> None:
+    """Roles that send much over uplinks of unlike speed: the step and the cut want other hosts."""
+    draw = random.Random(seed)
+    tree = fabric(zones=2, racks=2, hosts=3, gpus=GPUS)
+    shares = {name: draw.choice((0.05, 0.3, 1)) for name in tree.tiers[0].domains}
+    tree = with_links(tree, shares)
+    roles = [
+        role("a", {"b": draw.randrange(10**9, 10**11)}, draw.randrange(10**10), tp=2, dp=3),
+        role("b", {"a": draw.randrange(10**10)}, draw.randrange(10**11), tp=2, dp=3),
+    ]
+    gang = request_of_roles(roles, Request(Parallelism(), spares=NO_SPARES))
+    everywhere = hostset.full(tree.host_count)
+    by_cut = place(tree, everywhere, gang)
+    timed = place(tree, everywhere, replace(gang, objective=Objective.TIME))
+    assert isinstance(by_cut, Placement)
+    assert isinstance(timed, Placement)
+    assert timed.step is not None
+    assert not violations(tree, everywhere, replace(gang, objective=Objective.TIME), timed)
+    assert timed.step.seconds <= step_time(tree, gang, by_cut.hosts).seconds * 1.02
+    for _ in range(200):
+        hosts = draw.sample(range(tree.host_count), 6)
+        seconds = step_time(tree, gang, hosts).seconds
+        assert seconds >= timed.step.least_seconds * (1 - 1e-9)
+        assert seconds >= timed.step.seconds * 0.95  # found by 200 guesses: not by far
 
 
 def test_role_that_fills_no_whole_hosts_is_refused() -> None:
