@@ -34,6 +34,7 @@ from placement.fabric.gpus import (
 )
 from placement.fabric.hostset import HostSet, Mask
 from placement.fabric.labels import Labels, check_labels, read_labels
+from placement.fabric.power import Power, read_power
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,6 +61,8 @@ _KEYS = (
     "labels",
     "calibration",
     "routing",
+    "power_kw",
+    "power_caps_kw",
 )
 LATENCY_KEYS = ("latency_us", "km")  # of a tier; one of them
 _OF_DOMAINS = ("oversubscription", "domains", "hosts", "scale_up", "labels", *_OF_HOSTS)
@@ -200,7 +203,7 @@ class Fabric:
     `links`: the share that is left of uplinks, by tier and domain, and `barred`: uplinks that
     no gang may cross, of the outermost domains where nothing joins them; `base`: the fabric as it
     was built, where that is another (links.py). `latency_s`: seconds that a message between hosts
-    takes beside its bytes, wherever they are.
+    takes beside its bytes, wherever they are. `power`: caps of what hosts draw together.
     """
 
     name: str
@@ -217,6 +220,7 @@ class Fabric:
     barred: tuple[Uplink, ...] = ()
     base: Fabric | None = None
     latency_s: float = 0.0
+    power: Power | None = None
 
     @property
     def as_built(self) -> Fabric:
@@ -443,11 +447,27 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     zones = range(0 if joined or not fabric.tiers else fabric.zone_count)
     barred = tuple((0, number) for number in zones)
     built = replace(fabric, labels=labels, by_host=by_host, barred=barred)
+    if power := _power(built):
+        built = replace(built, power=power)
     if (measured := spec.get("calibration")) is None:
         return built
     names = [tier.name for tier in built.tiers]
     rates, shares = read_calibration(measured, name, by_host.kinds, names, own_gpus)
     return with_rates(with_goodput(built, shares), rates)
+
+
+def _power(fabric: Fabric) -> Power | None:
+    """Read the caps of a fabric's file. Raises: BadInput."""
+    by_host, every = fabric.by_host, hostset.full(fabric.host_count)
+    kinds = [(by_host.kinds[0], every)]
+    if (kind := by_host.kind_by_host) is not None:
+        members = ((gpu, (kind == number).nonzero()[0]) for number, gpu in enumerate(by_host.kinds))
+        kinds = [(gpu, hostset.of(hosts.tolist())) for gpu, hosts in members]
+    tiers = {
+        tier.name: dict(zip(tier.domains, masks(fabric, depth), strict=True))
+        for depth, tier in enumerate(fabric.tiers)
+    }
+    return read_power(fabric.spec, tiers, fabric.labels, kinds)
 
 
 def with_rates(fabric: Fabric, rates: Mapping[str, Mapping[str, float]]) -> Fabric:

@@ -47,6 +47,7 @@ class AffinityIndex:
         self._fitting: dict[tuple[Constraints | Request, int, HostSet], HostSet] = {}
         self._closed: dict[tuple[Affinity, tuple[bool, ...]], HostSet] = {}
         self._avoided: tuple[tuple[str, ...], ...] | None = None
+        self._powered: dict[HostSet, HostSet] = {}
 
     def record_allocation(self, job: Job, hosts: HostSet) -> None:
         """Record that `job` starts on these hosts."""
@@ -93,7 +94,7 @@ class AffinityIndex:
                 self._by_name.pop(name, None)
 
     def _forget(self) -> None:
-        self._fitting, self._closed, self._avoided = {}, {}, None
+        self._fitting, self._closed, self._avoided, self._powered = {}, {}, None, {}
 
     @property
     def is_open(self) -> bool:
@@ -127,7 +128,17 @@ class AffinityIndex:
     def room(self, job: Job, hosts: HostSet) -> HostSet:
         """The hosts among `hosts` that `job` may use; fewer than it needs if it cannot start."""
         hosts &= ~self.closed(job.name, job.spec.affinity)
-        return self.fitting(job, hosts)
+        return self.fitting(job, self.powered(hosts))
+
+    def powered(self, hosts: HostSet) -> HostSet:
+        """The hosts among `hosts` that may all run beside those of gangs, by the caps on power."""
+        if (power := self._fabric.power) is None:
+            return hosts
+        if (left := self._powered.get(hosts)) is None:
+            held = reduce(or_, (each.hosts for each in self._occupants.values()), 0)
+            held &= ~(hosts | self._state.index.unhealthy)
+            left = self._powered[hosts] = power.within(hosts, held)
+        return left
 
     def fitting(self, job: Job, hosts: HostSet) -> HostSet:
         """The hosts among `hosts` on which the shape and labels that it wants can be had."""
@@ -147,9 +158,12 @@ class AffinityIndex:
         closed_text = (
             f", {closed.bit_count():,} of them closed by exclusive or avoid" if closed else ""
         )
+        left = self.powered(free & ~closed)
+        if dark := (free & ~closed & ~left).bit_count():
+            closed_text += f", {dark:,} of them beyond the power caps"
         parts = (
-            room_text(self._fabric, where, free & ~closed),
-            segments_text(self._fabric, job.request, free & ~closed),
+            room_text(self._fabric, where, left),
+            segments_text(self._fabric, job.request, left),
         )
         room = ", ".join(filter(None, parts))
         summary = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{closed_text}"

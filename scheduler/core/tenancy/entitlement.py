@@ -6,6 +6,7 @@ from placement import BadInput, legal_sizes
 from placement import impossible as too_large
 from placement.fabric import hostset
 from placement.fabric.constraints import gpus_wanted, labelled
+from placement.fabric.power import Power
 from placement.fabric.tree import Fabric
 from placement.workload.replicas import check_batch, sized
 from placement.workload.request import Infeasible, Request
@@ -48,6 +49,8 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
     Raises: BadInput as `placement.impossible`, or when the batch does not suit its replicas.
     """
     never = too_large(fabric, spec.request)
+    if never is None and fabric.power is not None:
+        never = _beyond_power(fabric, fabric.power, spec)
     if not spec.min_dp:
         return never
     if spec.request.part_gpus(gpus_wanted(fabric, spec.request.where)):
@@ -56,6 +59,19 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
     if never is None or legal_sizes(fabric, spec.request, spec.min_dp):
         return None
     return Infeasible(f"{never.reason}, and no room for a legal size from dp {spec.min_dp:,}")
+
+
+def _beyond_power(fabric: Fabric, power: Power, spec: JobSpec) -> Infeasible | None:
+    """Why the caps on power let too few hosts run for the least gang; None when they do not."""
+    request = least_request(fabric, spec)
+    gang = request.hosts_needed(gpus_wanted(fabric, request.where))
+    needed = gang + request.spares.required(gang)
+    may = power.within(labelled(fabric, request.where, hostset.full(fabric.host_count)), 0)
+    if needed <= may.bit_count():
+        return None
+    return Infeasible(
+        f"needs {hosts_text(needed)}; the power caps of {fabric.name} let {may.bit_count():,} run"
+    )
 
 
 def beyond_quota(state: State, spec: JobSpec) -> Infeasible | None:

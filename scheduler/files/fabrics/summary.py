@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from placement.fabric import hostset
 from placement.fabric.tree import Fabric, Ints, Tier
 
 
@@ -53,7 +54,10 @@ def _sizes(tier: Tier) -> Ints:
 
 
 def _oddities(fabric: Fabric) -> Iterator[str]:
-    """Yield settings that are allowed and seldom meant."""
+    """Yield settings that are allowed and seldom meant, and what power caps mean for them."""
+    if fabric.power is not None:
+        may = fabric.power.within(hostset.full(fabric.host_count), 0).bit_count()
+        yield f"its power caps let {may:,} of {fabric.host_count:,} hosts run at once"
     if not fabric.tiers:
         yield "no tier above the hosts: no placement is better than another"
         return

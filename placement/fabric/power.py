@@ -1,0 +1,135 @@
+"""What hosts draw, and what racks, rows and halls may draw together.
+
+`power_kw` of the fabric file is what a host of a gang draws, of all or by GPU; `power_caps_kw` are
+caps of domains of a tier, or of hosts with the same value of a label, such as a row or a feed. A
+host that no gang holds counts as off. Which hosts may run together is then a matter of sets:
+`Power.within` leaves of the free hosts those that may all be switched on beside the held ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from muster.structs import struct
+from placement.errors import BadInput
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+
+if TYPE_CHECKING:
+    from placement.fabric.gpus import Gpu
+    from placement.fabric.labels import Labels
+
+MOST_KW = 1e7
+
+
+@struct(frozen=True, slots=True)
+class PowerCap:
+    """What some hosts may draw together, in kW. `name`: as `rack z0-r1` or `row=7`."""
+
+    name: str
+    hosts: HostSet
+    kw: float
+
+
+@struct(frozen=True, slots=True)
+class Power:
+    """`kinds`: the hosts that draw so many kW each; `caps`: those of the fewest hosts first;
+    `group`: of each host, its innermost domain."""
+
+    kinds: tuple[tuple[float, HostSet], ...]
+    caps: tuple[PowerCap, ...]
+    groups: tuple[HostSet, ...]
+
+    def draw(self, hosts: HostSet) -> float:
+        """Return what these hosts draw together, in kW."""
+        return sum(kw * (hosts & of_kind).bit_count() for kw, of_kind in self.kinds)
+
+    def over(self, hosts: HostSet, started: HostSet) -> PowerCap | None:
+        """Return a cap that these hosts exceed together, of those that `started` count to, or
+        None."""
+        touched = (cap for cap in self.caps if cap.hosts & started)
+        return next((cap for cap in touched if self.draw(hosts & cap.hosts) > cap.kw), None)
+
+    def within(self, free: HostSet, held: HostSet) -> HostSet:
+        """Return free hosts that may all run beside the held ones: of each cap as many as it has
+        power for, from the innermost domains with the most free hosts."""
+        for cap in self.caps:
+            mine = free & cap.hosts
+            left_kw = cap.kw - self.draw(held & cap.hosts)
+            if self.draw(mine) <= left_kw:
+                continue
+            kept = 0
+            parts = (group & mine for group in self.groups if group & mine)
+            for part in sorted(parts, key=lambda part: -part.bit_count()):
+                for host in hostset.members(part):
+                    kw = self.draw(1 << host)
+                    if kw <= left_kw:
+                        kept |= 1 << host
+                        left_kw -= kw
+            free &= ~mine | kept
+        return free
+
+
+def read_power(
+    spec: Mapping[str, Any],
+    tiers: Mapping[str, Mapping[str, HostSet]],
+    labels: Labels,
+    kinds: Sequence[tuple[Gpu, HostSet]],
+) -> Power | None:
+    """Read `power_kw` and `power_caps_kw`; None without caps. `tiers`: hosts by domain, outermost
+    tier first; `kinds`: the hosts of each GPU.
+
+    Raises: BadInput with the field's path.
+    """
+    caps = spec.get("power_caps_kw")
+    if caps is None:
+        if "power_kw" in spec:
+            raise BadInput("power_kw", "is of use with power_caps_kw alone, which is missing")
+        return None
+    if "power_kw" not in spec:
+        raise BadInput("power_kw", "is required with power_caps_kw: what a host draws")
+    draws = _draws(spec["power_kw"], kinds)
+    if not isinstance(caps, Mapping) or not caps:
+        known = ", ".join([*tiers, *labels])
+        raise BadInput("power_caps_kw", f"must map tiers or labels to kW; there are {known}")
+    found = []
+    for key, value in caps.items():
+        members, at = tiers.get(key) or labels.get(key), f"power_caps_kw.{key}"
+        if members is None:
+            known = ", ".join([*tiers, *labels])
+            raise BadInput(at, f"no tier or label {key!r}; there are {known}")
+        if not isinstance(value, Mapping):
+            value = dict.fromkeys(members, value)
+        for name, kw in value.items():
+            if name not in members:
+                raise BadInput(f"{at}.{name}", f"no {key} {name!r}")
+            where = f"{at}.{name}" if isinstance(caps[key], Mapping) else at
+            shown = f"{key} {name}" if key in tiers else f"{key}={name}"
+            found.append(PowerCap(shown, members[name], _kw(kw, where)))
+    found.sort(key=lambda cap: cap.hosts.bit_count())
+    innermost = tuple(tiers[list(tiers)[-1]].values()) if tiers else ()
+    whole = tuple(hosts for _, hosts in draws)
+    return Power(draws, tuple(found), innermost or whole)
+
+
+def _draws(value: Any, kinds: Sequence[tuple[Gpu, HostSet]]) -> tuple[tuple[float, HostSet], ...]:
+    if not isinstance(value, Mapping):
+        kw, every = _kw(value, "power_kw"), 0
+        for _, hosts in kinds:
+            every |= hosts
+        return ((kw, every),)
+    names = [gpu.name for gpu, _ in kinds]
+    for name in value:
+        if name not in names:
+            raise BadInput(f"power_kw.{name}", f"no host has it; there are {', '.join(names)}")
+    for name in names:
+        if name not in value:
+            raise BadInput("power_kw", f"says nothing of hosts with {name}")
+    return tuple((_kw(value[gpu.name], f"power_kw.{gpu.name}"), hosts) for gpu, hosts in kinds)
+
+
+def _kw(value: Any, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MOST_KW:
+        raise BadInput(path, f"must be a number of kW above 0, not {value!r}")
+    return float(value)

@@ -1,0 +1,158 @@
+"""Caps on the power of racks, rows and halls: which hosts run together, and who waits."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placement import BadInput
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric, from_spec
+from scheduler.core import Conflict, State, commit, decide, explain
+from scheduler.core.model.scheduling_options import SchedulingOptions
+from scheduler.core.queue.verdict import WaitReason
+from scheduler.files.errors import InputError
+from scheduler.files.inputs import load_fabric
+from tests.build import (
+    end,
+    fabric,
+    fabric_spec,
+    hosts_of,
+    loaded,
+    refused,
+    run,
+    running,
+    schedule,
+    submit,
+)
+
+KW = 10.2
+
+
+def capped(caps: Any, draw: Any = KW, **more: Any) -> Fabric:
+    """Two zones of two racks of two hosts."""
+    return from_spec(fabric_spec() | {"power_kw": draw, "power_caps_kw": caps} | more)
+
+
+def drawn(state: State, domain: str) -> float:
+    hosts = [host for name in running(state) for host in hosts_of(state, name)]
+    return KW * sum(host.startswith(domain) for host in hosts)
+
+
+def test_a_gang_waits_for_power_and_starts_when_there_is_some() -> None:
+    small = capped({"zone": 31})
+    state = loaded(small)
+    for name, hosts in (("a", 3), ("b", 2), ("c", 2)):
+        state = run(state, submit(name, hosts, limit_s=3600))
+    state = schedule(state)
+    assert running(state) == {"a", "b"}
+    assert drawn(state, "z0") <= 31
+    reason = explain(state, "c", 0, SchedulingOptions())
+    assert reason.cause is WaitReason.CONSTRAINTS
+    assert "3 are free, 2 of them beyond the power caps" in reason.sentence
+    state = schedule(run(state, end("b")))
+    assert running(state) == {"a", "c"}
+
+
+def test_caps_of_racks_rows_and_halls_hold_at_once() -> None:
+    labels = {"z0": {"row": "north"}, "z1": {"row": "south"}}
+    small = capped({"rack": 11, "row": {"north": 15}}, labels=labels)
+    power = small.power
+    assert power is not None
+    assert [cap.name for cap in power.caps][-1] == "row=north"
+    may = power.within(hostset.full(8), 0)
+    assert small.names(hostset.members(may)) == ("z0-r0-h0", "z1-r0-h0", "z1-r1-h0")
+
+
+def test_hosts_left_are_those_of_the_emptiest_racks() -> None:
+    small = capped({"zone": 21})
+    assert small.power is not None
+    busy = 1  # the first host of the first rack
+    may = small.power.within(hostset.full(8) & ~busy, busy)
+    assert small.names(hostset.members(may))[0] == "z0-r1-h0"
+    assert may.bit_count() == 1 + 2
+
+
+def test_slower_cards_draw_less_so_more_of_them_run() -> None:
+    labels = {"z0": {"gpu": "H100"}, "z1": {"gpu": "H100-500W"}}
+    small = capped({"zone": 33}, {"H100": 10.2, "H100-500W": 8.2}, labels=labels)
+    assert small.power is not None
+    may = small.power.within(hostset.full(8), 0)
+    assert [(may & mask).bit_count() for mask in (0b1111, 0b11110000)] == [3, 4]
+
+
+def test_a_gang_that_no_power_suffices_for_is_refused() -> None:
+    small = capped({"zone": 31})
+    told = refused(loaded(small), submit("a", 7))
+    assert "needs 7 hosts; the power caps of small let 6 run" in str(told)
+
+
+def test_a_plan_that_exceeds_a_cap_is_stale() -> None:
+    plan = decide(run(loaded(fabric()), submit("a", 4)), 1, SchedulingOptions())
+    answer = commit(run(loaded(capped({"zone": 31})), submit("a", 4)), plan, 1)
+    assert isinstance(answer, Conflict)
+    assert "the power of zone z0 (31 kW) is used up" in str(answer.stale)
+
+
+def test_no_order_of_jobs_draws_more_than_the_caps() -> None:
+    small = capped({"rack": 21, "zone": 31})
+    for seed in range(5):
+        draw, state = random.Random(seed), loaded(small)
+        for number in range(20):
+            if (names := sorted(running(state))) and draw.random() < 0.4:
+                state = run(state, end(draw.choice(names)))
+            else:
+                state = run(state, submit(f"j{number}", draw.randint(1, 4)))
+            state = schedule(state)
+            for tier, most in ((0, 31), (1, 21)):
+                for domain in small.tiers[tier].domains:
+                    assert drawn(state, f"{domain}-") <= most
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "power_caps_kw: {rak: 31}",
+            "power_caps_kw.rak: no tier or label 'rak'; there are zone, rack",
+        ),
+        ("power_caps_kw: {zone: {z7: 31}}", "power_caps_kw.zone.z7: no zone 'z7'"),
+        ("power_caps_kw: {zone: -1}", "power_caps_kw.zone: must be a number of kW above 0, not -1"),
+        ("power_caps_kw: 4", "power_caps_kw: must map tiers or labels to kW; there are zone, rack"),
+    ],
+)
+def test_bad_caps_are_refused_with_their_line(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "fabric.yaml"
+    path.write_text(
+        "name: f\ngpus_per_host: 8\npower_kw: 10.2\n"
+        f"{line}\ntiers: [{{name: zone, count: 2}}, {{name: rack, count: 2}},"
+        " {name: host, count: 2}]\n"
+    )
+    with pytest.raises(InputError) as told:
+        load_fabric(str(path))
+    assert f"fabric.yaml:4: {message}" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"power_kw": 3}, "power_kw", "is of use with power_caps_kw alone, which is missing"),
+        (
+            {"power_caps_kw": {"zone": 1}},
+            "power_kw",
+            "is required with power_caps_kw: what a host draws",
+        ),
+        (
+            {"power_caps_kw": {"zone": 1}, "power_kw": {"A100": 1}},
+            "power_kw.A100",
+            "no host has it; there are H100",
+        ),
+    ],
+)
+def test_draws_and_caps_go_together(changes: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(BadInput) as told:
+        from_spec(fabric_spec() | changes)
+    assert (told.value.field, told.value.message) == (field, message)
