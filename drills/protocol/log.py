@@ -55,15 +55,6 @@ class LogNode:
             other = other.parent
         return other is self
 
-    def events_after(self, version: int) -> tuple[Event, ...]:
-        """The events after that version, in order."""
-        events: list[Event] = []
-        node: LogNode | None = self
-        while node is not None and node.version > version and node.event is not None:
-            events.append(node.event)
-            node = node.parent
-        return tuple(reversed(events))
-
 
 class LogTree:
     """All logs that begin with a fabric of so many hosts."""
