@@ -8,9 +8,10 @@ async with serving(tmp_path) as served:
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -54,6 +55,11 @@ class Served:
     async def until(self, name: str, state: job_pb2.JobState.ValueType) -> job_pb2.Job:
         """The job once it is in `state`."""
         return await until(lambda: self.get(name), lambda job: job.state == state)
+
+    async def hosts_of(self, name: str, *, but: list[str] | None = None) -> list[str]:
+        """Those of a job in block order, once it has any and they are no longer `but`."""
+        job = await until(lambda: self.get(name), lambda job: job.placement.hosts not in ([], but))
+        return list(job.placement.hosts)
 
 
 async def until_running(stub: Any, name: str) -> job_pb2.Job:
@@ -100,6 +106,12 @@ async def serving(
 
 def url(folder: Path) -> str:
     return f"sqlite:///{folder / 'muster.db'}"
+
+
+def change(path: Path, statement: str) -> None:
+    """Change the file of a store behind its back."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
 
 
 def logged(folder: Path) -> list[Event]:

@@ -16,6 +16,7 @@ from scheduler.eventlog.repair import repair, repair_plan
 from scheduler.eventlog.store import Store, StoreError, look_at, open_store
 from scheduler.eventlog.store.mark import HighWaterMark, LogPosition, mark_of, read_mark
 from tests.build import fabric_spec
+from tests.serving import change
 
 
 def note(n: int) -> Event:
@@ -64,11 +65,6 @@ def refusal(path: Path, init: bool | None = None) -> str:
     with pytest.raises(StoreError) as caught:
         opened(path, init)
     return str(caught.value)
-
-
-def change(path: Path, statement: str) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(statement)
 
 
 def checked(path: Path) -> str:

@@ -14,17 +14,10 @@ from placement.fabric.hostlist import expand
 from scheduler.cli import program
 from scheduler.v1 import service_pb2
 from tests.serving import Served, create
-from tests.waiting import until
 
 GPUS = 8  # of each host
 
 Places = dict[int, tuple[str, int]]  # rank -> host, local rank
-
-
-async def hosts_of(served: Served, *, but: list[str] | None = None) -> list[str]:
-    """In block order, once there are any and they are no longer `but`."""
-    job = await until(lambda: served.get("a"), lambda job: job.placement.hosts not in ([], but))
-    return list(job.placement.hosts)
 
 
 def printing(served: Served) -> Callable[..., Awaitable[Result]]:
@@ -131,12 +124,12 @@ async def test_files_follow_the_job_from_swap_to_swap_until_it_ends(
 ) -> None:
     printed = printing(served)
     await served.stub.CreateJob(create("a", 2))
-    first = await hosts_of(served)
+    first = await served.hosts_of("a")
     at_first = await printed("job", "a", "--format", kind)
     assert READERS[kind](at_first.stdout) == _hostfile("\n".join(first)), at_first.output
     report = service_pb2.ReportHostRequest(name=first[1], signal="host-down")
     await served.stub.ReportHost(report)
-    second = await hosts_of(served, but=first)
+    second = await served.hosts_of("a", but=first)
     assert first[1] not in second
     after = await printed("job", "a", "--format", kind)
     assert READERS[kind](after.stdout) == _hostfile("\n".join(second))
@@ -151,7 +144,7 @@ async def test_files_follow_the_job_from_swap_to_swap_until_it_ends(
 async def test_nccl_is_tuned_for_the_hosts_that_the_job_has_now(served: Served) -> None:
     printed = printing(served)
     await served.stub.CreateJob(create("a", 2))
-    first = await hosts_of(served)
+    first = await served.hosts_of("a")
     at_first = await printed("job", "a", "--format", "nccl")
     assert at_first.exit_code == 0, at_first.output
     assert {(line[6], line[7]) for line in tuner_lines(at_first.stdout)} == {("2", "2")}
@@ -160,7 +153,7 @@ async def test_nccl_is_tuned_for_the_hosts_that_the_job_has_now(served: Served) 
         if host != first[0]:
             report: Any = service_pb2.ReportHostRequest(name=host, signal="host-down")
             await served.stub.ReportHost(report)
-    await hosts_of(served, but=first)
+    await served.hosts_of("a", but=first)
     after = await printed("job", "a", "--format", "nccl")
     assert tuner_lines(after.stdout)
     assert "within one rack" not in after.stdout  # the rack has one host left

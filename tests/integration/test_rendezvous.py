@@ -11,13 +11,6 @@ import pytest
 from scheduler.v1 import service_pb2
 from tests.e2e.processes import MUSTER
 from tests.serving import Served, create
-from tests.waiting import until
-
-
-async def hosts_of(served: Served, *, but: list[str] | None = None) -> list[str]:
-    """In block order, once there are any and they are no longer `but`."""
-    job = await until(lambda: served.get("a"), lambda job: job.placement.hosts not in ([], but))
-    return list(job.placement.hosts)
 
 
 async def asked(served: Served, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -40,14 +33,14 @@ def variables(text: str) -> dict[str, str]:
 
 async def test_a_host_gets_its_place_and_after_a_swap_that_of_the_lost_one(served: Served) -> None:
     await served.stub.CreateJob(create("a", 2))
-    first = await hosts_of(served)
+    first = await served.hosts_of("a")
     found = variables((await asked(served, "--host", first[1])).stdout)
     assert (found["NODE_RANK"], found["GROUP_RANK"]) == ("1", "1")
     assert (found["PET_NNODES"], found["PET_NPROC_PER_NODE"]) == ("2", "8")
     assert (found["MASTER_ADDR"], found["WORLD_SIZE"]) == (first[0], "16")
     assert found["CROSS_SLURM_PROCID"] == found["SLURM_PROCID"] == "1"
     await served.stub.ReportHost(service_pb2.ReportHostRequest(name=first[1], signal="host-down"))
-    second = await hosts_of(served, but=first)
+    second = await served.hosts_of("a", but=first)
     after = variables((await asked(served, SLURMD_NODENAME=second[1])).stdout)
     assert (after["NODE_RANK"], after["TORCHELASTIC_RESTART_COUNT"]) == ("1", "1")
     assert after["MASTER_PORT"] != found["MASTER_PORT"]
@@ -58,7 +51,7 @@ async def test_a_host_gets_its_place_and_after_a_swap_that_of_the_lost_one(serve
 
 async def test_it_becomes_the_command_and_no_shell_reads_it(served: Served) -> None:
     await served.stub.CreateJob(create("a", 2))
-    (host, _) = await hosts_of(served)
+    (host, _) = await served.hosts_of("a")
     shown = "import os, sys; print(os.environ['PET_NODE_RANK'], sys.argv[1]); sys.exit(7)"
     words = ("--host", host, "--", sys.executable, "-c", shown, "$HOME; x")
     done = await asked(served, *words)
@@ -80,14 +73,14 @@ async def test_it_waits_for_hosts_and_says_what_for(served: Served) -> None:
     waits = asyncio.create_task(asked(served, "--host", "z0-r0-h0", "--standby"))
     await asyncio.sleep(1.5)
     await served.stub.CancelJob(service_pb2.CancelJobRequest(name="before"))
-    first = await hosts_of(served)
+    first = await served.hosts_of("a")
     assert first == ["z0-r0-h0", "z0-r0-h1"]
     assert variables((await waits).stdout)["NODE_RANK"] == "0"
     standby = asyncio.create_task(asked(served, "--host", "z0-r1-h0", "--standby"))
     await asyncio.sleep(1.5)
     for host in ("z0-r0-h1", "z1-r0-h0", "z1-r0-h1", "z1-r1-h0", "z1-r1-h1"):
         await served.stub.ReportHost(service_pb2.ReportHostRequest(name=host, signal="host-down"))
-    if "z0-r1-h0" not in await hosts_of(served, but=first):
+    if "z0-r1-h0" not in await served.hosts_of("a", but=first):
         await served.stub.ReportHost(
             service_pb2.ReportHostRequest(name="z0-r1-h1", signal="host-down")
         )
@@ -98,7 +91,7 @@ async def test_it_waits_for_hosts_and_says_what_for(served: Served) -> None:
 async def test_a_job_that_is_not_there_is_refused(how: str, served: Served) -> None:
     if how == "cancelled":
         await served.stub.CreateJob(create("a", 2))
-        await hosts_of(served)
+        await served.hosts_of("a")
         await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
     done = await asked(served, "--host", "z0-r0-h0")
     assert done.returncode == 1

@@ -18,7 +18,7 @@ from scheduler.eventlog.store import StoreError, open_store
 from scheduler.eventlog.store.verify import verify
 from scheduler.v1 import service_pb2
 from tests.older import older
-from tests.serving import RUNNING, Served, create, logged, refused, serving, url
+from tests.serving import RUNNING, Served, change, create, logged, refused, serving, url
 
 OFTEN = Retention(snapshot_events=5, log_s=None)
 SHORT = Retention(snapshot_events=5, log_s=0)
@@ -34,11 +34,6 @@ def _versions(folder: Path, table: str = "snapshot") -> list[int]:
     with closing(sqlite3.connect(folder / "muster.db")) as connection:
         query = f"SELECT version FROM {table} ORDER BY version"
         return [version for (version,) in connection.execute(query)]
-
-
-def _change(folder: Path, statement: str) -> None:
-    with closing(sqlite3.connect(folder / "muster.db")) as connection, connection:
-        connection.execute(statement)
 
 
 def _recovered(folder: Path) -> Any:
@@ -67,7 +62,7 @@ async def test_a_start_from_a_snapshot_is_the_replay_of_the_log(tmp_path: Path) 
     recovered = _recovered(tmp_path)
     assert recovered.state == replay(events)
     assert (recovered.last_ns, recovered.saved) == (events[-1].time_ns, len(events))
-    _change(tmp_path, f"DELETE FROM snapshot WHERE version > {len(events) - 3}")
+    change(tmp_path / "muster.db", f"DELETE FROM snapshot WHERE version > {len(events) - 3}")
     assert _recovered(tmp_path).state == recovered.state  # snapshot and tail
 
 
@@ -77,13 +72,15 @@ async def test_a_bad_snapshot_is_left_out_with_a_warning(
     async with serving(tmp_path, retention=OFTEN) as served:
         await _live(served, 10)
     state, versions = replay(logged(tmp_path)), _versions(tmp_path)
-    _change(tmp_path, f"UPDATE snapshot SET body = x'00' WHERE version = {versions[-1]}")
+    change(
+        tmp_path / "muster.db", f"UPDATE snapshot SET body = x'00' WHERE version = {versions[-1]}"
+    )
     with caplog.at_level(logging.WARNING):
         recovered = _recovered(tmp_path)
     assert recovered.state == state
     assert recovered.saved == versions[-2]
     assert f"snapshot of version {versions[-1]} is left out" in caplog.text
-    _change(tmp_path, "UPDATE snapshot SET body = x'00'")
+    change(tmp_path / "muster.db", "UPDATE snapshot SET body = x'00'")
     assert _recovered(tmp_path).saved == 0
     assert _recovered(tmp_path).state == state
 
@@ -103,7 +100,7 @@ async def test_old_events_are_dropped_and_the_server_comes_back(tmp_path: Path) 
 async def test_no_usable_snapshot_and_no_old_events_is_said_plainly(tmp_path: Path) -> None:
     async with serving(tmp_path, retention=SHORT) as served:
         await _live(served, 20)
-    _change(tmp_path, "UPDATE snapshot SET body = x'00'")
+    change(tmp_path / "muster.db", "UPDATE snapshot SET body = x'00'")
     with pytest.raises(StoreError, match=r"no snapshot can be read .* restore a backup"):
         _recovered(tmp_path)
 

@@ -15,6 +15,7 @@ from scheduler.eventlog.store.schema import SCHEMA
 from scheduler.eventlog.store.sqlite import SqliteStore as Store
 from scheduler.eventlog.store.sqlite import connect
 from scheduler.eventlog.store.sqlite import open_sqlite as open_store
+from tests.serving import change
 
 
 def note(n: int) -> Event:
@@ -37,11 +38,6 @@ def written(path: Path, count: int) -> None:
     store = open_store(f"sqlite:///{path}")
     store.append(0, [note(n) for n in range(1, count + 1)])
     store.close()
-
-
-def change(path: Path, statement: str) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(statement)
 
 
 def refusal(path: Path) -> str:

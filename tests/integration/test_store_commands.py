@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from typer.testing import CliRunner, Result
 from scheduler.cli.program import app
 from scheduler.engine.snapshotter import Retention
 from scheduler.v1 import service_pb2
-from tests.serving import RUNNING, create, logged, serving, url
+from tests.serving import RUNNING, change, create, logged, serving, url
 
 OFTEN = Retention(snapshot_events=5, log_s=None)
 
@@ -31,11 +29,6 @@ async def a_life(folder: Path, jobs: int = 10) -> None:
             await served.stub.CancelJob(service_pb2.CancelJobRequest(name=f"j{i}"))
         await served.stub.CreateJob(create("runs", 3))
         await served.until("runs", RUNNING)
-
-
-def change(path: Path, statement: str) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(statement)
 
 
 def verified(folder: Path, code: int = 0) -> dict[str, Any]:

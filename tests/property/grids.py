@@ -5,6 +5,7 @@ from math import prod
 
 from hypothesis import strategies as st
 
+from placement.graph.hypergraph import Hypergraph, block_graph
 from placement.workload.request import Collective, Request
 from tests.build import request
 
@@ -25,3 +26,10 @@ def requests(draw: st.DrawFn, most: int = 24) -> Request:
         collectives={"dp": draw(COLLECTIVE), "cp": draw(COLLECTIVE)},
         order=order,
     )
+
+
+def graph_of(req: Request, gpus: int) -> Hypergraph:
+    """The graph of the blocks of a gang that talks, on hosts of so many GPUs."""
+    graph = block_graph(req, gpus)
+    assert graph is not None
+    return graph

@@ -6,19 +6,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from placement.bound.pathwidth import Walk, least_parts
-from placement.graph.hypergraph import Hypergraph, block_graph
 from placement.search.graph_slicing import block_orders
 from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Collective, Limits, Request
 from tests.build import request
 from tests.every_part import least_of_parts
-from tests.property.grids import requests
-
-
-def graph_of(req: Request, gpus: int) -> Hypergraph:
-    graph = block_graph(req, gpus)
-    assert graph is not None
-    return graph
+from tests.property.grids import graph_of, requests
 
 
 @given(req=requests(), gpus=st.sampled_from([2, 3, 4, 6]), seed=st.integers(0, 2**32 - 1))

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from placement.bound.orbits import least_by_orbits
 from placement.fabric.tree import Ints
-from placement.graph.hypergraph import Hypergraph, block_graph
 from placement.search.graph_slicing import block_orders
 from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Limits, Request
 from tests.build import request
 from tests.every_part import least_of_parts
+from tests.property.grids import graph_of
 
 MUCH_WORK = 10**9
 ORDER = ("cp", "pp", "dp", "ep")
@@ -29,12 +29,6 @@ def shapes(most: int) -> list[tuple[int, int, int]]:
         for sizes in product(range(1, 6), range(1, 5), range(2, 9))
         if 8 <= prod(sizes) <= 2 * most and prod(sizes) % 2 == 0
     ]
-
-
-def graph_of(req: Request, gpus: int) -> Hypergraph:
-    graph = block_graph(req, gpus)
-    assert graph is not None
-    return graph
 
 
 def by_orbits(req: Request, gpus: int, most: int, work: int = MUCH_WORK) -> Ints | None:

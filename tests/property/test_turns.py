@@ -7,21 +7,15 @@ from hypothesis import strategies as st
 
 from placement.bound import ring_width as turns
 from placement.bound.ring_width import least_around
-from placement.graph.hypergraph import Hypergraph, block_graph
+from placement.graph.hypergraph import Hypergraph
 from placement.search.graph_slicing import block_orders
 from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Limits, Request
 from tests.build import request
 from tests.every_part import least_of_parts
-from tests.property.grids import requests
+from tests.property.grids import graph_of, requests
 
 MUCH_WORK = 10**9
-
-
-def graph_of(req: Request, gpus: int) -> Hypergraph:
-    graph = block_graph(req, gpus)
-    assert graph is not None
-    return graph
 
 
 def exact(graph: Hypergraph) -> list[int]:
