@@ -102,7 +102,8 @@ class SlurmKeys(Keys):
     agent on its host, %h is its name. `server`: HOST:PORT at which hosts reach `agents.listen`, of
     all servers that share the store. `allow`, `ca`: files on the hosts. `name`: of allocations, one
     for all servers of a store. `partition`, `account`, `qos`, `reservation`: of
-    allocations; `accounts`: of those of single gangs, by tenant. `set_down`: tell Slurm that a host
+    allocations; `accounts`: of those of single gangs, by tenant; `licenses`: of the first
+    allocation of a gang, or of the fabric. `set_down`: tell Slurm that a host
     of a lost agent is down, for which an operator's rights are needed.
     """
 
@@ -119,6 +120,7 @@ class SlurmKeys(Keys):
     account: Text | None = None
     qos: Text | None = None
     reservation: Text | None = None
+    licenses: Text | None = None
     accounts: Annotated[dict[str, Text], AfterValidator(_of_gangs)] = Field(default_factory=dict)
     set_down: Flag = False
 

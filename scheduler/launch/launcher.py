@@ -679,16 +679,21 @@ class AgentLauncher(Launcher):
 
     def on_lost(self, host: str) -> None:
         is_known = host in self._writer.state.loaded_fabric.index_by_name
-        is_dismissed = self._substrate is not None and self._substrate.is_dismissed(host)
-        if is_known and not is_dismissed and not self._cut_off.has_gang(self._writer.state, host):
+        is_awaited = is_known and not self._is_dismissed(host)
+        if is_awaited and not self._cut_off.has_gang(self._writer.state, host):
             self._reports.host_lost(host, f"silent for {self._lease_s:g} s")
         self.on_broken(host)
+
+    def _is_dismissed(self, host: str) -> bool:
+        """Whether it has no agent because nothing runs there."""
+        return self._substrate is not None and self._substrate.is_dismissed(host)
 
     # --- hosts that are silent together -----------------------------------------------------------
 
     def on_silent(self, hosts: Collection[str]) -> None:
         """Judge whether these hosts have failed, or the server is cut off from them."""
-        silent = self._unheard_hosts() - self._seen | set(hosts)
+        silent = self._unheard_hosts() - self._seen
+        silent |= {host for host in hosts if not self._is_dismissed(host)}
         connected = self._sessions.connected
         self._show_cuts(self._cut_off.judge(self._writer.state, silent, connected, self._clock()))
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from placement.workload.request import NO_SPARES
 from scheduler.client import Client
 from scheduler.core import JobSpec
 from scheduler.core.policies.job_terms import HangAction, HangTerms, RunSpec
@@ -34,7 +35,12 @@ class SlurmServer:
     """`muster serve --launcher slurm` on all nodes of a cluster."""
 
     def __init__(
-        self, cluster: SlurmCluster, holding: str, lease_s: int, step: str = "allocation"
+        self,
+        cluster: SlurmCluster,
+        holding: str,
+        lease_s: int,
+        step: str = "allocation",
+        **more: Any,
     ) -> None:
         self.cluster, self.folder = cluster, cluster.folder
         self.address = f"127.0.0.1:{free_port()}"
@@ -48,7 +54,7 @@ class SlurmServer:
         fabric |= {"tiers": [{"name": "zone", "oversubscription": 2}, {"name": "host"}]}
         (self.folder / "fabric.yaml").write_text(yaml.safe_dump(fabric | {"domains": zones}))
         slurm = {"holding": holding, "step": step, "allow": str(self.folder / "allow.yaml")}
-        slurm |= {"state": str(self.folder / "agents" / "%h"), "muster": MUSTER}
+        slurm |= {"state": str(self.folder / "agents" / "%h"), "muster": MUSTER} | more
         keys = {"fabric": "fabric.yaml", "store": "sqlite:///m.db", "listen": self.address}
         keys |= {"launcher": "slurm", "slurm": slurm, "agents": {"lease_s": lease_s}}
         (self.folder / "muster.yaml").write_text(yaml.safe_dump(keys | {"log": {"level": "info"}}))
@@ -280,6 +286,57 @@ def test_nodes_that_slurm_refuses_are_named_and_cost_neither_gangs_nor_health(
                         host_pb2.HOST_STATE_CORDONED,
                     )
                     assert client.get_host(name).record.failures == 0, name
+        finally:
+            server.end()
+
+
+def test_licenses_that_others_have_are_named_and_waited_for(tmp_path: Path) -> None:
+    with slurm_cluster(tmp_path / "s", 4) as cluster:
+        conf = cluster.conf.read_text()
+        cluster.conf.write_text(conf + "Licenses=seats:1\n")
+        cluster.call("scontrol", "reconfigure")
+        other = ["salloc", "--no-shell", "--nodelist=n4", "--job-name=other"]
+        cluster.call(*other, "--licenses=seats:1")
+        server = SlurmServer(cluster, "gang", CALM_LEASE_S, licenses="seats:1")
+        server.start()
+        try:
+            with Client(server.address) as client:
+                client.create_job(gang("a", tmp_path, steps=10**6))
+                reason = "slurm: refused: Licenses"
+                hosts = ("n1", "n2", "n3")
+                within(60, lambda: any(client.get_host(n).cordon_reason == reason for n in hosts))
+                cluster.call("scancel", "--name", "other")
+                until(client, "a", is_launched(1), 120)
+                within(20, lambda: not any(client.get_host(n).cordon_reason for n in hosts))
+                assert not any(client.get_host(n).record.failures for n in cluster.nodes)
+        finally:
+            server.end()
+
+
+def test_a_gang_for_which_no_host_is_left_waits_and_goes_on_when_one_is_back(
+    tmp_path: Path,
+) -> None:
+    with slurm_cluster(tmp_path / "s", 4) as cluster:
+        server = SlurmServer(cluster, "whole", CALM_LEASE_S)
+        (cluster.folder / "tenants.yaml").write_text("restarts: {avoid_s: 1}\n")
+        with (cluster.folder / "muster.yaml").open("a") as keys:
+            keys.write("tenants: tenants.yaml\n")
+        server.start()
+        try:
+            with Client(server.address) as client:
+                client.create_job(gang("a", tmp_path, steps=10**6, hosts=4, spares=NO_SPARES))
+                first = until(client, "a", is_launched(1))
+                until(client, "a", has_saved)
+                victim = first.placement.hosts[1]
+                cluster.kill_node(victim)
+                job = until(client, "a", lambda job: job.state == job_pb2.JOB_STATE_QUEUED, 60)
+                assert client.explain_job("a").reason.missing_hosts == 1
+                cluster.start_node(victim)
+                second = until(client, "a", is_launched(2), 120)
+                assert sorted(second.placement.hosts) == sorted(first.placement.hosts)
+                assert second.uid == job.uid
+                assert b"attempt 2: from step " in b"".join(client.tail_logs("a"))
+                client.cancel_job("a")
         finally:
             server.end()
 

@@ -344,6 +344,9 @@ async def test_a_swap_moves_the_pod_of_the_lost_host_alone(tmp_path: Path) -> No
         await until_said(world, lambda: bool(world.cluster.deleted))
         await world.settle()
         assert world.cluster.deleted == [("a-1", 0)]  # no kubelet is there to end it
+        bound = [f"bound to {host}, as the host of rank {n} of 2" for n, host in enumerate(first)]
+        assert set(bound) <= set(world.cluster.events)
+        assert f"not {first[1]}: that is failed, gpu-lost" in world.cluster.events[-1]
         second = world.hosts("a")
         assert second[0] == first[0]
         assert second[1] != first[1]
@@ -373,6 +376,7 @@ async def test_a_gang_that_waits_says_why_without_names_of_others(tmp_path: Path
         size = {"muster.dev/size": str(hosts)}
         world.cluster.add(*(plain("secret", rank, size) for rank in range(hosts)))
         await world.settle()
+        world.cluster.events.clear()
         world.cluster.add(plain("b", 0), plain("b", 1))
         await world.settle()
         (text,) = world.cluster.events

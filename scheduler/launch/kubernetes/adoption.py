@@ -301,11 +301,13 @@ class PodAdoption:
             )
             for pod in gang.live:
                 if pod.node and pod.node not in hosts:
-                    self._delete(gang, pod, f"{pod.node} is not a host of the gang any more")
+                    why = f"{pod.node} is not a host of the gang any more"
+                    self._delete(gang, pod, why + _state_text(state, pod.node))
             return
         for rank, pod in enumerate(ranked):
             if pod.node and pod.node != hosts[rank]:
-                self._delete(gang, pod, f"rank {rank} is to be on {hosts[rank]}, not {pod.node}")
+                why = f"rank {rank} is to be on {hosts[rank]}, not {pod.node}"
+                self._delete(gang, pod, why + _state_text(state, pod.node))
             elif not pod.node and not self._is_up(hosts[rank]):
                 self._unplaced.add(hosts[rank])
                 text = f"{hosts[rank]}, the host of rank {rank}, takes no pods: another is sought"
@@ -360,7 +362,9 @@ class PodAdoption:
             if error.is_conflict:
                 return  # it is bound already: the watch will say so
             raise
-        log.info("bound %s/%s to %s as rank %d", gang.namespace, pod.name, hosts[rank], rank)
+        text = f"bound to {hosts[rank]}, as the host of rank {rank} of {len(hosts):,}"
+        log.info("%s/%s: %s", gang.namespace, pod.name, text)
+        await self._event(gang.namespace, pod, "Scheduled", text)
 
     async def _allocate(self, gang: AdoptedGang, pod: AdoptedPod, host: str) -> None:
         """Give the pod the devices that it claims. Raises: ApiFailed, of which an event tells."""
@@ -459,6 +463,13 @@ class PodAdoption:
             log.warning("%s: %s", about, error)
             self._off_until_s[about] = self._clock() + _AGAIN_S
         self._changed.set()
+
+
+def _state_text(state: State, node: str) -> str:
+    """Return why a gang leaves a host, "" where that is not for the sake of the host."""
+    index = state.loaded_fabric.index_by_name.get(node)
+    host = None if index is None else state.host(index)
+    return f": that is {host.state}, {host.reason}" if host is not None and host.reason else ""
 
 
 def _names(pod: AdoptedPod) -> list[str]:

@@ -28,7 +28,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -132,6 +132,7 @@ class SlurmAgents:
         self._reservations: list[Reservation] = []
         self._refusals = Refusals()
         self._asked: set[str] = set()  # hosts of allocations that are asked for now
+        self._asked_names: set[str] = set()  # names of these allocations
         self._tasks_asked: set[asyncio.Task[None]] = set()
         self._waiting: dict[frozenset[str], str] = {}  # why each of these is not granted
         self._held: set[str] | None = None  # hosts of own allocations; None: not known yet
@@ -321,7 +322,8 @@ class SlurmAgents:
                     self._keep_agents(job, [host for host in job.hosts if host in kept])
                     for attempt in attempts:
                         self._step_attempt(job, attempt, is_first)
-        self._allocate(wanted, {host for job in jobs for host in job.hosts})
+        held_groups = {group for group, held in ours.items() if any(job.hosts for job in held)}
+        self._allocate(wanted, {host for job in jobs for host in job.hosts}, held_groups)
 
     def _is_ending(self, job: SlurmJob) -> bool:
         """Whether its gangs are to leave it now, for its time limit kills them soon."""
@@ -348,27 +350,37 @@ class SlurmAgents:
         text = "allocation %s of %s has ended: %s; its hosts are asked for again where wanted"
         log.warning(text, job_id, hostlist.fold(hosts), ending)
 
-    def _allocate(self, wanted: Mapping[str, Sequence[str]], taken: Set[str]) -> None:
-        """Ask for all that is missing, at once: one that is not granted keeps no other waiting."""
-        now_s, name = self._clock(), self._keys.name
+    def _allocate(
+        self, wanted: Mapping[str, Sequence[str]], taken: Set[str], held_groups: Set[str]
+    ) -> None:
+        """Ask for all that is missing, at once: one that is not granted keeps no other waiting. Of
+        a group that is to have licenses the first allocation alone asks for them, before others."""
+        now_s, licenses = self._clock(), self._keys.licenses
         self._refusals.release({host for hosts in wanted.values() for host in hosts}, now_s)
         taken = taken | self._asked
         for group, hosts in wanted.items():
+            name, options = f"{self._keys.name}:{group}", self._labels(group)
             absent = [h for h in hosts if h not in taken and self._is_up(h)]
-            by_end: dict[int, list[str]] = {}
-            for host in absent:
-                if not self._bar(host):
-                    by_end.setdefault(self._minutes(host), []).append(host)
-            for minutes, alike in by_end.items():
-                most = (self._partition and self._partition.most_nodes) or len(alike)
-                for piece in self._refusals.split(alike, now_s):
-                    for at in range(0, len(piece), most):
-                        options = (
-                            *self._labels(group),
-                            *([f"--time={minutes}"] if minutes else []),
-                        )
-                        self._ask(f"{name}:{group}", piece[at : at + most], options)
             taken = taken | set(absent)
+            pieces = list(self._pieces(absent, now_s))
+            if licenses and group not in held_groups:
+                options.append(f"--licenses={licenses}")
+                pieces = [] if name in self._asked_names else pieces[:1]
+            for piece, minutes in pieces:
+                self._ask(name, piece, [*options, *([f"--time={minutes}"] if minutes else [])])
+
+    def _pieces(self, absent: Sequence[str], now_s: float) -> Iterator[tuple[list[str], int]]:
+        """Yield the hosts of each allocation to ask for, and for how many minutes, 0 for as long as
+        Slurm gives it."""
+        by_end: dict[int, list[str]] = {}
+        for host in absent:
+            if not self._bar(host):
+                by_end.setdefault(self._minutes(host), []).append(host)
+        for minutes, alike in by_end.items():
+            most = (self._partition and self._partition.most_nodes) or len(alike)
+            for piece in self._refusals.split(alike, now_s):
+                for at in range(0, len(piece), most):
+                    yield piece[at : at + most], minutes
 
     def _labels(self, group: str) -> list[str]:
         """Return options of salloc that tell Slurm's users and accounting whose gang it is for."""
@@ -382,6 +394,7 @@ class SlurmAgents:
     def _ask(self, name: str, hosts: Sequence[str], options: Sequence[str]) -> None:
         if len(self._tasks_asked) < _MOST_ASKED:
             self._asked.update(hosts)
+            self._asked_names.add(name)
             self._tasks_asked.add(task := self._tasks.start(self._request(name, hosts, options)))
             task.add_done_callback(self._tasks_asked.discard)
 
@@ -401,6 +414,7 @@ class SlurmAgents:
             self._refusals.remove(hosts)
         finally:
             self._asked.difference_update(hosts)
+            self._asked_names.discard(name)
             self._waiting.pop(frozenset(hosts), None)
             self._jobs_s = float("-inf")
 

@@ -2,7 +2,8 @@
 
 A refusal says nothing of the health of a host. Slurm grants all hosts of an allocation or none and
 names the culprit seldom, so those of a refused allocation are asked for again in halves, until each
-is granted or has been refused alone. That also finds how many hosts a limit of nodes permits.
+is granted or has been refused alone. That also finds how many hosts a limit of nodes permits. What
+is refused for want of licenses is refused for one host as for many.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 _FIRST_WAIT_S, _MOST_WAIT_S = 10.0, 300.0
+_OF_ANY_HOST = ("Licenses",)  # reasons that say nothing of hosts
 
 
 @dataclass(slots=True)
@@ -48,15 +50,16 @@ class Refusals:
 
     def add(self, hosts: Sequence[str], reason: str, now_s: float) -> bool:
         """Record that these were refused together. Return whether a host has a new reason."""
-        if len(hosts) > 1:
-            for host in hosts:
-                self._by_host.setdefault(host, HostRefusal()).most = (len(hosts) + 1) // 2
+        refusals = [self._by_host.setdefault(host, HostRefusal()) for host in hosts]
+        if len(hosts) > 1 and reason not in _OF_ANY_HOST:
+            for refusal in refusals:
+                refusal.most = (len(hosts) + 1) // 2
             return False
-        refusal = self._by_host.setdefault(hosts[0], HostRefusal())
-        is_new = refusal.reason != reason
-        refusal.reason, refusal.most = reason, 0
-        refusal.again_s = now_s + refusal.wait_s
-        refusal.wait_s = min(_MOST_WAIT_S, refusal.wait_s * 2)
+        is_new = any(refusal.reason != reason for refusal in refusals)
+        for refusal in refusals:
+            refusal.reason, refusal.most = reason, 0
+            refusal.again_s = now_s + refusal.wait_s
+            refusal.wait_s = min(_MOST_WAIT_S, refusal.wait_s * 2)
         return is_new
 
     def remove(self, hosts: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -525,6 +526,16 @@ async def test_a_zone_that_is_said_to_have_no_power_gives_its_gangs_away_and_com
     assert (beats.cut_off, beats.states()["agents"]) == ({}, "")
     wide.join(*zone(wide, first))
     await wide.after(1.1)
+    assert wide.state.hosts == {}
+
+
+async def test_agents_that_were_given_back_are_not_silent(wide: World) -> None:
+    used = zone(wide, wide.hosts()[0])
+    idle = [host for host in wide.state.loaded_fabric.hosts if host not in used]
+    substrate: Any = SimpleNamespace(is_dismissed=idle.__contains__)
+    wide.launcher._substrate = substrate
+    await wide.lose(*idle)
+    assert wide.of(HostSignalled) == []
     assert wide.state.hosts == {}
 
 

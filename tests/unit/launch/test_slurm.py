@@ -38,6 +38,7 @@ from scheduler.launch.slurm.commands import (
     read_reservation,
     run_command,
 )
+from scheduler.launch.slurm.refusals import Refusals
 from tests.build import fabric, fail, loaded, run
 
 ME = own_name()
@@ -325,6 +326,34 @@ async def test_a_node_that_is_refused_is_found_by_halves_and_the_others_are_held
     await look()
     assert "n3" in slurm.granted
     assert agents._refusals.reason("n3") == ""
+
+
+async def test_licenses_are_asked_for_once_a_gang_and_before_its_other_hosts(
+    tmp_path: Path,
+) -> None:
+    slurm = FakeSlurm()
+    agents = Kept(tmp_path / "a", slurm, [0.0])
+    agents._keys = agents._keys.model_copy(update={"licenses": "seats:1"})
+    agents._refusals.add(("n1", "n2"), "Priority", 0.0)  # they are asked for by halves
+    wanted = {"g": ("n1", "n2", "n3")}
+    await settled(agents, wanted)
+    assert [call[-1] for call in slurm.calls] == ["--licenses=seats:1"]
+    assert "--nodelist=n1" in slurm.calls[0]
+    await settled(agents, wanted, held("7", ("n1",)))
+    assert {word for call in slurm.calls[1:] for word in call if word.startswith("--nodelist")} == {
+        "--nodelist=n2",
+        "--nodelist=n3",
+    }
+    assert not any("--licenses=seats:1" in call for call in slurm.calls[1:])
+
+
+def test_want_of_licenses_is_no_matter_of_single_hosts() -> None:
+    refusals, names = Refusals(), ["n1", "n2", "n3"]
+    assert refusals.add(names, "Licenses", 0.0)
+    assert {refusals.reason(name) for name in names} == {"Licenses"}
+    assert list(refusals.split(names, 9.0)) == []
+    assert list(refusals.split(names, 10.0)) == [names]
+    assert not refusals.add(names, "Licenses", 10.0)
 
 
 async def test_a_controller_that_does_not_answer_refuses_nothing(tmp_path: Path) -> None:
