@@ -335,7 +335,8 @@ def test_a_gang_for_which_no_host_is_left_waits_and_goes_on_when_one_is_back(
                 second = until(client, "a", is_launched(2), 120)
                 assert sorted(second.placement.hosts) == sorted(first.placement.hosts)
                 assert second.uid == job.uid
-                assert b"attempt 2: from step " in b"".join(client.tail_logs("a"))
+                again = b"attempt 2: from step "
+                within(20, lambda: again in b"".join(client.tail_logs("a")))
                 client.cancel_job("a")
         finally:
             server.end()

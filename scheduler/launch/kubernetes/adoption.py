@@ -58,6 +58,7 @@ from scheduler.launch.kubernetes.mirror import Mirror
 from scheduler.launch.kubernetes.pod_groups import PodGroup, PodGroups, required_tier
 from scheduler.observe.supervision import Heartbeats, Tasks
 
+_SOON_S: Final = 5.0  # for which what pods refer to may take to come after them
 GONE_S: Final = 30.0  # for which a controller may take to make its pods, or to make them anew
 _LOOK_S = 0.2
 _LOOK_AGAIN_S = 1.0
@@ -173,8 +174,9 @@ class PodAdoption:
         if group is None and job is not None:
             group = PodGroup(job.gang_hosts)  # for what runs the group is not needed any more
         elif group is None and first.group[1] and not (first.size or first.job_file):
-            text = f"its pod group {first.group[1]} of {first.group[0]} is not there"
-            self._say(namespace, gang, first, "Unknown", text)
+            if not self._may_come(f"group of {namespace}/{gang}"):
+                text = f"its pod group {first.group[1]} of {first.group[0]} is not there"
+                self._say(namespace, gang, first, "Unknown", text)
             return
         try:
             adopted = adopted_gang(namespace, gang, pods, state.loaded_fabric.gpus_per_host, group)
@@ -212,6 +214,10 @@ class PodAdoption:
                 self._say(gang.namespace, gang.name, gang.live[0], "Unknown", text)
         else:
             self._part_since_s.pop(about, None)
+            claims = self.claims[gang.namespace]
+            are_there = all(claims.are_there(pod.claims) for pod in ranked)
+            if not are_there and self._may_come(f"claims of {about}"):
+                return
             marks = {ADOPTED: about, PODS: pods_mark(ranked), OWNERS: owners_mark(ranked)}
             labels = tuple(sorted((dict(gang.spec.labels) | marks).items()))
             try:
@@ -222,6 +228,10 @@ class PodAdoption:
             spec = replace(gang.spec, name=name, tenant=tenant, labels=labels, request=request)
             command = SubmitJob(spec, str(uuid.uuid4()), user=self._user(gang.namespace))
             self._act(gang.namespace, name, self._written(gang.namespace, command, gang, ranked[0]))
+
+    def _may_come(self, about: str) -> bool:
+        """Whether what is missing has been missed for a moment only."""
+        return self._clock() - self._part_since_s.setdefault(about, self._clock()) < _SOON_S
 
     def _request(self, state: State, gang: AdoptedGang, ranked: list[AdoptedPod]) -> Request:
         """Return the request of a gang, with its pods' demands of nodes. Raises: InputError."""
