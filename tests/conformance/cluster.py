@@ -22,6 +22,7 @@ from scheduler.launch.keys import KubernetesKeys
 from scheduler.launch.kubernetes import pods
 from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, KubernetesApi, listing
 
+_OF_CLUSTER = ("nodes", "resourceslices", "deviceclasses")  # in no namespace
 RBAC = Path(__file__).parents[2] / "deploy" / "kubernetes" / "rbac.yaml"
 OWNER = pods.PodOwner("conformance", "default", "0", 1, "member")
 # What a server must not be able to do, in its namespace or to nodes.
@@ -104,9 +105,10 @@ class Conformance:
                 await asyncio.wait_for(anext(events, None), _SOON_S)
 
     async def _may(self, resource: str, verb: str, name: str, *, wanted: bool) -> None:
-        kind, _, sub = resource.partition("/")
-        about = {"resource": kind, "subresource": sub, "verb": verb, "name": name}
-        if kind != "nodes":
+        whole, _, sub = resource.partition("/")
+        kind, _, group = whole.partition(".")
+        about = {"resource": kind, "subresource": sub, "verb": verb, "name": name, "group": group}
+        if kind not in _OF_CLUSTER:
             about["namespace"] = self._pod.keys.namespace
         account = f"system:serviceaccount:{self._pod.keys.namespace}:muster"
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{self._pod.keys.namespace}"]
@@ -200,9 +202,10 @@ async def _raised(error: ApiFailed) -> None:
 
 
 def _rights() -> list[tuple[str, str, str]]:
-    """(resource, verb, name or "") of all that deploy/kubernetes/rbac.yaml gives."""
+    """(resource and its API group, verb, name or "") of all that deploy/kubernetes/rbac.yaml
+    gives."""
     return [
-        (resource, verb, name)
+        (f"{resource}.{rule['apiGroups'][0]}".rstrip("."), verb, name)
         for item in yaml.safe_load_all(RBAC.read_text(encoding="utf-8"))
         for rule in item.get("rules", ())
         for resource in rule["resources"]

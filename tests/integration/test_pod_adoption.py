@@ -22,7 +22,7 @@ from scheduler.eventlog.store import open_store
 from scheduler.files.errors import InputError
 from scheduler.launch.keys import KubernetesKeys
 from scheduler.launch.kubernetes.adopted import GATE, adopted_gang, adopted_pod, job_name
-from scheduler.launch.kubernetes.adoption import GONE_S, PodAdoption
+from scheduler.launch.kubernetes.adoption import BACK_OFF_S, GONE_S, PodAdoption
 from scheduler.launch.kubernetes.api import ApiFailed
 from scheduler.launch.kubernetes.demands import NodeMarks
 from scheduler.launch.kubernetes.pod_groups import PodGroup, required_tier
@@ -423,6 +423,48 @@ async def test_a_job_is_cancelled_when_its_pods_are_gone(tmp_path: Path) -> None
         last = world.writer.state.last_ended("ns.gang.a")
         assert last is not None
         assert last.state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("owner", ["job-1", "job-2"])
+async def test_a_job_keeps_its_place_while_its_controller_backs_off(
+    tmp_path: Path, owner: str
+) -> None:
+    async with adopting(tmp_path) as world:
+        world.cluster.add(*(plain("a", rank, owner="job-1") for rank in range(2)))
+        await world.settle()
+        first = world.job("a")
+        assert first is not None
+        world.cluster.pods.clear()
+        await world.settle()
+        world.now_s = GONE_S
+        for _ in range(3):
+            await world.settle()
+        job = world.job("a")
+        assert job is not None
+        assert (job.state, job.hold, job.uid) == (JobState.QUEUED, None, first.uid)
+        assert job.name in world.writer.state.index.deferred  # holds no hosts, and does not start
+        world.now_s = BACK_OFF_S - 1
+        world.cluster.add(*(plain("a", rank, owner=owner) for rank in range(2)))
+        await until_said(world, lambda: "" not in world.cluster.nodes("a"))
+        job = world.job("a")
+        assert job is not None
+        assert (job.uid == first.uid, job.sequence == first.sequence) == (2 * (owner == "job-1",))
+
+
+async def test_a_job_is_cancelled_when_its_controller_makes_no_pods_any_more(
+    tmp_path: Path,
+) -> None:
+    async with adopting(tmp_path) as world:
+        world.cluster.add(*(plain("a", rank, owner="job-1") for rank in range(2)))
+        await world.settle()
+        world.cluster.pods.clear()
+        await world.settle()
+        for world.now_s in (GONE_S, BACK_OFF_S):
+            for _ in range(3):
+                await world.settle()
+        last = world.writer.state.last_ended("ns.gang.a")
+        assert last is not None
+        assert (last.state, last.reason) == (JobState.CANCELLED, "its pods are gone")
 
 
 async def test_pods_of_a_cancelled_job_go_and_do_not_come_back(tmp_path: Path) -> None:

@@ -28,8 +28,17 @@ from muster.structs import replace
 from placement.workload.request import Request
 from scheduler.core import Job, Rejected, State
 from scheduler.core.explain.explain import explain
-from scheduler.core.model.commands import CancelJob, Command, EndJob, SubmitJob
-from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.commands import (
+    CancelJob,
+    Command,
+    EndJob,
+    ReleaseJob,
+    RequeueJob,
+    SubmitJob,
+    UpdateJob,
+)
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import Hold, JobState
 from scheduler.core.names import full_name, short_name
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.engine.proposal import NotLeading, WriterStopped
@@ -60,12 +69,14 @@ from scheduler.observe.supervision import Heartbeats, Tasks
 
 _SOON_S: Final = 5.0  # for which what pods refer to may take to come after them
 GONE_S: Final = 30.0  # for which a controller may take to make its pods, or to make them anew
+BACK_OFF_S: Final = 420.0  # the same of a Job that backs off; without hosts, in its old place
 _LOOK_S = 0.2
 _LOOK_AGAIN_S = 1.0
 _AGAIN_S = 5.0  # before a call that failed is made again
 _EXPLAIN_EVERY_S = 10.0
 _COMPONENT: Final = "muster"
 _FAILED, _GONE = "its pods have failed", "its pods are gone"  # why jobs end, but for success
+_AWAITED = "its pods are gone, and awaited anew"
 
 log = logging.getLogger("muster.kubernetes")
 
@@ -105,6 +116,7 @@ class PodAdoption:
         self._acting: dict[str, asyncio.Task[None]] = {}  # by what they are about
         self._off_until_s: dict[str, float] = {}  # the same, after a failure
         self._gone_since_s: dict[str, float] = {}  # by job uid
+        self._paused: dict[str, bool] = {}  # by job uid: whether they are held for that
         self._part_since_s: dict[str, float] = {}  # gangs of which pods are missing
         self._said: dict[str, tuple[str, float]] = {}  # by gang
         self._reported: dict[str, str] = {}  # to its pod group, by gang
@@ -153,6 +165,8 @@ class PodAdoption:
         live = {job.uid for job in state.jobs.values()}
         for uid in self._gone_since_s.keys() - live:
             del self._gone_since_s[uid]
+        for uid in self._paused.keys() - live:
+            del self._paused[uid]
 
     def _jobs(self, state: State, namespace: str) -> Iterator[tuple[str, Job]]:
         """Live jobs of pods of this namespace, by gang."""
@@ -189,6 +203,8 @@ class PodAdoption:
         self._gone_since_s.pop(job.uid, None)
         if job.state is JobState.RUNNING:
             self._place(state, adopted, job)
+        elif job.uid in self._paused and adopted.ranked is not None:
+            self._resume(adopted, job)
         elif job.state is JobState.QUEUED:
             self._delete_bound(adopted, "its gang has no hosts any more")
             self._explain(adopted, job)
@@ -271,11 +287,43 @@ class PodAdoption:
             command = EndJob(job.name, JobState.COMPLETED, job.attempt, uid=job.uid)
         elif self._clock() - since_s < GONE_S:
             return
+        elif (
+            not pods and dict(job.spec.labels).get(OWNERS) and self._clock() - since_s < BACK_OFF_S
+        ):
+            left_ns = int((BACK_OFF_S - self._clock() + since_s) * SECOND_NS)
+            self._pause(namespace, job, self._writer.now_ns() + left_ns)
+            return
         elif any(pod.phase == "Failed" for pod in pods) and job.state is JobState.RUNNING:
             command = EndJob(job.name, JobState.FAILED, job.attempt, _FAILED, uid=job.uid)
         else:
             command = CancelJob(job.name, _GONE, uid=job.uid)
         self._act(namespace, job.name, self._written(namespace, command))
+
+    def _pause(self, namespace: str, job: Job, until_ns: int) -> None:
+        """Have a gang without pods wait in its old place, and not start before they are back."""
+        command: Command
+        is_free = job.hold is None
+        is_own_hold = self._paused.setdefault(job.uid, is_free and job.state is JobState.RUNNING)
+        if job.state is JobState.RUNNING:
+            command = RequeueJob(job.name, _AWAITED, hold=True, uid=job.uid)
+        elif job.spec.begin_ns <= self._writer.now_ns():
+            command = UpdateJob(job.name, ("begin_ns",), begin_ns=until_ns, uid=job.uid)
+        elif is_own_hold and job.hold is Hold.OWNER:
+            command = ReleaseJob(job.name, uid=job.uid)  # the begin time keeps it
+        else:
+            return
+        self._act(namespace, job.name, self._written(namespace, command))
+
+    def _resume(self, gang: AdoptedGang, job: Job) -> None:
+        """Have a gang whose pods are back wait as before; those of another owner are another's."""
+        begin_ns = gang.spec.begin_ns
+        command: Command = UpdateJob(job.name, ("begin_ns",), begin_ns=begin_ns, uid=job.uid)
+        if job.spec.begin_ns == begin_ns:
+            del self._paused[job.uid]
+            return
+        if owners_mark(gang.live) != dict(job.spec.labels).get(OWNERS):
+            command = CancelJob(job.name, _GONE, uid=job.uid)
+        self._act(gang.namespace, job.name, self._written(gang.namespace, command))
 
     def _user(self, namespace: str) -> str:
         return f"kubernetes:{namespace}"

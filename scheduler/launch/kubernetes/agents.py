@@ -48,6 +48,7 @@ from scheduler.launch.kubernetes.api import (
     KubernetesApi,
 )
 from scheduler.launch.kubernetes.demands import NO_MARKS, NodeMarks, node_marks
+from scheduler.launch.kubernetes.flapping import FlappingNodes
 from scheduler.launch.kubernetes.mirror import Mirror
 from scheduler.launch.kubernetes.pods import MEMBER, SPARE, PodOwner, PodSettings, PodView
 from scheduler.launch.node_reports import report_of
@@ -145,6 +146,7 @@ class KubernetesAgents:
         self._nodes_s = float("-inf")
         self._untainted: set[str] = set()
         self._late: set[str] = set()  # hosts of pods that run, whose agents have not come in
+        self._flapping = FlappingNodes(clock)
         self._told: tuple[int, frozenset[str]] = (-1, frozenset())
         self._looked_s, self._seen_version = float("-inf"), -1
         self._adoption: PodAdoption | None = None
@@ -498,7 +500,8 @@ class KubernetesAgents:
                 if (node := self.nodes.by_name.get(host)) and node.standing is NodeState.CORDON
             }
         now_s, seen = self._clock(), (self.nodes.revision, frozenset(evicted))
-        if seen == self._told and now_s - self._nodes_s < _NODES_EVERY_S:
+        every_s = _LOOK_AGAIN_S if self._flapping.is_waiting else _NODES_EVERY_S
+        if seen == self._told and now_s - self._nodes_s < every_s:
             return
         self._nodes_s, self._told = now_s, seen
         state = self._writer.state
@@ -522,6 +525,7 @@ class KubernetesAgents:
                     standing = NodeState.CORDON
             if host in evicted and standing is not NodeState.DOWN:
                 standing, detail = NodeState.DRAIN, _EVICTED
+            standing = self._flapping.standing(host, standing)
             yield host, standing, detail
 
     def _look_at_taints(self, state: State) -> None:

@@ -23,6 +23,7 @@ from scheduler.launch.kubernetes.agents import (
     NodeView,
 )
 from scheduler.launch.kubernetes.api import ApiFailed, KubernetesApi, configuration
+from scheduler.launch.kubernetes.flapping import FALL_S, STEADY_S, FlappingNodes
 from scheduler.launch.kubernetes.pods import (
     PodOwner,
     PodSettings,
@@ -440,6 +441,8 @@ async def test_of_a_host_that_is_heard_of_its_node_does_not_say_that_it_is_down(
     agents.nodes.by_name["n1"] = NodeView(NodeState.DOWN, "x", True)
     agents.nodes.by_name["n2"] = NodeView(NodeState.SILENT, "x", True)
     del agents.nodes.by_name["n3"]
+    assert standings(agents) | {"n1": None, "n3": None} == standings(agents)
+    agents.now_s = FALL_S
     assert standings(agents) == {
         "n1": NodeState.DOWN,
         "n2": NodeState.SILENT,
@@ -453,6 +456,29 @@ async def test_of_a_host_that_is_heard_of_its_node_does_not_say_that_it_is_down(
         "n3": NodeState.CORDON,
         "n4": NodeState.DRAIN,
     }
+
+
+def test_a_node_that_flaps_is_out_for_longer_each_time() -> None:
+    now_s = [0.0]
+    nodes = FlappingNodes(lambda: now_s[0])
+
+    def out_s(standing: NodeState) -> float:
+        """Return after how long it is taken to stand so."""
+        from_s = now_s[0]
+        while nodes.standing("n", standing) is not standing:
+            assert nodes.is_waiting
+            now_s[0] += 1
+        return now_s[0] - from_s
+
+    up, down = NodeState.UP, NodeState.DOWN
+    assert out_s(up) == 0
+    assert nodes.standing("n", down) is None
+    assert (out_s(up), nodes.is_waiting) == (0, False)  # a blink
+    took_s = [(out_s(down), out_s(up)) for _ in range(6)]
+    assert took_s == [(FALL_S, at) for at in (0, STEADY_S, 120, 240, 480, 600)]
+    assert nodes.standing("other", NodeState.CORDON) is NodeState.CORDON
+    now_s[0] += 3600
+    assert (out_s(down), out_s(up)) == (FALL_S, 0)  # that was long ago
 
 
 HEALTHY = Host(HostState.HEALTHY, 0)
