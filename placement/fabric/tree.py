@@ -35,6 +35,7 @@ from placement.fabric.gpus import (
 from placement.fabric.hostset import HostSet, Mask
 from placement.fabric.labels import Labels, check_labels, read_labels
 from placement.fabric.power import Power, read_power
+from placement.fabric.storage import Storage, read_storage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,6 +64,7 @@ _KEYS = (
     "routing",
     "power_kw",
     "power_caps_kw",
+    "storage",
 )
 LATENCY_KEYS = ("latency_us", "km")  # of a tier; one of them
 _OF_DOMAINS = ("oversubscription", "domains", "hosts", "scale_up", "labels", *_OF_HOSTS)
@@ -204,6 +206,7 @@ class Fabric:
     no gang may cross, of the outermost domains where nothing joins them; `base`: the fabric as it
     was built, where that is another (links.py). `latency_s`: seconds that a message between hosts
     takes beside its bytes, wherever they are. `power`: caps of what hosts draw together.
+    `storage`: what its file says of the storage that gangs share.
     """
 
     name: str
@@ -221,6 +224,7 @@ class Fabric:
     base: Fabric | None = None
     latency_s: float = 0.0
     power: Power | None = None
+    storage: Storage | None = None
 
     @property
     def as_built(self) -> Fabric:
@@ -446,7 +450,8 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
         raise BadInput("routing", f"must be a text such as e-ecmp:16, not {routing!r}")
     zones = range(0 if joined or not fabric.tiers else fabric.zone_count)
     barred = tuple((0, number) for number in zones)
-    built = replace(fabric, labels=labels, by_host=by_host, barred=barred)
+    storage = read_storage(spec.get("storage"))
+    built = replace(fabric, labels=labels, by_host=by_host, barred=barred, storage=storage)
     if power := _power(built):
         built = replace(built, power=power)
     if (measured := spec.get("calibration")) is None:

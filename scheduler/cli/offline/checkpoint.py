@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from muster.structs import replace
 from placement import BadInput
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.numbers import finite
@@ -14,11 +16,15 @@ from scheduler.cli.parameters import FabricName, JobPath
 from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from placement.fabric.storage import Storage
+    from placement.fabric.tree import Fabric
+    from placement.workload.request import Request
     from scheduler.cli.offline.checkpoint_intervals import CheckpointSizes, FailureModel
 
 
 # In seconds some thirty years and a nanosecond: beyond them anything is a slip of the hand.
 LEAST, MOST = 1e-9, 1e9
+TOKEN_BYTES = 4  # of one token of a dataset in storage
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +45,16 @@ def checkpoint_command(
     ] = None,
     bandwidth: Annotated[
         float | None,
-        typer.Option(help="GB/s of the storage, for the whole gang. (default: 2,000)"),
+        typer.Option(
+            help="GB/s that the storage writes. (default: as the fabric file says, else 2,000)"
+        ),
+    ] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="The job file of another gang that writes there at the interval advised for it;"
+            " may be repeated."
+        ),
     ] = None,
     restart_s: Annotated[
         float,
@@ -61,7 +76,8 @@ def checkpoint_command(
     """Advise an interval between checkpoints: the one that leaves most of the time for work.
 
     The gang fails as often as all of its hosts together; the write time follows from the size
-    of the model's state. docs/reliability.md has the formula.
+    of the model's state, and from the storage of the fabric file, which other gangs share.
+    docs/reliability.md has the formula.
     """
     from placement.fabric.constraints import gpus_wanted
     from scheduler.cli.offline.checkpoint_intervals import sizes_of
@@ -74,9 +90,66 @@ def checkpoint_command(
         sizes = sizes_of(network, file.spec.request)
     except BadInput as error:
         raise file.document.error((error.field, error.message)) from None
-    faults = _faults(hosts, rate, sizes, write_s, bandwidth, (restart_s, down_s))
+    storage, after_s = network.storage, (restart_s, down_s)
+    shared = bandwidth or (storage.write_gb_per_s if storage is not None else None)
+    own = shared if write_s is None else bandwidth
+    faults = _faults(hosts, rate, sizes, write_s, own, after_s)
+    busy = sum(_busy_share(each, network, rate, shared, after_s) for each in beside or ())
+    faults = replace(faults, write_s=faults.write_s * (1 + busy))
     body = _mapping(file.spec.name, hosts, faults, sizes)
+    body["storage"] = _storage(storage, sizes, busy, len(beside or ()), request)
     typer.echo(_text(body) if output is AnswerFormat.TABLE else formatted(body, output))
+
+
+def _busy_share(
+    path: Path,
+    fabric: Fabric,
+    rate: float | None,
+    bandwidth: float | None,
+    after_s: tuple[float, float],
+) -> float:
+    """The part of the time in which this file's gang writes, at the interval advised for it."""
+    from placement.fabric.constraints import gpus_wanted
+    from scheduler.cli.offline.checkpoint_intervals import optimal, sizes_of
+    from scheduler.files import inputs
+
+    file = inputs.read_job(str(path))
+    request = file.spec.request
+    try:
+        hosts = request.hosts_needed(gpus_wanted(fabric, request.where))
+        sizes = sizes_of(fabric, request)
+    except BadInput as error:
+        raise file.document.error((error.field, error.message)) from None
+    if sizes is None:
+        raise InputError(Problem("model", "is needed to size its checkpoints", str(path)))
+    faults = _faults(hosts, rate, sizes, None, bandwidth, after_s)
+    return faults.write_s / optimal(faults)
+
+
+def _storage(
+    storage: Storage | None,
+    sizes: CheckpointSizes | None,
+    busy: float,
+    gangs: int,
+    request: Request,
+) -> dict[str, Any]:
+    """Say what the storage of the fabric means for the job: None where the file does not say it.
+    `busy`: the part of the time in which other gangs write there."""
+    room = loads_s = tokens_s = None
+    if storage is not None and sizes is not None:
+        room = int(storage.capacity_tb * 1e12 // sizes.total) if storage.capacity_tb else None
+        if storage.read_gb_per_s:
+            loads_s = sizes.write_s(storage.read_gb_per_s * 1e9)
+            if request.model and request.batch:
+                tokens = request.batch.global_sequences * request.model.sequence
+                tokens_s = tokens * TOKEN_BYTES / (storage.read_gb_per_s * 1e9)
+    return {
+        "busy_with_others": busy,
+        "other_gangs": gangs,
+        "checkpoints_that_fit": room,
+        "load_seconds": loads_s,
+        "read_seconds_of_a_step": tokens_s,
+    }
 
 
 def _faults(
@@ -175,7 +248,28 @@ def _text(body: dict[str, Any]) -> str:
     if body["load_from_peer_seconds"] is not None:
         kept, load = bytes_text(body["bytes_per_host"]), body["load_from_peer_seconds"]
         parts[-1] += f"; a copy of a host's {kept} in a peer's memory loads in {seconds_text(load)}"
+    if said := _storage_text(body["storage"]):
+        parts.append(f"storage: {said}")
     return "\n\n".join(parts)
+
+
+def _storage_text(body: dict[str, Any]) -> str:
+    from scheduler.cli.render.text import seconds_text
+
+    said = []
+    if body["other_gangs"]:
+        gangs = body["other_gangs"]
+        slower = f"so a write takes {1 + body['busy_with_others']:.2f} times as long"
+        who = "1 other gang writes" if gangs == 1 else f"{gangs:,} other gangs write"
+        busy = f"{who} {_share(body['busy_with_others'])}"
+        said.append(f"{busy} of the time, {slower}")
+    if body["checkpoints_that_fit"] is not None:
+        said.append(f"it holds {body['checkpoints_that_fit']:,} such checkpoints")
+    if body["load_seconds"] is not None:
+        said.append(f"one loads in {seconds_text(body['load_seconds'])}")
+    if body["read_seconds_of_a_step"] is not None:
+        said.append(f"the tokens of a step in {seconds_text(body['read_seconds_of_a_step'])}")
+    return "; ".join(said)
 
 
 def _share(share: float) -> str:

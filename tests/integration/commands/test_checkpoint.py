@@ -161,3 +161,61 @@ def _mapping(text: str) -> dict[str, Any]:
 
     found: dict[str, Any] = yaml.safe_load(text)
     return found
+
+
+STORED = """\
+name: stored
+gpus_per_host: 8
+storage: {write_gb_per_s: 20, read_gb_per_s: 70, capacity_tb: 240}
+tiers: [{name: zone, count: 4}, {name: rack, count: 32}, {name: host, count: 4}]
+"""
+
+
+def stored(*options: str) -> dict[str, Any]:
+    Path("stored.yaml").write_text(STORED)
+    found = muster("checkpoint", "job.yaml", "--fabric", "stored.yaml", "-o", "json", *options)
+    assert found.exit_code == 0, found.output
+    return dict(json.loads(found.stdout))
+
+
+def test_storage_of_the_fabric_sets_the_write_and_what_fits() -> None:
+    found = stored()
+    assert found["write_seconds"] == pytest.approx(found["bytes"] / 20e9)
+    assert found["storage"]["checkpoints_that_fit"] == 240 * 10**12 // found["bytes"]
+    assert found["storage"]["load_seconds"] == pytest.approx(found["bytes"] / 70e9)
+    assert found["storage"]["read_seconds_of_a_step"] == pytest.approx(96 * 8192 * 4 / 70e9)
+    assert stored("--bandwidth", "10")["write_seconds"] == pytest.approx(found["bytes"] / 10e9)
+
+
+def test_gangs_that_write_there_as_well_make_intervals_longer() -> None:
+    alone, beside = stored(), stored("--beside", "job.yaml", "--beside", "job.yaml")
+    busy = 2 * alone["write_seconds"] / alone["period_seconds"]
+    assert beside["storage"]["busy_with_others"] == pytest.approx(busy)
+    assert beside["write_seconds"] == pytest.approx(alone["write_seconds"] * (1 + busy))
+    assert beside["period_seconds"] > alone["period_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("storage: 9", "storage: must be {write_gb_per_s: N}, and read_gb_per_s, capacity_tb"),
+        (
+            "storage: {write_gb_per_s: 1, read: 2}",
+            "storage.read: unknown key; known are",
+        ),
+        (
+            "storage: {write_gb_per_s: 0}",
+            "storage.write_gb_per_s: must be a positive number",
+        ),
+    ],
+)
+def test_bad_storage_is_refused_with_its_line(line: str, message: str) -> None:
+    lines = STORED.splitlines()
+    Path("bad.yaml").write_text("\n".join([*lines[:2], line, *lines[3:]]))
+    told = refusal("checkpoint", "job.yaml", "--fabric", "bad.yaml")
+    assert f"bad.yaml:3: {message}" in told
+
+
+def test_a_neighbour_without_a_model_is_refused() -> None:
+    told = refusal("checkpoint", "job.yaml", "--fabric", "roce-24k", "--beside", "bare.yaml")
+    assert "bare.yaml: model: is needed to size its checkpoints" in told
