@@ -9,6 +9,7 @@ locks. Importing torch makes neither.
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib
 import json
 import os
@@ -21,7 +22,18 @@ import sys
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_MOST_VALUE = 1 << 17  # bytes of a variable, as of a rank that is started cold
 _libc = ctypes.CDLL(None)
+
+
+def _read_value(path: str) -> str:
+    """Return the value of a variable from its file. Raises: OSError, also where it is longer than
+    the kernel takes."""
+    with open(path, "rb") as file:
+        value = file.read(_MOST_VALUE)
+    if len(value) == _MOST_VALUE:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return value.decode().rstrip("\n")
 
 
 def main() -> None:
@@ -110,8 +122,7 @@ def _be_rank(wanted: dict[str, Any], into: int) -> None:
         os.chdir(wanted["workdir"])
         _extend_path(wanted["env"].get("PYTHONPATH", ""))
         for name, path in wanted["env_from"].items():
-            with open(path, encoding="utf-8") as file:
-                os.environ[name] = file.read().rstrip("\n")
+            os.environ[name] = _read_value(path)
         _, *argv = wanted["argv"]
         if argv[0] == "-m":
             sys.argv = argv[1:]
