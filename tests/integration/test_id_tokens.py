@@ -118,6 +118,26 @@ def test_the_first_rule_that_matches_gives_role_and_tenant(
 @pytest.mark.parametrize(
     "claims",
     [
+        {"email": "root"},
+        {"email": None, "sub": "root"},
+        {"run_as": ["root", "*"], "name": "root", "preferred_username": "root"},
+        {"user": {"run_as": ["*"]}, "role": "admin", "email": "vision-batch"},
+        {"email": "*"},
+    ],
+)
+def test_a_token_makes_nobody_a_user_of_hosts_but_those_of_its_rule(
+    path: Path, issuer: FakeIssuer, claims: dict[str, Any]
+) -> None:
+    rule = "{claim: groups, contains: vision, role: submitter, tenant: vision, run_as: [batch]}"
+    found = Door(path, issuer, (rule,)).ask(ada(issuer, **claims))
+    users = ("batch", "root", "ada", "vision-batch", "*", "ada@example.org", "0")
+    assert [user for user in users if found.may_run_as(user)] == ["batch"]
+    assert found.role is Role.SUBMITTER
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
         {},
         {"groups": ["muster-adminsx"]},
         {"groups": {"vision": 1}},
