@@ -26,7 +26,6 @@ ALL_SHARE: Final = 1 / 4  # of all agents, silent together
 DOMAIN_SHARE: Final = 1 / 2  # of the agents of an outermost domain
 FEW: Final = 2  # hosts may fail together in a cluster of any size, unless there are no others
 CUT_OFF, REACHED = "agents-cut-off", "agents-reached"  # of domains
-_LEFT_ALONE: Final = "gangs there are left alone"
 
 log = logging.getLogger("muster.launch")
 
@@ -38,6 +37,7 @@ class CutOffHosts:
         self._domains_by_host: dict[str, str] = {}
         self._counts: dict[str, int] = {}  # by domain
         self._launched: HostSet = 0  # hosts of gangs that ran when agents were silent last
+        self._with_gangs: set[str] = set()  # domains of those that are cut off
         self._judged_s = 0.0
 
     def __contains__(self, host: str) -> bool:
@@ -65,12 +65,16 @@ class CutOffHosts:
         self._domains_by_host = {
             h: domain for h, domain in by_host.items() if domain in self._counts
         }
+        self._with_gangs = {
+            domain
+            for host, domain in self._domains_by_host.items()
+            if hostset.has(self._launched, known[host])
+        }
         reports = []
         for domain, count in self._counts.items():
             if domain not in before:
-                words = f"{count:,} hosts silent; {_LEFT_ALONE}"
                 named = domain if fabric.tiers else "HOST"  # one switch is no domain
-                words = f"{words}; if they are down: muster report {named} --signal {POWER_LOST}"
+                words = f"{count:,} hosts silent; {_consequence(domain in self._with_gangs, named)}"
                 reports.append(ReportHost(domain, CUT_OFF, words))
                 log.error("control plane cut off from %s: %s", domain, words)
         return reports + [ReportHost(domain, REACHED) for domain in before.keys() - self._counts]
@@ -121,9 +125,18 @@ class CutOffHosts:
         beats.cut_off.clear()
         beats.cut_off.update({(domain,): n for domain, n in self._counts.items()})
         silent = [f"{domain}: {n:,} hosts silent" for domain, n in self._counts.items()]
-        words = f"control plane cut off from {'; '.join(silent)}; {_LEFT_ALONE}"
-        hint = f"if they are down: muster report DOMAIN --signal {POWER_LOST}"
+        words = f"control plane cut off from {'; '.join(silent)}"
+        hint = _consequence(not self._with_gangs.isdisjoint(self._counts), "DOMAIN")
         beats.tell("agents", f"{words}; {hint}" if silent else "")
+
+
+def _consequence(has_gangs: bool, named: str) -> str:
+    """Say what becomes of the hosts: idle ones are out already, so no report is of use."""
+    if not has_gangs:
+        return "no gang runs there; idle hosts are out until their agents answer"
+    return (
+        f"gangs there are left alone; if they are down: muster report {named} --signal {POWER_LOST}"
+    )
 
 
 def _domain_of(fabric: Fabric, host: str) -> str:

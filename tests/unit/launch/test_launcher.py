@@ -510,6 +510,21 @@ async def test_a_gang_is_left_alone_where_a_zone_is_silent_together(wide: World)
     assert (beats.cut_off, beats.states()["agents"]) == ({}, "")
 
 
+async def test_where_idle_hosts_alone_are_silent_no_report_of_power_is_asked_for(
+    wide: World,
+) -> None:
+    first, _ = wide.hosts()
+    others = [host for host in wide.state.loaded_fabric.hosts if host[:2] != first[:2]]
+    beats = wide.instruments.beats
+    await wide.lose(*others)
+    words = "no gang runs there; idle hosts are out until their agents answer"
+    assert [e.detail for e in wide.of(HostSignalled)] == [f"4 hosts silent; {words}"]
+    beats.beat("agents", 60)
+    domain = others[0][:2]
+    told = f"control plane cut off from {domain}: 4 hosts silent; {words}"
+    assert beats.states()["agents"] == told
+
+
 async def test_a_zone_that_is_said_to_have_no_power_gives_its_gangs_away_and_comes_back(
     wide: World,
 ) -> None:
