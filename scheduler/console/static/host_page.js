@@ -52,15 +52,15 @@ function Shown({ cluster, host }) {
       { title: "GPUs", of: (part) => (part.gpus ?? []).join(", ") },
     ]} />`}
     <${HostActions} cluster=${cluster} host=${host} />
-    <h2>What counts against it ${record.lemon ? "(a lemon)" : ""}</h2>
+    <div class="columns"><section><h2>What counts against it ${record.lemon ? "(a lemon)" : ""}</h2>
     <${Table} caption="Signals of the last 28 days" empty="Nothing." rows=${[
       ...signals.map(([key, value]) => [LEMON[key], value]),
       ...Object.entries(record.recent ?? {}).map(([signal, times]) => [`${signal}, today`, times]),
     ]} columns=${[{ title: "Signal", of: ([title]) => title }, { title: "Times", isNumber: true, of: ([, times]) => count(times) }]} />
-    <h2>Its failures</h2>
-    <${IncidentTable} incidents=${its} />
     <h2>Uplinks above it</h2>
-    <${Uplinks} cluster=${cluster} domains=${host.domains ?? []} />`;
+    <${Uplinks} cluster=${cluster} domains=${host.domains ?? []} /></section>
+    <section><h2>Its failures</h2>
+    <${IncidentTable} incidents=${its} /></section></div>`;
 }
 
 function Uplinks({ cluster, domains }) {

@@ -3,7 +3,7 @@
 import { count, counted, moment, percent, words } from "./format.js";
 import { BulkActions, HostActions, may, NewWindow, WindowActions } from "./actions.js";
 import { useParam } from "./route.js";
-import { HostLink, HostState, html, JobLink, JobLinks, More, Source, Table, useCall, useState, Waiting } from "./ui.js";
+import { HostLink, HostState, html, JobLink, JobLinks, More, Source, Table, useCall, useCluster, useState, Waiting } from "./ui.js";
 
 const PAGE = 100;
 const STATES = ["NEW", "BURN_IN", "HEALTHY", "GOLDEN", "SUSPECT", "RETIRING", "CORDONED", "DRAINING", "FAILED", "IN_REPAIR", "RMA", "UNKNOWN"];
@@ -11,10 +11,12 @@ const WORST_FIRST = ["FAILED", "RMA", "IN_REPAIR", "RETIRING", "SUSPECT", "DRAIN
 const NOTED = STATES.filter((state) => !["HEALTHY", "GOLDEN"].includes(state));
 
 export function HostsPage({ cluster }) {
+  useCluster(cluster); // who calls may come after the hosts
   return html`<h1 tabindex="-1">Hosts and links</h1>
-    <${Hosts} cluster=${cluster} />
-    <h2>Links</h2><${Links} cluster=${cluster} />
-    <h2>Windows</h2><${Windows} cluster=${cluster} />`;
+    <div class="columns broad">
+      <section><${Hosts} cluster=${cluster} /></section>
+      <section><h2>Links</h2><${Links} cluster=${cluster} /><h2>Windows</h2><${Windows} cluster=${cluster} /></section>
+    </div>`;
 }
 
 function Hosts({ cluster }) {
@@ -52,7 +54,7 @@ function Hosts({ cluster }) {
         { title: "Host", of: (host) => html`<${HostLink} name=${host.name} />`, by: (host) => host.name },
         mayAct && { title: "Choose", of: (host) => html`<input type="checkbox" aria-label=${`Choose ${host.name}`} checked=${chosen.has(host.name)} onChange=${(event) => choose(host.name, event.target.checked)} />` },
         { title: "State", of: (host) => html`<${HostState} state=${host.state} />`, by: severity },
-        { title: "Since", of: (host) => moment(host.updateTime), by: (host) => host.updateTime ?? "" },
+        { title: "Since", isTime: true, of: (host) => moment(host.updateTime), by: (host) => host.updateTime ?? "" },
         { title: "Why", isText: true, of: (host) => [host.reason, host.cordoned && host.cordonReason !== host.reason && `cordoned: ${host.cordonReason}`].filter(Boolean).join("; "), by: (host) => host.reason },
         { title: "Job", of: (host) => html`<${JobLink} name=${host.job} />${host.job && host.job !== "(hidden)" && host.block === undefined ? " (spare)" : ""}`, by: (host) => host.job },
         { title: "Failures", isNumber: true, of: (host) => count(host.record?.failures), by: (host) => Number(host.record?.failures ?? 0) },
@@ -110,8 +112,8 @@ function Windows({ cluster }) {
       { title: "Window", of: (each) => each.name },
       { title: "Kind", of: (each) => words(each.kind, "WINDOW_KIND") },
       { title: "State", of: (each) => words(each.state, "WINDOW_STATE") },
-      { title: "From", of: (each) => moment(each.startTime) },
-      { title: "To", of: (each) => moment(each.endTime) },
+      { title: "From", isTime: true, of: (each) => moment(each.startTime) },
+      { title: "To", isTime: true, of: (each) => moment(each.endTime) },
       { title: "Hosts", isNumber: true, of: (each) => count(each.chosenHosts?.length || each.hostCount || each.hosts?.length) },
       { title: "For", of: (each) => [each.tenant, ...(each.jobs ?? [])].filter(Boolean).join(", ") },
       { title: "Why", isText: true, of: (each) => each.reason ?? "" },

@@ -10,7 +10,7 @@ export function IncidentsPage({ cluster }) {
   const body = { pageSize: PAGE * pages };
   const state = useCall(cluster, "ListIncidents", body);
   return html`<h1 tabindex="-1">Incidents</h1>
-    <${Waiting} state=${state}>${(answer) => html`
+    <${Waiting} state=${state}>${(answer) => html`<div class="columns main-first"><section class="aside">
       <${Table} caption="By week, from Monday, UTC" rows=${answer.weeks ?? []} keyOf=${(week) => week.startTime} empty=${`Nothing has failed since ${moment(answer.startTime)}.`} columns=${[
         { title: "Week of", of: (week) => week.startTime.slice(0, 10) },
         { title: "Failures", isNumber: true, of: (week) => count(week.incidents) },
@@ -18,8 +18,8 @@ export function IncidentsPage({ cluster }) {
         { title: "Lost", isNumber: true, of: (week) => gpuHours(week.lostGpuHours) },
         { title: "Longest stop", isNumber: true, of: (week) => (week.longestStop ? span(seconds(week.longestStop)) : "") },
       ]} />
-      <${IncidentTable} incidents=${answer.incidents ?? []} />
-      <${More} token=${answer.nextPageToken && pages < 10} shown=${(answer.incidents ?? []).length} onMore=${() => setPages(pages + 1)} />`}
+      </section><section><${IncidentTable} incidents=${answer.incidents ?? []} />
+      <${More} token=${answer.nextPageToken && pages < 10} shown=${(answer.incidents ?? []).length} onMore=${() => setPages(pages + 1)} /></section></div>`}
     <//>
     <${Source} method="ListIncidents" body=${body} />`;
 }
@@ -44,7 +44,7 @@ function outcomeOf(incident) {
 
 export function IncidentTable({ incidents }) {
   return html`<${Table} caption="Failures and what came of them, newest first" rows=${incidents} keyOf=${(each) => each.version} empty="Nothing has failed lately." columns=${[
-    { title: "When", of: (each) => html`<a href=${incidentHref(each)}>${moment(each.time)}</a>` },
+    { title: "When", isTime: true, of: (each) => html`<a href=${incidentHref(each)}>${moment(each.time)}</a>` },
     { title: "Failed", of: (each) => html`<${HostLinks} names=${each.hosts} />` },
     { title: "Reason", isText: true, of: (each) => each.detail },
     { title: "Gang", of: (each) => html`<${JobLink} name=${each.job} />` },

@@ -7,7 +7,7 @@ import { JobActions } from "./actions.js";
 import { IncidentTable, Ladder } from "./incidents_page.js";
 import { Explanation } from "./queue_page.js";
 import { isDark, onTheme } from "./theme.js";
-import { Facts, HostLink, HostLinks, html, JobLink, Problem, Source, Table, useCall, useEffect, useRef, useState, Waiting } from "./ui.js";
+import { Facts, HostLink, HostLinks, html, JobLink, Problem, Source, Table, useCall, useCluster, useEffect, useRef, useState, Waiting } from "./ui.js";
 
 const WAITS = "JOB_STATE_QUEUED";
 const LIVE = new Set([WAITS, "JOB_STATE_RUNNING", "JOB_STATE_INTERRUPTED"]);
@@ -29,6 +29,7 @@ function sizesOf(axes = {}) {
 }
 
 function Shown({ cluster, job }) {
+  useCluster(cluster); // who calls and the fabric may come after the job
   const { placement = {}, spec = {} } = job;
   const parallelism = spec.roles?.length
     ? spec.roles.map((role, number) => `${role.name}: ${sizesOf(job.legalDp?.length && number === spec.roles.length - 1 ? { ...role.parallelism, dp: job.dp } : role.parallelism)}${job.roleRestarts?.[role.name] ? `, began again alone ${counted(job.roleRestarts[role.name], "time")} in this attempt` : ""}`).join("; ")
@@ -53,10 +54,11 @@ function Shown({ cluster, job }) {
     ${job.reason && html`<p>${job.reason}</p>`}
     <${JobActions} cluster=${cluster} job=${job} />
     ${job.state === WAITS && html`<${Explanation} cluster=${cluster} name=${job.name} />`}
-    ${placement.hostCount > 0 && html`<${PlacementPart} cluster=${cluster} job=${job} />`}
-    <${Restarts} cluster=${cluster} job=${job} />
-    <${Progress} job=${job} />
-    ${spec.run && LIVE.has(job.state) && html`<${Logs} key=${job.uid} job=${job} />`}
+    <div class="columns">
+      ${placement.hostCount > 0 && html`<section><${PlacementPart} cluster=${cluster} job=${job} /></section>`}
+      <section><${Restarts} cluster=${cluster} job=${job} /><${Progress} job=${job} />
+        ${spec.run && LIVE.has(job.state) && html`<${Logs} key=${job.uid} job=${job} />`}</section>
+    </div>
   `;
 }
 
@@ -228,7 +230,7 @@ function paintGrid(canvas, { rows, domains }, isDark) {
       const lightness = (isDark ? 0.7 : 0.74) + 0.12 * (domain % 2);
       context.fillStyle = `oklch(${lightness} 0.13 ${(domain * 137.508) % 360})`;
       context.fillRect(x, y, cell > 4 ? cell - 1 : cell, height - 1);
-      if (cell >= 14 && domains.length > 1) {
+      if (cell >= 17 && domains.length > 1) {
         context.fillStyle = "#000";
         context.textAlign = "center";
         context.fillText(domains[domain].slice(-2), x + cell / 2, y + height / 2);

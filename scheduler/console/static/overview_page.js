@@ -3,7 +3,7 @@
 import { Chart } from "./chart.js";
 import { count, counted, gpuHours, jobName, moment, percent, words } from "./format.js";
 import { IncidentTable } from "./incidents_page.js";
-import { slownessOf, startOf } from "./queue_page.js";
+import { slowestFirst, slownessOf, startOf } from "./queue_page.js";
 import { go, hrefWith, useParam } from "./route.js";
 import { html, Icon, jobHref, useCall, useCluster } from "./ui.js";
 
@@ -78,13 +78,19 @@ function Queue({ cluster }) {
 
 function Slowest({ cluster }) {
   const { answer, error } = useCall(cluster, "ListJobs", RUNNING);
-  const gangs = (answer?.jobs ?? []).map((job) => ({ job, slowness: slownessOf(job) })).sort((a, b) => b.slowness[0] - a.slowness[0]);
-  const { job, slowness: [share, why] } = gangs[0] ?? { slowness: [0, ""] };
-  const isSlow = share >= 0.005;
-  const measured = gangs.filter((each) => each.job.progress?.stepTime).length;
-  return html`<${Card} title="Slowest gang" verdict=${share >= 0.05 ? "bad" : isSlow ? "warn" : "good"} href=${isSlow ? jobHref(job.name) : "#/queue?show=running"} error=${error}
-    text=${answer && (isSlow ? `${jobName(job.name)}: ${share === Infinity ? "stands still" : `+${percent(share)}`}` : "no gang is slow")}
-    more=${[isSlow && why, `${counted(gangs.length, "gang")}; ${measured ? `${count(measured)} report their steps` : "none reports its steps, so this is modelled"}`]} />`;
+  const gangs = slowestFirst(answer?.jobs ?? []);
+  const job = gangs[0];
+  const [share, why] = job ? slownessOf(job) : [0, ""];
+  const [stragglers, isSlow] = [job?.stragglerHosts ?? [], share >= 0.005];
+  const measured = gangs.filter((each) => each.progress?.stepTime).length;
+  const slower = share === Infinity ? "stands still" : isSlow ? `+${percent(share)}` : "has a straggler";
+  return html`<${Card} title="Slowest gang" verdict=${share >= 0.05 ? "bad" : isSlow || stragglers.length ? "warn" : "good"} href=${isSlow || stragglers.length ? jobHref(job.name) : "#/queue?show=running"} error=${error}
+    text=${answer && (isSlow || stragglers.length ? `${jobName(job.name)}: ${slower}` : "no gang is slow")}
+    more=${[
+      stragglers.length > 0 && `reported as slower than others: ${stragglers.slice(0, 3).join(", ")}${stragglers.length > 3 ? ` and ${count(stragglers.length - 3)} more` : ""}`,
+      isSlow && why,
+      `${counted(gangs.length, "gang")}; ${measured ? `${count(measured)} report their steps` : "none reports its steps, so this is modelled"}`,
+    ]} />`;
 }
 
 function Spares({ cluster }) {

@@ -24,9 +24,10 @@ export function QueuePage({ cluster }) {
     <fieldset class="choice"><legend>Show</legend>
       ${Object.entries(LISTS).map(([value, { title }]) => html`<label key=${value}><input type="radio" name="which" value=${value} checked=${list === value} onChange=${() => setWhich(value)} /> ${title}</label>`)}
     </fieldset>
-    <${Jobs} key=${list} cluster=${cluster} which=${list} />
-    <h2>What would start now</h2>
-    <${Slots} cluster=${cluster} />
+    <div class="columns main-first">
+      <section><${Jobs} key=${list} cluster=${cluster} which=${list} /></section>
+      <section class="aside"><h2>What would start now</h2><${Slots} cluster=${cluster} /></section>
+    </div>
   `;
 }
 
@@ -45,16 +46,16 @@ function Jobs({ cluster, which }) {
     { title: "Job", of: (job) => html`<${JobLink} name=${job.name} />`, by: (job) => job.name },
     { title: "Priority", isNumber: true, of: (job) => count(job.priority), by: (job) => job.priority ?? 0 },
     { title: "Size", of: sizeOf, by: gpusOf },
-    isWaiting && { title: "Waits since", of: (job) => moment(job.createTime), by: (job) => job.createTime },
-    isWaiting && { title: "Starts", of: (job) => startOf(job.startEstimate), by: (job) => job.startEstimate?.startTime ?? "9" },
+    isWaiting && { title: "Waits since", isTime: true, of: (job) => moment(job.createTime), by: (job) => job.createTime },
+    isWaiting && { title: "Starts", isTime: true, of: (job) => startOf(job.startEstimate), by: (job) => job.startEstimate?.startTime ?? "9" },
     !isWaiting && { title: "State", of: (job) => html`<${Badge} kind=${KINDS[job.state] ?? "quiet"}>${words(job.state, "JOB_STATE")}<//>`, by: (job) => job.state },
-    !isWaiting && { title: "Since", of: (job) => moment(job.updateTime), by: (job) => job.updateTime },
+    !isWaiting && { title: "Since", isTime: true, of: (job) => moment(job.updateTime), by: (job) => job.updateTime },
     !isWaiting && { title: "Attempt", isNumber: true, of: (job) => count(job.attempt), by: (job) => job.attempt ?? 0 },
-    isRunning && { title: "Step, measured", isNumber: true, of: (job) => (job.progress?.stepTime ? span(seconds(job.progress.stepTime)) : ""), by: (job) => seconds(job.progress?.stepTime) },
+    isRunning && jobs.some((job) => job.progress?.stepTime) && { title: "Step, measured", isNumber: true, of: (job) => (job.progress?.stepTime ? span(seconds(job.progress.stepTime)) : ""), by: (job) => seconds(job.progress?.stepTime) },
     isRunning && { title: "Step, modelled", isNumber: true, of: modelledStep, by: (job) => seconds(job.placement?.stepTime) },
-    isRunning && { title: "Slower by", isNumber: true, of: slowTextOf, by: (job) => slownessOf(job)[0] },
-    isRunning && { title: "Straggler", of: (job) => html`<${HostLinks} names=${job.stragglerHosts} />`, by: (job) => -(job.stragglerHosts?.length ?? 0) },
-    isRunning && { title: "Degraded link", of: (job) => (job.slowdown?.links ?? []).join(", "), by: (job) => (job.slowdown?.links ?? []).join() || "~" },
+    isRunning && jobs.some(slowTextOf) && { title: "Slower by", isNumber: true, of: slowTextOf, by: (job) => slownessOf(job)[0] },
+    isRunning && jobs.some((job) => job.stragglerHosts?.length) && { title: "Straggler", of: (job) => html`<${HostLinks} names=${job.stragglerHosts} />`, by: (job) => -(job.stragglerHosts?.length ?? 0) },
+    isRunning && jobs.some((job) => job.slowdown) && { title: "Degraded link", of: (job) => (job.slowdown?.links ?? []).join(", "), by: (job) => (job.slowdown?.links ?? []).join() || "~" },
     jobs.some((job) => labelsOf(job)) && { title: "Labels", isText: true, of: labelsOf },
     { title: isWaiting ? "Why it waits" : "Remark", isText: true, of: (job) => [isRunning && slownessOf(job)[1], job.reason].filter(Boolean).join("; ") },
     isWaiting && { title: "What would change it", of: (job) => html`<button type="button" aria-expanded=${explained === jobName(job.name)} onClick=${() => setExplained(explained === jobName(job.name) ? "" : jobName(job.name))}>Explain<span class="unseen"> ${job.name}</span></button>` },
@@ -79,8 +80,10 @@ function labelsOf(job) {
   return Object.entries(job.spec?.labels ?? {}).map(([key, value]) => `${key}=${value}`).join(", ");
 }
 
-function slowestFirst(jobs) {
-  return [...jobs].sort((a, b) => slownessOf(b)[0] - slownessOf(a)[0]);
+/** Those with a straggler first, then by how much slower each is than it could be. */
+export function slowestFirst(jobs) {
+  const lagging = (job) => (job.stragglerHosts?.length ? 1 : 0);
+  return [...jobs].sort((a, b) => lagging(b) - lagging(a) || slownessOf(b)[0] - slownessOf(a)[0]);
 }
 
 function slowTextOf(job) {

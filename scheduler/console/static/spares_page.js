@@ -1,7 +1,7 @@
 // Spares of each zone: how many hosts may fail, how often that is too few, and what one more buys.
 
 import { count, percent, seconds, span } from "./format.js";
-import { Facts, html, JobLink, Source, Table, useCall, Waiting } from "./ui.js";
+import { Badge, Facts, html, JobLink, Source, Table, useCall, Waiting } from "./ui.js";
 
 const BODY = { pageSize: 1000 };
 
@@ -16,8 +16,9 @@ export function SparesPage({ cluster }) {
         ["Repairs seen", count(answer.repairs)],
         ["Time with too few spares is to be below", answer.epsilon ? percent(answer.epsilon, 2) : ""],
       ]} />
-      <${Table} caption="Spares of each domain" rows=${answer.zones ?? []} keyOf=${(zone) => zone.domain} columns=${[
+      <div class="columns"><section><${Table} caption="Spares of each domain" rows=${answer.zones ?? []} keyOf=${(zone) => zone.domain} columns=${[
         { title: "Domain", of: (zone) => zone.domain },
+        { title: "Verdict", of: verdictOf },
         { title: "Hosts of gangs", isNumber: true, of: (zone) => count(zone.gangHosts) },
         { title: "May fail at once", isNumber: true, of: (zone) => count(zone.held) },
         { title: "Target", isNumber: true, of: (zone) => count(zone.target) },
@@ -29,16 +30,19 @@ export function SparesPage({ cluster }) {
         { title: "Time with too few", isNumber: true, of: (zone) => percent(zone.shortShare, 3) },
         { title: "With one more", isNumber: true, of: (zone) => percent(zone.shortShareNext, 3) },
         { title: "One more saves, GPU-hours a year", isNumber: true, of: (zone) => count(Math.round(zone.savedGpuHoursPerYear ?? 0)) },
-      ]} />
-      <h2>Who holds them</h2>
-      <${Table} caption="Spares by domain and job" empty="No job holds spares." rows=${holdersOf(answer.zones ?? [])} columns=${[
+      ]} /></section>
+      <section><${Table} caption="Spares by domain and job" empty="No job holds spares." rows=${holdersOf(answer.zones ?? [])} columns=${[
         { title: "Domain", of: (row) => row.domain },
         { title: "Job", of: (row) => html`<${JobLink} name=${row.job} />` },
         { title: "Spares", isNumber: true, of: (row) => count(row.spares) },
         { title: "As", of: (row) => row.as },
-      ]} />`}
+      ]} /></section></div>`}
     <//>
     <${Source} method="ListSpares" body=${BODY} />`;
+}
+
+function verdictOf({ target = 0, held = 0 }) {
+  return target > held ? html`<${Badge} kind="warn" icon="triangle-alert">${count(target - held)} short<//>` : html`<${Badge} kind="good" icon="circle-check">enough<//>`;
 }
 
 function holdersOf(zones) {

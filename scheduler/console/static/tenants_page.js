@@ -10,6 +10,7 @@ export function TenantsPage({ cluster }) {
   const state = useCall(cluster, "ListTenants", BODY);
   const status = useCall(cluster, "GetStatus", STATUS);
   return html`<h1 tabindex="-1">Tenants</h1>
+    <div class="columns"><section>
     <${Waiting} state=${state}>${(answer) => html`<${Table} caption="Quotas and use" rows=${inTree(answer.tenants ?? [])} keyOf=${(each) => each.name} columns=${[
       { title: "Tenant", of: (each) => `${"\u2003".repeat(each.depth)}${each.name}` },
       { title: "Holds, GPUs", isNumber: true, of: (each) => count(each.heldGpus) },
@@ -23,17 +24,18 @@ export function TenantsPage({ cluster }) {
       { title: "Cells", of: (each) => (each.cells ?? []).map((cell) => `${cell.count} ${cell.tier}${cell.hosts ? ` of ${cell.hosts} hosts` : ""}`).join(", ") },
     ]} />`}<//>
     <${Source} method="ListTenants" body=${BODY} />
-    <h2>Live jobs</h2>
+    </section><section>
     <${Waiting} state=${status}>${(answer) => html`<${Table} caption="Live jobs of each tenant" rows=${answer.tenants ?? []} keyOf=${(each) => each.tenant} columns=${[
       { title: "Tenant", of: (each) => each.tenant },
       { title: "Waiting", isNumber: true, of: (each) => count(each.queuedJobs) },
       { title: "Running", isNumber: true, of: (each) => count(each.runningJobs) },
       { title: "Stopped by a failure", isNumber: true, of: (each) => count(each.interruptedJobs) },
       { title: "Waits longest", of: (each) => html`<${JobLink} name=${each.oldestJob} />` },
-      { title: "Since", of: (each) => moment(each.oldestCreateTime) },
+      { title: "Since", isTime: true, of: (each) => moment(each.oldestCreateTime) },
       { title: "Why", isText: true, of: (each) => each.oldestReason ?? "" },
     ]} />`}<//>
-    <${Source} method="GetStatus" body=${STATUS} />`;
+    <${Source} method="GetStatus" body=${STATUS} />
+    </section></div>`;
 }
 
 /** Parents come before their children; `depth`: how many stand above. */

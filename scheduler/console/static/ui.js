@@ -57,12 +57,14 @@ export function useCluster(cluster) {
   const [, setTurn] = useState(0);
   useEffect(() => {
     let timer = 0;
-    const end = cluster.listen(() => {
+    const turn = () => {
       timer ||= setTimeout(() => {
         timer = 0;
-        setTurn((turn) => turn + 1);
+        setTurn((before) => before + 1);
       }, 500);
-    });
+    };
+    const end = cluster.listen(turn);
+    turn(); // it may have changed between this page's first picture and now
     return () => {
       end();
       clearTimeout(timer);
@@ -128,12 +130,12 @@ function compare(a, b) {
   return typeof a === "number" ? a - b : String(a ?? "").localeCompare(String(b ?? ""), "en", { numeric: true });
 }
 
-function kindOf({ isNumber, isText }) {
-  return isNumber ? "number" : isText ? "text" : "";
+function kindOf({ isNumber, isText, isTime }) {
+  return isNumber ? "number" : isText ? "text" : isTime ? "when" : "";
 }
 
 /** Roles are spelled out, for on a phone rows are blocks, which would take them away.
- * `columns`: {title, of(row), isNumber, isText: sentences, by(row): what it is sorted by}; `empty`: what to say
+ * `columns`: {title, of(row), isNumber, isText: sentences, isTime, by(row): what it is sorted by}; `empty`: what to say
  * where there are no rows; `below(row)`: what opens under a row, if anything. */
 export function Table({ caption, columns, rows: given, keyOf, empty = "None.", below }) {
   const [sorted, setSorted] = useState({ title: "", sign: 1 });
