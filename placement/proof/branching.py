@@ -69,9 +69,10 @@ def _most_fractional(
 
 
 def _sizes(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
-    """Half way between the sizes in use, where both children have to change."""
+    """Half way between the sizes in use, where both children have to change, and below the
+    smallest: how many zones there are in all."""
     size = patterns.sum(axis=1)
-    values = np.unique(size)
+    values = np.append(0, np.unique(size))
     for least in (values[1:] + values[:-1] + 1) // 2:
         yield Counter(WHOLE_GANG, int(least)), size >= least
 

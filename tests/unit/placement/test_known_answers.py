@@ -83,6 +83,20 @@ def test_two_zones_on_either_side_of_a_stage_that_they_share() -> None:
     assert answer.is_optimal
 
 
+def test_whole_stages_on_four_zones_are_proved() -> None:
+    """Halves of seven sets of stages cover all for less: three and a half zones."""
+    fabric, stages, replicas = preset("roce-24k"), 20, 34
+    request = Request(
+        Parallelism(tp=8, pp=stages, dp=replicas, order="tp-dp-pp"),
+        traffic=(("dp", 30), ("pp", 1)),
+        spares=NO_SPARES,
+    )
+    free = free_in_zones(fabric, [250, 234, 234, 228, 226, 222, 210, 210])
+    answer = place(fabric, free, request)
+    assert isinstance(answer, Placement)
+    assert (answer.cut, answer.is_optimal) == (3 * 8 * replicas, True)
+
+
 def test_ten_ranks_in_a_ring_over_three_racks() -> None:
     fabric = from_spec(
         {
