@@ -1,16 +1,17 @@
 """Multilevel search for layouts: coarsen, anneal, refine (Walshaw 2004).
 
-One block at a time, a search cannot move a pair that must stay together. So `multilevel` first
-merges blocks along their dearest edges, two by two; the pieces are placed and annealed hot, taken
-apart one level, annealed warm, and so on down to single blocks. A piece that fits nowhere is taken
-apart earlier. `refined` works on a layout that is not proved.
+One block at a time, a search cannot move a pair that must stay together. So blocks are first
+merged along their dearest edges, two by two; the pieces are placed and annealed hot, taken apart
+one level, annealed warm, and so on down to single blocks. A piece that fits nowhere is taken apart
+earlier. Half of the passes begin with the best layout instead (*V-cycles*): pieces are of blocks
+that it keeps in one domain.
 See docs/engine.md, "The search".
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -29,6 +30,7 @@ MOST_EACH = 500_000  # proposals of a pass, for large graphs: a tenth of a secon
 TURN = ((8, 1.0), (64, 1.7), (24, 1.7))
 MOST_TURNS = 4  # at most; two where they bring nothing
 PROMISING = 1.05  # times the best cost
+IN_A_CYCLE = 8  # blocks in the pieces of a V-cycle, at most
 LONG = 50_000  # proposals of a pass that is worth a second core
 
 
@@ -53,7 +55,17 @@ class Multilevel:
         levels = _levels(self._graph, largest)
         at, pieces = _fitted(levels, self._capacities)
         at = self._on_level(at, pieces, rng, heat, is_hot=True)
-        for level in reversed(levels[:-1]):
+        return self._down(levels[:-1], at, rng, heat)
+
+    def cycle(self, start: Ints, seed: str) -> Ints:
+        """The best layouts met level by level from `start`, in pieces that lie in one domain of
+        it: a V-cycle."""
+        levels = _coarsened(self._graph, IN_A_CYCLE, start)
+        return self._down(levels, start, random.Random(f"cycle {seed}"), 1.0)
+
+    def _down(self, levels: Sequence[Ints], at: Ints, rng: random.Random, heat: float) -> Ints:
+        """Anneal warm on each level, the coarsest first."""
+        for level in reversed(levels):
             pieces = _numbered(level * len(self._capacities) + at)
             at = self._on_level(at, pieces, rng, heat, is_hot=False)
         return at
@@ -72,24 +84,29 @@ class Multilevel:
 
 @lru_cache(maxsize=MANY)
 def _levels(graph: Hypergraph, largest: int) -> list[Ints]:
-    """The piece of each block, level by level; single blocks first. Parts that look alike have one
-    graph."""
+    """Levels of pieces from any neighbours, kept: parts that look alike have one graph."""
+    return _coarsened(graph, largest, np.zeros(graph.blocks, dtype=np.int64))
+
+
+def _coarsened(graph: Hypergraph, largest: int, at: Ints) -> list[Ints]:
+    """The piece of each block, level by level, single blocks first. Pieces lie in one domain of
+    the layout `at`."""
     levels = [np.arange(graph.blocks)]
     limit = 1
     while True:
         limit = min(2 * limit, largest)
-        labels = _matched(graph, limit)
+        labels = _matched(graph, limit, at)
         if int(labels.max()) + 1 == graph.blocks:
             return levels
-        graph = graph.merged(labels)
+        graph, at = graph.merged(labels), at[np.unique(labels, return_index=True)[1]]
         levels.append(labels[levels[-1]])
 
 
-def _matched(graph: Hypergraph, limit: int) -> Ints:
-    """Labels of pairs of neighbours, the dearest for their size first."""
+def _matched(graph: Hypergraph, limit: int, at: Ints) -> Ints:
+    """Labels of pairs of neighbours in one domain, the dearest for their size first."""
     low, high, saved = graph.savings
     sizes = graph.sizes
-    fits = sizes[low] + sizes[high] <= limit
+    fits = (sizes[low] + sizes[high] <= limit) & (at[low] == at[high])
     low, high, saved = low[fits], high[fits], saved[fits]
     order = np.argsort(-saved / (sizes[low] * sizes[high]), kind="stable")
     label = list(range(graph.blocks))
@@ -150,8 +167,13 @@ def improve(
     per_block: int,
 ) -> Ints:
     """The best layout met in so many passes. `start`, which respects the capacities, is polished;
-    then others are made from pieces, and polished where that is promising. Stops at the cost
-    `target`, or where two turns have brought nothing."""
+    then others are made from pieces, and polished where that is promising; the second half of the
+    passes are V-cycles from the best. Stops at the cost `target`, or where two turns have brought
+    nothing.
+
+    Of 415 packings inside domains (seeds 1 and 301 to 305) 35 cut less with cycles, by up to 6 %,
+    and 9 more, in a quarter less time.
+    """
     search = Multilevel(graph, capacities, per_block, target)
     seed = f"{graph.blocks} {per_block} {sorted(capacities)}"
     best = search.polished(start, seed)
@@ -163,8 +185,13 @@ def improve(
         is_promising = graph.cost(at) <= PROMISING * polished
         return search.polished(at, f"{k} {seed}") if is_promising else at
 
-    calls = [partial(try_pass, k) for k in range(passes if cost > target else 0)]
-    for k, at in enumerate(run_ahead(calls, are_long=per_block * graph.blocks > LONG)):
+    def try_passes() -> Iterator[Ints]:
+        calls = [partial(try_pass, k) for k in range(-(-passes // 2))]
+        yield from run_ahead(calls, are_long=per_block * graph.blocks > LONG)
+        for k in range(passes // 2):
+            yield search.cycle(best, f"{k} {seed}")
+
+    for k, at in enumerate(try_passes() if cost > target else ()):
         best = min(best, at, key=graph.cost)
         cost = graph.cost(best)
         if cost <= target or (k + 1 == 2 * len(TURN) and cost == polished):

@@ -40,7 +40,7 @@ FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after th
 MOST_PROPOSALS = 1_000_000  # in all the passes
 PASSES = 8  # of annealing over the whole gang in one domain; a part of it gets its share
 QUICK = 100  # proposals for each block, or piece and level, of one pass
-A_PASS = 32  # blocks for each pass
+A_PASS = 24  # blocks for each pass
 # Of domains, for each pass. Beside 16 of these and half as many passes twice as long, of 352 gangs
 # (seeds 1, 101 to 103) 27 cut less inside a domain, by up to 1.8 %, and 10 more, by up to 2.4 %;
 # 228 are proved there, 223 before, in 2 % more time.
