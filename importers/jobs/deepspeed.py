@@ -81,6 +81,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     draft.raise_faults()
     _training(settings)
     _model(settings)
+    draft.note_optimizer(settings.get("optimizer.type"), settings.origin("optimizer.type"))
     for key in UNREPRESENTED:
         value = settings.get(key)
         is_off = not value or value == {"device": "none"}

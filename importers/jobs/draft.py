@@ -55,6 +55,12 @@ class Draft:
         if sentence not in self.notes:
             self.notes.append(sentence)
 
+    def note_optimizer(self, name: Any, origin: Origin) -> None:
+        """Note of an optimizer other than Adam that its state is not represented."""
+        if isinstance(name, str) and "adam" not in name.lower():
+            place = f"{origin.name} (line {origin.line})"
+            self.note(f"not represented: {place}: its state is counted as Adam's")
+
     def fault(self, origin: Origin, message: str) -> None:
         self.faults.append(Problem(origin.name, message, self.source, origin.line))
 

@@ -56,9 +56,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     _batch(options)
     _training(options)
     _batch_script(options)
-    if options.text("optimizer", "adam") != "adam":
-        line = options.origin("optimizer").line
-        draft.note(f"not represented: --optimizer (line {line}): its state is counted as Adam's")
+    draft.note_optimizer(options.text("optimizer", "adam"), options.origin("optimizer"))
     for word in unrepresented(options):
         draft.note(f"not represented: {word.text} (line {word.line})")
     names = program_options(options)

@@ -21,6 +21,7 @@ from muster.structs import struct
 RECIPE: Final = re.compile(r"pretrain_recipe|\bnemo\b|megatron\.bridge|WorkloadBaseConfig")
 _MODEL: Final = ("trainer.strategy.", "model.config.", "model.", "strategy.", "")
 _DDP: Final = ("trainer.strategy.ddp.", "optim.config.", "ddp.", "")
+_OPTIMIZER: Final = ("optim.config.", "optimizer.")
 _BATCH: Final = ("data.", "train.", "")
 _AXES: Final = {
     "tp": "tensor_model_parallel_size",
@@ -172,7 +173,8 @@ def _texts(model: Any) -> list[str]:
     if not isinstance(model, Config):
         return []
     inner = model.settings.get("config")
-    return [*([inner.maker] if isinstance(inner, Config) else []), *model.texts]
+    made = [inner.maker] if isinstance(inner, Config) and inner.maker else []
+    return [*made, *model.texts]
 
 
 def _shape_name(text: str) -> str | None:
@@ -273,6 +275,8 @@ def _training(settings: _Settings) -> None:
     way = CONTEXT.get(str(settings.get("cp_comm_type", _MODEL, "p2p")), "ring")
     if draft.values["parallelism.cp"] > 1:
         draft.put("training.context_parallel", way)
+    optimizer = settings.path("optimizer", _OPTIMIZER)
+    draft.note_optimizer(settings.config.values.get(optimizer), settings.origin(optimizer))
     tuned = settings.config.tree.settings.get("peft")
     if isinstance(tuned, Config) or (isinstance(tuned, str) and tuned.lower() != "none"):
         settings.read.add("peft")

@@ -97,6 +97,13 @@ _LEFT_TO_PROGRAM = (
     *("metrics", "checkpoint", "lr_scheduler", "dataloader", "profiling", "optimizer", "hf_assets"),
     *("training.steps", "training.max_norm", "training.dataset", "tokenizer", "validat"),
 )
+_OF_TOML = (
+    *_LEFT_TO_PROGRAM,
+    "job.",
+    "model.hf_assets",
+    "model.tokenizer",
+    "activation_checkpoint.",
+)
 # Converters of linear layers, and the precision that they multiply in.
 CONVERTERS = {"float8": "fp8", "mx": "mxfp8"}
 SCHEDULE = "parallelism.pipeline_parallel_schedule"
@@ -138,7 +145,12 @@ class _Settings:
 
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
     """Fill `draft`. Raises: InputError."""
-    draw_settings(_Settings(draft, *_read(draft.source, text)), gpus)
+    settings = _Settings(draft, *_read(draft.source, text))
+    draw_settings(settings, gpus)
+    known = {*READ_KEYS, *OLDER.values(), *UNREPRESENTED, "model.name", "model.flavor"}
+    for key, line in settings.lines.items():
+        if settings.values.get(key) and key not in known and not key.startswith(_OF_TOML):
+            draft.note(f"not represented: {key} (line {line})")
 
 
 def draw_python(draft: Draft, config: PythonConfig, gpus: int) -> None:
@@ -160,6 +172,7 @@ def draw_settings(settings: _Settings, gpus: int) -> None:
     _model(settings)
     _batch(settings)
     _training(settings)
+    draft.note_optimizer(settings.get("optimizer.name"), settings.origin("optimizer.name"))
     for key in UNREPRESENTED:
         if settings.get(key):
             draft.note(f"not represented: {key} (line {settings.origin(key).line})")

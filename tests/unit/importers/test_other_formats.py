@@ -1,5 +1,7 @@
 """YAML of Accelerate and MaxText, and configurations that are Python."""
 
+import pytest
+
 from importers.jobs.tools import FORMATS
 from tests.unit.importers.conftest import Importing, Refusing
 from tests.unit.importers.test_launch_scripts import LLAMA
@@ -93,3 +95,33 @@ def test_a_registry_of_torchtitan_has_several_recipes(
 def test_other_files_say_which_formats_there_are(refused: Refusing) -> None:
     assert refused("x.yaml", "a: 1") == [f"x.yaml: is of no format that is read: {FORMATS}"]
     assert FORMATS in refused("x.py", "a = 1")[0]
+
+
+MUON = "its state is counted as Adam's"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.toml", '[model]\nname = "llama3"\nflavor = "8B"\n[optimizer]\nname = "Muon"\n'),
+        ("d.json", '{"bf16": {}, "train_batch_size": 8, "optimizer": {"type": "Muon"}}'),
+        (
+            "n.py",
+            "import nemo\ndef f():\n    r = llm.llama3_8b.pretrain_recipe()\n"
+            '    r.optim.config.optimizer = "muon"\n    r.model.config.cpu_offloading = True\n'
+            "    return r\n",
+        ),
+    ],
+)
+def test_another_optimizer_than_adam_is_named(imported: Importing, name: str, text: str) -> None:
+    notes = imported(name, text, gpus=8).notes
+    assert any(note.endswith(MUON) for note in notes), notes
+    if name == "n.py":
+        assert "not represented: model.config.cpu_offloading (line 5)" in notes
+
+
+def test_keys_of_toml_without_a_key_of_a_job_are_named(imported: Importing) -> None:
+    text = '[model]\nname = "llama3"\nflavor = "8B"\n[compile]\nenable = true\n[job]\ndump = "x"\n'
+    assert "not represented: compile.enable (line 5)" in imported("t.toml", text, gpus=8).notes
+    off = imported("t.toml", text.replace("true", "false"), gpus=8).notes
+    assert not any("represented" in note for note in off)
