@@ -1,6 +1,7 @@
 """`muster rendezvous`: a host's place in a gang, for ranks that others start."""
 
 import asyncio
+import json
 import os
 import shlex
 import subprocess
@@ -35,6 +36,7 @@ async def test_a_host_gets_its_place_and_after_a_swap_that_of_the_lost_one(serve
     await served.stub.CreateJob(create("a", 2))
     first = await served.hosts_of("a")
     found = variables((await asked(served, "--host", first[1])).stdout)
+    assert json.loads((await asked(served, "--host", first[1], "-o", "json")).stdout) == found
     assert (found["NODE_RANK"], found["GROUP_RANK"]) == ("1", "1")
     assert (found["PET_NNODES"], found["PET_NPROC_PER_NODE"]) == ("2", "8")
     assert (found["MASTER_ADDR"], found["WORLD_SIZE"]) == (first[0], "16")

@@ -1,5 +1,6 @@
 """Conventions of the command line: contexts, global options, help, formats for programs."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +45,8 @@ def test_the_current_context_says_which_server(muster: Muster, config: Path) -> 
     assert "no such file" in muster("jobs").err
     muster("config", "set", "prod", "--address", "127.0.0.1:1")
     muster("config", "set", "lab", "--address", "127.0.0.1:2")
+    lab, prod = json.loads(muster("config", "list", "-o", "json").out)["contexts"]
+    assert (lab["name"], lab["current"], prod["address"]) == ("lab", False, "127.0.0.1:1")
     assert "> prod  127.0.0.1:1" in muster("config", "list").out
     assert "127.0.0.1:1" in muster("jobs").err
 

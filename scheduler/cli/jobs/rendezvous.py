@@ -6,11 +6,13 @@ which node is what the server placed, also after a swap.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import socket
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +28,13 @@ if TYPE_CHECKING:
     from scheduler.v1 import job_pb2
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as of shells
+
+
+class EnvironmentFormat(StrEnum):
+    """Format of environment variables."""
+
+    ENV = "env"
+    JSON = "json"
 
 
 def register(app: typer.Typer) -> None:
@@ -60,6 +69,10 @@ def rendezvous(
     timeout: Annotated[
         str, typer.Option(help="Wait no longer than this, such as 10m. (default: for ever)")
     ] = "",
+    output: Annotated[
+        EnvironmentFormat,
+        typer.Option("--format", "-o", help="`env`: lines that a shell reads; without a command."),
+    ] = EnvironmentFormat.ENV,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Print the place of this host in a gang as environment variables, or run a command with them.
@@ -83,6 +96,9 @@ def rendezvous(
     environment = rendezvous_environment(live_gang(job), node)
     if command:
         raise _run(command, environment)
+    if output is EnvironmentFormat.JSON:
+        typer.echo(json.dumps(environment))
+        return
     for key, value in environment.items():
         typer.echo(f"{key}={shlex.quote(value)}")
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.contexts import KEYS, load_contexts, unknown
 
 Name = Annotated[str, typer.Argument(help="Name of the context.", show_default=False)]
@@ -24,7 +25,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(config, name="config")
 
 
-def list_contexts() -> None:
+def list_contexts(output: Output = AnswerFormat.TABLE) -> None:
     """List the contexts; the current one is marked.
 
     Example: muster config list
@@ -32,6 +33,11 @@ def list_contexts() -> None:
     from scheduler.cli.render.text import columns
 
     contexts = load_contexts()
+    if output is not AnswerFormat.TABLE:
+        named = sorted(contexts.by_name.items())
+        each = [{"name": name, **keys, "current": name == contexts.current} for name, keys in named]
+        typer.echo(formatted({"contexts": each}, output))
+        return
     rows = [
         (
             f"{'>' if name == contexts.current else ' '} {name}",
