@@ -449,6 +449,7 @@ class Agent:
                 "MUSTER_CHECKPOINT_STEP": str(wanted.checkpoint_step),
                 "MUSTER_PREDECESSOR": wanted.predecessor,
                 **({"MUSTER_ROLES": wanted.roles} if wanted.roles else {}),
+                **(_copies(wanted) if wanted.copy_to else {}),
                 "MUSTER_RUN_DIR": str(attempt.folder / "run"),
                 "MUSTER_SOCKET": self._socket_path,
             }
@@ -690,6 +691,12 @@ def _boot_id() -> str:
 
 def _key(key: Key) -> agent_pb2.AttemptKey:
     return agent_pb2.AttemptKey(job_uid=key.job_uid, attempt=key.attempt)
+
+
+def _copies(wanted: agent_pb2.Launch) -> dict[str, str]:
+    """Where copies of this host's state go in memory, and whose are kept here, as nodes."""
+    nodes = {"MUSTER_COPY_TO": wanted.copy_to, "MUSTER_COPY_OF": wanted.copy_of}
+    return {name: ",".join(map(str, numbers)) for name, numbers in nodes.items()}
 
 
 def _named(key: agent_pb2.AttemptKey) -> Key:

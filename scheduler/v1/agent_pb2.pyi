@@ -1088,6 +1088,8 @@ class Launch(_message.Message):
     CHECKPOINT_STEP_FIELD_NUMBER: _builtins.int
     PREDECESSOR_FIELD_NUMBER: _builtins.int
     ROLES_FIELD_NUMBER: _builtins.int
+    COPY_TO_FIELD_NUMBER: _builtins.int
+    COPY_OF_FIELD_NUMBER: _builtins.int
     master_address: _builtins.str
     """Address of the host with rank 0 of the role."""
     master_port: _builtins.int
@@ -1106,6 +1108,14 @@ class Launch(_message.Message):
     def key(self) -> Global___AttemptKey:
         """Which."""
 
+    @_builtins.property
+    def copy_to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The nodes that keep copies of this host's state in memory, by number. Empty: the job has no peers."""
+
+    @_builtins.property
+    def copy_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The nodes whose copies this host keeps."""
+
     def __init__(
         self,
         *,
@@ -1116,10 +1126,12 @@ class Launch(_message.Message):
         checkpoint_step: _builtins.int = ...,
         predecessor: _builtins.str = ...,
         roles: _builtins.str = ...,
+        copy_to: _abc.Iterable[_builtins.int] | None = ...,
+        copy_of: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "key", b"key", "master_address", b"master_address", "master_port", b"master_port", "predecessor", b"predecessor", "roles", b"roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "copy_of", b"copy_of", "copy_to", b"copy_to", "key", b"key", "master_address", b"master_address", "master_port", b"master_port", "predecessor", b"predecessor", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

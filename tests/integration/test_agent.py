@@ -54,14 +54,24 @@ class Server:
         wanted.MergeFrom(agent_pb2.Prepare(**more))
         self.agent.hear(Response(prepare=wanted))
 
-    async def launch(self, *command: str, attempt: int = 1, **more: Any) -> None:
-        """Until the ranks have started."""
+    async def launch(
+        self,
+        *command: str,
+        attempt: int = 1,
+        copies: tuple[list[int], list[int]] = ([], []),
+        **more: Any,
+    ) -> None:
+        """Until the ranks have started. `copies`: nodes that keep some here, and whose are kept."""
         self.prepare(*command, attempt=attempt, **more)
         ready = await self.until("prepared")
         self.agent.hear(
             Response(
                 launch=agent_pb2.Launch(
-                    key=key(attempt), master_address=ready.address, master_port=ready.port
+                    key=key(attempt),
+                    master_address=ready.address,
+                    master_port=ready.port,
+                    copy_to=copies[0],
+                    copy_of=copies[1],
                 )
             )
         )
@@ -130,6 +140,18 @@ async def test_ranks_find_their_place_in_the_environment(tmp_path: Path) -> None
         line = log(tmp_path, rank).split()
         assert line[:8] == [str(rank), str(rank), "2", "a", "1", "b", ME, "/tmp"]
         assert "MUSTER_TOKEN" not in log(tmp_path, rank)
+
+
+async def test_ranks_find_where_copies_of_their_state_go(tmp_path: Path) -> None:
+    show = "import os; print(*(os.environ.get(n, '-') for n in ('MUSTER_COPY_TO',"
+    show += " 'MUSTER_COPY_OF')))"
+    async with running(tmp_path) as server:
+        await server.launch(*python(show), ranks=1, copies=([3, 7], [5]))
+        await server.until("stopped")
+        await server.launch(*python(show), ranks=1, attempt=2)
+        await server.until("stopped")
+    assert log(tmp_path, 0).strip() == "3,7 5"
+    assert log(tmp_path, 0, attempt=2).strip() == "- -"
 
 
 def gate(*command: str, is_of_site: bool = False, limit_s: int = 60) -> agent_pb2.Gate:

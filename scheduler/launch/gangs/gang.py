@@ -145,6 +145,7 @@ class LaunchedGang:
     _by_host: dict[str, HostPhase] = field(init=False)
     _counts: Counter[HostPhase] = field(init=False)
     _nodes: dict[str, int] = field(init=False)
+    _copies_of: dict[int, list[int]] = field(init=False)
     roles: tuple[LaunchedRole, ...] = field(init=False)
     _role_by_host: dict[str, LaunchedRole] = field(init=False)
     _unfinished: int = field(init=False)  # processes that have to end well yet
@@ -162,6 +163,10 @@ class LaunchedGang:
         self._by_host = dict.fromkeys(self.hosts, HostPhase.UNKNOWN)
         self._counts = Counter({HostPhase.UNKNOWN: len(self.hosts)})
         self._nodes = {host: node for node, host in enumerate(self.hosts)}
+        self._copies_of = {}
+        for node, holders in enumerate(self.placed.job.present.copies):
+            for holder in holders:
+                self._copies_of.setdefault(holder, []).append(node)
 
     def resize(self, placed: PlacedGang) -> list[str]:
         """Take over another size of its last role in the same attempt, of whose ranks nothing is
@@ -258,6 +263,12 @@ class LaunchedGang:
         node = self._nodes[host]
         first = node * self.gpus_per_host
         return RankRange(node, first, min(self.gpus_per_host, self.world_size - first))
+
+    def copies(self, host: str) -> tuple[Sequence[int], Sequence[int]]:
+        """The nodes that keep copies of a host's state in memory, and those whose copies it keeps;
+        none of a job without peers."""
+        node, holders = self._nodes[host], self.placed.job.present.copies
+        return (holders[node], self._copies_of.get(node, ())) if holders else ((), ())
 
     def measured(self, host: str, step: int, seconds: Sequence[float]) -> None:
         """The ranks of a host computed so long in a step; the newest MOST_STEPS are kept."""

@@ -105,6 +105,7 @@ def launch(gang: LaunchedGang, host: str, step: int, where: str, predecessor: st
     role = gang.role_of(host)
     address, port = gang.masters[role.name]
     places = [f"{each.name}={':'.join(map(str, gang.masters[each.name]))}" for each in gang.roles]
+    copy_to, copy_of = gang.copies(host)
     return Order(
         launch=agent_pb2.Launch(
             key=key_of(gang),
@@ -114,6 +115,8 @@ def launch(gang: LaunchedGang, host: str, step: int, where: str, predecessor: st
             checkpoint_step=step,
             predecessor=predecessor,
             roles=",".join(places) if role.name else "",
+            copy_to=copy_to,
+            copy_of=copy_of,
         )
     )
 

@@ -27,7 +27,13 @@ from scheduler.core.model.events import (
     RankFailed,
 )
 from scheduler.core.model.lifecycle import Hold, HostState
-from scheduler.core.policies.job_terms import HangAction, HangTerms, RunSpec, StopCause
+from scheduler.core.policies.job_terms import (
+    CheckpointTerms,
+    HangAction,
+    HangTerms,
+    RunSpec,
+    StopCause,
+)
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.gangs import orders
 from scheduler.launch.gangs.checkpoints import LOG_EVERY_S
@@ -262,6 +268,23 @@ async def test_a_gang_is_prepared_then_launched_together_then_in_the_log(world: 
     await world.settle()
     (event,) = world.of(GangLaunched)
     assert (event.name, event.attempt) == ("a", 1)
+
+
+async def test_ranks_are_told_whose_state_is_kept_where() -> None:
+    world = World(3, zones=2)
+    world.join()
+    wanted = gang(hosts=4)
+    await world.give(
+        replace(wanted, spec=replace(wanted.spec, checkpoint=CheckpointTerms(peers=1)))
+    )
+    await world.prepared()
+    hosts, copies = world.hosts(), world.state.jobs["a"].present.copies
+    told = {host: (list(w.copy_to), list(w.copy_of)) for host, w in world.words("launch")}
+    assert [told[host][0] for host in hosts] == [list(holders) for holders in copies]
+    for node, host in enumerate(hosts):
+        (holder,) = told[host][0]
+        assert node in told[hosts[holder]][1]
+        assert hosts[holder][:2] != host[:2]  # never in its rack
 
 
 async def test_a_job_is_complete_when_every_process_has_ended_well(world: World) -> None:
