@@ -456,6 +456,12 @@ def _seconds(value: Any) -> Any:
         raise wrong_value(f"must be {shape}, not {short(value)}") from None
 
 
+def _compute_time(value: Any) -> float:
+    """Return seconds, to the nanosecond, of 0.4, or of `40s`."""
+    is_duration = isinstance(value, str) and re.search(r"[smhd]$", value)
+    return round(_positive(_seconds(value) if is_duration else value), 9) or 1e-9
+
+
 Count = Annotated[int, BeforeValidator(_COUNT)]
 Number = Annotated[int, BeforeValidator(_NUMBER)]
 Seconds = Annotated[int, BeforeValidator(lambda value: _COUNT(_seconds(value)))]
@@ -463,7 +469,7 @@ SomeSeconds = Annotated[int, BeforeValidator(lambda value: _NUMBER(_seconds(valu
 Bytes = Annotated[int, BeforeValidator(_BYTES)]
 Text = Annotated[str, BeforeValidator(_text)]
 Rank = Annotated[int, BeforeValidator(_RANK)]
-Nanoseconds = Annotated[float, BeforeValidator(lambda value: round(_positive(value), 9) or 1e-9)]
+Nanoseconds = Annotated[float, BeforeValidator(_compute_time)]
 Positive = Annotated[float, BeforeValidator(_positive)]
 Share = Annotated[float, BeforeValidator(_share)]
 Flag = Annotated[bool, BeforeValidator(_flag)]

@@ -43,6 +43,7 @@ from scheduler.files.job_keys import (
     Keys,
     Number,
     Seconds,
+    SomeSeconds,
     Text,
     checked_keys,
     message_of,
@@ -358,7 +359,7 @@ class ServerKeys(Keys):
         ),
     ] = MOST_RESERVATIONS
     resize_every_s: Annotated[
-        Number,
+        SomeSeconds,
         ServerOption("Least seconds from a start of an elastic gang to its next growth or return."),
     ] = RESIZE_EVERY_S
     least_gain_percent: Annotated[

@@ -146,7 +146,7 @@ def test_a_value_of_two_lines_is_refused_with_its_line_and_in_a_request(tmp_path
 def test_numbers_in_a_file_reach_the_process_as_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(
-        "parallelism: {dp: 2}\ntime_limit_s: 2h30m\nrun:\n"
+        "parallelism: {dp: 2}\ntime_limit_s: 2h30m\ncompute_time_s: 2m\nrun:\n"
         "  command: [python3, train.py, --lr, 3e-4, --version, 1.10, -n, 010, --fast, true]\n"
         "  env: {OMP_NUM_THREADS: 8, DEBUG: True}\n  grace_s: 5m\n"
     )
@@ -155,6 +155,7 @@ def test_numbers_in_a_file_reach_the_process_as_they_are_written(tmp_path: Path)
     assert spec.run.command[3:] == ("3e-4", "--version", "1.10", "-n", "010", "--fast", "true")
     assert spec.run.env == (("DEBUG", "True"), ("OMP_NUM_THREADS", "8"))
     assert (spec.time_limit_s, spec.run.grace_s) == (9_000, 300)
+    assert spec.request.compute_s == 120
 
 
 def test_a_fault_has_the_same_words_in_a_request() -> None:

@@ -48,7 +48,7 @@ def test_a_store_that_stands_nowhere_beside_is_taken_as_it_is(tmp_path: Path, li
 
 
 def test_the_limits_of_decisions_are_those_of_the_file(tmp_path: Path) -> None:
-    text = "policy: easy\nassumed_limit_h: 2\nresize_every_s: 60\nleast_gain_percent: 25\n"
+    text = "policy: easy\nassumed_limit_h: 2\nresize_every_s: 1m\nleast_gain_percent: 25\n"
     limits = _settings(load_server_file(write(tmp_path, text))).options
     assert limits == SchedulingOptions(
         "easy", assumed_limit_s=7_200, resize_every_s=60, least_gain=25
