@@ -81,6 +81,13 @@ def test_the_role_copies_and_starts_what_is_there() -> None:
     assert {
         name for names in told for name in ([names] if isinstance(names, str) else names)
     } == handlers
+    made = [
+        each["ansible.builtin.systemd_service"]
+        for each in yaml.safe_load((ROLE / "handlers/main.yml").read_text())
+    ]
+    assert all(each["enabled"] for each in made)
+    store = load_server_file(str(ROOT / "deploy" / "muster.yaml")).store
+    assert f"muster store init --store {store}" in text
     for source in re.findall(r"muster_checkout \}\}/([\w./-]+)", text):
         assert (ROOT / source).exists(), source
 
