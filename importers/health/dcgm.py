@@ -7,12 +7,14 @@
 DCGM itself knows one host, so that whoever collects its answers puts the name before each.
 Of a diagnosis every failed test is a failed stress test; it is a passed one when nothing
 failed and a test of its category "Stress" passed (`-r 3` and up), not where they were left
-out. Of fields those are read that say by themselves that something is wrong. A report in which
-nothing is recognised is refused: taken for one of a healthy host it would hide what is wrong.
+out. Of fields those are read that say that something is wrong, by themselves or beside their
+limits. A report in which nothing is recognised is refused: taken for one of a healthy host it would
+hide what is wrong.
 
-Sources: NVIDIA/DCGM, dcgmi/Health.cpp and DcgmiOutput.h (groups, entities and systems are
-`children`; a system has its verdict as `value` and its words as `overflow`); dcgmi/Diag.cpp
-of DCGM 2 to 4 (results by `gpu_id` or `gpu_ids`, by `entity_id` and `test_summary` since 4).
+Sources: NVIDIA/DCGM, dcgm_fields.h (fields, and the bits of clocks); dcgmi/Health.cpp and
+DcgmiOutput.h (groups, entities and systems are `children`; a system has its verdict as `value` and
+its words as `overflow`); dcgmi/Diag.cpp of DCGM 2 to 4 (results by `gpu_id` or `gpu_ids`, by
+`entity_id` and `test_summary` since 4).
 """
 
 from __future__ import annotations
@@ -45,7 +47,16 @@ FIELDS: Final = {
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": "row-remap-failure",
     "DCGM_FI_DEV_ROW_REMAP_PENDING": "row-remap-pending",
 }
+# Temperatures, each with the field that has the maker's limit.
+LIMITS: Final = {
+    "DCGM_FI_DEV_GPU_TEMP": "DCGM_FI_DEV_SLOWDOWN_TEMP",
+    "DCGM_FI_DEV_MEMORY_TEMP": "DCGM_FI_DEV_MEM_MAX_OP_TEMP",
+}
+# Why clocks are low: its name since DCGM 3.3, and before. Bits that heat or lack of power sets.
+SLOWED: Final = ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")
+SLOWED_BY: Final = {0x20: "slowed by heat", 0x40: "halved by heat", 0x80: "halved by power brake"}
 XIDS: Final = "DCGM_FI_DEV_XID_ERRORS"
+_KNOWN: Final = (XIDS, *FIELDS, *LIMITS, *LIMITS.values(), *SLOWED)
 _FINE, _WARNING, _FAILURE = "healthy", "warning", "failure"
 _GPU, _OVERALL, _STRESS = "GPU", "Overall Health", "stress"
 _BOX: Final = ("children", "value", "overflow")
@@ -217,13 +228,26 @@ def _fields(file: JsonFile, host: str, fields: Any) -> Iterator[ImportedReport]:
     for number, values in _mapping(file, fields, f"{host}.fields").items():
         here = f"{host}.fields.{number}"
         gpu = _gpu(file, number, here)
-        for name, value in _mapping(file, values, here).items():
+        numbers = _mapping(file, values, here)
+        for name, value in numbers.items():
             field = f"{here}.{name}"
-            if name not in FIELDS and name != XIDS:
-                raise file.error(field, f"unknown field; known are {', '.join((XIDS, *FIELDS))}")
+            if name not in _KNOWN:
+                raise file.error(field, f"unknown field; known are {', '.join(_KNOWN)}")
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise file.error(field, f"must be a number, 0 or more, not {value!r}")
-            if value and name == XIDS:
+        for name, value in numbers.items():
+            field = f"{here}.{name}"
+            if name in LIMITS:
+                if LIMITS[name] not in numbers:
+                    raise file.error(field, f"needs {LIMITS[name]} beside it, the maker's limit")
+                if value >= (most := numbers[LIMITS[name]]):
+                    detail = f"dcgm: {value} C, the limit is {most} C"
+                    yield ImportedReport(host, 0, field, "thermal", detail, gpu)
+            elif name in SLOWED:
+                why = ", ".join(word for bit, word in SLOWED_BY.items() if value & bit)
+                if why:
+                    yield ImportedReport(host, 0, field, "thermal", f"dcgm: clocks {why}", gpu)
+            elif value and name == XIDS:
                 yield ImportedReport(host, 0, field, "xid", "dcgm", gpu, value)
-            elif value:
+            elif value and name in FIELDS:
                 yield ImportedReport(host, 0, field, FIELDS[name], f"dcgm: {value:,}", gpu)

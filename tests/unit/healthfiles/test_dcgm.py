@@ -107,6 +107,41 @@ def test_results_of_dcgm_4_name_entities_and_have_a_summary(tmp_path: Path) -> N
     assert [f.signal for f in read(tmp_path, {"n1": diagnosis_4(passed)})] == ["stress-test-passed"]
 
 
+@pytest.mark.parametrize(
+    ("values", "details"),
+    [
+        (
+            {"DCGM_FI_DEV_GPU_TEMP": 90, "DCGM_FI_DEV_SLOWDOWN_TEMP": 90},
+            ["dcgm: 90 C, the limit is 90 C"],
+        ),
+        ({"DCGM_FI_DEV_GPU_TEMP": 89, "DCGM_FI_DEV_SLOWDOWN_TEMP": 90}, []),
+        (
+            {"DCGM_FI_DEV_MEM_MAX_OP_TEMP": 95, "DCGM_FI_DEV_MEMORY_TEMP": 99},
+            ["dcgm: 99 C, the limit is 95 C"],
+        ),
+        (
+            {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0x40 | 0x80},
+            ["dcgm: clocks halved by heat, halved by power brake"],
+        ),
+        ({"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": 0x20}, ["dcgm: clocks slowed by heat"]),
+        ({"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0x1 | 0x4}, []),  # idle, or at its power limit
+    ],
+)
+def test_heat_and_power_brakes_are_thermal_signals(
+    tmp_path: Path, values: dict[str, int], details: list[str]
+) -> None:
+    found = read(tmp_path, {"n1": {"fields": {"2": values}}})
+    assert [(each.signal, each.gpu, each.detail) for each in found] == [
+        ("thermal", 2, detail) for detail in details
+    ]
+
+
+def test_a_temperature_without_its_limit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as told:
+        read(tmp_path, {"n1": {"fields": {"0": {"DCGM_FI_DEV_GPU_TEMP": 50}}}})
+    assert "needs DCGM_FI_DEV_SLOWDOWN_TEMP beside it, the maker's limit" in str(told.value)
+
+
 def test_fields_say_by_themselves_what_is_wrong(tmp_path: Path) -> None:
     values = {"DCGM_FI_DEV_XID_ERRORS": 79, "DCGM_FI_DEV_ROW_REMAP_FAILURE": 0}
     (found,) = read(tmp_path, {"n1": {"fields": {"2": values}}})
