@@ -5,7 +5,7 @@ no other commit has its tag; builds the wheel and the sdist, and the wheel once 
 installs the wheel into an environment of its own, with the pinned dependencies of a client, and
 runs it; makes the Debian package where dpkg-deb is and the image where podman or docker answers;
 writes a bill of materials (CycloneDX), the chapter of the changelog and checksums; and sets the
-tag. `--try` leaves out chapter, image and tag, so that CI can run it on every commit.
+tag. `--try` leaves out chapter, package, image and tag, so that CI can run it on every commit.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             _check_sdist(sdist, wheel, Path(folder))
             python = _check_installed(wheel, version, Path(folder) / "venv")
-            left = [] if _make_debian_package(wheel, python) else ["the Debian package (dpkg-deb)"]
+            has_package = not options.is_trial and _make_debian_package(wheel, python)
         image = None if options.is_trial else _make_image(version)
     except NotReleasable as error:
         print(f"no release: {error}", file=sys.stderr)
@@ -69,6 +69,7 @@ def main() -> int:
     (DIST / "SHA256SUMS").write_text("".join(sums), encoding="ascii")
     print(f"{DIST}: {', '.join(path.name for path in files)}, SHA256SUMS")
     if not options.is_trial:
+        left = [] if has_package else ["the Debian package, for there is no dpkg-deb"]
         if image is None:
             left.append("the image (deploy/Containerfile), for no podman or docker answers")
         else:
