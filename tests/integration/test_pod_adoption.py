@@ -163,6 +163,7 @@ class FakeCluster:
         self.groups: dict[str, Any] = {}  # of the version of scheduling.k8s.io that is served
         self.served = "v1alpha2"
         self.workloads: dict[str, Any] = {}
+        self.composites: dict[str, Any] = {}
         self.claims: dict[str, Any] = {}
         self.classes: dict[str, Any] = {}
         self.slices: dict[str, Any] = {}
@@ -173,6 +174,7 @@ class FakeCluster:
         return {
             ("scheduling.k8s.io", self.served): {"podgroups": self.groups},
             ("scheduling.k8s.io", "v1alpha1"): {"workloads": self.workloads},
+            ("scheduling.k8s.io", "v1alpha3"): {"compositepodgroups": self.composites},
             ("resource.k8s.io", "v1"): {
                 "resourceclaims": self.claims,
                 "deviceclasses": self.classes,
@@ -611,6 +613,44 @@ async def test_groups_of_a_workload_are_gangs_and_replicas_of_a_group_gangs_of_t
             job = jobs[f"ns.group.train.workers.{key}"]
             hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
             assert world.cluster.nodes(f"workers{key}") == hosts
+
+
+def composite(name: str, groups: int, parent: str = "", **spec: Any) -> Any:
+    made = pod_group(name, 0, parentCompositePodGroupName=parent, **spec)
+    made["spec"]["schedulingPolicy"] = {"gang": {"minGroupCount": groups}}
+    return made
+
+
+async def test_groups_below_one_composite_group_are_one_gang(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world, following_groups(world):
+        cluster = world.cluster
+        cluster.served = "v1beta1"
+        cluster.composites |= {"root": composite("root", 2), "inner": composite("inner", 1, "root")}
+        cluster.groups["workers"] = pod_group("workers", 2, parentCompositePodGroupName="inner")
+        cluster.add(grouped("workers", 0), grouped("workers", 1))
+        world.now_s = GONE_S
+        await until_said(world, lambda: bool(cluster.events))
+        assert cluster.events == ["its pod group workers of scheduling.k8s.io is not there"]
+        cluster.groups["driver"] = pod_group("driver", 1, parentCompositePodGroupName="root")
+        cluster.add(grouped("driver", 0))
+        await until_said(world, lambda: "" not in cluster.nodes("workers"))
+        await until_said(world, lambda: all("status" in each for each in cluster.groups.values()))
+        job = world.writer.state.jobs["ns.group.root"]
+        hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
+        assert [*cluster.nodes("driver"), *cluster.nodes("workers")] == hosts
+
+
+async def test_what_groups_inside_a_composite_one_want_of_topology_is_refused(
+    tmp_path: Path,
+) -> None:
+    async with adopting(tmp_path) as world, following_groups(world):
+        rack = {"schedulingConstraints": {"topology": [{"key": "topology/rack"}]}}
+        world.cluster.composites["root"] = composite("root", 1)
+        world.cluster.groups["a"] = pod_group("a", 2, parentCompositePodGroupName="root", **rack)
+        world.cluster.add(grouped("a", 0), grouped("a", 1))
+        await until_said(world, lambda: any("topology/rack" in t for t in world.cluster.events))
+        assert "not groups inside it" in world.cluster.events[-1]
+        assert world.writer.state.jobs == {}
 
 
 # --- claims of devices ------------------------------------------------------------------------

@@ -154,6 +154,11 @@ class PodAdoption:
                 continue
             pods: defaultdict[str, list[AdoptedPod]] = defaultdict(list)
             for pod in mirror.by_name.values():
+                if pod.gang.startswith("group.") and (
+                    root := self.groups[namespace].root(pod.group)
+                ):
+                    order = (pod.group[1], *pod.order)
+                    pod = replace(pod, gang=f"group.{root}", order=order)
                 pods[pod.gang].append(pod)
             for pod in pods.pop("", ()):
                 text = "its labels name no gang: set muster.dev/gang and muster.dev/rank"
@@ -184,7 +189,11 @@ class PodAdoption:
         if not pods:
             return
         first = min(pods, key=lambda pod: pod.order)
-        group = self.groups[namespace].find(first.group)
+        try:
+            group = self.groups[namespace].find(first.group)
+        except InputError as error:
+            self._say(namespace, gang, first, "Unknown", str(error))
+            return
         if group is None and job is not None:
             group = PodGroup(job.gang_hosts)  # for what runs the group is not needed any more
         elif group is None and first.group[1] and not (first.size or first.job_file):
@@ -385,12 +394,13 @@ class PodAdoption:
             self._report(gang, "")
 
     def _report(self, gang: AdoptedGang, why_not: str) -> None:
-        """Tell the gang's pod group that it is placed, or why it is not; once."""
-        about, group = f"status of {gang.namespace}/{gang.name}", gang.pods[0].group
-        if group[1] and self._reported.get(about) != why_not:
-            self._reported[about] = why_not
-            work = self.groups[gang.namespace].report(group, why_not)
-            self._act(gang.namespace, about, work)
+        """Tell the gang's pod groups that it is placed, or why it is not; once."""
+        for group in {pod.group for pod in gang.pods}:
+            about = f"status of {gang.namespace}/{group[1]}"
+            if group[1] and self._reported.get(about) != why_not:
+                self._reported[about] = why_not
+                work = self.groups[gang.namespace].report(group, why_not)
+                self._act(gang.namespace, about, work)
 
     def _is_free(self, gang: AdoptedGang, pod: AdoptedPod, host: str) -> bool:
         """Whether no pod of anybody's is on the host any more, which may take a while to end."""

@@ -1,7 +1,8 @@
 """Pod groups: how many pods Kubernetes or another scheduler was told that a gang has.
 
     Kubernetes 1.35            Workload of scheduling.k8s.io, named by spec.workloadRef
-    Kubernetes 1.36 and later  PodGroup of scheduling.k8s.io, named by spec.schedulingGroup
+    Kubernetes 1.36 and later  PodGroup of scheduling.k8s.io, named by spec.schedulingGroup; all
+                               groups below one CompositePodGroup (1.37) are one gang
     Volcano                    PodGroup of scheduling.volcano.sh, by the annotation
                                scheduling.k8s.io/group-name
     KAI                        PodGroup of scheduling.run.ai, by the annotation pod-group-name
@@ -15,6 +16,7 @@ does not serve are never found; the API is looked for again every minute.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -28,10 +30,12 @@ from scheduler.launch.kubernetes.mirror import Mirror, follow_served
 
 _NATIVE: Final = "scheduling.k8s.io"
 _WORKLOADS: Final = "workloads.scheduling.k8s.io"  # of 1.35, which hold their groups themselves
+_COMPOSITES: Final = "compositepodgroups.scheduling.k8s.io"
 #: Versions that muster reads, the one it prefers first, of each API group.
 _VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     _NATIVE: ("v1beta1", "v1alpha3", "v1alpha2"),
     _WORKLOADS: ("v1alpha1",),
+    _COMPOSITES: ("v1alpha3",),
     "scheduling.volcano.sh": ("v1beta1",),
     "scheduling.run.ai": ("v2alpha2",),
     "scheduling.x-k8s.io": ("v1alpha1",),
@@ -42,13 +46,16 @@ _VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
 class PodGroup:
     """`size`: pods, 0 where it does not say. `key`: the node label whose value all of its nodes
     share, "" for none. `tier`: tiers above the hosts within which it has to lie, 0 for any.
-    `claims`: names of resource claims that its pods share."""
+    `claims`: names of resource claims that its pods share. `parent`: the composite group that it
+    is in, "" for none; `least_groups`: of a composite group, how many it has at least."""
 
     size: int = 0
     key: str = ""
     tier: int = 0
     is_scheduled: bool = False
     claims: tuple[str, ...] = ()
+    parent: str = ""
+    least_groups: int = 0
 
 
 def group_name(
@@ -92,6 +99,8 @@ def _read(item: Json) -> PodGroup:
             for each in (item.get("status") or {}).get("conditions") or ()
         ),
         tuple(str(each.get("name")) for each in spec.get("resourceClaims") or ()),
+        str(spec.get("parentCompositePodGroupName") or ""),
+        int(gang.get("minGroupCount") or 0),
     )
 
 
@@ -115,31 +124,70 @@ class PodGroups:
         def serve(version: str, mirror: Mirror) -> None:
             self._served[api] = version, mirror
 
-        resource, _, group = api.partition(".") if api == _WORKLOADS else ("podgroups", "", api)
+        has_own = api in (_WORKLOADS, _COMPOSITES)
+        resource, _, group = api.partition(".") if has_own else ("podgroups", "", api)
         keep = _read_workload if api == _WORKLOADS else _read
         versions, namespace = _VERSIONS[api], self._namespace
         await follow_served(
             self._api, group, versions, resource, namespace, serve, self._changed, keep
         )
 
+    def _known(self, api: str) -> Mapping[str, Any]:
+        return self._served[api][1].by_name if api in self._served else {}
+
     def find(self, group: tuple[str, str]) -> PodGroup | None:
-        """Return the group of this API and name, or None while it is not there."""
+        """Return the group of this API and name, or None while it is not there. Of a group below a
+        composite one it is all that are below that. Raises: InputError for what muster does not do
+        for these."""
         api, name = group
-        if api not in self._served:
-            return None
-        groups: Mapping[str, Any] = self._served[api][1].by_name
+        groups = self._known(api)
         if api == _WORKLOADS:  # the name ends with a replica key where pods give one
             groups = {key: each for of in groups.values() for key, each in of.items()}
             fits = (key for key in groups if f"{name}.".startswith(f"{key}."))
             name = max(fits, key=len, default="")
         pod_group: PodGroup | None = groups.get(name)
-        return pod_group
+        if api != _NATIVE or pod_group is None or not pod_group.parent:
+            return pod_group
+        above = self._above(pod_group)
+        return self._joined(above[-1]) if above else None
+
+    def _above(self, pod_group: PodGroup) -> list[str]:
+        """Return the composite groups that a group is in, the root last; [] if one is missing."""
+        names: list[str] = []
+        while pod_group.parent and pod_group.parent not in names:
+            names.append(pod_group.parent)
+            if names[-1] not in self._known(_COMPOSITES):
+                return []
+            pod_group = self._known(_COMPOSITES)[names[-1]]
+        return names
+
+    def root(self, group: tuple[str, str]) -> str:
+        """Return the composite group at the root above a pod group, "" for none."""
+        pod_group = self._known(_NATIVE).get(group[1]) if group[0] == _NATIVE else None
+        return next(reversed(self._above(pod_group)), "") if pod_group is not None else ""
+
+    def _joined(self, root: str) -> PodGroup | None:
+        """Return all groups below a root as one, None while some are missing."""
+        composites, native = self._known(_COMPOSITES), self._known(_NATIVE)
+        below = [each for each in (*native.values(), *composites.values()) if each.parent]
+        inside = [each for each in below if root in self._above(each)]
+        count = Counter(each.parent for each in inside)
+        known = {root, *(name for name, each in composites.items() if each in inside)}
+        if any(count[name] < composites[name].least_groups for name in known):
+            return None
+        if key := next((each.key for each in inside if each.key), ""):
+            reason = f"{key}: muster holds a composite group in one domain, not groups inside it"
+            raise InputError(Problem("topology", reason, f"composite group {root}"))
+        claims = tuple(claim for each in inside for claim in each.claims)
+        is_scheduled = all(each.is_scheduled for each in inside if each.size)
+        size = sum(each.size for each in inside)
+        return PodGroup(size, composites[root].key, 0, is_scheduled, claims)
 
     async def report(self, group: tuple[str, str], why_not: str) -> None:
         """Write into the status of a native group that it is scheduled, or `why_not`. Raises:
         ApiFailed."""
         api, name = group
-        pod_group = self.find(group)
+        pod_group = self._known(api).get(name)
         if api != _NATIVE or pod_group is None or pod_group.is_scheduled:
             return
         version = self._served[api][0]
