@@ -644,7 +644,7 @@ async def test_what_groups_inside_a_composite_one_want_of_topology_is_refused(
     tmp_path: Path,
 ) -> None:
     async with adopting(tmp_path) as world, following_groups(world):
-        rack = {"schedulingConstraints": {"topology": [{"key": "topology/rack"}]}}
+        rack: Any = {"schedulingConstraints": {"topology": [{"key": "topology/rack"}]}}
         world.cluster.composites["root"] = composite("root", 1)
         world.cluster.groups["a"] = pod_group("a", 2, parentCompositePodGroupName="root", **rack)
         world.cluster.add(grouped("a", 0), grouped("a", 1))
