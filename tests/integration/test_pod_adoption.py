@@ -696,7 +696,8 @@ def with_gpus(world: Adopting) -> None:
 async def test_claimed_gpus_are_those_of_the_host_of_the_rank(tmp_path: Path) -> None:
     async with adopting(tmp_path) as world, following_groups(world):
         with_gpus(world)
-        for rank, asked in enumerate(({"count": GPUS}, {"allocationMode": "All"})):
+        both: list[dict[str, Any]] = [{"count": GPUS}, {"allocationMode": "All"}]
+        for rank, asked in enumerate(both):
             world.cluster.claims[f"c{rank}"] = resource_claim(f"c{rank}", **asked)
             world.cluster.add(claiming("a", rank, f"c{rank}"))
         await until_said(world, lambda: "" not in world.cluster.nodes("a"))
