@@ -35,6 +35,7 @@ from placement.grid.layout import Layout, layout_cost
 from placement.objective.cut import cut
 from placement.replace.swaps import choose_swaps
 from placement.search.graph_slicing import slice_grid
+from placement.search.incumbent import Incumbent
 from placement.solver import assign
 from placement.tiers.descent import Descent
 from placement.tiers.objectives import like_zones, measure
@@ -198,13 +199,12 @@ class Near:
         if grid is None or not limits.trees:
             return
         layout: Layout = zone_by_block[grid.block]
-        cost = layout_cost(grid, layout)
-        pairs = _neighbours(layout, self._zones)[:MOST_PAIRS]
-        for pair in pairs:
-            other = self._sliced_anew(grid, layout, pair, limits.trees // MOST_PAIRS)
-            if (other_cost := layout_cost(grid, other)) < cost:
-                layout, cost = other, other_cost
-                yield grid.by_block(layout)
+        best = Incumbent(layout, layout_cost(grid, layout), 0)
+        for pair in _neighbours(layout, self._zones)[:MOST_PAIRS]:
+            other = self._sliced_anew(grid, best.layout, pair, limits.trees // MOST_PAIRS)
+            before, best = best, best.offer(other, layout_cost(grid, other))
+            if best is not before:
+                yield grid.by_block(best.layout)
 
     def _sliced_anew(
         self, grid: BlockGrid, layout: Layout, pair: tuple[int, int], tries: int

@@ -19,6 +19,7 @@ import numpy as np
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 from placement.search.annealing import annealed
+from placement.search.incumbent import Incumbent
 from placement.speculative import run_ahead
 
 MANY = 4  # graphs whose levels are kept
@@ -176,8 +177,9 @@ def improve(
     """
     search = Multilevel(graph, capacities, per_block, target)
     seed = f"{graph.blocks} {per_block} {sorted(capacities)}"
-    best = search.polished(start, seed)
-    cost = polished = graph.cost(best)
+    start = search.polished(start, seed)
+    best = Incumbent(start, graph.cost(start), target)
+    polished = best.cost
 
     def try_pass(k: int) -> Ints:
         largest, heat = TURN[k % len(TURN)]
@@ -189,11 +191,10 @@ def improve(
         calls = [partial(try_pass, k) for k in range(-(-passes // 2))]
         yield from run_ahead(calls, are_long=per_block * graph.blocks > LONG)
         for k in range(passes // 2):
-            yield search.cycle(best, f"{k} {seed}")
+            yield search.cycle(best.layout, f"{k} {seed}")
 
-    for k, at in enumerate(try_passes() if cost > target else ()):
-        best = min(best, at, key=graph.cost)
-        cost = graph.cost(best)
-        if cost <= target or (k + 1 == 2 * len(TURN) and cost == polished):
+    for k, at in enumerate(() if best.is_closed else try_passes()):
+        best = best.offer(at, graph.cost(at))
+        if best.is_closed or (k + 1 == 2 * len(TURN) and best.cost == polished):
             break
-    return best
+    return best.layout

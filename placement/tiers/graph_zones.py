@@ -33,10 +33,10 @@ from placement.proof.cell_proofs import CellProof
 from placement.proof.role_proofs import RoleProof
 from placement.search.exact_assignment import assign_blocks
 from placement.search.graph_slicing import SLACKS, SMALL, Sweeper, block_orders
+from placement.search.incumbent import Incumbent
 from placement.search.multilevel import PROPOSALS, QUICK, SLOW, refine
 from placement.search.segmentation import LineSearch
 from placement.speculative import run_ahead
-from placement.tiers.grid_zones import ZoneStep
 from placement.workload.request import SHARES, Limits, Request
 
 CLOSE = 0.98  # of a cut proved: what is that close leaves little to other searches
@@ -47,7 +47,7 @@ PROPOSALS_ANEW = 3_600  # in slow passes over the graph, for each tree
 
 def solve_ragged(
     request: Request, gpus: int, capacities: Sequence[int], limits: Limits
-) -> tuple[BlockGrid, ZoneStep]:
+) -> tuple[BlockGrid, Incumbent]:
     """A layout of one row of blocks, its doubled cut in bytes, and a bound."""
     if request.roles:  # blocks of roles have many edges, and later turns have found nothing more
         limits = replace(limits, turns=1)
@@ -75,15 +75,15 @@ class _BlockZones:
         self._parts = PartBound(self._graph, self._orders)
         kind = RoleProof if request.roles else CellProof
         self._cells = kind(request, gpus, capacities, limits.states)
-        self._best = ZoneStep(np.zeros((1, blocks), dtype=np.int64), int(MUCH), 0)
+        self._best = Incumbent(np.zeros((1, blocks), dtype=np.int64), int(MUCH), 0)
 
-    def solved(self) -> ZoneStep:
+    def solved(self) -> Incumbent:
         """Search and prove in turns, each with a larger share of the work."""
         turns = SHARES[: self._limits.turns]
         for share, way in product(turns, self._ways()):
-            if not self._best.is_proved:
+            if not self._best.is_closed:
                 way(share)
-        if self._limits.rounds and not self._best.is_proved and self._is_linked:
+        if self._limits.rounds and not self._best.is_closed and self._is_linked:
             self._assign_exactly()
         if self._best.bound < CLOSE * self._best.cost and turns == SHARES and self._is_linked:
             self._refine(PROPOSALS_ANEW * self._limits.trees, SLOW)
@@ -122,13 +122,11 @@ class _BlockZones:
     def _offer(self, layout: Ints) -> None:
         """Keep a layout if it cuts less."""
         cost = 2 * sum(b for _, b in cut_by_axis(self._request, self._gpus, layout))
-        if cost < self._best.cost:
-            self._best = replace(self._best, layout=layout[None, :], cost=cost)
+        self._best = self._best.offer(layout[None, :], cost)
 
     def _raise_bound(self, bound: int) -> None:
         """Keep a bound if it is better."""
-        bound = max(self._best.bound, min(self._best.cost, bound))
-        self._best = replace(self._best, bound=bound)
+        self._best = self._best.raise_bound(bound)
 
     def _raise_by_units(self, least: int) -> None:
         """Keep a bound in units of the graph, rounded up to whole bytes, if it is better."""

@@ -15,7 +15,6 @@ from math import floor
 
 import numpy as np
 
-from muster.structs import replace, struct
 from placement.bound.size_relaxation import ChargingForm, by_sizes, forms
 from placement.graph.hypergraph import grid_graph
 from placement.grid.block_grid import BlockGrid
@@ -25,6 +24,7 @@ from placement.proof.branch_and_price import Prover
 from placement.proof.split_groups import Parted
 from placement.search.exact_assignment import MOST_BLOCKS, assign_blocks
 from placement.search.graph_slicing import SLACKS, SMALL, grid_sweeper, slice_grid
+from placement.search.incumbent import Incumbent
 from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
 from placement.search.multilevel import PROPOSALS, refine
 from placement.speculative import run_ahead
@@ -34,51 +34,38 @@ NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 MOST_COLUMNS = 140  # of an integer program that chooses patterns
 
 
-@struct(frozen=True, slots=True)
-class ZoneStep:
-    """A layout, its doubled cut, and a doubled cut that no layout beats."""
-
-    layout: Layout
-    cost: int
-    bound: int
-
-    @property
-    def is_proved(self) -> bool:
-        return self.cost <= self.bound
-
-
 def solve_zones(
     grid: BlockGrid, capacities: Sequence[int], reserved: Sequence[int], limits: Limits
-) -> ZoneStep:
+) -> Incumbent:
     """The least cut over zones with `capacities` free hosts.
 
     `reserved`: the same, less the spares one would like to keep in each zone; kept where
     that costs no cut. The zones must hold the grid, and no single zone can.
     """
     best = _solved(grid, capacities, limits)
-    if limits.rounds and not best.is_proved:
+    if limits.rounds and not best.is_closed:
         best = _assigned_exactly(grid, capacities, best, limits.rounds)
     layout = _with_spares(grid, capacities, reserved, best, limits.first.trees)
-    return ZoneStep(_in_name_order(layout, capacities), best.cost, best.bound)
+    return Incumbent(_in_name_order(layout, capacities), best.cost, best.bound)
 
 
-def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneStep:
+def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> Incumbent:
     """Proof and search by turns, each with a larger share of the work than the time before; then
     the proof goes on with as much work again. The same whichever hosts of a zone and whichever
     zones of one size are used."""
     bound = by_sizes(grid, capacities) if limits.rounds else 0
     best = _sliced(grid, capacities, limits.first.trees, bound)
-    if best.is_proved or not limits.rounds:
+    if best.is_closed or not limits.rounds:
         return best
     groups = groups_of(grid) if grid.size > SMALL else None
     if groups is not None and groups.whole.states(capacities) > limits.states:
         groups = None
     if groups is not None and sum(groups.room(capacities)) >= groups.whole.size:
         best, is_known = _of_groups(grid, groups, capacities, limits, best)
-        if is_known or best.is_proved:
+        if is_known or best.is_closed:
             return best
     sizes = by_sizes(grid, capacities, limits.part(SHARES[1]).entries)
-    best = replace(best, bound=max(best.bound, sizes))
+    best = best.raise_bound(sizes)
     if grid.states(capacities) > limits.states:
         for share in SHARES[: limits.turns]:
             best = _searched(grid, capacities, best, limits.trees // share)
@@ -86,7 +73,7 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     proof = _Proof.begun(grid, capacities, best, limits.first.rounds)
     best = proof.adopt_patterns(best, limits.trees)
     for turn, share in enumerate(SHARES[: limits.turns]):
-        if best.is_proved:
+        if best.is_closed:
             return best
         trees = limits.trees // share
         best = _searched(grid, capacities, best, trees)
@@ -99,8 +86,8 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
 
 
 def _assigned_exactly(
-    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, rounds: int
-) -> ZoneStep:
+    grid: BlockGrid, capacities: Sequence[int], best: Incumbent, rounds: int
+) -> Incumbent:
     """The better of `best` and what is decided block by block, where the gang is small."""
     if grid.size > MOST_BLOCKS:
         return best
@@ -108,39 +95,35 @@ def _assigned_exactly(
     exact = assign_blocks(graph, capacities, known, -(-best.bound // 2), rounds)
     if exact is None:
         return best
-    best = _better(best, _costed(grid, exact.layout.reshape(best.layout.shape)))
-    return replace(best, bound=max(best.bound, min(best.cost, 2 * exact.bound)))
+    return _offered(grid, best, exact.layout).raise_bound(2 * exact.bound)
 
 
 def _of_groups(
-    grid: BlockGrid, groups: Groups, capacities: Sequence[int], limits: Limits, best: ZoneStep
-) -> tuple[ZoneStep, bool]:
+    grid: BlockGrid, groups: Groups, capacities: Sequence[int], limits: Limits, best: Incumbent
+) -> tuple[Incumbent, bool]:
     """The better of `best` and the best layout that splits no group, with a bound on all layouts;
     and whether that bound is close enough to stop."""
-
-    def keep_better(step: ZoneStep) -> ZoneStep:
-        return _better(best, replace(step, layout=groups.laid_out(step.layout)))
-
     room = groups.room(capacities)
     whole = _sliced(groups.whole, room, limits.first.trees, best.bound)
-    best = keep_better(whole)
+    best = best.offer(groups.laid_out(whole.layout), whole.cost)
     parted = Parted(groups, capacities, whole.layout)
     enough = floor(NEARLY * whole.cost)
     if parted.prove(whole.cost, enough, 1) < enough:
         return best, False
     whole = _solved(groups.whole, room, limits)
-    best = keep_better(whole)
+    best = best.offer(groups.laid_out(whole.layout), whole.cost)
     proved = parted.prove(min(whole.bound, best.cost), 0, limits.rounds)
-    bound = max(best.bound, min(whole.bound, proved))
-    if proved < whole.bound and bound < best.cost:
-        bound = max(bound, _Proof.begun(grid, capacities, best, limits.first.rounds).bound)
-    return replace(best, bound=min(best.cost, bound)), True
+    best = best.raise_bound(min(whole.bound, proved))
+    if proved < whole.bound and not best.is_closed:
+        proof = _Proof.begun(grid, capacities, best, limits.first.rounds)
+        best = best.raise_bound(proof.bound)
+    return best, True
 
 
 class _Proof:
     """Branch and price over one way to charge zones, and layouts out of its patterns."""
 
-    def __init__(self, form: ChargingForm, capacities: Sequence[int], best: ZoneStep) -> None:
+    def __init__(self, form: ChargingForm, capacities: Sequence[int], best: Incumbent) -> None:
         self._form, self._grid, self._capacities = form, form.grid, capacities
         self._prover = Prover(form.charged, capacities, patterns_of(best.layout, len(capacities)))
         self._cover: Sequence[ZonePattern] = self._prover.cover
@@ -148,7 +131,7 @@ class _Proof:
 
     @classmethod
     def begun(
-        cls, grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, rounds: int
+        cls, grid: BlockGrid, capacities: Sequence[int], best: Incumbent, rounds: int
     ) -> _Proof:
         """The way to charge zones that proves most in so many rounds; the first that
         proves all, and the grid's own on a tie."""
@@ -169,25 +152,25 @@ class _Proof:
         doubled = self._prover.prove(cost * self._form.parts, rounds)
         self.bound = max(self.bound, self._form.cut_bound(doubled))
 
-    def prove_further(self, best: ZoneStep, rounds: int, trees: int) -> ZoneStep:
+    def prove_further(self, best: Incumbent, rounds: int, trees: int) -> Incumbent:
         """Prove with more rounds, then search where the proof points."""
-        if best.is_proved:
+        if best.is_closed:
             return best
         self._prove(best.cost, rounds)
         return self.adopt_patterns(best, trees)
 
-    def adopt_patterns(self, best: ZoneStep, trees: int) -> ZoneStep:
+    def adopt_patterns(self, best: Incumbent, trees: int) -> Incumbent:
         """The best layout with the bound, or a better one of patterns that a node chose whole."""
-        best = replace(best, bound=max(best.bound, min(best.cost, self.bound)))
+        best = best.raise_bound(self.bound)
         if self._prover.cover is not self._cover:
             self._cover = self._prover.cover
             best = _covered(self._grid, self._capacities, best, self._cover, (), trees)
         return best
 
-    def chosen(self, best: ZoneStep, trees: int) -> ZoneStep:
+    def chosen(self, best: Incumbent, trees: int) -> Incumbent:
         """The best layout, or a better one of the patterns in use, by an integer program."""
         grid, capacities = self._grid, self._capacities
-        if best.is_proved or not is_counted(grid):
+        if best.is_closed or not is_counted(grid):
             return best
         known = patterns_of(best.layout, len(capacities))
         good = self._prover.good_patterns(MOST_COLUMNS)
@@ -197,63 +180,55 @@ class _Proof:
 def _covered(
     grid: BlockGrid,
     capacities: Sequence[int],
-    best: ZoneStep,
+    best: Incumbent,
     patterns: Sequence[ZonePattern],
     known: Sequence[ZonePattern],
     trees: int,
-) -> ZoneStep:
+) -> Incumbent:
     """The better of `best` and a layout of patterns that cover the grid."""
     slots = covering_slots(grid, capacities, patterns, known)
     if slots is None or counts_cost(grid, slots) >= best.cost:
         return best
-    step = _costed(grid, laid_out(grid, slots))
+    layout = laid_out(grid, slots)
     if not is_counted(grid):
         # Counts do not tell the cut: there are better layouts with the same ones, or nearly so.
-        step = _refine(grid, capacities, replace(step, bound=best.bound), trees)
-    return _better(best, step)
+        layout = _refined(grid, capacities, layout, best.bound, trees)
+    return _offered(grid, best, layout)
 
 
-def _searched(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int) -> ZoneStep:
+def _searched(grid: BlockGrid, capacities: Sequence[int], best: Incumbent, trees: int) -> Incumbent:
     """The better of `best` and what slicing trees and moves of single blocks come to."""
     slices = [partial(_sliced, grid, capacities, trees, best.bound, slack) for slack in SLACKS]
     for step in run_ahead(slices):
-        best = _better(best, step)
-        if best.is_proved:
+        best = best.offer(step.layout, step.cost)
+        if best.is_closed:
             return best
-    return _better(best, _refine(grid, capacities, best, trees))
+    return _offered(grid, best, _refined(grid, capacities, best.layout, best.bound, trees))
 
 
 def _sliced(
     grid: BlockGrid, room: Sequence[int], trees: int, target: int, slack: float = SLACKS[0]
-) -> ZoneStep:
+) -> Incumbent:
     layout = slice_grid(grid, room, trees, target, slack)
-    return ZoneStep(layout, layout_cost(grid, layout), target)
+    return Incumbent(layout, layout_cost(grid, layout), target)
 
 
-def _refine(grid: BlockGrid, capacities: Sequence[int], step: ZoneStep, trees: int) -> ZoneStep:
-    """After moves of single blocks."""
-    at = refine(
-        grid_sweeper(grid).graph,
-        capacities,
-        step.layout.ravel(),
-        PROPOSALS * trees,
-        step.bound // 2,
-    )
-    return _costed(grid, at.reshape(step.layout.shape))
+def _refined(
+    grid: BlockGrid, capacities: Sequence[int], layout: Layout, bound: int, trees: int
+) -> Layout:
+    """The layout after moves of single blocks. `bound`: a doubled cut that no layout beats."""
+    graph, proposals = grid_sweeper(grid).graph, PROPOSALS * trees
+    return refine(graph, capacities, layout.ravel(), proposals, bound // 2)
 
 
-def _costed(grid: BlockGrid, layout: Layout) -> ZoneStep:
-    """With what it costs; nothing is known of a bound."""
-    return ZoneStep(layout, layout_cost(grid, layout), 0)
-
-
-def _better(best: ZoneStep, other: ZoneStep) -> ZoneStep:
-    """The cheaper layout, with the bound of `best`."""
-    return replace(other, bound=best.bound) if other.cost < best.cost else best
+def _offered(grid: BlockGrid, best: Incumbent, layout: Layout) -> Incumbent:
+    """The better of `best` and this layout, whose shape may be flat."""
+    layout = layout.reshape(best.layout.shape)
+    return best.offer(layout, layout_cost(grid, layout))
 
 
 def _with_spares(
-    grid: BlockGrid, capacities: Sequence[int], reserved: Sequence[int], best: ZoneStep, trees: int
+    grid: BlockGrid, capacities: Sequence[int], reserved: Sequence[int], best: Incumbent, trees: int
 ) -> Layout:
     """A layout of the same cut that fills as few zones as it can to the last host.
 

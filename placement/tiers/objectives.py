@@ -18,8 +18,9 @@ from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Layout, layout_cost
 from placement.objective.cut import cut
 from placement.search.graph_slicing import best_of_trees, by_room, comb_trees, grid_sweeper
+from placement.search.incumbent import Incumbent
 from placement.search.slicing_trees import TreeArrays
-from placement.tiers.grid_zones import ZoneStep, solve_zones
+from placement.tiers.grid_zones import solve_zones
 from placement.tiers.spread import spread, spread_layouts, spread_note
 from placement.tiers.step_clock import step_clock
 from placement.workload.request import Limits, Objective, Request, TierCut
@@ -107,7 +108,7 @@ def solve_spread(
     capacities: Sequence[int],
     reserved: Sequence[int],
     limits: Limits,
-) -> ZoneStep:
+) -> Incumbent:
     """The least spread met, then the least cut; never worse than what `solve_zones` gives.
 
     Spares that `reserved` keeps are kept unless the spread is less without. The bound is
@@ -126,7 +127,7 @@ def solve_spread(
         layouts.append(_searched(grid, room, limits, score))
     costs = [layout_cost(grid, layout) for layout in layouts]
     best = min(range(len(layouts)), key=lambda i: (score(layouts[i]), costs[i], i))
-    return ZoneStep(layouts[best], costs[best], by_cut.bound)
+    return Incumbent(layouts[best], costs[best], by_cut.bound)
 
 
 def _searched(grid: BlockGrid, room: Sequence[int], limits: Limits, score: Score) -> Layout:
