@@ -24,6 +24,7 @@ from placement.fabric.tree import Fabric, Ints, innermost
 from placement.graph.hypergraph import block_graph
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Layout, layout_cost
+from placement.kernels import INFINITE
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut
 from placement.replace.near import Hint, Near
@@ -51,7 +52,7 @@ from placement.tiers.preference import NO_PREFERENCE, Preference, move_to_prefer
 from placement.tiers.seating import Hosts, Seating, ZoneChoice
 from placement.tiers.single_domain import single_domains
 from placement.tiers.stage_bands import banded_layouts
-from placement.tiers.step_clock import MOST_PRICINGS, NEVER, StepClock, step_clock
+from placement.tiers.step_clock import MOST_PRICINGS, StepClock, step_clock
 from placement.workload.request import (
     Limits,
     Objective,
@@ -394,7 +395,7 @@ class TimePlacer(GangPlacer):
             *product(trees[:1], clock.behind_better_links(self.free, needed)),
         ]
         unproved = replace(self.limits, rounds=0)
-        shortest = [NEVER] * len(subsets)  # delays of layouts on each
+        shortest = [INFINITE] * len(subsets)  # delays of layouts on each
 
         def add(subset: int, more: list[Hosts]) -> None:
             layouts.extend(more)

@@ -26,6 +26,7 @@ from placement.fabric.tree import Ints
 
 P = ParamSpec("P")
 R = TypeVar("R")
+INFINITE = 1 << 60  # beyond any cost and any sum of costs
 OPTIONS = {"_nrt": False}  # of numba: no memory is managed
 PLAIN_STEPS = 1_000_000  # of kernels, run as they are written: a tenth of a second
 

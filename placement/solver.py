@@ -35,7 +35,7 @@ from placement.fabric.tree import Floats, Ints
 
 ARTIFICIAL: Final = 1e3  # price of what keeps a program feasible; columns cost about 1 a row
 MOST_STEPS: Final = 10  # of the simplex method for each row and column; one or fewer as a rule
-INFINITY: Final = (1 << 63) - 1  # bound of an integer program's row that has none
+_UNBOUNDED: Final = (1 << 63) - 1
 FEW: Final = 64  # variables, among which a search is over before cuts are found
 
 ROW, COLUMN = ElementType.LINEAR_CONSTRAINT, ElementType.VARIABLE
@@ -184,12 +184,13 @@ class IntegerProgram:
         self._model.objective.coeffs.append(cost)
         return number
 
-    def row(self, low: int, high: int, entries: Sequence[tuple[int, int]]) -> None:
-        """low <= sum of (variable, factor) <= high."""
+    def row(self, low: int | None, high: int | None, entries: Sequence[tuple[int, int]]) -> None:
+        """low <= sum of (variable, factor) <= high; None: without that bound."""
         row = self._model.constraints.add().linear
         row.vars.extend([variable for variable, _ in entries])
         row.coeffs.extend([factor for _, factor in entries])
-        row.domain.extend([low, high])
+        row.domain.append(-_UNBOUNDED if low is None else low)
+        row.domain.append(_UNBOUNDED if high is None else high)
 
     def hint(self, values: Sequence[int]) -> None:
         """A solution to begin with, by variable."""

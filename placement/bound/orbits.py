@@ -27,7 +27,7 @@ import numpy as np
 from muster.structs import struct
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
-from placement.grid.isoperimetry import MUCH
+from placement.kernels import INFINITE
 
 STARTS = 4  # of orders of the orbits: the narrowest counts
 
@@ -135,7 +135,7 @@ def _level_sets(quotient: Quotient, work: int) -> Ints | None:
     shape = (quotient.orbits + 1, rings)
     if sum(2 << len(each) for each in open_) * shape[0] * rings > work:
         return None
-    first = np.full(shape, MUCH)
+    first = np.full(shape, INFINITE)
     first[0, 0] = 0
     tables, passed = {0: first}, set[int]()
     for orbit, after in zip(order, open_, strict=True):
@@ -147,15 +147,15 @@ def _level_sets(quotient: Quotient, work: int) -> Ints | None:
             for is_in in (0, 1):
                 cut = [(w, r) for other, w, r in behind if (mask >> other & 1) != is_in]
                 paid, parted = sum(w for w, _ in cut), sum(r for _, r in cut)
-                moved = np.full(shape, MUCH)
+                moved = np.full(shape, INFINITE)
                 moved[is_in:, parted:] = table[: shape[0] - is_in, : rings - parted] + paid
                 state = (mask | is_in << orbit) & kept
                 known = coming.get(state)
                 coming[state] = moved if known is None else np.minimum(known, moved)
         tables = coming
-    table = np.minimum(tables[0], MUCH)
+    table = np.minimum(tables[0], INFINITE)
     before = np.minimum.accumulate(table, axis=1)[:, :-1]
-    size, rings_cut = np.nonzero(np.column_stack([table[:, 0] < MUCH, table[:, 1:] < before]))
+    size, rings_cut = np.nonzero(np.column_stack([table[:, 0] < INFINITE, table[:, 1:] < before]))
     return np.array([size, rings_cut, table[size, rings_cut] + 2 * quotient.ring * rings_cut])
 
 
@@ -187,7 +187,7 @@ def _least_chains(quotient: Quotient, levels: Ints, most: int) -> Ints:
     before, by the blocks they hold in all. Shape: (most + 1,)."""
     size, parted, cost = levels
     copies, dear = quotient.copies, quotient.ring * quotient.rings
-    table = np.full((len(size), copies + 1, most + 1), MUCH)
+    table = np.full((len(size), copies + 1, most + 1), INFINITE)
     for last in range(len(size)):
         held, paid, sums = int(size[last]), int(cost[last]), table[last]
         if held <= most:

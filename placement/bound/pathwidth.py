@@ -19,8 +19,7 @@ import numpy as np
 
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
-from placement.grid.isoperimetry import MUCH
-from placement.kernels import Kernel
+from placement.kernels import INFINITE, Kernel
 
 ENTER, TOUCH, LEAVE = 0, 1, 2
 MOST_BITS = 18  # of a frontier
@@ -192,7 +191,7 @@ class Passage:
         self,
         walk: Walk,
         sizes: int,
-        budget: int = int(MUCH),
+        budget: int = INFINITE,
         counts: tuple[int, int] = (1, 0),
         begin: int = 0,
     ) -> None:
@@ -245,12 +244,12 @@ class Passage:
     def least(self) -> Ints:
         """Return the least cost of a part by its size, after the last step."""
         table, sizes = self.table, self._sizes
-        cost = np.full(sizes, MUCH)
+        cost = np.full(sizes, INFINITE)
         low, high = int(table.low[0]), int(table.high[0])
         if low <= high:
             begin = int(table.row[0]) * sizes
             cost[low : high + 1] = table.cost[begin + low : begin + high + 1]
-        return np.minimum(cost, MUCH)
+        return np.asarray(np.minimum(cost, INFINITE))
 
 
 class Ahead:
@@ -265,7 +264,7 @@ class Ahead:
         stops = sorted({*range(0, steps, each), *mixed, steps})
         # First and last steps, in which the walk is gone along.
         self.stretches = list(pairwise(stops))
-        at_end = np.full(self.states, MUCH)
+        at_end = np.full(self.states, INFINITE)
         at_end[0] = 0
         # What is to go after each stretch; what is inside of it, when needed.
         self._after = {steps: at_end}
@@ -274,7 +273,7 @@ class Ahead:
             self._kept = (first, self.to_go(first, last))
             self._after[first] = self._kept[1][: self.states].copy()
             if first in mixed:
-                self._after[first][[0, self._steps.used[first]]] = MUCH
+                self._after[first][[0, self._steps.used[first]]] = INFINITE
 
     def to_go(self, first: int, last: int) -> Ints:
         """Return the least further cost of each state. Shape: ((last - first + 1) x states,)."""
@@ -455,9 +454,9 @@ def _move_state(table: Table, sizes: int, state: int, there: int, paid: int) -> 
     into = table.row[there] * sizes
     # Of two ranges that do not meet there is nothing in between.
     for n in range(high + 1, begin):
-        cost[into + n] = MUCH
+        cost[into + n] = INFINITE
     for n in range(end + 1, low):
-        cost[into + n] = MUCH
+        cost[into + n] = INFINITE
     for n in range(low, high + 1):
         if n < begin or n > end or cost[here + n] < cost[into + n]:
             cost[into + n] = cost[here + n]

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.bound.pricing_kernels import (
-    INFINITE,
     Between,
     Tables,
     price_rows,
@@ -28,6 +27,7 @@ from placement.bound.pricing_kernels import (
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid, Slopes, joint_costs
 from placement.grid.layout import ZonePattern
+from placement.kernels import INFINITE
 
 IN_CACHE = 65_536  # entries of the parts of a table that are transformed at a time: 512 KB
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from placement.fabric.tree import Ints
-from placement.kernels import Kernel
-
-INFINITE = 1 << 60
+from placement.kernels import INFINITE, Kernel
 
 
 class Between(NamedTuple):

@@ -20,8 +20,9 @@ from placement.bound.pricing import Pricer, pattern_cost
 from placement.bound.rounding import attainable, fewest
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid, shared
-from placement.grid.isoperimetry import MUCH, convolve
+from placement.grid.isoperimetry import convolve
 from placement.grid.layout import Region, layout_cost
+from placement.kernels import INFINITE
 
 MOST_ENTRIES = 4_000_000  # of the pricing tables; beyond that they take a second or more
 
@@ -91,11 +92,11 @@ def least_sum(blocks: int, capacities: Sequence[int], cost: Ints) -> int:
 
     `cost[n]`: of a part of n blocks, n up to the largest capacity or all blocks.
     """
-    least = np.full(blocks + 1, MUCH)  # of parts of n = 0 .. blocks in all, domain after domain
+    least = np.full(blocks + 1, INFINITE)  # of parts of n = 0 .. blocks in all, domain after domain
     least[0] = 0
     free = np.append(0, cost[1:])
     for capacity in sorted((min(c, blocks) for c in capacities if c), reverse=True)[:blocks]:
-        before, least = least, np.full(blocks + 1, MUCH)
+        before, least = least, np.full(blocks + 1, INFINITE)
         convolve.run(capacity * blocks, free[: capacity + 1], before, least)
         if np.array_equal(before, least):  # one more of no more room brings nothing either
             break

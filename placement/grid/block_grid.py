@@ -27,7 +27,8 @@ import numpy as np
 from muster.structs import replace, struct
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Ints
-from placement.grid.isoperimetry import MUCH, BlockAxis, steps
+from placement.grid.isoperimetry import BlockAxis, steps
+from placement.kernels import INFINITE
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 
@@ -131,7 +132,7 @@ def joint_costs(every: tuple[Slopes, ...], width: int) -> Ints:
 
 def joint_cost(slopes: Slopes, most: int) -> Ints:
     """Return the cost of 0 .. `most` slots of difference between two rows."""
-    cost = np.full(most + 1, MUCH)
+    cost = np.full(most + 1, INFINITE)
     cost[0] = 0
     reached = total = 0
     for weight, many in slopes:

@@ -13,10 +13,9 @@ import numpy as np
 
 from muster.structs import struct
 from placement.fabric.tree import Ints
-from placement.kernels import Kernel
+from placement.kernels import INFINITE, Kernel
 from placement.workload.traffic import Pattern
 
-MUCH = np.int64(1) << 60  # no such set of slots
 FINE = 16  # layers of at most so many cells are told apart by the cell
 
 
@@ -73,18 +72,18 @@ def _stack(base: Ints, axis: BlockAxis) -> Ints:
     intervals = [(a, b - 1) for a, b in pairwise([*sorted(set(some)), cells + 1])]
     line = _line(axis)
     touch, part = int(line[-1]), int(line[1:-1].min()) if axis.size > 1 else 0
-    best = np.full(cells * axis.size + 1, MUCH)
+    best = np.full(cells * axis.size + 1, INFINITE)
     for low in intervals:
         for high in intervals:
             if high[1] < low[0]:
                 continue
             allowed = base.copy()
-            allowed[: low[0]] = MUCH
-            allowed[high[1] + 1 :] = MUCH
+            allowed[: low[0]] = INFINITE
+            allowed[high[1] + 1 :] = INFINITE
             lines = max(0, high[0] - low[1])
             extra = touch * high[0] if touch else part * lines
             np.minimum(best, min_plus_power(allowed, axis.size) + extra, out=best)
-    return np.minimum(best, MUCH)
+    return np.asarray(np.minimum(best, INFINITE))
 
 
 def _line(axis: BlockAxis) -> Ints:
@@ -107,8 +106,8 @@ def min_plus_power(cost: Ints, copies: int) -> Ints:
 
 
 def min_plus(a: Ints, b: Ints) -> Ints:
-    """c[n] = min over i of a[i] + b[n - i], and MUCH at most."""
-    total = np.full(len(a) + len(b) - 1, MUCH)
+    """c[n] = min over i of a[i] + b[n - i], and INFINITE at most."""
+    total = np.full(len(a) + len(b) - 1, INFINITE)
     convolve.run(len(a) * len(b), a, b, total)
     return total
 
@@ -117,7 +116,7 @@ def _convolve(a: Ints, b: Ints, total: Ints) -> None:
     """The lesser of `total` and c, as far as `total` goes."""
     for i in range(min(len(a), len(total))):
         first = a[i]
-        if first >= MUCH:
+        if first >= INFINITE:
             continue
         part = total[i:]
         for k in range(min(len(b), len(part))):
@@ -141,7 +140,7 @@ def _plane(a: BlockAxis, b: BlockAxis) -> Ints:
         a, b = b, a
     across = int(_line(b)[1]) if b.size > 1 else 0
     is_touch = b.pattern is Pattern.HIERARCHICAL
-    least = np.full(a.size * b.size + 1, MUCH)
+    least = np.full(a.size * b.size + 1, INFINITE)
     laid.run(a.size * a.size * len(least) // 4, _line(a), b.size, across, is_touch, least)
     return least
 

@@ -21,12 +21,12 @@ from placement.fabric.constraints import with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
 from placement.graph.hypergraph import Hypergraph, block_graph
+from placement.kernels import INFINITE
 from placement.replace.near import Hint, seated_near
 from placement.tiers.seating import Hosts
 from placement.workload.request import Objective, Request
 
 MOST_ZONES = 64  # beyond that every step costs more than it finds
-NEVER = np.iinfo(np.int64).max // 4
 
 
 @with_gang_view
@@ -71,8 +71,8 @@ class _Borders:
         self._held = np.bincount(zone, minlength=len(most))
         self.risen = 0
         weights = np.concatenate([graph.weight, graph.group_weight])
-        least = int(weights[weights > 0].min(initial=NEVER))
-        self._a_move, zones = least if least < NEVER else 1, len(most)
+        least = int(weights[weights > 0].min(initial=INFINITE))
+        self._a_move, zones = least if least < INFINITE else 1, len(most)
         meets = graph.group * zones + zone[graph.members]
         self._meets = np.bincount(meets, minlength=len(graph.group_weight) * zones)
         self._meets = self._meets.reshape(-1, zones)
@@ -80,7 +80,7 @@ class _Borders:
         self._dearer = self._priced(np.arange(graph.blocks))
         # From one zone to another: the block that goes at the least cost, and that cost.
         self._block = np.zeros((zones, zones), dtype=np.int64)
-        self._more = np.full((zones, zones), NEVER, dtype=np.int64)
+        self._more = np.full((zones, zones), INFINITE, dtype=np.int64)
         self._compare(range(zones))
 
     def relieve(self, most_rise: float) -> bool:
@@ -95,7 +95,7 @@ class _Borders:
     def join(self) -> None:
         """Move blocks while the cut saved exceeds the cost of moving, and there is room."""
         for _ in range(len(self.zone)):
-            more = np.where(self._held < self._most, self._more, NEVER)
+            more = np.where(self._held < self._most, self._more, INFINITE)
             here, there = divmod(int(more.argmin()), len(self._most))
             if more[here, there] >= -self._a_move:
                 return
@@ -137,19 +137,19 @@ class _Borders:
         """Who leaves these zones first, anew."""
         for here in zones:
             members = np.flatnonzero(self.zone == here)
-            self._more[here] = NEVER
+            self._more[here] = INFINITE
             if len(members):
                 dearer = self._dearer[members]
                 first = dearer.argmin(axis=0)
                 self._block[here] = members[first]
                 self._more[here] = dearer[first, np.arange(len(self._most))]
-                self._more[here, here] = NEVER
+                self._more[here, here] = INFINITE
 
     def _cheapest_path(self) -> list[tuple[int, int]]:
         """The cheapest way from a zone that holds too many to one with room, by steps."""
-        price = np.where(self._more < NEVER, np.maximum(self._more, 0) + self._a_move, NEVER)
+        price = np.where(self._more < INFINITE, np.maximum(self._more, 0) + self._a_move, INFINITE)
         steps = price.tolist()
-        cost = np.where(self._held > self._most, 0, NEVER).tolist()
+        cost = np.where(self._held > self._most, 0, INFINITE).tolist()
         before, zones, is_less = [-1] * len(cost), range(len(cost)), True
         while is_less:
             is_less = False

@@ -18,7 +18,7 @@ import numpy as np
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 from placement.search.graph_slicing import by_room
-from placement.solver import INFINITY, IntegerProgram
+from placement.solver import IntegerProgram
 
 MOST_BLOCKS = 64  # of a gang
 MOST_ENTRIES = 20_000  # of a program: blocks and edges by zones
@@ -111,7 +111,7 @@ class _Assignment:
             is_like = kinds is None or np.array_equal(kinds[zone], kinds[before])
             if self._capacities[z] == self._capacities[z - 1] and is_like:
                 larger = [(of_block[z - 1], 1) for of_block in holds]
-                self._program.row(0, INFINITY, [*larger, *((each[z], -1) for each in holds)])
+                self._program.row(0, None, [*larger, *((each[z], -1) for each in holds)])
 
     def _variable(self, cost: int, value: bool) -> int:
         self._hint.append(int(value))
@@ -130,14 +130,14 @@ class _Assignment:
         for tail, head, weight in edges:
             is_cut = counted(weight, self._begin[tail] != self._begin[head])
             for here, there in zip(self._holds[tail], self._holds[head], strict=True):
-                program.row(0, INFINITY, [(is_cut, 1), (here, -1), (there, 1)])
+                program.row(0, None, [(is_cut, 1), (here, -1), (there, 1)])
         for group, weight in enumerate(graph.group_weight.tolist()):
             members = graph.members[graph.group == group]
             for z in range(len(self._zones)):
                 touches = counted(weight, bool((self._begin[members] == z).any()))
                 for block in members.tolist():
-                    program.row(0, INFINITY, [(touches, 1), (self._holds[block][z], -1)])
-        high = INFINITY if most is None else most + self.offset
+                    program.row(0, None, [(touches, 1), (self._holds[block][z], -1)])
+        high = None if most is None else most + self.offset
         program.row(least + self.offset, high, costs)
 
     def add_lacking(self, lacking: Sequence[Ints]) -> None:
@@ -152,7 +152,7 @@ class _Assignment:
             for larger, smaller in pairwise(steps):
                 self._program.row(0, 1, [(larger, 1), (smaller, -1)])
             blocks = [(of_block[z], 1) for of_block in self._holds]
-            self._program.row(-INFINITY, first, [*blocks, *((step, -1) for step in steps)])
+            self._program.row(None, first, [*blocks, *((step, -1) for step in steps)])
 
     def solved(self, work: float) -> tuple[Ints, int] | None:
         """The zone of each block, and a bound on the cost."""

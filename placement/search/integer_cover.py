@@ -24,7 +24,7 @@ from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, ZonePattern, layout_cost
 from placement.search.graph_slicing import by_room
-from placement.solver import INFINITY, IntegerProgram
+from placement.solver import IntegerProgram
 from placement.workload.traffic import Pattern
 
 TRIES = 400  # orders of zones
@@ -94,10 +94,10 @@ def _chosen(
     copies = [program.variable(len(capacities), pattern_cost(grid, p)) for p in patterns]
     for s in range(grid.rows):
         entries = [(x, p[s]) for x, p in zip(copies, patterns, strict=True) if p[s]]
-        program.row(grid.width, INFINITY, entries)
+        program.row(grid.width, None, entries)
     for size, least in zip(classes, smaller, strict=True):
         entries = [(x, 1) for x, p in zip(copies, patterns, strict=True) if sum(p) > least]
-        program.row(-INFINITY, sum(c >= size for c in capacities), entries)
+        program.row(None, sum(c >= size for c in capacities), entries)
     if known:
         program.hint([known.count(p) for p in patterns])
     values = program.solve(WORK)

@@ -26,10 +26,9 @@ import numpy as np
 
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
-from placement.kernels import Kernel
+from placement.kernels import INFINITE, Kernel
 from placement.search.graph_slicing import by_room
 
-NEVER = -(1 << 60)
 WORK = 6_000_000  # table entries in all; one order or sequence takes blocks x capacities
 MANY, FEW = 8, 3  # orders cut for a sequence at random, and for a changed one
 MOST_AXES = 4  # of a walk
@@ -44,7 +43,7 @@ def _saved(table: Ints, blocks: int, room: Ints, values: Ints) -> None:
     """
     line = blocks + 1
     for n in range(line):
-        values[n] = NEVER
+        values[n] = -INFINITE
     values[0] = 0
     held = left = low = high = 0
     for capacity in room:

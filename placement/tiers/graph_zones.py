@@ -27,7 +27,7 @@ from placement.bound.size_relaxation import least_sum
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import block_graph, unlinked
 from placement.grid.block_grid import BlockGrid
-from placement.grid.isoperimetry import MUCH
+from placement.kernels import INFINITE
 from placement.objective.cut import cut_by_axis
 from placement.proof.cell_proofs import CellProof
 from placement.proof.role_proofs import RoleProof
@@ -75,7 +75,7 @@ class _BlockZones:
         self._parts = PartBound(self._graph, self._orders)
         kind = RoleProof if request.roles else CellProof
         self._cells = kind(request, gpus, capacities, limits.states)
-        self._best = Incumbent(np.zeros((1, blocks), dtype=np.int64), int(MUCH), 0)
+        self._best = Incumbent(np.zeros((1, blocks), dtype=np.int64), INFINITE, 0)
 
     def solved(self) -> Incumbent:
         """Search and prove in turns, each with a larger share of the work."""

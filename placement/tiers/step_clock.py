@@ -23,6 +23,7 @@ from placement.fabric.constraints import with_gang_view
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Hardware, Ints, Tier
 from placement.grid.block_grid import block_grid
+from placement.kernels import INFINITE
 from placement.objective.step_constants import step_constants
 from placement.objective.step_floor import least_step_s, step_floor
 from placement.objective.step_time import StepTime, exposure, fastest_gpu, step_time
@@ -35,7 +36,6 @@ MOST_PRICINGS = 3  # times that prices follow from a layout and layouts from pri
 MOST_RACK_SHARES = 3  # numbers of hosts of an NVLink rack that groups fill
 MOST_LINK_LEVELS = 3  # of what uplinks have left, by tier
 NEAR_BOUND = 1.005  # times the bound on NVLink racks
-NEVER = 10**18  # later than any step, where an uplink is down that it needs
 RESOLUTION = 1_000  # steps are told apart by so small a part of the least
 
 
@@ -88,7 +88,7 @@ class StepClock:
         if not least_s:
             return 0
         slower = (self.step(hosts).seconds / least_s - 1) * RESOLUTION
-        return int(slower) if isfinite(slower) else NEVER
+        return int(slower) if isfinite(slower) else INFINITE  # an uplink that it needs is down
 
     @property
     def cut_slack(self) -> float:

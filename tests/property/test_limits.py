@@ -107,7 +107,7 @@ ROOMS = ("bound", "graph", "grid", "proof", "search", "tiers")
 # Not budgets or thresholds: codes, what stands for "nothing" or "no end", parts of an algorithm,
 # and what differs from 0 by rounding alone.
 CODES = {
-    *("WHOLE_GANG", "NOWHERE", "NEVER", "INFINITE", "INFINITY", "MUCH", "WORD", "DRAWS", "MOVES"),
+    *("WHOLE_GANG", "NOWHERE", "INFINITE", "WORD", "DRAWS", "MOVES"),
     *("ENTER", "TOUCH", "LEAVE", "SWAP", "TURN", "LEAN", "SHUFFLE", "GRAFT", "SHARED"),
     *("TAKEN", "OF", "FULL_PRICE", "RESOLUTION", "SHARES"),
 }

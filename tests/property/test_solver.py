@@ -14,8 +14,8 @@ from placement.bound.rounding import attainable, stairs
 from placement.bound.size_relaxation import SizeBound
 from placement.graph.hypergraph import grid_graph
 from placement.grid.block_grid import BlockGrid, block_grid, joint_cost, shared
-from placement.grid.isoperimetry import MUCH
 from placement.grid.layout import counts, layout_cost
+from placement.kernels import INFINITE
 from placement.objective.cut import cut_by_axis, egress
 from placement.proof import branching, node
 from placement.proof.branch_and_price import Prover
@@ -140,9 +140,9 @@ def test_prices_of_all_patterns(
     for most in range(1, capacity + 1):
         every = product(range(width + 1), repeat=rows)
         prices = [price(p) for p in every if 1 <= sum(p) <= most and sum(p) % lot == 0]
-        least = min(prices, default=MUCH)
-        assert (pricer.best[most] == least) or (least >= MUCH // 2 < pricer.best[most])
-        if least < MUCH // 2:
+        least = min(prices, default=INFINITE)
+        assert (pricer.best[most] == least) or (least >= INFINITE // 2 < pricer.best[most])
+        if least < INFINITE // 2:
             [found] = pricer.patterns([most])
             assert least == price(found)
             assert 1 <= sum(found) <= most

@@ -10,7 +10,7 @@ from ortools.math_opt import result_pb2
 from pybind11_abseil import status
 
 from placement import solver
-from placement.solver import INFINITY, ColumnLp, IntegerProgram
+from placement.solver import ColumnLp, IntegerProgram
 
 
 def knapsack(scale: int, least: int, extra: int = 0) -> IntegerProgram:
@@ -37,7 +37,7 @@ def test_values_cost_the_least(scale: int, extra: int) -> None:
 def test_what_cannot_be_and_sums_too_large_have_no_values(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    odd, large = knapsack(2, 7), knapsack(INFINITY // 4, 14)
+    odd, large = knapsack(2, 7), knapsack(1 << 61, 14)
     odd.row(7, 7, [(0, 2), (1, 2)])
     for program in (knapsack(1, 100), odd, large):
         assert program.solve(1) is None
@@ -48,7 +48,7 @@ def test_a_hint_that_is_optimal_is_what_comes_out() -> None:
     """Of many that cost the same."""
     for hint in ([0, 1, 2], [3, 0, 0], [1, 1, 1]):
         program = IntegerProgram()
-        program.row(3, INFINITY, [(program.variable(3, 5), 1) for _ in range(3)])
+        program.row(3, None, [(program.variable(3, 5), 1) for _ in range(3)])
         program.hint(hint)
         assert program.solve(1) == tuple(hint)
 
