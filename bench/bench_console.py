@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 import grpc
 from starlette.routing import Route
 
-from placement.fabric.tree import PRESETS
+from placement.fabric.reader import PRESETS
 from scheduler.console.app import application
 from scheduler.console.live import LiveMaps, LiveStream
 from scheduler.console.server import ConsoleServer, log_server

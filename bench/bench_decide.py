@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from placement.fabric import hostset
-from placement.fabric.tree import preset
+from placement.fabric.reader import preset
 from placement.objective.cut import cut
 from scheduler.core import Plan, SchedulingOptions, State, decide, replay
 from scheduler.core.capacity.outlook import Outlook

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import grpc
 
-from placement.fabric.tree import preset
+from placement.fabric.reader import preset
 from placement.placer import place
 from placement.workload.request import Placement
 from scheduler.core import JobSpec, JobState, SchedulingOptions, State, commit, decide, replay

@@ -14,7 +14,8 @@ import numpy as np
 from bench.time_instances import Timed
 from bench.time_peers import PEERS, placed
 from placement.fabric import hostset
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import STEP_MODEL, Objective, Request
 from placement.workload.training import Batch, DataParallel, PipelineSchedule, Training

@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 
 FABRICS = ("roce-24k", "ib-24k", "roce-98k", "lingjun")
 LINGJUN = Path("lingjun2023") / "topo.csv"

@@ -16,7 +16,8 @@ from network.flows import Flows, flows_of
 from network.routing import Congestion, parse_routing, route
 from network.wiring import links
 from placement.fabric import hostset
-from placement.fabric.tree import Fabric, preset
+from placement.fabric.reader import preset
+from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.placer import place
 from placement.workload.request import NO_SPARES, Placement, Request

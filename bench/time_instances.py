@@ -15,7 +15,8 @@ from typing import Any
 
 from bench.capacity import free_hosts
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, preset
+from placement.fabric.reader import preset
+from placement.fabric.tree import Fabric
 from placement.workload.request import Request
 from scheduler.files.inputs import load_fabric
 from scheduler.files.job import job_from_mapping

@@ -32,7 +32,7 @@ from lab.serving import serve
 from muster.structs import replace
 from network.step_simulation import play
 from network.step_tasks import Exchange, StepTasks, Task
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.workload.request import SpareRule
 from scheduler.files.job import job_to_mapping
 from tests.build import fabric_spec

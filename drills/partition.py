@@ -44,7 +44,7 @@ from lab.faults import Direction, Fault
 from lab.plan import DATABASE, STANDBY, plan_lab
 from lab.serving import serve
 from placement.fabric.constraints import Constraints
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.workload.request import NO_SPARES
 from scheduler.client import Client, ServiceError
 from scheduler.core.model.requests import parse_request_id

@@ -12,7 +12,7 @@ from lab.measure import measure_step, refuse_load
 from lab.plan import fitting_scale, plan_lab
 from network.step_simulation import simulate_step
 from placement.fabric import hostset
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.objective.step_time import step_time
 from placement.workload.request import Placement
 from scheduler.cli.offline.place import cluster_of, place_job

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from scheduler.console import theme
 from scheduler.core import State
 from scheduler.core.fold.attempts import AttemptStopped, EffectReader, GangTracker

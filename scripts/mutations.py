@@ -46,15 +46,15 @@ def _rates(factor: float) -> None:
 
 def _fabric(key: str, factor: float) -> None:
     """A number of every fabric, in all places in which one can be given, `factor` times."""
-    from placement.fabric import tree
+    from placement.fabric import reader
 
-    positive = tree._positive
+    positive = reader._positive
 
     def wrong(value: Any, field: str) -> float:
         right = positive(value, field)
         return right * factor if field.rpartition(".")[2] == key else right
 
-    tree._positive = wrong
+    reader._positive = wrong
 
 
 def _runs(factor: float) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 import grpc
 
-from placement.fabric.tree import PRESETS
+from placement.fabric.reader import PRESETS
 from scheduler.console.thread import ConsoleEndpoint
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.server.serve import Ready, Settings, Signals, serve

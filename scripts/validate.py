@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from scheduler.core import SchedulingOptions
 from scheduler.files.errors import InputError
 from scripts import published, readings

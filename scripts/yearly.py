@@ -21,7 +21,8 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
-from placement.fabric.tree import Fabric, preset
+from placement.fabric.reader import preset
+from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from placement.workload.training import Batch, ModelShape

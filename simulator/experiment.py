@@ -9,7 +9,8 @@ from typing import Any
 
 from muster.structs import replace, struct
 from placement import BadInput
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.request import SpareRule
 from scheduler.core import SchedulingOptions, Tenants
 from scheduler.core.model.scheduling_options import Overrun

@@ -16,7 +16,8 @@ from typing import Any
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, Constraints
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Collective, Placement, Request, SpareRule

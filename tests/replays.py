@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.request import SpareRule
 from scheduler.core import SchedulingOptions, State, Tenants, apply
 from scheduler.core.model.commands import Command

@@ -5,7 +5,8 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.request import NO_SPARES, Parallelism, Request
 from scheduler.core import JobSpec, State, Tenants, apply
 from scheduler.core.model.events import Event

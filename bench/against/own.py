@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from scheduler.core import SchedulingOptions, State
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS

@@ -16,7 +16,7 @@ from importers.measured.nccl import read_sizes
 from importers.measured.steps import read_steps
 from placement.errors import BadInput
 from placement.fabric import hostlist
-from placement.fabric.tree import from_spec, preset
+from placement.fabric.reader import from_spec, preset
 from scheduler.access.auth_file.reading import load_auth
 from scheduler.agent.attempt import MOST_SAID, BadReport, parse_report
 from scheduler.cli.offline.step_table import _estimated as step_table_estimated

@@ -74,7 +74,7 @@ def fabrics(incomplete: str) -> list[str]:
     """Presets, and files."""
     from glob import escape, glob
 
-    from placement.fabric.tree import PRESETS
+    from placement.fabric.reader import PRESETS
 
     files = (f"{path}/" if os.path.isdir(path) else path for path in glob(f"{escape(incomplete)}*"))
     return _matching([*PRESETS, *sorted(files)], incomplete)

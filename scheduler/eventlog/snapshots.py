@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 import msgspec
 
 from placement import BadInput
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.index import Index

@@ -14,7 +14,8 @@ from muster.structs import struct
 from placement import BadInput
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import PRESETS, Fabric, from_spec, preset
+from placement.fabric.reader import PRESETS, from_spec, preset
+from placement.fabric.tree import Fabric
 from scheduler.core.model.job import JobSpec
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.job import job_from_document, job_from_mapping, job_to_mapping

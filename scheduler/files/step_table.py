@@ -15,7 +15,8 @@ from typing import Any
 from muster.structs import struct
 from placement import BadInput
 from placement.fabric.gpus import Gpu, gpu_named
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.flops import parameter_count
 from placement.workload.parallelism import expert_axes
 from placement.workload.request import Request

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, Va
 
 from muster.structs import struct
 from placement import BadInput
-from placement.fabric.tree import PRESETS
+from placement.fabric.reader import PRESETS
 from scheduler.access.options import CallLimits, Reflection
 from scheduler.core.model.scheduling_options import Overrun, SchedulingOptions
 from scheduler.core.policies.health_signals import BUILT_IN_CHECKS

@@ -12,7 +12,8 @@ from functools import cache
 from random import Random
 
 from placement.fabric.constraints import Constraints
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants

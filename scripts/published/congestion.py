@@ -15,7 +15,8 @@ import numpy as np
 from network.flows import Flows, flows_of, merge_flows
 from network.routing import Kind, Routing, parse_routing, route
 from network.wiring import links
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from scripts.published import Evidence, Row, Value, exactly, within

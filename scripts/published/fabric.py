@@ -6,7 +6,8 @@ from functools import cache
 
 from network.maxflow import Proof, proofs
 from network.wiring import Striping, links
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from scripts.published import Evidence, Row, Value, exactly, near
 
 

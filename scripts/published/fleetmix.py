@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import exp
 
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from scheduler.core import State
 from scheduler.core.fold.attempts import AttemptLeft, EffectReader, GangTracker
 from scheduler.core.model.events import Event

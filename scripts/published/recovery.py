@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from placement import Sizing
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from scheduler.cli.offline.checkpoint_intervals import (

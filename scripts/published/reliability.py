@@ -17,7 +17,8 @@ from itertools import islice, takewhile
 from math import exp, expm1
 from statistics import fmean
 
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from placement.fabric.constraints import Constraints
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from scheduler.core import State
 from scheduler.core.model.events import Event
 from scripts.published import Evidence, Row, Value, between, differs

@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import cache, partial
 from statistics import fmean
 
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request, SpareRule
 from scheduler.core import Tenants

@@ -15,7 +15,8 @@ import numpy as np
 
 from placement import place
 from placement.fabric.hostset import full
-from placement.fabric.tree import Fabric, preset
+from placement.fabric.reader import preset
+from placement.fabric.tree import Fabric
 from placement.objective.axis_loads import NIC, axis_loads
 from placement.objective.cut import egress
 from placement.objective.step_time import StepTime, step_time

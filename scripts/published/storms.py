@@ -11,7 +11,8 @@ from functools import cache, partial
 from math import log
 from random import Random
 
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core import JobSpec, JobState, SchedulingOptions, State, Tenants

@@ -21,7 +21,8 @@ from functools import lru_cache
 import numpy as np
 
 from muster.structs import replace, struct
-from placement.fabric.tree import Fabric, Ints, Tier, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric, Ints, Tier
 from placement.objective.axis_loads import BYTES_PER_S, NIC, SCALE_UP, axis_loads
 from placement.objective.cut import egress_by_axis
 from placement.objective.step_time import step_time

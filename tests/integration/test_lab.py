@@ -24,7 +24,7 @@ from lab.plan import plan_lab
 from lab.serving import serve
 from lab.slurm import start_slurm
 from network.step_simulation import simulate_step
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.objective.cut import egress_by_axis
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request

@@ -16,7 +16,7 @@ import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from grpc_status import rpc_status
 
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from scheduler.access.listener import Access
 from scheduler.access.options import CallLimits
 from scheduler.core.policies.tenants import Tenant, Tenants

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from scheduler.core import Job, SchedulingOptions
 from scheduler.core.model.commands import CancelJob, ReportHost
 from scheduler.core.model.lifecycle import JobState

@@ -23,7 +23,8 @@ from muster.certificate import SEALED, Malformed, digest
 from muster.verify import crossing, verify
 from placement import place
 from placement.fabric import hostset
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.request import FIRST_STEP_MODEL, STEP_MODEL, Placement, Request
 from placement.workload.training import Batch, Sync
 from scheduler.files.certificates import certificate

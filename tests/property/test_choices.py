@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints, usable
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.objective.check import violations
 from placement.placer import place
 from placement.workload.request import AUTO, Placement, SpareRule

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.fabric.constraints import Constraints
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.workload.request import AUTO
 from scheduler.core import (
     Conflict,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from scheduler.files.fabrics import dump
 from scheduler.files.inputs import load_fabric
 from scheduler.files.yaml12 import parse

@@ -9,7 +9,8 @@ from network.failures import sum_by
 from network.flows import flows_of
 from network.routing import Congestion, parse_routing, route
 from network.wiring import links
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.workload.request import Collective, Request
 from tests.build import fabric, request, two_tiers

@@ -13,7 +13,8 @@ from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints, broken
 from placement.fabric.links import with_links
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.objective.cut import cut
 from placement.replace.near import Hint

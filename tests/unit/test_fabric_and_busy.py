@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from placement.fabric import hostset
-from placement.fabric.tree import preset
+from placement.fabric.reader import preset
 from placement.workload.parallelism import AXES
 from scheduler.files.inputs import InputError, load_busy, load_fabric, load_job
 from tests.build import LLAMA3_ROWS, fabric

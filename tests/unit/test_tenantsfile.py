@@ -79,7 +79,7 @@ def test_a_default_tenant_is_added_where_none_is_named(tmp_path: Path) -> None:
 
 
 def test_the_example_goes_with_the_large_fabric() -> None:
-    from placement.fabric.tree import preset
+    from placement.fabric.reader import preset
 
     load_tenants(str(EXAMPLE)).check(preset("roce-24k"))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import PRESETS, from_spec
+from placement.fabric.reader import PRESETS, from_spec
 from scheduler.core import SchedulingOptions, Tenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.scheduling_options import time_limit_ns

@@ -170,7 +170,7 @@ def report_failed(failed: Sequence[str], address: str, *, dry_run: bool) -> None
     """Report what is left of the uplinks that these switches and cables are part of."""
     from network.failures import uplinks_left
     from network.wiring import links
-    from placement.fabric.tree import from_spec
+    from placement.fabric.reader import from_spec
     from scheduler.files.yaml12 import parse
 
     with connected(address) as client:

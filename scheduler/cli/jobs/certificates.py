@@ -53,7 +53,7 @@ def _certificate(message: job_pb2.Job) -> dict[str, Any]:
     from placement.fabric.constraints import view_for_gang
     from placement.fabric.hostlist import expand
     from placement.fabric.links import with_links
-    from placement.fabric.tree import from_spec
+    from placement.fabric.reader import from_spec
     from placement.workload.replicas import sized
     from scheduler.files.certificates import decided_certificate
     from scheduler.v1 import placement_pb2

@@ -51,7 +51,7 @@ def live_gang(message: job_pb2.Job) -> GangOption:
 def live_nccl(message: job_pb2.Job, fabric_file: bytes) -> Iterable[str]:
     """NCCL's file for it; `fabric_file`: the fabric of the server."""
     from placement.fabric.constraints import view_for_gang
-    from placement.fabric.tree import from_spec
+    from placement.fabric.reader import from_spec
     from placement.workload.replicas import sized
     from scheduler.cli.offline.place import nccl_lines
     from scheduler.files.yaml12 import parse

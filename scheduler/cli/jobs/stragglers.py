@@ -99,7 +99,7 @@ def _reported(message: job_pb2.Job, times: service_pb2.ListStepTimesResponse) ->
 
 
 def _gang(message: job_pb2.Job, fabric_file: bytes) -> MeasuredGang:
-    from placement.fabric.tree import from_spec
+    from placement.fabric.reader import from_spec
     from scheduler.cli.jobs.ranks import live_gang
     from scheduler.files.yaml12 import parse
     from scheduler.observe.stragglers import MeasuredGang

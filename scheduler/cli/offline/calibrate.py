@@ -117,7 +117,7 @@ def calibrate(
 
 def _uncalibrated(fabric: Fabric) -> Fabric:
     """As its file states it, whatever was measured before."""
-    from placement.fabric.tree import from_spec
+    from placement.fabric.reader import from_spec
 
     return from_spec({key: fabric.spec[key] for key in fabric.spec if key != "calibration"})
 

@@ -17,7 +17,8 @@ from muster.structs import replace, struct
 from placement import BadInput
 from placement.fabric import constraints, hostset
 from placement.fabric.constraints import gpus_wanted, labelled
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from scheduler.core.admission.etag import stale
 from scheduler.core.model.commands import ChangeFabric
 from scheduler.core.model.events import Event, FabricChanged, SparesChanged

@@ -11,7 +11,7 @@ from functools import reduce
 from typing import assert_never
 
 from muster.structs import replace
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from scheduler.core.fold import fabric, hosts, jobs, links, windows
 from scheduler.core.fold.effects import EventEffect
 from scheduler.core.fold.index import with_request

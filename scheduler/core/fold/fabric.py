@@ -15,7 +15,8 @@ from typing import TypeVar
 from muster.structs import replace, struct
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.fold.effects import EventEffect, HostsChange
 from scheduler.core.fold.hosts import next_reviews

@@ -13,7 +13,8 @@ from typing import Any
 from muster.structs import struct
 from placement import BadInput
 from placement.fabric import hostlist
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from scheduler.files.errors import refusal
 from scheduler.files.fabrics.fitting import fitted, rates
 from scheduler.files.fabrics.network import TopologyNetwork, shortened

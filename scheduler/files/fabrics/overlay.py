@@ -15,7 +15,7 @@ from muster.structs import struct
 from placement import BadInput
 from placement.fabric import hostlist
 from placement.fabric.gpus import gpu_named
-from placement.fabric.tree import KINDS, LATENCY_KEYS, scale_up_gbps
+from placement.fabric.reader import KINDS, LATENCY_KEYS, scale_up_gbps
 from scheduler.files.yaml12 import Document, load
 
 DEFAULT_HOST_TIER = "host"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from scheduler import cli
 from scheduler.files.fabrics.summary import summary
 from tests.build import fabric, fabric_spec, two_tiers

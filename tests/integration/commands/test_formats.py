@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.fabric.hostlist import expand
-from placement.fabric.tree import preset
+from placement.fabric.reader import preset
 from scheduler.cli.offline import formats
 from scheduler.cli.offline.formats import GangOption, compress
 from scheduler.cli.render.text import bytes_text, columns, counted, seconds_text

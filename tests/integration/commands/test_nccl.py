@@ -9,7 +9,7 @@ import pytest
 from network.collectives.nccl import Protocol
 from network.collectives.recommend import NcclTuning, nccl_tunings
 from network.collectives.schedules import Algorithm, Operation
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.workload.training import DataParallel, Training
 from scheduler.cli.offline.nccl_file import MOST_BYTES, nccl_file
 from scheduler.cli.offline.place import nccl_lines

@@ -16,7 +16,8 @@ from network.routing import parse_routing, route
 from network.wiring import links
 from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from placement.objective.cut import egress
 from placement.placer import place
 from placement.workload.request import Objective, Placement, Request, SpareRule, StepBound, TierCut

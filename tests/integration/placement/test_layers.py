@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from placement.objective.axis_loads import AxisLoad, Load, axis_loads, kinds_of_link
 from placement.objective.cut import egress
 from placement.workload.request import Collective, Request

@@ -9,7 +9,8 @@ import pytest
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.placer import place
 from placement.replace.near import Hint

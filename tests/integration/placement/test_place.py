@@ -10,7 +10,8 @@ import pytest
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from placement.notes import request_notes
 from placement.objective.check import violations
 from placement.placer import place

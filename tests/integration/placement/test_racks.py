@@ -15,7 +15,8 @@ from placement import place
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
-from placement.fabric.tree import Fabric, from_spec, preset, view_for_gpus
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric, view_for_gpus
 from placement.grid.block_grid import block_grid
 from placement.objective.axis_loads import NIC, SCALE_UP, axis_loads
 from placement.objective.check import violations

@@ -3,7 +3,7 @@
 import numpy as np
 
 from placement.baselines import runners_up
-from placement.fabric.tree import preset
+from placement.fabric.reader import preset
 from placement.objective.cut import cut
 from placement.placer import place
 from placement.workload.request import NO_SPARES, Placement, Request

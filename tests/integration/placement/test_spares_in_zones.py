@@ -10,7 +10,8 @@ import pytest
 
 from placement import Sizing, place
 from placement.fabric import hostset
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.objective.cut import cut
 from placement.spares.holding import hold_spares

@@ -11,7 +11,8 @@ import yaml
 
 from placement import BadInput, consecutive, place
 from placement.fabric import hostset
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.objective.cut import cut
 from placement.objective.step_constants import step_constants

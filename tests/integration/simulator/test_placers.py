@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.files.job import job_from_mapping
 from simulator.experiment import Experiment

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.workload.request import SpareRule
 from scheduler.core import SchedulingOptions, State, apply
 from scheduler.core.fold.apply import effects

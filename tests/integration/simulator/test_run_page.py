@@ -11,7 +11,7 @@ import pytest
 from jinja2 import UndefinedError
 from matplotlib.figure import Figure
 
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.workload.request import SpareRule
 from scheduler.console.theme import COLOURS
 from scheduler.core.policies.costs import Costs

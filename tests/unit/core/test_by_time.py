@@ -13,7 +13,7 @@ import pytest
 
 from placement import Hint, choose_swaps, place, placed_near
 from placement.fabric import hostset
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.objective.cut import cut
 from placement.objective.step_time import step_time
 from placement.workload.parallelism import Parallelism

@@ -3,7 +3,7 @@
 import pytest
 
 from placement.fabric.constraints import Constraints
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from scheduler.core import (
     Reason,
     SchedulingOptions,

@@ -11,7 +11,7 @@ from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from scheduler.core import State, explain
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.scheduling_options import SchedulingOptions

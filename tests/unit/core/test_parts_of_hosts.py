@@ -8,7 +8,7 @@ import pytest
 
 from placement import BadInput, choose_gpus
 from placement.fabric import hostset
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from scheduler.core import (
     Conflict,
     HostState,

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from placement.errors import BadInput
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from scheduler.core import State, Tenants, replay

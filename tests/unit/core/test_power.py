@@ -10,7 +10,8 @@ import pytest
 
 from placement import BadInput
 from placement.fabric import hostset
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from scheduler.core import Conflict, State, commit, decide, explain
 from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.queue.verdict import WaitReason

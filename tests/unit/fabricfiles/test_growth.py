@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from placement import BadInput
-from placement.fabric.tree import PRESETS, Fabric, from_spec
+from placement.fabric.reader import PRESETS, from_spec
+from placement.fabric.tree import Fabric
 from scheduler.files.fabrics.growth import listed, with_host
 from tests.build import fabric_spec
 

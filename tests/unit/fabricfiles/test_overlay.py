@@ -2,7 +2,7 @@
 
 import pytest
 
-from placement.fabric.tree import SECONDS_PER_KM
+from placement.fabric.reader import SECONDS_PER_KM
 from tests.unit.fabricfiles.conftest import Read, Refused, tree
 
 BLOCKS = "".join(f"BlockName=b{i} Nodes=n[{2 * i}-{2 * i + 1}]\n" for i in range(4))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from tests.unit.fabricfiles.conftest import Read, Refused, tree
 
 TREE = """\

@@ -5,7 +5,7 @@ import pytest
 from lab.measure import programs
 from lab.ranks import Piece, _Step
 from network.step_tasks import step_tasks
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from placement.workload.training import Batch

@@ -6,7 +6,7 @@ from lab.faults import Direction, Fault, add_fault, check_fault, heal, nft_table
 from lab.plan import LabPlan, commands_of, fitting_scale, plan_lab
 from lab.slurm import topology_conf
 from placement import BadInput
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 
 FABRIC = from_spec(
     {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from scheduler.core import JobState, Rejected, SchedulingOptions, State, admit, decide
 from scheduler.core.fold.apply import apply
 from scheduler.core.fold.attempts import EffectReader

@@ -11,7 +11,8 @@ from network.paths import Walker, trips_of
 from network.routing import Congestion, Kind, Routing, _on_rails, parse_routing, route
 from network.wiring import Links, links
 from placement.errors import BadInput
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from placement.workload.request import Collective, Request
 from tests.build import LLAMA3_ROWS, fabric, gang, request
 from tests.cases import case

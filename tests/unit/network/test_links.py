@@ -13,7 +13,8 @@ from network.failures import links_without
 from network.maxflow import By, Proof, proofs
 from network.wiring import Layer, Links, Striping, links
 from placement.errors import BadInput
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from tests.build import fabric, flat, two_tiers
 
 ROCE = links(preset("roce-24k"))

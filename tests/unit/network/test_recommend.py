@@ -6,7 +6,7 @@ import pytest
 
 from network.collectives.recommend import Advice, advice
 from network.collectives.schedules import Algorithm, Operation
-from placement.fabric.tree import preset
+from placement.fabric.reader import preset
 from placement.objective.cut import cut
 from placement.workload.request import Collective, Request
 from placement.workload.training import ContextParallel, DataParallel, Training

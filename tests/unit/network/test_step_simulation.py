@@ -9,7 +9,7 @@ from network.step_simulation import max_min_rates, play, simulate_step
 from network.step_tasks import pipeline_order, step_tasks
 from placement import BadInput
 from placement.fabric.links import with_links
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.objective.step_time import Pipeline, step_time
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Collective, Request

@@ -9,7 +9,8 @@ import pytest
 from placement import place
 from placement.fabric import hostset
 from placement.fabric.gpus import catalogue
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from placement.objective.compute_time import compute_parts
 from placement.objective.step_constants import step_constants
 from placement.objective.step_time import Assumptions, Pipeline, compute_by_part, step_time

@@ -9,7 +9,8 @@ from placement.fabric import hostset
 from placement.fabric.constraints import Constraints, around, joinable, zones_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import with_links
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.placer import place
 from placement.workload.request import AUTO, Infeasible, Insufficient, Placement, Request

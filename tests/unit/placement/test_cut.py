@@ -5,7 +5,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from placement.fabric.tree import Fabric, Hardware, preset
+from placement.fabric.reader import preset
+from placement.fabric.tree import Fabric, Hardware
 from placement.objective.cut import cut, cut_by_axis, egress
 from placement.workload.request import Batch, Collective, Request
 from tests.build import EVERY_PATTERN, fabric, flat, gang, llama3, request, two_tiers

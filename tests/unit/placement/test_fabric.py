@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from placement.errors import BadInput
-from placement.fabric.tree import MOST_HOSTS, PRESETS, Fabric, from_spec, preset
+from placement.fabric.reader import MOST_HOSTS, PRESETS, from_spec, preset
+from placement.fabric.tree import Fabric
 from tests.build import fabric, fabric_spec, flat, two_tiers
 
 

@@ -7,7 +7,7 @@ import networkx as nx
 import pytest
 
 from placement import to_networkx
-from placement.fabric.tree import from_spec, preset
+from placement.fabric.reader import from_spec, preset
 from tests.build import two_tiers
 
 

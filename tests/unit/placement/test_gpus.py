@@ -9,7 +9,8 @@ from placement import place
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.gpus import PRECISIONS, catalogue, find_gpu
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from tests.build import llama3
 
 OWN = {"memory_gb": 96, "memory_gb_per_s": 4000, "tflops": {"bf16": 500, "nvfp4": 2000}}

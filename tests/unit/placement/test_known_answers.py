@@ -7,7 +7,8 @@ import pytest
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.placer import place
 from placement.workload.parallelism import Parallelism

@@ -8,7 +8,8 @@ import pytest
 from network.step_simulation import simulate_step
 from placement import BadInput, place
 from placement.fabric import hostset
-from placement.fabric.tree import SECONDS_PER_KM, Fabric, from_spec
+from placement.fabric.reader import SECONDS_PER_KM, from_spec
+from placement.fabric.tree import Fabric
 from placement.objective.step_time import StepTime, step_time
 from placement.tiers.step_clock import step_clock
 from placement.workload.parallelism import Parallelism

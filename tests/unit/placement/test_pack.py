@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from placement.fabric import hostset
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.objective.check import violations
 from placement.placer import place
 from placement.tiers.packing import best_fit

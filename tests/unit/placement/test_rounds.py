@@ -15,7 +15,8 @@ from network.flows import flows_of
 from network.step_simulation import simulate_step
 from placement import place
 from placement.fabric import hostset
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.reader import from_spec, preset
+from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.objective.cut import cut, egress
 from placement.objective.step_time import step_time

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from placement.fabric import hostset
-from placement.fabric.tree import preset
+from placement.fabric.reader import preset
 from placement.objective.cut import cut
 from placement.placer import place
 from placement.replace.shift import shifted

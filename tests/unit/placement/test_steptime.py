@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placement.fabric.tree import preset
+from placement.fabric.reader import preset
 from placement.objective.axis_loads import axis_loads
 from placement.objective.step_time import (
     FIRST_EFFICIENCY,

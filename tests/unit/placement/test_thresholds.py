@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from placement.fabric import hostset
-from placement.fabric.tree import from_spec, view_for_gpus
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import view_for_gpus
 from placement.placer import _SegmentPlacer, place
 from placement.tiers.contraction import _slots
 from placement.tiers.inner_bound import common_room

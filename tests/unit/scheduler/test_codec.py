@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from placement.fabric.tree import preset
+from placement.fabric.reader import preset
 from placement.objective.step_time import step_time
 from placement.workload.request import (
     FIRST_STEP_MODEL,

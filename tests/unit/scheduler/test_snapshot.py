@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from placement.fabric.tree import PRESETS
+from placement.fabric.reader import PRESETS
 from scheduler.core import JobState, State, replay
 from scheduler.core.model.dependency import Dependency, DependencyKind, DependencyTerm
 from scheduler.core.model.events import (

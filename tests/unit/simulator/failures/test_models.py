@@ -11,7 +11,8 @@ from statistics import fmean, median
 
 import pytest
 
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError
 from simulator.failures import Outage, parse
 from simulator.failures.cause import FailureUnits, LemonHosts, RepairTime

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from placement.fabric.tree import Fabric, from_spec
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
 from placement.objective.step_time import step_time
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request

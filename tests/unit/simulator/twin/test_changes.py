@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from placement.fabric.tree import from_spec
+from placement.fabric.reader import from_spec
 from placement.workload.request import AUTO, Parallelism, Request
 from scheduler.core import JobSpec, SchedulingOptions, State
 from scheduler.core.fold.apply import replay
