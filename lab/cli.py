@@ -243,6 +243,9 @@ def measure_command(
     under_load: Annotated[
         bool, typer.Option("--under-load", help="Measure although the machine is busy.")
     ] = False,
+    busy: Annotated[
+        bool, typer.Option("--busy", help="Compute keeps cores busy, instead of sleeping.")
+    ] = False,
     folder: Folder = None,
 ) -> None:
     """Send what a step of a job sends, from real ranks, as placed by muster and otherwise.
@@ -257,7 +260,7 @@ def measure_command(
     if not under_load:
         refuse_load()
     with _progress("placements") as show:
-        found = measure_ways(lab, job, steps, seed, show)
+        found = measure_ways(lab, job, steps, seed, show, is_busy=busy)
     rows = [["placed", "formula", "simulated", "measured", "fastest", "slowest"]]
     for way, formula_s, simulated_s, measured in found:
         middle = sorted(measured)[len(measured) // 2]

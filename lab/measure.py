@@ -41,9 +41,16 @@ def refuse_load() -> None:
 
 
 def measure_ways(
-    lab: Lab, path: Path, steps: int, seed: int, show: Callable[[int, int], None]
+    lab: Lab,
+    path: Path,
+    steps: int,
+    seed: int,
+    show: Callable[[int, int], None],
+    *,
+    is_busy: bool = False,
 ) -> list[Measured]:
-    """Measure a job as muster places it in the lab and as others would.
+    """Measure a job as muster places it in the lab and as others would. `is_busy`: compute takes
+    cores.
 
     Returns each way with the seconds of the formula, of the simulation, and of each step.
     Raises: InputError on a job that has no place, or more ranks than can run here.
@@ -60,14 +67,22 @@ def measure_ways(
     for way, hosts in ways.items():
         step = step_time(fabric, question.request, hosts)
         simulated = simulate_step(fabric, question.request, hosts, step.compute_s)
-        measured = measure_step(lab, fabric, question.request, hosts, step.compute_s, steps)
+        request, compute_s = question.request, step.compute_s
+        measured = measure_step(lab, fabric, request, hosts, compute_s, steps, is_busy=is_busy)
         found.append((way, step.seconds, simulated.seconds, measured))
         show(len(found), len(ways))
     return found
 
 
 def measure_step(
-    lab: Lab, fabric: Fabric, request: Request, hosts: Sequence[int], compute_s: float, steps: int
+    lab: Lab,
+    fabric: Fabric,
+    request: Request,
+    hosts: Sequence[int],
+    compute_s: float,
+    steps: int,
+    *,
+    is_busy: bool = False,
 ) -> list[float]:
     """Play a step on hosts of the lab. Returns the seconds of each; the first one is left out, in
     which windows of sockets grow.
@@ -77,6 +92,7 @@ def measure_step(
     tasks = step_tasks(fabric, request, hosts, compute_s, merged=False)
     told = {
         "steps": steps + 1,
+        "is_busy": is_busy,
         "ranks": _ranks(lab, fabric, tasks),
         "programs": programs(fabric, tasks, lab.plan.scale),
     }

@@ -5,9 +5,10 @@ the network of its host, lets all connect, start together and play their tasks, 
 and writes a line of JSON for each step: the seconds until its last rank had ended.
 
 A rank is one loop over sockets that never block, one for each pair of ranks and kind of message.
-Compute is time that passes. Receives are posted from the start; a message is sent as soon as the
-tasks before it have ended, in the order of tasks on its socket. A ring passes on what it was sent:
-the next part goes out when the one before has come in. Standard library alone.
+Compute is time that passes, or keeps a core busy: then sockets are polled without a pause. Receives
+are posted from the start; a message is sent as soon as the tasks before it have ended, in the order
+of tasks on its socket. A ring passes on what it was sent: the next part goes out when the one
+before has come in. Standard library alone.
 """
 
 from __future__ import annotations
@@ -58,10 +59,14 @@ class RankTask:
 
 
 class Rank:
-    """The sockets and tasks of one rank. `program`: its tasks, as `measure` writes them."""
+    """The sockets and tasks of one rank. `program`: its tasks, as `measure` writes them;
+    `is_busy`: compute takes a core."""
 
-    def __init__(self, program: dict[str, Any], peers: list[dict[str, Any]]) -> None:
+    def __init__(
+        self, program: dict[str, Any], peers: list[dict[str, Any]], is_busy: bool = False
+    ) -> None:
         self._program, self._peers, self._me = program, peers, program["rank"]
+        self._is_busy = is_busy
         self._selector = selectors.DefaultSelector()
         self._out: dict[str, socket.socket] = {}
         self._in: dict[str, socket.socket] = {}
@@ -123,6 +128,8 @@ class Rank:
             if not player.left or ready:
                 continue
             wait_s = max(0.0, timers[0][0] - time.monotonic()) if timers else None
+            if timers and self._is_busy:
+                wait_s = 0.0
             for event, mask in self._selector.select(wait_s):
                 if mask & selectors.EVENT_WRITE:
                     self._send(event.data, sending[event.data], player, ready)
@@ -225,7 +232,7 @@ def _exactly(taken: socket.socket, size: int) -> bytes:
 def _be_rank(told: dict[str, Any], rank: int, heard: int, said: int) -> None:
     """Follow the parent: listen, connect, then a step for each byte that it writes."""
     enter_network(f"/run/netns/{told['ranks'][rank]['namespace']}")
-    me = Rank(told["programs"][rank], told["ranks"])
+    me = Rank(told["programs"][rank], told["ranks"], told["is_busy"])
     stages: list[Callable[[], Any]] = [lambda: 0.0, me.connect]
     while True:
         result = (stages.pop(0) if stages else me.step)()

@@ -21,6 +21,7 @@ from lab.faults import Direction, Fault
 from lab.limits import limit_hosts
 from lab.measure import measure_step, refuse_load
 from lab.plan import plan_lab
+from lab.ranks import Rank
 from lab.serving import serve
 from lab.slurm import start_slurm
 from network.step_simulation import simulate_step
@@ -164,6 +165,22 @@ def test_an_interleaved_pipeline_of_ranks_takes_compute_and_bubble_at_least(lab:
     )
     (measured,) = measure_step(lab, FABRIC, request, range(4), 0.2, steps=1)
     assert measured > 0.2 * (1 + 1 / 8)
+
+
+def test_ranks_that_compute_take_a_core_if_they_are_told_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lab.ranks.FIRST_PORT", 0)
+    task = {"id": 0, "seconds": 0.3, "after": [], "out": [], "in": []}
+    taken_s = []
+    for is_busy in (False, True):
+        rank = Rank({"rank": 0, "out": {}, "in": {}, "tasks": [task]}, [], is_busy)
+        began_s = time.process_time()
+        assert rank.step() >= 0.3
+        taken_s.append(time.process_time() - began_s)
+        rank._listener.close()
+        rank._selector.close()
+    assert taken_s[1] > 3 * taken_s[0]
 
 
 def leftovers(lab: Lab) -> list[str]:
