@@ -40,6 +40,7 @@ SILENCE_S = 5.0  # of the server, after which it does not lead any more as far a
 _BEAT = agent_pb2.SessionRequest(beat=agent_pb2.Beat()).SerializeToString()
 _SWEEPS = 10  # a lease
 _OVERDUE = 0.5  # of a lease, in which an agent beats three times
+_BEAT_SHARE = 1 / 3  # of a lease: the time between two beats
 _ALIVE_S = 1.0  # between two sweeps at most, for each tells the server that this process lives
 _HELLO_S = 10.0  # for which a stream may stay without its first word
 _BEARER = "bearer "
@@ -202,20 +203,27 @@ class Gateway:
         """One look at all hosts. Cost: 0.2 us a host, and 100 us for each lease sent."""
         if self._epoch is None:
             return
-        lost = list[str]()
+        silent_s = {h: now_s - stream.heard_s for h, stream in self._streams.items()}
         for host, stream in list(self._streams.items()):
-            if now_s - stream.heard_s > self._ttl_s:
-                lost.append(host)
-            elif now_s >= stream.lease_s:
+            if silent_s[host] <= self._ttl_s and now_s >= stream.lease_s:
                 self._lease(stream, now_s)
-        lost += [h for h, since_s in self._broken_s.items() if now_s - since_s > self._ttl_s]
-        if not lost:
+        silent_s |= {h: now_s - since_s for h, since_s in self._broken_s.items()}
+        lost = [host for host, s in silent_s.items() if s > self._ttl_s]
+        if not lost or self._awaits_others(silent_s):
             return
         self._tell(Frame(FrameKind.SILENT, "", json.dumps(self._silent(now_s)).encode()))
         for host in lost:
             self._drop(host, "no message came from this host for a lease")
             self._broken_s.pop(host, None)
             self._tell(Frame(FrameKind.LOST, host))
+
+    def _awaits_others(self, silent_s: Mapping[str, float]) -> bool:
+        """Whether hosts may be lost within a beat that fell silent together with the first: a gang
+        on several of them is to begin anew once."""
+        beat_s = self._ttl_s * _BEAT_SHARE
+        if max(silent_s.values()) > self._ttl_s + beat_s:
+            return False
+        return any(self._ttl_s - beat_s < s <= self._ttl_s for s in silent_s.values())
 
     def _silent(self, now_s: float) -> list[str]:
         """Return the hosts of which a beat is overdue, lost ones included: who was cut off together

@@ -73,9 +73,9 @@ async def test_hosts_whose_beats_are_overdue_are_named_with_the_first_that_is_lo
 ) -> None:
     world.join("cut")
     world.gateway._broken_s["cut-too"] = world.clock()
-    world.clock.now_s += 3
+    world.clock.now_s += 3.5
     world.join("cut-as-well")
-    world.clock.now_s += 5
+    world.clock.now_s += 4.5
     world.join("healthy")
     world.clock.now_s += 2.1
     world.gateway.sweep(world.clock())
@@ -85,6 +85,36 @@ async def test_hosts_whose_beats_are_overdue_are_named_with_the_first_that_is_lo
         ["cut", "cut-as-well", "cut-too"],
     )
     assert [frame.host for frame in lost] == ["cut", "cut-too"]
+
+
+async def test_hosts_that_lose_power_at_once_are_lost_at_once(world: World) -> None:
+    """Their last beats are up to a third of a lease apart."""
+    world.join("first")
+    world.clock.now_s += 3
+    world.join("second")
+    world.clock.now_s += 7
+    assert world.after(0.2) == []
+    assert world.after(3.0) == ["first", "second"]
+
+
+async def test_a_lost_host_waits_for_another_until_that_one_beats(world: World) -> None:
+    world.join("lost")
+    world.clock.now_s += 3
+    late = world.join("late")
+    assert world.after(7.2) == []
+    late.heard_s = world.clock()
+    assert world.after(0.1) == ["lost"]
+
+
+async def test_a_lost_host_waits_for_others_no_longer_than_a_beat(world: World) -> None:
+    """Hosts that fall silent one after the other would keep it for ever."""
+    world.join("first")
+    for name in ("second", "third"):
+        world.clock.now_s += 2.5
+        world.join(name)
+    assert world.after(5.2) == []  # the second has been silent for 7.7 s
+    assert world.after(3.0) == []  # and is lost; the third for 8.2 s
+    assert world.after(0.2) == ["first", "second"]
 
 
 async def test_a_broken_stream_has_the_rest_of_a_lease_to_come_back(world: World) -> None:
