@@ -11,6 +11,7 @@ from scheduler.client import Client, ServiceError
 from scheduler.v1 import host_pb2, service_pb2
 from tests.build import exactly
 from tests.serving import QUEUED, RUNNING, Served, create, serving
+from tests.waiting import until
 
 
 async def _hosts(served: Served, **request: object) -> list[host_pb2.Host]:
@@ -61,11 +62,7 @@ async def test_draining_moves_the_gang_to_another_host(served: Served) -> None:
     await served.stub.CreateJob(create("a", 2))
     left = (await served.until("a", RUNNING)).placement.hosts[0]
     await served.stub.DrainHost(service_pb2.DrainHostRequest(name=left))
-    for _ in range(500):
-        job = await served.get("a")
-        if job.attempt == 2:
-            break
-    assert job.attempt == 2
+    job = await until(lambda: served.get("a"), lambda job: job.attempt == 2)
     assert left not in job.placement.hosts
     assert await _state(served, left) == host_pb2.HOST_STATE_CORDONED
 

@@ -111,16 +111,6 @@ async def test_the_end_of_a_job_starts_the_next(served: Served) -> None:
     await served.until("next", RUNNING)
 
 
-async def test_cancelling_twice_is_cancelling_once(served: Served) -> None:
-    await served.stub.CreateJob(create("a"))
-    request = service_pb2.CancelJobRequest(name="a", reason="typo")
-    first = await served.stub.CancelJob(request)
-    second = await served.stub.CancelJob(request)
-    assert (first.state, first.reason) == (CANCELLED, "typo")
-    assert second.update_time == first.update_time
-    assert second.state == CANCELLED
-
-
 async def _names(served: Served, **request: object) -> list[str]:
     answer = await served.stub.ListJobs(service_pb2.ListJobsRequest(**request))  # type: ignore[arg-type]
     return [job.spec.name for job in answer.jobs]

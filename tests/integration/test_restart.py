@@ -59,14 +59,6 @@ async def test_an_interrupted_gang_is_restarted_after_a_restart(tmp_path: Path) 
         assert lost not in job.placement.hosts
 
 
-async def test_a_retry_after_a_restart_is_the_same_job(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        first = await served.stub.CreateJob(create("a", request_id="r"))
-    async with serving(tmp_path) as served:
-        again = await served.stub.CreateJob(create("a", request_id="r"))
-    assert again.uid == first.uid
-
-
 async def test_the_state_is_the_replay_of_the_log(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         for i in range(4):

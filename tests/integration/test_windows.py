@@ -159,21 +159,6 @@ async def test_who_has_seen_another_window_changes_nothing(served: Served) -> No
     assert stale.code is grpc.StatusCode.ABORTED
 
 
-async def test_a_request_that_is_made_again_does_nothing(served: Served) -> None:
-    ask = making()
-    ask.request_id = "r1"
-    made = await served.stub.CreateWindow(ask)
-    gone = service_pb2.DeleteWindowRequest(name="w", request_id="r2")
-    assert (await served.stub.DeleteWindow(gone)).uid == made.uid
-    again = await served.stub.DeleteWindow(gone)
-    assert again == window_pb2.Window(name="w", state=window_pb2.WINDOW_STATE_OVER)
-    reused = making(name="v")
-    reused.request_id = "r1"
-    error = await refused(served.stub.CreateWindow(reused))
-    assert error.fields == ("request_id",)
-    assert await windows(served) == []
-
-
 async def test_a_repeat_speaks_of_the_window_that_it_made_or_removed(served: Served) -> None:
     made, remove = making(), service_pb2.DeleteWindowRequest(name="w")
     made.request_id, remove.request_id = "r1", "r2"

@@ -263,13 +263,6 @@ def test_it_is_tied_to_the_fabric_that_is_known() -> None:
     assert refused(after, stale).code is Code.STALE
 
 
-def test_a_request_is_carried_out_once() -> None:
-    more = ChangeFabric(to(lambda r: r["z0-r0"].append("n")).spec, request_id="r")
-    state = run(EMPTY, more)
-    back = run(state, to())
-    assert run(back, more).version == back.version
-
-
 # --- what follows from it --------------------------------------------------------
 
 
