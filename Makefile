@@ -120,7 +120,7 @@ bench-queue: $(READY) ## long queues of one and of eleven tenants, and 150,000 j
 bench-watch: $(READY) ## submits and swaps while 200 watches resume, and during dry runs: 6 minutes
 	$(BIN)/python -m bench.bench_watch $(ARGS)
 
-bench-console: $(READY) ## what 100 readers of the live map cost, commits beside them, and a repaint: 2 minutes
+bench-console: $(READY) ## what 100 readers of the live map cost, commits beside them, and a repaint: 2 minutes; ARGS="--minutes 10": paint, frames, latency, memory of a page
 	$(BIN)/python -m bench.bench_console $(ARGS)
 
 drill-crash: $(READY) ## kill -9 a server 1,000 times under load, then check all it ever answered: 20 minutes

@@ -167,7 +167,7 @@ function Grid({ cluster, job }) {
 function partsOf(job) {
   const { roles = [], parallelism = {} } = job.spec ?? {};
   let end = 0;
-  return (roles.length ? roles : [{ name: "", parallelism }]).map(({ name, parallelism: own = {} }, number) => {
+  return (roles.length ? roles : [{ name: "", parallelism }]).map(({ name, parallelism: own = /** @type {any} */ ({}) }, number) => {
     const isSized = !roles.length || (job.legalDp?.length && number === roles.length - 1);
     const axes = (own.order || "tp-cp-ep-pp-dp").split("-").map((axis) => [axis, (axis === "dp" && isSized ? job.dp : own[axis]) ?? 1]);
     const first = end;

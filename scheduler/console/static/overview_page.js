@@ -3,7 +3,7 @@
 import { Chart } from "./chart.js";
 import { count, counted, gpuHours, jobName, moment, percent, words } from "./format.js";
 import { IncidentTable } from "./incidents_page.js";
-import { slowestFirst, slownessOf, startOf } from "./queue_page.js";
+import { isForecastPartial, slowestFirst, slownessOf, startOf } from "./queue_page.js";
 import { go, hrefWith, useParam } from "./route.js";
 import { html, Icon, jobHref, useCall, useCluster } from "./ui.js";
 
@@ -63,7 +63,7 @@ function Broken({ cluster, incidents }) {
 }
 
 function Queue({ cluster }) {
-  const { answer, error } = useCall(cluster, "ListJobs", WAITING);
+  const { answer, error } = useCall(cluster, "ListJobs", WAITING, isForecastPartial);
   const jobs = answer?.jobs ?? [];
   const longest = jobs.reduce((first, job) => (!first || job.createTime < first.createTime ? job : first), null);
   const next = jobs.filter((job) => job.startEstimate?.startTime).sort((a, b) => a.startEstimate.startTime.localeCompare(b.startEstimate.startTime))[0];

@@ -41,7 +41,7 @@ function Jobs({ cluster, which }) {
     states, orderBy, pageSize: PAGE * pages,
     ...(filter && { filter }), ...(isWaiting && { estimateStarts: true }), ...(which === "ended" && { recentOnly: true }),
   };
-  const state = useCall(cluster, "ListJobs", body);
+  const state = useCall(cluster, "ListJobs", body, isWaiting ? isForecastPartial : undefined);
   const columnsOf = (jobs) => [
     { title: "Job", of: (job) => html`<${JobLink} name=${job.name} />`, by: (job) => job.name },
     { title: "Priority", isNumber: true, of: (job) => count(job.priority), by: (job) => job.priority ?? 0 },
@@ -74,6 +74,11 @@ function Jobs({ cluster, which }) {
       <${More} token=${nextPageToken && pages < 10} shown=${jobs.length} onMore=${() => setPages(pages + 1)} />`}
     <//>
     <${Source} method="ListJobs" body=${body} />`;
+}
+
+/** Whether the forecast of starts has not come to all who wait. */
+export function isForecastPartial({ jobs = [] }) {
+  return jobs.some(({ startEstimate }) => !startEstimate || startEstimate.notBeforeTime);
 }
 
 function labelsOf(job) {

@@ -74,14 +74,15 @@ export function useCluster(cluster) {
 
 /**
  * The answer of a method, asked again when the cluster has changed and somebody sees the page.
- * `answer` is null until the first one came; `error` is of the last try.
+ * `answer` is null until the first one came; `error` is of the last try. `isPartial(answer)`: whether the server
+ * still works on it, so that it is asked again soon.
  */
-export function useCall(cluster, method, body) {
+export function useCall(cluster, method, body, isPartial = (_) => false) {
   const [state, setState] = useState({ answer: null, error: null });
   const key = `${method} ${JSON.stringify(body)}`;
   useEffect(() => {
     const ending = new AbortController();
-    let [timer, version, askedAt, isAsking] = [0, -1, 0, false];
+    let [timer, version, askedAt, isAsking, isAwaited] = [0, -1, 0, false, false];
     setState({ answer: null, error: null });
     const ask = async () => {
       timer = 0;
@@ -89,12 +90,13 @@ export function useCall(cluster, method, body) {
       [isAsking, version, askedAt] = [true, cluster.version, Date.now()];
       try {
         const answer = await call(method, body, ending.signal);
+        isAwaited = isPartial(answer);
         setState({ answer, error: null });
       } catch (error) {
         if (!ending.signal.aborted) setState((before) => ({ ...before, error }));
       }
       isAsking = false;
-      if (cluster.version !== version) soon();
+      if (cluster.version !== version || isAwaited) soon();
     };
     const soon = () => {
       if (!ending.signal.aborted) timer ||= setTimeout(ask, Math.max(0, askedAt + AGAIN_MS - Date.now()));
