@@ -16,8 +16,8 @@ import yaml
 
 from placement.workload.request import SpareRule
 from scheduler.client import Client, ServiceError
-from scheduler.core.policies.job_terms import ContainerSpec
-from scheduler.v1 import host_pb2, job_pb2
+from scheduler.core.policies.job_terms import ContainerSpec, HangAction, HangTerms
+from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from scripts.local_host import send
 from tests.conformance.cluster import main as conformance
 from tests.e2e.gangs import check_log, gang, is_launched, until
@@ -178,6 +178,27 @@ def test_a_gang_in_pods_survives_a_rank_a_host_a_freeze_and_the_api_server(tmp_p
         client.cancel_job("a")
         within(20, lambda: server.pods() == {})
         within(20, lambda: not any(kubelet.ranks(node) for node in server.nodes))
+
+
+def test_a_gang_in_pods_is_entered_and_restarted_when_it_hangs(tmp_path: Path) -> None:
+    with kubernetes_server(tmp_path) as (server, kubelet, client):
+        spec = gang("a", tmp_path, steps=10**6)
+        client.create_job(replace(spec, hang=HangTerms(3, HangAction.RESTART)))
+        job = until(client, "a", is_launched(1), 60)
+        until(client, "a", lambda job: job.progress.step > 10, 60)
+        words = ("exec", "a", "--rank", "2", "--address", server.address, "--", "printenv", "RANK")
+        said = subprocess.run([MUSTER, *words], capture_output=True, text=True, check=False)
+        assert (said.returncode, said.stdout) == (0, "2\n"), said.stderr
+        late = job.placement.hosts[1]
+        os.kill(kubelet.ranks(late)[0], signal.SIGSTOP)
+        until(client, "a", is_launched(2), 60)
+        hung = service_pb2.JOB_CHANGE_HUNG
+        found = next(each for each in client.watch_jobs(0, "a") if each.change == hung)
+        assert f"on {late}" in found.job.hang
+        words = ("logs", "a", "--attempt", "1", "--stacks", "--address", server.address)
+        stacks = subprocess.run([MUSTER, *words], capture_output=True, text=True, check=True)
+        assert "train.py" in stacks.stdout, stacks.stderr
+        client.cancel_job("a")
 
 
 def test_pods_are_found_again_by_the_next_server_and_orphans_are_deleted(tmp_path: Path) -> None:
