@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from placement.part_of_host import choose_gpus
     from placement.placer import impossible, place
     from placement.replace.elastic import NEW, carried, on_hosts, ranks_inside, replicas_on
-    from placement.replace.near import Hint, placed_near
+    from placement.replace.near import Hint, placed_near, swapped_near
     from placement.replace.shift import shifted
     from placement.replace.swaps import Swaps, choose_swaps
     from placement.spares.sizing import (
@@ -61,7 +61,7 @@ MODULES = {
         "part_of_host": "choose_gpus",
         "placer": "impossible place",
         "replace.elastic": "NEW carried on_hosts ranks_inside replicas_on",
-        "replace.near": "Hint placed_near",
+        "replace.near": "Hint placed_near swapped_near",
         "replace.shift": "shifted",
         "replace.swaps": "Swaps choose_swaps",
         "spares.sizing": "BY_DEFAULT EPSILON FAILURES_PER_HOST_DAY REPAIR_DAYS Sizing",

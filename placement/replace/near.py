@@ -283,6 +283,13 @@ def placed_near(
 
 
 @with_gang_view
+def swapped_near(fabric: Fabric, request: Request, room: HostSet, hint: Hint) -> Hosts | None:
+    """Return the hosts of the hint with those that are gone swapped for others of `room`, where
+    least is cut; no block moves. None when too few hosts can be had."""
+    return Near(fabric, request, hostset.indices(room), hint).swapped
+
+
+@with_gang_view
 def seated_near(
     fabric: Fabric, request: Request, room: HostSet, hint: Hint, zone_by_block: Ints
 ) -> Hosts:

@@ -22,6 +22,7 @@ from scripts.local_host import send
 from tests.conformance.cluster import main as conformance
 from tests.e2e.gangs import check_log, gang, is_launched, until
 from tests.e2e.processes import MUSTER
+from tests.e2e.test_roles import resize_one_role
 from tests.kubernetes import KubernetesCluster, ToyKubelet, kubernetes_cluster, needs_kubernetes
 from tests.ports import free_port
 from tests.waiting import PATIENCE
@@ -199,6 +200,11 @@ def test_a_gang_in_pods_is_entered_and_restarted_when_it_hangs(tmp_path: Path) -
         stacks = subprocess.run([MUSTER, *words], capture_output=True, text=True, check=True)
         assert "train.py" in stacks.stdout, stacks.stderr
         client.cancel_job("a")
+
+
+def test_one_role_of_a_gang_in_pods_resizes_alone(tmp_path: Path) -> None:
+    with kubernetes_server(tmp_path) as (_, kubelet, client):
+        resize_one_role(client, tmp_path, kubelet.ranks, 3)
 
 
 def test_pods_are_found_again_by_the_next_server_and_orphans_are_deleted(tmp_path: Path) -> None:

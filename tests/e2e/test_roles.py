@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -126,29 +127,45 @@ def test_roles_reach_each_other_and_one_begins_again_alone(tmp_path: Path) -> No
         until(client, "trio", lambda _: not any(map(server.ranks, server.hosts)))
 
 
+def resize_one_role(
+    client: Client, folder: Path, ranks: Callable[[str], Iterable[int]], most: int
+) -> None:
+    """Have the workers of a gang grow to `most` hosts and shrink to one while the others run on.
+    `ranks`: the processes of ranks on a host."""
+    spec = job(folder, r1={"parallelism": {"tp": 2}, "restart": "role"})
+    mapping = job_to_mapping(spec)
+    trainer, worker, keeper = mapping["roles"]
+    client.create_job(job_from_mapping({**mapping, "roles": [trainer, keeper, worker]}))
+    hosts = list(until(client, "trio", is_launched(1), 60).placement.hosts)
+    until(client, "trio", lambda _: all(said(client, rank) for rank in range(6)), 60)
+    before = [set(ranks(host)) for host in hosts[:2]]
+    client.resize_job("trio", most, "worker")
+    last, end = 4 + 2 * most, f"of {2 * most} from 4 one"
+    now = until(client, "trio", lambda _: all(said(client, rank) for rank in range(6, last)), 60)
+    assert (now.attempt, now.state) == (1, RUNNING)
+    assert f"worker: dp 1 to {most} by request" in now.reason
+    assert list(now.placement.hosts)[:3] == hosts
+    assert said(client, last - 1) == [f"worker rank {2 * most - 1} {end}"]
+    until(client, "trio", lambda _: said(client, 4)[-1] == f"worker rank 0 {end}", 60)
+    assert [set(ranks(host)) for host in hosts[:2]] == before  # nobody else has noticed
+    more = list(now.placement.hosts)[3:]
+    client.resize_job("trio", 1, "worker")
+    until(client, "trio", lambda _: said(client, 4)[-1] == "worker rank 0 of 2 from 4 one", 60)
+    until(client, "trio", lambda _: not any(map(ranks, more)), 60)
+    assert [set(ranks(host)) for host in hosts[:2]] == before
+    (folder / "enough").touch()
+    assert until(client, "trio", lambda job: job.state == COMPLETED, 60).attempt == 1
+
+
 def test_one_role_resizes_while_the_others_run_on(tmp_path: Path) -> None:
     with local_server(tmp_path, lease_s=15) as (server, client):
-        spec = job(tmp_path, r1={"parallelism": {"tp": 2}, "restart": "role"})
-        mapping = job_to_mapping(spec)
-        trainer, worker, keeper = mapping["roles"]
-        client.create_job(job_from_mapping({**mapping, "roles": [trainer, keeper, worker]}))
-        hosts = list(until(client, "trio", is_launched(1)).placement.hosts)
-        until(client, "trio", lambda _: all(said(client, rank) for rank in range(6)))
-        before = {host: set(server.ranks(host)) for host in hosts}
-        shown = muster("resize", "trio", "--role", "worker=3", "--address", server.address)
-        assert "worker: dp 1 to 3 by request" in shown
-        now = until(client, "trio", lambda _: all(said(client, rank) for rank in range(6, 10)))
-        assert (now.attempt, now.state) == (1, RUNNING)
-        assert list(now.placement.hosts)[:3] == hosts
-        assert said(client, 9) == ["worker rank 5 of 6 from 4 one"]
-        until(client, "trio", lambda _: said(client, 4)[-1] == "worker rank 0 of 6 from 4 one")
-        for host in hosts[:2]:  # neither trainer nor server has noticed
-            assert set(server.ranks(host)) == before[host]
-        more = list(now.placement.hosts)[3:]
-        client.resize_job("trio", 1, "worker")
-        until(client, "trio", lambda _: said(client, 4)[-1] == "worker rank 0 of 2 from 4 one")
-        until(client, "trio", lambda _: not any(map(server.ranks, more)))
-        for host in hosts[:2]:
-            assert set(server.ranks(host)) == before[host]
-        (tmp_path / "enough").touch()
-        assert until(client, "trio", lambda job: job.state == COMPLETED).attempt == 1
+        resize_one_role(client, tmp_path, server.ranks, 3)
+
+
+def test_command_that_resizes_names_the_role(tmp_path: Path) -> None:
+    with local_server(tmp_path, lease_s=15) as (server, client):
+        client.create_job(job(tmp_path, r2={"restart": "gang"}))
+        until(client, "trio", is_launched(1))
+        shown = muster("resize", "trio", "--role", "server=2", "--address", server.address)
+        assert "role server: dp 1 to 2 by request" in shown
+        assert until(client, "trio", is_launched(2)).placement.host_count == 5

@@ -22,6 +22,7 @@ from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from scripts.local_host import send
 from tests.e2e.gangs import gang, is_launched, until
 from tests.e2e.processes import MUSTER, muster
+from tests.e2e.test_roles import resize_one_role
 from tests.ports import free_port
 from tests.slurm import SlurmCluster, needs_slurm, slurm_cluster
 from tests.waiting import PATIENCE
@@ -251,6 +252,12 @@ def test_a_gang_on_slurm_is_entered_goes_on_with_its_run_and_is_restarted_when_i
         stacks = muster("logs", "a", "--attempt", "1", "--stacks", address=address)
         assert "train.py" in stacks.stdout or step == "attempt", stacks.stderr
         client.cancel_job("a")
+
+
+@pytest.mark.parametrize("step", ["allocation", "attempt"])
+def test_one_role_of_a_gang_on_slurm_resizes_alone(tmp_path: Path, step: str) -> None:
+    with slurm_server(tmp_path / "s", "gang", CALM_LEASE_S, step) as (server, client):
+        resize_one_role(client, tmp_path, server.cluster.ranks, 2)
 
 
 def test_nodes_that_slurm_refuses_are_named_and_cost_neither_gangs_nor_health(

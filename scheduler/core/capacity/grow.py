@@ -12,7 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Protocol
 
-from placement import NEW, Hint, carried, has_room, place
+from placement import NEW, Hint, carried, has_room, on_hosts, place, swapped_near
+from placement.fabric import hostset
 from placement.fabric.constraints import gpus_wanted
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
@@ -27,6 +28,7 @@ from scheduler.core.model.scheduling_options import (
 )
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
+from scheduler.core.rules.job_size import may_run_on, runs_on
 from scheduler.core.wording import hosts_text
 
 STAY = 1e9  # a slack so large that no cut is a reason to move
@@ -102,11 +104,26 @@ def _grown(
         )
         if not isinstance(answer, Placement):
             return None
+        answer = with_others_in_place(fabric, job, size, answer, hint, hosts | held)
         more = answer.allocation & ~held
         room.record_growth(size, more, end_ns)
         reason = f"grew from dp {job.dp:,}: {hosts_text(more.bit_count())} that no job waited for"
         return Resize(job.name, size.dp, job.hosts, answer, reason, end_ns)
     return None
+
+
+def with_others_in_place(
+    fabric: Fabric, job: Job, size: Job, answer: Placement, hint: Hint, room: HostSet
+) -> Placement:
+    """Return `answer`, or where it would stop roles that need not stop, `size` of the job on the
+    hosts of `hint` and others of `room`."""
+    if not may_run_on(job, size) or runs_on(job, size, answer.hosts):
+        return answer
+    hosts = swapped_near(fabric, size.request, room, hint)
+    if hosts is None:
+        return answer
+    own = job.allocation & room & ~hostset.of(hosts)
+    return on_hosts(fabric, size.request, hosts, own) or answer
 
 
 def _where_it_is(fabric: Fabric, job: Job, dp: int) -> Hint:

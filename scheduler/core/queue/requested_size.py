@@ -19,7 +19,7 @@ from placement.workload.request import GangRole, Placement, Request
 from placement.workload.roles import request_of_roles
 from scheduler.core.admission.etag import job_etag, stale
 from scheduler.core.admission.idempotency import earlier
-from scheduler.core.capacity.grow import STAY
+from scheduler.core.capacity.grow import STAY, with_others_in_place
 from scheduler.core.capacity.placer import make_placer
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.model.commands import ResizeJob
@@ -155,8 +155,11 @@ def _placed(
     old = _carried(job, after, gpus, kept)
     if NEW not in old:
         return on_hosts(fabric, after.request, old, held & ~hostset.of(old))
-    answer = place(fabric, hosts | held, after.request, options.place, Hint(old, slack=STAY))
-    return answer if isinstance(answer, Placement) else None
+    hint = Hint(old, slack=STAY)
+    answer = place(fabric, hosts | held, after.request, options.place, hint)
+    if not isinstance(answer, Placement):
+        return None
+    return with_others_in_place(fabric, job, after, answer, hint, hosts | held)
 
 
 def _carried(job: Job, after: Job, gpus: int, kept: list[int]) -> tuple[int, ...]:

@@ -53,16 +53,21 @@ def sized_as(state: State, job: Job, spec: JobSpec, dp: int) -> Job:
     return fitted(replace(job, spec=spec), state.loaded_fabric).at(dp)
 
 
-def runs_on(before: Job, after: Job, hosts: tuple[int, ...]) -> bool:
-    """Whether all roles of a gang but the last one run on when it is resized to `hosts`: they stay,
-    and so does the first host of the role that resizes, by which they know it."""
+def may_run_on(before: Job, after: Job) -> bool:
+    """Whether all roles of a gang but the last one can run on when that one is resized."""
     run, others = before.spec.run, before.request.roles[:-1]
     if run is None or not others or run.roles[-1].restart is not RoleRestart.ROLE:
         return False
     if before.state is not JobState.RUNNING or before.present.launched_ns is None:
         return False
+    return others == after.request.roles[:-1]
+
+
+def runs_on(before: Job, after: Job, hosts: tuple[int, ...]) -> bool:
+    """Whether they do when it is resized to `hosts`: they stay, and so does the first host of the
+    role that resizes, by which they know it."""
     stays = before.hosts_at(0) + 1
-    return others == after.request.roles[:-1] and before.hosts[:stays] == hosts[:stays]
+    return may_run_on(before, after) and before.hosts[:stays] == hosts[:stays]
 
 
 def misfit(state: State, action: Resize, room: HostSet) -> Stale | None:

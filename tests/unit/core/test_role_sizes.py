@@ -70,6 +70,17 @@ class TestByRequest:
         assert [len(ranks) for ranks in ranks_of_roles(after.request)] == [24, 40]
         assert after.present.cuts == cut(F, after.request, after.hosts)
 
+    def test_others_stay_also_where_nothing_would_be_cut_if_they_moved(self) -> None:
+        """The trainer sends nothing: in the other zone it would make room for both workers."""
+        shape = {"parallelism": {"tp": 8}}
+        each = [{"name": "trainer", **shape}, {"name": "keeper", **shape}]
+        each += [{"name": "worker", **shape, "sends": {"keeper": 10**9}, "restart": "role"}]
+        mapping = {"name": "a", "spares": 0, "roles": each, "run": {"command": ["x"]}}
+        state = begun(job_from_mapping(mapping), loaded(fabric(zones=2, racks=1, hosts=3)))
+        before, after = job(state, "a"), job(grown(state, 2), "a")
+        assert (after.hosts[:3], after.attempt) == (before.hosts, 1)
+        assert after.present.cuts[0].bytes_per_step > 0
+
     def test_role_shrinks_by_its_last_replicas(self) -> None:
         state = begun(roles(dp=4))
         smaller = grown(state, 1)
