@@ -39,9 +39,9 @@ def a_log(seed: int) -> list[Event]:
     random = Random(seed)
     cluster = Booked(list(BUILT_IN)[seed % len(BUILT_IN)])
     for _ in range(120):
-        cluster.send(any_command(random))
+        cluster.ask(any_command(random))
         if random.random() < 0.4:
-            cluster.send(any_window(random, cluster.now_ns))
+            cluster.ask(any_window(random, cluster.now_ns))
         cluster.now_ns += random.choice((0, 1, 10, 30)) * SECOND_NS
         if random.random() < 0.6:
             cluster.schedule()
