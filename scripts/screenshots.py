@@ -208,7 +208,8 @@ def replayed(folder: Path, pictures: Path) -> None:
 def _open(page: Page, address: str) -> None:
     page.go("about:blank")
     page.go(address)
-    words = "/Asking the|Waiting for the first|Connecting|\\n…\\n/.test(document.body.innerText)"
+    words = "/Asking the|Waiting for the first|Connecting|nobody has a start|\\n…\\n/"
+    words += ".test(document.body.innerText)"
     page.until(f"document.querySelector('h1') && !{words}")
     if address.endswith("map"):
         page.until("globalThis.musterMap?.paintMs")
