@@ -246,6 +246,9 @@ def measure_command(
     busy: Annotated[
         bool, typer.Option("--busy", help="Compute keeps cores busy, instead of sleeping.")
     ] = False,
+    over: Annotated[
+        str, typer.Option(help="What carries messages: `sockets`, or `gloo`, if torch is here.")
+    ] = "sockets",
     folder: Folder = None,
 ) -> None:
     """Send what a step of a job sends, from real ranks, as placed by muster and otherwise.
@@ -253,14 +256,15 @@ def measure_command(
     The median of the steps stands beside the formula of `muster estimate` and the simulation.
     """
     from lab.cluster import running
-    from lab.measure import measure_ways, refuse_load
+    from lab.measure import check_over, measure_ways, refuse_load
     from scheduler.cli.render.text import columns, seconds_text
 
+    check_over(over)
     lab = running(_folder(folder))
     if not under_load:
         refuse_load()
     with _progress("placements") as show:
-        found = measure_ways(lab, job, steps, seed, show, is_busy=busy)
+        found = measure_ways(lab, job, steps, seed, show, is_busy=busy, over=over)
     rows = [["placed", "formula", "simulated", "measured", "fastest", "slowest"]]
     for way, formula_s, simulated_s, measured in found:
         middle = sorted(measured)[len(measured) // 2]

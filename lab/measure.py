@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from scheduler.files import inputs
 
 MOST_RANKS = 256
 MOST_LOAD = 0.3  # of each core, by others: above it sockets wait for a core instead of a link
+MODULES = {"sockets": "lab.ranks", "gloo": "lab.gloo"}  # of ranks, by what carries messages
 
 Measured = tuple[str, float, float, list[float]]
 
@@ -40,6 +42,18 @@ def refuse_load() -> None:
         )
 
 
+def check_over(over: str) -> None:
+    """Raises: InputError on a carrier of messages that is unknown or not installed."""
+    if over not in MODULES:
+        raise refuse(f"must be {' or '.join(MODULES)}, not {over!r}", "over")
+    if over == "gloo" and find_spec("torch") is None:
+        raise refuse(
+            "gloo comes with torch, which is not installed beside muster: pip install torch"
+            " (its build for CPUs will do), or measure over sockets",
+            "over",
+        )
+
+
 def measure_ways(
     lab: Lab,
     path: Path,
@@ -48,9 +62,10 @@ def measure_ways(
     show: Callable[[int, int], None],
     *,
     is_busy: bool = False,
+    over: str = "sockets",
 ) -> list[Measured]:
     """Measure a job as muster places it in the lab and as others would. `is_busy`: compute takes
-    cores.
+    cores. `over`: what carries messages, of `MODULES`.
 
     Returns each way with the seconds of the formula, of the simulation, and of each step.
     Raises: InputError on a job that has no place, or more ranks than can run here.
@@ -68,7 +83,9 @@ def measure_ways(
         step = step_time(fabric, question.request, hosts)
         simulated = simulate_step(fabric, question.request, hosts, step.compute_s)
         request, compute_s = question.request, step.compute_s
-        measured = measure_step(lab, fabric, request, hosts, compute_s, steps, is_busy=is_busy)
+        measured = measure_step(
+            lab, fabric, request, hosts, compute_s, steps, is_busy=is_busy, over=over
+        )
         found.append((way, step.seconds, simulated.seconds, measured))
         show(len(found), len(ways))
     return found
@@ -83,6 +100,7 @@ def measure_step(
     steps: int,
     *,
     is_busy: bool = False,
+    over: str = "sockets",
 ) -> list[float]:
     """Play a step on hosts of the lab. Returns the seconds of each; the first one is left out, in
     which windows of sockets grow.
@@ -98,19 +116,21 @@ def measure_step(
     }
     path = lab.folder / "step.json"
     path.write_text(json.dumps(told), encoding="utf-8")
-    said = lab.run("", [sys.executable, "-m", "lab.ranks", str(path)])
+    said = lab.run("", [sys.executable, "-m", MODULES[over], str(path)])
     return [json.loads(line)["seconds"] for line in said.splitlines()][1:]
 
 
 def _ranks(lab: Lab, fabric: Fabric, tasks: StepTasks) -> list[dict[str, Any]]:
     nodes = [lab.plan.node(fabric.hosts[host]) for host in tasks.host_by_unit.tolist()]
+    racks = fabric.scale_up_by_host[tasks.host_by_unit].tolist()
     return [
         {
             "namespace": node.namespace,
             "address": node.address,
             "nvlink": scale_up_address(node.address),
+            "rack": rack,
         }
-        for node in nodes
+        for node, rack in zip(nodes, racks, strict=True)
     ]
 
 
@@ -135,7 +155,7 @@ def programs(fabric: Fabric, step: StepTasks, scale: float) -> list[dict[str, An
             key = f"{src}>{dst} {task.exchange.axis if task.exchange else ''} {kind}"
             by_nvlink = bool(joined[src] == joined[dst] and host[src] != host[dst])
             made[src]["out"][key] = (dst, by_nvlink)
-            made[dst]["in"][key] = src
+            made[dst]["in"][key] = (src, by_nvlink)
             told[src]["out"].append((key, size, rounds))
             told[dst]["in"].append((key, size, rounds))
     return made

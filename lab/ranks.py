@@ -229,10 +229,10 @@ def _exactly(taken: socket.socket, size: int) -> bytes:
     return parts
 
 
-def _be_rank(told: dict[str, Any], rank: int, heard: int, said: int) -> None:
+def _be_rank(kind: type[Rank], told: dict[str, Any], rank: int, heard: int, said: int) -> None:
     """Follow the parent: listen, connect, then a step for each byte that it writes."""
     enter_network(f"/run/netns/{told['ranks'][rank]['namespace']}")
-    me = Rank(told["programs"][rank], told["ranks"], told["is_busy"])
+    me = kind(told["programs"][rank], told["ranks"], told["is_busy"])
     stages: list[Callable[[], Any]] = [lambda: 0.0, me.connect]
     while True:
         result = (stages.pop(0) if stages else me.step)()
@@ -241,8 +241,8 @@ def _be_rank(told: dict[str, Any], rank: int, heard: int, said: int) -> None:
             return
 
 
-def main() -> None:
-    """Run all ranks of the file and print the seconds of each step."""
+def main(kind: type[Rank] = Rank) -> None:
+    """Run all ranks of the file, of one kind, and print the seconds of each step."""
     told = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     heard: list[int] = []
     said: list[int] = []
@@ -255,7 +255,7 @@ def main() -> None:
                 os.close(end)
             code = 1
             try:
-                _be_rank(told, rank, down[0], up[1])
+                _be_rank(kind, told, rank, down[0], up[1])
                 code = 0
             except (OSError, ConnectionError) as error:
                 sys.stderr.write(f"rank {rank}: {error}\n")

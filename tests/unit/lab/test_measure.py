@@ -2,13 +2,14 @@
 
 import pytest
 
-from lab.measure import programs
+from lab.measure import check_over, programs
 from lab.ranks import Piece, _Step
 from network.step_tasks import step_tasks
 from placement.fabric.reader import from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from placement.workload.training import Batch
+from scheduler.files.errors import InputError
 
 FABRIC = from_spec({"name": "f", "gpus_per_host": 1, "tiers": [{"name": "host", "count": 8}]})
 
@@ -42,3 +43,12 @@ def test_a_ring_passes_on_no_more_than_came_in_and_never_stops(size: int) -> Non
         assert step.allowed(piece) > came.moved or step.allowed(piece) == size
         came.moved = min(size, step.allowed(piece))
     assert step.allowed(piece) == size
+
+
+def test_gloo_is_refused_where_torch_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.measure.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"over: gloo comes with torch.*pip install torch"):
+        check_over("gloo")
+    with pytest.raises(InputError, match="over: must be sockets or gloo, not 'mpi'"):
+        check_over("mpi")
+    check_over("sockets")
