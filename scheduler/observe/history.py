@@ -15,7 +15,7 @@ from scheduler.core import Job, JobState, State
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import HostTransition, JobChange, JobChangeKind
 from scheduler.core.model.events import Event, LaunchFailed, RankFailed, RoleRestarted
-from scheduler.core.model.job_account import shown
+from scheduler.core.model.job_account import host_time, shown
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.records.goodput import NOTHING, Parts
 from scheduler.core.policies.costs import SECOND_NS
@@ -183,7 +183,7 @@ class FailureHistory:
             failure,
             job=before.name,
             uid=before.uid,
-            gpus=len(before.hosts) * per_host,
+            gpus=before.part_gpus or len(before.hosts) * per_host,
             gpus_per_host=per_host,
             outcome=Outcome.OPEN,
             is_measured=before.observed is not None and before.observed.saved_ns is not None,
@@ -215,12 +215,12 @@ class FailureHistory:
         begun = job.state is JobState.RUNNING and change.version != version
         if begun and change.kind is JobChangeKind.LAUNCHED:
             restart_ns = change.time_ns - job.present.start_ns
-            failure = _stepping(failure, change.time_ns, restart_ns * len(job.hosts))
+            failure = _stepping(failure, job, change.time_ns, restart_ns)
         elif begun and failure.step_ns is None and job.spec.run is None:
             costs = job.costs(after.tenants.preemption.costs)
             restart_ns = costs.overhead_ns(job.attempt)
             at_ns = change.time_ns + restart_ns
-            failure = _stepping(failure, at_ns, restart_ns * len(job.hosts))
+            failure = _stepping(failure, job, at_ns, restart_ns)
         self._failures[version] = failure
         if failure.step_ns is not None or job.state not in (
             JobState.RUNNING,
@@ -291,7 +291,8 @@ def _merged(pair: Sequence[Sample]) -> Sample:
     )
 
 
-def _stepping(failure: Failure, at_ns: int, restart: int) -> Failure:
+def _stepping(failure: Failure, job: Job, at_ns: int, restart_ns: int) -> Failure:
+    restart = host_time(Parts(restart=restart_ns), job, len(job.hosts)).restart
     return replace(failure, step_ns=at_ns, lost=replace(failure.lost, restart=restart))
 
 

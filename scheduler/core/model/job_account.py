@@ -48,7 +48,7 @@ def count_certain_time(job: Job, now_ns: int, costs: Costs) -> Parts:
     account = _until(job, max(now_ns, job.goodput.counted_ns))
     shares = job.costs(costs).shares(job.attempt, account.ran_ns, Ending.FAILED, job.observed)
     sure = Parts(shares.productive_ns, restart=shares.restart_ns)
-    return account.hosts + _of_job(sure, job, len(job.hosts))
+    return account.hosts + host_time(sure, job, len(job.hosts))
 
 
 def _until(job: Job, now_ns: int) -> Goodput:
@@ -69,7 +69,7 @@ def _until(job: Job, now_ns: int) -> Goodput:
             spares = NOTHING
         case _:
             assert_never(job.state)
-    return _with(account, now_ns, ran_ns, time, _of_job(time, job, hosts) + spares)
+    return _with(account, now_ns, ran_ns, time, host_time(time, job, hosts) + spares)
 
 
 def _shared_out(
@@ -80,15 +80,15 @@ def _shared_out(
     ran = Parts(
         shares.productive_ns, shares.rework_ns, shares.detection_ns, restart=shares.restart_ns
     )
-    return _with(account, account.counted_ns, 0, ran, _of_job(ran, job, len(job.hosts)))
+    return _with(account, account.counted_ns, 0, ran, host_time(ran, job, len(job.hosts)))
 
 
 def _with(account: Goodput, counted_ns: int, ran_ns: int, time: Parts, hosts: Parts) -> Goodput:
     return Goodput(counted_ns, ran_ns, account.time + time, account.hosts + hosts)
 
 
-def _of_job(time: Parts, job: Job, hosts: int) -> Parts:
-    """`time` of so many hosts of the job; of a job on a part of a host, that part of it."""
+def host_time(time: Parts, job: Job, hosts: int) -> Parts:
+    """Return `time` of so many hosts of the job; of a job on a part of a host, that part of it."""
     if job.part_gpus and time is not NOTHING:
         shares = (getattr(time, name) for name in PARTS)
         return Parts(*[share * job.part_gpus // job.host_gpus for share in shares])

@@ -26,6 +26,7 @@ from scheduler.core.model.lifecycle import HostMove, Mover, RequeueCause
 from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.eventlog.store import open_store
 from scheduler.observe.counters import Histogram
+from scheduler.observe.history import Failure, FailureHistory
 from scheduler.observe.incidents import KEPT, IncidentKind, Incidents, look_back
 from scheduler.observe.instruments import Instruments
 from scheduler.observe.proof import CutProof, gap, objective_gap, proof
@@ -76,6 +77,27 @@ def test_waits_are_those_of_first_starts_by_size() -> None:
     assert {key: h.total for key, h in found.waits_s.items()} == {("9-64",): 2.0, ("1-8",): 1.0}
     assert +found.submitted == {("default",): 2}
     assert found.events["JobStarted",] == 2
+
+
+def _failure_of_gang(gpus: int) -> Failure:
+    """Return the failure that stops a gang of so many GPUs of one host after ten minutes."""
+    steps = (submit("a", gpus=gpus), None)
+    host = _host(replay(_log(*steps)), "a")
+    log = _log(*steps, fail(host), None, None, step_ns=600 * SECOND_NS)
+    history, state = FailureHistory(HOUR_NS), replay(log[:1])
+    for event in log[1:]:
+        before, state = state, replay([event], state)
+        history.feed(before, event, state)
+    (failure,) = history.failures(state, log[-1].time_ns)
+    return failure
+
+
+def test_a_failure_costs_a_gang_on_a_part_of_a_host_its_own_gpus_alone() -> None:
+    part, whole = _failure_of_gang(2), _failure_of_gang(8)
+    assert (part.gpus, whole.gpus) == (2, SMALL.gpus_per_host)
+    assert (4 * part.lost.rework, 4 * part.lost.restart) == (whole.lost.rework, whole.lost.restart)
+    assert part.lost.rework > 0
+    assert part.lost.restart > 0
 
 
 def test_a_gang_that_starts_again_from_the_queue_is_a_restart_without_a_wait() -> None:
