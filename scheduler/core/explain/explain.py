@@ -184,7 +184,8 @@ class _Explainer:
             room = hosts_text(verdict.free)
             sentence = f"fits on {job.needed:,} of {room} free; starts with the next decision"
             if job.part_gpus:
-                sentence = f"{needs_text(job)} are free; starts with the next decision"
+                are = "is" if job.part_gpus == 1 else "are"
+                sentence = f"{needs_text(job)} {are} free; starts with the next decision"
             if verdict.evicted:
                 evictions = yielding(DOING, *parted(verdict.evicted))
                 sentence = f"starts with the next decision, by {evictions}"

@@ -143,6 +143,14 @@ class TestStarting:
         state = started(loaded(fabric(1, 1, 1)), part("a", 5), part("b", 4))
         assert "needs 4 GPUs of one host" in explain(state, "b", 0, SchedulingOptions()).sentence
 
+    @pytest.mark.parametrize(
+        ("gpus", "said"), [(1, "1 GPU of one host is"), (2, "2 GPUs of one host are")]
+    )
+    def test_a_part_that_fits_is_said_to_start_in_its_number(self, gpus: int, said: str) -> None:
+        state = run(TWO, part("a", gpus))
+        sentence = explain(state, "a", 0, SchedulingOptions()).sentence
+        assert sentence == f"{said} free; starts with the next decision"
+
 
 class TestWhomItDelays:
     @pytest.mark.parametrize("policy", ["easy", "conservative", "production"])
