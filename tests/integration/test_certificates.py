@@ -13,7 +13,7 @@ from scheduler.files.job import job_to_mapping
 from scheduler.v1 import service_pb2, window_pb2
 from tests.build import exactly, spec
 from tests.integration.test_changes import scattered
-from tests.integration.test_rank_files import hosts_of, printing
+from tests.integration.test_rank_files import printing
 from tests.serving import RUNNING, START_NS, create, serving
 
 TENANTS = Tenants((Tenant("nlp"), Tenant("vision")), "vision")
@@ -79,10 +79,10 @@ async def test_of_a_gang_that_swapped_hosts_and_cut_are_confirmed(tmp_path: Path
     async with serving(tmp_path) as served:
         printed = printing(served)
         await served.stub.CreateJob(create("a", 5))
-        first = await hosts_of(served)
+        first = await served.hosts_of("a")
         report = service_pb2.ReportHostRequest(name=first[1], signal="host-down")
         await served.stub.ReportHost(report)
-        second = await hosts_of(served, but=first)
+        second = await served.hosts_of("a", but=first)
         done = await printed("job", "a", "--certificate", str(path))
         assert done.exit_code == 0, done.output
         shown = await printed("verify", str(path))

@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
@@ -31,6 +32,7 @@ from tests.serving import (
     refused,
     serving,
 )
+from tests.waiting import until
 
 Code = grpc.StatusCode
 JOB = "parallelism: {tp: 8, dp: 2}\n"
@@ -340,8 +342,15 @@ async def test_the_starts_of_waiting_jobs_are_estimated(served: Served) -> None:
     assert (await muster(served, "submit", "-", given=jobs)).exit_code == 0
     assert (await muster(served, "wait", "j00", "--for", "start")).exit_code == 0
     await muster(served, "hold", "j11")
-    shown = await muster(served, "jobs", "-o", "json")
-    listed = {job["name"]: job for job in json.loads(shown.output)["jobs"]}
+
+    async def jobs_by_name() -> dict[str, Any]:
+        shown = await muster(served, "jobs", "-o", "json")
+        return {job["name"]: job for job in json.loads(shown.output)["jobs"]}
+
+    def is_complete(listed: dict[str, Any]) -> bool:
+        return "start_time" in listed["j10"]["start_estimate"]
+
+    listed = await until(jobs_by_name, is_complete)
     starts = [listed[f"j{i:02}"]["start_estimate"]["start_time"][:19] for i in range(1, 11)]
     moments = [datetime.fromisoformat(start) for start in starts]
     steps = {(b - a).total_seconds() for a, b in pairwise(moments)}

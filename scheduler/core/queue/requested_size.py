@@ -49,7 +49,8 @@ def plan_resize(
     if wanted.dp < 1:
         return invalid("dp", f"must be at least 1, is {wanted.dp}")
     try:
-        spec, dp, kept = _resized_spec(job, wanted)
+        before = _part(job.request, wanted.role).parallelism.dp
+        spec, dp = _resized_spec(job, wanted)
         if never := impossible(state.loaded_fabric, spec):
             return Rejected(Code.INFEASIBLE, never.reason)
         after = sized_as(state, job, spec, dp)
@@ -63,12 +64,12 @@ def plan_resize(
     if more > most:
         text = f"needs {hosts_text(more)} more, and {most:,} are free that no job waits for"
         return Rejected(Code.INFEASIBLE, f"job {job.name} {text}")
+    kept = [*range(min(before, wanted.dp)), *[NEW] * (wanted.dp - before)]
     placement = _placed(state, job, after, kept, hosts, options)
     if placement is None:
         text = "fits no hosts that are free, with its constraints"
         return Rejected(Code.INFEASIBLE, f"job {job.name} {text}")
     whose = f"role {wanted.role}: " if wanted.role else ""
-    before = _part(job.request, wanted.role).parallelism.dp
     reason = f"{whose}dp {before:,} to {wanted.dp:,} by request"
     resize = Resize(job.name, after.dp, job.hosts, placement, reason, end_ns)
     return replace(resize, spec=spec, request_id=wanted.request_id)
@@ -107,19 +108,17 @@ def _part(request: Request, role: str) -> Request:
     return by_name[role]
 
 
-def _resized_spec(job: Job, wanted: ResizeJob) -> tuple[JobSpec, int, list[int]]:
-    """Return the specification, the replicas of what may resize by itself, and the old replica of
-    each new one of the role. Raises: BadInput."""
-    old, present = _part(job.request, wanted.role).parallelism.dp, job.request
-    kept = [*range(min(old, wanted.dp)), *[NEW] * (wanted.dp - old)]
+def _resized_spec(job: Job, wanted: ResizeJob) -> tuple[JobSpec, int]:
+    """Return the specification, and the replicas of what may resize by itself. Raises: BadInput."""
+    present = job.request
     if not present.roles or present.roles[-1].name == wanted.role:
         spec = replace(job.spec, request=sized(job.spec.request, wanted.dp))
         spec = replace(spec, min_dp=spec.min_dp if spec.min_dp < wanted.dp else 0)
         check_batch(spec.request.resized_part)
-        return spec, wanted.dp, kept
+        return spec, wanted.dp
     roles = tuple(map(partial(_sized_role, wanted), job.spec.request.roles))
     spec = replace(job.spec, request=request_of_roles(roles, job.spec.request))
-    return spec, job.dp, kept
+    return spec, job.dp
 
 
 def _sized_role(wanted: ResizeJob, role: GangRole) -> GangRole:

@@ -136,6 +136,7 @@ class TestByRequest:
         ("role", "dp", "code", "text"),
         [
             ("worker", 20, Code.INFEASIBLE, "has 12"),
+            ("worker", 2**31 - 1, Code.INFEASIBLE, "has 12"),
             ("worker", 10, Code.INFEASIBLE, "has 12"),
             ("worker", 0, Code.INVALID, "at least 1"),
             ("wrker", 3, Code.INVALID, "names a role: trainer, worker"),
