@@ -13,7 +13,7 @@ import time
 from html import escape
 from pathlib import Path
 
-ROWS, COLUMNS = 28, 100
+ROWS, COLUMNS = 28, 112
 _WIDTH, _HEIGHT = 8, 18  # of a character, pixels
 _MOST_PAUSE_S, _LEAST_PAUSE_S, _FIRST_S, _END_S = 1.0, 0.06, 4.0, 6.0
 

@@ -155,12 +155,15 @@ def _operation(request: Request, axis: str) -> Operation:
 
 
 def _calls_per_step(request: Request, axis: str) -> int:
-    """By layer, and by micro-batch but for FSDP's."""
+    """Return the calls of one rank: by layer, and by micro-batch but for FSDP's; tensor parallelism
+    calls after attention and after the feed-forward, forward, backward and when recomputing."""
     work = work_of(request)
     if work is None:
         return 1
     layers = -(-work.model.layers // request.parallelism.pp)
-    return layers if axis in ("dp", REPLICATE) else layers * work.micro_batches
+    if axis in ("dp", REPLICATE):
+        return layers
+    return layers * work.micro_batches * (2 * (work.passes + 1) if axis == "tp" else 1)
 
 
 @with_gang_view

@@ -13,6 +13,7 @@ from placement.fabric.reader import from_spec
 from placement.workload.training import DataParallel, Training
 from scheduler.cli.offline.nccl_file import MOST_BYTES, nccl_file
 from scheduler.cli.offline.place import nccl_lines
+from scheduler.files.job import job_from_mapping
 from tests.build import fabric, gang, request
 from tests.commands import MINI, Muster
 
@@ -90,6 +91,20 @@ def test_groups_on_other_numbers_of_nodes_have_lines_of_their_own() -> None:
     assert {t.nodes for t in nccl_tunings(network, job, range(8))} == {2}
     uneven = request(dp=12, tp=4, traffic={"dp": 4_000}, order="dp-tp")
     assert {t.nodes for t in nccl_tunings(network, uneven, range(6))} == {2}
+
+
+def test_tensor_parallelism_sums_the_activations_of_a_micro_batch_in_each_call() -> None:
+    model = {"layers": 4, "hidden": 4096, "ffn": 14336, "heads": 32, "vocab": 1000}
+    model |= {"kv_heads": 16, "sequence": 8192}
+    shape = {
+        "parallelism": {"tp": 16},
+        "batch": {"global_sequences": 2},
+        "training": {"sequence_parallel": False},
+    }
+    job = job_from_mapping({"name": "a", "model": model, **shape})
+    (tuning,) = nccl_tunings(fabric(zones=1, racks=1, hosts=2), job.request, range(2))
+    assert (tuning.axis, tuning.operation) == ("tp", Operation.ALL_REDUCE)
+    assert tuning.payload_bytes == 8192 * 4096 * 2
 
 
 def test_an_axis_inside_a_node_has_no_line() -> None:
