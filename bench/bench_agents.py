@@ -51,7 +51,7 @@ _OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0))
 
 
 async def be_agents(address: str, hosts: list[str], spread_s: float) -> None:
-    """All of them, for ever; a line when all are there."""
+    """Run an agent for each host until killed; print a line once all are connected."""
     there = asyncio.Semaphore(0)
     tasks = []
     for host in hosts:
@@ -82,7 +82,7 @@ async def be_agent(address: str, host: str, there: asyncio.Semaphore) -> None:
 
 
 async def write(call: Any, words: asyncio.Queue[bytes]) -> None:
-    """Answers, and a beat every so often: by one task, for a call takes one message at a time."""
+    """Send answers, and a beat each BEAT_S, from one task: a call takes one message at a time."""
     beat_s = time.monotonic() + BEAT_S
     while True:
         try:
@@ -94,7 +94,7 @@ async def write(call: Any, words: asyncio.Queue[bytes]) -> None:
 
 
 def answers(word: agent_pb2.SessionResponse) -> Iterator[bytes]:
-    """What an agent says to a word at once, whose ranks start in no time."""
+    """Yield the answer of an agent whose ranks start and stop at once."""
     match word.WhichOneof("message"):
         case "prepare":
             key, port = word.prepare.key, 1024 if word.prepare.node == 0 else 0
@@ -113,7 +113,7 @@ def request(**word: Any) -> bytes:
 
 
 class Measured:
-    """A server; with `has_agents` with a port for them, and its gateway."""
+    """A `muster serve` of its own; `has_agents` opens a port for agents and starts its gateway."""
 
     def __init__(self, folder: Path, *, has_agents: bool) -> None:
         folder.mkdir()
@@ -149,7 +149,7 @@ def words_of(pid: int) -> bytes:
 
 
 def spent_s(pid: int) -> float:
-    """Processor time of a process so far."""
+    """Return the processor seconds that a process has used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _HERTZ
 
@@ -160,7 +160,7 @@ def resident_mib(pid: int) -> float:
 
 
 def submits_ms(clients: list[Client], count: int) -> list[list[float]]:
-    """How long each of so many submits took, to one server after the other, in turns."""
+    """Submit `count` jobs to each server in turns; return the milliseconds of each submit."""
     found: list[list[float]] = [[] for _ in clients]
     for number in range(count):
         for client, times in zip(clients, found, strict=True):
@@ -173,7 +173,7 @@ def submits_ms(clients: list[Client], count: int) -> list[list[float]]:
 
 @contextmanager
 def agents(server: Measured, hosts: list[str], spread_s: float) -> Iterator[float]:
-    """Agents for these hosts; the seconds until all were there."""
+    """Run agents for these hosts; yield the seconds until all were connected."""
     began_s = time.perf_counter()
     command = [sys.executable, "-m", "bench.bench_agents", "--be", server.agents]
     process = subprocess.Popen(
@@ -195,7 +195,7 @@ def agents(server: Measured, hosts: list[str], spread_s: float) -> Iterator[floa
 
 
 def launch_s(client: Client, hosts: int) -> float:
-    """From the start of a gang until the log has that all its ranks have started."""
+    """Return the seconds from a gang's start until the log says that all its ranks started."""
     run = RunSpec(("train",), (("NCCL_DEBUG", "WARN"),))
     client.create_job(JobSpec("big", gang(hosts), run=run))
     until_s = time.monotonic() + MOST_LAUNCH_S

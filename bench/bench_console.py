@@ -213,7 +213,7 @@ def still(port: Any) -> None:
 
 
 def paint_ms() -> list[float]:
-    """Of painting 24,576 GPUs anew, sixty times."""
+    """Repaint 24,576 GPUs sixty times; return the milliseconds of each repaint."""
     port_of: Any = multiprocessing.Queue()
     process = multiprocessing.Process(target=still, args=(port_of,), daemon=True)
     process.start()

@@ -77,17 +77,17 @@ def big() -> JobSpec:
     return JobSpec("big", llama3(), priority=100)
 
 
-def others(seed: int = 1) -> list[SubmitJob]:
+def small_jobs(seed: int = 1) -> list[SubmitJob]:
     rng = random.Random(seed)
     sizes = [rng.choice((1, 1, 2, 2, 4, 4, 8)) for _ in range(OTHERS)]
     return [submit(f"j{i:03d}", hosts) for i, hosts in enumerate(sizes)]
 
 
 def cluster() -> State:
-    """The gang and the others, each running."""
+    """Return the state in which the gang and the small jobs run."""
     state = run(loaded(preset("roce-24k")), LoadTenants(IN_ZONE))
     state = run(state, SubmitJob(big(), "uid-big"))
-    state = settled(run(settled(state, 0), *others()), 0)
+    state = settled(run(settled(state, 0), *small_jobs()), 0)
     assert len(state.index.running) == OTHERS + 1, len(state.index.running)
     return state
 
@@ -100,8 +100,11 @@ def settled(state: State, now_ns: int) -> State:
     return state
 
 
-def once(state: State, hosts: Sequence[str], now_ns: int) -> tuple[State, float, int, str]:
-    """These fail at once: the state after, milliseconds, blocks moved, the way taken."""
+def restart_once(state: State, hosts: Sequence[str], now_ns: int) -> tuple[State, float, int, str]:
+    """Fail hosts together and plan the restart.
+
+    Returns the state after, milliseconds, moved blocks, and the option taken.
+    """
     for host in hosts:
         state = replay(admitted(state, fail(host), now_ns), state)
     begin = time.process_time()
@@ -123,7 +126,7 @@ def one_by_one(state: State) -> Row:
     rng, spent, moved, options = random.Random(7), [], 0, dict[str, int]()
     hosts = [state.loaded_fabric.hosts[h] for h in state.jobs["big"].hosts]
     for _ in range(FAILURES):
-        _, took_ms, blocks, option = once(state, [rng.choice(hosts)], 2 * HOUR_NS)
+        _, took_ms, blocks, option = restart_once(state, [rng.choice(hosts)], 2 * HOUR_NS)
         spent.append(took_ms)
         moved, options[option] = max(moved, blocks), options.get(option, 0) + 1
     return row("one host fails", ONE_MS, spent, moved, options)
@@ -141,14 +144,14 @@ def row(
 def at_once(question: str, state: State, hosts: Sequence[str], repeats: int = 5) -> Row:
     spent, moved, options = [], 0, dict[str, int]()
     for _ in range(repeats):
-        _, took_ms, moved, option = once(state, hosts, 2 * HOUR_NS)
+        _, took_ms, moved, option = restart_once(state, hosts, 2 * HOUR_NS)
         spent.append(took_ms)
         options[option] = options.get(option, 0) + 1
     return row(question, MANY_MS, spent, moved, options)
 
 
-def replaced_ms(state: State) -> float:
-    """What placing the whole gang anew takes, one host of it gone."""
+def replacement_ms(state: State) -> float:
+    """Place the whole gang anew without its first host; return the milliseconds."""
     job = state.jobs["big"]
     room = (state.free | job.allocation) & ~(1 << job.hosts[0])
     begin = time.process_time()
@@ -173,7 +176,7 @@ def in_process() -> tuple[list[Row], float]:
         at_once("16 hosts fail", state, names[:16]),
         at_once("16 hosts fail, anywhere", state, random.Random(3).sample(names, 16)),
         at_once(f"a zone's uplink fails, {len(in_zone)} of its hosts", state, everybody),
-    ], replaced_ms(state)
+    ], replacement_ms(state)
 
 
 @asynccontextmanager
@@ -198,7 +201,7 @@ async def serving(
 async def with_server(folder: Path, question: str, tenants: str, reports: int) -> Row:
     """From the report to the durable swap, as told by a watch on the job."""
     async with serving(folder, tenants) as stub:
-        for spec in (big(), *(command.spec for command in others())):
+        for spec in (big(), *(command.spec for command in small_jobs())):
             await stub.CreateJob(pb.CreateJobRequest(spec=spec_to_proto(spec)))
         while (await stub.ListJobs(pb.ListJobsRequest(filter="state=QUEUED"))).jobs:
             await asyncio.sleep(0.2)

@@ -35,7 +35,7 @@ RATE, P99_MS, GROWTH = 1_500, 50.0, 1.25
 
 @dataclass(frozen=True)
 class Load:
-    """What one process of clients saw, and the processor time that it took for each call."""
+    """Rate and latencies of one process of clients, with its processor time per call."""
 
     calls: int
     per_s: float
@@ -52,7 +52,7 @@ class Load:
 
 
 def load(address: str, method: str, seconds: float, first: int = 0) -> Load:
-    """Let 64 clients ask for so long."""
+    """Run 64 clients for `seconds`; return what they measured."""
     command = [sys.executable, "-m", "bench.clients", address, method]
     command += ["--clients", str(CLIENTS), "--seconds", str(seconds), "--first", str(first)]
     found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
@@ -88,7 +88,7 @@ class Server:
                 time.sleep(0.2)
 
     def loaded(self, method: str, seconds: float) -> tuple[Load, float]:
-        """What 64 clients saw, and microseconds of processor that the server took for a call."""
+        """Return the load of 64 clients, and the server's processor microseconds per call."""
         if method == "echo":
             load(self.address, method, WARM_S)
         else:
@@ -127,7 +127,7 @@ def serving(folder: Path, *options: str) -> Iterator[Server]:
 
 
 def submits(seconds: float) -> dict[str, object]:
-    """64 clients, each kind on a queue that only grows, and the bare limit just before."""
+    """Measure durable submits of 64 clients on a growing queue, after the bare gRPC limit."""
     with echoing() as server:
         bare, cpu_us = server.loaded("echo", seconds)
     print(f"bare gRPC echo    {bare}   server {cpu_us:.0f} us")
@@ -143,7 +143,7 @@ def submits(seconds: float) -> dict[str, object]:
 
 
 def fan_out(seconds: float) -> dict[str, object]:
-    """The same submits with 200 watches on all changes."""
+    """Measure durable submits while 200 watches read all changes."""
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as server:
         server.fill()
         command = [sys.executable, "-m", "bench.watchers", server.address]
@@ -165,7 +165,7 @@ def fan_out(seconds: float) -> dict[str, object]:
 
 
 def memory(jobs: int) -> dict[str, object]:
-    """Jobs that come and go: what remains of them in the server and on disk."""
+    """Measure server memory and store size while jobs come and go."""
     options = ("--snapshot-every", "20000")
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), *options) as server:
         at, sizes, done = [server.memory_mib()], [0], 0

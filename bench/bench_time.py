@@ -69,7 +69,7 @@ class Row:
 
     @property
     def best(self) -> float:
-        """The same of the fastest peer that is not muster."""
+        """Return the gain over the fastest peer that is not muster."""
         return min(self.gain(peer) for peer in PEERS if not peer.startswith("muster"))
 
 
@@ -99,8 +99,8 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def lost(rows: Sequence[Row]) -> list[tuple[Row, str]]:
-    """Peers whose step is shorter by more than what is given up for the cut."""
+def faster_peers(rows: Sequence[Row]) -> list[tuple[Row, str]]:
+    """Return rows with peers that are faster by more than the slack given up for the cut."""
     return [(r, peer) for r in rows for peer in r.peers if r.gain(peer) < -SLACK - 1 / RESOLUTION]
 
 
@@ -162,7 +162,12 @@ def targets(rows: Sequence[Row]) -> str:
     gaps, took = [r.gap for r in rows], [r.cpu_s for r in rows]
     big = [r.cpu_s for r in rows if r.job == BIG]
     checks = [
-        (f"peers faster by {percent(SLACK)}", "0", str(len(lost(rows))), not lost(rows)),
+        (
+            f"peers faster by {percent(SLACK)}",
+            "0",
+            str(len(faster_peers(rows))),
+            not faster_peers(rows),
+        ),
         (
             *("peers that cut less within that", "0"),
             *(str(len(cutting_less(rows))), not cutting_less(rows)),
@@ -242,13 +247,13 @@ def main() -> int:
                 args.json.parent.mkdir(parents=True, exist_ok=True)
                 args.json.write_text(json.dumps([asdict(r) for r in rows], indent=1))
     print(text(rows))
-    for row, peer in lost(rows):
+    for row, peer in faster_peers(rows):
         print(f"{row.name}: {peer} is {percent(-row.gain(peer))} faster")
     for row, peer in cutting_less(rows):
         print(f"{row.name}: {peer} cuts {percent(1 - row.peer_cuts[peer] / row.cut)} less")
     if args.docs:
         write(text(rows), args.docs)
-    return 1 if lost(rows) or cutting_less(rows) else 0
+    return 1 if faster_peers(rows) or cutting_less(rows) else 0
 
 
 if __name__ == "__main__":

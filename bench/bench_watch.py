@@ -73,7 +73,7 @@ class Took:
 
 @dataclass(frozen=True)
 class Part:
-    """What was seen meanwhile. `lasted_s`: the load; `outcome`: what it said at its end."""
+    """Latencies beside one load. `lasted_s`: seconds of the load; `outcome`: its closing words."""
 
     title: str
     creates: Took
@@ -101,7 +101,7 @@ class Callers:
         self._swaps: list[float] = []
 
     async def during(self, title: str, work: Callable[[], str]) -> Part:
-        """What they see while `work`, which blocks, runs in a thread."""
+        """Call the server while the blocking `work` runs in a thread; return the latencies."""
         tasks = [asyncio.create_task(self._create()), asyncio.create_task(self._swap())]
         began = time.monotonic()
         working = asyncio.create_task(asyncio.to_thread(work))

@@ -58,7 +58,7 @@ def twenty_windows(tenant: str) -> Iterator[Command]:
 
 
 def questions(tenants: Tenants | None) -> Iterator[tuple[str, State, State]]:
-    """Each with the state that it is asked of, without windows and with them."""
+    """Return each question with its state without windows and with them."""
     who = f"{len(tenants.tenants)} tenants" if tenants else "one tenant"
     tenant = "team01" if tenants else ""
     bare = walled(cluster(tenants))
@@ -81,7 +81,7 @@ def with_room(state: State) -> State:
     return state
 
 
-def asked(question: str, bare: State, booked: State) -> Row:
+def measure_question(question: str, bare: State, booked: State) -> Row:
     spent: dict[int, list[float]] = {0: [], 1: []}
     starts = [len(decide(state, NOW_NS, SchedulingOptions()).actions) for state in (bare, booked)]
     for _ in range(REPEATS):
@@ -113,7 +113,9 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    rows = [asked(*question) for tenants in (None, TEAMS) for question in questions(tenants)]
+    rows = [
+        measure_question(*question) for tenants in (None, TEAMS) for question in questions(tenants)
+    ]
     print(f"{bench_decide.WAITING:,} waiting, {bench_decide.RUNNING:,} running:")
     print(table(rows))
     return 0 if total(rows).ratio <= MOST_RATIO else 1

@@ -17,7 +17,12 @@ CAPACITIES = ("zones", "racks", "hosts", "replay")
 def free_hosts(fabric: Fabric, kind: str, wanted: int, rng: random.Random) -> HostSet:
     """At least `wanted` free hosts, or few more."""
     wanted = min(wanted, fabric.host_count)
-    make = {"zones": _whole_zones, "racks": _racks, "hosts": _hosts, "replay": _replay}[kind]
+    make = {
+        "zones": _free_zones,
+        "racks": _free_racks,
+        "hosts": _free_hosts,
+        "replay": _free_after_replay,
+    }[kind]
     return hostset.from_mask(make(fabric, wanted, rng))
 
 
@@ -26,7 +31,7 @@ def _zone_tier(fabric: Fabric) -> Ints:
     return fabric.tiers[max(0, len(fabric.tiers) - 2)].domain_by_host
 
 
-def _whole_zones(fabric: Fabric, wanted: int, rng: random.Random) -> Mask:
+def _free_zones(fabric: Fabric, wanted: int, rng: random.Random) -> Mask:
     """Whole zones in random order, the last one in whole racks only as far as needed."""
     zone = _zone_tier(fabric)
     free = np.zeros(fabric.host_count, dtype=np.bool_)
@@ -37,11 +42,11 @@ def _whole_zones(fabric: Fabric, wanted: int, rng: random.Random) -> Mask:
     return free
 
 
-def _racks(fabric: Fabric, wanted: int, rng: random.Random) -> Mask:
+def _free_racks(fabric: Fabric, wanted: int, rng: random.Random) -> Mask:
     return _by_group(fabric, fabric.tiers[-1].domain_by_host, wanted, rng)
 
 
-def _hosts(fabric: Fabric, wanted: int, rng: random.Random) -> Mask:
+def _free_hosts(fabric: Fabric, wanted: int, rng: random.Random) -> Mask:
     return _by_group(fabric, np.arange(fabric.host_count), wanted, rng)
 
 
@@ -64,7 +69,7 @@ def _by_group(fabric: Fabric, group: Ints, wanted: int, rng: random.Random) -> M
     return free
 
 
-def _replay(fabric: Fabric, wanted: int, rng: random.Random) -> Mask:
+def _free_after_replay(fabric: Fabric, wanted: int, rng: random.Random) -> Mask:
     """Gangs of 1 to 512 hosts come and go, placed by best fit on zones, else by first fit.
 
     Ends when the free hosts have come down to `wanted` and have churned for a while.

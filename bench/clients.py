@@ -58,7 +58,7 @@ class Client:
 
     def answered_us(self) -> int | None:
         """How long the call took; None while its answer is not there. Raises: CallFailed."""
-        if not self.connection.answered():
+        if not self.connection.read_answer():
             return None
         return (time.perf_counter_ns() - self._begun_ns) // 1_000
 

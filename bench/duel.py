@@ -25,18 +25,18 @@ def scores(
     indices = [(r.index, r.seed) for r in rows if r.tier is not None]
     work = partial(_one, names=tuple(names), traces=traces)
     if jobs <= 1:
-        found = _told(map(work, indices), len(indices))
+        found = _collect_with_progress(map(work, indices), len(indices))
         for peer in _RUNNING.values():
             peer.close()
         _RUNNING.clear()
     else:
         with ProcessPoolExecutor(jobs) as pool:
-            found = _told(pool.map(work, indices), len(indices))
+            found = _collect_with_progress(pool.map(work, indices), len(indices))
     return {i: some for (i, _), some in zip(indices, found, strict=True)}
 
 
-def _told(results: Iterable[list[Score]], count: int) -> list[list[Score]]:
-    """All of them; says now and then how far it is."""
+def _collect_with_progress(results: Iterable[list[Score]], count: int) -> list[list[Score]]:
+    """Collect all results; print progress every 50 instances."""
     done = []
     for result in results:
         done.append(result)
@@ -116,8 +116,8 @@ def failures(found: dict[int, list[Score]]) -> dict[str, int]:
     return dict(count)
 
 
-def lost(every: Iterable[Duel]) -> list[Duel]:
-    """The best peer where one cuts less than we do, worst first."""
+def smaller_cuts(every: Iterable[Duel]) -> list[Duel]:
+    """Return the best peer of each instance where a peer cuts less than muster, worst first."""
     best: dict[int, Duel] = {}
     for duel in every:
         if duel.ratio < 1:
@@ -126,7 +126,7 @@ def lost(every: Iterable[Duel]) -> list[Duel]:
     return sorted(best.values(), key=lambda d: (d.ratio, d.row.index))
 
 
-def lost_table(every: Sequence[Duel], count: int = 20) -> str:
+def worst_losses_table(every: Sequence[Duel], count: int = 20) -> str:
     head = ("instance", "family", "hosts", "tier", "muster", "peer", "cut", "ratio", "bound")
     return table(
         head,
@@ -142,6 +142,6 @@ def lost_table(every: Sequence[Duel], count: int = 20) -> str:
                 f"{d.ratio:.3f}",
                 d.row.bound if d.row.tier == 0 else "-",
             )
-            for d in lost(every)[:count]
+            for d in smaller_cuts(every)[:count]
         ],
     )

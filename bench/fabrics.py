@@ -27,7 +27,7 @@ def bench_fabric(name: str, traces: str = "") -> Fabric:
         return from_spec(_roce_98k())
     if name == "lingjun":
         path = Path(traces) / LINGJUN
-        racks = _read_racks(path) if traces and path.is_file() else _made_racks()
+        racks = _read_racks(path) if traces and path.is_file() else _generate_racks()
         return from_spec(_lingjun(racks))
     return preset(name)
 
@@ -68,7 +68,7 @@ def _read_racks(path: Path) -> Racks:
     return {psw: dict(racks[psw]) for psw in sorted(racks)}
 
 
-def _made_racks() -> Racks:
+def _generate_racks() -> Racks:
     """The real histogram of rack sizes, dealt out at random below the three PSWs."""
     sizes = [size for size, count in RACKS_BY_SIZE.items() for _ in range(count)]
     random.Random("lingjun").shuffle(sizes)

@@ -71,13 +71,13 @@ def run(seed: int = 1, is_quick: bool = False) -> list[Measured]:
     free_by_kind = {kind: _free(fabric, kind, seed) for kind in FREE[: 1 if is_quick else None]}
     some = list(gangs().items())[: 1 if is_quick else None]
     for (kind, free), (name, gang) in product(free_by_kind.items(), some):
-        measured.append(_said(_placed(fabric, free, gang, name, kind)))
+        measured.append(_print_progress(_placed(fabric, free, gang, name, kind)))
     for zones, kind, k in product(ZONES, list(free_by_kind)[:2], range(1 if is_quick else TRIES)):
-        measured.append(_said(_grown(zones, kind, f"{seed}/{k}")))
+        measured.append(_print_progress(_grown(zones, kind, f"{seed}/{k}")))
     return measured
 
 
-def _said(measured: Measured) -> Measured:
+def _print_progress(measured: Measured) -> Measured:
     print(measured, file=sys.stderr, flush=True)
     return measured
 

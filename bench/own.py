@@ -89,7 +89,7 @@ def solve(inst: Instance, limits: Limits | None = None) -> tuple[Own, Placement]
 
 
 def peak_memory_bytes() -> int:
-    """Of this process so far; the kernel counts in KiB."""
+    """Return the peak resident bytes of this process; the kernel counts in KiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -123,7 +123,7 @@ def _peer_targets(run: Run) -> list[list[object]]:
     if run.scores:
         beaten = [d for d in run.duels if d.score.peer == "bands alone" and d.ratio < 1]
         rows.append(["instances where bands alone cut less", "0", len(beaten)])
-        lost = duel.lost([d for d in run.duels if d.score.peer != "bands alone"])
+        lost = duel.smaller_cuts([d for d in run.duels if d.score.peer != "bands alone"])
         at_top = [d for d in lost if d.row.tier == 0]
         rows.append(
             ["instances where any peer cuts less", "0", f"{len(lost)} ({len(at_top)} outermost)"]
@@ -151,15 +151,18 @@ def _peers(run: Run) -> list[str]:
         failed = duel.failures({i: s for i, s in run.scores.items() if i in kept})
         if some:
             parts += [title, duel.duel_table(some, failed)]
-    if duel.lost(every):
-        parts += ["Where a peer cuts less (the best peer, worst first):", duel.lost_table(every)]
-        parts.append(_lost_by_family(every))
+    if duel.smaller_cuts(every):
+        parts += [
+            "Where a peer cuts less (the best peer, worst first):",
+            duel.worst_losses_table(every),
+        ]
+        parts.append(_losses_by_family(every))
     return parts
 
 
-def _lost_by_family(every: Sequence[duel.Duel]) -> str:
+def _losses_by_family(every: Sequence[duel.Duel]) -> str:
     lost: dict[str, int] = defaultdict(int)
-    for d in duel.lost(every):
+    for d in duel.smaller_cuts(every):
         fabric, _, job = d.row.family.split("/")
         lost[f"{fabric}, {job}"] += 1
     return "Lost by fabric and job: " + "; ".join(f"{k} {n}" for k, n in sorted(lost.items())) + "."

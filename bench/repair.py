@@ -9,7 +9,7 @@ from placement.fabric.tree import Ints
 
 
 def fitted(task: Task, part: Ints) -> tuple[Ints, bool]:
-    """`part` within the capacities, and whether blocks had to be moved for it.
+    """Return `part` within the capacities, and whether blocks had to be moved.
 
     Parts go to domains by size first: few tools know which part is which domain.
     """
@@ -26,11 +26,11 @@ def fitted(task: Task, part: Ints) -> tuple[Ints, bool]:
     part = name[part]
     if (np.bincount(part, minlength=count) <= room).all():
         return part, False
-    return _moved(task, part), True
+    return _empty_overfull(task, part), True
 
 
-def _moved(task: Task, part: Ints) -> Ints:
-    """One block at a time, the one whose move costs least, out of an overfull domain."""
+def _empty_overfull(task: Task, part: Ints) -> Ints:
+    """Move the cheapest block out of an overfull domain until none is overfull."""
     room = np.array(task.capacities) - np.bincount(part, minlength=len(task.capacities))
     pull = np.zeros((task.blocks, len(room)))  # weight from each block to each domain
     np.add.at(pull, (task.heads, part[task.tails]), task.weights)

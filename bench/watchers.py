@@ -28,7 +28,7 @@ OPTIONS = (("grpc.use_local_subchannel_pool", 1),)
 
 @dataclass
 class Watch:
-    """What one stream got."""
+    """Versions received on one watch stream."""
 
     versions: list[int] = field(default_factory=list)
 
@@ -62,16 +62,16 @@ async def watch(
     async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
         stub = service_pb2_grpc.SchedulerServiceStub(channel)
         tasks = [asyncio.create_task(w.read(stub, request, until or 0)) for w in watches]
-        await _first(tasks, [w.begun for w in watches])
+        await _wait_all_set(tasks, [w.begun for w in watches])
         print("ready", flush=True)
         if until is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(longest_s):
-                    await _first(tasks, [w.reached for w in watches])
+                    await _wait_all_set(tasks, [w.reached for w in watches])
             print("reached", flush=True)
         await asyncio.to_thread(sys.stdin.read)
         if until is None:
-            await _quiet(watches)
+            await _wait_quiet(watches)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -87,8 +87,8 @@ async def watch(
     }
 
 
-async def _first(tasks: list[asyncio.Task[None]], events: list[asyncio.Event]) -> None:
-    """Until all events are set. Raises: what ends a stream before."""
+async def _wait_all_set(tasks: list[asyncio.Task[None]], events: list[asyncio.Event]) -> None:
+    """Wait until all events are set. Raises: the error of a stream that ends before."""
     every = asyncio.ensure_future(asyncio.gather(*(event.wait() for event in events)))
     try:
         await asyncio.wait({every, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -102,8 +102,8 @@ async def _first(tasks: list[asyncio.Task[None]], events: list[asyncio.Event]) -
     await every
 
 
-async def _quiet(watches: list[Watch]) -> None:
-    """Until nothing has come for half a second."""
+async def _wait_quiet(watches: list[Watch]) -> None:
+    """Wait until no change has come for half a second."""
     before = -1
     while (now := sum(len(w.versions) for w in watches)) != before:
         before = now

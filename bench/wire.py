@@ -39,7 +39,7 @@ class CallFailed(Exception):
 
 
 class Connection:
-    """One connection. `ask`, then `answered` whenever the socket can be read, until it says so."""
+    """One connection. `ask`, then `read_answer` whenever the socket is readable, until True."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -74,8 +74,8 @@ class Connection:
     def close(self) -> None:
         self.socket.close()
 
-    def answered(self) -> bool:
-        """Take what has come; whether the call is over, and well. Raises: CallFailed."""
+    def read_answer(self) -> bool:
+        """Read what has come; return whether the call is over. Raises: CallFailed."""
         came = self.socket.recv(65_536)
         if not came:
             raise CallFailed("the server has closed the connection")
@@ -85,13 +85,13 @@ class Connection:
             end = at + 9 + (high << 16 | low)
             if end > len(came):
                 break
-            is_over |= self._took(kind, flags, stream, came[at + 9 : end])
+            is_over |= self._read_frame(kind, flags, stream, came[at + 9 : end])
             at = end
         self._begun = came[at:]
         return is_over
 
-    def _took(self, kind: int, flags: int, stream: int, body: bytes) -> bool:
-        """One frame; whether it ends the call."""
+    def _read_frame(self, kind: int, flags: int, stream: int, body: bytes) -> bool:
+        """Handle one frame; return whether it ends the call."""
         if kind == _DATA and not flags & _PADDED:
             self._length += len(body)
         elif kind == _HEADERS:

@@ -34,7 +34,7 @@ BEFORE_S, AFTER_S = 1.0, 1.0
 
 @dataclass
 class Tally:
-    """What the rounds add up to. Times in seconds from the fault, by its kind."""
+    """Totals of all rounds. Times in seconds from the fault, by its kind."""
 
     led_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     wrote_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -169,8 +169,11 @@ def _check_states(trio: Trio) -> None:
 def differences(
     seen: Sequence[tuple[str, int]], kept: Mapping[str, int], submitted: Collection[str]
 ) -> list[str]:
-    """What is wrong with a server's list of (uid, attempt). `kept`: attempts of the jobs in the
-    state, which lets go of jobs that ended long ago; the list has those too, from the store."""
+    """Return how a server's list of (uid, attempt) differs from the log.
+
+    `kept`: attempts of jobs in the state. The state drops jobs that ended long ago; the list has
+    them too, from the store.
+    """
     times = Counter(uid for uid, _ in seen)
     wrong = [f"job {uid} is listed {count} times" for uid, count in times.items() if count > 1]
     wrong += [f"job {uid} is not listed" for uid in sorted(set(submitted) - times.keys())]

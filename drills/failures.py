@@ -49,9 +49,10 @@ _MUSTER = (sys.executable, "-c", "from scheduler.cli import main; main()")
 
 
 class Outcome(NamedTuple):
-    """Of one script. `attempts`: that began after the fault; `back_s`: from the fault to the last
-    launch, 0 without; `simulated`: attempts of the simulator, -1 where no host goes down;
-    `simulated_per_s`: steps a second of the fluid simulation, before and with a slow link."""
+    """Result of one script of faults. `attempts`: those begun after the fault; `back_s`: from the
+    fault to the last launch, 0 without; `simulated`: attempts of the simulator, -1 where no host
+    goes down; `simulated_per_s`: steps a second of the fluid simulation, before and with a slow
+    link."""
 
     kind: str
     attempts: int
@@ -87,7 +88,7 @@ class FailureLab:
         self._submit(GANG, hosts, *words, spares=int(hosts == 3), save_every=2)
         assert self.wait(lambda: self.step() > 4), "the gang makes no steps"
         if kind == DEFRAGMENTED:
-            self.asked("cancel", "before")
+            self.run_muster("cancel", "before")
 
     def _submit(
         self, name: str, hosts: int, *words: str, spares: int = 0, save_every: int = 10**6
@@ -103,21 +104,21 @@ class FailureLab:
         )
         path = self.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(job_to_mapping(job)))
-        self.asked("submit", str(path))
+        self.run_muster("submit", str(path))
         running = "JOB_STATE_RUNNING"
         assert self.wait(lambda: self.job(name).get("state") == running), f"{name} does not run"
 
-    def asked(self, *words: str) -> str:
+    def run_muster(self, *words: str) -> str:
         return self.lab.run(
             "client", ["env", f"MUSTER_ADDRESS={self.lab.servers}", *_MUSTER, *words]
         )
 
     def job(self, name: str = GANG) -> dict[str, Any]:
-        return dict(json.loads(self.asked("job", name, "-o", "json")))
+        return dict(json.loads(self.run_muster("job", name, "-o", "json")))
 
     def hosts(self) -> dict[str, str]:
         """States of hosts that are not healthy."""
-        rows = json.loads(self.asked("hosts", "-o", "json"))["hosts"]
+        rows = json.loads(self.run_muster("hosts", "-o", "json"))["hosts"]
         states = {row["name"]: row.get("state", "").removeprefix("HOST_STATE_") for row in rows}
         return {name: state for name, state in states.items() if state != "HEALTHY"}
 
@@ -187,7 +188,7 @@ class FailureLab:
             case "uplink of the zone loses 1 %":
                 self.lab = self.lab.with_faults([Fault(zone, loss=0.01)])
             case "defragmented":
-                self.asked("defrag", "--for-hosts", "4", "--apply")
+                self.run_muster("defrag", "--for-hosts", "4", "--apply")
                 return self.rate(FAULT_S)
             case "uplink of the zone at half":
                 self.lab = self.lab.with_faults([Fault(zone, bits_per_s=links[zone] / 2)])
@@ -208,7 +209,7 @@ class FailureLab:
         return (self.step() - before) / (time.monotonic() - began_s)
 
     def _downs(self, kind: str, host: str) -> list[tuple[float, str, str]]:
-        """The same script as host events of a replay, where hosts are silent for a lease."""
+        """Return the host events of a replay of this script, where hosts are silent for a lease."""
         match kind:
             case "NIC flaps, 6 s of 8":
                 times = [8.0 * n for n in range(3)]

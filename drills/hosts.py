@@ -49,7 +49,7 @@ class DrillHosts(ABC):
         tokens."""
 
     def keys(self, servers: str) -> dict[str, Any]:
-        """Of muster.yaml, for the servers."""
+        """Return the keys of muster.yaml for the servers."""
         return {}
 
     @abstractmethod
@@ -102,8 +102,8 @@ class DrillHosts(ABC):
         """Kill what the cluster is run by, where there is one beside muster."""
         return None
 
-    def left(self) -> list[str]:
-        """What must not be there once all gangs have ended."""
+    def find_leftovers(self) -> list[str]:
+        """Return what remains of gangs that have all ended; it must be nothing."""
         return [f"ranks {pids} run on {name}" for name in self.names if (pids := self.ranks(name))]
 
 
@@ -253,10 +253,10 @@ class SlurmHosts(DrillHosts):
         self._slurm.stop_controller()
         return self._slurm.start_controller
 
-    def left(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         rows = self._slurm.jobs() if self._holding == "gang" else []
         held = [row for row in rows if "COMPLETING" not in row]  # Slurm waits for a dead node
-        return super().left() + [f"the allocation {row} is held" for row in held]
+        return super().find_leftovers() + [f"the allocation {row} is held" for row in held]
 
 
 # --- pods on an API server ------------------------------------------------------------------------
@@ -323,9 +323,9 @@ class KubernetesHosts(DrillHosts):
         self._cluster.stop_apiserver()
         return self._cluster.start_apiserver
 
-    def left(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         pods = sorted(self._cluster.api.pods()) if self._holding == "gang" else []
-        return super().left() + [f"the pod {name} is there" for name in pods]
+        return super().find_leftovers() + [f"the pod {name} is there" for name in pods]
 
 
 def rank_of(process: Path, agents: Path) -> tuple[str, str, int] | None:

@@ -318,7 +318,7 @@ class Breaker:
             pass
 
     def mend(self, *, all_of_it: bool = False) -> None:
-        """What is due to be mended."""
+        """Mend what is due, or all of it."""
         now_s = time.monotonic()
         due = [each for each in self._later if all_of_it or each[0] <= now_s]
         self._later = [each for each in self._later if each not in due]
@@ -440,7 +440,7 @@ class Drill:
         self._checkpoints = folder / "checkpoints"
 
     def run(self) -> list[str]:
-        """What was found wrong."""
+        """Run the drill; return what was found wrong."""
         observer = Observer(self._cluster)
         with self._cluster.running() as client:
             observer.start()
@@ -457,7 +457,7 @@ class Drill:
             breaker.mend(all_of_it=True)
             breaker.mend(all_of_it=True)
             wrong = self._wait_for_ends(client, observer)
-            wrong += self._left()
+            wrong += self._await_cleanup()
             observer.ended.set()
             observer.join()
             jobs = {job.uid: job for job in client.list_jobs()}
@@ -466,7 +466,7 @@ class Drill:
             f"{len(observer.attempts)} attempts of {len(self._steps)} gangs, {observer.looks} looks"
         )
         wrong += observer.wrong
-        wrong += self._lost_exits(breaker, jobs)
+        wrong += self._unnoticed_deaths(breaker, jobs)
         wrong += self._sums(jobs)
         wrong += self._stale_checkpoints()
         wrong += self._leaps()
@@ -514,14 +514,14 @@ class Drill:
             time.sleep(0.5)
         return [f"{job.spec.name} has not ended: {job.reason or 'it runs'}" for job in left]
 
-    def _left(self) -> list[str]:
-        """Gangs have ended: nothing of them is there for long."""
+    def _await_cleanup(self) -> list[str]:
+        """Wait ten leases for ended gangs to vanish; return what remains of them."""
         until_s = time.monotonic() + 10 * LEASE_S
-        while (left := self._cluster.hosts.left()) and time.monotonic() < until_s:
+        while (left := self._cluster.hosts.find_leftovers()) and time.monotonic() < until_s:
             time.sleep(0.5)
         return left
 
-    def _lost_exits(self, breaker: Breaker, jobs: dict[str, job_pb2.Job]) -> list[str]:
+    def _unnoticed_deaths(self, breaker: Breaker, jobs: dict[str, job_pb2.Job]) -> list[str]:
         return [
             f"a rank of attempt {attempt} of {uid} was killed, and nobody took notice"
             for uid, attempt in breaker.killed

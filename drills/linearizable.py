@@ -27,8 +27,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What there is under a name: the job that the call with `mark` made. None: nothing. `label`:
-    the mark of the call that labelled it last, 0 for none."""
+    """The job under a name, which the call with `mark` made. `label`: the mark of the call that
+    labelled it last, 0 for none."""
 
     mark: int
     is_live: bool
@@ -101,12 +101,12 @@ def _next(calls: Sequence[Call], done: int, value: Value) -> Iterator[tuple[int,
             continue
         first_end = min(first_end, call.ended)
         then, answer = after(value, call)
-        if call.is_open or _same(call, answer):
+        if call.is_open or _is_same_answer(call, answer):
             yield done | 1 << i, then
 
 
-def _same(call: Call, answer: Value | str) -> bool:
-    """A create that was put again may answer with its job as it is by then."""
+def _is_same_answer(call: Call, answer: Value | str) -> bool:
+    """Return whether answers agree; a repeated create may answer with its job as it is by then."""
     if call.kind is Kind.CREATE and isinstance(answer, Seen) and isinstance(call.answer, Seen):
         return answer.mark == call.answer.mark
     return call.answer == answer

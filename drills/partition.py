@@ -104,10 +104,10 @@ _MUSTER = (sys.executable, "-c", "from scheduler.cli import main; main()")
 
 
 class Outcome(NamedTuple):
-    """Of one cut. `histories`: names of jobs whose calls were checked. `gap_s`: the longest time
-    without an acknowledged write. `reports`: of a host, that were acknowledged.
-    `resizes`: of the elastic gang. `said`: the first line of a client that began in the cut, after
-    `said_s` seconds; `code`: with which it ended."""
+    """Result of one cut. `histories`: names of jobs whose calls were checked. `gap_s`: the longest
+    time without an acknowledged write. `reports`: acknowledged reports of a host. `resizes`: those
+    of the elastic gang. `said`: the first line of a client that began in the cut, after `said_s`
+    seconds; `code`: its exit code."""
 
     kind: str
     calls: int
@@ -212,7 +212,7 @@ class PartitionLab:
                 min_dp=int(name == ELASTIC),
                 limit_s=ELASTIC_S if name == ELASTIC else None,
             )
-            self.asked("submit", str(self._write(f"{name}.yaml", job_to_mapping(job))))
+            self.run_muster("submit", str(self._write(f"{name}.yaml", job_to_mapping(job))))
         self._wait(lambda: self.job().get("launch_time") and self.job(ELASTIC).get("launch_time"))
 
     def _write(self, name: str, content: object) -> Path:
@@ -255,8 +255,8 @@ class PartitionLab:
         with psycopg.connect(where) as connection:
             return connection.execute(query.encode()).fetchall()
 
-    def asked(self, *words: str) -> str:
-        """What a command says on the client's host."""
+    def run_muster(self, *words: str) -> str:
+        """Run `muster` with `words` on the client's host; return its output."""
         return self.lab.run("client", [*self._muster(), *words])
 
     def _muster(self) -> list[str]:
@@ -264,7 +264,7 @@ class PartitionLab:
 
     def job(self, name: str = GANG) -> dict[str, Any]:
         with suppress(OSError):
-            return dict(json.loads(self.asked("job", name, "-o", "json")))
+            return dict(json.loads(self.run_muster("job", name, "-o", "json")))
         return {}
 
     def leader(self) -> str:
@@ -290,7 +290,7 @@ class PartitionLab:
         time.sleep(BEFORE_S)
         wrong = faults_of(kind, self.lab, leader)
         self.lab = self.lab.with_faults(wrong)
-        self._turn(kind, leader)
+        self._inject_side_fault(kind, leader)
         until_s = time.monotonic() + CUT_S
         client = self._client()
         while time.monotonic() < until_s:
@@ -312,8 +312,8 @@ class PartitionLab:
         resized = (len(found["reports"]), resizes)
         return Outcome(kind, *counts, *resized, said, round(said_s, 1), code)
 
-    def _turn(self, kind: str, leader: str) -> None:
-        """What else there is to a kind: a step of a clock, or a standby that becomes primary."""
+    def _inject_side_fault(self, kind: str, leader: str) -> None:
+        """Inject what goes with a kind of cut: a clock step, or a standby made primary."""
         match kind:
             case "leader's clock an hour ahead":
                 self._set_clock(leader, 3600)
@@ -338,7 +338,7 @@ class PartitionLab:
         shutil.rmtree(self.lab.folder / "postgres" / DATABASE)
         follow(self.lab, DATABASE, STANDBY)  # and commits do not wait for it
         self.lab = self.lab.with_faults([Fault(STANDBY, DATABASE)])
-        self.asked("cordon", self.lab.plan.nodes[0].name)
+        self.run_muster("cordon", self.lab.plan.nodes[0].name)
         shown = self.rows("SELECT MAX(version) FROM log")[0][0]
         time.sleep(1.0)  # all servers have read it
         self.promote(DATABASE)
@@ -350,7 +350,7 @@ class PartitionLab:
     def _client(self) -> Future[tuple[str, float, int]]:
         """Begin a command in the cut: its first line, after how long, its exit code."""
         began_s = time.monotonic()
-        asked = subprocess.Popen(
+        command = subprocess.Popen(
             self.lab.command("client", [*self._muster(), "cancel", "nobody"]),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -358,12 +358,12 @@ class PartitionLab:
         )
 
         def hear() -> tuple[str, float, int]:
-            with asked:
-                assert asked.stdout is not None
-                line = asked.stdout.readline().strip()
+            with command:
+                assert command.stdout is not None
+                line = command.stdout.readline().strip()
                 said_s = time.monotonic() - began_s
-                asked.stdout.read()
-            return line, said_s, asked.returncode
+                command.stdout.read()
+            return line, said_s, command.returncode
 
         return self._listening.submit(hear)
 
@@ -400,7 +400,7 @@ class PartitionLab:
         assert found[GANG] == {str(now["attempt"])}, f"{kind}: {found}"
 
     def _check_attempts(self, kind: str) -> dict[str, set[str]]:
-        """Of each gang, the attempts whose ranks are there: one at most."""
+        """Return the attempts of each gang whose ranks run; assert at most one each."""
         found: dict[str, set[str]] = {GANG: set(), ELASTIC: set()}
         for _, env in environments():
             own = dict(

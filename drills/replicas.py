@@ -73,7 +73,7 @@ class ReplicaProcess:
         return process.wait(timeout=30)
 
     def role(self) -> tuple[str, int]:
-        """What the server says it is, and its version; "" when it does not answer."""
+        """Return the role and version that the server states; "" when it does not answer."""
         try:
             call = self._stub.ListTenants.with_call
             _, answered = call(service_pb2.ListTenantsRequest(), timeout=0.5)

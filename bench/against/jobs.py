@@ -40,7 +40,7 @@ def of_log(path: Path, hosts: int, limit: int | None) -> tuple[list[Plain], Coun
     """The jobs of an SWF log in order of submission, and how many had to be changed."""
     jobs: list[Plain] = []
     changed: Counter[str] = Counter()
-    for job in TraceFile(path, find_format("swf"), _left_out(changed)):
+    for job in TraceFile(path, find_format("swf"), _count_unusable(changed)):
         if job.gpus > hosts:
             changed["larger than the machine"] += 1
             continue
@@ -50,7 +50,7 @@ def of_log(path: Path, hosts: int, limit: int | None) -> tuple[list[Plain], Coun
     return jobs, changed
 
 
-def _left_out(changed: Counter[str]) -> Callable[[Path, BadRecord], None]:
+def _count_unusable(changed: Counter[str]) -> Callable[[Path, BadRecord], None]:
     def count(path: Path, bad: BadRecord) -> None:
         changed["no usable record"] += 1
 

@@ -71,7 +71,7 @@ class Refusal(Exception):
 
 
 class Context:
-    """What a servicer sees of a call."""
+    """Stand-in for the context that gRPC gives a servicer."""
 
     async def abort_with_status(self, status: Any) -> None:
         details = dict(status.trailing_metadata)
@@ -235,7 +235,7 @@ async def world() -> AsyncIterator[World]:
 
 
 def maintenance(name: str, start_s: int, hosts: Sequence[str]) -> window_pb2.Window:
-    """Of an hour, so long after the world begins."""
+    """Return a maintenance window of an hour, `start_s` after the world begins."""
     start_ns = START_NS + start_s * 10**9
     return window_pb2.Window(
         name=name,
@@ -256,16 +256,16 @@ async def run(
 ) -> None:
     """Make `inputs` calls. An exception says what the last one must not have done.
 
-    A source that has a method `heard` is told each call and its answer.
+    A source that has a method `on_answer` is told each call and its answer.
     """
-    done, heard = 0, getattr(source, "heard", lambda _call, _answer: None)
+    done, on_answer = 0, getattr(source, "on_answer", lambda _call, _answer: None)
     while done < inputs:
         async with world() as made:
             for _ in range(min(LIFE, inputs - done)):
                 call = next(source)
                 try:
                     taken = await made.call(call)
-                    heard(call, made.answer)
+                    on_answer(call, made.answer)
                 except Exception as error:
                     error.add_note(f"{call.method}({call.request!r})")
                     raise

@@ -154,9 +154,9 @@ class _Words(Target):
 
 
 def _word(path: Path) -> object:
-    """Of a host whose gang runs: the word is heard, and the launcher goes on."""
+    """Deliver a message of a host whose gang runs; the launcher goes on."""
 
-    async def heard() -> None:
+    async def deliver() -> None:
         world = World(2)
         world.join()
         await world.give(gang())
@@ -170,7 +170,7 @@ def _word(path: Path) -> object:
             await world.after(1.0)
             await world.after(20.0)
 
-    asyncio.run(heard())
+    asyncio.run(deliver())
     return None
 
 

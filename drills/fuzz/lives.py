@@ -50,8 +50,11 @@ class Life:
             return Call(call.method, other)
         return call
 
-    def heard(self, call: Call, answer: Message | None) -> None:
-        """None: it was refused. Raises: AssertionError when a page repeats a window."""
+    def on_answer(self, call: Call, answer: Message | None) -> None:
+        """Learn etags from an answer; None: the call was refused.
+
+        Raises: AssertionError when a page repeats a window.
+        """
         match answer:
             case service_pb2.ListWindowsResponse():
                 self._paged(call, answer)

@@ -162,7 +162,7 @@ class Messages:
         return message
 
     def garbled(self, valid: Message) -> Message | None:
-        """What the wire form of `valid` says with some bytes changed; None: nothing."""
+        """Change some bytes of the wire form of `valid` and parse it; None: it cannot be parsed."""
         message = type(valid)()
         try:
             message.ParseFromString(_bytes(self._random, valid.SerializeToString()))

@@ -115,7 +115,7 @@ def targets() -> Iterator[Target]:
 
 
 def _texts() -> Iterator[Target]:
-    """What comes as a short text and not as a file of its own."""
+    """Yield targets that read a short text and not a file of its own."""
     job_fields, host_fields = listing._JOB_FIELDS, listing._host_fields(STATE)
     plain = (BadInput,)
     words = (*job_fields, *host_fields, "AND", "OR", "NOT", "!=", "<=", "RUNNING", "labels.team")
@@ -186,7 +186,7 @@ def _filtered(text: str) -> object:
 
 
 def _job(path: Path) -> object:
-    """What is read must be written in a form that reads the same."""
+    """Read a job file, and check that it reads the same once written."""
     found = load_job(str(path))
     assert job_from_mapping(job_to_mapping(found)) == found
     return found
@@ -199,7 +199,7 @@ def _tenants(path: Path) -> object:
 
 
 def _windows(path: Path) -> object:
-    """What is read becomes windows of a cluster, or is refused with its line."""
+    """Read a file of windows and book them on a cluster, or refuse it with its line."""
     found = load_windows(str(path))
     return found.booked(SMALL, None, 1_700_000_000_000_000_000)
 
@@ -272,7 +272,7 @@ def _report(path: Path) -> object:
 
 
 def _calibration(path: Path) -> object:
-    """Of a fabric file that names it."""
+    """Read a calibration by a fabric file that names it."""
     named = path.with_name("fabric.yaml")
     named.write_text(
         "name: lab\ngpus_per_host: 8\ngpu: H100\nnic_gbps: 400\n"

@@ -158,7 +158,7 @@ class LaunchWorld:
 
     def _wire(self) -> None:
         for name, host in self.hosts.items():
-            host.agent.say = self._said_by(name)
+            host.agent.say = self._sender_from_agent(name)
             host.agent.on_start = self._started_on(name)
         for number, sim in enumerate(self.servers):
             sim.server.sessions.on_launch = self._launched_by(number)
@@ -172,7 +172,7 @@ class LaunchWorld:
         other.hosts = {name: host.clone() for name, host in self.hosts.items()}
         other.servers = []
         for sim in self.servers:
-            new = ServerSim(sim.server.clone(other.sent_to))
+            new = ServerSim(sim.server.clone(other.sender_to_agent))
             new.is_up, new.is_paused = sim.is_up, sim.is_paused
             other.servers.append(new)
         other._wire()
@@ -193,7 +193,7 @@ class LaunchWorld:
 
     # --- words on their way ----------------------------------------------------------------------
 
-    def _said_by(self, host: str) -> Callable[[agent_pb2.SessionRequest], None]:
+    def _sender_from_agent(self, host: str) -> Callable[[agent_pb2.SessionRequest], None]:
         def say(word: agent_pb2.SessionRequest) -> None:
             link = self.hosts[host].link
             if link is not None and not link.has_ended:
@@ -201,7 +201,7 @@ class LaunchWorld:
 
         return say
 
-    def sent_to(self, host: str, number: int) -> Callable[[bytes], None]:
+    def sender_to_agent(self, host: str, number: int) -> Callable[[bytes], None]:
         def send(body: bytes) -> None:
             link = self.hosts[host].link
             if link is None or link.number != number:
@@ -241,7 +241,7 @@ class LaunchWorld:
         """A server has learnt that another leads."""
         server = self.servers[number].server
         server.writer.term = None
-        server.launcher.wanted.clear()
+        server.launcher.pending_checks.clear()
         server.sessions.follow("")
         server.gateway.told.clear()
         self._close_ended()
@@ -250,8 +250,8 @@ class LaunchWorld:
         """Hear the gateway, write what is wanted, feed what is written, until nothing is left."""
         server = self.servers[number].server
         server.hear_gateway()
-        while server.launcher.wanted:
-            check = server.launcher.wanted.pop(0)
+        while server.launcher.pending_checks:
+            check = server.launcher.pending_checks.pop(0)
             answer = check(server.writer.state, server.writer.now)
             if is_answer(answer) and answer:
                 if server.writer.term != self.term:
@@ -322,7 +322,7 @@ class LaunchWorld:
         if not link.is_known:
             link.is_known = True
             if server.gateway.leads:
-                stream = SteppedStream(name, link.number, self.sent_to(name, link.number))
+                stream = SteppedStream(name, link.number, self.sender_to_agent(name, link.number))
                 server.gateway.admit_stream(stream, body)
             else:
                 link.has_ended = True
@@ -465,7 +465,7 @@ class LaunchWorld:
         return ""
 
     def overlap(self) -> str:
-        """Which two attempts of a job run."""
+        """Return which two attempts of a job run together; empty: none do."""
         running: dict[str, Key] = {}
         for host in self.hosts.values():
             for key in host.agent.alive() if not host.is_frozen else ():
@@ -499,8 +499,8 @@ Step = Callable[[LaunchWorld], None]
 
 
 def quick(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
-    """What happens at once: words arrive, ranks die, agents get ready, plans are made. In this
-    order all comes right: else an agent would ask a leader for ever that has been replaced."""
+    """Yield steps that happen at once: words arrive, ranks die, agents get ready, plans are made.
+    In this order all comes right: else an agent would ask a replaced leader for ever."""
     for number, sim in enumerate(world.servers):
         if sim.acts and sim.server.writer.term not in (None, world.term):
             yield f"server {number} learns that another leads", _on(LaunchWorld.give_up, number)
@@ -553,7 +553,7 @@ def recoveries(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
 
 
 def faults(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
-    """What the scope still lets happen."""
+    """Yield the faults that the scope still allows."""
     left = world.faults
     for name, host in world.hosts.items():
         running = [key for key, a in host.agent.attempts.items() if a.is_alive and not a.is_dying]

@@ -24,7 +24,7 @@ from tests.build import exactly, spec
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What makes the protocol safe, each True as muster has it."""
+    """Rules that make the protocol safe, each True as muster has it."""
 
     append_compares_term: bool = True
     append_compares_version: bool = True
@@ -40,7 +40,7 @@ AS_IT_IS = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a caller asks, and after which other requests have been answered."""
+    """A caller's command, made once the requests `after` have been answered."""
 
     command: Command
     after: tuple[int, ...] = ()
@@ -131,7 +131,7 @@ class Leaders:
         """Two servers are alike: of states that differ by their numbers one stands for both."""
         if len(state.servers) != 2:
             return state
-        mirrored = _mirrored(state)
+        mirrored = _swap_servers(state)
         return state if _order(state) <= _order(mirrored) else mirrored
 
     # --- steps ---------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Leaders:
             yield f"server {number} enters its plan of {plan[0]}", _with(state, number, entered)
 
     def _new_plan(self, server: Server, kind: str) -> tuple[str, int] | None:
-        """What it would decide now, if anything, and if it is not at it already."""
+        """Return the plan that a server would begin now; None: no actions, or already begun."""
         if any(kind == known for known, _ in (*server.plans, *server.queue)):
             return None
         node = self._tree.nodes[server.at]
@@ -276,7 +276,7 @@ class Leaders:
                     continue
                 yield (
                     f"server {append.server} hears that its append is written",
-                    self._heard(rest, append),
+                    self._acknowledge(rest, append),
                 )
             else:
                 yield from self._store(state, rest, append)
@@ -310,8 +310,8 @@ class Leaders:
                 lost = self._give_up(written, append.server)._replace(faults=left)
                 yield f"{words}, and its answer is lost", lost
 
-    def _heard(self, rest: World, append: Append) -> World:
-        """The writer moves on and answers, if it still leads as it did."""
+    def _acknowledge(self, rest: World, append: Append) -> World:
+        """Move the writer on and answer its calls, if it still leads in the term of the append."""
         server = rest.servers[append.server]
         if not server.is_up or server.term != append.term:
             return rest
@@ -463,8 +463,8 @@ def _order(state: World) -> tuple[int, int, int]:
     return hash(state.servers[0]), state.holder or 0, first
 
 
-def _mirrored(state: World) -> World:
-    """The same with the two servers exchanged."""
+def _swap_servers(state: World) -> World:
+    """Return the state with the two servers exchanged."""
     appends = tuple(sorted(a._replace(server=1 - a.server) for a in state.appends))
     holder = None if state.holder is None else 1 - state.holder
     return state._replace(servers=state.servers[::-1], appends=appends, holder=holder)

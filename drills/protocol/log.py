@@ -83,7 +83,7 @@ class LogTree:
         return node
 
     def plan(self, node: LogNode, kind: str = "cycle") -> Plan:
-        """What is decided there: a `cycle` along the queue, or `restarts` alone."""
+        """Return the plan at a node, of a `cycle` along the queue or of `restarts` alone."""
         if kind not in node.plans:
             make = decide if kind == "cycle" else decide_restarts
             node.plans[kind] = make(node.state, node.now_ns, OPTIONS)

@@ -20,13 +20,13 @@ class Model(Protocol[S]):
         """Equal for states of which the same may come."""
 
     def steps(self, state: S) -> Iterable[tuple[str, S]]:
-        """What may happen next, in words, and what is then. Raises: Broken."""
+        """Yield each possible next step in words, with the state after it. Raises: Broken."""
 
     def broken(self, state: S) -> str:
-        """Which invariant does not hold; empty: all do."""
+        """Return the invariant that does not hold; empty: all do."""
 
     def unsettled(self, state: S) -> str:
-        """What never comes right though nothing fails any more; empty: all does."""
+        """Return what never comes right though nothing fails any more; empty: all does."""
 
 
 class Broken(Exception):
@@ -47,7 +47,7 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search came to. `depth`: steps from the start to the farthest state. `is_whole`: no
+    """Result of a search. `depth`: steps from the start to the farthest state. `is_whole`: no
     state was left out."""
 
     states: int
@@ -67,8 +67,8 @@ def search(
     most_cpu_s: float = float("inf"),
     settle_every: int = 1,
 ) -> Found:
-    """All states, or the first that must not be. `settle_every`: of how many states one is asked
-    whether all comes right from there; 0: none."""
+    """Search all states, or up to the first that must not be. `settle_every`: of so many states
+    one is checked to come right from there; 0: none."""
     return _Search(model, most_states, most_depth, most_cpu_s, settle_every).run()
 
 
@@ -88,15 +88,15 @@ class _Search(Generic[S]):
         key = self._model.key(state)
         self._came[key] = None
         if fault := self._fault(state):
-            return self._found(fault, key)
+            return self._conclude(fault, key)
         level = [(key, state)]
         while level:
             if self._depth >= self._most_depth:
-                return self._found("", None, is_whole=False)
+                return self._conclude("", None, is_whole=False)
             following: list[tuple[Hashable, S]] = []
             for before, here in level:
                 if self._is_over():
-                    return self._found("", None, is_whole=False)
+                    return self._conclude("", None, is_whole=False)
                 try:
                     for words, after in self._model.steps(here):
                         self._steps += 1
@@ -105,13 +105,13 @@ class _Search(Generic[S]):
                             continue
                         self._came[key] = (before, words)
                         if fault := self._fault(after):
-                            return self._found(fault, key)
+                            return self._conclude(fault, key)
                         following.append((key, after))
                 except Broken as error:
-                    return self._found(str(error), before)
+                    return self._conclude(str(error), before)
             level = following
             self._depth += bool(level)
-        return self._found("", None)
+        return self._conclude("", None)
 
     def _is_over(self) -> bool:
         used_s = time.process_time() - self._began_s
@@ -128,8 +128,8 @@ class _Search(Generic[S]):
         except Broken as error:
             return str(error)
 
-    def _found(self, fault: str, key: Hashable, *, is_whole: bool = True) -> Found:
-        counterexample = Counterexample(fault, self._way(key)) if fault else None
+    def _conclude(self, fault: str, key: Hashable, *, is_whole: bool = True) -> Found:
+        counterexample = Counterexample(fault, self._path_to(key)) if fault else None
         return Found(
             len(self._came),
             self._steps,
@@ -140,7 +140,7 @@ class _Search(Generic[S]):
             counterexample,
         )
 
-    def _way(self, key: Hashable) -> tuple[str, ...]:
+    def _path_to(self, key: Hashable) -> tuple[str, ...]:
         words: list[str] = []
         while (came := self._came[key]) is not None:
             key, step = came

@@ -258,7 +258,7 @@ class SteppedAgent(Agent):
                 del self.preparing[key]
 
     def prepare(self) -> None:
-        """What `_make_ready` does when it gets a turn."""
+        """Start the attempts whose GPUs are free, as `_make_ready` does once it runs."""
         for key, preparation in list(self._preparing.items()):
             if self._end_others(key, preparation.gpus):
                 wanted = preparation.task.wanted
@@ -372,20 +372,20 @@ class SteppedSessions(AgentSessions):
 
 
 class SteppedReports(LaunchReports):
-    """What is to be written waits in `wanted`."""
+    """Collect checks of what to write in `pending_checks` until the model carries them out."""
 
-    def __init__(self, wanted: Iterable[Callable[[State, int], Answer]] = ()) -> None:
-        self.wanted = list(wanted)
+    def __init__(self, pending_checks: Iterable[Callable[[State, int], Answer]] = ()) -> None:
+        self.pending_checks = list(pending_checks)
 
     def carry_out(
         self, check: Callable[[State, int], Answer], then: Callable[[], None] | None = None
     ) -> None:
-        self.wanted.append(check)
+        self.pending_checks.append(check)
         if then is not None:
             then()
 
     def submit(self, command: EndJob | ReportHost | RequeueJob) -> None:
-        self.wanted.append(lambda state, now_ns: admit(state, command, now_ns))
+        self.pending_checks.append(lambda state, now_ns: admit(state, command, now_ns))
 
 
 class SteppedLauncher(AgentLauncher):
@@ -394,8 +394,8 @@ class SteppedLauncher(AgentLauncher):
     _reports: SteppedReports
 
     @property
-    def wanted(self) -> list[Callable[[State, int], Answer]]:
-        return self._reports.wanted
+    def pending_checks(self) -> list[Callable[[State, int], Answer]]:
+        return self._reports.pending_checks
 
     def key_of_state(self) -> tuple[Any, ...]:
         gangs = tuple(sorted(_gang_key(gang) for gang in self._gangs.values()))
@@ -498,13 +498,13 @@ class LaunchServer:
         new._tracker = copy.copy(old._tracker)
         new._tracker._runs = dict(old._tracker._runs)
         new._tracker._known = None
-        new._reports = SteppedReports(old.wanted)
+        new._reports = SteppedReports(old.pending_checks)
         if server.sessions._listener is not None:
             server.sessions._listener = new
         return new
 
     def hear_gateway(self) -> None:
-        """What the gateway has to say."""
+        """Hand the gateway's messages to the sessions."""
         while self.gateway.told:
             self.sessions.hear(self.gateway.told.pop(0))
 

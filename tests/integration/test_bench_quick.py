@@ -136,7 +136,7 @@ def test_no_baseline_spreads_less_in_arnolds_setting(
 @pytest.mark.parametrize("index", range(28))
 def test_no_peer_places_a_faster_step(index: int) -> None:
     """On one instance of each fabric and job of make bench-time; muster's answer is checked."""
-    assert bench_time.lost([bench_time.measured(timed(index, seed=202))]) == []
+    assert bench_time.faster_peers([bench_time.measured(timed(index, seed=202))]) == []
 
 
 def test_the_tables_of_steps_are_made_again_from_stored_numbers(

@@ -26,7 +26,7 @@ def connection(address):
 
 def _called(connection, path, body):
     connection.ask(path, body)
-    while not connection.answered():
+    while not connection.read_answer():
         pass
 
 
