@@ -114,7 +114,7 @@ class PreemptionStage:
         """Return a key that is equal for jobs that may evict the same gangs."""
         barred = avoided(job, self._state.tenants.restarts, self._now_ns)
         windows = self._outlook.calendar.kind(job, end_ns)
-        return (job.tenant, job.priority, job.is_preemptible, windows, barred)
+        return (self._quotas.allowance_key(job), job.priority, windows, barred)
 
     def find_future_victims(self, job: Job, free: HostSet, end_ns: int) -> VictimChoice | None:
         """Return gangs that `job` would evict if all had had the minimum run time."""

@@ -73,6 +73,7 @@ class SchedulingCycle:
         self._outlook = context.outlook
         self.calendar = self._outlook.calendar
         self._has_windows, self._is_open = bool(self.calendar), self.quotas.is_open
+        self._has_kind_limits = state.tenants.has_kind_limits
         self.backfill: Backfill = policy.backfill(context)
         self.limit_reservations = LimitReservations(self._outlook, self.quotas)
         self.order: QueueOrder = policy.order(context)
@@ -108,8 +109,10 @@ class SchedulingCycle:
 
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """Yield starts in queue order, until no later job can start or enough have."""
-        # Windows may part jobs by their time limits in more than two.
-        for job in self.order.jobs(_skip_none if self._has_windows else self._all_wait):
+        # Windows may part jobs by their time limits in more than two, and limits on kinds of hosts
+        # by the labels that they want.
+        is_parted = self._has_windows or self._has_kind_limits
+        for job in self.order.jobs(_skip_none if is_parted else self._all_wait):
             outcome = None if self._waits_again(job) else self._outcome(job)
             if isinstance(outcome, Placement):
                 yield job, backfilled(outcome) if self._is_anybody_blocked else outcome
@@ -172,7 +175,7 @@ class SchedulingCycle:
         windows = self.calendar.kind(job, end_ns) if self._has_windows else None
         if self._is_open and self.preempting.is_idle:
             return (job.is_preemptible, job.strikes, job.part_gpus, outlasts, windows)
-        return (job.likeness, outlasts, windows)
+        return (job.likeness, self.quotas.allowance_key(job), outlasts, windows)
 
     def _waits_up_to(self, job: Job, end_ns: int, kind: Hashable) -> int:
         """How large a job like `job` may be to wait without being asked further: quotas and
@@ -392,7 +395,7 @@ class SchedulingCycle:
         jobs of one kind, until somebody takes hosts."""
         if not self._has_windows:
             return self.quotas.allowance(job, self.free)
-        key = (self.quotas.kind_of(job), self.calendar.kind(job, end_ns))
+        key = (self.quotas.allowance_key(job), self.calendar.kind(job, end_ns))
         if (opened := self._opened.get(key)) is None:
             allowed = self.quotas.allowance(job, self.free)
             closed = self.calendar.closed(job, self._now_ns, end_ns)

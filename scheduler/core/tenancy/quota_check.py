@@ -109,12 +109,12 @@ class Quotas:
 
     def allowance(self, job: Job, free: HostSet) -> Allowance:
         """Answers for `free` are remembered until the next start."""
-        key = (self.kind_of(job), job.part_gpus)
+        key = (self.allowance_key(job), job.part_gpus)
         if key not in self._memo:
             self._memo[key] = self._allowance(job, free)
         return self._memo[key]
 
-    def kind_of(self, job: Job) -> Hashable:
+    def allowance_key(self, job: Job) -> Hashable:
         """Return a key that is equal for jobs of whole hosts to which quotas leave the same."""
         where = job.request.where if self._tenants.has_kind_limits else None
         return job.tenant, job.is_preemptible, where

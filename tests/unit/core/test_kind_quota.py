@@ -35,6 +35,7 @@ MIXED = from_spec(fabric_spec() | {"labels": {"z0": {"gpu": "h100"}, "z1": {"gpu
 GPUS = 8
 H100 = (("gpu", "h100"),)
 ON_H100 = Constraints(labels=H100)
+ON_A100 = Constraints(labels=(("gpu", "a100"),))
 LIMITED = Tenants((Tenant("lab", kinds=(KindQuota(H100, limit_gpus=2 * GPUS),)), Tenant("shop")))
 SPOT = PriorityClass("spot", -10, is_preemptible=True)
 OWED = Tenants(
@@ -90,9 +91,33 @@ def test_a_later_small_job_does_not_pass_one_that_waits_for_a_limit() -> None:
         submit_job("large", 2, tenant="lab", where=ON_H100, limit_s=600),
         submit_job("long", 1, tenant="lab", where=ON_H100, limit_s=6000),
         submit_job("short", 1, tenant="lab", where=ON_H100, limit_s=500),
-        submit_job("other", 1, tenant="lab", where=Constraints(labels=(("gpu", "a100"),))),
+        submit_job("other", 1, tenant="lab", where=ON_A100),
     )
     assert running(schedule(state)) == {"a", "short", "other"}
+
+
+def test_many_that_wait_for_a_limit_hold_back_no_job_on_hosts_of_another_kind() -> None:
+    state = mixed(LIMITED)
+    for name in ("a", "b", "c", "d", "e"):
+        state = run(state, submit_job(name, 1, tenant="lab", where=ON_H100, limit_s=3600))
+    for name in ("x", "y"):
+        state = run(state, submit_job(name, 1, tenant="lab", where=ON_A100, limit_s=3600))
+    assert running(schedule(state)) == {"a", "b", "x", "y"}
+
+
+def test_a_job_that_can_evict_nobody_holds_back_no_job_on_hosts_of_another_kind() -> None:
+    limit = KindQuota(H100, limit_gpus=2 * GPUS)
+    lab = Tenant("lab", guaranteed_gpus=4 * GPUS, kinds=(limit,))
+    tenants = Tenants((lab, Tenant("shop")), classes=(SPOT,), preemption=Preemption(min_run_s=0))
+    state = run(
+        mixed(tenants), submit_job("s", 4, tenant="shop", priority_class="spot", where=ON_A100)
+    )
+    for name in ("a", "b", "c"):
+        state = run(state, submit_job(name, 1, tenant="lab", where=ON_H100))
+    state = schedule(state)
+    assert running(state) == {"s", "a", "b"}
+    state = run(state, submit_job("x", 1, tenant="lab", where=ON_A100))
+    assert running(schedule(state, 1)) == {"a", "b", "x"}
 
 
 def test_what_a_limit_never_allows_is_refused() -> None:
@@ -112,7 +137,7 @@ def test_hosts_of_a_guaranteed_kind_are_kept() -> None:
 def test_hosts_of_a_guaranteed_kind_are_lent_to_preemptible_jobs_and_come_back() -> None:
     state = mixed(OWED)
     for name in ("s0", "s1"):
-        where = ON_H100 if name == "s0" else Constraints(labels=(("gpu", "a100"),))
+        where = ON_H100 if name == "s0" else ON_A100
         state = run(state, submit_job(name, 4, tenant="shop", priority_class="spot", where=where))
     state = schedule(state)
     assert running(state) == {"s0", "s1"}
