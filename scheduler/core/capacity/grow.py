@@ -28,7 +28,7 @@ from scheduler.core.model.scheduling_options import (
 )
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
-from scheduler.core.rules.job_size import may_run_on, runs_on
+from scheduler.core.rules.job_size import keeps_other_roles, may_keep_other_roles
 from scheduler.core.wording import hosts_text
 
 STAY = 1e9  # a slack so large that no cut is a reason to move
@@ -95,16 +95,12 @@ def _grown(
             return None
         end_ns = now_ns + time_limit_ns(size, options)
         hosts, bound = room.spare_room(job, end_ns)
-        if _lacking(size, job) > bound or not has_room(fabric, hosts | held, size.request):
+        if lacking_hosts(size, job) > bound or not has_room(fabric, hosts | held, size.request):
             continue
-        most_spares = held.bit_count() + bound - size.gang_hosts
-        hint = _where_it_is(fabric, job, size.dp)
-        answer = place(
-            fabric, hosts | held, size.request, options.place, hint, most_spares=most_spares
-        )
-        if not isinstance(answer, Placement):
+        old = _where_it_is(fabric, job, size.dp)
+        answer = place_resized(state, job, size, old, hosts, bound, options)
+        if answer is None:
             return None
-        answer = with_others_in_place(fabric, job, size, answer, hint, hosts | held)
         more = answer.allocation & ~held
         room.record_growth(size, more, end_ns)
         reason = f"grew from dp {job.dp:,}: {hosts_text(more.bit_count())} that no job waited for"
@@ -112,26 +108,39 @@ def _grown(
     return None
 
 
-def with_others_in_place(
-    fabric: Fabric, job: Job, size: Job, answer: Placement, hint: Hint, room: HostSet
-) -> Placement:
-    """Return `answer`, or where it would stop roles that need not stop, `size` of the job on the
-    hosts of `hint` and others of `room`."""
-    if not may_run_on(job, size) or runs_on(job, size, answer.hosts):
+def place_resized(
+    state: State,
+    job: Job,
+    size: Job,
+    old: tuple[int, ...],
+    more: HostSet,
+    most: int,
+    options: SchedulingOptions,
+) -> Placement | None:
+    """Return where the gang lies at another size, on its own hosts and at most `most` of `more`;
+    None where it fits nowhere. `old`: the present host of each block, or NEW.
+
+    Old blocks stay, however much less would be cut elsewhere; but where nothing at all would be
+    cut, all may go, except those of roles that can run on.
+    """
+    fabric, held = state.loaded_fabric, job.allocation & ~state.index.out_of_service
+    room, hint = more | held, Hint(old, slack=STAY)
+    most_spares = held.bit_count() + most - size.gang_hosts
+    answer = place(fabric, room, size.request, options.place, hint, most_spares=most_spares)
+    if not isinstance(answer, Placement):
+        return None
+    if not may_keep_other_roles(job, size) or keeps_other_roles(job, size, answer.hosts):
         return answer
     hosts = swapped_near(fabric, size.request, room, hint)
     if hosts is None:
         return answer
-    own = job.allocation & room & ~hostset.of(hosts)
-    return on_hosts(fabric, size.request, hosts, own) or answer
+    return on_hosts(fabric, size.request, hosts, held & ~hostset.of(hosts)) or answer
 
 
-def _where_it_is(fabric: Fabric, job: Job, dp: int) -> Hint:
-    """Old replicas stay, however much less would be cut elsewhere; but where nothing at all would
-    be cut, all may go."""
+def _where_it_is(fabric: Fabric, job: Job, dp: int) -> tuple[int, ...]:
+    """Return the present host of each block of the gang with `dp` replicas, or NEW."""
     kept = [*range(job.dp), *[NEW] * (dp - job.dp)]
-    gpus = gpus_wanted(fabric, job.request.where)
-    return Hint(carried(job.request, gpus, job.hosts, kept), slack=STAY)
+    return carried(job.request, gpus_wanted(fabric, job.request.where), job.hosts, kept)
 
 
 def _largest(state: State, job: Job, hosts: HostSet, bound: int) -> Job | None:
@@ -141,7 +150,7 @@ def _largest(state: State, job: Job, hosts: HostSet, bound: int) -> Job | None:
 
     def is_too_large(dp: int) -> bool:
         size = job.at(dp)
-        return _lacking(size, job) > bound or not has_room(fabric, hosts | held, size.request)
+        return lacking_hosts(size, job) > bound or not has_room(fabric, hosts | held, size.request)
 
     at = bisect_left(larger, True, key=is_too_large)
     return job.at(larger[at - 1]) if at else None
@@ -155,7 +164,7 @@ def is_smaller(job: Job) -> bool:
 def size_text(job: Job, options: SchedulingOptions) -> str:
     """`at dp 96 of 128; grows when 64 hosts more are free that no job waits for`."""
     larger = (dp for dp in job.sizes if dp > job.dp and _is_much(job, dp, options))
-    lacking = _lacking(job.at(next(larger)), job)
+    lacking = lacking_hosts(job.at(next(larger)), job)
     are = "is" if lacking == 1 else "are"
     more = f"{hosts_text(lacking)} more {are} free that no job waits for"
     return f"{dp_text(job)}; grows when {more}"
@@ -170,7 +179,7 @@ def _is_much(job: Job, dp: int, options: SchedulingOptions) -> bool:
     return dp == job.sizes[-1] or (dp - job.dp) * 100 >= job.dp * options.least_gain
 
 
-def _lacking(size: Job, job: Job) -> int:
+def lacking_hosts(size: Job, job: Job) -> int:
     """Hosts that the job needs for `size` beyond those that it holds."""
     return max(0, size.needed - len(job.hosts) - len(job.spares))
 

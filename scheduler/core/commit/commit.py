@@ -71,7 +71,7 @@ from scheduler.core.rules.calendar import Calendar, transition_event
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.rules.eligibility import deferral_ended, deferral_text
 from scheduler.core.rules.hosts.evaluation import evaluation_events
-from scheduler.core.rules.job_size import at_size, is_needless, misfit, resized
+from scheduler.core.rules.job_size import is_needless, job_after, misfit, resized
 from scheduler.core.rules.network.gang_step import false_step
 from scheduler.core.rules.time_limits import enforced
 from scheduler.core.tenancy.quota_check import Allowance, Quotas
@@ -450,7 +450,7 @@ def _resize(ledger: Ledger, action: Resize, now_ns: int) -> GangResized | Stale:
     )
     if wrong := misfit(state, action, room):
         return wrong
-    after = at_size(state, job, action)
+    after = job_after(state, job, action)
     if after.gang_hosts > len(job.hosts):
         if job.allocation & state.index.out_of_service:
             return stale_job(action.name, StaleReason.HOSTS, "has to leave a host now")

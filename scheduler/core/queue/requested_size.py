@@ -2,7 +2,7 @@
 
 Its file says that number from here on. Replicas that go are the last ones; those that stay keep
 their hosts, and others take hosts that no waiting job is foreseen to start on. See
-rules/job_size.py `runs_on` for who runs on meanwhile.
+rules/job_size.py `keeps_other_roles` for who runs on meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from muster.structs import replace
-from placement import NEW, BadInput, Hint, carried, on_hosts, place
+from placement import NEW, BadInput, carried, on_hosts
 from placement.fabric import hostset
 from placement.fabric.constraints import gpus_wanted
 from placement.fabric.hostset import HostSet
@@ -19,7 +19,7 @@ from placement.workload.request import GangRole, Placement, Request
 from placement.workload.roles import request_of_roles
 from scheduler.core.admission.etag import job_etag, stale
 from scheduler.core.admission.idempotency import earlier
-from scheduler.core.capacity.grow import STAY, with_others_in_place
+from scheduler.core.capacity.grow import lacking_hosts, place_resized
 from scheduler.core.capacity.placer import make_placer
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.model.commands import ResizeJob
@@ -58,14 +58,14 @@ def plan_resize(
         return invalid("dp" if error.field != "role" else "role", error.message)
     if (after.sizes and dp not in after.sizes) or not after.gang_hosts:
         return invalid("dp", f"{dp:,} replicas do not fill whole hosts, or do not suit the batch")
-    more = after.needed - len(job.hosts) - len(job.spares)
+    more = lacking_hosts(after, job)
     end_ns = now_ns + time_limit_ns(after, options)
-    hosts, most = _room(state, job, end_ns, now_ns, options) if more > 0 else (0, 0)
+    hosts, most = _room(state, job, end_ns, now_ns, options) if more else (0, 0)
     if more > most:
         text = f"needs {hosts_text(more)} more, and {most:,} are free that no job waits for"
         return Rejected(Code.INFEASIBLE, f"job {job.name} {text}")
     kept = [*range(min(before, wanted.dp)), *[NEW] * (wanted.dp - before)]
-    placement = _placed(state, job, after, kept, hosts, options)
+    placement = _placed(state, job, after, kept, hosts, most, options)
     if placement is None:
         text = "fits no hosts that are free, with its constraints"
         return Rejected(Code.INFEASIBLE, f"job {job.name} {text}")
@@ -147,6 +147,7 @@ def _placed(
     after: Job,
     kept: list[int],
     hosts: HostSet,
+    most: int,
     options: SchedulingOptions,
 ) -> Placement | None:
     fabric, held = state.loaded_fabric, job.allocation & ~state.index.out_of_service
@@ -154,11 +155,7 @@ def _placed(
     old = _carried(job, after, gpus, kept)
     if NEW not in old:
         return on_hosts(fabric, after.request, old, held & ~hostset.of(old))
-    hint = Hint(old, slack=STAY)
-    answer = place(fabric, hosts | held, after.request, options.place, hint)
-    if not isinstance(answer, Placement):
-        return None
-    return with_others_in_place(fabric, job, after, answer, hint, hosts | held)
+    return place_resized(state, job, after, old, hosts, most, options)
 
 
 def _carried(job: Job, after: Job, gpus: int, kept: list[int]) -> tuple[int, ...]:

@@ -41,11 +41,11 @@ def fitted(job: Job, fabric: Fabric) -> Job:
     )
 
 
-def at_size(state: State, job: Job, action: Resize) -> Job:
-    """Return the job at the size of a resize."""
-    return (
-        job.at(action.dp) if action.spec is None else sized_as(state, job, action.spec, action.dp)
-    )
+def job_after(state: State, job: Job, action: Resize) -> Job:
+    """Return the job as a resize leaves it, but for its hosts."""
+    if action.spec is None:
+        return job.at(action.dp)
+    return sized_as(state, job, action.spec, action.dp)
 
 
 def sized_as(state: State, job: Job, spec: JobSpec, dp: int) -> Job:
@@ -53,7 +53,7 @@ def sized_as(state: State, job: Job, spec: JobSpec, dp: int) -> Job:
     return fitted(replace(job, spec=spec), state.loaded_fabric).at(dp)
 
 
-def may_run_on(before: Job, after: Job) -> bool:
+def may_keep_other_roles(before: Job, after: Job) -> bool:
     """Whether all roles of a gang but the last one can run on when that one is resized."""
     run, others = before.spec.run, before.request.roles[:-1]
     if run is None or not others or run.roles[-1].restart is not RoleRestart.ROLE:
@@ -63,11 +63,12 @@ def may_run_on(before: Job, after: Job) -> bool:
     return others == after.request.roles[:-1]
 
 
-def runs_on(before: Job, after: Job, hosts: tuple[int, ...]) -> bool:
-    """Whether they do when it is resized to `hosts`: they stay, and so does the first host of the
-    role that resizes, by which they know it."""
+def keeps_other_roles(before: Job, after: Job, hosts: tuple[int, ...]) -> bool:
+    """Whether all roles of a gang but the last one run on when that one is resized so that the gang
+    lies on `hosts`: they stay where they are, and so does the first host of the last role, by which
+    the others know it."""
     stays = before.hosts_at(0) + 1
-    return may_run_on(before, after) and before.hosts[:stays] == hosts[:stays]
+    return may_keep_other_roles(before, after) and before.hosts[:stays] == hosts[:stays]
 
 
 def misfit(state: State, action: Resize, room: HostSet) -> Stale | None:
@@ -75,7 +76,7 @@ def misfit(state: State, action: Resize, room: HostSet) -> Stale | None:
     job = state.jobs[action.name]
     if job.hosts != action.left:
         return stale_job(action.name, StaleReason.JOB, "its hosts changed meanwhile")
-    request = at_size(state, job, action).request
+    request = job_after(state, job, action).request
     placed = replace(action.placement, step=None)  # see gang_step.py
     wrong = violations(state.loaded_fabric, room, request, placed)
     return stale_job(action.name, StaleReason.HOSTS, wrong[0]) if wrong else None
@@ -95,11 +96,11 @@ def resized(
 ) -> GangResized:
     """Return the event of a resize."""
     names, placement = state.loaded_fabric.names, action.placement
-    after = at_size(state, job, action)
+    after = job_after(state, job, action)
     return GangResized(
         now_ns,
         action.name,
-        job.attempt + (0 if runs_on(job, after, placement.hosts) else 1),
+        job.attempt + (0 if keeps_other_roles(job, after, placement.hosts) else 1),
         action.dp,
         names(placement.hosts),
         names(placement.spares),

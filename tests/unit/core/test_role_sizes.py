@@ -9,15 +9,16 @@ import pytest
 from muster.structs import replace
 from placement.objective.check import violations
 from placement.objective.cut import cut
-from placement.workload.request import Placement
+from placement.workload.request import AUTO, Placement
 from placement.workload.roles import ranks_of_roles
 from scheduler.core import Job, JobSpec, JobState, Rejected, SchedulingOptions, State, replay
 from scheduler.core.admission import launch
 from scheduler.core.commit.commit import Conflict, commit
-from scheduler.core.model.commands import ResizeJob, SubmitJob
+from scheduler.core.model.commands import LoadTenants, ResizeJob, SubmitJob
 from scheduler.core.model.events import GangResized, JobUpdated
 from scheduler.core.model.plan import Plan
 from scheduler.core.model.rejected import Code
+from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.queue.requested_size import carried_out, plan_resize
 from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
@@ -109,6 +110,14 @@ class TestByRequest:
         after = job(replay(events, state), "a")
         assert (after.attempt, len(after.hosts)) == (2, 6)
         assert after.hosts[:4] == job(state, "a").hosts
+
+    def test_spares_that_are_not_required_leave_the_limit_of_the_tenant_to_replicas(self) -> None:
+        tenants = Tenants((Tenant("lab", limit_gpus=40), Tenant("shop")))
+        state = started(
+            run(loaded(F), LoadTenants(tenants)), submit("a", 3, tenant="lab", spares=AUTO)
+        )
+        before, after = job(state, "a"), job(grown(state, 5, ""), "a")
+        assert (len(before.spares), len(after.hosts), after.spares) == (1, 5, ())
 
     def test_file_says_the_new_size_from_then_on(self) -> None:
         state = grown(begun(roles(dp={"min": 1, "max": 2})), 4)
