@@ -276,3 +276,5 @@ async def test_failed_switches_are_reported_as_what_is_left_of_uplinks(served: S
     assert "has no switch 'z0-ctsw99'" in wrong.output
     mixed = await report_failed("z0-r0-h0", "--failed", "z0-ctsw03")
     assert "cannot be used with HOST" in mixed.output
+    halved = await report_failed("--failed", "z0-ctsw03", "--share", "0.5")
+    assert "cannot be used with --share" in halved.output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -243,18 +243,16 @@ def report(
 ) -> None:
     """Report a health signal of a host or the capacity of a link, or import reports from a file."""
     if failed:
-        others = {"HOST": host, "--signal": signal, "--link": link, "--import": file}
-        for option, given in others.items():
-            if given:
-                raise typer.BadParameter(f"cannot be used with {option}", param_hint="--failed")
+        of_links = {"--link": link, "--share": share, "--down": down, "--up": up}
+        others = {"HOST": host, "--signal": signal, "--detail": detail, "--import": file}
+        has_format = output is not ReportFormat.TABLE
+        _refuse_others("--failed", {**others, **of_links, "--format": has_format})
         from scheduler.cli.hosts import bulk
 
         bulk.report_failed(failed, address, dry_run=dry_run)
         return
     if link or share or down or up:
-        for given, option in ((host, "HOST"), (signal, "--signal"), (file, "--import")):
-            if given:
-                raise typer.BadParameter(f"cannot be used with {option}", param_hint="--link")
+        _refuse_others("--link", {"HOST": host, "--signal": signal, "--import": file})
         from scheduler.cli.render import link_tables
 
         left = _share(link, share, down=down, up=up)
@@ -292,6 +290,13 @@ def report(
         else:  # of a domain all hosts
             server.write(client.hosts_answer(filter=f"domains:{host}"), _hosts_text)
     checked_only(dry_run)
+
+
+def _refuse_others(option: str, others: Mapping[str, object]) -> None:
+    """Raises: BadParameter where one of the options that `option` has no use for is given."""
+    for other, given in others.items():
+        if given:
+            raise typer.BadParameter(f"cannot be used with {other}", param_hint=option)
 
 
 def _without_ports(uplinks: str, columns: str) -> None:

@@ -18,10 +18,9 @@ def ranks_by_role(message: job_pb2.Job) -> list[tuple[job_pb2.Role | job_pb2.Run
     if not spec.roles:
         every = spec.run.cpu_ranks * message.placement.host_count
         return [(spec.run, range(every or message.dp * _size(spec.parallelism, "tp-cp-ep-pp")))]
-    for number, role in enumerate(spec.roles):
-        first, dp = ranks[-1].stop if ranks else 0, role.parallelism.dp or 1
-        if message.legal_dp and number == len(spec.roles) - 1:
-            dp = message.dp
+    sizes = [*(role.parallelism.dp or 1 for role in spec.roles[:-1]), message.dp]
+    for role, dp in zip(spec.roles, sizes, strict=True):
+        first = ranks[-1].stop if ranks else 0
         ranks.append(range(first, first + dp * _size(role.parallelism, "tp-cp-ep-pp")))
     return list(zip(spec.roles, ranks, strict=True))
 

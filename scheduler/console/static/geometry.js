@@ -130,6 +130,14 @@ export function roleOf({ axes, roles = [] }, rank) {
   return own ? { role: own.name, axes: own.axes, rank: rank - own.first } : { role: "", axes, rank };
 }
 
+/** Name and axes of each role of a job as it is now: its last role, or all of a gang that names none, has the job's
+ * number of replicas, whatever its file says. */
+export function shapesOf(job) {
+  const { roles = [], parallelism } = job.spec ?? {};
+  const parts = roles.length ? roles : [{ name: "", parallelism }];
+  return parts.map(({ name, parallelism: axes = {} }, number) => ({ name, axes: number === parts.length - 1 ? { ...axes, dp: job.dp } : axes }));
+}
+
 /** Coordinates of a rank on the axes of its job, which are given fastest first. */
 export function coordinates(axes, rank) {
   let rest = rank;

@@ -2,7 +2,7 @@
 
 import { stream } from "./api.js";
 import { bytes, count, counted, jobName, moment, percent, seconds, span, words } from "./format.js";
-import { coordinates } from "./geometry.js";
+import { coordinates, shapesOf } from "./geometry.js";
 import { JobActions } from "./actions.js";
 import { IncidentTable, Ladder } from "./incidents_page.js";
 import { Explanation } from "./queue_page.js";
@@ -23,7 +23,7 @@ export function JobPage({ cluster, name }) {
 }
 
 /** Sizes of the axes that are wider than one rank. */
-function sizesOf(axes = {}) {
+function sizesOf(axes) {
   const wide = ["tp", "cp", "ep", "pp", "dp"].filter((axis) => axes[axis] > 1);
   return wide.map((axis) => `${axis} ${axes[axis]}`).join(" × ") || "one rank";
 }
@@ -31,9 +31,10 @@ function sizesOf(axes = {}) {
 function Shown({ cluster, job }) {
   useCluster(cluster); // who calls and the fabric may come after the job
   const { placement = {}, spec = {} } = job;
-  const parallelism = spec.roles?.length
-    ? spec.roles.map((role, number) => `${role.name}: ${sizesOf(job.legalDp?.length && number === spec.roles.length - 1 ? { ...role.parallelism, dp: job.dp } : role.parallelism)}${job.roleRestarts?.[role.name] ? `, began again alone ${counted(job.roleRestarts[role.name], "time")} in this attempt` : ""}`).join("; ")
-    : sizesOf({ ...spec.parallelism, dp: job.dp });
+  const parallelism = shapesOf(job).map(({ name, axes }) => {
+    const again = job.roleRestarts?.[name];
+    return `${name && `${name}: `}${sizesOf(axes)}${again ? `, began again alone ${counted(again, "time")} in this attempt` : ""}`;
+  });
   return html`
     <${Facts} facts=${[
       ["State", words(job.state, "JOB_STATE")],
@@ -44,7 +45,7 @@ function Shown({ cluster, job }) {
       ["Submitted", moment(job.createTime)],
       ["Attempt", job.attempt ? count(job.attempt) : ""],
       ["Ranks started", moment(job.launchTime)],
-      ["Parallelism", parallelism],
+      ["Parallelism", parallelism.join("; ")],
       ["Time limit", spec.timeLimit ? span(seconds(spec.timeLimit)) : ""],
       ["Step", stepOf(job.progress)],
       ["Held by", job.hold ? words(job.hold, "HOLD") : ""],
@@ -165,11 +166,9 @@ function Grid({ cluster, job }) {
 
 /** Axes, first rank and end of each role; of a gang that names none of all of it. */
 function partsOf(job) {
-  const { roles = [], parallelism = {} } = job.spec ?? {};
   let end = 0;
-  return (roles.length ? roles : [{ name: "", parallelism }]).map(({ name, parallelism: own = /** @type {any} */ ({}) }, number) => {
-    const isSized = !roles.length || (job.legalDp?.length && number === roles.length - 1);
-    const axes = (own.order || "tp-cp-ep-pp-dp").split("-").map((axis) => [axis, (axis === "dp" && isSized ? job.dp : own[axis]) ?? 1]);
+  return shapesOf(job).map(({ name, axes: own }) => {
+    const axes = (own.order || "tp-cp-ep-pp-dp").split("-").map((axis) => [axis, own[axis] ?? 1]);
     const first = end;
     end += axes.reduce((product, [, size]) => product * size, 1);
     return { role: name, axes, first, end };

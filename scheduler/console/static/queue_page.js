@@ -3,6 +3,7 @@
 import { call } from "./api.js";
 import { ticks, useWidth } from "./chart.js";
 import { clockText, count, counted, jobName, moment, percent, span, seconds, words } from "./format.js";
+import { shapesOf } from "./geometry.js";
 import { useParam } from "./route.js";
 import { Badge, HostLinks, html, JobLink, JobLinks, More, Problem, Source, Table, useCall, useEffect, useRef, useState, Waiting } from "./ui.js";
 
@@ -137,11 +138,8 @@ function Gantt({ jobs }) {
 }
 
 function gpusOf(job) {
-  const { roles = [], parallelism = {} } = job.spec ?? {};
-  const ranksOf = (axes, dp) => ["tp", "cp", "ep", "pp"].reduce((product, axis) => product * (axes[axis] ?? 1), dp ?? axes.dp ?? 1);
-  if (!roles.length) return ranksOf(parallelism, job.dp);
-  const dpOf = (number) => (job.legalDp?.length && number === roles.length - 1 ? job.dp : undefined);
-  return roles.reduce((sum, role, number) => sum + ranksOf(role.parallelism ?? {}, dpOf(number)), 0);
+  const ranksOf = (axes) => ["tp", "cp", "ep", "pp", "dp"].reduce((product, axis) => product * (axes[axis] ?? 1), 1);
+  return shapesOf(job).reduce((sum, { axes }) => sum + ranksOf(axes), 0);
 }
 
 function sizeOf(job) {
