@@ -71,6 +71,15 @@ def test_the_readme_quotes_the_quickstart() -> None:
     assert [line for line in quoted if line not in QUICKSTART.read_text().splitlines()] == []
 
 
+@pytest.mark.slow
+def test_the_readme_shows_lines_of_what_is_printed(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    shown = re.findall(r"```text\n(.*?)```", README.read_text(), re.DOTALL)[1]
+    printed = transcript(shown, tmp_path).splitlines()
+    lines = LOOSE.sub("", shown).splitlines()
+    assert [line for line in lines if line not in printed] == []
+
+
 def test_the_readme_is_a_screen_and_a_half() -> None:
     assert len(README.read_text().splitlines()) <= 90
 
