@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -57,6 +57,13 @@ def value_of(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FieldError("record", "must be JSON", str(error)) from None
+
+
+def object_of(value: Any, path: str) -> Mapping[str, Any]:
+    """Return a value that is to be an object. `path`: where it stands. Raises: FieldError."""
+    if not isinstance(value, dict):
+        raise FieldError(path, "must be a JSON object", str(value)[:40])
+    return value
 
 
 class _Splitter:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from simulator.traces.formats.jsonarray import elements, value_of
+from simulator.traces.formats.jsonarray import elements, object_of, value_of
 from simulator.traces.formats.times import EPOCH, instant_ns, is_unknown
 from simulator.traces.record import (
     SECOND_NS,
@@ -42,7 +42,7 @@ def read_json(lines: Lines) -> Iterator[TraceJob | BadRecord]:
     """
     for line, text in elements(lines):
         try:
-            yield _job(line, _mapping(value_of(text), "record"))
+            yield _job(line, object_of(value_of(text), "record"))
         except FieldError as error:
             yield error.at(line)
 
@@ -67,7 +67,7 @@ def _job(line: int, job: Mapping[str, Any]) -> TraceJob:
 def _service(job: Mapping[str, Any]) -> tuple[int, int]:
     """(GPUs of the largest attempt, run time on them)."""
     attempts = [
-        _attempt(_mapping(attempt, f"attempts.{i}"), f"attempts.{i}")
+        _attempt(object_of(attempt, f"attempts.{i}"), f"attempts.{i}")
         for i, attempt in enumerate(_list(job, "attempts", "attempts"))
     ]
     ran = [attempt for attempt in attempts if attempt is not None]
@@ -90,7 +90,7 @@ def _attempt(attempt: Mapping[str, Any], path: str) -> tuple[int, int | None] | 
     gpus = 0
     for i, host in enumerate(_list(attempt, "detail", f"{path}.detail")):
         place = f"{path}.detail.{i}"
-        gpus += len(_list(_mapping(host, place), "gpus", f"{place}.gpus"))
+        gpus += len(_list(object_of(host, place), "gpus", f"{place}.gpus"))
     if end_ns is None:
         return gpus, None
     if end_ns < start_ns:
@@ -124,12 +124,6 @@ def _behind(hour: int) -> int:
     begin = march + timedelta(days=(6 - march.weekday()) % 7 + 7)
     end = november + timedelta(days=(6 - november.weekday()) % 7)
     return 7 if begin <= clock < end else 8
-
-
-def _mapping(value: Any, path: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise FieldError(path, "must be a JSON object", str(value)[:40])
-    return value
 
 
 def _list(values: Mapping[str, Any], key: str, path: str) -> list[Any]:

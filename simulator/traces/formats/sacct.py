@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from simulator.traces.formats.columns import Row, read_table
-from simulator.traces.formats.jsonarray import elements_under, value_of
+from simulator.traces.formats.jsonarray import elements_under, object_of, value_of
 from simulator.traces.formats.times import instant_ns, is_unknown, span_ns
 from simulator.traces.record import (
     SECOND_NS,
@@ -83,19 +83,15 @@ def _read_json(lines: Lines, gpus_per_node: int) -> Iterator[TraceJob | BadRecor
     """Jobs of `sacct --json`."""
     for line, text in elements_under("jobs", lines):
         try:
-            job = value_of(text)
-            if not isinstance(job, dict):
-                raise FieldError("jobs", "must be a list of jobs")
-            yield _job(gpus_per_node, line, _row_of(job))
+            yield _job(gpus_per_node, line, _row_of(object_of(value_of(text), "jobs")))
         except FieldError as error:
             yield error.at(line)
 
 
 def _row_of(job: Mapping[str, Any]) -> Row:
     """Return a job of JSON as a row of `sacct -P` has it."""
-    times = job.get("time") or {}
-    states = (job.get("state") or {}).get("current") or "UNKNOWN"
-    tres = job.get("tres") or {}
+    times, tres, state = (object_of(job.get(key) or {}, key) for key in ("time", "tres", "state"))
+    states = state.get("current") or "UNKNOWN"
     minutes = _number_of(times.get("limit"))
     return {
         "JobID": str(job.get("job_id", "")),
@@ -125,7 +121,8 @@ def _number_of(value: Any) -> int:
 def _tres_of(entries: Any) -> str:
     """Return `gres/gpu=8,...` of a list of {"type": "gres", "name": "gpu", "count": 8}."""
     found = []
-    for entry in entries if isinstance(entries, list) else ():
+    for each in entries if isinstance(entries, list) else ():
+        entry = object_of(each, "tres")
         name = "/".join(str(entry[key]) for key in ("type", "name") if entry.get(key))
         found.append(f"{name}={_number_of(entry.get('count'))}")
     return ",".join(found)

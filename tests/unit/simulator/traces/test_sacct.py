@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,6 +104,21 @@ def test_accounting_as_json(tmp_path: Path, indent: int | None) -> None:
     assert [each.split(": ", 1)[1] for each in told] == [
         "State: says that it never ran or still runs"
     ] * 2
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (7, "jobs: must be a JSON object"),
+        ({**JOB, "time": 7}, "time: must be a JSON object"),
+        ({**JOB, "state": "FAILED"}, "state: must be a JSON object"),
+        ({**JOB, "tres": {"allocated": ["gpu"]}}, "tres: must be a JSON object"),
+    ],
+)
+def test_json_of_another_shape_is_a_wrong_record(tmp_path: Path, job: Any, words: str) -> None:
+    jobs, (told,) = read_text(tmp_path, "slurm-sacct", json.dumps({"jobs": [job, JOB]}))
+    assert len(jobs) == 1
+    assert words in told
 
 
 def test_json_without_jobs_is_refused(tmp_path: Path) -> None:
