@@ -117,7 +117,7 @@ class PodAdoption:
         self._off_until_s: dict[str, float] = {}  # the same, after a failure
         self._gone_since_s: dict[str, float] = {}  # by job uid
         self._paused: dict[str, bool] = {}  # by job uid: whether they are held for that
-        self._part_since_s: dict[str, float] = {}  # gangs of which pods are missing
+        self._missing_since_s: dict[str, float] = {}  # pods of gangs, and what pods refer to
         self._said: dict[str, tuple[str, float]] = {}  # by gang
         self._reported: dict[str, str] = {}  # to its pod group, by gang
         self._writer: Writer
@@ -149,6 +149,7 @@ class PodAdoption:
         """Do what the pods and the jobs that are there make necessary."""
         state = self._writer.state
         self._unplaced: set[str] = set()
+        self._missed: set[str] = set()
         for namespace, mirror in self.pods.items():
             if not mirror.is_current:
                 continue
@@ -172,6 +173,8 @@ class PodAdoption:
             del self._gone_since_s[uid]
         for uid in self._paused.keys() - live:
             del self._paused[uid]
+        for about in self._missing_since_s.keys() - self._missed:
+            del self._missing_since_s[about]
 
     def _jobs(self, state: State, namespace: str) -> Iterator[tuple[str, Job]]:
         """Live jobs of pods of this namespace, by gang."""
@@ -197,7 +200,7 @@ class PodAdoption:
         if group is None and job is not None:
             group = PodGroup(job.gang_hosts)  # for what runs the group is not needed any more
         elif group is None and first.group[1] and not (first.size or first.job_file):
-            if not self._may_come(f"group of {namespace}/{gang}"):
+            if self._missing_s(f"group of {namespace}/{gang}") >= _SOON_S:
                 text = f"its pod group {first.group[1]} of {first.group[0]} is not there"
                 self._say(namespace, gang, first, "Unknown", text)
             return
@@ -231,17 +234,15 @@ class PodAdoption:
             self._delete_bound(gang, text)
         elif ranked is None:
             self._delete_bound(gang, "its gang has no hosts")
-            since_s = self._part_since_s.setdefault(about, self._clock())
-            if self._clock() - since_s >= GONE_S and gang.live:
+            if self._missing_s(about) >= GONE_S and gang.live:
                 text = f"its gang has {len(gang.live):,} of {gang.size:,} pods"
                 if len(gang.live) > gang.size:
                     text += ", and gangs are bound whole: set muster.dev/size"
                 self._say(gang.namespace, gang.name, gang.live[0], "Unknown", text)
         else:
-            self._part_since_s.pop(about, None)
             claims = self.claims[gang.namespace]
             are_there = all(claims.are_there(pod.claims) for pod in ranked)
-            if not are_there and self._may_come(f"claims of {about}"):
+            if not are_there and self._missing_s(f"claims of {about}") < _SOON_S:
                 return
             marks = {ADOPTED: about, PODS: pods_mark(ranked), OWNERS: owners_mark(ranked)}
             labels = tuple(sorted((dict(gang.spec.labels) | marks).items()))
@@ -254,9 +255,10 @@ class PodAdoption:
             command = SubmitJob(spec, str(uuid.uuid4()), user=self._user(gang.namespace))
             self._act(gang.namespace, name, self._written(gang.namespace, command, gang, ranked[0]))
 
-    def _may_come(self, about: str) -> bool:
-        """Whether what is missing has been missed for a moment only."""
-        return self._clock() - self._part_since_s.setdefault(about, self._clock()) < _SOON_S
+    def _missing_s(self, about: str) -> float:
+        """Return for how long every look has missed something, which this one does too."""
+        self._missed.add(about)
+        return self._clock() - self._missing_since_s.setdefault(about, self._clock())
 
     def _request(self, state: State, gang: AdoptedGang, ranked: list[AdoptedPod]) -> Request:
         """Return the request of a gang, with its pods' demands of nodes. Raises: InputError."""

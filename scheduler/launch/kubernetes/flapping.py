@@ -13,9 +13,8 @@ from typing import Final
 from scheduler.files.health.found import NodeState
 
 FALL_S: Final = 3.0  # for which a node may be not ready
-STEADY_S: Final = (
-    60.0  # for which a node that fell twice has to be ready, and twice as long each time
-)
+# For which a node that fell twice has to be ready, and twice as long each time.
+STEADY_S: Final = 60.0
 _MOST_STEADY_S: Final = 600.0
 _REMEMBERED_S: Final = 3600.0
 

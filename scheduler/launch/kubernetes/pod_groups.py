@@ -132,7 +132,7 @@ class PodGroups:
             self._api, group, versions, resource, namespace, serve, self._changed, keep
         )
 
-    def _known(self, api: str) -> Mapping[str, Any]:
+    def _served_objects(self, api: str) -> Mapping[str, Any]:
         return self._served[api][1].by_name if api in self._served else {}
 
     def find(self, group: tuple[str, str]) -> PodGroup | None:
@@ -140,35 +140,42 @@ class PodGroups:
         composite one it is all that are below that. Raises: InputError for what muster does not do
         for these."""
         api, name = group
-        groups = self._known(api)
-        if api == _WORKLOADS:  # the name ends with a replica key where pods give one
-            groups = {key: each for of in groups.values() for key, each in of.items()}
-            fits = (key for key in groups if f"{name}.".startswith(f"{key}."))
-            name = max(fits, key=len, default="")
-        pod_group: PodGroup | None = groups.get(name)
+        if api == _WORKLOADS:
+            return self._of_workload(name)
+        pod_group: PodGroup | None = self._served_objects(api).get(name)
         if api != _NATIVE or pod_group is None or not pod_group.parent:
             return pod_group
         above = self._above(pod_group)
-        return self._joined(above[-1]) if above else None
+        return self._merge_groups(above[-1]) if above else None
+
+    def _of_workload(self, name: str) -> PodGroup | None:
+        """Return the group of this name, which ends with a replica key where pods give one."""
+        workloads = self._served_objects(_WORKLOADS)
+        without_key = name.rpartition(".")[0]
+        for group in (name, without_key):
+            groups: Mapping[str, PodGroup] = workloads.get(group.rpartition(".")[0], {})
+            if group in groups:
+                return groups[group]
+        return None
 
     def _above(self, pod_group: PodGroup) -> list[str]:
         """Return the composite groups that a group is in, the root last; [] if one is missing."""
         names: list[str] = []
         while pod_group.parent and pod_group.parent not in names:
             names.append(pod_group.parent)
-            if names[-1] not in self._known(_COMPOSITES):
+            if names[-1] not in self._served_objects(_COMPOSITES):
                 return []
-            pod_group = self._known(_COMPOSITES)[names[-1]]
+            pod_group = self._served_objects(_COMPOSITES)[names[-1]]
         return names
 
     def root(self, group: tuple[str, str]) -> str:
         """Return the composite group at the root above a pod group, "" for none."""
-        pod_group = self._known(_NATIVE).get(group[1]) if group[0] == _NATIVE else None
+        pod_group = self._served_objects(_NATIVE).get(group[1]) if group[0] == _NATIVE else None
         return next(reversed(self._above(pod_group)), "") if pod_group is not None else ""
 
-    def _joined(self, root: str) -> PodGroup | None:
+    def _merge_groups(self, root: str) -> PodGroup | None:
         """Return all groups below a root as one, None while some are missing."""
-        composites, native = self._known(_COMPOSITES), self._known(_NATIVE)
+        composites, native = self._served_objects(_COMPOSITES), self._served_objects(_NATIVE)
         below = [each for each in (*native.values(), *composites.values()) if each.parent]
         inside = [each for each in below if root in self._above(each)]
         count = Counter(each.parent for each in inside)
@@ -187,7 +194,7 @@ class PodGroups:
         """Write into the status of a native group that it is scheduled, or `why_not`. Raises:
         ApiFailed."""
         api, name = group
-        pod_group = self._known(api).get(name)
+        pod_group = self._served_objects(api).get(name)
         if api != _NATIVE or pod_group is None or pod_group.is_scheduled:
             return
         version = self._served[api][0]
