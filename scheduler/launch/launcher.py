@@ -252,12 +252,12 @@ class AgentLauncher(Launcher):
         """Have the last role begin again on the hosts of its other size, in the same attempt."""
         grace_s = float(gang.run.grace_s)
         for host in gang.resize(placed):
-            self._ending.end(self._left_on(placed.job, gang.run, host), grace_s, saves=False)
+            self._ending.end(self._remnant(placed.job, gang.run, host), grace_s, saves=False)
         for host in role_restart.resize(gang, self._clock()).hosts:
             self._sessions.send(host, orders.stop(orders.key_of(gang), grace_s))
         self._advance(gang)
 
-    def _left_on(self, job: Job, run: RunSpec, host: str) -> LaunchedGang:
+    def _remnant(self, job: Job, run: RunSpec, host: str) -> LaunchedGang:
         """Return what is left of an attempt on a host that it has no more."""
         placed = PlacedGang(replace(job, gang=None), (host,), ())
         return LaunchedGang(placed, run, 1, 1, self._clock(), GangPhase.OVER)
@@ -483,7 +483,7 @@ class AgentLauncher(Launcher):
         if job is None or job.spec.run is None:
             return
         old = replace(job, attempt=attempt)
-        self._ending.await_end(self._left_on(old, job.spec.run, host))
+        self._ending.await_end(self._remnant(old, job.spec.run, host))
 
     def _unknown_there(self, gang: LaunchedGang, host: str) -> None:
         """The host does not have what it should: it has been started anew, or was never told."""

@@ -27,9 +27,8 @@ from scheduler.launch.gangs.gang import (
     RoleStage,
 )
 
-MOST_IN_A_ROW = (
-    3  # restarts of a role, each within a minute of its start; where a job says no other
-)
+# Restarts of a role, each within a minute of its start, where its job does not say how many.
+MOST_IN_A_ROW = 3
 _SOON_S = 60.0
 _NO_MORE = 1 << 30
 _NEXT = {

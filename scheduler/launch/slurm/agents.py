@@ -131,8 +131,7 @@ class SlurmAgents:
         self._has_pyxis = False
         self._reservations: list[Reservation] = []
         self._refusals = Refusals()
-        self._asked: set[str] = set()  # hosts of allocations that are asked for now
-        self._asked_names: set[str] = set()  # names of these allocations
+        self._asked: dict[str, str] = {}  # by host: the allocation that is asked for now
         self._tasks_asked: set[asyncio.Task[None]] = set()
         self._waiting: dict[frozenset[str], str] = {}  # why each of these is not granted
         self._held: set[str] | None = None  # hosts of own allocations; None: not known yet
@@ -305,7 +304,7 @@ class SlurmAgents:
         for group, held in ours.items():
             needed = set(wanted.get(group, ()))
             for job in held:
-                if job.requested and self._asked.issuperset(job.requested):
+                if job.requested and self._asked.keys() >= set(job.requested):
                     continue  # it may be granted yet
                 is_ending = self._is_ending(job)
                 is_free = busy.isdisjoint(job.hosts)
@@ -357,7 +356,7 @@ class SlurmAgents:
         a group that is to have licenses the first allocation alone asks for them, before others."""
         now_s, licenses = self._clock(), self._keys.licenses
         self._refusals.release({host for hosts in wanted.values() for host in hosts}, now_s)
-        taken = taken | self._asked
+        taken = taken | self._asked.keys()
         for group, hosts in wanted.items():
             name, options = f"{self._keys.name}:{group}", self._labels(group)
             absent = [h for h in hosts if h not in taken and self._is_up(h)]
@@ -365,7 +364,7 @@ class SlurmAgents:
             pieces = list(self._pieces(absent, now_s))
             if licenses and group not in held_groups:
                 options.append(f"--licenses={licenses}")
-                pieces = [] if name in self._asked_names else pieces[:1]
+                pieces = [] if name in self._asked.values() else pieces[:1]
             for piece, minutes in pieces:
                 self._ask(name, piece, [*options, *([f"--time={minutes}"] if minutes else [])])
 
@@ -393,8 +392,7 @@ class SlurmAgents:
 
     def _ask(self, name: str, hosts: Sequence[str], options: Sequence[str]) -> None:
         if len(self._tasks_asked) < _MOST_ASKED:
-            self._asked.update(hosts)
-            self._asked_names.add(name)
+            self._asked.update(dict.fromkeys(hosts, name))
             self._tasks_asked.add(task := self._tasks.start(self._request(name, hosts, options)))
             task.add_done_callback(self._tasks_asked.discard)
 
@@ -413,8 +411,8 @@ class SlurmAgents:
             self._granted.add(frozenset(hosts))
             self._refusals.remove(hosts)
         finally:
-            self._asked.difference_update(hosts)
-            self._asked_names.discard(name)
+            for host in hosts:
+                self._asked.pop(host, None)
             self._waiting.pop(frozenset(hosts), None)
             self._jobs_s = float("-inf")
 

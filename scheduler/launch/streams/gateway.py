@@ -39,8 +39,8 @@ SERVICE = "scheduler.v1.AgentService"
 SILENCE_S = 5.0  # of the server, after which it does not lead any more as far as agents go
 _BEAT = agent_pb2.SessionRequest(beat=agent_pb2.Beat()).SerializeToString()
 _SWEEPS = 10  # a lease
-_OVERDUE = 0.5  # of a lease, in which an agent beats three times
 _BEAT_SHARE = 1 / 3  # of a lease: the time between two beats
+_OVERDUE = 0.5  # of a lease: a beat is missing by then
 _ALIVE_S = 1.0  # between two sweeps at most, for each tells the server that this process lives
 _HELLO_S = 10.0  # for which a stream may stay without its first word
 _BEARER = "bearer "
@@ -204,14 +204,14 @@ class Gateway:
         if self._epoch is None:
             return
         silent_s = {h: now_s - stream.heard_s for h, stream in self._streams.items()}
-        for host, stream in list(self._streams.items()):
+        for host, stream in self._streams.items():
             if silent_s[host] <= self._ttl_s and now_s >= stream.lease_s:
                 self._lease(stream, now_s)
         silent_s |= {h: now_s - since_s for h, since_s in self._broken_s.items()}
         lost = [host for host, s in silent_s.items() if s > self._ttl_s]
         if not lost or self._awaits_others(silent_s):
             return
-        self._tell(Frame(FrameKind.SILENT, "", json.dumps(self._silent(now_s)).encode()))
+        self._tell(Frame(FrameKind.SILENT, "", json.dumps(self._overdue(silent_s)).encode()))
         for host in lost:
             self._drop(host, "no message came from this host for a lease")
             self._broken_s.pop(host, None)
@@ -225,12 +225,10 @@ class Gateway:
             return False
         return any(self._ttl_s - beat_s < s <= self._ttl_s for s in silent_s.values())
 
-    def _silent(self, now_s: float) -> list[str]:
+    def _overdue(self, silent_s: Mapping[str, float]) -> list[str]:
         """Return the hosts of which a beat is overdue, lost ones included: who was cut off together
         with the first that is lost has missed one by then, and who was not has not."""
-        heard = {host: stream.heard_s for host, stream in self._streams.items()}
-        overdue_s = now_s - self._ttl_s * _OVERDUE
-        return [host for host, at_s in (heard | self._broken_s).items() if at_s < overdue_s]
+        return [host for host, s in silent_s.items() if s > self._ttl_s * _OVERDUE]
 
     def _lease(self, stream: AgentStream, now_s: float) -> None:
         stream.lease_s = now_s + self._ttl_s
