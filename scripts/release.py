@@ -122,7 +122,8 @@ def _components(lock: str) -> Iterator[dict[str, Any]]:
 def _check_repository(version: str) -> None:
     if _output("git", "status", "--porcelain").strip():
         raise NotReleasable("there are uncommitted changes")
-    tagged = _output("git", "tag", "--list", f"v{version}", "--format", "%(*objectname)").strip()
+    commit = "%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end)"
+    tagged = _output("git", "tag", "--list", f"v{version}", "--format", commit).strip()
     if tagged not in ("", _output("git", "rev-parse", "HEAD").strip()):
         raise NotReleasable(f"v{version} is the tag of another commit, {tagged[:12]}")
 
