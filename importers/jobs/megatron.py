@@ -35,12 +35,12 @@ CONTEXT = {"a2a": "ulysses", "allgather": "allgather", "all_gather": "allgather"
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
     """Fill `draft`. Raises: InputError."""
     options = read_options(draft, text, environment)
-    if not options.is_clear and launch_command(options.script) is not None:
+    if not options.is_surely_megatron and launch_command(options.script) is not None:
         draft.tool = "a launch script"
         draw_generic(options, gpus or ranks_of(options))
         _batch_script(options)
         return
-    if not options.is_any:
+    if not options.is_megatron:
         draft.fault(Origin(""), f"has no Megatron-LM options, such as --num-layers 32: {FORMATS}")
     if draft.model:
         message = "the options describe the model; --set model.vocab=... replaces a part of it"

@@ -87,12 +87,12 @@ class Options:
     script: Script = field(default_factory=Script)
 
     @property
-    def is_any(self) -> bool:
+    def is_megatron(self) -> bool:
         """Whether these are options of Megatron-LM, and not of any program."""
         return not _TELLTALE.isdisjoint(self.words)
 
     @property
-    def is_clear(self) -> bool:
+    def is_surely_megatron(self) -> bool:
         """Whether they are more than the one name that programs of others have too."""
         return bool(_TELLTALE.intersection(self.words) - {"num-layers"})
 
@@ -149,10 +149,10 @@ def read_options(draft: Draft, text: str, environment: Mapping[str, str]) -> Opt
             " read, and the last value counts; --env NAME=VALUE decides them"
         )
     options = _collected(draft, script.commands)
-    if not options.is_any:
+    if not options.is_megatron:
         words = [word for value in script.variables.values() for word in value]
         others = _collected(draft, words)
-        options = others if others.is_any else options
+        options = others if others.is_megatron else options
     options.batch, options.script = batch, script
     return options
 

@@ -97,7 +97,7 @@ _LEFT_TO_PROGRAM = (
     *("metrics", "checkpoint", "lr_scheduler", "dataloader", "profiling", "optimizer", "hf_assets"),
     *("training.steps", "training.max_norm", "training.dataset", "tokenizer", "validat"),
 )
-_OF_TOML = (
+_LEFT_TO_PROGRAM_IN_TOML = (
     *_LEFT_TO_PROGRAM,
     "job.",
     "model.hf_assets",
@@ -149,7 +149,11 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     draw_settings(settings, gpus)
     known = {*READ_KEYS, *OLDER.values(), *UNREPRESENTED, "model.name", "model.flavor"}
     for key, line in settings.lines.items():
-        if settings.values.get(key) and key not in known and not key.startswith(_OF_TOML):
+        if (
+            settings.values.get(key)
+            and key not in known
+            and not key.startswith(_LEFT_TO_PROGRAM_IN_TOML)
+        ):
             draft.note(f"not represented: {key} (line {line})")
 
 

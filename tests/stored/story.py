@@ -131,7 +131,7 @@ class _Recorder(Session):
         self.events += events
         yield from super()._record(events)
 
-    def tell(self, part: str | Command | Event) -> list[str]:
+    def carry_out(self, part: str | Command | Event) -> list[str]:
         """Do a part of the story; return what a golden script would print."""
         if isinstance(part, str):
             return list(self.run(part))
@@ -140,12 +140,12 @@ class _Recorder(Session):
         return list(self._send(part))
 
 
-def told() -> list[Event]:
+def story_events() -> list[Event]:
     """Return the events of the story. Raises: ValueError when a part of it is refused."""
     recorder = _Recorder()
-    recorder.tell(FabricLoaded(0, FABRIC))
+    recorder.carry_out(FabricLoaded(0, FABRIC))
     for part in STORY:
-        for line in recorder.tell(part):
+        for line in recorder.carry_out(part):
             if line.startswith("refused"):
                 raise ValueError(f"{part}: {line}")
     return recorder.events

@@ -20,7 +20,7 @@ from scheduler.eventlog import codec, snapshots
 from scheduler.eventlog.ended_jobs import ended_by
 from scheduler.eventlog.store import EndedJob
 from scheduler.eventlog.store.sqlite import open_sqlite
-from tests.stored.story import told
+from tests.stored.story import story_events
 from tests.unit.scheduler.test_codec import EVENTS
 from tests.unit.scheduler.test_snapshot import LIFE, a_life
 
@@ -35,7 +35,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "muster.db"
         with closing(open_sqlite(f"sqlite:///{path}")) as store:
-            events = told()
+            events = story_events()
             store.append(0, events, actors=["ada"] * len(events), ended=ended(events))
             half = len(events) // 2
             snapshot = snapshots.encode(replay(events[:half]), events[half - 1].time_ns)

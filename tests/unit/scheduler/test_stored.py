@@ -22,7 +22,7 @@ from scheduler.eventlog.ended_jobs import job_of
 from scheduler.eventlog.store import open_store
 from scheduler.eventlog.store.verify import verify
 from tests.cases import case
-from tests.stored.story import told
+from tests.stored.story import story_events
 
 STORED = Path(__file__).parents[2] / "stored"
 STORES = sorted(STORED.glob("store-*.sql.gz"))
@@ -46,7 +46,7 @@ def test_every_event_has_a_row() -> None:
 
 
 def test_every_event_is_in_the_store_that_this_version_writes(tmp_path: Path) -> None:
-    missing = set(get_args(Event)) - {type(event) for event in told()}
+    missing = set(get_args(Event)) - {type(event) for event in story_events()}
     assert not missing, f"STORY in tests/stored/story.py does not make them, then {WRITE}"
     kinds = {type(event) for event in _read(tmp_path, STORES[-1])}
     assert kinds == set(get_args(Event)), WRITE
