@@ -56,9 +56,9 @@ _CAUSES = frozenset(
 @struct(frozen=True, slots=True)
 class Failure:
     """One failure. `job`: the full name of the job that it stopped, or of which it stopped a role,
-    "" for none; `uid` its uid.
-    `hosts`: those that failed until the gang ran again. `step_ns`: when it made steps again, None
-    while it does not. `lost`: host-ns of `gpus_per_host` GPUs each, by what they went to."""
+    "" for none; `uid` its uid. `hosts`: those that failed until the gang ran again. `step_ns`: when
+    it made steps again, None while it does not. `gpus`: those of the gang that stood still, 0 where
+    none did. `lost`: host-ns of `gpus_per_host` GPUs each, by what they went to."""
 
     version: int
     time_ns: int
@@ -215,12 +215,12 @@ class FailureHistory:
         begun = job.state is JobState.RUNNING and change.version != version
         if begun and change.kind is JobChangeKind.LAUNCHED:
             restart_ns = change.time_ns - job.present.start_ns
-            failure = _stepping(failure, job, change.time_ns, restart_ns)
+            failure = _with_restart(failure, job, change.time_ns, restart_ns)
         elif begun and failure.step_ns is None and job.spec.run is None:
             costs = job.costs(after.tenants.preemption.costs)
             restart_ns = costs.overhead_ns(job.attempt)
             at_ns = change.time_ns + restart_ns
-            failure = _stepping(failure, job, at_ns, restart_ns)
+            failure = _with_restart(failure, job, at_ns, restart_ns)
         self._failures[version] = failure
         if failure.step_ns is not None or job.state not in (
             JobState.RUNNING,
@@ -291,7 +291,8 @@ def _merged(pair: Sequence[Sample]) -> Sample:
     )
 
 
-def _stepping(failure: Failure, job: Job, at_ns: int, restart_ns: int) -> Failure:
+def _with_restart(failure: Failure, job: Job, at_ns: int, restart_ns: int) -> Failure:
+    """Return the failure with what its restart cost: the gang makes steps again from `at_ns` on."""
     restart = host_time(Parts(restart=restart_ns), job, len(job.hosts)).restart
     return replace(failure, step_ns=at_ns, lost=replace(failure.lost, restart=restart))
 

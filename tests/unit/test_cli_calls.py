@@ -85,8 +85,12 @@ def test_whole_numbers_fit_the_wire() -> None:
 
 
 def test_a_number_beyond_the_wire_is_refused() -> None:
-    for option in ("--priority", "--limit"):
-        result = CliRunner().invoke(app, ["update", "a", option, "99999999999"])
+    for command, option, value in (
+        ("update", "--priority", "99999999999"),
+        ("update", "--limit", "99999999999"),
+        ("resize", "--role", "b=99999999999"),
+    ):
+        result = CliRunner().invoke(app, [command, "a", option, value])
 
         assert result.exit_code == 2
         assert option in result.output

@@ -141,11 +141,13 @@ def resize(
     """
     from scheduler.cli.render import messages
 
-    named, equals, replicas = role.partition("=")
+    named, _, replicas = role.partition("=")
     if (dp is None) is not bool(role):
         raise typer.BadParameter("give one of the two", param_hint="--dp or --role")
-    if role and not (named and equals and replicas.isdecimal()):
-        raise typer.BadParameter(f"{role!r} is not NAME=N", param_hint="--role")
+    is_number = replicas.isdecimal() and len(replicas) <= len(str(MOST)) and int(replicas) <= MOST
+    if role and not (named and is_number):
+        text = f"{role!r} is not NAME=N, with N up to {MOST:,}"
+        raise typer.BadParameter(text, param_hint="--role")
     size = int(replicas) if dp is None else dp
     server.show(
         lambda client: client.resize_job(name, size, named, uid, etag=etag, dry_run=dry_run),

@@ -92,7 +92,7 @@ def role_restarted(
     cause: StopCause | None = None,
     code: int = 0,
 ) -> Answer:
-    """`role` begins again alone, for its `rank` ended other than well."""
+    """Record that `role` begins again alone, because its `rank` ended other than well."""
     job = _running(state, name, uid, attempt)
     if isinstance(job, Rejected):
         return job

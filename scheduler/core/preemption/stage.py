@@ -71,7 +71,8 @@ class PreemptionStage:
         return candidates(self._state, self._now_ns, below)
 
     def _shares(self) -> dict[str, Excess]:
-        """Return how far tenants are beyond their shares, where those leave first that are."""
+        """Return how far each tenant with gangs that may be evicted is beyond its share of past
+        usage; empty where `preemption.by_usage` is off."""
         if not self._state.tenants.preemption.is_by_usage:
             return {}
         shares = FairShares(self._state, self._now_ns, self._quotas.book)

@@ -74,8 +74,8 @@ class VictimChoice:
 @struct(frozen=True, slots=True)
 class SearchState:
     """Inputs of the search for one job. `running`: gangs that may be evicted: ripe by `until_ns`.
-    `barred`: hosts that the job may not use, some of them `free`. `excess`: past usage of tenants
-    beyond their shares; empty where that does not count."""
+    `barred`: hosts that the job may not use, some of them `free`. `excess`: how far tenants
+    are beyond their shares of past usage; empty where that does not count."""
 
     running: Victims
     free: HostSet
@@ -201,7 +201,7 @@ class VictimSearch:
         return (not self._lent[v.name], v.job.priority, below, v.cost_ns // hosts, -hosts, v.name)
 
     def _below_share(self, v: Victim) -> Excess:
-        """Return how far its tenant is below its share; () for all where that does not count."""
+        """Return how far the victim's tenant is below its share; () where usage does not count."""
         return tuple(-more for more in self._excess.get(v.job.tenant, ()))
 
     def _gathered(self, useful: Iterable[Victim], target: HostSet) -> Victims:

@@ -1,7 +1,7 @@
-"""The owner of a gang that runs asks for another number of replicas, of all of it or of one role.
+"""Resizing of a running gang, or of one of its roles, to the replicas that its owner asks for.
 
-Its file says that number from here on. Replicas that go are the last ones; those that stay keep
-their hosts, and others take hosts that no waiting job is foreseen to start on. See
+The job's file says that number from here on. Replicas that go are the last ones; those that stay
+keep their hosts, and new ones take hosts that no waiting job is foreseen to start on. See
 rules/job_size.py `keeps_other_roles` for who runs on meanwhile.
 """
 
@@ -39,7 +39,7 @@ from scheduler.core.wording import hosts_text
 def plan_resize(
     state: State, wanted: ResizeJob, now_ns: int, options: SchedulingOptions
 ) -> Resize | Rejected:
-    """Return the resize, or why there is none. Cost: that of a decision, and one `place`."""
+    """Plan the resize that is asked for, or refuse it. Cost: a decision, and one `place`."""
     job = state.find(wanted.name, wanted.uid)
     if job is None:
         return no_job(wanted.name, wanted.uid)
@@ -78,8 +78,8 @@ def plan_resize(
 def carried_out(
     planned: Resize | Rejected, wanted: ResizeJob, version: int, state: State, now_ns: int
 ) -> tuple[Event, ...] | Rejected | Conflict:
-    """Return the events of a resize that was planned at `version`; none where it is so already, or
-    this request was answered before."""
+    """Return the events of a resize that was planned at `version`; none where the gang already has
+    that size, or where this request was answered before."""
     if before := earlier(state, wanted.request_id):
         return before.answer
     job = state.find(wanted.name, wanted.uid)
@@ -132,7 +132,7 @@ def _sized_role(wanted: ResizeJob, role: GangRole) -> GangRole:
 def _room(
     state: State, job: Job, end_ns: int, now_ns: int, options: SchedulingOptions
 ) -> tuple[HostSet, int]:
-    """Return hosts that it may take behind all that wait, and how many of them."""
+    """Return the hosts that the gang may take behind all waiting jobs, and how many of them."""
     find = make_placer(state, options, now_ns=now_ns)
     cycle = SchedulingCycle(state, now_ns, options, state.free, find, find)
     for _ in cycle.starts():  # who starts has its hosts first

@@ -131,7 +131,7 @@ class AffinityIndex:
         return self.fitting(job, self.powered(hosts))
 
     def powered(self, hosts: HostSet) -> HostSet:
-        """The hosts among `hosts` that may all run beside those of gangs, by the caps on power."""
+        """Return those of `hosts` that may run beside all hosts of gangs under the power caps."""
         if (power := self._fabric.power) is None:
             return hosts
         if (left := self._powered.get(hosts)) is None:

@@ -62,7 +62,7 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
 
 
 def _beyond_power(fabric: Fabric, power: Power, spec: JobSpec) -> Infeasible | None:
-    """Why the caps on power let too few hosts run for the least gang; None when they do not."""
+    """Return why the power caps let too few hosts run for the least gang; None when enough."""
     request = least_request(fabric, spec)
     gang = request.hosts_needed(gpus_wanted(fabric, request.where))
     needed = gang + request.spares.required(gang)
@@ -99,10 +99,11 @@ def beyond_quota(state: State, spec: JobSpec) -> Infeasible | None:
 
 
 def _beyond_kind(fabric: Fabric, tenants: Tenants, spec: JobSpec, needed: int) -> Infeasible | None:
-    """Why limits on hosts of some kind leave fewer than `needed`; None where they leave enough."""
+    """Return why limits on hosts of some kind leave fewer than `needed`; None where they do not."""
     usable = labelled(fabric, spec.request.where, hostset.full(fabric.host_count))
+    by_name = empty_book(tenants, fabric).nodes
     for name in tenants.path(tenant_of(spec, tenants)):
-        for kind in empty_book(tenants, fabric).nodes[name].kinds:
+        for kind in by_name[name].kinds:
             of_kind = usable & kind.hosts
             if of_kind and needed > (usable & ~kind.hosts).bit_count() + kind.limit:
                 limit = f"the limit of tenant {name} is {hosts_text(kind.limit)} of {kind.text}"

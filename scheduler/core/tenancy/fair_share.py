@@ -63,8 +63,8 @@ class FairShares:
         return shares
 
     def excess(self, leaf: str) -> Excess:
-        """Return by how many thousandths of what its siblings and it have used the tenant, and each
-        above it, is beyond its share of that, from the top; negative below it."""
+        """Return how far the tenant, and each above it from the top, has used more than its share:
+        in thousandths of what it and its siblings have used together; negative below its share."""
         path, tenants = self._path[leaf], self._tenants
         excess = []
         for above, name in zip(("", *path), path, strict=False):

@@ -42,7 +42,7 @@ class Allowance:
 
     @property
     def limit_key(self) -> str:
-        """The limit that counts, as `Quotas.limits_on` has it."""
+        """The key of `Quotas.limits_on` for the limit that counts."""
         return limit_key(self.whose, self.kind)
 
     def on(self, hosts: HostSet) -> Allowance:
@@ -58,6 +58,7 @@ class Allowance:
 
 
 def limit_key(tenant: str, kind: str) -> str:
+    """Return a key for the limit of a tenant on a kind of hosts; `kind` "": on all hosts."""
     return f"{tenant} {kind}" if kind else tenant
 
 
