@@ -66,6 +66,8 @@ def read(
     given = iter(lines)
     head = next((each for each in given if each[1].strip()), (0, ""))
     if head[1].lstrip().startswith("{"):
+        if columns:
+            raise FieldError("header", "is in JSON by itself: name no columns")
         yield from _read_json(chain([head], given), gpus_per_node)
         return
     sizes = ("NNodes",) if gpus_per_node else GPU_COLUMNS

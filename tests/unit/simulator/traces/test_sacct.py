@@ -124,6 +124,8 @@ def test_json_of_another_shape_is_a_wrong_record(tmp_path: Path, job: Any, words
 def test_json_without_jobs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="jobs: is no array of the file"):
         read_text(tmp_path, "slurm-sacct", '{"nodes": []}\n')
+    with pytest.raises(InputError, match="header: is in JSON by itself: name no columns"):
+        read_text(tmp_path, "slurm-sacct", '{"jobs": []}\n', "JobID,State")
 
 
 def test_gpus_a_node_may_be_said_where_the_site_counts_none(tmp_path: Path) -> None:
