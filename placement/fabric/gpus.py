@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.structs import struct
-from placement.errors import BadInput
+from placement.errors import BadInput, positive
 
 PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4", "int8")
 _FIGURES = ("memory_gb", "memory_gb_per_s", "scale_up_gbps", "watts")
@@ -117,7 +117,7 @@ def _checked(name: str, entry: Any, path: str) -> Gpu:
             raise BadInput(f"{path}.{key}", "is required")
     for key in _FIGURES:
         if key in entry:
-            _check_positive(entry[key], f"{path}.{key}")
+            positive(entry[key], f"{path}.{key}")
     tflops = entry["tflops"]
     if not isinstance(tflops, Mapping) or not tflops:
         raise BadInput(f"{path}.tflops", "must map precisions to TFLOP/s, as {bf16: 989.4}")
@@ -127,13 +127,8 @@ def _checked(name: str, entry: Any, path: str) -> Gpu:
                 f"{path}.tflops.{precision}",
                 f"unknown precision; known are {', '.join(PRECISIONS)}",
             )
-        _check_positive(rate, f"{path}.tflops.{precision}")
+        positive(rate, f"{path}.tflops.{precision}")
     return _gpu(name, {"source": "the fabric file", **entry})
-
-
-def _check_positive(value: Any, path: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-        raise BadInput(path, f"must be a positive number, not {value!r}")
 
 
 def _gpu(name: str, entry: Mapping[str, Any]) -> Gpu:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from muster.structs import struct
-from placement.errors import BadInput
+from placement.errors import BadInput, positive
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from placement.fabric.gpus import Gpu
     from placement.fabric.labels import Labels
 
-MOST_KW = 1e7
+KW = "number of kW above 0"
 
 
 @struct(frozen=True, slots=True)
 class PowerCap:
-    """What some hosts may draw together, in kW. `name`: as `rack z0-r1` or `row=7`."""
+    """A limit on what some hosts draw together, in kW. `name`: as `rack z0-r1` or `row=7`."""
 
     name: str
     hosts: HostSet
@@ -34,8 +34,8 @@ class PowerCap:
 
 @struct(frozen=True, slots=True)
 class Power:
-    """`kinds`: the hosts that draw so many kW each; `caps`: those of the fewest hosts first;
-    `group`: of each host, its innermost domain."""
+    """The draw of hosts, and its caps. `kinds`: the hosts that draw so many kW each; `caps`: those
+    of the fewest hosts first; `groups`: the hosts of each innermost domain."""
 
     kinds: tuple[tuple[float, HostSet], ...]
     caps: tuple[PowerCap, ...]
@@ -45,7 +45,7 @@ class Power:
         """Return what these hosts draw together, in kW."""
         return sum(kw * (hosts & of_kind).bit_count() for kw, of_kind in self.kinds)
 
-    def over(self, hosts: HostSet, started: HostSet) -> PowerCap | None:
+    def exceeded_cap(self, hosts: HostSet, started: HostSet) -> PowerCap | None:
         """Return a cap that these hosts exceed together, of those that `started` count to, or
         None."""
         touched = (cap for cap in self.caps if cap.hosts & started)
@@ -76,17 +76,15 @@ def read_power(
     tiers: Mapping[str, Mapping[str, HostSet]],
     labels: Labels,
     kinds: Sequence[tuple[Gpu, HostSet]],
-) -> Power | None:
-    """Read `power_kw` and `power_caps_kw`; None without caps. `tiers`: hosts by domain, outermost
-    tier first; `kinds`: the hosts of each GPU.
+) -> Power:
+    """Read `power_kw` and `power_caps_kw`. `tiers`: hosts by domain, outermost tier first; `kinds`:
+    the hosts of each GPU.
 
     Raises: BadInput with the field's path.
     """
     caps = spec.get("power_caps_kw")
     if caps is None:
-        if "power_kw" in spec:
-            raise BadInput("power_kw", "is of use with power_caps_kw alone, which is missing")
-        return None
+        raise BadInput("power_kw", "is of use with power_caps_kw alone, which is missing")
     if "power_kw" not in spec:
         raise BadInput("power_kw", "is required with power_caps_kw: what a host draws")
     draws = _draws(spec["power_kw"], kinds)
@@ -106,7 +104,7 @@ def read_power(
                 raise BadInput(f"{at}.{name}", f"no {key} {name!r}")
             where = f"{at}.{name}" if isinstance(caps[key], Mapping) else at
             shown = f"{key} {name}" if key in tiers else f"{key}={name}"
-            found.append(PowerCap(shown, members[name], _kw(kw, where)))
+            found.append(PowerCap(shown, members[name], positive(kw, where, KW)))
     found.sort(key=lambda cap: cap.hosts.bit_count())
     innermost = tuple(tiers[list(tiers)[-1]].values()) if tiers else ()
     whole = tuple(hosts for _, hosts in draws)
@@ -115,7 +113,7 @@ def read_power(
 
 def _draws(value: Any, kinds: Sequence[tuple[Gpu, HostSet]]) -> tuple[tuple[float, HostSet], ...]:
     if not isinstance(value, Mapping):
-        kw, every = _kw(value, "power_kw"), 0
+        kw, every = positive(value, "power_kw", KW), 0
         for _, hosts in kinds:
             every |= hosts
         return ((kw, every),)
@@ -126,10 +124,6 @@ def _draws(value: Any, kinds: Sequence[tuple[Gpu, HostSet]]) -> tuple[tuple[floa
     for name in names:
         if name not in value:
             raise BadInput("power_kw", f"says nothing of hosts with {name}")
-    return tuple((_kw(value[gpu.name], f"power_kw.{gpu.name}"), hosts) for gpu, hosts in kinds)
-
-
-def _kw(value: Any, path: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MOST_KW:
-        raise BadInput(path, f"must be a number of kW above 0, not {value!r}")
-    return float(value)
+    return tuple(
+        (positive(value[gpu.name], f"power_kw.{gpu.name}", KW), hosts) for gpu, hosts in kinds
+    )

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from muster.structs import replace, struct
-from placement.errors import BadInput
+from placement.errors import BadInput, positive
 from placement.fabric import hostlist, hostset
 from placement.fabric.calibration import read_calibration
 from placement.fabric.gpus import ASSUMED, Gpu, catalogue, find_gpu, gpu_named, read_gpus
@@ -139,8 +139,8 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     barred = tuple((0, number) for number in zones)
     storage = read_storage(spec.get("storage"))
     built = replace(fabric, labels=labels, by_host=by_host, barred=barred, storage=storage)
-    if power := _power(built):
-        built = replace(built, power=power)
+    if "power_kw" in spec or spec.get("power_caps_kw") is not None:
+        built = replace(built, power=_power(built))
     if (measured := spec.get("calibration")) is None:
         return built
     names = [tier.name for tier in built.tiers]
@@ -148,13 +148,12 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     return with_rates(with_goodput(built, shares), rates)
 
 
-def _power(fabric: Fabric) -> Power | None:
+def _power(fabric: Fabric) -> Power:
     """Read the caps of a fabric's file. Raises: BadInput."""
-    by_host, every = fabric.by_host, hostset.full(fabric.host_count)
-    kinds = [(by_host.kinds[0], every)]
+    by_host = fabric.by_host
+    kinds = [(by_host.kinds[0], hostset.full(fabric.host_count))]
     if (kind := by_host.kind_by_host) is not None:
-        members = ((gpu, (kind == number).nonzero()[0]) for number, gpu in enumerate(by_host.kinds))
-        kinds = [(gpu, hostset.of(hosts.tolist())) for gpu, hosts in members]
+        kinds = [(gpu, hostset.from_mask(kind == n)) for n, gpu in enumerate(by_host.kinds)]
     tiers = {
         tier.name: dict(zip(tier.domains, masks(fabric, depth), strict=True))
         for depth, tier in enumerate(fabric.tiers)
@@ -225,12 +224,12 @@ def _like(item: Mapping[str, Any], like: _Like, path: str) -> _Like:
         raise BadInput(
             f"{at}gpus_per_host", f"must be at most {MOST_GPUS_PER_HOST:,}, not {gpus:,}"
         )
-    nic = _positive(item.get("nic_gbps", like.nic_gbps), f"{at}nic_gbps")
+    nic = positive(item.get("nic_gbps", like.nic_gbps), f"{at}nic_gbps")
     inside, gpu = like.scale_up_gbps, like.gpu
     if isinstance(item.get("gpu"), str) or (path and "gpu" in item):
         named = gpu_named(item["gpu"], f"{at}gpu", like.own_gpus)
         inside, gpu = named.scale_up_gbps, named if path else None
-    scale_up = _positive(item.get("scale_up_gbps", inside), f"{at}scale_up_gbps")
+    scale_up = positive(item.get("scale_up_gbps", inside), f"{at}scale_up_gbps")
     count = gpus or like.gpus
     groups = like.gpu_groups if count == like.gpus else ()
     if "gpu_groups" in item:
@@ -264,7 +263,7 @@ def scale_up_gbps(item: Mapping[str, Any], path: str, default: float) -> float:
     if not isinstance(value, Mapping) or "gbps_per_gpu" not in value:
         raise BadInput(f"{path}.scale_up", "must be {gbps_per_gpu: N}, as 7200 for NVLink 5")
     _only(value, f"{path}.scale_up", {"gbps_per_gpu"})
-    return _positive(value["gbps_per_gpu"], f"{path}.scale_up.gbps_per_gpu")
+    return positive(value["gbps_per_gpu"], f"{path}.scale_up.gbps_per_gpu")
 
 
 @struct(frozen=True, slots=True)
@@ -304,7 +303,7 @@ def _tier_entries(value: Any) -> list[_TierEntry]:
             raise BadInput(path, "must be a mapping with name and count")
         _only(item, path, {"name", "count", "oversubscription", "scale_up", *LATENCY_KEYS})
         count = None if item.get("count") is None else _count(item["count"], f"{path}.count")
-        over = _positive(item.get("oversubscription", 1), f"{path}.oversubscription")
+        over = positive(item.get("oversubscription", 1), f"{path}.oversubscription")
         scale_up = scale_up_gbps(item, path, 0.0)
         late_s = _latency_s(item, path)
         entries.append(_TierEntry(_text(item, "name", path), count, over, scale_up, late_s))
@@ -325,7 +324,7 @@ def _latency_s(item: Mapping[str, Any], path: str) -> float:
         raise BadInput(f"{path}.km", "conflicts with `latency_us`: give one of them")
     if not given:
         return 0.0
-    value = _positive(item[given[0]], f"{path}.{given[0]}")
+    value = positive(item[given[0]], f"{path}.{given[0]}")
     return value * SECONDS_PER_KM if given[0] == "km" else value / 1e6
 
 
@@ -395,7 +394,7 @@ def _walk(
         if (depth, name) in seen:
             raise BadInput(f"{here}.name", f"{tier.name} {name} is listed twice")
         seen.add((depth, name))
-        over = _positive(
+        over = positive(
             item.get("oversubscription", tier.oversubscription), f"{here}.oversubscription"
         )
         scale_up = scale_up_gbps(item, here, tier.scale_up_gbps)
@@ -521,9 +520,3 @@ def _count(value: Any, path: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BadInput(path, f"must be a whole number of at least 1, not {value!r}")
     return value
-
-
-def _positive(value: Any, path: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
-        raise BadInput(path, f"must be a positive number, not {value!r}")
-    return float(value)

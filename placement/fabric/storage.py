@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.structs import struct
-from placement.errors import BadInput
+from placement.errors import BadInput, positive
 
 _KEYS = ("write_gb_per_s", "read_gb_per_s", "capacity_tb")
-MOST = 1e9
 
 
 @struct(frozen=True, slots=True)
@@ -30,7 +29,5 @@ def read_storage(value: Any) -> Storage | None:
     for key, number in value.items():
         if key not in _KEYS:
             raise BadInput(f"storage.{key}", f"unknown key; known are {', '.join(_KEYS)}")
-        is_number = isinstance(number, int | float) and not isinstance(number, bool)
-        if not is_number or not 0 < number < MOST:
-            raise BadInput(f"storage.{key}", f"must be a positive number, not {number!r}")
+        positive(number, f"storage.{key}")
     return Storage(*(float(value.get(key, 0)) for key in _KEYS))

@@ -252,7 +252,7 @@ def _unwanted(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
         return stale_job(job.name, StaleReason.AFFINITY, text)
     power = state.loaded_fabric.power
     if power is not None and isinstance(action, Start):
-        cap = power.over(hosts | (state.index.held & ~state.index.unhealthy), hosts)
+        cap = power.exceeded_cap(hosts | (state.index.held & ~state.index.unhealthy), hosts)
         if cap is not None:
             text = f"the power of {cap.name} ({cap.kw:g} kW) is used up"
             return stale_job(job.name, StaleReason.AFFINITY, text)
