@@ -66,7 +66,6 @@ from placement.workload.request import (
 MOST_SUBSETS = 2  # of the free hosts, on which the least cut is looked for once steps are short
 SMALL_GANG = 64  # blocks, whose steps are reckoned often enough to be shortened by exchanges
 TREES_A_STEP = 20  # slicing trees in the time of one exchange: some 0.4 ms
-MOST_NAMED = 4  # domains in a refusal
 MOST_ZONES = 400  # beyond, zones are small and packed as racks are
 
 
@@ -219,7 +218,7 @@ class GangPlacer:
         return min(ranked, key=lambda each: (each[0], *self._rank(each[1])))[1]
 
     def _values(self, options: Sequence[_Option]) -> Sequence[float]:
-        """What the request minimises, of each option."""
+        """Return what the request minimises, of each option."""
         return [measure(self.fabric, self.request, o.hosts, o.cuts) for o in options]
 
     def _suited(self, best: _Option) -> _Option:

@@ -109,7 +109,7 @@ class AxisCollective:
 
     @property
     def used(self) -> Algorithm:
-        """What the cut of the job counts."""
+        """Return the algorithm that the cut of the job counts."""
         return ALGORITHM_OF[self.stated or Collective.RING]
 
 
@@ -264,8 +264,8 @@ def _of_axis(fabric: Fabric, axis: AxisCollective) -> Iterator[NcclTuning]:
 
 
 def _algorithm(fabric: Fabric, axis: AxisCollective, nodes: int) -> Algorithm:
-    """What the job file states, where NCCL has it; else a ring, unless what else it has is clearly
-    faster on the placement."""
+    """Return what the job file states, where NCCL has it; else a ring, unless NCCL's alternative is
+    clearly faster on the placement."""
     other = Algorithm.TREE if axis.operation is Operation.ALL_REDUCE else Algorithm.NEAR
     if other is Algorithm.NEAR and nodes < axis.size:
         return Algorithm.RING  # PAT is for one rank a node

@@ -65,7 +65,7 @@ class AxisLoad:
     crosses the outermost tier. `bytes_per_gpu`: sent per step by a rank, on average. `hops`: of a
     pipeline, seconds of all messages between one stage and the next, there and back, where only
     this pair of stages sends; between the last and the first at the end, where chunks wrap.
-    `latency_s`: of a step's messages in turn, beside their bytes; of a pipeline it is in `hops`.
+    `latency_s`: of a step's messages in turn, beside their bytes; of a pipeline in `hops` too.
     `rounds`: of a collective whose rounds have partners of their own, one after the other.
     """
 
@@ -146,26 +146,22 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
             hops = tuple(s + float(late[:, hop].max()) for hop, s in enumerate(hops))
         loads.append(AxisLoad(traffic, runs_on, per_gpu, over, hops, late_s))
     axes = groupby(loads, key=lambda load: axis_of(load.traffic.axis))
-    return tuple(_joined(name, tuple(rounds), kinds) for name, rounds in axes)
+    return tuple(_sum_rounds(name, tuple(rounds), kinds) for name, rounds in axes)
 
 
-def _joined(name: str, rounds: tuple[AxisLoad, ...], kinds: Sequence[LinkKind]) -> AxisLoad:
-    """Return the load of an axis, of those of its rounds."""
+def _sum_rounds(name: str, rounds: tuple[AxisLoad, ...], kinds: Sequence[LinkKind]) -> AxisLoad:
+    """Return the load of an axis, whose rounds follow one another."""
     if len(rounds) == 1 and rounds[0].traffic.axis == name:
         return rounds[0]
     over = []
     for kind in kinds:
         loads = [each for part in rounds for each in part.loads if each.layer == kind.name]
         if loads:
-            sent, busiest, seconds = (
-                sum(values)
-                for values in zip(
-                    *((b.bytes_per_step, b.busiest_bytes_per_step, b.seconds) for b in loads),
-                    strict=True,
-                )
-            )
             worst = max(loads, key=lambda load: load.seconds)
-            over.append(Load(kind.name, worst.domain, int(sent), int(busiest), seconds))
+            sent = sum(load.bytes_per_step for load in loads)
+            busiest = sum(load.busiest_bytes_per_step for load in loads)
+            seconds = sum(load.seconds for load in loads)
+            over.append(Load(kind.name, worst.domain, sent, busiest, seconds))
     homes = [*(kind.inside for kind in kinds), EVERYWHERE]
     return AxisLoad(
         replace(rounds[0].traffic, axis=name, size=prod(part.traffic.size for part in rounds)),

@@ -56,15 +56,17 @@ class Multilevel:
         levels = _levels(self._graph, largest)
         at, pieces = _fitted(levels, self._capacities)
         at = self._on_level(at, pieces, rng, heat, is_hot=True)
-        return self._down(levels[:-1], at, rng, heat)
+        return self._anneal_down(levels[:-1], at, rng, heat)
 
     def cycle(self, start: Ints, seed: str) -> Ints:
         """The best layouts met level by level from `start`, in pieces that lie in one domain of
         it: a V-cycle."""
         levels = _coarsened(self._graph, IN_A_CYCLE, start)
-        return self._down(levels, start, random.Random(f"cycle {seed}"), 1.0)
+        return self._anneal_down(levels, start, random.Random(f"cycle {seed}"), 1.0)
 
-    def _down(self, levels: Sequence[Ints], at: Ints, rng: random.Random, heat: float) -> Ints:
+    def _anneal_down(
+        self, levels: Sequence[Ints], at: Ints, rng: random.Random, heat: float
+    ) -> Ints:
         """Anneal warm on each level, the coarsest first."""
         for level in reversed(levels):
             pieces = _numbered(level * len(self._capacities) + at)

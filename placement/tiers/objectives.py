@@ -57,11 +57,9 @@ def like_zones(fabric: Fabric, request: Request) -> Ints:
 
 
 def spread_notes(fabric: Fabric, request: Request, free: Ints, hosts: Sequence[int]) -> list[str]:
-    """How far groups are spread, when that is what was minimised."""
-    if request.objective is not Objective.SPREAD or not fabric.tiers:
-        return []
+    """State how far groups are spread; nothing where no grid or tier says so."""
     grid = block_grid(request, fabric.gpus_per_host)
-    if grid is None:
+    if grid is None or not fabric.tiers:
         return []
     tier = fabric.tiers[0]
     room = tier.count(free).tolist()

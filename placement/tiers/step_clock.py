@@ -69,7 +69,7 @@ class StepClock:
 
     @cached_property
     def _shapes(self) -> list[Request]:
-        """What computes in the step: the gang, or its roles that say how long they take."""
+        """Return what computes in a step: the roles that say how long they take, or the gang."""
         roles = [role.request for role in self._request.roles]
         return [shape for shape in roles if shape.has_step_time] or [self._request]
 

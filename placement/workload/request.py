@@ -30,8 +30,8 @@ class Collective(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Collective | None:
-        named = value.replace("-", "_") if isinstance(value, str) else ""
-        return cls(named) if named != value and named in {c.value for c in cls} else None
+        named = str(value).replace("-", "_")
+        return next((each for each in cls if each.value == named), None)
 
     @property
     def is_in_rounds(self) -> bool:
@@ -143,7 +143,7 @@ class Request:
 
     @property
     def resized_part(self) -> Request:
-        """What a gang that resizes has more or fewer replicas of: its last role, or all of it."""
+        """The part whose replicas a resize changes: the last role, or all of it."""
         return self.roles[-1].request if self.roles else self
 
     @property

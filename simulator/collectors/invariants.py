@@ -184,12 +184,10 @@ class InvariantChecker:
                 self._shares_host(
                     event.name, PartOfHost(host, event.gpus, Fraction(len(event.gpus), of))
                 )
+            case GangResized() if event.attempt == self._attempts[event.name].attempt:
+                self._holds(event.name, list(event.hosts), event.spares)  # one role alone
             case JobStarted() | GangResized():
-                if (
-                    isinstance(event, JobStarted)
-                    or event.attempt != self._attempts[event.name].attempt
-                ):
-                    self._begins(event)
+                self._begins(event)
                 self._holds(event.name, list(event.hosts), event.spares)
             case GangSwapped():
                 self._begins(event)
