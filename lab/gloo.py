@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from lab.ranks import Piece, Rank, _Step, main
+from lab.ranks import Piece, Rank, RankStep, main
 
 
 class GlooRank(Rank):
@@ -36,7 +36,7 @@ class GlooRank(Rank):
             groups = self._groups()
         except RuntimeError as error:
             raise ConnectionError(str(error)) from error
-        step = _Step(self._program["tasks"])
+        step = RankStep(self._program["tasks"])
         ways: tuple[tuple[Any, ...], ...] = (
             (self._program["out"], self._out, step.order, _send),
             (self._program["in"], self._in, step.expected, _receive),
@@ -53,7 +53,7 @@ class GlooRank(Rank):
         return 0.0
 
     def _groups(self) -> dict[bool, Any]:
-        """By whether messages go by NVLink, the group that carries them."""
+        """Return the group that carries messages, by whether they go over NVLink."""
         os.environ["GLOO_SOCKET_IFNAME"] = "nic"
         count = len(self._peers)
         store = distributed.FileStore(str(_store()), count)
@@ -72,12 +72,12 @@ class GlooRank(Rank):
 
 
 def _store() -> Path:
-    """Where ranks find one another."""
+    """Return the file by which ranks find one another."""
     return Path(sys.argv[1]).with_suffix(".store")
 
 
 def _parts(pieces: Sequence[Piece]) -> list[int]:
-    """The bytes of each message: of a ring one a round."""
+    """Return the bytes of each message, of a ring one a round."""
     ends = ([p.size * n // p.rounds for n in range(p.rounds + 1)] for p in pieces)
     return [after - before for each in ends for before, after in pairwise(each)]
 
@@ -95,7 +95,10 @@ def _send(far: socket.socket, sizes: list[int], peer: int, where: dict[str, Any]
 def _receive(far: socket.socket, sizes: list[int], peer: int, where: dict[str, Any]) -> None:
     buffer = bytearray(max(sizes))
     whole = torch.frombuffer(buffer, dtype=torch.uint8)
-    post: Callable[[int], Any] = lambda size: distributed.irecv(whole[:size], peer, **where)  # noqa: E731
+
+    def post(size: int) -> Any:
+        return distributed.irecv(whole[:size], peer, **where)
+
     posted = deque(post(size) for size in sizes)
     with far:
         while True:

@@ -92,7 +92,7 @@ class Rank:
 
     def step(self) -> float:
         """Play all tasks once. Returns the seconds that it took."""
-        player = _Step(self._program["tasks"])
+        player = RankStep(self._program["tasks"])
         began = time.monotonic()
         timers: list[tuple[float, int]] = []
         sending: dict[str, deque[Piece]] = {key: deque() for key in self._out}
@@ -143,7 +143,7 @@ class Rank:
             self._selector.unregister(taken)
         return time.monotonic() - began
 
-    def _send(self, key: str, going: deque[Piece], player: _Step, ready: list[int]) -> None:
+    def _send(self, key: str, going: deque[Piece], player: RankStep, ready: list[int]) -> None:
         piece = going[0]
         room = min(CHUNK, player.allowed(piece) - piece.moved)
         if room <= 0:
@@ -156,7 +156,7 @@ class Rank:
             going.popleft()
             player.end_piece(piece.task, ready)
 
-    def _receive(self, key: str, due: deque[Piece], player: _Step, ready: list[int]) -> None:
+    def _receive(self, key: str, due: deque[Piece], player: RankStep, ready: list[int]) -> None:
         while due:
             try:
                 size = min(len(self._buffer), due[0].size - due[0].moved)
@@ -170,7 +170,7 @@ class Rank:
                 player.end_piece(due.popleft().task, ready)
 
 
-class _Step:
+class RankStep:
     """The tasks of a rank in one step."""
 
     def __init__(self, tasks: list[dict[str, Any]]) -> None:

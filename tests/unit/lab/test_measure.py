@@ -3,7 +3,7 @@
 import pytest
 
 from lab.measure import check_over, programs
-from lab.ranks import Piece, _Step
+from lab.ranks import Piece, RankStep
 from network.step_tasks import step_tasks
 from placement.fabric.reader import from_spec
 from placement.workload.parallelism import Parallelism
@@ -35,7 +35,7 @@ def test_ranks_send_the_bytes_of_their_edges_and_expect_as_many() -> None:
 def test_a_ring_passes_on_no_more_than_came_in_and_never_stops(size: int) -> None:
     key, rounds = "0>1 cp wait", 3
     told = {"id": 0, "seconds": 0.0, "after": [], "out": [(key, size, rounds)], "in": []}
-    step = _Step([{**told, "in": [("2>0 cp wait", size, rounds)]}])
+    step = RankStep([{**told, "in": [("2>0 cp wait", size, rounds)]}])
     (piece,), (came,) = step.order[key], step.expected["2>0 cp wait"]
     assert isinstance(piece, Piece)
     assert step.allowed(piece) == size // rounds
