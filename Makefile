@@ -98,52 +98,52 @@ fit-steps: $(READY) ## fit the step's constants to measured runs, STEPS=file.csv
 	$(BIN)/python -m scripts.fit_steps "$(STEPS)" $(ARGS)
 
 bench: $(READY) ## measure a handful of placements and decisions; checks every answer
-	$(BIN)/python -m bench --quick
-	$(BIN)/python -m bench.bench_decide
-	$(BIN)/python -m bench.bench_windows
+	$(BIN)/python -m bench.placement --quick
+	$(BIN)/python -m bench.decisions.decide
+	$(BIN)/python -m bench.decisions.windows
 
 bench-service: $(READY) ## submits, watches and memory of a server, beside the bare gRPC limit: 5 minutes
-	$(BIN)/python -m bench.bench_service $(ARGS)
+	$(BIN)/python -m bench.service.submits $(ARGS)
 
 bench-agents: $(READY) ## what 3,072 agents cost: beats, submits beside them, a launch on 2,048 hosts: 2 minutes
-	$(BIN)/python -m bench.bench_agents $(ARGS)
+	$(BIN)/python -m bench.service.agents $(ARGS)
 
 bench-launch: $(READY) ## seconds until a real gang steps, and steps again after a fault: 5 minutes; ARGS="--torch PYTHON"
-	$(BIN)/python -m bench.bench_launch $(ARGS)
+	$(BIN)/python -m bench.service.launch $(ARGS)
 
 bench-k8s: $(READY) ## a gang of 2,048 pods on a real API server, beside a bare client: 3 minutes
-	$(BIN)/python -m bench.bench_kubernetes $(ARGS)
+	$(BIN)/python -m bench.service.kubernetes $(ARGS)
 
 bench-queue: $(READY) ## long queues of one and of eleven tenants, and 150,000 jobs on 98,304 GPUs: 10 minutes
-	$(BIN)/python -m bench.bench_queue $(ARGS)
+	$(BIN)/python -m bench.replay.long_queue $(ARGS)
 
 bench-watch: $(READY) ## submits and swaps while 200 watches resume, and during dry runs: 6 minutes
-	$(BIN)/python -m bench.bench_watch $(ARGS)
+	$(BIN)/python -m bench.service.watch $(ARGS)
 
 bench-console: $(READY) ## what 100 readers of the live map cost, commits beside them, and a repaint: 2 minutes; ARGS="--minutes 10": paint, frames, latency, memory of a page
-	$(BIN)/python -m bench.bench_console $(ARGS)
+	$(BIN)/python -m bench.service.console $(ARGS)
 
 drill-crash: $(READY) ## kill -9 a server 1,000 times under load, then check all it ever answered: 20 minutes
 	$(BIN)/python -m drills.crash $(ARGS)
 
 bench-routing: $(READY) ## route Llama 3 405B over every switch of both presets; checks the bytes
-	$(BIN)/python -m bench.routing
+	$(BIN)/python -m bench.steps.routing
 
 bench-restart: $(READY) ## how fast a gang of 16,384 GPUs that lost hosts goes on, in process and by a server
-	$(BIN)/python -m bench.bench_restart $(ARGS)
+	$(BIN)/python -m bench.decisions.restart $(ARGS)
 
 bench-placement: $(PEERS)/.ready ## 336 placements against every peer: 10 to 20 minutes on two cores
-	$(PEERS)/bin/python -m bench --jobs 2 --traces "$(TRACES)" $(ARGS) \
+	$(PEERS)/bin/python -m bench.placement --jobs 2 --traces "$(TRACES)" $(ARGS) \
 	  --json build/bench-placement.json --docs docs/benchmarks.md --plot docs/img/placement.png
 
 bench-time: $(READY) ## seconds of a training step against what other schedulers place: 15 minutes on two cores
-	$(BIN)/python -m bench.bench_time $(ARGS) --json build/bench-time.json --docs docs/seconds.md
+	$(BIN)/python -m bench.steps.seconds $(ARGS) --json build/bench-time.json --docs docs/seconds.md
 
 bench-emulated: $(READY) ## formula, simulation and packets of 14 small jobs in six placements: 15 minutes; ARGS=--no-packets
-	$(BIN)/python -m bench.bench_emulated $(ARGS)
+	$(BIN)/python -m bench.steps.emulated $(ARGS)
 
 bench-replay: $(PEERS)/.ready ## the same jobs replayed by AccaSim: the same starts, and how fast
-	$(PEERS)/bin/python -m bench.against --traces "$(TRACES)" $(ARGS) \
+	$(PEERS)/bin/python -m bench.replay --traces "$(TRACES)" $(ARGS) \
 	  --json build/bench-replay.json --docs docs/replay-benchmarks.md
 
 # Peers one by one: one that cannot be installed here is skipped, and the page says so.

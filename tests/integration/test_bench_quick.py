@@ -10,17 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import arnold_setting, bench_time
-from bench.bench_placement import main
-from bench.bench_time import Row
-from bench.graph import Task, block_edges, tasks
-from bench.instances import families, instance
-from bench.page import BEGIN, END, ZONES_BEGIN, ZONES_END
-from bench.peers import Guarded
-from bench.rank_order import best_fit, fewest_domains, randomly
-from bench.repair import fitted
-from bench.time_instances import timed
-from bench.time_peers import PEERS
+from bench.peers.graph import Task, block_edges, tasks
+from bench.peers.rank_order import best_fit, fewest_domains, randomly
+from bench.peers.scoring import Guarded, fitted
+from bench.placement import arnold_setting
+from bench.placement.__main__ import main
+from bench.placement.instances import families, instance
+from bench.placement.page import ZONES_BEGIN, ZONES_END
+from bench.steps import seconds
+from bench.steps.instances import timed
+from bench.steps.peers import PEERS
+from bench.steps.seconds import StepRow
+from bench.tables import BEGIN, END
 from placement.fabric.tree import Ints
 from tests.build import request
 
@@ -136,7 +137,7 @@ def test_no_baseline_spreads_less_in_arnolds_setting(
 @pytest.mark.parametrize("index", range(28))
 def test_no_peer_places_a_faster_step(index: int) -> None:
     """On one instance of each fabric and job of make bench-time; muster's answer is checked."""
-    assert bench_time.faster_peers([bench_time.measured(timed(index, seed=202))]) == []
+    assert seconds.faster_peers([seconds.measured(timed(index, seed=202))]) == []
 
 
 def test_the_tables_of_steps_are_made_again_from_stored_numbers(
@@ -145,13 +146,13 @@ def test_the_tables_of_steps_are_made_again_from_stored_numbers(
     peers = dict.fromkeys(PEERS, 2.2) | {"random": 1.9}
     cuts = dict.fromkeys(PEERS, 300) | {"random": 500}  # fewer bytes count in short steps alone
     name = "1:0 roce-24k 405b-16k"
-    row = Row(name, "roce-24k", "405b-16k", 0.6, 2.0, 1.99, 0.4, 0.5, 400, peers, cuts)
+    row = StepRow(name, "roce-24k", "405b-16k", 0.6, 2.0, 1.99, 0.4, 0.5, 400, peers, cuts)
     numbers, page = tmp_path / "numbers.json", tmp_path / "page.md"
     numbers.write_text(json.dumps([asdict(row)]))
     page.write_text(f"before\n{BEGIN}\nnumbers of last year\n{END}\nafter\n")
-    arguments = ["bench_time", "--from", str(numbers), "--docs", str(page)]
+    arguments = ["seconds", "--from", str(numbers), "--docs", str(page)]
     monkeypatch.setattr("sys.argv", arguments)
-    assert bench_time.main() == 1  # at random was faster
+    assert seconds.main() == 1  # at random was faster
     printed = capsys.readouterr().out
     assert "random is 5.0 % faster" in printed
     assert "% less" not in printed

@@ -4,8 +4,8 @@ from contextlib import closing
 
 import pytest
 
-from bench.clients import METHODS, load, requests
-from bench.wire import CallFailed, Connection
+from bench.service.clients import METHODS, load, requests
+from bench.service.wire import CallFailed, Connection
 from scheduler.client import Client
 from tests.e2e.processes import ServerProcess
 

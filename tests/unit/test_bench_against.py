@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.against import own
-from bench.against.accasim import _reserved
-from bench.against.jobs import Plain, drawn, of_log, write
+from bench.replay import own
+from bench.replay.accasim import _reserved
+from bench.replay.jobs import PlainJob, drawn, of_log, write
 
 
 def test_a_log_is_made_plain_and_what_changed_is_counted(tmp_path: Path) -> None:
@@ -21,7 +21,11 @@ def test_a_log_is_made_plain_and_what_changed_is_counted(tmp_path: Path) -> None
     ]
     path.write_text("\n".join(lines) + "\n")
     jobs, changed = of_log(path, 4, None)
-    assert jobs == [Plain(1, 0, 100, 2, 100), Plain(2, 5, 1, 1, 60), Plain(3, 9, 70, 1, 70)]
+    assert jobs == [
+        PlainJob(1, 0, 100, 2, 100),
+        PlainJob(2, 5, 1, 1, 60),
+        PlainJob(3, 9, 70, 1, 70),
+    ]
     assert {what: n for what, n in changed.items() if n} == {
         "larger than the machine": 1,
         "no time limit: its run time": 1,
@@ -43,7 +47,7 @@ def test_a_reservation_is_the_first_end_that_makes_room_and_what_it_leaves() -> 
 
 
 def test_a_run_tells_the_start_of_every_job(tmp_path: Path) -> None:
-    write([Plain(1, 0, 50, 2, 50), Plain(2, 1, 50, 2, 50)], tmp_path / "jobs.swf")
+    write([PlainJob(1, 0, 50, 2, 50), PlainJob(2, 1, 50, 2, 50)], tmp_path / "jobs.swf")
     answer = own.simulate(tmp_path / "jobs.swf", 2, "fifo")
     assert answer["starts"] == {"1": 0, "2": 50}
     assert answer["totals"]["makespan_s"] == 100
@@ -66,8 +70,8 @@ def cqsim_main(given):
 
 def test_cqsim_is_given_the_jobs_and_the_machine_and_its_starts_are_read(tmp_path: Path) -> None:
     (tmp_path / "cqsim_main.py").write_text(PROGRAM)
-    write([Plain(1, 0, 50, 2, 50)], tmp_path / "jobs.swf")
-    command = [sys.executable, "-m", "bench.against.cqsim", str(tmp_path)]
+    write([PlainJob(1, 0, 50, 2, 50)], tmp_path / "jobs.swf")
+    command = [sys.executable, "-m", "bench.replay.cqsim", str(tmp_path)]
     subprocess.run(
         [*command, str(tmp_path / "jobs.swf"), "2", "easy", str(tmp_path / "out.json")], check=True
     )

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.bench_emulated import by_instance, compare, spearman, summary
-from bench.emulated_jobs import JOBS, layouts
+from bench.steps.emulated import by_instance, compare, spearman, summary
+from bench.steps.emulated_jobs import JOBS, layouts
 from network.step_simulation import simulate_step
 from placement.objective.step_time import step_time
 

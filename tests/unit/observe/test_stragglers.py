@@ -13,7 +13,7 @@ from tests.stragglers_made import GPUS, case, gang, quality
 @pytest.mark.slow
 @pytest.mark.parametrize("groups", [False, True])
 def test_most_that_are_slow_are_found_and_hardly_anybody_else(groups: bool) -> None:
-    """The tables of docs/stragglers.md have more: bench/bench_stragglers.py."""
+    """The tables of docs/stragglers.md have more: bench/steps/stragglers.py."""
     cases = [case(seed, 16, 0.1, 0.03, groups=groups) for seed in range(12)]
     precision, recall = quality(cases)
     assert precision >= 0.95

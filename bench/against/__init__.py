@@ -1,1 +1,0 @@
-"""Replays beside another job-trace simulator, on the same jobs in the same run."""

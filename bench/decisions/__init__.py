@@ -1,0 +1,1 @@
+"""How long one decision takes: a long queue, windows, restarts."""

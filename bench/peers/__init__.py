@@ -1,0 +1,1 @@
+"""Other ways to place a gang: graph partitioners, and what schedulers ship."""

@@ -1,0 +1,1 @@
+"""How good placements are, how fast, and against whom."""

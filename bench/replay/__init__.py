@@ -1,0 +1,1 @@
+"""Replays: beside another simulator on the same jobs, and of long queues."""

@@ -1,0 +1,1 @@
+"""A running server under load: submits, watches, agents, launches, the console, Kubernetes."""

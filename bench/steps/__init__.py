@@ -1,0 +1,1 @@
+"""Seconds of training steps: the model, its simulation, packets, routes and stragglers."""
