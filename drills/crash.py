@@ -131,7 +131,7 @@ class Worker:
             self.live.remove(name)
 
 
-class Drill:
+class CrashDrill:
     """The server and its three clients."""
 
     def __init__(self, server: ServerProcess, seed: int) -> None:
@@ -235,10 +235,10 @@ def referee(events: list[Event], uid_by_name: dict[str, str]) -> State:
 
 def drill(folder: Path, kills: int, seed: int, store: str = "") -> dict[str, object]:
     """The whole drill; what it saw."""
-    return run(Drill(ServerProcess(folder, store), seed), kills, seed)
+    return run(CrashDrill(ServerProcess(folder, store), seed), kills, seed)
 
 
-def run(crash: Drill, kills: int, seed: int) -> dict[str, object]:
+def run(crash: CrashDrill, kills: int, seed: int) -> dict[str, object]:
     """As many rounds, then the last check."""
     began = time.monotonic()
     crash.start()

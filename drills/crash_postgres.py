@@ -19,7 +19,7 @@ from pathlib import Path
 import grpc
 import psycopg
 
-from drills.crash import Drill, run
+from drills.crash import CrashDrill, run
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from tests.e2e.processes import ServerProcess
 from tests.postgres import Cluster, cluster
@@ -30,7 +30,7 @@ _SESSIONS = (
 )
 
 
-class PostgresDrill(Drill):
+class PostgresDrill(CrashDrill):
     """`every`: of so many rounds, one kills a process of the database."""
 
     def __init__(self, server: ServerProcess, seed: int, every: int = 10) -> None:

@@ -48,7 +48,7 @@ SPEC = fabric_spec(2, 2, 2, gpus=2)
 _MUSTER = (sys.executable, "-c", "from scheduler.cli import main; main()")
 
 
-class Outcome(NamedTuple):
+class ScriptResult(NamedTuple):
     """Result of one script of faults. `attempts`: those begun after the fault; `back_s`: from the
     fault to the last launch, 0 without; `simulated`: attempts of the simulator, -1 where no host
     goes down; `simulated_per_s`: steps a second of the fluid simulation, before and with a slow
@@ -142,7 +142,7 @@ class FailureLab:
         time.sleep(seconds)
         return (self.step() - before) / (time.monotonic() - began_s)
 
-    def play(self, kind: str) -> Outcome:
+    def play(self, kind: str) -> ScriptResult:
         """Measure, break, measure."""
         before = self.job()
         mine = before["placement"]["hosts"]
@@ -158,7 +158,7 @@ class FailureLab:
         states = tuple(f"{name} {state}" for name, state in self.hosts().items())
         slow = self._far_zone()
         shares = (1.0, 0.5) if kind == "uplink of the zone at half" else ()
-        return Outcome(
+        return ScriptResult(
             kind,
             after["attempt"] - before["attempt"],
             left,

@@ -428,7 +428,7 @@ class Breaker:
 # --- the drill ------------------------------------------------------------
 
 
-class Drill:
+class LaunchDrill:
     def __init__(self, folder: Path, options: Options, store: str) -> None:
         self._options, self._store = options, store
         self._cluster = DrillCluster(folder, options, store)
@@ -597,7 +597,7 @@ def drill(options: Options) -> list[str]:
         store = f"sqlite:///{folder / 'm.db'}"
         if options.servers > 1:
             store = stack.enter_context(cluster()).new_database()
-        wrong = Drill(folder, options, store).run()
+        wrong = LaunchDrill(folder, options, store).run()
         print(f"folder: {folder}" if wrong else "nothing was wrong")
         if not wrong:
             shutil.rmtree(folder)

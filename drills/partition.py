@@ -103,7 +103,7 @@ OWN_SHM = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
 _MUSTER = (sys.executable, "-c", "from scheduler.cli import main; main()")
 
 
-class Outcome(NamedTuple):
+class CutResult(NamedTuple):
     """Result of one cut. `histories`: names of jobs whose calls were checked. `gap_s`: the longest
     time without an acknowledged write. `reports`: acknowledged reports of a host. `resizes`: those
     of the elastic gang. `said`: the first line of a client that began in the cut, after `said_s`
@@ -278,7 +278,7 @@ class PartitionLab:
         self._wait(is_led)
         return self._names[found[0]]
 
-    def cut(self, kind: str, seed: int) -> Outcome:
+    def cut(self, kind: str, seed: int) -> CutResult:
         """Cut, load meanwhile, heal; check. Raises: AssertionError."""
         before, leader = self.job(), self.leader()
         host = sorted(self.lab.plan.inside["z1"])[-1]
@@ -310,7 +310,7 @@ class PartitionLab:
             assert "the machine's clock is" in self._log(leader).read_text(), f"{kind}: no step"
         counts = (found["calls"], found["histories"], found["unanswered"], round(found["gap_s"], 2))
         resized = (len(found["reports"]), resizes)
-        return Outcome(kind, *counts, *resized, said, round(said_s, 1), code)
+        return CutResult(kind, *counts, *resized, said, round(said_s, 1), code)
 
     def _inject_side_fault(self, kind: str, leader: str) -> None:
         """Inject what goes with a kind of cut: a clock step, or a standby made primary."""
