@@ -231,6 +231,16 @@ PHILLY: Final = {
     ],
 }
 
+SACCT = {
+    **{"job_id": 7, "user": "ann", "account": "nlp", "allocation_nodes": 2},
+    "state": {"current": ["FAILED"]},
+    "time": {
+        **{"submission": 1772359200, "start": 1772359500, "end": 1772366700, "elapsed": 7200},
+        "limit": {"set": True, "infinite": False, "number": 1560},
+    },
+    "tres": {"allocated": [{"type": "gres", "name": "gpu", "count": 16}]},
+}
+
 
 def traces() -> dict[str, Sequence[str]]:
     """By format; a format without a sample fails the test that all have one."""
@@ -284,6 +294,7 @@ def traces() -> dict[str, Sequence[str]]:
             "123_4|ann|nlp|gpu|CANCELLED by 7|2026-03-01T10:00:00|2026-03-01T10:05:00|"
             "2026-03-01T12:05:00|02:00:00|1-02:00:00|cpu=64,gres/gpu=16,gres/gpu:a100=16\n"
             "123_4.batch||||COMPLETED|2026-03-01T10:00:00|2026-03-01T10:05:00|Unknown|1:0||\n",
+            json.dumps({"meta": {"jobs": 1}, "jobs": [SACCT, SACCT | {"job_id": 8}]}, indent=1),
         ),
         "muster": (
             f"# jobs\n{job}\n{job.replace('60.5', '9')}\n"

@@ -803,7 +803,7 @@ class AgentLauncher(Launcher):
         """Hosts that should have answered."""
         waited_s = now_s - gang.since_s
         if gang.phase is GangPhase.RUNNING:
-            self._begin_again(gang, role_restart.paused(gang, now_s, self._ending.hosts))
+            self._begin_again(gang, role_restart.end_pauses(gang, now_s, self._ending.hosts))
         most_s = _READY_S + self._site.longest_s(gang.run) + gang.run.grace_s
         if role_restart.has_overdue(gang, now_s, most_s):
             self._advance(gang)

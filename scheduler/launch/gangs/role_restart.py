@@ -104,13 +104,13 @@ def to_prepare(
     or this one, which may not have heard it. `busy`: hosts that others have yet to leave."""
     role = gang.role_of(host)
     if note(gang, host, RoleStage.STOPPING, now_s):
-        return paused(gang, now_s, busy)
+        return end_pauses(gang, now_s, busy)
     return (host,) if gang.restarts[role.name].stage is RoleStage.PREPARING else ()
 
 
-def paused(gang: LaunchedGang, now_s: float, busy: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the hosts of roles whose pause is over, which begin again now: `busy` ones are left
-    first."""
+def end_pauses(gang: LaunchedGang, now_s: float, busy: Collection[str] = ()) -> tuple[str, ...]:
+    """End the pauses that are over, of roles whose hosts others have left (`busy`: not yet); return
+    the hosts of these roles, which begin again now."""
     hosts: tuple[str, ...] = ()
     for role in gang.roles:
         restart = gang.restarts.get(role.name)

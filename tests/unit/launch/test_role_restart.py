@@ -37,7 +37,7 @@ def come_through(launched: LaunchedGang, at_s: float) -> None:
     for stage in (RoleStage.STOPPING, RoleStage.PREPARING, RoleStage.STARTING):
         hosts = launched.roles[1].hosts
         assert [role_restart.note(launched, host, stage, at_s) for host in hosts] == [False, True]
-        role_restart.paused(launched, at_s + 1_000)
+        role_restart.end_pauses(launched, at_s + 1_000)
 
 
 def test_failure_of_a_role_that_restarts_alone_is_none_of_the_gang() -> None:
@@ -130,9 +130,9 @@ def test_role_pauses_before_it_begins_again_longer_each_time() -> None:
         assert role_restart.to_prepare(launched, "h2", at_s) == ()
         assert role_restart.to_prepare(launched, "h3", at_s) == ()
         assert role_restart.is_ending(launched, "h2")
-        assert role_restart.paused(launched, at_s + pause_s - 1) == ()
+        assert role_restart.end_pauses(launched, at_s + pause_s - 1) == ()
         assert not role_restart.has_overdue(launched, at_s + pause_s, 5)
-        assert role_restart.paused(launched, at_s + pause_s) == ("h2", "h3")
+        assert role_restart.end_pauses(launched, at_s + pause_s) == ("h2", "h3")
         for stage in (RoleStage.PREPARING, RoleStage.STARTING):
             for host in ("h2", "h3"):
                 role_restart.note(launched, host, stage, at_s + pause_s + 10)
