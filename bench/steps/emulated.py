@@ -75,6 +75,7 @@ def compare(
             simulated = simulate_step(fabric, request, hosts, step.compute_s).seconds
             took = measure(fabric, name, hosts) if measure else None
             known[hosts] = step.seconds, simulated, took
+            print(f"{name} ({seed}): {step.seconds:.2f}/{simulated:.2f}/{took}", file=sys.stderr)
         rows += [EmulatedRow(name, seed, way, *known[tuple(hosts)]) for way, hosts in ways.items()]
     return sorted(rows, key=lambda row: (names.index(row.job), row.seed))
 
