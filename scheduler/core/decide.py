@@ -43,7 +43,7 @@ from scheduler.core.spares.replenish import replenishments
 def decide(
     state: State, now_ns: int, options: SchedulingOptions, find: Placer | None = None
 ) -> Plan:
-    """The actions to take now. The same arguments give the same plan.
+    """Return the plan: the actions to take now. The same arguments give the same plan.
 
     `find`: places gangs; `make_placer` unless the caller measures or changes it.
     """
@@ -56,8 +56,8 @@ def decide(
 
 
 def decide_restarts(state: State, now_ns: int, options: SchedulingOptions) -> Plan:
-    """Restarts of the gangs that a failure interrupted, and nothing else: what `decide`
-    begins with. Cost: milliseconds, however long the queue is."""
+    """Plan the restarts of gangs that a failure interrupted, and nothing else: what `decide` begins
+    with. Cost: milliseconds, however long the queue is."""
     return Plan(state.version, restarts(state, now_ns, options))
 
 
@@ -128,15 +128,15 @@ def _after(state: State, first: tuple[Action, ...], now_ns: int) -> State:
 
 
 def is_fixpoint(state: State, cycle: SchedulingCycle, starts: Collection[Start]) -> bool:
-    """Whether another decision finds nothing once all these `starts` of `cycle` are made.
+    """Return whether another decision finds nothing once all these `starts` of `cycle` are made.
 
-    A start takes hosts, and no waiting job starts on fewer hosts: the reservation is still for
-    the same moment, with the same hosts. So once every job has been looked at, a second decision
-    on the same queue is needed only where starts change the guarantees of tenants, the victims a
-    job may have, the hosts that running gangs may grow on, or hosts that jobs share. Where they
-    change the order, as fair share does, nobody starts either if the reservation is still that of
-    the first in the queue; nor if no host is left, when the reservation, which is another's then,
-    is made by the next decision.
+    A start takes hosts, and no waiting job starts on fewer hosts: the reservation is still for the
+    same moment, with the same hosts. So once every job has been looked at, a second decision on the
+    same queue is needed only where starts change the guarantees of tenants, the victims a job may
+    have, the hosts that running gangs may grow on, or hosts that jobs share. Where they change the
+    order, as fair share does, nobody starts either if the reservation is still that of the first in
+    the queue; nor if no host is left, when the reservation, which is another's then, is made by the
+    next decision.
     """
     if not cycle.is_through or not cycle.quotas.is_open or cycle.calendar:
         return False

@@ -36,5 +36,6 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 
 
 def is_name(text: str) -> bool:
-    """1 to 128 letters, digits, '-', '_' or '.', plain at both ends."""
+    """Return whether this is a valid name: 1 to 128 letters, digits, '-', '_' or '.', that begins
+    and ends with a letter or digit."""
     return _NAME.fullmatch(text) is not None

@@ -19,7 +19,7 @@ def jobs_text(count: int) -> str:
 
 
 def sizes_text(sizes: Sequence[int]) -> str:
-    """`8, 16, 32`, `8 to 128 in steps of 8`, or both ends of a long list."""
+    """List sizes: `8, 16, 32`, `8 to 128 in steps of 8`, or both ends of a long list."""
     if len(sizes) <= 6:
         return ", ".join(f"{dp:,}" for dp in sizes)
     steps = {after - before for before, after in pairwise(sizes)}
@@ -30,18 +30,18 @@ def sizes_text(sizes: Sequence[int]) -> str:
 
 
 def listed(names: tuple[str, ...]) -> str:
-    """`a, b, c and 2 more`."""
+    """List names: `a, b, c and 2 more`."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def ending(names: tuple[str, ...]) -> str:
-    """`a ends`, `a, b, c and 2 more end`."""
+    """Say whose end is waited for: `a ends`, `a, b, c and 2 more end`."""
     return f"{listed(names)} {'ends' if len(names) == 1 else 'end'}"
 
 
 def step_text(step: StepBound | None) -> str:
-    """`; a step takes 10.5 s, no placement on these hosts less than 10.4 s`; empty where
-    nothing says how long it takes."""
+    """Say how long a step takes: `; a step takes 10.5 s, no placement on these hosts less than 10.4
+    s`; "" where that is not known."""
     if step is None:
         return ""
     bound = f", no placement on these hosts less than {step.least_seconds:.3g} s"

@@ -99,7 +99,7 @@ __all__ = ["Code", "Rejected", "Violation", "admit"]
 
 
 def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
-    """The events that `command` causes. No events: it was already true, or its request was
+    """Return the events that `command` causes; none where it was already true, or its request was
     answered before."""
     if isinstance(command, LoadTenants | LoadHealth | OpenChannel) or not command.request_id:
         return _admitted(state, command, now_ns)
@@ -443,8 +443,8 @@ def _unknown(state: State, name: str) -> Rejected | None:
 
 
 def hold(state: State, command: HoldJob, now_ns: int) -> tuple[Event, ...] | Rejected:
-    """A gang that runs goes on, and its job is held when it waits again. An operator's hold
-    replaces an owner's, not the other way round."""
+    """Hold a job: a gang that runs goes on, and its job is held when it waits again. An operator's
+    hold replaces an owner's, not the other way round."""
     job = _live(state, command)
     if isinstance(job, Rejected):
         return job
@@ -466,7 +466,7 @@ def release(state: State, command: ReleaseJob, now_ns: int) -> tuple[Event, ...]
 
 
 def requeue(state: State, command: RequeueJob, now_ns: int) -> tuple[Event, ...] | Rejected:
-    """The gang stops, and its job waits in its old place. One that waits is held, if asked for."""
+    """Stop a gang, whose job then waits in its old place. One that waits is held, if asked for."""
     job = _live(state, command)
     if isinstance(job, Rejected):
         return job

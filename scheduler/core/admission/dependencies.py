@@ -35,8 +35,9 @@ def resolved(
     own: Job | None = None,
     by: Hold = Hold.OWNER,
 ) -> tuple[Dependency, ...] | Rejected:
-    """The jobs that `spec` of `user` depends on. `long_ended`: jobs that the state has no more;
-    `own`: the job itself, where it is there already; `by`: who changes it."""
+    """Look up the jobs that the specification `spec` of `user` depends on. `long_ended`: jobs that
+    the state has no more; `own`: the job itself, where it is there already; `by`: who changes
+    it."""
     dependencies: list[Dependency] = []
     arrays = 0  # tasks of arrays beyond the first
     corresponding = corresponding_tasks(state, spec).of(spec.array.task if spec.array else None)
@@ -107,8 +108,8 @@ def _dependency_on(job: Job, kind: DependencyKind) -> Dependency:
 
 
 class CorrespondingTasks:
-    """The tasks that the tasks of an array wait for by `aftercorr`, each for that with its number.
-    `by_array`: of each array that is awaited, its tasks by number."""
+    """Pairs the tasks of an array with those of other arrays for `aftercorr`: task n waits for task
+    n. `by_array`: of each array that is awaited, its tasks by number."""
 
     def __init__(self, by_array: Mapping[str, Mapping[int, Job]]) -> None:
         self._by_array = by_array

@@ -15,7 +15,7 @@ from scheduler.core.policies.tenants import Tenant
 
 
 def job_etag(job: Job) -> str:
-    """Differs after every change of the job. Cost: 5 us, and 50 ns a host."""
+    """Return an etag that differs after every change of the job. Cost: 5 us, and 50 ns a host."""
     waits = (job.hold, job.spec.begin_ns, job.dependencies)
     return digest(
         job.uid,
@@ -38,29 +38,31 @@ def job_etag(job: Job) -> str:
 
 
 def host_etag(name: str, host: Host, holders: Sequence[Job]) -> str:
-    """Differs when its health does, and when another attempt or nobody holds it."""
+    """Return an etag that differs when the health of the host does, or who holds it."""
     held = tuple(part for job in holders for part in (job.uid, job.attempt))
     return digest(name, host.state, host.since_ns, host.reason, held)
 
 
 def link_etag(name: str, record: LinkRecord) -> str:
-    """Differs when another share is reported, or who may cross it."""
+    """Return an etag that differs when another share of the uplink is reported, or when others may
+    cross it."""
     return digest(name, record)
 
 
 def window_etag(booking: Booking) -> str:
-    """Differs when what is asked for does, or its hosts or state, or when it is another one."""
+    """Return an etag that differs when the request for the window, its hosts or its state do, or
+    when it is another window of that name."""
     return digest(booking.sequence, booking.state, booking.update_ns, booking.window)
 
 
 def tenant_etag(tenant: Tenant, mark: TenantMark) -> str:
-    """Differs when the tenants file says something else of it."""
+    """Return an etag that differs when the tenants file says something else of the tenant."""
     return digest(tenant, mark)
 
 
 def stale(given: str, current: Callable[[], str], field: str) -> Rejected | None:
-    """A refusal when the caller gave an etag and it is not the current one, "" for none. Most
-    give none, and then it is not asked what it is."""
+    """Return a refusal when the caller gave an etag that is not the current one. The current one is
+    computed only where the caller gave one, "" for none."""
     if not given or given == (now := current()):
         return None
     message = f"{field} has changed since you looked: its etag is {now or 'none'}, not {given}"
@@ -68,5 +70,5 @@ def stale(given: str, current: Callable[[], str], field: str) -> Rejected | None
 
 
 def digest(*parts: object) -> str:
-    """An etag of all that must not change."""
+    """Return an etag of these values, which differs when one of them does."""
     return blake2b(repr(parts).encode(), digest_size=8).hexdigest()

@@ -46,7 +46,8 @@ class FabricObstacle(StrEnum):
 
 @struct(frozen=True, slots=True)
 class Refusal:
-    """`subject`: a host, a job or "tenants". `job`: who holds the host."""
+    """Obstacle to another fabric, in words. `subject`: a host, a job or "tenants". `job`: who holds
+    the host."""
 
     obstacle: FabricObstacle
     subject: str
@@ -82,7 +83,7 @@ class FabricChange:
 
     @property
     def summary(self) -> str:
-        """`2 hosts added (a, b), nic_gbps 400 -> 800`."""
+        """Return the differences in words: `2 hosts added (a, b), nic_gbps 400 -> 800`."""
         lists = (
             ("hosts added", self.added),
             ("hosts removed", self.removed),
@@ -100,13 +101,13 @@ class FabricChange:
 
     @cached_property
     def drains(self) -> tuple[str, ...]:
-        """Hosts that must be drained before it can be."""
+        """List hosts that must be drained before the fabric can be changed."""
         held = (FabricObstacle.GANG, FabricObstacle.SPARE)
         return tuple(each.subject for each in self.refusals if each.obstacle in held)
 
 
 def change_fabric(state: State, command: ChangeFabric, now_ns: int) -> tuple[Event, ...] | Rejected:
-    """The event of the other fabric, or the first of what stands in its way."""
+    """Return the event of a change to another fabric, or refuse it with the first obstacle."""
     if refusal := stale_fabric(state, command):
         return refusal
     try:
@@ -125,7 +126,7 @@ def change_fabric(state: State, command: ChangeFabric, now_ns: int) -> tuple[Eve
 
 
 def stale_fabric(state: State, command: ChangeFabric) -> Rejected | None:
-    """The refusal of a command that was meant for another fabric than there is."""
+    """Refuse a command that was meant for another fabric than the present one."""
     return stale(command.etag, lambda: state.built_fabric.digest, "the fabric")
 
 

@@ -58,8 +58,8 @@ class Earlier:
 
 
 def identified(command: SomeCommand) -> SomeCommand:
-    """The command, its request_id with a digest of what it asks for: one of a caller has that of
-    the whole request already."""
+    """Return the command with a digest of what it asks for in its request id; an id that came from
+    a caller has a digest of the whole request already."""
     identifier = parse_request_id(command.request_id)
     if identifier.digest:
         return command
@@ -76,7 +76,7 @@ def identified(command: SomeCommand) -> SomeCommand:
 
 
 def earlier(state: State, request_id: str) -> Earlier | None:
-    """The answer to a request that was answered before; None: it is a new one."""
+    """Return the answer to a request that was answered before; None for a new request."""
     done = state.request(request_id)
     if done is None:
         return None

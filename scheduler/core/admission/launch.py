@@ -48,7 +48,8 @@ def launch_failed(
     *,
     is_final: bool = False,
 ) -> Answer:
-    """The ranks of `host` could not be started. `is_final`: nor can they be anywhere else."""
+    """Record that the ranks of `host` could not be started. `is_final`: they could not be started
+    on other hosts either."""
     job = _running(state, name, uid, attempt)
     if isinstance(job, Rejected):
         return job
@@ -72,7 +73,7 @@ def rank_failed(
     code: int = 0,
     step: int = 0,
 ) -> Answer:
-    """`rank` ended other than well, before any other did, after `step`."""
+    """Record that `rank` ended with an error before any other did, after `step`."""
     job = _running(state, name, uid, attempt)
     if isinstance(job, Rejected):
         return job
@@ -92,7 +93,7 @@ def role_restarted(
     cause: StopCause | None = None,
     code: int = 0,
 ) -> Answer:
-    """Record that `role` begins again alone, because its `rank` ended other than well."""
+    """Record that `role` begins again alone, because its `rank` ended with an error."""
     job = _running(state, name, uid, attempt)
     if isinstance(job, Rejected):
         return job
@@ -100,7 +101,7 @@ def role_restarted(
 
 
 def hung(state: State, name: str, uid: str, attempt: int, reason: str, now_ns: int) -> Answer:
-    """Steps have stopped coming, as `reason` says; "": they come again."""
+    """Record that steps have stopped coming, as `reason` says; with "", that they come again."""
     job = _running(state, name, uid, attempt)
     if isinstance(job, Rejected):
         return job
@@ -110,9 +111,9 @@ def hung(state: State, name: str, uid: str, attempt: int, reason: str, now_ns: i
 def checkpoint_saved(
     state: State, name: str, uid: str, attempt: int, step: int, where: str, now_ns: int
 ) -> Answer:
-    """A checkpoint is complete. The attempt before the present one may still report what it saved
-    when it was asked to leave, until the present one has been launched; and the last one of a job
-    that has ended, what it saved when it was stopped."""
+    """Record a complete checkpoint. The attempt before the present one may still report what it
+    saved when it was asked to leave, until the present one has been launched; and the last one of a
+    job that has ended, what it saved when it was stopped."""
     job = state.jobs.get(name)
     if job is None or job.uid != uid:
         over = state.ended.get(uid)

@@ -37,7 +37,7 @@ _BARE = {
 
 
 def report(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] | Rejected:
-    """The events of a report. No events: it was already so."""
+    """Return the events of a health report; none where it was reported so already."""
     if command.signal not in SIGNALS:
         known = ", ".join(SIGNALS)
         return invalid("signal", f"unknown {command.signal!r}; known are {known}")

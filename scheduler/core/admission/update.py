@@ -28,8 +28,8 @@ UPDATABLE: Final = (
 
 
 def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] | Rejected:
-    """Labels, the time limit and how many tasks of its array run change as long as the job lives;
-    all else while it waits."""
+    """Change a job's specification. Labels, the time limit and how many tasks of its array run
+    change as long as the job lives; all else only while it waits."""
     job = state.find(command.name, command.uid)
     if job is None:
         return no_job(command.name, command.uid)

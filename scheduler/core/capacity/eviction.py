@@ -17,14 +17,15 @@ from scheduler.core.wording import duration, listed
 
 
 def parted(victims: Sequence[Victim]) -> tuple[tuple[str, ...], tuple[Resize, ...]]:
-    """The names of evicted gangs, and the resizes of the others."""
+    """Split victims into the names of evicted gangs and the resizes of the others."""
     names = tuple(gang.name for gang in victims if gang.smaller is None)
     shrinks = (resize(v.smaller, v.job, "", v.end_ns) for v in victims if v.smaller)
     return names, tuple(shrinks)
 
 
 def yielding(verbs: tuple[str, str], names: Sequence[str], shrinks: Sequence[Resize]) -> str:
-    """`shrinking a to dp 6 and preempting b`, with the verbs for b and for a."""
+    """Say which gangs make room: `shrinking a to dp 6 and preempting b`, with these verbs for a and
+    for b."""
     parts = [f"{verbs[1]} {listed(tuple(f'{s.name} to dp {s.dp:,}' for s in shrinks))}"]
     parts = parts if shrinks else []
     parts += [f"{verbs[0]} {listed(tuple(names))}"] if names else []

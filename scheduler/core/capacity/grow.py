@@ -48,7 +48,7 @@ class GrowthRoom(Protocol):
 def growths(
     state: State, now_ns: int, options: SchedulingOptions, room: GrowthRoom
 ) -> tuple[tuple[Resize, ...], int | None]:
-    """Gangs that grow now, most important first, and when to look again for others.
+    """Return the gangs that grow now, most important first, and when to look again for others.
 
     Cost: O(gangs), and one `place` for each that grows.
     """
@@ -157,12 +157,13 @@ def _largest(state: State, job: Job, hosts: HostSet, bound: int) -> Job | None:
 
 
 def is_smaller(job: Job) -> bool:
-    """Whether the gang is smaller than its largest size, so that it may grow."""
+    """Return whether the gang is smaller than its largest size, so that it may grow."""
     return bool(job.hosts and job.sizes) and job.dp < job.sizes[-1]
 
 
 def size_text(job: Job, options: SchedulingOptions) -> str:
-    """`at dp 96 of 128; grows when 64 hosts more are free that no job waits for`."""
+    """Describe the size of an elastic gang: `at dp 96 of 128; grows when 64 hosts more are free
+    that no job waits for`."""
     larger = (dp for dp in job.sizes if dp > job.dp and _is_much(job, dp, options))
     lacking = lacking_hosts(job.at(next(larger)), job)
     are = "is" if lacking == 1 else "are"
@@ -185,7 +186,7 @@ def lacking_hosts(size: Job, job: Job) -> int:
 
 
 def due_ns(job: Job, now_ns: int, options: SchedulingOptions, costs: Costs) -> int:
-    """When the gang may grow: after its next checkpoint, or the one just made, and so long
+    """Return when the gang may grow: after its next checkpoint, or the one just made, and so long
     after its last start."""
     rested_ns = job.present.start_ns + options.resize_every_s * SECOND_NS
     if not job.costs(costs).checkpoint_s:
@@ -194,11 +195,9 @@ def due_ns(job: Job, now_ns: int, options: SchedulingOptions, costs: Costs) -> i
 
 
 def pays(state: State, job: Job, dp: int, now_ns: int, options: SchedulingOptions) -> bool:
-    """Whether the gang is done sooner with `dp` replicas, and these are enough more.
-
-    With T left at the present size, T x now / then is left at the other, and the restart
-    and the work since the last checkpoint to be done again.
-    """
+    """Return whether the gang ends sooner with `dp` replicas, and gains enough replicas. A rest of
+    time T at the present size becomes T x now / then at the other, and the restart and the work
+    since the last checkpoint are added."""
     if not _is_much(job, dp, options):
         return False
     left_ns = expected_end_ns(job, now_ns, options) - now_ns

@@ -19,7 +19,8 @@ from scheduler.core.tenancy.guarantees import highest
 
 
 class HostClasses:
-    """Mutable: each booking is entered. Cost: O(grounds and their steps) for each question."""
+    """Free hosts over time, by class. A class (or ground) is a set of hosts that the same windows
+    cover. Mutable: each booking is entered. Cost: O(classes and their steps) for each question."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class HostClasses:
         ]
 
     def shares(self, job: Job, start_ns: int, end_ns: int) -> Shares | None:
-        """How many hosts of each ground `job` takes if it runs from start to end; None when
+        """Return how many hosts of each class `job` takes if it runs from start to end; None when
         there are too few. First the hosts that windows close soonest: fewest others want them."""
         lacking, shares = job.needed, []
         for at in self._open(job, start_ns, end_ns):
@@ -55,8 +56,8 @@ class HostClasses:
         return None
 
     def renew_shares(self, job: Job, shares: Shares, start_ns: int, end_ns: int) -> Shares | None:
-        """The shares that were promised, by the grounds of today; None when they are not to
-        be had any more."""
+        """Return shares that were promised earlier, by the classes of today; None when they can no
+        longer be had."""
         counts = self._counts(shares)
         if sum(counts.values()) != job.needed:
             return None

@@ -47,9 +47,9 @@ from scheduler.core.tenancy.spare_loans import SpareLoans
 def releases(
     state: State, now_ns: int, options: SchedulingOptions
 ) -> tuple[tuple[Release, ...], frozenset[str]]:
-    """One for each gang that holds hosts, first end first, and the names of gangs that have outrun
-    the limit that they state. Cost: O(gangs log gangs), O(log gangs) for each whose limit is over
-    while all hosts are their own and well."""
+    """Return when hosts come free, gang by gang, first end first, and the names of gangs that have
+    outrun the limit that they state. Cost: O(gangs log gangs), O(log gangs) for each whose limit is
+    over while all hosts are their own and well."""
     loans = SpareLoans(state)
     if loans.hosts or state.index.unhealthy & state.index.held:
         gangs = sorted(_release(job, loans, now_ns, options) for job in state.holding)
@@ -86,8 +86,8 @@ def _release(job: Job, loans: SpareLoans, now_ns: int, options: SchedulingOption
 
 
 def repairs(state: State, now_ns: int) -> tuple[tuple[int, HostSet], ...]:
-    """Moments at which hosts are taken to come back, and which. A repair that takes longer than
-    the mean is given more and more time, as a gang is that outruns its limit."""
+    """Predict when hosts come back into service, and which. A repair that takes longer than the
+    mean is given more and more time, as a gang is that outruns its limit."""
     mean_ns = mean_repair_ns(state.tenants.spares, state.faults)
     away = state.index.held | SpareLoans(state).hosts | state.index.closed
     returns = (
@@ -134,8 +134,8 @@ class Outlook:
     def record_allocation(
         self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0
     ) -> None:
-        """`job` starts on these hosts, some of them `borrowed`, or goes on with them, and ends
-        then."""
+        """Record that `job` starts on these hosts, or goes on with them, until `end_ns`.
+        `borrowed`: those of them that are spares of others."""
         self._lent |= borrowed
         on_loan = (hosts & self._lent & ~job.lent_hosts).bit_count()
         held, well = hosts.bit_count(), hosts & ~self._state.index.unhealthy
@@ -152,7 +152,7 @@ class Outlook:
         self._hopeless.clear()
 
     def without(self, names: set[str], quotas: Quotas) -> Outlook:
-        """An outlook of its own, from which these gangs are gone."""
+        """Return a copy of the outlook without these gangs."""
         copied = copy(self)
         copied._quotas, copied._started, copied._hopeless = quotas, [*self._started], {}
         copied._affinity = self._affinity.without(names)
@@ -177,8 +177,8 @@ class Outlook:
         self._ahead.setdefault(job.name, frozenset(self.held_back))
 
     def reservation(self, job: Job, free: HostSet) -> BackfillReservation | None:
-        """None when the ends of all gangs and windows do not make the room: hosts are out
-        of service, or promised to others. Cost: O(gangs)."""
+        """Return when and where `job` can start; None when the ends of all gangs and windows do not
+        make the room: hosts are out of service, or promised to others. Cost: O(gangs)."""
         if self.is_hopeless(job):
             return None
         self.note_order(job)
@@ -240,7 +240,8 @@ class Outlook:
         return {name: self.held_back[name] for name in path if ahead and name in ahead}
 
     def is_hopeless(self, job: Job) -> bool:
-        """Whether a smaller job of this tenant, no longer than it, was in vain before."""
+        """Return whether no reservation was found before for a job of this tenant that is no larger
+        and no longer than this one."""
         known = self._hopeless.get((job.tenant, job.is_preemptible))
         if known is None or job.needed < known[0]:
             return False
@@ -264,8 +265,8 @@ class Outlook:
         return closed
 
     def moments(self, has_repairs: bool = False) -> Sequence[Release]:
-        """First end first; the ends of windows, and of repairs where they count, which have no
-        name here, among the gangs."""
+        """Return when hosts come free, first end first: gangs by name, and the ends of windows and,
+        where they count, of repairs, which have no name."""
         returns = self.calendar.returns(self._now_ns)
         returns += self.repairs() if has_repairs else ()
         returning = [Release(end_ns, "", "", 0, hosts) for end_ns, hosts in returns]
@@ -273,27 +274,29 @@ class Outlook:
         return sorted([*gangs, *returning]) if returning else gangs
 
     def shared_until_ns(self, host: int) -> int:
-        """When the last of the jobs that shared this host before this decision is taken to end."""
+        """Return when the last of the jobs that shared this host before this decision is expected
+        to end."""
         jobs = map(self._state.jobs.__getitem__, self._state.index.shared.get(host, ()))
         ends = (expected_end_ns(job, self._now_ns, self._options) for job in jobs)
         return max(ends, default=0)
 
     @property
     def is_anybody_late(self) -> bool:
-        """Whether a gang has outrun the limit that it states."""
+        """Return whether a gang has outrun the time limit that it states."""
         self._still_running()
         return bool(self._late)
 
     def is_late(self, until_ns: int) -> bool:
-        """Whether a gang that has outrun its limit is taken to end by then."""
+        """Return whether one of the gangs that are expected to end by `until_ns` has outrun its
+        time limit."""
         gangs = self._still_running()
         if not self._late:
             return False
         return any(gang.end_ns <= until_ns and gang.name in self._late for gang in gangs)
 
     def repairs(self) -> tuple[tuple[int, HostSet], ...]:
-        """When which hosts are taken to be back in service: hosts that failed, are under repair
-        or with their maker, and that nobody has cordoned. Cost: O(hosts that are not well)."""
+        """Predict when which hosts are back in service: hosts that failed, are under repair or with
+        their maker, and that nobody has cordoned. Cost: O(hosts that are not well)."""
         if self._repairs is None:
             state = self._state
             self._repairs = repairs(state, self._now_ns) if state.index.unhealthy else ()
@@ -387,8 +390,9 @@ class Outlook:
         return _busy_first(min(fits, key=int.bit_count), free, job.needed)
 
     def limit_reservation(self, job: Job, allowed: Allowance) -> BackfillReservation | None:
-        """When gangs of `allowed.whose` leave `job` room below its limit. Jobs on parts of hosts
-        are not counted: which of them frees a host depends on who else ends."""
+        """Predict when the ends of gangs of the tenant `allowed.whose` leave `job` room below that
+        tenant's limit. Jobs on parts of hosts are not counted: which of them frees a host depends
+        on who else ends."""
         tenant, room, kind = allowed.whose, allowed.limit, None
         if allowed.kind:
             kind = self._quotas.kind_limit(tenant, allowed.kind)
@@ -409,8 +413,8 @@ def _leaves(job: Job, end_ns: int, before: dict[str, BackfillReservation]) -> bo
 
 
 def nearest(fabric: Fabric, hosts: HostSet, free: HostSet, count: int) -> HostSet:
-    """`count` of `hosts` in few outermost domains: the fullest that holds all, else the
-    emptiest first. Hosts that are not `free` now come before free ones."""
+    """Choose `count` of `hosts` in few outermost domains: the fullest domain that holds all, else
+    the emptiest first. Hosts that are not `free` now come before free ones."""
     if not fabric.tiers:
         return _busy_first(hosts, free, count)
     parts = [hosts & mask for mask in domain_masks(fabric, fabric.tiers[0].name)]

@@ -18,7 +18,7 @@ from scheduler.core.rules.network.neighbours import Traffic
 
 
 def on_part(fabric: Fabric, host: int, gpus: tuple[int, ...]) -> Placement:
-    """A job on some GPUs of one host, over which nothing leaves it."""
+    """Place a job on some GPUs of one host. Nothing of its traffic leaves the host."""
     return Placement((host,), cuts=no_cuts(fabric), is_optimal=True, gpus=gpus)
 
 
@@ -33,8 +33,8 @@ def make_placer(
     *,
     now_ns: int | None = None,
 ) -> Placer:
-    """Placement on at most so many hosts, spares included, with links as they will be while the
-    gang runs from now on, which is the time of the newest event unless it is given. Hosts that
+    """Return a placer, which is asked for at most so many hosts, spares included. Links are as they
+    will be while the gang runs from `now_ns` on, else from the time of the newest event. Hosts that
     a burn-in measured as slow are taken last; large gangs take golden hosts first, and those in
     their early life last too. `hint`: where the gang was, of which few blocks move."""
 

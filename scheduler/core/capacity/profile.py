@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 
 
 class Profile:
-    """`free` hosts from `now_ns` on, and more after each of `ends` (time, hosts).
+    """The number of free hosts over time. `free` hosts from `now_ns` on, and more after each of
+    `ends` (time, hosts).
 
     The last step lasts for ever. Cost: O(steps) each call.
     """
@@ -24,7 +25,7 @@ class Profile:
                 self._free.append(free)
 
     def least(self, start_ns: int, end_ns: int) -> int:
-        """Free hosts throughout [start, end)."""
+        """Return the least number of free hosts at any time in [start, end)."""
         first = bisect_right(self._times, start_ns) - 1
         return min(self._free[first : bisect_left(self._times, end_ns)])
 

@@ -48,12 +48,12 @@ class ShrunkGang:
 def without_hosts(
     fabric: Fabric, job: Job, lost: HostSet, own: HostSet, free: HostSet, limits: Limits
 ) -> ShrunkGang | None:
-    """The gang on what is left of its hosts when `lost` are gone, as large as may be; None
-    when it would be smaller than the job allows.
+    """Return the gang without its `lost` hosts, as large as may be; None when it would be smaller
+    than the job allows.
 
-    `own`: hosts of the gang, and its spares, that may carry another block than now. `free`:
-    others that may. Cost: some placings of single hosts for each replica that is hit, and
-    one `place` where replicas share hosts.
+    `own`: hosts of the gang, and its spares, that may carry another block than now. `free`: others
+    that may. Cost: some placings of single hosts for each replica that is hit, and one `place`
+    where replicas share hosts.
     """
     hit = [block for block, host in enumerate(job.hosts) if hostset.has(lost, host)]
     for dropped in _ever_more(fabric, job, hit):
@@ -75,11 +75,11 @@ def to_free(
     is_enough: Callable[[ShrunkGang], bool],
     least_dp: int = 0,
 ) -> ShrunkGang | None:
-    """The gang at the largest size, from `least_dp` on, at which what it leaves is enough;
-    None when there is no such size.
+    """Shrink the gang to the largest size, from `least_dp` on, at which it frees enough hosts; None
+    when there is no such size.
 
-    `within`: where hosts are wanted, one domain, say: the replicas that have most there go.
-    `fit`: hosts of the gang that are in service. Nobody moves. Cost: O(ranks log sizes).
+    `within`: where hosts are wanted, one domain, say: the replicas that have most there go. `fit`:
+    hosts of the gang that are in service. Nobody moves. Cost: O(ranks log sizes).
     """
 
     def enough(dp: int) -> ShrunkGang | None:
@@ -91,8 +91,8 @@ def to_free(
 
 
 def at_size(fabric: Fabric, job: Job, dp: int, within: HostSet, fit: HostSet) -> ShrunkGang | None:
-    """The gang with `dp` replicas and as few spares as may be; None where the replicas that
-    go share hosts with others, or spares that it needs would be missing."""
+    """Shrink the gang to `dp` replicas with as few spares as may be; None where the replicas that
+    go share hosts with others, or needed spares would be missing."""
     forms = _forms(fabric, job, dp, within, fit)
     return min(forms, key=lambda form: len(form.placement.spares), default=None)
 
@@ -114,7 +114,7 @@ def _forms(
 
 
 def resize(shrunk: ShrunkGang, job: Job, reason: str, end_ns: int) -> Resize:
-    """The action that makes `job` so small; it is taken to run until `end_ns` then."""
+    """Return the action that makes `job` so small. It is expected to run until `end_ns` then."""
     return Resize(job.name, shrunk.job.dp, job.hosts, shrunk.placement, reason, end_ns)
 
 

@@ -25,13 +25,13 @@ IsEnough = Callable[[Victims], bool]
 
 @struct(frozen=True, slots=True)
 class Surplus:
-    """Victims leave `useful` hosts, `count` more than the job takes."""
+    """More than a start needs: victims leave `useful` hosts, `count` more than the job takes."""
 
     useful: HostSet
     count: int
 
     def count_missing(self, gang: Victim, hosts: HostSet) -> int:
-        """How many useful hosts are missing if the gang leaves these alone."""
+        """Return how many useful hosts fewer the gang leaves if it leaves only `hosts`."""
         return (gang.hosts & self.useful).bit_count() - (hosts & self.useful).bit_count()
 
     def less(self, count: int) -> Surplus:
@@ -54,7 +54,8 @@ class ShrinkOptions:
         self._costs = state.tenants.preemption.costs
 
     def loan(self, gang: Victim, within: HostSet) -> Victim | None:
-        """Shrink a gang by what it has grown, once it might also grow; None: impossible."""
+        """Shrink a gang by what it has grown, from the moment on at which it may grow again; None
+        where it cannot be made so small."""
         at_ns = due_ns(gang.job, self._now_ns, self._options, self._costs)
         ripe_ns = max(gang.ripe_ns, at_ns)
         return self.least(
@@ -73,8 +74,8 @@ class ShrinkOptions:
     def shrink_less(
         self, victims: Victims, within: HostSet, is_enough: IsEnough, surplus: Surplus
     ) -> Victims:
-        """The dearest first, elastic gangs among `victims` drop only as many replicas as it
-        takes. `is_enough`: whether these make the room. Cost: see `to_free`, for those only
+        """Let elastic gangs among `victims` drop only as many replicas as it takes, those that cost
+        most first. `is_enough`: whether these make the room. Cost: see `to_free`, for those only
         that `surplus` does not hold to what they are."""
         for gang in reversed(victims):
             if not self._may_keep_more(gang, surplus):
@@ -128,14 +129,14 @@ class ShrinkOptions:
 
 
 def instead(victims: Sequence[Victim], form: Victim) -> Victims:
-    """`victims` with this form of one of them."""
+    """Return `victims` with this form of one of them in the place of its earlier form."""
     return tuple(form if gang.name == form.name else gang for gang in victims)
 
 
 def shrink_elastic(
     gangs: Sequence[Victim], forms: ShrinkOptions, within: HostSet
 ) -> Iterator[Victim]:
-    """The elastic ones among `gangs`, each as small as it may be made."""
+    """Return the elastic gangs among `gangs`, each as small as it may be made."""
     for gang in gangs:
         form = forms.least(gang, within) if gang.job.sizes else None
         if form is not None and form.hosts & within:

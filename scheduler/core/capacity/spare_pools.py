@@ -26,7 +26,8 @@ from scheduler.core.tenancy.spare_loans import SpareLoans
 
 @struct(frozen=True)
 class SparePools:
-    """The spares at one state. Cost: O(hosts held) at the first question."""
+    """The spares that gangs hold in one state, zone by zone. Cost: O(hosts held) at the first
+    question."""
 
     state: State
 
@@ -36,7 +37,8 @@ class SparePools:
 
     @cached_property
     def sizing(self) -> Sizing:
-        """Rates as the log has them so far, for a single gang."""
+        """Return the failure rates that size the spares of a single gang, as the log has them so
+        far."""
         state = self.state
         hosts = state.loaded_fabric.host_count
         return sizing(state.tenants.spares, state.faults, hosts, state.seen_ns)
@@ -97,7 +99,7 @@ class SparePools:
         return reduce(or_, (highest(idle & zone, wish) for zone, wish in parts), 0)
 
     def lent_to(self, job: Job) -> dict[int, str]:
-        """Spares of others that a gang may take, and whose they are."""
+        """Return spares of others that a gang may borrow, and who owns them."""
         if not job.spec.request.spares.is_auto:
             return {}
         hosts = hostset.of(job.hosts)
@@ -124,7 +126,7 @@ class SparePools:
 
 
 def rack_hosts(fabric: Fabric) -> int:
-    """Hosts of a rack, the largest; 0 where there are none below a zone."""
+    """Return the number of hosts of the largest rack; 0 where there are no racks below zones."""
     if len(fabric.tiers) < 2:
         return 0
     return max(mask.bit_count() for mask in domain_masks(fabric, fabric.tiers[-1].name))

@@ -66,9 +66,9 @@ class Victim:
 
 
 def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Victim, ...]:
-    """The gangs that run and are preemptible, or have grown, in order of start; of the former
-    with `below` only those of less priority than that. Jobs on parts of hosts, which leave none
-    whole, are not among them."""
+    """List the gangs that run and are preemptible, or have grown, in order of start; of the
+    preemptible ones with `below` only those of a lower priority. Jobs on parts of hosts, which
+    leave none whole, are not among them."""
     if not state.tenants.preemption.is_on:
         return ()
     # Where no class is preemptible, only an elastic gang can be, and those are few.
@@ -83,7 +83,7 @@ def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Vic
 
 
 def victim(state: State, job: Job, now_ns: int) -> Victim:
-    """This running gang as it would be evicted now."""
+    """Return this running gang as a victim: what its eviction now would free, and cost."""
     terms = state.tenants.preemption
     held = job.allocation
     ripe_ns = job.present.start_ns + terms.min_run_s * SECOND_NS
@@ -130,21 +130,22 @@ def may_be_shrunk(job: Job, held_by: Victim) -> bool:
 
 
 def is_owed(job: Job, quotas: Quotas, hosts: int | None = None) -> bool:
-    """Whether the promises to the job's own tenants cover `hosts` more hosts, all that it
-    needs unless said."""
+    """Return whether the promises to the job's own tenants cover `hosts` more hosts; without
+    `hosts`, all that the job needs."""
     needed = job.needed if hosts is None else hosts
     return not quotas.is_open and quotas.uncovered(job, needed) == 0
 
 
 def fits(job: Job, free: HostSet, quotas: Quotas, barred: HostSet = 0) -> bool:
-    """Whether hosts, limits and promises leave room for `job` off the `barred` hosts."""
+    """Return whether hosts, limits and promises leave room for `job` outside the `barred` hosts."""
     allowed = quotas.allowance(job, free)
     allowed = allowed.on(allowed.reach & ~barred)
     return job.needed <= min(allowed.limit, allowed.pool)
 
 
 def unneeded(job: Job, victims: Sequence[Victim], free: HostSet, quotas: Quotas) -> Victim | None:
-    """One of these gangs without which there is room for `job` all the same."""
+    """Return one of these victims that is not needed, for `job` has room without it; None where all
+    are."""
     left_over = (free | freed(victims)).bit_count() - job.needed
     for gang in victims:
         if (gang.hosts & ~free).bit_count() > left_over:
@@ -156,8 +157,8 @@ def unneeded(job: Job, victims: Sequence[Victim], free: HostSet, quotas: Quotas)
 
 
 def unneeded_to_swap(count: int, victims: Sequence[Victim], free: HostSet) -> Victim | None:
-    """One of these gangs without which there are so many hosts to swap in all the same.
-    `free`: with the spares of the gang that swaps."""
+    """Return one of these victims that is not needed, for without it there are as many hosts to
+    swap in; None where all are. `free`: with the spares of the gang that swaps."""
     for gang in victims:
         rest = [victim for victim in victims if victim is not gang]
         if (free | freed(rest)).bit_count() >= count:
@@ -166,7 +167,7 @@ def unneeded_to_swap(count: int, victims: Sequence[Victim], free: HostSet) -> Vi
 
 
 def without_victims(quotas: Quotas, victims: Sequence[Victim]) -> Quotas:
-    """The quotas once these gangs are gone, or smaller."""
+    """Return the quotas as they are once these gangs are gone, or smaller."""
     after = quotas.copy()
     for gang in victims:
         after.release_hosts(gang.job, gang.freed)
@@ -174,7 +175,7 @@ def without_victims(quotas: Quotas, victims: Sequence[Victim]) -> Quotas:
 
 
 def alone(affinity: AffinityIndex, victims: Sequence[Victim]) -> AffinityIndex:
-    """The affinity once these gangs are gone, or smaller."""
+    """Return the affinity as it is once these gangs are gone, or smaller."""
     after = affinity.without([gang.name for gang in victims])
     for gang in victims:
         if gang.smaller:
@@ -183,7 +184,7 @@ def alone(affinity: AffinityIndex, victims: Sequence[Victim]) -> AffinityIndex:
 
 
 def freed(victims: Sequence[Victim]) -> HostSet:
-    """The healthy hosts that these gangs leave."""
+    """Return the healthy hosts that these gangs leave."""
     hosts = 0
     for gang in victims:
         hosts |= gang.hosts

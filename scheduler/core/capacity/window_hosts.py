@@ -27,7 +27,7 @@ from scheduler.core.wording import hosts_text
 
 
 class HostsUnavailable(Exception):
-    """The window is well formed, and the cluster cannot have it."""
+    """The window is well formed, but the cluster cannot give it these hosts."""
 
 
 def resolved(state: State, window: Window, now_ns: int) -> Window:
@@ -144,7 +144,8 @@ def _chosen(state: State, window: Window) -> HostSet:
 
 
 def named(fabric: Fabric, among: tuple[str, ...]) -> HostSet:
-    """Hosts and domains of any tier, by name or range. Raises: BadInput."""
+    """Look up hosts, by the names or ranges of hosts and of domains of any tier. Raises:
+    BadInput."""
     if not among:
         return hostset.full(fabric.host_count)
     members = 0
@@ -172,7 +173,7 @@ def domain(fabric: Fabric, name: str) -> HostSet:
 
 
 def find_hosts_busy_at(state: State, start_ns: int) -> HostSet:
-    """Hosts of gangs that do not say that they end by then."""
+    """Return hosts of gangs that do not say that they end by then."""
     late = 0
     for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
         if not _ends_by(job, start_ns):
@@ -186,7 +187,7 @@ def _ends_by(job: Job, time_ns: int) -> bool:
 
 
 def moment(time_ns: int) -> str:
-    """`2026-11-20 14:05 UTC`."""
+    """Format a time: `2026-11-20 14:05 UTC`."""
     return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 

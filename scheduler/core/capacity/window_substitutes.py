@@ -25,7 +25,8 @@ from scheduler.core.tenancy.guarantees import highest
 
 
 def substitutes(state: State) -> Iterator[ReplaceReservedHosts]:
-    """One for each reservation that lost hosts and can have others, in order of the windows."""
+    """Return substitutes for hosts that reservations have lost, one action a reservation, in order
+    of the windows."""
     taken: HostSet = 0
     for name, booking in state.windows.items():
         lost = _unhealthy_hosts(state, booking)
@@ -38,7 +39,7 @@ def substitutes(state: State) -> Iterator[ReplaceReservedHosts]:
 
 
 def rehosted(state: State, action: ReplaceReservedHosts, now_ns: int) -> WindowSet | Stale:
-    """The event of `action`, if the window still lacks these hosts."""
+    """Return the event of a substitution, if the window still lacks these hosts."""
     booking = state.windows.get(action.name)
     if booking is None or action.left & ~_unhealthy_hosts(state, booking):
         text = f"window {action.name} needs no other hosts any more"

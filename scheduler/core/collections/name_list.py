@@ -34,8 +34,8 @@ class Chunk(tuple[str, ...]):
 
     @property
     def blocks(self) -> tuple[Chunk, ...]:
-        """Return the names in shorter pieces, of which the next version shares all but one; itself
-        where it is short."""
+        """Return the names in shorter pieces, nearly all of which the next version of the chunk
+        shares; the chunk itself where it is short."""
         if self._blocks is None:
             if len(self) <= 2 * BLOCK:
                 return (self,)
@@ -48,7 +48,7 @@ class Chunk(tuple[str, ...]):
         return list(accumulate(map(len, self.blocks)))
 
     def spliced(self, at: int, count: int, names: tuple[str, ...]) -> Chunk:
-        """The chunk with these names in the place of so many."""
+        """Return the chunk with these names in the place of so many old ones."""
         changed = Chunk((*self[:at], *names, *self[at + count :]))
         if self._blocks is not None:
             changed._blocks = self._spliced_blocks(self._blocks, at, count, names)
@@ -71,7 +71,8 @@ def _cut(names: tuple[str, ...]) -> Iterator[Chunk]:
 
 
 class NameList(Sequence[str]):
-    """Equal to any sequence of the same names in the same order. `cached`, `runs`: as of chunks."""
+    """Immutable list of names in chunks, which later versions share. It equals any sequence of the
+    same names in the same order. `cached`, `runs`: as of chunks."""
 
     __slots__ = ("_chunks", "_groups", "_size", "cached", "runs")
 
@@ -148,7 +149,7 @@ class NameList(Sequence[str]):
 
     @property
     def parts(self) -> tuple[Chunk, ...]:
-        """All of them, in pieces; next versions have most of these as well."""
+        """Return the names in chunks, most of which later versions of the list share."""
         return self._chunks
 
     @overload

@@ -34,8 +34,8 @@ _GONE: Final = _Gone()
 
 
 class PersistentMap(Mapping[_K, _V]):
-    """Order: of insertion, as in a dict; a new value leaves a key in its place. No value is
-    None."""
+    """Immutable mapping whose versions share most of their memory. Order is of insertion, as in a
+    dict; a new value leaves a key in its place. No value is None."""
 
     __slots__ = ("_base", "_changes", "_latest", "_ranks", "_size")
 
@@ -75,7 +75,7 @@ class PersistentMap(Mapping[_K, _V]):
         return self._ranks[1]
 
     def having(self, key: _K, value: _V) -> PersistentMap[_K, _V]:
-        """This map with `key` set to `value`."""
+        """Return a map with `key` set to `value`."""
         change = self._latest.get(key)
         if change is None:
             change = self._changes.get(key)
@@ -89,7 +89,7 @@ class PersistentMap(Mapping[_K, _V]):
         return following
 
     def without(self, key: _K) -> PersistentMap[_K, _V]:
-        """This map less `key`. Raises: KeyError when it is not there."""
+        """Return a map without `key`. Raises: KeyError when it is not there."""
         if key not in self:
             raise KeyError(key)
         following = self._next(key, _GONE, self._size - 1)
@@ -188,9 +188,9 @@ def newest_of_each(
     most: int,
     owner_of: Callable[[_K, _V], str],
 ) -> tuple[PersistentMap[_K, _V], PersistentMap[str, int]]:
-    """`mapping` with an entry of `owner`, of whom the newest `most` stay, and up to a fiftieth
-    more: to drop the oldest each time one comes would be to walk past all entries each time.
-    `counts`: entries of each owner, before and in the answer."""
+    """Return `mapping` with an entry of `owner` added, of whom the newest `most` entries stay, and
+    up to a fiftieth more, for to drop the oldest each time would be to walk past all entries each
+    time. `counts`: entries of each owner, before and in the answer."""
     before = mapping.get(key)
     if before is not None and (old := owner_of(key, before)) != owner:
         count = counts[old] - 1
@@ -207,12 +207,12 @@ def newest_of_each(
 
 
 def with_entry(mapping: Mapping[_K, _V], key: _K, value: _V) -> PersistentMap[_K, _V]:
-    """`mapping` with this entry, whatever it is made of."""
+    """Return `mapping` with this entry, whatever kind of mapping it is."""
     return _overlay(mapping).having(key, value)
 
 
 def without_entry(mapping: Mapping[_K, _V], key: _K) -> PersistentMap[_K, _V]:
-    """`mapping` without this key, whatever it is made of."""
+    """Return `mapping` without this key, whatever kind of mapping it is."""
     return _overlay(mapping).without(key)
 
 

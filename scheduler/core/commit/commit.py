@@ -90,11 +90,11 @@ class Conflict:
 
 
 def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflict:
-    """The events of those actions that still hold.
+    """Return the events of those actions that still hold.
 
-    Actions stand alone, so one that no longer holds takes no other with it. When
-    all of a plan's actions fell, the answer is a Conflict; so it is when the fabric has
-    changed since, which numbers hosts differently. Cost: O(hosts placed).
+    Actions stand alone, so one that no longer holds takes no other with it. When all of a plan's
+    actions fell, the answer is a Conflict; so it is when the fabric has changed since, which
+    numbers hosts differently. Cost: O(hosts placed).
     """
     if not plan.actions:
         return ()

@@ -15,11 +15,11 @@ from scheduler.core.tenancy.quota_check import Quotas
 
 
 class Ledger:
-    """Free hosts, quotas and affinity of a state to which events are applied. Mutable.
+    """Free hosts, quotas and affinity of a state, which follow as events are applied. Mutable.
 
-    `free`: hosts that nobody holds; spares on loan may be added. Each view is made when it
-    is first read. Starts are entered into the views, and applied to the state only when it is
-    read: a plan that starts many gangs is checked without making a state for each.
+    `free`: hosts that nobody holds; spares on loan may be added. Each view is made when it is first
+    read. Starts are entered into the views, and applied to the state only when it is read: a plan
+    that starts many gangs is checked without making a state for each.
     """
 
     def __init__(self, state: State) -> None:
@@ -32,7 +32,7 @@ class Ledger:
 
     @property
     def state(self) -> State:
-        """The state after all events so far."""
+        """Return the state after all events so far."""
         if self._pending:
             self._state = replay(self._pending, self._state)
             self._pending.clear()

@@ -45,7 +45,8 @@ def touches_loans(state: State, action: Action) -> bool:
 def settle_spares(
     state: State, action: Action, now_ns: int, resized: Resized
 ) -> tuple[Event, ...] | Stale:
-    """The events that come first. `resized`: what is recorded of a resize."""
+    """Return the events of spares that come before a start, swap or resize. `resized`: what is
+    recorded of a resize."""
     if isinstance(action, Start):
         return SpareLoans(state).lend(action.name, taken(action), action.lenders, now_ns)
     if not isinstance(action, Swap):
@@ -95,7 +96,7 @@ def drop_unjoinable_spares(
 
 
 def once_settled(action: Action) -> Action:
-    """The action once all that comes first has."""
+    """Return the action as it is once the events that come before it are applied."""
     if isinstance(action, Start):
         return replace(action, lenders=())
     return replace(action, recalls=()) if isinstance(action, Swap) else action

@@ -34,8 +34,8 @@ WANTED = "slow gangs"  # in the words of requests
 def propose_faster(
     state: State, now_ns: int, options: SchedulingOptions, costs: Costs
 ) -> DefragProposal:
-    """The moves that pay, the gang that loses most GPU time first. Cost: a placement for each
-    slow gang."""
+    """Propose moves of slow gangs that pay, the gang that loses most GPU time first. Cost: a
+    placement for each slow gang."""
     slow = sorted(
         slow_gangs(state, options), key=lambda s: (-s.slower * len(s.job.hosts), s.job.name)
     )

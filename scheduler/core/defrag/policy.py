@@ -29,7 +29,7 @@ Decide = Callable[[State], Plan]
 def defragmented(
     state: State, now_ns: int, options: SchedulingOptions, idle: Plan, decide: Decide
 ) -> Plan:
-    """Return `idle`, a plan that does nothing, with the moves that are due.
+    """Return the plan `idle`, which does nothing, with the moves that are due.
 
     `decide`: what would be done on another state, by the same rules without this one.
     """

@@ -86,7 +86,7 @@ class DefragProposal:
 def propose(
     state: State, wanted: int, now_ns: int, options: SchedulingOptions, costs: Costs
 ) -> DefragProposal:
-    """The cheapest moves after which one outermost domain has `wanted` hosts free.
+    """Propose the cheapest moves after which one outermost domain has `wanted` hosts free.
 
     Order: lost GPU time, then the number of moves, then the order of the fabric.
     """
@@ -110,7 +110,7 @@ def propose(
 
 
 def impossible_text(fabric: Fabric, wanted: int) -> str:
-    """Why no moves can ever free so many hosts together; empty when some might."""
+    """Say why no moves can ever free so many hosts together; "" when some might."""
     if not fabric.tiers:
         return ""
     tier = fabric.tiers[0]
@@ -122,7 +122,7 @@ def impossible_text(fabric: Fabric, wanted: int) -> str:
 
 
 def is_lacking(state: State, wanted: int) -> bool:
-    """Whether so many hosts are free, and in no outermost domain together."""
+    """Return whether so many hosts are free, but in no outermost domain together."""
     fabric, free = state.loaded_fabric, state.free
     if not wanted or not fabric.tiers or free.bit_count() < wanted:
         return False
@@ -186,8 +186,8 @@ def candidates(state: State, mask: HostSet, now_ns: int, costs: Costs) -> list[M
 
 
 def choose_cover(there: Sequence[MoveCandidate], lacking: int) -> list[MoveCandidate] | None:
-    """The set of least price whose blocks are at least `lacking`; None when all are too
-    few. Cost: O(gangs x lacking)."""
+    """Choose the gangs of least price that have at least `lacking` blocks together; None when all
+    together have too few. Cost: O(gangs x lacking)."""
     least: list[tuple[int, int, tuple[int, ...]] | None] = [(0, 0, ())] + [None] * lacking
     for at, gang in enumerate(there):
         for short in range(lacking, 0, -1):
@@ -215,8 +215,8 @@ class GangMover:
         lacking: int,
         most: tuple[int, int, int] | None,
     ) -> tuple[Relocation, ...] | None:
-        """Moves out of `mask` for the least price; None when there are none, or none
-        cheaper than `most`."""
+        """Return the cheapest moves out of `mask`; None when there are none, or none cheaper than
+        `most`."""
         for _ in range(MOST_SETS):
             chosen = choose_cover(there, lacking)
             if chosen is None:
@@ -268,7 +268,7 @@ class GangMover:
         return swap if self._may(job, moves, cuts, free) else None
 
     def room(self, job: Job, free: HostSet) -> tuple[HostSet, int]:
-        """The free hosts that the gang may join, and when it ends if it does."""
+        """Return the free hosts that the gang may move to, and when it ends if it does."""
         free &= self._quotas.allowance(job, self._state.free).reach
         free = self._affinity.powered(free & ~self._affinity.closed(job.name, job.spec.affinity))
         end_ns = self.now_ns + time_limit_ns(job, self.options)

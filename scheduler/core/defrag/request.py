@@ -15,8 +15,7 @@ from scheduler.core.model.state import State
 def carried_out(
     proposal: DefragProposal, request_text: str, request_id: str, state: State, now_ns: int
 ) -> tuple[Event, ...] | Rejected | Conflict:
-    """The moves of `proposal` as events; none when this request was answered before, and with an id
-    that is remembered when there is nothing to move.
+    """Return the moves of `proposal` as events; none when this request was answered before.
 
     `request_text`: what it was for, `4 hosts` or `job a`.
     """
@@ -32,8 +31,8 @@ def carried_out(
 
 
 def moves_etag(state: State, proposal: DefragProposal) -> str:
-    """Differs when other gangs would move, to other hosts, or have moved meanwhile; empty for no
-    moves. Their price, which grows with time, is left out."""
+    """Return an etag that differs when other gangs would move, to other hosts, or have moved
+    meanwhile; empty for no moves. Their price, which grows with time, is left out."""
     moves = [
         (state.jobs[name].uid, state.jobs[name].attempt, move.swap.moves, move.before)
         for move in proposal.moves

@@ -59,10 +59,10 @@ _JOB_COMMANDS: dict[str, Callable[[str], Command]] = {
 
 
 def supposed(state: State, name: str, conditions: Sequence[str], now_ns: int) -> State:
-    """The state in which `conditions` hold, one after the other.
+    """Return the state in which `conditions` hold, one after the other.
 
-    `name`: the job that is asked about. Raises: BadInput, field `suppose[i]`, for a
-    condition that cannot be read or cannot be.
+    `name`: the job that is asked about. Raises: BadInput, field `suppose[i]`, for a condition that
+    cannot be read or cannot be.
     """
     for at, condition in enumerate(conditions):
         try:

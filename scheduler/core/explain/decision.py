@@ -35,9 +35,10 @@ class DecisionKind(StrEnum):
 
 @struct(frozen=True, slots=True)
 class Decision:
-    """`job`: right after it. `version`: of the log, with it. `fabric`: with the links that gangs
-    could not begin to cross; links that a running gang crosses it may go on to cross.
-    `free`: the hosts that the gang could have had, its own among them."""
+    """The state behind a start, swap or resize. `job`: right after it. `version`: of the log, with
+    it. `fabric`: with the links that gangs could not begin to cross; links that a running gang
+    crosses it may go on to cross. `free`: the hosts that the gang could have had, its own among
+    them."""
 
     kind: DecisionKind
     job: Job
@@ -68,8 +69,8 @@ def decision(before: State, event: PlacingEvent, options: SchedulingOptions) -> 
 def supposed_decision(
     dry_run: DryRun, now_ns: int, options: SchedulingOptions, version: int
 ) -> Decision | None:
-    """The start that a dry run proposes; None: none, or nothing that would be committed.
-    `version`: of the state that the dry run was asked on."""
+    """Return the decision behind the start that a dry run proposes; None where it proposes nothing
+    that would be committed. `version`: of the state that the dry run was asked on."""
     state, start = dry_run.state, dry_run.outcome
     if not isinstance(start, Start):
         return None
@@ -83,5 +84,5 @@ def supposed_decision(
 
 
 def begins(event: Event, name: str) -> TypeGuard[PlacingEvent]:
-    """Whether the event begins an attempt of the job."""
+    """Return whether the event begins an attempt of the job."""
     return isinstance(event, PlacingEvent) and event.name == name

@@ -43,7 +43,7 @@ UNDECIDED = "would fit, but no placement was found within the limits of the sear
 
 
 def explain(state: State, name: str, now_ns: int, options: SchedulingOptions) -> Reason:
-    """Why the job waits. Raises: KeyError when no such job is at hand."""
+    """Return why the job waits. Raises: KeyError when no such job is at hand."""
     return Reasons(state, now_ns, options).of(name)
 
 
@@ -65,7 +65,7 @@ class Reasons:
         self._reasons: dict[str, Reason] = {}
 
     def of(self, name: str) -> Reason:
-        """Raises: KeyError when no such job is at hand."""
+        """Return why the job of this name waits. Raises: KeyError when no such job is at hand."""
         if name not in self._reasons:
             self._reasons[name] = self._reason(name)
         return self._reasons[name]
@@ -411,7 +411,7 @@ def _sizes(shrinks: tuple[Resize, ...]) -> tuple[Shrink, ...]:
 
 
 def needs_text(job: Job) -> str:
-    """The hosts without which it cannot start, and the size that an elastic job has then."""
+    """Say how many hosts the job needs to start, and at which size an elastic job then starts."""
     size = f" {dp_text(job)}" if len(job.sizes) > 1 else ""
     if job.part_gpus:
         return f"{job.part_gpus} GPU{'' if job.part_gpus == 1 else 's'} of one host"
@@ -419,7 +419,7 @@ def needs_text(job: Job) -> str:
 
 
 def domains_of(fabric: Fabric, hosts: HostSet) -> tuple[str, ...]:
-    """Outermost domains with a host of `hosts`, in the order of the fabric."""
+    """Return the outermost domains with a host of `hosts`, in the order of the fabric."""
     if not fabric.tiers:
         return ()
     tier = fabric.tiers[0]
@@ -430,7 +430,8 @@ def domains_of(fabric: Fabric, hosts: HostSet) -> tuple[str, ...]:
 def closed_text(
     state: State, job: Job, windows: tuple[Obstacle, ...], now_ns: int, lasts_ns: int
 ) -> str:
-    """`4 in window w (firmware), which opens in 1 h 00 min, before ...`."""
+    """Say which hosts windows close: `4 in window w (firmware), which opens in 1 h 00 min, before
+    ...`."""
     suspect = (state.free & state.index.probation).bit_count()
     if not windows:
         return f"{suspect:,} of them suspect and for preemptible jobs only"
@@ -459,8 +460,8 @@ def _beneficiaries_text(window: Window, known: Collection[str]) -> str:
 
 
 def fits_s(calendar: Calendar, job: Job, reach: HostSet, now_ns: int, lasts_ns: int) -> int | None:
-    """The longest time limit with which windows leave `job` enough of `reach` now; None when
-    no shorter one than `lasts_ns` does."""
+    """Return the longest time limit, in seconds, with which windows leave `job` enough of `reach`
+    now; None when no limit shorter than `lasts_ns` does."""
     starts = {b.window.start_ns for b in calendar.closing(job, now_ns, now_ns + lasts_ns)}
     for start_ns in sorted(starts, reverse=True):
         open_to = reach & ~calendar.closed(job, now_ns, start_ns)

@@ -34,7 +34,7 @@ MOST_DECISIONS = 2_000
 @struct(frozen=True, slots=True)
 class ForecastStart:
     """`name` starts at `start_ns` and ends at `end_ns`. `after`: the gangs that end when it starts;
-    empty: it starts for another reason."""
+    empty where it starts for another reason."""
 
     name: str
     start_ns: int
@@ -44,8 +44,9 @@ class ForecastStart:
 
 @struct(frozen=True, slots=True)
 class Forecast:
-    """`waiting`: the jobs that it is about. `starts`: the first start of each, by name. `until_ns`:
-    who waits still does not start before; None: nothing would change any more."""
+    """Starts that a run of the scheduler on a copy foresees. `waiting`: the jobs that it is about.
+    `starts`: the first start of each, by name. `until_ns`: jobs without a start do not start before
+    then; None where nothing would change any more."""
 
     waiting: frozenset[str]
     starts: dict[str, ForecastStart]
@@ -77,8 +78,8 @@ def forecast(
     options: SchedulingOptions,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Forecast:
-    """The starts of jobs that wait, from now on. `is_over`: asked before each decision, whether
-    the time that there is for this is spent.
+    """Foresee the starts of jobs that wait, from now on. `is_over`: asked before each decision,
+    whether the time that there is for this is spent.
 
     Cost: the decisions that would follow, MOST_DECISIONS at most.
     """

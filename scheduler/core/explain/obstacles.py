@@ -38,8 +38,8 @@ class Obstacles:
         tenant: str = "",
         hosts_for: Job | None = None,
     ) -> tuple[Obstacle, ...]:
-        """Gangs that end by the start of `reservation`, first end first; with `tenant`, only
-        those of that tenant, and with `hosts_for` those on hosts that this job may have."""
+        """Return the gangs that end by the start of `reservation`, first end first. `tenant`: only
+        gangs of that tenant; `hosts_for`: only gangs on hosts that this job may have."""
         if reservation is None:
             return ()
         usable = hostset.full(self._state.loaded_fabric.host_count)
@@ -65,7 +65,8 @@ class Obstacles:
         return Basis.ASSUMED if job.spec.time_limit_s is None else Basis.STATED
 
     def job_ahead(self, job: Job, reservation: BackfillReservation | None = None) -> Obstacle:
-        """A waiting job that goes first; `reservation`: its reservation, if that is known."""
+        """Return the waiting job that goes first, as an obstacle. `reservation`: its reservation,
+        if that is known."""
         start_ns = None if reservation is None else reservation.start_ns
         return Obstacle(ObstacleKind.AHEAD, job.name, job.needed, start_ns)
 
@@ -73,7 +74,7 @@ class Obstacles:
         return Obstacle(ObstacleKind.LIMIT, tenant, self._quotas.book.held[tenant])
 
     def guarantees(self, job: Job) -> tuple[Obstacle, ...]:
-        """Other tenants to whom hosts are promised, as in the tenants file."""
+        """Return the other tenants to whom hosts are promised, in the order of the tenants file."""
         own = self._quotas.path(job.tenant)
         return tuple(
             Obstacle(ObstacleKind.GUARANTEE, name, hosts)

@@ -69,7 +69,8 @@ class Slots:
 def slots(
     state: State, now_ns: int, options: SchedulingOptions, asker: Asker, sizes: Sequence[int] = ()
 ) -> Slots:
-    """Slots of each size in GPUs; without any, of those of SIZES that fill whole hosts.
+    """Count the jobs of each size that would start now; sizes are in GPUs, by default those of
+    SIZES that fill whole hosts.
 
     Cost: one walk along the queue.
 

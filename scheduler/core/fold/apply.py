@@ -41,10 +41,10 @@ def replay(events: Iterable[Event], state: State | None = None) -> State:
 
 
 def apply(state: State, event: Event) -> State:
-    """The state after `event`. Cost: about 20 us, and copying the queue's names.
+    """Return the state after `event`. Cost: about 20 us, and copying the queue's names.
 
-    Raises: KeyError on an event that the log cannot hold: it names what no earlier
-    event made, or the lifecycle tables forbid it.
+    Raises: KeyError on an event that the log cannot hold: it names what no earlier event made, or
+    the lifecycle tables forbid it.
     """
     if isinstance(event, JobEvent):
         after = jobs.applied(state, event)

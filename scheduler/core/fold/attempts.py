@@ -31,8 +31,8 @@ from scheduler.core.model.state import State
 
 
 class EffectReader:
-    """The effects of a log that comes event by event, from its first one, or from the one after
-    `before`. Several may share one: the first who asks for an event has it read."""
+    """Reads the effects of a log event by event, from its first one, or from the one after the
+    state `before`. Several may share one: the first who asks for an event has it read."""
 
     def __init__(self, before: State | None = None) -> None:
         self._state = State.empty() if before is None else before
@@ -52,8 +52,8 @@ class EffectReader:
 
 @struct(frozen=True, slots=True)
 class PlacedGang:
-    """One attempt of a job that holds hosts, which are here by name. `job`: as the newest change
-    of this attempt has left it, with its `Attempt`."""
+    """One attempt of a job that holds hosts, with the names of these hosts. `job`: as the newest
+    change of this attempt has left it, with its `Attempt`."""
 
     job: Job
     hosts: tuple[str, ...]
@@ -101,7 +101,8 @@ class AttemptStopped:
 
 @struct(frozen=True, slots=True)
 class AttemptLeft:
-    """The attempt is over. `ran_ns`: how long its ranks ran. `next_state`: what its job is now."""
+    """The attempt is over, and its gang leaves its hosts. `ran_ns`: how long its ranks ran.
+    `next_state`: what its job is now."""
 
     run: PlacedGang
     ran_ns: int
@@ -116,16 +117,16 @@ Change = AttemptBegan | AttemptStopped | AttemptLeft
 
 
 class Launcher(Protocol):
-    """Carries out what the log says of gangs. How attempts end comes back as commands."""
+    """Starts and stops ranks as the log says of gangs. How attempts end comes back as commands."""
 
     def begin(self, run: PlacedGang) -> None:
         """Start all ranks of an attempt."""
 
     def stop(self, run: PlacedGang) -> None:
-        """A failure stopped the attempt; it keeps its hosts. Whatever of it still runs, ends."""
+        """Stop what still runs of an attempt that a failure stopped; it keeps its hosts."""
 
     def leave(self, left: AttemptLeft) -> None:
-        """The attempt is over and its hosts are not its own any more."""
+        """End an attempt that is over: its hosts are not its own any more."""
 
 
 def carry_out(launcher: Launcher, change: Change) -> None:
@@ -144,8 +145,8 @@ class GangTracker:
     """The attempts that hold hosts now.
 
     `running`: hosts with ranks that run. `held`: those, stopped gangs' hosts and `spares`. A host
-    that jobs share is counted once.
-    Who holds which host is written down from the first question on: without failures nobody asks.
+    that jobs share is counted once. The holders of hosts are noted from the first question on, for
+    without failures nobody asks.
     """
 
     def __init__(self) -> None:

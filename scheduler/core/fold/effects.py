@@ -117,7 +117,7 @@ class HostTransition(NamedTuple):
 
 
 class HostReport(NamedTuple):
-    """A signal about a host, or a domain, is on record."""
+    """A signal about a host, or a domain, was recorded."""
 
     host: str
     signal: str
@@ -129,7 +129,7 @@ EventEffect = JobChange | HostsChange | WindowChange | LinkChange | HostTransiti
 def job_change(
     before: State, event: Event, after: State, name: str, kind: JobChangeKind
 ) -> JobChange:
-    """The change of the job of that name, which is at hand or has just ended."""
+    """Return the change of the job of that name, which lives or has just ended."""
     was, job = before.jobs.get(name), after.jobs.get(name)
     if job is None and was is not None:  # it has ended: found by its uid among those at hand
         job = after.ended.get(was.uid)
@@ -141,7 +141,7 @@ def job_change(
 def hosts_change(
     before: State, event: Event, after: State, touched: HostSet
 ) -> Iterator[HostsChange]:
-    """The hosts among `touched` that an operator sees changed."""
+    """Return the change of those hosts among `touched` that an operator sees changed."""
     if not touched:
         return
     was, now = _Shown(before), _Shown(after)

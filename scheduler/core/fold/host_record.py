@@ -53,7 +53,8 @@ def reported(record: HostRecord, event: HostSignalled, policy: HealthPolicy) -> 
 
 
 def record_move(record: HostRecord, event: HostMoved, stopped_hosts: int) -> HostRecord:
-    """The record after a move. `stopped_hosts`: of the gang that a failure stopped."""
+    """Return the record after a move of its host. `stopped_hosts`: how many hosts the gang has that
+    a failure stopped."""
     now_ns = event.time_ns
     match event.move:
         case HostMove.INSTALL:
@@ -96,7 +97,8 @@ def with_record(state: State, index: int, record: HostRecord) -> State:
 def begun(
     records: Mapping[int, HostRecord], hosts: tuple[int, ...], time_ns: int
 ) -> Mapping[int, HostRecord]:
-    """The records once a gang begins on `hosts`; those of one host alone are counted."""
+    """Return the records of `hosts` once a gang begins on them. Only gangs of a single host are
+    counted."""
     if len(hosts) != 1:
         return records
     (index,) = hosts

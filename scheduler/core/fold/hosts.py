@@ -50,7 +50,8 @@ _COUNTED = frozenset(HostMove) - {HostMove.CORDON, HostMove.DRAIN, HostMove.EMPT
 
 
 def applied(state: State, event: HostEvent) -> State:
-    """The state after `event`. Raises: KeyError on a host or a move that cannot be."""
+    """Return the state after an event of hosts. Raises: KeyError on a host or a move that cannot
+    be."""
     match event:
         case HostMoved():
             return _move_host(state, event)
@@ -162,7 +163,8 @@ def _due(state: State, index: int, now_ns: int) -> State:
 
 
 def next_reviews(state: State, now_ns: int) -> State:
-    """Return when the policy looks again, and whose early life is over. Cost: O(records)."""
+    """Return the state with the time of the next look of the health policy at the hosts, and with
+    the hosts that are in their early life. Cost: O(records)."""
     due_ns, early = [], 0
     for index in {*state.records, *state.hosts}:
         record = state.records.get(index, BLANK)

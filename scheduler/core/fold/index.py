@@ -31,8 +31,7 @@ from scheduler.core.tenancy.ownership import charged
 
 
 def check_move(before: Job, move: JobMove, now: Job) -> None:
-    """Raises: KeyError where the table of jobs does not lead from what the job was, by this move,
-    to what it is now."""
+    """Refuse a move that the table of job states does not have. Raises: KeyError."""
     if state_after(JOB_MOVES, before.state, move) is not now.state:
         raise KeyError(f"{move} leads from {before.state} to {now.state}")
 
@@ -40,10 +39,10 @@ def check_move(before: Job, move: JobMove, now: Job) -> None:
 def with_job(
     state: State, before: Job | None, after: Job | None, now_ns: int, *, is_last: bool = False
 ) -> State:
-    """Return the state in which the job `before` is as `after` is. None: it is new, or has ended.
+    """Return the state in which the job `before` is as `after` is. `before` None: the job is new;
+    `after` None: it has ended.
 
-    `is_last`: it takes its place anew among those that wait, or stand still, like it. Cost: some
-    15 us.
+    `is_last`: the job goes behind others that wait, or stand still. Cost: some 15 us.
     """
     job = after or before
     assert job is not None
@@ -175,7 +174,7 @@ def _standing(index: Index, before: Job, after: Job, is_last: bool) -> Index:
 
 
 def with_eligibility(job: Job, now_ns: int) -> Job:
-    """Return a waiting job as one that is considered from now on, or deferred."""
+    """Return the state in which a waiting job is considered from now on, or deferred."""
     return replace(job, eligible_ns=now_ns if eligible_ns(job) <= now_ns else None)
 
 

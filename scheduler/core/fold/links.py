@@ -14,7 +14,7 @@ from scheduler.core.model.state import PLAIN_LINK, LinkRecord, State
 
 
 def applied(state: State, event: LinkEvent) -> State:
-    """The state after `event`. Raises: KeyError on a move that cannot be."""
+    """Return the state after an event of uplinks. Raises: KeyError on a move that cannot be."""
     before = state.link(event.link)
     match event:
         case LinkReported():

@@ -34,7 +34,7 @@ _MOVES = {
 
 
 def applied(state: State, event: WindowEvent) -> State:
-    """The state after `event`.
+    """Return the state after an event of windows.
 
     Raises: KeyError on a window that is not there, or a move that its table forbids.
     """

@@ -23,8 +23,8 @@ LongEnded = tuple[str, str, JobState, bool]
 
 @struct(frozen=True, slots=True)
 class SubmitJob:
-    """`uid` is fresh; `request_id` makes a retry harmless. `user`: whose job it is. `long_ended`:
-    jobs that it depends on and the state has no more, as (full name, uid, how it
+    """Submit a job. `uid` is fresh; `request_id` makes a retry harmless. `user`: whose job it is.
+    `long_ended`: jobs that it depends on and the state has no more, as (full name, uid, how it
     ended, whether it had started)."""
 
     spec: JobSpec
@@ -70,7 +70,7 @@ class UpdateJob:
 
 @struct(frozen=True, slots=True)
 class HoldJob:
-    """Do not consider the job until it is released. `by`: whose word it is."""
+    """Do not consider the job until it is released. `by`: the holder, owner or operator."""
 
     name: str
     by: Hold = Hold.OWNER
@@ -93,9 +93,9 @@ class ReleaseJob:
 
 @struct(frozen=True, slots=True)
 class RequeueJob:
-    """Stop the gang; the job waits again, and goes on from its checkpoint. `hold`: it is held
-    then. A job that has failed or was cancelled is submitted once more as it was, with the uid
-    `new_uid`; "" refuses that."""
+    """Stop the gang; the job waits again, and goes on from its checkpoint. `hold`: whether the job
+    is held then. A job that has failed or was cancelled is submitted once more as it was, with the
+    uid `new_uid`; "" refuses that."""
 
     name: str
     reason: str = ""
@@ -109,8 +109,8 @@ class RequeueJob:
 
 @struct(frozen=True, slots=True)
 class ResizeJob:
-    """Give a gang that runs `dp` replicas. `role`: which of its roles, "" where it names none. The
-    placement is planned before this is checked (core.queue.requested_size)."""
+    """Give a gang that runs `dp` replicas. `role`: which of its roles is resized, "" for a gang
+    without roles. The placement is planned before this is checked (core.queue.requested_size)."""
 
     name: str
     role: str
@@ -122,8 +122,8 @@ class ResizeJob:
 
 @struct(frozen=True, slots=True)
 class EndJob:
-    """The gang has ended by itself. `attempt` 0 = whichever runs; else a late report
-    of an earlier attempt is refused."""
+    """Record that the gang has ended by itself. `attempt` 0 = whichever runs; else a late report of
+    an earlier attempt is refused."""
 
     name: str
     outcome: JobState
@@ -150,7 +150,7 @@ class OpenChannel:
 
 @struct(frozen=True, slots=True)
 class MoveHost:
-    """An operator's word: cordon, uncordon or drain."""
+    """Cordon, uncordon or drain a host, as an operator says."""
 
     host: str
     move: HostMove
@@ -161,7 +161,8 @@ class MoveHost:
 
 @struct(frozen=True, slots=True)
 class ReportHost:
-    """A health signal, one of health.SIGNALS. `host` may be a domain where the signal says so.
+    """Report a health signal of a host, one of health.SIGNALS. `host` may be a domain where the
+    signal says so.
 
     `value`: how many errors, 0 for one. `gpu`: which, None for all or none. `xid`: its code.
     """
@@ -187,7 +188,7 @@ class ReportLink:
 
 @struct(frozen=True, slots=True)
 class MoveLink:
-    """An operator's word on the uplink of domain `link`: cordon, uncordon or drain."""
+    """Cordon, uncordon or drain the uplink of domain `link`, as an operator says."""
 
     link: str
     move: LinkMove
@@ -198,8 +199,9 @@ class MoveLink:
 
 @struct(frozen=True, slots=True)
 class ChangeFabric:
-    """An operator's other fabric. `spec`: the content of its file. `renames`: hosts and domains
-    that have another name in it, each as (old, new). `etag`: the digest of the fabric as known."""
+    """Replace the fabric by another one. `spec`: the content of its file. `renames`: hosts and
+    domains that have another name in it, each as (old, new). `etag`: the digest of the fabric as
+    known."""
 
     spec: Mapping[str, Any]
     renames: tuple[tuple[str, str], ...] = ()
@@ -209,21 +211,21 @@ class ChangeFabric:
 
 @struct(frozen=True, slots=True)
 class LoadTenants:
-    """An operator's new quotas, shares and priority classes."""
+    """Replace quotas, shares and priority classes by those of a tenants file."""
 
     tenants: Tenants
 
 
 @struct(frozen=True, slots=True)
 class LoadHealth:
-    """An operator's new health policy."""
+    """Replace the health policy."""
 
     policy: HealthPolicy
 
 
 @struct(frozen=True, slots=True)
 class SetWindow:
-    """An operator's maintenance or reservation; `is_change`: of a window that there is."""
+    """Set a maintenance window or a reservation. `is_change`: change a window that exists."""
 
     window: Window
     is_change: bool = False

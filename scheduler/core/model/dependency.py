@@ -46,7 +46,7 @@ class Dependency(Struct, frozen=True):
 
     @property
     def is_never_met(self) -> bool:
-        """Whether the other job ended otherwise than was waited for."""
+        """Return whether the other job ended in another way than was waited for."""
         return self.outcome is not None and not self._suits(self.outcome)
 
     def _suits(self, outcome: JobState) -> bool:
@@ -60,7 +60,7 @@ class Dependency(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """`afterok of a, which failed`."""
+        """Describe the dependency: `afterok of a, which failed`."""
         ended = f", which {_ENDED[self.outcome]}" if self.outcome in _ENDED else ""
         never = "" if self.has_started or not ended else " before it started"
         return f"{self.kind} of {self.job}{ended}{never}"

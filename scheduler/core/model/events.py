@@ -22,7 +22,8 @@ from scheduler.core.policies.tenants import Tenants
 
 
 class FabricLoaded(Struct, frozen=True):
-    """`spec` is the content of the fabric file, so that a replay never reads today's."""
+    """The fabric of a new log was loaded. `spec` is the content of the fabric file, so that a
+    replay never reads today's."""
 
     time_ns: int
     spec: Mapping[str, Any]
@@ -101,9 +102,9 @@ class JobEligible(Struct, frozen=True):
 
 
 class JobStarted(Struct, frozen=True):
-    """`hosts[i]` carries block i of the gang; the blocks `copies[i]` have its state in memory,
-    where the job asks for that. `step`: of a job whose compute is known. `gpus`: those of its only
-    host, of a job that takes a part of it."""
+    """A gang started. `hosts[i]` carries block i of the gang; the blocks `copies[i]` have its state
+    in memory, where the job asks for that. `step`: of a job whose compute is known. `gpus`: those
+    of its only host, of a job that takes a part of it."""
 
     time_ns: int
     name: str
@@ -321,8 +322,8 @@ class JobEnded(Struct, frozen=True):
 
 
 class HostMoved(Struct, frozen=True):
-    """`cause`: whose word moved it. `signal`: the report that did, a name of SIGNALS, where
-    one did; `reason` is for people."""
+    """A host went to another state of its lifecycle. `cause`: whose word moved it. `signal`: the
+    report that did, a name of SIGNALS, where one did; `reason` is for people."""
 
     time_ns: int
     host: str

@@ -13,9 +13,10 @@ from scheduler.core.collections.persistent_map import PersistentMap
 
 @struct(frozen=True)
 class Index:
-    """All of it follows from jobs, hosts, windows, requests and lineages, but for the order in
-    which gangs started, stopped and came to share a host. fold.index alone keeps it up to date, but
-    for what names, numbers or owns all of it anew (qualified_names, fold.fabric, ownership).
+    """Sets and orders of jobs and hosts that a decision would otherwise look for among all. All of
+    it follows from jobs, hosts, windows, requests and lineages, but for the order in which gangs
+    started, stopped and came to share a host. fold.index alone keeps it up to date, but for what
+    names, numbers or owns all of it anew (qualified_names, fold.fabric, ownership).
 
     `queue`: names of the queued jobs that are considered, in order; `deferred`: of queued jobs that
     are not yet, with the time from which on they are as far as is known. `dependants`: deferred
@@ -23,9 +24,9 @@ class Index:
     order of start. `interrupted`: those among them that a failure interrupted, the last one last;
     `special`: those that want more than hosts for their gang.
 
-    `held`: hosts of gangs and spares. `lent`: spares that others may be on: their holders have
-    them back. `shared`: of hosts that jobs hold parts of, the names of these jobs. `unhealthy`:
-    hosts that nothing may begin on; `probation`: hosts that preemptible gangs alone may begin on;
+    `held`: hosts of gangs and spares. `lent`: spares that others may be on: their holders have them
+    back. `shared`: of hosts that jobs hold parts of, the names of these jobs. `unhealthy`: hosts
+    that nothing may begin on; `probation`: hosts that preemptible gangs alone may begin on;
     `golden`: that large gangs take first. `closed`: hosts of open maintenance windows, whatever
     their own state.
 
@@ -61,5 +62,5 @@ class Index:
 
     @property
     def out_of_service(self) -> HostSet:
-        """Hosts on which nothing may begin, whatever it is."""
+        """Hosts on which nothing may begin, for their own state or for a maintenance window."""
         return self.unhealthy | self.closed

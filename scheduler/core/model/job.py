@@ -78,7 +78,8 @@ class JobSpec:
 
 
 class Strike(Struct, frozen=True):
-    """A host stopped the gang of a job by failing: how often, and when for the last time."""
+    """Count of failures of one host that stopped the gang of a job, and the time of the last
+    one."""
 
     host: int
     count: int
@@ -86,10 +87,9 @@ class Strike(Struct, frozen=True):
 
 
 class Release(NamedTuple):
-    """A gang that is taken to end at `end_ns`. `hosts`: healthy hosts that it leaves;
-    `borrowed`: how many of those held are spares of others.
-    `part_gpus`: of one that held only a part of its host.
-    Order: first end first, then by name."""
+    """A gang that is expected to end at `end_ns`, and the hosts that it leaves then. `hosts`:
+    healthy hosts that it leaves; `borrowed`: how many of those held are spares of others.
+    `part_gpus`: of one that held only a part of its host. Order: first end first, then by name."""
 
     end_ns: int
     name: str
@@ -220,7 +220,7 @@ class Job:
 
     @derived_from("gang", "outcome")
     def state(self) -> JobState:
-        """Where it is in its life: whoever lives and has no gang waits."""
+        """State in the job's life; a live job without a gang waits."""
         if self.outcome is not None:
             return self.outcome
         if self.gang is None:
@@ -229,7 +229,7 @@ class Job:
 
     @property
     def present(self) -> Attempt:
-        """Attempt of its `gang`; an empty one where it has none."""
+        """Attempt of the job's gang; an empty one where it has none."""
         return self.gang or NOTHING_HELD
 
     @property
@@ -371,24 +371,26 @@ class Job:
         )
 
     def lasting(self, limit_s: int) -> int:
-        """Convert a time limit into ns at the present size. It is meant for all the replicas that
-        an elastic job asks for: with fewer the same work takes longer, in proportion."""
+        """Convert a time limit into nanoseconds at the present size. It is meant for all the
+        replicas that an elastic job asks for: with fewer the same work takes longer, in
+        proportion."""
         limit_ns = limit_s * SECOND_NS
         return limit_ns * self.spec.request.replicas // self.dp if self.sizes else limit_ns
 
     @derived_from("tenant", "priority", "is_preemptible", "strikes", "part_gpus")
     def likeness(self) -> tuple[object, ...]:
-        """Key of jobs that a decision tells apart by size and time limit alone."""
+        """Key that is equal for jobs that a decision tells apart only by size and time limit."""
         return (self.tenant, self.priority, self.is_preemptible, self.strikes, self.part_gpus)
 
     @property
     def has_choice(self) -> bool:
-        """Whether it may start at several sizes, so that each job like it is asked for itself."""
+        """Whether the job may start at several sizes, so that each such job is placed for
+        itself."""
         return len(self.sizes) > 1
 
     @property
     def has_grown(self) -> bool:
-        """Whether it has grown onto hosts that no job waited for then."""
+        """Whether the job has grown onto hosts that no job waited for at that time."""
         return bool(self.sizes) and self.dp > self.present.start_dp > 0
 
     @property

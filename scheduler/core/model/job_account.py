@@ -16,9 +16,9 @@ _HOLDING = (JobState.RUNNING, JobState.INTERRUPTED)
 def counted(
     job: Job, time_ns: int, costs: Costs, ending: Ending | None, *, is_restored: bool = False
 ) -> Goodput:
-    """The account after an event, of `job` as it was before. `ending`: how the event ended its
-    attempt, if it had one; None: it goes on. `is_restored`: what follows loads its state from the
-    memory of peers. `costs`: the cluster's."""
+    """Return the account of a job after an event; `job` is as it was before. `ending`: how the
+    event ended its attempt, if it had one; None: it goes on. `is_restored`: what follows loads its
+    state from the memory of peers. `costs`: the cluster's."""
     account = _until(job, time_ns)
     if ending is None or job.state not in _HOLDING:
         return account
@@ -29,8 +29,8 @@ def counted(
 
 
 def shown(job: Job, now_ns: int, costs: Costs) -> Goodput:
-    """The account now. What a running attempt has done since it started counts as
-    productive, for nothing of it is lost yet."""
+    """Return the account as it stands now. What a running attempt has done since it started counts
+    as productive, for nothing of it is lost yet."""
     if job.state in _HOLDING:
         ending = Ending.COMPLETE if job.state is JobState.RUNNING else Ending.FAILED
         account = _until(job, max(now_ns, job.goodput.counted_ns))

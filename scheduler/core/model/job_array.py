@@ -25,9 +25,9 @@ _SHAPE: Final = "numbers of tasks, as 0-15, 1,3,7 or 0-15:4, and %4 for at most 
 
 
 class JobArray(Struct, frozen=True):
-    """`tasks`: their numbers, as Slurm writes them. `most_running`: at a time, 0 = all. Of a task:
-    `name` and `uid` of the array, and its own number `task`; None: of a specification that is
-    submitted."""
+    """An array of jobs, or the place of a task in it. `tasks`: their numbers, as Slurm writes them.
+    `most_running`: at a time, 0 = all. Of a task: `name` and `uid` of the array, and its own number
+    `task`; None: of a specification that is submitted."""
 
     tasks: str
     most_running: int = 0
@@ -67,15 +67,15 @@ class JobArray(Struct, frozen=True):
 
 
 class ArrayTurns(Struct, frozen=True):
-    """How far the live tasks of an array are. `let_in`: how many may run, or do. `waiting`: names
-    of those whose turn has not come, in order."""
+    """How far the live tasks of an array are, where only some may run at a time. `let_in`: how many
+    may run, or do. `waiting`: names of those whose turn has not come, in order."""
 
     let_in: int = 0
     waiting: tuple[str, ...] = ()
 
 
 def parse_array(text: str) -> JobArray:
-    """`0-15%4`. Raises: BadInput without a field."""
+    """Parse the text of an array: `0-15%4`. Raises: BadInput without a field."""
     tasks, mark, most = "".join(text.split()).partition("%")
     if mark and (not most.isascii() or not most.isdigit() or not int(most)):
         raise BadInput("", f"must be {_SHAPE}, not {text!r}")

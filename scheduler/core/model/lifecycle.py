@@ -97,7 +97,7 @@ class HostMove(StrEnum):
 
 
 class Mover(StrEnum):
-    """Origin of a move of a host."""
+    """Who or what moved a host: an operator, a report or a policy."""
 
     OPERATOR = "operator"
     SIGNAL = "signal"
@@ -295,9 +295,9 @@ _Move = TypeVar("_Move", JobMove, HostMove, WindowMove, LinkMove)
 
 
 def after(table: dict[_State, dict[_Move, _State]], state: _State, move: _Move) -> _State:
-    """The state that `move` leads to.
+    """Return the state that `move` leads to.
 
-    Raises: KeyError when the table does not allow it: a bug, for commands are
-    checked in admit and plans in commit before they become events.
+    Raises: KeyError when the table does not allow it: a bug, for commands are checked in admit and
+    plans in commit before they become events.
     """
     return table[state][move]

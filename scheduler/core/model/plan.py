@@ -53,7 +53,7 @@ class Start:
 
 @struct(frozen=True, slots=True)
 class Move:
-    """Block `block` leaves host `left` for host `joined` (fabric indices)."""
+    """Move block `block` from host `left` to host `joined` (fabric indices)."""
 
     block: int
     left: int
@@ -116,7 +116,7 @@ class Requeue:
 
 @struct(frozen=True, slots=True)
 class GiveUp:
-    """End a job that failed again and again: it is not started any more."""
+    """End a job that failed again and again; it is not started any more."""
 
     name: str
     reason: str
@@ -152,7 +152,7 @@ class Reserve:
 
 @struct(frozen=True, slots=True)
 class WindowTransition:
-    """The edge of a window has come: it opens, or closes. `edge_ns`: which edge."""
+    """Open or close a window whose time has come. `edge_ns`: the time of that edge."""
 
     name: str
     edge_ns: int
@@ -177,7 +177,7 @@ class ReplaceReservedHosts:
 
 @struct(frozen=True, slots=True)
 class EvaluateHosts:
-    """Look at the hosts: the policy may move some, as was due at `due_ns`."""
+    """Evaluate all hosts by the health policy, which may move some, as was due at `due_ns`."""
 
     due_ns: int
 
@@ -200,7 +200,7 @@ Action = (
 
 
 def taken(action: Action) -> HostSet:
-    """The hosts that an action needs; a resize its own ones as well."""
+    """Return the hosts that an action needs; a resize needs its own hosts as well."""
     match action:
         case Start() | Resize():
             return action.placement.allocation
@@ -252,7 +252,8 @@ class BackfillReservation:
 
 
 class LazyReservations(Sequence[BackfillReservation]):
-    """Reservations that are found when somebody looks: most plans are carried out without.
+    """Reservations that are computed when somebody reads them, for most plans are carried out
+    without them.
 
     Equal to any sequence of the same ones; a copy for another process is a tuple.
     """
@@ -303,7 +304,7 @@ class Plan:
     is_fixpoint: bool = False
 
     def leaves_nothing(self, before: int, after: int) -> bool:
-        """Whether nothing is left to decide at version `after`, if the plan was committed at
+        """Return whether nothing is left to decide at version `after`, if the plan was committed at
         version `before` and nothing else has happened since."""
         is_whole = self.version == before and after == before + len(self.actions)
         return after == self.version or (self.is_fixpoint and is_whole)
@@ -338,5 +339,5 @@ class Stale:
 
 
 def stale_job(name: str, reason: StaleReason, detail: str) -> Stale:
-    """`job NAME: WHAT`."""
+    """Return that an action no longer holds, with the detail `job NAME: WHAT`."""
     return Stale(reason, f"job {name}: {detail}")

@@ -65,7 +65,8 @@ class Remembered(NamedTuple):
 
 
 def remembered(known: Remembered, event: Event, jobs: Mapping[str, Job]) -> Remembered:
-    """The requests with the one that caused `event`, if it had an id. `jobs`: before it."""
+    """Return the completed requests with the one that caused `event`, if it had an id. `jobs`:
+    before the event."""
     if not isinstance(event, RequestEvent) or not event.request_id:
         return known
     uid, answer = "", ""
@@ -123,7 +124,7 @@ _FORM = re.compile(r"@([^/]*)/([0-9a-f]*)/(\d+):")
 
 
 class RequestId(NamedTuple):
-    """`tenant`: against whose allowance it is remembered."""
+    """The id of a request, with its caller. `tenant`: against whose allowance it is remembered."""
 
     id: str
     tenant: str = ""

@@ -48,5 +48,5 @@ WeighedOptions = tuple[WeighedOption, ...]
 
 
 def taken(restart_options: WeighedOptions) -> WeighedOption | None:
-    """The option that was taken."""
+    """Return the option that was taken."""
     return next((step for step in restart_options if step.is_taken), None)

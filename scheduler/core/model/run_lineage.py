@@ -37,7 +37,8 @@ class RunLineage(Struct, frozen=True):
 
 
 class ResumePoint(Struct, frozen=True):
-    """Where an attempt goes on. `uid`: of the job that saved it; "" where that is not known."""
+    """The checkpoint from which an attempt goes on. `uid`: of the job that saved it; "" where that
+    is not known."""
 
     step: int
     where: str

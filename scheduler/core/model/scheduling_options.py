@@ -57,11 +57,11 @@ def time_limit_ns(job: Job, options: SchedulingOptions) -> int:
 
 
 def expected_end_ns(job: Job, now_ns: int, options: SchedulingOptions) -> int:
-    """When a running job ends as far as anybody knows; always after `now_ns`.
+    """Return when a running job is expected to end; always after `now_ns`.
 
-    Limits are not enforced. A job that has outrun its own is given a minute more, then
-    two, four, ...: it is taken to need at most as long again as it is late already.
-    Source: corrections by growing increments, Tsafrir, Etsion and Feitelson (TPDS 2007).
+    Limits are not enforced. A job that has outrun its own is given a minute more, then two, four,
+    ...: it is taken to need at most as long again as it is late already. Source: corrections by
+    growing increments, Tsafrir, Etsion and Feitelson (TPDS 2007).
     """
     return later_ns(job.present.start_ns + time_limit_ns(job, options), now_ns)
 

@@ -189,7 +189,7 @@ class State:
 
     @derived_from("fabric", "index")
     def free(self) -> HostSet:
-        """Hosts in service that nobody holds, nor has lent."""
+        """Hosts in service that nobody holds or has lent."""
         return hostset.full(self.built_fabric.host_count) & ~self.index.taken
 
     def host(self, index: int) -> Host:
@@ -200,8 +200,8 @@ class State:
         return self.records.get(index, BLANK)
 
     def shown(self, index: int, runs_gang: bool | None = None) -> Host:
-        """The host as an operator sees it: one in service under maintenance is drained, one that
-        awaits its agent is unknown.
+        """Return the host as an operator sees it: one in service under maintenance is drained, one
+        that awaits its agent is unknown.
 
         `runs_gang`: whether it does, where that is known; None: look.
         """
@@ -226,13 +226,12 @@ class State:
         return self.accounts.get(tenant, _UNUSED)
 
     def mark(self, tenant: str) -> TenantMark:
-        """The record of a tenant; one that no file has named yet has been there since the fabric
-        was loaded."""
+        """Return when a tenant came and changed. A tenant that no file has named yet counts as
+        there since the fabric was loaded."""
         return self.marks.get(tenant) or TenantMark(self.faults.since_ns, self.faults.since_ns)
 
     def find(self, name: str, uid: str = "") -> Job | None:
-        """The live job of this name, else the newest ended one at hand; with a `uid`, the one
-        job that has both."""
+        """Return the live job of this name, else the newest ended one that the state still has."""
         if not uid:
             return self.jobs.get(name) or self.last_ended(name)
         live = self.jobs.get(name)
@@ -240,18 +239,19 @@ class State:
         return job if job is not None and job.name == name else None
 
     def called(self, tenant: str, name: str) -> Job | None:
-        """The live job that this tenant calls so, else the newest ended one at hand."""
+        """Return the live job that this tenant calls by this name, else the newest ended one that
+        the state still has."""
         names = (full_name(tenant, name), name)
         live = (job for full in names if (job := self.jobs.get(full)) is not None)
         ended = (job for job in reversed(tuple(self.ended.values())) if job.name in names)
         return next((job for job in chain(live, ended) if job.tenant == tenant), None)
 
     def last_ended(self, name: str) -> Job | None:
-        """The newest ended job of this name that is at hand."""
+        """Return the newest ended job of this name that the state still has."""
         return next((j for j in reversed(tuple(self.ended.values())) if j.name == name), None)
 
     def with_ended(self, job: Job) -> State:
-        """The state as if this ended job were still at hand."""
+        """Return the state as if it still had this ended job."""
         return replace(self, ended=with_entry(self.ended, job.uid, job))
 
     def request(self, request_id: str) -> CompletedRequest | None:
@@ -277,8 +277,8 @@ class State:
         return (job for job in map(self.jobs.__getitem__, names) if job.state in states)
 
     def holders(self, index: int) -> tuple[Job, ...]:
-        """The job that holds this host, as a gang member or as a spare, or the jobs that share
-        it."""
+        """Return the job that holds this host, as a gang member or as a spare, or the jobs that
+        share it."""
         if not hostset.has(self.index.held, index):
             return ()
         if names := self.index.shared.get(index):

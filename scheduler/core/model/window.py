@@ -37,13 +37,13 @@ class Leave(StrEnum):
 
 @struct(frozen=True, slots=True)
 class Window:
-    """Half-open: [start_ns, end_ns).
+    """A maintenance window or a reservation of hosts or uplinks. Half-open: [start_ns, end_ns).
 
     `among`: hosts and domains by name or range, empty for the whole fabric. `count`: so many hosts
     of these, 0 for all. `hosts`: the hosts that admit chose. `tenant`, `jobs`: for whom a
-    reservation is, with sub-tenants; jobs by name or pattern. `leave`: for gangs that are
-    in the way when it opens. `links`: domains whose uplinks are under maintenance, and carry
-    `share` of what they were built for meanwhile; 0: no gang may cross them.
+    reservation is, with sub-tenants; jobs by name or pattern. `leave`: for gangs that are in the
+    way when it opens. `links`: domains whose uplinks are under maintenance, and carry `share` of
+    what they were built for meanwhile; 0: no gang may cross them.
     """
 
     name: str
@@ -61,12 +61,13 @@ class Window:
     share: float = 0.0
 
     def named(self, tenants: Collection[str]) -> str:
-        """`window rack-12`, to readers whom these tenants concern: what is held for others is not
-        named to them."""
+        """Name the window for readers of these tenants: `window rack-12`. What is held for others
+        is not named to them."""
         return f"window {self.name}" if self._concerns(tenants) else OF_OTHERS
 
     def titled(self, tenants: Collection[str]) -> str:
-        """`window rack-12 (firmware)`, to the same."""
+        """Name the window with its reason, for readers of these tenants: `window rack-12
+        (firmware)`."""
         return self.title if self._concerns(tenants) else OF_OTHERS
 
     def _concerns(self, tenants: Collection[str]) -> bool:
@@ -74,7 +75,7 @@ class Window:
 
     @property
     def title(self) -> str:
-        """`window rack-12 (firmware)`."""
+        """Name of the window with its reason: `window rack-12 (firmware)`."""
         return f"window {self.name}" + (f" ({self.reason})" if self.reason else "")
 
 
@@ -93,7 +94,7 @@ class Booking:
 
     @property
     def update_ns(self) -> int:
-        """When it last became another, by a change or by the clock."""
+        """Time of the last change of the window, by an operator or by the clock."""
         return max(self.since_ns, self.change_ns)
 
     @property
@@ -107,7 +108,7 @@ class Booking:
 
     @property
     def is_clearing(self) -> bool:
-        """Whether it makes gangs leave that it is not for."""
+        """Whether the window makes gangs leave its hosts, but for those that it is reserved for."""
         return self.state is WindowState.OPEN and self.window.leave is not Leave.WAIT
 
     def overlaps(self, start_ns: int, end_ns: int) -> bool:

@@ -20,9 +20,9 @@ from scheduler.core.names import stated_tenant
 
 @struct(frozen=True, slots=True)
 class Affinity:
-    """`exclusive`: the tier whose domains are shared with no other job. `avoid`: by tier,
-    names of jobs, or patterns such as `eval-*`, that no domain is shared with. `near`: the
-    job whose zones are preferred."""
+    """Rules about the jobs that a gang may lie beside. `exclusive`: the tier whose domains are
+    shared with no other job. `avoid`: by tier, names of jobs, or patterns such as `eval-*`, that no
+    domain is shared with. `near`: the job whose zones are preferred."""
 
     exclusive: str = ""
     avoid: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -42,7 +42,8 @@ class Occupant:
 
 
 def check(fabric: Fabric, wants: Affinity) -> None:
-    """Raises: BadInput when a tier does not exist, or what is near is also avoided."""
+    """Refuse affinity that cannot be met. Raises: BadInput when a tier does not exist, or when a
+    job that shall be near is also avoided."""
     if wants.exclusive:
         tier_of(fabric, wants.exclusive, "constraints.exclusive")
     for tier, names in wants.avoid:
@@ -53,7 +54,8 @@ def check(fabric: Fabric, wants: Affinity) -> None:
 
 
 def separating_tier(fabric: Fabric, occupant: Occupant, other: Occupant) -> int | None:
-    """The outermost tier of which the two share no domain; None when they may share all."""
+    """Return the outermost tier of which the two jobs share no domain; None when they may share
+    all."""
     tiers = [
         tier_of(fabric, tier, "constraints")
         for a, b in ((occupant, other), (other, occupant))
@@ -79,7 +81,7 @@ def matches(patterns: Iterable[str], name: str) -> bool:
 
 
 def closed_by(fabric: Fabric, job: Occupant, neighbours: Iterable[Occupant]) -> dict[str, HostSet]:
-    """Hosts that `job` leaves alone because of each of the `neighbours`, by name. Cost:
+    """Return the hosts that `job` must not use because of each of the `neighbours`, by name. Cost:
     O(neighbours)."""
     closed = {}
     for neighbour in neighbours:

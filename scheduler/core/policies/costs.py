@@ -31,8 +31,9 @@ class TimeShares:
 class Observed:
     """Progress of an attempt that agents reported. Units: ns since its start.
 
-    `launch_ns`: when all its ranks had started, None = they have not. `saved_ns`: when it made
-    its newest checkpoint, 0 = it has made none, None = its job has never reported any."""
+    `launch_ns`: when all its ranks had started, None = they have not. `saved_ns`: when it made its
+    newest checkpoint, 0 where it has made none, None where its job has never reported any.
+    """
 
     launch_ns: int | None
     saved_ns: int | None
@@ -40,12 +41,13 @@ class Observed:
 
 @struct(frozen=True, slots=True)
 class Costs:
-    """The one rule for preemption, defragmentation, accounts and replays, for attempts of which
-    nothing has been reported.
+    """The costs of interrupting an attempt: the one rule for preemption, defragmentation,
+    accounts and replays, where agents report nothing.
 
-    `checkpoint_s`: productive time between checkpoints, 0 = nothing is ever lost.
-    `restart_s`: from the start of every attempt but the first to its first new step.
-    `detect_s`: how long a host has failed before that is reported."""
+    `checkpoint_s`: productive time between checkpoints, 0 = nothing is ever lost. `restart_s`: from
+    the start of every attempt but the first to its first new step. `detect_s`: how long a host has
+    failed before that is reported.
+    """
 
     checkpoint_s: int = 1800
     restart_s: int = 300
@@ -58,8 +60,8 @@ class Costs:
     def shares(
         self, attempt: int, ran_ns: int, ending: Ending, observed: Observed | None = None
     ) -> TimeShares:
-        """Where an attempt that ran so long has spent its time. Order: it restarts, makes
-        progress that is kept, then some that is not, and stands still unnoticed."""
+        """Return what the time of an attempt that ran so long went to. In order: restart, progress
+        that is kept, progress that is lost, and standing still unnoticed."""
         overhead_ns = self.overhead_ns(attempt)
         if observed is not None:
             overhead_ns = ran_ns if observed.launch_ns is None else observed.launch_ns

@@ -52,12 +52,13 @@ class LemonPolicy:
 
 @struct(frozen=True, slots=True)
 class HealthPolicy:
-    """`rules`: signals that differ from the table. `xids`: codes that do.
+    """The operator's rules for the health of hosts. `rules`: signals that differ from the table.
+    `xids`: codes that do.
 
-    `clear_s`: a suspect without trouble for so long is healthy again. `has_burn_in`: a
-    repaired host passes a stress test before it serves. `early_s`: from then on it is in its
-    early life for so long. `golden_s`: a host that has passed a stress test is golden after
-    so long without trouble. `large_hosts`: gangs of so many hosts take golden hosts first.
+    `clear_s`: a suspect without trouble for so long is healthy again. `has_burn_in`: a repaired
+    host passes a stress test before it serves. `early_s`: from then on it is in its early life for
+    so long. `golden_s`: a host that has passed a stress test is golden after so long without
+    trouble. `large_hosts`: gangs of so many hosts take golden hosts first.
     """
 
     rules: tuple[HealthRule, ...] = ()
@@ -70,7 +71,8 @@ class HealthPolicy:
     lemons: LemonPolicy = field(default_factory=LemonPolicy)
 
     def signal(self, name: str) -> Signal:
-        """Raises: KeyError on an unknown name."""
+        """Return the signal of this name, by the policy's own rule if it has one. Raises: KeyError
+        on an unknown name."""
         return next((r.rule for r in self.rules if r.signal == name), SIGNALS[name])
 
     def blame(self, code: int) -> Blame:

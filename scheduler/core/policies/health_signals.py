@@ -35,7 +35,8 @@ class Effect(StrEnum):
 
 @struct(frozen=True, slots=True)
 class Threshold:
-    """`count` reported within `within_s` seconds do `then`."""
+    """Reports that together have an effect: `count` of them within `within_s` seconds have the
+    effect `then`."""
 
     count: int
     within_s: int
@@ -44,9 +45,10 @@ class Threshold:
 
 @struct(frozen=True, slots=True)
 class Signal:
-    """`effect`: of one report by itself. `thresholds`: of several. `is_trouble`: it counts
-    against the host, so that it is not golden. `has_value`: `value` is a number of errors,
-    that many at once. `is_domain`: it may name a domain instead of a host."""
+    """A kind of health report, and what it does to its host. `effect`: of one report by itself.
+    `thresholds`: of several. `is_trouble`: it counts against the host, so that it is not golden.
+    `has_value`: `value` is a number of errors, that many at once. `is_domain`: it may name a domain
+    instead of a host."""
 
     text: str
     effect: Effect = Effect.NOTE

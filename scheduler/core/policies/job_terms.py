@@ -27,15 +27,16 @@ RANK_VARIABLES: Final = frozenset(
 
 @struct(frozen=True, slots=True)
 class ContainerSpec:
-    """`image`: REGISTRY/NAME:TAG, or an absolute path of the hosts. `mounts`: SOURCE:TARGET or
-    SOURCE:TARGET:ro, absolute paths of the host and in the container."""
+    """The container in which ranks run. `image`: REGISTRY/NAME:TAG, or an absolute path of the
+    hosts. `mounts`: SOURCE:TARGET or SOURCE:TARGET:ro, absolute paths of the host and in the
+    container."""
 
     image: str
     mounts: tuple[str, ...] = ()
 
 
 class RoleRestart(StrEnum):
-    """Part that is started again when a rank of a role fails."""
+    """The part that is started again when a rank of a role fails: the gang or the role."""
 
     GANG = "gang"
     ROLE = "role"
@@ -54,20 +55,20 @@ class RoleRun:
 
 @struct(frozen=True, slots=True)
 class RunSpec:
-    """The command of every rank: argv, which no shell reads.
+    """The command of every rank, as argv, which no shell reads.
 
     `env`: (name, value), sorted. `workdir` "": the home directory of the user. `user` "": the
-    default one of the host. `per_host`: processes on a host; 0: one a GPU. `grace_s`: from
-    SIGTERM to SIGKILL where nothing has failed. `warm`: modules that a Python process has
-    imported beforehand, from which the ranks are forked. `lineage`: the run that the job continues
-    (core.model.run_lineage), "": the one of its own name. `new_run`: it begins anew.
-    `resume_from`: another run of its user whose newest checkpoint it begins from, or the absolute
-    path of a checkpoint. `warn_s`: so early before its time limit its ranks are asked to save.
-    `gate`: what has to end well on each host before its ranks start.
-    `idle_s`: it ends when nobody has run a command beside its ranks for so long; 0: it does not.
-    `env_from`: (name, where hosts read its value), sorted.
-    `container`: in which the ranks run, None: in none. `cpu_ranks`: of each host, which see no GPU;
-    0: each has one. `roles`: of a gang of several, each in the order of its ranks.
+    default one of the host. `per_host`: processes on a host; 0: one a GPU. `grace_s`: from SIGTERM
+    to SIGKILL where nothing has failed. `warm`: modules that a Python process has imported
+    beforehand, from which the ranks are forked. `lineage`: the run that the job continues
+    (core.model.run_lineage), "": the one of its own name. `new_run`: it begins anew. `resume_from`:
+    another run of its user whose newest checkpoint it begins from, or the absolute path of a
+    checkpoint. `warn_s`: so early before its time limit its ranks are asked to save. `gate`: what
+    has to end well on each host before its ranks start. `idle_s`: it ends when nobody has run a
+    command beside its ranks for so long; 0: it does not. `env_from`: (name, where hosts read its
+    value), sorted. `container`: in which the ranks run, None: in none. `cpu_ranks`: of each host,
+    which see no GPU; 0: each has one. `roles`: of a gang of several, each in the order of its
+    ranks.
     """
 
     command: tuple[str, ...]
@@ -105,7 +106,8 @@ class RunSpec:
 
     @property
     def is_python(self) -> bool:
-        """Whether it is `python FILE ...` or `python -m MODULE ...`, which can be forked warm."""
+        """Whether the command is `python FILE ...` or `python -m MODULE ...`, whose process can be
+        forked from a warm one."""
         if len(self.command) < 2 or not self.command[0].rpartition("/")[2].startswith("python"):
             return False
         first = self.command[1]
@@ -143,9 +145,9 @@ Holders = tuple[tuple[int, ...], ...]  # of each block, the blocks that have cop
 
 @struct(frozen=True, slots=True)
 class CheckpointTerms:
-    """`interval_s`: productive time between two checkpoints in storage, None = as the tenants
-    file says. `peers`: hosts that each have a copy of a host's state in memory, renewed every
-    `peer_interval_s`; 0 = none."""
+    """How a job saves its state. `interval_s`: productive time between two checkpoints in storage,
+    None = as the tenants file says. `peers`: hosts that each have a copy of a host's state in
+    memory, renewed every `peer_interval_s`; 0 = none."""
 
     interval_s: int | None = None
     peers: int = 0
@@ -171,8 +173,9 @@ class HangAction(StrEnum):
 
 @struct(frozen=True, slots=True)
 class HangTerms:
-    """`after_s`: without a step, at least; longer where steps, or pauses between them, took long
-    before. `first_step_s`: without a first step after all ranks have started; None = for ever."""
+    """When the steps of a gang count as stopped, and what is done then. `after_s`: without a step,
+    at least; longer where steps, or pauses between them, took long before. `first_step_s`: without
+    a first step after all ranks have started; None = for ever."""
 
     after_s: int = 1_800
     action: HangAction = HangAction.WARN
@@ -201,10 +204,11 @@ class Requeueing(StrEnum):
 
 @struct(frozen=True, slots=True)
 class RestartRule:
-    """`most`: attempts in a row that may follow a failure before anything is saved; None: as the
-    tenants file says. `backoff_s`: pause before the first of them, twice as long each time; None:
-    as the tenants file says. `exit`: codes after which the job is started again, None = all.
-    `oom`, `hang`, `host`: whether it is after these."""
+    """After which failures a job is started again, and how often. `most`: attempts in a row that
+    may follow a failure before anything is saved; None: as the tenants file says. `backoff_s`:
+    pause before the first of them, twice as long each time; None: as the tenants file says. `exit`:
+    codes after which the job is started again, None = all. `oom`, `hang`, `host`: whether it is
+    after these."""
 
     most: int | None = None
     backoff_s: int | None = None

@@ -46,16 +46,17 @@ class KindQuota:
 
     @property
     def text(self) -> str:
-        """As gpu=h100."""
+        """The kind as `gpu=h100`."""
         return ",".join(f"{key}={value}" for key, value in self.labels)
 
 
 @struct(frozen=True, slots=True)
 class Tenant:
-    """`parent` is empty at the top. `limit_gpus` None: as much as there is.
+    """A tenant of the tenants file, and its quotas. `parent` is empty at the top. `limit_gpus`
+    None: as much as there is.
 
-    `guaranteed_gpus` includes what the cells hold. `weight`: share of what is left over
-    that this tenant is due, against its siblings. `kinds`: quotas on hosts of some kind.
+    `guaranteed_gpus` includes what the cells hold. `weight`: share of what is left over that this
+    tenant is due, against its siblings. `kinds`: quotas on hosts of some kind.
     """
 
     name: str
@@ -153,7 +154,7 @@ class Tenants:
 
     @cached_property
     def place_by_name(self) -> dict[str, int]:
-        """Place of each tenant in the file."""
+        """Position of each tenant in the file."""
         return {tenant.name: place for place, tenant in enumerate(self.tenants)}
 
     @cached_property
@@ -171,7 +172,7 @@ class Tenants:
 
     @cached_property
     def digest(self) -> str:
-        """Names this content; equal digests rule equally."""
+        """Text that is equal for equal contents."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
     def __hash__(self) -> int:
@@ -192,7 +193,7 @@ class Tenants:
         return any(kind.limit_gpus is not None for t in self.tenants for kind in t.kinds)
 
     def path(self, name: str) -> tuple[str, ...]:
-        """The tenant and those above it, from the top down."""
+        """Return the tenant and those above it, the topmost first."""
         names: list[str] = []
         while name:
             names.append(name)

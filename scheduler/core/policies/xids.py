@@ -20,7 +20,7 @@ from muster.structs import struct
 
 
 class Blame(StrEnum):
-    """Origin of an XID error, and hence the fate of the host."""
+    """The cause of an XID error, which decides what happens to the host."""
 
     APPLICATION = "application"  # the job's own: on record, never the host's
     COUNTS = "counts"  # several are a sign of trouble

@@ -37,14 +37,14 @@ TRIED = 16  # gangs that are tried one by one
 
 @struct(frozen=True, slots=True)
 class ReclaimedHosts:
-    """`victims` leave or become smaller, and the gang swaps in hosts of theirs."""
+    """Victims that leave or become smaller, and the swap by which a gang takes hosts of theirs."""
 
     victims: Victims
     swaps: Swaps
 
 
 class Reclaimer:
-    """Evict gangs for a gang that lost hosts. Mutable."""
+    """Evicts gangs to find hosts for a gang that lost some. Mutable."""
 
     def __init__(
         self,
@@ -62,7 +62,8 @@ class Reclaimer:
     def back(
         self, job: Job, blocks: Sequence[int], own: HostSet, free: HostSet, barred: HostSet
     ) -> ReclaimedHosts | None:
-        """The gangs that make room for these blocks. `barred`: hosts that `job` may not use."""
+        """Return the gangs that make room for these blocks. `barred`: hosts that `job` may not
+        use."""
         owed = is_owed(job, self._quotas, len(blocks))
         forms = (self._form(job, v, owed, ~barred) for v in self._ripe)
         may = [form for form in forms if form is not None and form.hosts & ~barred]
@@ -126,7 +127,7 @@ class Reclaimer:
         return loan(victims) if victims else None
 
     def evict_for_swap(self, action: Swap) -> HostSet:
-        """Gangs make room for this swap. The answer is the hosts that they leave."""
+        """Evict gangs for this swap, and return the hosts that they leave."""
         shrinks = {shrink.name: shrink for shrink in action.shrinks}
         ripe = [v for v in self._ripe if v.name in (*action.victims, *shrinks)]
         self._ripe = tuple(v for v in self._ripe if v not in ripe)

@@ -90,7 +90,7 @@ class PreemptionStage:
     def choice(
         self, job: Job, free: HostSet, end_ns: int, first: BackfillReservation | None
     ) -> VictimChoice | None:
-        """The gangs that `job` evicts to start now and end by `end_ns`, and where it starts.
+        """Choose the gangs that `job` evicts to start now and end by `end_ns`, and where it starts.
 
         `first`, the job that waits with a reservation, starts no later for it.
         """
@@ -106,7 +106,7 @@ class PreemptionStage:
         return best
 
     def is_in_vain(self, job: Job, end_ns: int) -> bool:
-        """Whether no gang can be evicted for `job`, as far as is known."""
+        """Return whether a search for victims of `job` is known to find none."""
         if self.is_idle or not self._tries:
             return True
         return job.needed >= self._in_vain.get(self._kind(job, end_ns), job.needed + 1)
@@ -168,18 +168,19 @@ class PreemptionStage:
                 self._affinity.record_allocation(gang.job, gang.retained)
 
     def lend(self, names: Collection[str]) -> None:
-        """Others start on spares of these gangs, which stay for this decision."""
+        """Record that others start on spares of these gangs, which are not evicted in this
+        decision."""
         self._running = tuple(v for v in self._running if v.name not in names)
 
     def forget_failures(self) -> None:
-        """A job starts: what was in vain may no longer be."""
+        """Forget which searches for victims failed: a job starts, so they may succeed now."""
         self._in_vain.clear()
 
     def place(
         self, job: Job, free: HostSet, barred: HostSet, quotas: Quotas, victims: Victims
     ) -> Placement | None:
-        """Where `job` starts in what is free, off the `barred`: in its tenant's cells if they
-        hold it."""
+        """Place `job` on free hosts outside the `barred` ones, in its tenant's cells if they hold
+        it."""
         allowed = quotas.allowance(job, free)
         affinity = alone(self._affinity, victims)
         for hosts in (allowed.own, allowed.reach):
@@ -196,9 +197,10 @@ class PreemptionStage:
         free: HostSet,
         end_ns: int,
     ) -> bool:
-        """Whether `first` starts as promised once `job` has started there. In which domains cells
-        are chosen may depend on it, where not any hosts will do a count does not tell, and what
-        may be borrowed may be needed for promises that others have drawn on."""
+        """Return whether the waiting job `first` still starts as promised once `job` has started
+        there. That is checked by placing it, where a count of hosts does not tell: where the start
+        may decide in which domains cells are chosen, where not any hosts will do, and where
+        promises are drawn on by borrowing."""
         if first is None or end_ns <= first.start_ns:
             return True
         hosts = placement.allocation
@@ -222,10 +224,8 @@ class PreemptionStage:
         quotas: Quotas,
         hosts: HostSet,
     ) -> bool:
-        """Whether `first` starts as promised once `victims` are, and `job` has `hosts`.
-
-        `free`, `quotas`: as they are then.
-        """
+        """Return whether `first` still starts as promised once `victims` are gone and `job` has
+        `hosts`. `free`, `quotas`: as they are then."""
         waiting = self._state.jobs[first.name]
         if quotas.book.headroom(waiting.tenant)[0] < waiting.needed:
             return False  # held back by its limit it would have no reservation

@@ -55,17 +55,17 @@ class StartCheck(Protocol):
     """Check a job's start once `victims` are evicted, with the hosts and quotas of then."""
 
     def keeps_promises(self, free: HostSet, quotas: Quotas, victims: Victims) -> bool:
-        """Whether its start delays nobody that waits before it, by a count of hosts."""
+        """Return whether the start delays no job that waits before it, by a count of hosts."""
         ...
 
     def placed(self, free: HostSet, quotas: Quotas, victims: Victims) -> Placement | None:
-        """Where it starts, None when it cannot."""
+        """Return where the job starts, None when it cannot."""
         ...
 
 
 @struct(frozen=True, slots=True)
 class VictimChoice:
-    """Send `victims` away, or make them smaller, and the job starts at `placement`."""
+    """The victims of a job, evicted or made smaller, and its placement once they are."""
 
     victims: Victims
     placement: Placement
@@ -73,9 +73,10 @@ class VictimChoice:
 
 @struct(frozen=True, slots=True)
 class SearchState:
-    """Inputs of the search for one job. `running`: gangs that may be evicted: ripe by `until_ns`.
-    `barred`: hosts that the job may not use, some of them `free`. `excess`: how far tenants
-    are beyond their shares of past usage; empty where that does not count."""
+    """Inputs of the search for one job. `running`: gangs that may be evicted, whose minimum run
+    time is over by `until_ns`. `barred`: hosts that the job may not use, some of them `free`.
+    `excess`: how far tenants are beyond their shares of past usage; empty where that does not
+    count."""
 
     running: Victims
     free: HostSet
@@ -89,8 +90,8 @@ class SearchState:
 class VictimSearch:
     """One waiting job, and the gangs that it may evict or make smaller.
 
-    `is_anywhere`: any host that is not shut will do for it, so that a count says whether it
-    fits. `unripe`: gangs that it may hit, though not yet.
+    `is_anywhere`: whether any open host will do for it, so that a count of hosts says whether it
+    fits. `unripe`: gangs that it may evict once their minimum run time is over.
     """
 
     def __init__(

@@ -17,9 +17,9 @@ from scheduler.core.tenancy.quota_check import Allowance, Quotas
 class Backfill(Protocol):
     """One way to let later jobs pass. Mutable: it is shown every job in the order of the queue.
 
-    `behind_text`: what a reason says of a job that has to wait for an earlier one.
-    `lets_shorter_pass`: whether a job with a shorter time limit might start now.
-    `reserves_places`: whether the reservation of the first that waits is of certain hosts.
+    `behind_text`: the words of the reason why a job waits for an earlier one. `lets_shorter_pass`:
+    whether a job with a shorter time limit might start now. `reserves_places`: whether the first
+    waiting job has certain hosts reserved, not only a number.
     """
 
     behind_text: str
@@ -76,7 +76,7 @@ class Backfill(Protocol):
         ...
 
     def is_settled(self, job: Job) -> bool:
-        """Whether nothing changes when `job` waits as well."""
+        """Return whether nothing changes when `job` waits as well."""
         ...
 
     def is_done(self, free: HostSet) -> bool:
@@ -98,7 +98,8 @@ class LimitReservations:
         self._first = outlook.held_back  # so that reservations of hosts leave it its room, too
 
     def room(self, job: Job, end_ns: int, room: int) -> int:
-        """How many of `room` hosts, whoever's they are, delay no job of the same tenant."""
+        """Return how many of `room` hosts `job` may take, on any hosts, without delaying an earlier
+        job of its tenant."""
         if not self._first:
             return room
         for name in self._quotas.limits_on(job):
@@ -119,7 +120,8 @@ class LimitReservations:
                 self._first[name] = replace(first, extra=first.extra - hosts.bit_count())
 
     def reserve_blocked(self, job: Job, allowed: Allowance) -> None:
-        """Reserve room below the limit of `allowed.whose` for `job`, unless another job has it."""
+        """Reserve room below the limit of the tenant `allowed.whose` for `job`, unless another job
+        has reserved it."""
         if allowed.limit_key not in self._first:
             reservation = self._outlook.limit_reservation(job, allowed)
             if reservation is not None:
@@ -150,8 +152,9 @@ def room_beside(
 
 
 def below_limits(first: BackfillReservation, job: Job, end_ns: int, quotas: Quotas) -> int:
-    """Hosts that limits leave `job` beside `first`, whoever's they are. Who ends before `first`
-    starts leaves it this room all the same: held back by a limit it would have no reservation."""
+    """Return how many hosts limits leave `job` beside `first`, on any hosts. Who ends before
+    `first` starts leaves it this room all the same: held back by a limit it would have no
+    reservation."""
     is_longer = end_ns > first.start_ns
     path = quotas.path(job.tenant) if first.limits else ()
     rooms = (min(now, then) if is_longer else now for n, now, then in first.limits if n in path)
@@ -171,12 +174,12 @@ def _room_in_place(first: BackfillReservation, job: Job, allowed: Allowance, quo
 
 
 def draws_alike(first: BackfillReservation, job: Job, quotas: Quotas) -> bool:
-    """Whether `job` draws on the same guarantees as `first`."""
+    """Return whether `job` draws on the same guarantees as `first`."""
     return any(name in first.draws_on for name in quotas.path(job.tenant))
 
 
 def unusable_hosts(first: BackfillReservation, hosts: HostSet) -> HostSet:
-    """The `hosts` that `first` could not use, for a window closes them to it then."""
+    """Return those of `hosts` that `first` could not use, for a window closes them to it then."""
     return 0 if first.among is None else hosts & ~first.among
 
 
@@ -188,8 +191,8 @@ def charged(
     quotas: Quotas,
     borrowed: HostSet = 0,
 ) -> BackfillReservation:
-    """Return the reservation with what is left once `job` holds `hosts` until `end_ns`. Limits
-    count those `borrowed` as well; nobody waits for these."""
+    """Return the reservation after `job` has taken `hosts` until `end_ns`. Limits count those
+    `borrowed` as well; nobody waits for these."""
     is_longer, count = end_ns > first.start_ns, hosts.bit_count()
     path = quotas.path(job.tenant) if first.limits else ()
     limits = tuple(

@@ -52,7 +52,7 @@ def _skip_none(_: Chunk, __: Job) -> bool:
 
 
 class SchedulingCycle:
-    """Every queued job passes here, one after the other.
+    """One pass along the queue, which decides on one job after the other.
 
     `free`: hosts not yet given away. `place_evicting`: places jobs that evict others.
     """
@@ -349,9 +349,9 @@ class SchedulingCycle:
         return job.at(job.sizes[at - 1]) if at > 1 else None
 
     def spare_room(self, job: Job, end_ns: int) -> tuple[HostSet, int]:
-        """Hosts that a running gang may take until `end_ns`, behind all that wait, and how
-        many of them: none that a job whose start can be foreseen needs, and none at all where
-        that job counts on hosts that the gang has and would then keep for longer."""
+        """Return the hosts that a running gang may take until `end_ns`, behind all jobs that wait,
+        and how many of them. It gets none that a job with a foreseeable start needs, and none at
+        all where that job counts on hosts that the gang has and would then keep for longer."""
         allowed, first = self.quotas.allowance(job, self.free), self._first()
         hosts = allowed.reach & ~self.calendar.closed(job, self._now_ns, end_ns)
         hosts &= ~avoided(job, self._restarts, self._now_ns)

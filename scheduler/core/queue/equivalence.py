@@ -18,7 +18,7 @@ from scheduler.core.model.job import Job
 
 
 class EquivalenceCache:
-    """Sizes of job known to wait in this decision, by kind, until somebody takes hosts."""
+    """Sizes of jobs known to wait in this decision, by kind, until somebody takes hosts."""
 
     def __init__(self) -> None:
         self._sizes: dict[Hashable, tuple[int, int]] = {}
@@ -37,9 +37,9 @@ class EquivalenceCache:
 
 
 def outermost(part: Chunk, jobs: Mapping[str, Job], parted_ns: int | None) -> tuple[Job, ...]:
-    """Jobs of which all must wait for all of `part` to wait; elastic ones all. `parted_ns`: who
-    has at most this time limit is of another kind than who has more; None: not known.
-    What makes them alike changes only with their place in the queue, so it is found once:
+    """Return the jobs of `part` of which all must wait for all of `part` to wait; elastic jobs all
+    belong to them. `parted_ns`: a time limit that parts jobs of two kinds, those with at most this
+    limit from the others; None: no such limit is known. The summary of a part is computed once:
     O(part log part), then O(log part)."""
     in_part = _outermost(part, jobs)
     return in_part.all if parted_ns is None else in_part.split_at(parted_ns)

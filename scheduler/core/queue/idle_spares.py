@@ -66,8 +66,8 @@ class QueueLoans:
         self._job_by_host = None
 
     def may(self, job: Job, free: HostSet, kind: Hashable) -> bool:
-        """Whether `job` may borrow, and there is enough beside what is free. `kind`: what it
-        has in common with jobs that are lent the same hosts."""
+        """Return whether `job` may borrow, and whether enough spares are there beside what is free.
+        `kind`: what it has in common with jobs that are lent the same hosts."""
         if not self._may or not self._tries or not job.is_preemptible:
             return False
         if job.part_gpus or job.needed != job.gang_hosts:  # it insists on spares of its own
@@ -77,7 +77,8 @@ class QueueLoans:
         return bool(self._lenders) and job.needed <= free.bit_count() + len(self._lenders)
 
     def failed(self, job: Job, kind: Hashable) -> None:
-        """`job` found too little, and so would a larger one of its kind, until `starts`."""
+        """Record that `job` found too little, and so would a larger one of its kind, until some job
+        starts."""
         self._in_vain[_kind(job, kind)] = job.needed
 
     def starts(self) -> None:
@@ -102,8 +103,9 @@ class QueueLoans:
         first: BackfillReservation | None,
         affinity: AffinityIndex,
     ) -> HostSet:
-        """Hosts on which `job` starts: all it may `reach`, and spares `within`; none if too few.
-        `first` waits for hosts that come free until its start, spares that do among them."""
+        """Return the hosts on which `job` starts: all free hosts that it may `reach`, and spares
+        `within`; none if too few. `first` waits for hosts that come free until its start, spares
+        that do among them."""
         start_ns = first.start_ns if first is not None and end_ns > first.start_ns else 0
         ends_ns = {
             owner.name: expected_end_ns(owner, self._now_ns, self._options)
@@ -131,7 +133,8 @@ class QueueLoans:
     def record_allocation(
         self, job: Job, placement: Placement | None, free: HostSet
     ) -> Placement | None:
-        """`job` starts there, with a note that says who lends; None: it has no place."""
+        """Record that `job` starts there, and note who lends it spares; None where it has no
+        place."""
         if placement is None:
             self._tries -= 1
             return None

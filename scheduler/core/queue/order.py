@@ -13,7 +13,7 @@ from scheduler.core.queue.policy import AllWait, QueueContext
 
 
 class ArrivalOrder:
-    """Jobs as they came, whatever their priority."""
+    """Jobs in the order in which they came, whatever their priority."""
 
     is_by_priority = False
     is_stable = True
@@ -61,7 +61,8 @@ def by_arrival(state: State, all_wait: AllWait = lambda *_: False) -> Iterator[J
 
 
 def as_queued(state: State, all_wait: AllWait) -> Iterator[Job]:
-    """One after the other: a decision seldom looks at more than the first few."""
+    """Yield the queued jobs one after the other, for a decision seldom looks at more than the first
+    few."""
     walk = QueueWalk(_parts(state.index.queue), state.jobs)
     while not walk.is_over:
         walk.passes(all_wait)
@@ -76,7 +77,7 @@ def _parts(queue: Sequence[str]) -> Sequence[Chunk]:
 
 
 class QueueWalk:
-    """Along jobs that stay in this order, next one first. Mutable.
+    """A walk along jobs that stay in this order. Mutable.
 
     `parts`: neighbours among them; neighbours that are a chunk of the queue may be passed over
     together, as a whole or a block of it. None is empty.
@@ -102,8 +103,8 @@ class QueueWalk:
             self._part, self._at, self._looked = self._part + 1, 0, 0
 
     def passes(self, all_wait: AllWait) -> bool:
-        """Whether the rest of this part, or of a block of it, waits as others do, and all but the
-        last are passed over."""
+        """Pass over all but the last job of this part of the queue, or of a block of it, if all of
+        them wait as others do; return whether that was so."""
         part = self._parts[self._part]
         if not isinstance(part, Chunk) or self._at + 1 == len(part):
             return False
@@ -125,7 +126,8 @@ class QueueWalk:
         return True
 
     def go_back(self, started: Any, key: Callable[[Job], Any]) -> None:
-        """Go back to the first job passed over behind the one that started that has this key."""
+        """Go back to the first of the jobs that were passed over, behind the job that has started,
+        whose key is equal to that job's."""
         if self._passed_from is not None:
             names = self._parts[self._part]
             low, high = self._passed_from, self._at

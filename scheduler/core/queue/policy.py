@@ -34,9 +34,8 @@ class QueueOrder(Protocol):
     def is_stable(self) -> bool: ...
 
     def jobs(self, all_wait: AllWait) -> Iterator[Job]:
-        """The jobs to consider. Of neighbours in the queue for which `all_wait` holds when it is
-        their turn, the last one alone will do; an order other than the queue's own asks about
-        none."""
+        """The jobs to consider. Of neighbours for which `all_wait` holds, only the last one need be
+        yielded; only orders that follow the queue ask that."""
         ...
 
     def record_allocation(self, job: Job, hosts: int) -> None:

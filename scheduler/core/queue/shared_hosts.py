@@ -28,14 +28,14 @@ class SharedHosts:
         self._until_ns: dict[int, int] = {}
 
     def with_room(self, gpus: int) -> HostSet:
-        """The hosts with so many GPUs free."""
+        """Return the shared hosts with so many GPUs free."""
         reach = 0
         for room, hosts in self._by_room.items():
             reach |= hosts if room >= gpus else 0
         return reach
 
     def until_ns(self, host: int) -> int:
-        """When the last job that shares it is taken to end."""
+        """Return when the last job that shares this host is expected to end."""
         if host not in self._until_ns:
             self._until_ns[host] = self._outlook.shared_until_ns(host)
         return self._until_ns[host]

@@ -13,7 +13,7 @@ from scheduler.core.tenancy.quota_check import Allowance
 
 
 class WaitReason(StrEnum):
-    """Cause that keeps a job from running: of a verdict, an explanation and on the wire."""
+    """The cause that keeps a job from running, in verdicts, explanations and on the wire."""
 
     NOT_WAITING = "not_waiting"
     DUE = "due"  # nothing does: it starts with the next decision
@@ -35,8 +35,9 @@ class WaitReason(StrEnum):
 class QueueVerdict:
     """Verdict on one queued job. `placement` None: it waits, because of `reason`.
 
-    `behind`: the reservation that it would delay. `free`: hosts free when it was its turn.
-    `passes_ns`: it would delay nobody if it ended by then. `evicted`: gangs that make room.
+    `behind`: the reservation that it would delay. `free`: hosts that were free when it was
+    considered. `passes_ns`: the time by which it would have to end to delay nobody. `evicted`:
+    gangs that make room.
     """
 
     job: Job

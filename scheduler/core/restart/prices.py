@@ -23,8 +23,9 @@ from scheduler.core.policies.spares import DAY_S
 
 @struct(frozen=True)
 class RestartPrices:
-    """The costs of one gang's ways at one moment. `repair_days`: until a host is back; `fabric`:
-    with what the gang's neighbours leave of uplinks, by which steps are compared."""
+    """The costs of each way in which one gang may go on, at one moment. `repair_days`: until a host
+    is back; `fabric`: with what the gang's neighbours leave of uplinks, by which steps are
+    compared."""
 
     state: State
     job: Job
@@ -43,7 +44,7 @@ class RestartPrices:
 
     @cached_property
     def common_s(self) -> int:
-        """GPU-seconds that any way costs: standing still so far, work done again, restart."""
+        """GPU-seconds that every way costs: standing still so far, work done again, the restart."""
         job = self.job
         stop_ns = self.now_ns if job.present.stop_ns is None else job.present.stop_ns
         lost_ns = job.loss_ns(stop_ns, self.state.tenants.preemption.costs)
@@ -61,13 +62,15 @@ class RestartPrices:
         return step_time(self.fabric, self.job.request, self.job.hosts).seconds
 
     def rise(self, cuts: Sequence[TierCut]) -> int:
-        """Bytes per step over the outermost tier beyond those of the present placement."""
+        """Return by how many bytes per step the cut of the outermost tier exceeds that of the
+        present placement."""
         if not cuts or not self.job.present.cuts:
             return 0
         return cuts[0].bytes_per_step - self.job.present.cuts[0].bytes_per_step
 
     def slower(self, hosts: Sequence[int]) -> float | None:
-        """Share by which steps on these hosts are longer than now; None: no model says."""
+        """Return the share by which steps on these hosts are longer than now; None where no model
+        tells."""
         if not self._step_s:
             return None
         then_s = step_time(self.fabric, self.job.request, hosts).seconds

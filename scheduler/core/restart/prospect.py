@@ -20,15 +20,17 @@ from scheduler.core.tenancy.spare_loans import SpareLoans
 
 @struct(frozen=True, slots=True)
 class Prospect:
-    """`host`: the one that is supposed to fail, in the zone of the gang in which least stands
-    by. `restart_options`: the ways then."""
+    """The prospect of a gang, if one of its hosts failed now. `host`: the one that is supposed to
+    fail, in the zone of the gang in which least stands by. `restart_options`: the ways in which it
+    could go on."""
 
     host: str
     restart_options: WeighedOptions
 
 
 def prospect(state: State, name: str, now_ns: int, options: SchedulingOptions) -> Prospect | None:
-    """None for a gang that does not run. Cost: as a restart that weighs every way."""
+    """Return what would happen if a host of the gang failed now; None for a gang that does not run.
+    Cost: as a restart that weighs every way."""
     job = state.jobs.get(name)
     if job is None or job.state is not JobState.RUNNING:
         return None
@@ -47,8 +49,9 @@ def prospect(state: State, name: str, now_ns: int, options: SchedulingOptions) -
 def cost_s(
     state: State, job: Job, zone: HostSet, now_ns: int, options: SchedulingOptions
 ) -> int | None:
-    """GPU-seconds that the failure of a host of `job` in this zone would cost beyond what every
-    way costs, if no spare were held there; None: it would have to wait, or has no host there."""
+    """Return the GPU-seconds that the failure of a host of `job` in this zone would cost beyond
+    what every way costs, if no spare were held there; None where the gang would have to wait, or
+    has no host there."""
     hosts = (h for h in job.hosts if hostset.has(zone, h) and state.host(h).state in RUNS)
     host = next(hosts, None)
     if host is None:

@@ -26,7 +26,8 @@ from scheduler.core.wording import hosts_text, listed
 
 @struct(frozen=True, slots=True)
 class Recalled:
-    """`recalls` make room for the `swaps`. `lost_ns`: host-time that borrowers lose."""
+    """Borrowers that leave spares (`recalls`), and the `swaps` that use them. `lost_ns`: host-time
+    that borrowers lose."""
 
     swaps: Swaps
     recalls: tuple[Recall, ...]
@@ -43,8 +44,8 @@ class Recalled:
 
 @struct(frozen=True)
 class Recalls:
-    """Borrowers that may be asked to leave. `busy`: gangs for which this decision does something;
-    `taken`: hosts that it has given out."""
+    """Finds borrowers of spares that may be asked to leave. `busy`: gangs for which this decision
+    does something; `taken`: hosts that it has given out."""
 
     state: State
     now_ns: int
@@ -55,8 +56,8 @@ class Recalls:
     def back(
         self, job: Job, lent: HostSet, swaps: Callable[[HostSet], Swaps | None]
     ) -> Recalled | None:
-        """Return the cheapest borrowers whose leaving lets `swaps` find hosts among the `lent`,
-        or None where none does."""
+        """Return the cheapest borrowers whose leaving lets `swaps` find hosts among the `lent`
+        spares, or None where none does."""
         owing = [d for d in SpareLoans(self.state).debts(lent) if d.job.name not in self.busy]
         owing = sorted((d for d in owing if d.job.name != job.name), key=self._key)
         recalled, room = None, 0

@@ -37,9 +37,9 @@ MOST_RISE = 0.02  # of the cut without it, or with less of it, that this may cos
 def relieved(
     pools: SparePools, job: Job, hosts: Sequence[int], idle: HostSet
 ) -> tuple[tuple[int, ...], tuple[TierCut, ...]] | None:
-    """Where the gang has spares in all of its zones; None where no zone is short of them, or
-    nothing better is found. `hosts`: hosts that it is about to run on instead of the job's;
-    `idle`: hosts it may use beside them."""
+    """Return where the gang could move so that it has spares in all of its zones; None where no
+    zone is short of them, or nothing better is found. `hosts`: hosts that it is about to run on
+    instead of the job's; `idle`: hosts it may use beside them."""
     by_time = job.request.objective is Objective.TIME
     if not (pools.sizing.in_zone or by_time) or not job.spec.request.spares.is_auto:
         return None

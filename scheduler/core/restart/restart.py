@@ -29,7 +29,7 @@ FEW = 8  # hosts that are looked for one by one
 
 
 def restarts(state: State, now_ns: int, options: SchedulingOptions) -> tuple[Action, ...]:
-    """Ways on for gangs that stopped or have hosts to leave, most important first."""
+    """Plan how gangs go on that stopped, or have hosts to leave, most important first."""
     hit = state.index.unhealthy & state.index.held
     if not hit and not state.index.interrupted and not state.windows and not state.links:
         return ()
@@ -49,7 +49,8 @@ def restarts(state: State, now_ns: int, options: SchedulingOptions) -> tuple[Act
 def search_restart(
     state: State, job: Job, now_ns: int, options: SchedulingOptions, held_back: HostSet = 0
 ) -> RestartSearch:
-    """The restart options of a gang that has lost hosts, if it may not use those `held_back`."""
+    """Search for the restart options of a gang that has lost hosts, without the hosts
+    `held_back`."""
     return _RestartPlanner(state, now_ns, options, Calendar(state), [job]).search(job, held_back)
 
 

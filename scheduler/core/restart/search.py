@@ -56,11 +56,11 @@ Way = Swap | Resize | Requeue
 
 @struct(frozen=True, slots=True)
 class Loss:
-    """Loss of a gang, and the hosts that may replace it.
+    """Hosts that a gang has lost, and hosts that may replace them.
 
-    `blocks`: blocks that leave their hosts. `own`, `free`: spares of its own and free hosts
-    that it may use; `barred`: hosts that it may not. `lendable`: spares of others, and
-    whose. `why`: what happened, for the case that it has to wait.
+    `blocks`: blocks that leave their hosts. `own`, `free`: spares of its own and free hosts that it
+    may use; `barred`: hosts that it may not. `lendable`: spares of others, and whose. `why`: what
+    happened, for the case that it has to wait.
     """
 
     blocks: tuple[int, ...]
@@ -115,7 +115,8 @@ class RestartSearch:
         return self._wider(self._explainer(weighed[best][1], restart_options))
 
     def weighed(self) -> WeighedOptions:
-        """Every option, whatever the first ones cost; the one that would be taken is marked."""
+        """Weigh every option, whatever the first ones cost, and mark the one that would be
+        taken."""
         return self._marked(list(self._rungs()))[1]
 
     def _marked(

@@ -30,8 +30,9 @@ from scheduler.core.policies.affinity import ANYBODY, Affinity, Occupant, closed
 
 
 class AffinityIndex:
-    """Mutable: each start is entered. Answers are kept until the next start, by what jobs
-    have in common: thousands of waiting jobs ask for few different things."""
+    """The hosts that each job must not use because of other jobs, as gangs start. Mutable: each
+    start is entered. Answers are kept until the next start, by what jobs have in common: thousands
+    of waiting jobs ask for few different things."""
 
     def __init__(self, state: State) -> None:
         self._fabric: Fabric = state.loaded_fabric
@@ -64,7 +65,7 @@ class AffinityIndex:
         self._forget()
 
     def without(self, names: Collection[str]) -> AffinityIndex:
-        """A copy from which these gangs are gone."""
+        """Return a copy without these gangs."""
         copied = copy(self)
         copied._since = [*self._since]
         copied._by_name = None if self._by_name is None else self._by_name.copy()
@@ -98,17 +99,17 @@ class AffinityIndex:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody that holds hosts minds who lies beside it."""
+        """Whether no job that holds hosts restricts who lies beside it."""
         return not self._wanting
 
     def closed_by(self, name: str, wants: Affinity) -> dict[str, HostSet]:
-        """Hosts that a job leaves alone, by the neighbour that closes them."""
+        """Return the hosts that a job must not use, by the neighbour that closes them."""
         names = self._wanting if wants == ANYBODY else self._occupants
         neighbours = [self._occupants[neighbour] for neighbour in names]
         return closed_by(self._fabric, Occupant(name, wants), neighbours)
 
     def closed(self, name: str, wants: Affinity) -> HostSet:
-        """Hosts that a job leaves alone because of other jobs."""
+        """Return the hosts that a job must not use because of other jobs."""
         if wants == ANYBODY and not self._wanting:
             return 0
         if name in self._occupants:
@@ -141,7 +142,7 @@ class AffinityIndex:
         return left
 
     def fitting(self, job: Job, hosts: HostSet) -> HostSet:
-        """The hosts among `hosts` on which the shape and labels that it wants can be had."""
+        """Return those of `hosts` on which the job's shape and labels can be had."""
         where, needed = job.request.where, job.needed
         is_free = where == ANYWHERE and not self._fabric.barred
         if is_free or hosts.bit_count() < needed:
@@ -152,7 +153,7 @@ class AffinityIndex:
         return self._fitting[key]
 
     def room_text(self, job: Job, free: HostSet) -> str:
-        """Describe what the constraints leave of `free`:"""
+        """Describe in words how many hosts the constraints leave of `free`."""
         where = job.request.where
         closed = free & self.closed(job.name, job.spec.affinity)
         closed_text = (
@@ -170,8 +171,8 @@ class AffinityIndex:
         return f"{summary}, {room}" if room else summary
 
     def hosts_to_reserve(self, job: Job, place: HostSet) -> HostSet:
-        """Hosts that others leave alone so that `job` can start on `place` and nowhere
-        else; none when it can start on any hosts."""
+        """Return the hosts that other jobs must not use so that `job` can start on `place`; none
+        when it can start on any hosts."""
         wants = job.spec.affinity
         if not is_bound(job.request, wants):
             return 0
@@ -191,7 +192,7 @@ class AffinityIndex:
         return around(self._fabric, 0, occupant.hosts) if occupant and self._fabric.tiers else 0
 
     def note_nearness(self, wants: Affinity, placement: Placement) -> Placement:
-        """The placement, saying how the wish to be near a job was met."""
+        """Return the placement with a note on how the wish to be near a job was met."""
         if not wants.near:
             return placement
         hosts = (1 << host for host in placement.hosts)
@@ -211,5 +212,5 @@ def _occupant_of(job: Job) -> Occupant:
 
 
 def is_bound(request: Request, wants: Affinity) -> bool:
-    """Whether some hosts will not do for such a job."""
+    """Return whether the job's constraints rule out some hosts."""
     return request.where != ANYWHERE or bool(wants.exclusive or wants.avoid)

@@ -57,7 +57,8 @@ class Calendar:
         return bool(self._bookings) or bool(self._probation)
 
     def on_probation(self, job: Job) -> HostSet:
-        """Hosts that are closed to `job` for what is held against them."""
+        """Return the hosts that are closed to `job` because they are on probation after
+        failures."""
         return 0 if job.is_preemptible else self._probation
 
     def is_for(self, booking: Booking, job: Job) -> bool:
@@ -107,8 +108,8 @@ class Calendar:
         return hosts | self.on_probation(job)
 
     def host_classes(self, everything: HostSet) -> list[HostSet]:
-        """Sets of hosts that the same windows cover: first the hosts that a window closes
-        first, last the hosts that none does."""
+        """Partition the hosts into sets that the same windows cover: first those that a window
+        closes first, last the hosts that no window covers."""
         classes = [everything]
         covers = sorted(self._bookings, key=lambda b: (-b.window.start_ns, b.window.name))
         for hosts in [self._probation, *(booking.hosts for booking in covers)]:
@@ -119,7 +120,7 @@ class Calendar:
     def in_the_way(
         self, job: Job, hosts: HostSet, start_ns: int, end_ns: int
     ) -> tuple[HostSet, str]:
-        """The hosts among `hosts` that the first obstacle closes to `job`, and what that is."""
+        """Return those of `hosts` that the first obstacle closes to `job`, and that obstacle."""
         if not self:
             return 0, ""
         if closed := self.on_probation(job) & hosts:
@@ -130,7 +131,7 @@ class Calendar:
         return 0, ""
 
     def own(self, job: Job, start_ns: int, end_ns: int) -> HostSet:
-        """Hosts held for `job` at some time between start and end."""
+        """Return the hosts held for `job` at some time between start and end."""
         overlapping = (b for b in self._bookings if b.overlaps(start_ns, end_ns))
         return reduce(or_, (b.hosts for b in overlapping if self.is_for(b, job)), 0)
 
@@ -141,8 +142,8 @@ class Calendar:
         return reduce(or_, (b.hosts for b in self._clearing), 0)
 
     def leaving(self, job: Job) -> tuple[HostSet, HostSet]:
-        """Hosts of open windows that a gang of `job` leaves if other hosts take over, and
-        hosts that it leaves in any case."""
+        """Return the hosts of open windows that a gang of `job` leaves if other hosts take over,
+        and the hosts that it leaves in any case."""
         may, must = 0, 0
         for booking in self._clearing:
             if not self.is_for(booking, job):
@@ -155,7 +156,7 @@ class Calendar:
         return may, must
 
     def leave_text(self, job: Job) -> str:
-        """The open windows that make a gang of `job` leave: `window rack-12 opened`."""
+        """Name the open windows that make a gang of `job` leave: `window rack-12 opened`."""
         known = self._tenants.path(job.tenant)
         titles = [
             booking.window.titled(known)
@@ -182,7 +183,7 @@ class Calendar:
 
 
 def due_transitions(state: State, now_ns: int) -> tuple[WindowTransition, ...]:
-    """The edges that have come, in order of time, then name."""
+    """Return the openings and closings of windows that are due, in order of time, then name."""
     if not state.windows:
         return ()
     due = ((_edge_ns(booking), name) for name, booking in state.windows.items())
@@ -194,7 +195,7 @@ def due_transitions(state: State, now_ns: int) -> tuple[WindowTransition, ...]:
 def transition_event(
     state: State, turn: WindowTransition, now_ns: int
 ) -> WindowOpened | WindowClosed | Stale:
-    """The event of `turn`, if the window is still the same."""
+    """Return the event of a window's transition, if the window is still the same."""
     booking = state.windows.get(turn.name)
     if booking is None or _edge_ns(booking) != turn.edge_ns:
         return Stale(StaleReason.WINDOW, f"window {turn.name} has changed meanwhile")

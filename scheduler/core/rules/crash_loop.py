@@ -26,7 +26,7 @@ EARLY_ENDS = 3  # of which so many in a row are enough
 
 
 def record_strike(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
-    """The job once a host of its gang has failed; `job` is as it was before."""
+    """Return the job after a host of its gang has failed."""
     before = next((s for s in job.strikes if s.host == host), Strike(host, 0, 0))
     remaining = tuple(s for s in job.strikes if s.host != host)
     hit = replace(job, strikes=(*remaining, Strike(host, before.count + 1, now_ns)))
@@ -43,7 +43,7 @@ def remove_strike(job: Job, host: int, at_ns: int) -> Job:
 def stopped(
     job: Job, now_ns: int, costs: Costs, cause: StopCause | None, code: int = 0, step: int = 0
 ) -> Job:
-    """The job once something has stopped its attempt, which had come to `step`."""
+    """Return the job after its attempt was stopped, which had come to `step`."""
     if job.present.stop_ns is not None:  # the attempt has been counted
         return job
     failed_attempts = 0 if has_saved(job, now_ns, costs) else job.failed_attempts + 1
@@ -60,8 +60,8 @@ def stopped(
 
 
 def has_saved(job: Job, now_ns: int, costs: Costs) -> bool:
-    """Whether the present attempt has saved anything: as its ranks say, if they ever have said
-    so, else as its interval makes likely."""
+    """Return whether the present attempt has saved anything: as its ranks report, if they ever have
+    reported that, else as its interval makes likely."""
     if job.saved is not None:
         return job.saved.attempt == job.attempt
     ran_ns = max(0, now_ns - job.present.start_ns)
@@ -69,7 +69,7 @@ def has_saved(job: Job, now_ns: int, costs: Costs) -> bool:
 
 
 def since_stop(job: Job) -> tuple[int, ...]:
-    """Hosts of the gang that have failed since it stopped, the first first."""
+    """Return the hosts of the gang that have failed since it stopped, in order of failure."""
     if job.present.stop_ns is None:
         return ()
     late = (strike.host for strike in job.strikes if strike.at_ns >= job.present.stop_ns)
@@ -77,14 +77,15 @@ def since_stop(job: Job) -> tuple[int, ...]:
 
 
 def avoided(job: Job, terms: Restarts, now_ns: int) -> HostSet:
-    """Hosts that stopped this job recently."""
+    """Return the hosts that the job avoids, for they stopped it recently."""
     if not job.strikes:
         return 0
     return hostset.of(s.host for s in job.strikes if _until_ns(s, terms) > now_ns)
 
 
 def clear_ns(job: Job, terms: Restarts, now_ns: int) -> int | None:
-    """When the job may use the next of these hosts again; None when there is none."""
+    """Return when the job may use the next of these hosts again; None when it avoids none of
+    them."""
     return min((at for s in job.strikes if (at := _until_ns(s, terms)) > now_ns), default=None)
 
 
@@ -94,7 +95,8 @@ def clear_moments(job: Job, terms: Restarts, now_ns: int) -> tuple[int, ...]:
 
 
 def avoided_text(fabric: Fabric, job: Job, terms: Restarts, now_ns: int) -> str:
-    """`of which z0-r0-h0 stopped it recently; avoids it for 10 min more`."""
+    """Say which hosts a job avoids, and until when: `of which z0-r0-h0 stopped it recently; avoids
+    it for 10 min more`."""
     names = fabric.names(hostset.members(avoided(job, terms, now_ns)))
     left_ns = (clear_ns(job, terms, now_ns) or now_ns) - now_ns
     proposals = "it" if len(names) == 1 else "them"
@@ -103,14 +105,15 @@ def avoided_text(fabric: Fabric, job: Job, terms: Restarts, now_ns: int) -> str:
 
 
 def is_soon(job: Job, terms: Restarts, now_ns: int) -> bool:
-    """Whether the job may use all of these hosts again so soon that it had better keep its
-    others meanwhile, if there are none instead."""
+    """Return whether the job may use all of these hosts again so soon that it keeps its other hosts
+    meanwhile, if there are no substitutes."""
     last_ns = max((_until_ns(strike, terms) for strike in job.strikes), default=0)
     return now_ns < last_ns <= now_ns + terms.avoid_s * SECOND_NS
 
 
 def next_attempt_ns(job: Job, terms: Restarts, now_ns: int) -> int | None:
-    """When something may be done for a gang that stands still; None: when anything happens."""
+    """Return when something may be done for a gang that stands still; None where only an event can
+    change that."""
     moments = (retry_ns(job, terms), clear_ns(job, terms, now_ns) or 0)
     return min((at_ns for at_ns in moments if at_ns > now_ns), default=None)
 
@@ -121,7 +124,7 @@ def _until_ns(strike: Strike, terms: Restarts) -> int:
 
 
 def retry_ns(job: Job, terms: Restarts) -> int:
-    """When a gang that stands still may run again; 0: at once."""
+    """Return when a gang that stands still may run again; 0 for at once."""
     wait_s = pause_s(job.spec.restarts, terms, job.failed_attempts)
     if not wait_s or job.present.stop_ns is None:
         return 0
@@ -138,7 +141,7 @@ def pause_s(rule: RestartRule, terms: Restarts, failures: int) -> int:
 
 
 def give_up_reason(job: Job, terms: Restarts) -> str:
-    """Why the job is not started again; empty when it may be."""
+    """Return why the job is not started again; "" when it may be."""
     rule = job.spec.restarts
     if refusal := rule.refusal(job.failure, job.exit_code):
         return f"{job.reason}; {refusal}"
@@ -159,8 +162,8 @@ def _most_attempts(job: Job, terms: Restarts) -> int:
 
 
 def resting_text(fabric: Fabric, job: Job, terms: Restarts, now_ns: int) -> str:
-    """`; 4 attempts in a row ...: tries again in 10 s, gives up after 10; its 64 GPUs wait ...`;
-    empty: nothing holds it."""
+    """Say why and how long a gang waits before it is tried again: `; 4 attempts in a row ...: tries
+    again in 10 s, gives up after 10; its 64 GPUs wait ...`; "" where it does not wait."""
     left_ns = retry_ns(job, terms) - now_ns
     if left_ns <= 0:
         return ""

@@ -38,19 +38,19 @@ def wake_ns(job: Job) -> int:
 
 
 def is_to_cancel(job: Job) -> bool:
-    """Whether a dependency can never be met, and the job does not want to wait for ever."""
+    """Return whether a dependency can never be met, and the job asks to be cancelled then."""
     return job.spec.cancel_unmet and any(each.is_never_met for each in job.dependencies)
 
 
 def cancelled(job: Job, reason: str, now_ns: int, request_id: str = "") -> JobEnded:
-    """The event that cancels a job, which says whether it had ever started."""
+    """Return the event that cancels a job, with whether the job had ever started."""
     return JobEnded(
         now_ns, job.name, JobState.CANCELLED, reason, request_id, has_started=job.attempt > 0
     )
 
 
 def deferral_text(job: Job, now_ns: int) -> str:
-    """Why the job is not considered, and until when; "" when it is."""
+    """Say why the job is not considered, and until when; "" when it is."""
     if job.hold is not None:
         return f"held {_BY[job.hold]}"
     if unmet := [each.text for each in job.dependencies if each.is_never_met]:
@@ -69,7 +69,8 @@ def deferral_text(job: Job, now_ns: int) -> str:
 
 
 def deferral(job: Job, now_ns: int) -> str:
-    """Return what keeps the job from being considered: `held`, `dependency`, `array` or `begin`,"""
+    """Return what keeps the job from being considered: `held`, `dependency`, `array` or `begin`; ""
+    where nothing does."""
     if job.hold is not None:
         return "held"
     if not all(each.is_met for each in job.dependencies):
@@ -80,7 +81,7 @@ def deferral(job: Job, now_ns: int) -> str:
 
 
 def due_deferrals(state: State, now_ns: int) -> tuple[EndDeferral, ...]:
-    """Jobs whose time has come. Cost: O(1) as long as nobody's has."""
+    """Return the deferred jobs whose time has come. Cost: O(1) where none is due."""
     next_ns = next_eligible_ns(state)
     if next_ns is None or next_ns > now_ns:
         return ()
@@ -97,7 +98,8 @@ def next_eligible_ns(state: State) -> int | None:
 
 
 def deferral_ended(state: State, action: EndDeferral, now_ns: int) -> Event | Stale:
-    """The job is considered from here on, or it is cancelled where it can never start."""
+    """Return the event by which the job is considered from here on, or cancelled where it can never
+    start."""
     at_ns = state.index.deferred.get(action.name)
     if at_ns is None or at_ns > now_ns:
         return Stale(StaleReason.JOB, f"job {action.name} waits for other jobs now, or for none")

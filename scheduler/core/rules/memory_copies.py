@@ -21,8 +21,8 @@ def placed(state: State, job: Job, hosts: Sequence[int]) -> Holders:
 
 
 def swapped(state: State, job: Job, action: Swap, hosts: Sequence[int], now_ns: int) -> GangSwapped:
-    """The fact of a swap after which the gang is on `hosts`: from whose memory each joining
-    host loads, and who has whose copy from here on."""
+    """Return the swap as a fact: from whose memory each joining host loads its state, and who has
+    whose copy from here on."""
     names, loads = state.loaded_fabric.hosts, _sources(state, job, action.moves)
     swaps = tuple(
         HostSwap(m.block, names[m.left], names[m.joined], source)

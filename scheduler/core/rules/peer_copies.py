@@ -29,7 +29,7 @@ from scheduler.core.policies.job_terms import Holders
 
 
 def refuse_without_peers(request: Request, gpus_per_host: int, peers: int) -> None:
-    """Raises: BadInput when the gang has not so many replicas that copies lie apart."""
+    """Refuse copies that the gang has too few replicas for. Raises: BadInput."""
     blocks = request.hosts_needed(gpus_per_host)
     groups = _groups(request, gpus_per_host, blocks)
     fewest = min((len(members) for members in _classes(request, gpus_per_host, blocks)), default=0)
@@ -95,23 +95,23 @@ def mend_holders(
 
 
 def close_copies(fabric: Fabric, hosts: Sequence[int], holders: Holders) -> list[int]:
-    """Blocks of which a copy lies in the original's rack or behind its feed: nothing apart was to
-    be had."""
+    """Return the blocks of which a copy lies in the original's rack or behind its power feed, where
+    no other place could be had."""
     copies = enumerate(holders)
     return [b for b, held in copies if any(_is_near(fabric, hosts[h], hosts[b]) for h in held)]
 
 
 def restore_source(block: int, holders: Holders, lost: Iterable[int]) -> int | None:
-    """The block whose copy of `block` is loaded when these blocks are lost; None: nobody has
-    one, so all of the gang goes back to storage."""
+    """Return the block whose copy of `block` is loaded when these blocks are lost; None where all
+    copies are lost, so that the whole gang goes back to storage."""
     without = set(lost)
     return next((h for h in holders[block] if h not in without), None)
 
 
 @struct(frozen=True, slots=True)
 class Survival:
-    """`probability` that no block is lost with all of its copies when `failed` hosts of the
-    gang, any of them, fail together. `is_exact`: else it is at least that."""
+    """The probability that no block is lost with all of its copies when any `failed` hosts of the
+    gang fail together. `is_exact`: False where the true probability may be higher."""
 
     failed: int
     probability: float
@@ -148,8 +148,8 @@ def survival(holders: Holders, failed: int) -> Survival:
 def fatal_domains(
     fabric: Fabric, hosts: Sequence[int], holders: Holders
 ) -> tuple[tuple[str, int, int], ...]:
-    """(tier, domains that hold hosts of the gang, those whose loss loses state), by tier from
-    the outermost; then the power feeds where they are known."""
+    """Return by tier, from the outermost: (tier, domains that hold hosts of the gang, those whose
+    loss loses state); then the power feeds where they are known."""
     kinds: list[tuple[str, list[int] | list[str]]] = [
         (tier.name, tier.domain_by_host[list(hosts)].tolist()) for tier in fabric.tiers
     ]

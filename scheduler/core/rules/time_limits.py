@@ -43,7 +43,7 @@ def _ends(state: State) -> Iterator[tuple[Job, int]]:
 
 
 def enforced(state: State, action: EnforceTimeLimit, now_ns: int) -> Event | Stale:
-    """The event of a gang that is at its limit still."""
+    """Return the event of a gang that is still at its limit."""
     job = state.jobs.get(action.name)
     if job is None or job.state is not JobState.RUNNING or job.limit_ns is None:
         return Stale(StaleReason.JOB, f"job {action.name} is no longer running")

@@ -24,13 +24,13 @@ DAYS_A_YEAR = 365.25
 
 @struct(frozen=True, slots=True)
 class ZoneOutlook:
-    """One outermost domain. `gang_hosts`: hosts that its spares stand by for; `down`: hosts
-    out by failure. `held`: spares in service, by job in `holders`; `own`: spares that
-    jobs hold for themselves alone. `lent`: spares that `borrowers` are on. `wish`:
-    what the rule asks for.
+    """The spares of one outermost domain. `gang_hosts`: hosts that its spares stand by for; `down`:
+    hosts out by failure. `held`: spares in service, by job in `holders`; `own`: spares that jobs
+    hold for themselves alone. `lent`: spares that `borrowers` are on. `wish`: what the rule asks
+    for.
 
-    `short`: share of the time in which the spares held are not enough, `short_next` with
-    one more; `saved_gpu_hours`: what that one would save in a year.
+    `short`: share of the time in which the spares held are not enough, `short_next` with one more;
+    `saved_gpu_hours`: what that one would save in a year.
     """
 
     domain: str
@@ -51,7 +51,8 @@ class ZoneOutlook:
 
 @struct(frozen=True, slots=True)
 class SparesOutlook:
-    """`pooled`: spares that one pool of all zones would need for the same assurance."""
+    """The spares of all zones. `pooled`: spares that one pool of all zones would need for the same
+    assurance."""
 
     zones: tuple[ZoneOutlook, ...]
     sizing: Sizing
@@ -61,8 +62,8 @@ class SparesOutlook:
 
 
 def spares_outlook(state: State, now_ns: int, options: SchedulingOptions) -> SparesOutlook:
-    """Every outermost domain, in the order of the fabric. Cost: O(hosts held), and a restart
-    for each zone."""
+    """Return the spares of every outermost domain, in the order of the fabric. Cost: O(hosts held),
+    and a restart for each zone."""
     pools, fabric = SparePools(state), state.loaded_fabric
     names = tuple(fabric.tiers[0].domains) if fabric.tiers else (fabric.name,)
     prices = [_price_s(pools, zone, now_ns, options) for zone in pools.zones]

@@ -45,8 +45,8 @@ class PoolRoom(Protocol):
 def replenishments(
     state: State, now_ns: int, options: SchedulingOptions, room: PoolRoom
 ) -> tuple[ReplenishSpares, ...]:
-    """Spares that change hands between jobs and nobody. Cost: O(hosts held), nothing where
-    none wants spares."""
+    """Return the spares that jobs take from the free hosts, or give back. Cost: O(hosts held),
+    nothing where none wants spares."""
     gangs = map(state.jobs.__getitem__, state.index.special)
     if all(job.spec.request.spares.hosts == 0 for job in gangs):
         return ()

@@ -18,8 +18,9 @@ DAYS_A_MONTH = 30
 
 @struct(frozen=True, slots=True)
 class SpareShortage:
-    """One outermost domain. `spares`: in service for the gang there, of `target`. `missed`:
-    failures of its hosts in 30 days that find no spare; `gpu_hours`: what each then costs."""
+    """The lack of spares of a gang in one outermost domain. `spares`: in service for the gang
+    there, of `target`. `missed`: failures of its hosts in 30 days that find no spare; `gpu_hours`:
+    what each then costs."""
 
     domain: str
     spares: int

@@ -19,7 +19,8 @@ from scheduler.core.wording import hosts_text
 
 
 def unknown_tenant_or_class(spec: JobSpec, tenants: Tenants) -> tuple[str, str] | None:
-    """The field that names a tenant or a class that is not there, and what is wrong."""
+    """Return the field that names a tenant or a priority class that does not exist, and what is
+    wrong with it."""
     tenant = tenant_of(spec, tenants)
     if tenant not in tenants.by_name:
         return "tenant", f"no tenant {tenant!r}; there are {', '.join(_leaves(tenants))}"
@@ -44,7 +45,7 @@ def least_request(fabric: Fabric, spec: JobSpec) -> Request:
 
 
 def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
-    """Why the empty fabric could hold the gang at none of its sizes; None when it could.
+    """Return why the empty fabric could hold the gang at none of its sizes; None when it could.
 
     Raises: BadInput as `placement.impossible`, or when the batch does not suit its replicas.
     """

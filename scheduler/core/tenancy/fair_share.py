@@ -31,7 +31,8 @@ _SCALE = 1_000  # keeps weights apart when usage is small
 class FairShares:
     """Usage by tenant, inner ones included. Mutable: starts are added as they are made.
 
-    `past`: what has been used; `used`: with what would be if all were held for ever.
+    `past`: what has been used so far; `used`: the same, with what would be used if all hosts were
+    held for ever.
     """
 
     def __init__(self, state: State, now_ns: int, book: QuotaBook) -> None:
@@ -57,7 +58,8 @@ class FairShares:
         return used
 
     def holding(self, started: Mapping[str, int]) -> FairShares:
-        """Return shares as the next decision counts them, once tenants hold these hosts as well:"""
+        """Return the shares as the next decision counts them, once tenants hold these hosts as
+        well."""
         shares = copy(self)
         shares.used = self._used_with(started)
         return shares
@@ -76,7 +78,7 @@ class FairShares:
         return tuple(excess)
 
     def record_allocation(self, leaf: str, hosts: int) -> None:
-        """`leaf` starts something on that many hosts."""
+        """Record that the tenant `leaf` starts something on that many hosts."""
         self._add(self.used, leaf, standing(hosts, self._half_life_ns))
 
     def _add(self, usage: dict[str, int], leaf: str, more: int) -> None:
@@ -84,7 +86,8 @@ class FairShares:
             usage[name] += more
 
     def ranks(self, needed_by_leaf: Mapping[str, int]) -> dict[str, Rank]:
-        """The rank of each tenant that has jobs. Given: how many hosts its next job needs.
+        """Rank the tenants that have jobs, by how many hosts the next job of each needs. Given: how
+        many hosts its next job needs.
 
         Cost: O(tenants log tenants).
         """

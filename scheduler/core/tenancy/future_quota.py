@@ -20,8 +20,8 @@ from scheduler.core.tenancy.quota import QuotaBook, QuotaNode, cell_hosts, cells
 
 
 class FutureQuota:
-    """Mutable: each gang that ends is entered. `book`: who holds how many hosts then; `part_gpus`:
-    GPUs on parts of hosts, by tenant."""
+    """The quotas as running gangs end. Mutable: each gang that ends is entered. `book`: who holds
+    how many hosts then; `part_gpus`: GPUs on parts of hosts, by tenant."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class FutureQuota:
         self._held, self.book = held_by_leaf, book
 
     def remove_gang(self, gang: Release, hosts: HostSet) -> None:
-        """`gang` ends; `hosts`: all that it holds, or has lent."""
+        """Record that `gang` ends. `hosts`: all that it holds, or has lent."""
         self.book.take(gang.tenant, -self._counted(gang), -gang.borrowed)
         if self._tenants.has_cells:
             self._held[gang.tenant] = self._held.get(gang.tenant, 0) & ~hosts

@@ -32,10 +32,10 @@ def withhold_for_cells(
     held_by_leaf: Mapping[str, HostSet],
     free: HostSet,
 ) -> dict[str, HostSet]:
-    """Free hosts kept for each tenant that has cells. Order: as in the tenants file.
+    """Choose free hosts to keep for each tenant that has cells. Order: as in the tenants file.
 
-    A tenant is kept no more than its guarantee less what it holds anywhere.
-    Cost: O(domains) for each cell's tier, some 2 ms with 1,536 racks.
+    A tenant is kept no more than its guarantee less what it holds anywhere. Cost: O(domains) for
+    each cell's tier, some 2 ms with 1,536 racks.
     """
     kept: dict[str, HostSet] = {}
     for tenant in tenants.tenants:
@@ -48,7 +48,7 @@ def withhold_for_cells(
 
 
 def check(tenants: Tenants, fabric: Fabric) -> None:
-    """Everything that is guaranteed can be had at once on an empty fabric.
+    """Refuse guarantees that cannot all be had at once on an empty fabric.
 
     Raises: BadInput naming the tenant and the key.
     """
@@ -100,7 +100,7 @@ def _nearest(masks: tuple[HostSet, ...], own: HostSet, free: HostSet, size: int)
 
 
 def highest(hosts: HostSet, count: int) -> HostSet:
-    """The `count` members of largest number; all when there are no more."""
+    """Return the `count` hosts of the largest numbers; all when there are no more."""
     if hosts.bit_count() <= count:
         return hosts
     shifts = range(hosts.bit_length() + 1)

@@ -17,7 +17,8 @@ from scheduler.core.policies.tenants import PriorityClass, Tenants
 
 
 def owned(job: Job, tenants: Tenants) -> Job:
-    """The job with the tenant and the priority that its spec means under `tenants`."""
+    """Return the job with the tenant and the priority that its specification has under
+    `tenants`."""
     level = level_of(job.spec, tenants)
     return replace(
         job,
@@ -32,7 +33,7 @@ def tenant_of(spec: JobSpec, tenants: Tenants) -> str:
 
 
 def level_of(spec: JobSpec, tenants: Tenants) -> PriorityClass:
-    """The priority class, or one of its own for a job that gives a number."""
+    """Return the priority class of a job, or a class of its own for a job that gives a number."""
     if spec.priority_class:
         return tenants.class_by_name[spec.priority_class]
     return _own_level(spec.priority)
@@ -46,8 +47,8 @@ def _own_level(priority: int) -> PriorityClass:
 def charged(
     state: State, tenant: str, more: int, now_ns: int, part_gpus: int = 0
 ) -> PersistentMap[str, UsageAccount]:
-    """The accounts after `tenant` took `more` hosts and so many GPUs on parts of hosts, or gave
-    them back when negative."""
+    """Return the accounts after `tenant` took `more` hosts and so many GPUs on parts of hosts
+    (negative: gave them back)."""
     accounts = state.accounts
     overlay = accounts if isinstance(accounts, PersistentMap) else PersistentMap(accounts)
     before = state.account(tenant)
@@ -66,7 +67,8 @@ def half_life_ns(tenants: Tenants) -> int:
 
 
 def reloaded(state: State, event: TenantsLoaded) -> State:
-    """Live jobs are judged anew; what a tenant has used stays with its name.
+    """Return the state under another tenants file: live jobs get their tenant and priority anew,
+    and what a tenant has used stays with its name.
 
     Raises: KeyError when a live job names a tenant or a class that is no longer there.
     """

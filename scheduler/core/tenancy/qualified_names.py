@@ -34,7 +34,7 @@ def has_bare_names(state: State) -> bool:
 
 
 def qualified(state: State) -> State:
-    """The state with the full name of every job, wherever it stands. Words in sentences of jobs
+    """Return the state in which every job is named by its full name. Words in sentences of jobs
     that are names of such jobs are taken for them."""
     naming = _Naming(state)
     return replace(

@@ -39,8 +39,8 @@ class KindLimit:
 
 @struct(frozen=True, slots=True)
 class QuotaNode:
-    """A tenant in hosts. `path`: itself and those above it, from itself upwards. `kinds`: its
-    limits on hosts of some kind."""
+    """A tenant's quota, in hosts. `path`: itself and those above it, from itself upwards. `kinds`:
+    its limits on hosts of some kind."""
 
     name: str
     guaranteed: int
@@ -52,7 +52,7 @@ class QuotaNode:
 
 @lru_cache(maxsize=8)
 def nodes(tenants: Tenants, fabric: Fabric) -> Mapping[str, QuotaNode]:
-    """Every tenant in hosts. GPUs that fill no whole host do not count."""
+    """Return the quotas of all tenants, in hosts. GPUs that fill no whole host do not count."""
     guaranteed = _guarantees(tenants, fabric).hosts
     children: dict[str, list[str]] = {tenant.name: [] for tenant in tenants.tenants}
     for tenant in tenants.tenants:
@@ -99,7 +99,7 @@ def _guarantees(tenants: Tenants, fabric: Fabric) -> _Guarantees:
 
 
 def cells_of(tenant: Tenant, fabric: Fabric) -> tuple[GuaranteedCell, ...]:
-    """Return its cells, and what it is guaranteed of kinds as a cell of the whole fabric each."""
+    """Return a tenant's cells; a guarantee of a kind of hosts is a cell of the whole fabric."""
     gpus = fabric.gpus_per_host
     kinds = (
         GuaranteedCell("", 1, kind.guaranteed_gpus // gpus, kind.labels)
@@ -123,7 +123,7 @@ def cell_masks(fabric: Fabric, cell: GuaranteedCell) -> tuple[HostSet, ...]:
 
 
 def of_kind(fabric: Fabric, labels: tuple[tuple[str, str], ...]) -> HostSet:
-    """Return the hosts that are labelled so."""
+    """Return the hosts that have these labels."""
     return labelled(fabric, Constraints(labels=labels), hostset.full(fabric.host_count))
 
 
@@ -193,8 +193,8 @@ class QuotaBook:
     """Hosts that each tenant holds, by count. Mutable: a decision writes its own starts into a
     copy.
 
-    `is_open`: nobody is promised or denied anything. `held`: what limits count; guarantees
-    count those alone that are not others' spares.
+    `is_open`: no tenant has a limit or a guarantee. `held`: hosts that limits count; guarantees
+    count of these only hosts that are not spares of others.
     """
 
     def __init__(self, by_name: Mapping[str, QuotaNode], held_by_leaf: Mapping[str, int]) -> None:
@@ -222,8 +222,8 @@ class QuotaBook:
         return copied
 
     def take(self, leaf: str, hosts: int, borrowed: int = 0) -> None:
-        """`leaf` takes hosts, or gives them back when negative; so many of them are spares
-        of others. Cost: O(depth)."""
+        """Record that the tenant `leaf` takes hosts (negative: gives them back), of which so many
+        are spares of others. Cost: O(depth)."""
         for name in self.nodes[leaf].path:
             self.held[name] += hosts
             self._own[name] += hosts - borrowed
@@ -241,7 +241,8 @@ class QuotaBook:
             self.promised += change
 
     def outstanding(self) -> dict[str, int]:
-        """Hosts promised to each tenant that has no sub-tenants with promises of their own.
+        """Return the hosts promised to each tenant that has no sub-tenants with promises of their
+        own.
 
         A parent's promise beyond that of its sub-tenants stands under its own name.
         """
@@ -253,11 +254,11 @@ class QuotaBook:
         return self.nodes[name].limit
 
     def due(self, name: str) -> int:
-        """How many hosts the tenant lacks of its own guarantee."""
+        """Return how many hosts the tenant lacks of its own guarantee."""
         return max(0, self.nodes[name].guaranteed - self._own[name])
 
     def headroom(self, leaf: str) -> tuple[int, str]:
-        """Hosts that limits leave to `leaf`, and the tenant whose limit it is."""
+        """Return how many hosts limits leave to `leaf`, and the tenant whose limit it is."""
         return min((self.nodes[n].limit - self.held[n], n) for n in self.nodes[leaf].path)
 
     def headrooms(self, leaf: str) -> tuple[tuple[str, int], ...]:
@@ -294,14 +295,13 @@ class QuotaBook:
         return self._own[name] > self.nodes[name].guaranteed
 
     def leaves_promises(self, leaf: str, hosts: int, free: int) -> bool:
-        """Whether the promises to others stand when `leaf` takes `hosts` of `free`."""
+        """Return whether the promises to other tenants stand when `leaf` takes `hosts` of
+        `free`."""
         return hosts - self.covered(leaf, hosts) <= max(0, free - self.promised)
 
     def max_grant(self, leaf: str, free: int) -> int:
-        """Hosts of `free` that `leaf` can have while the promises to others stand.
-
-        The share of a start that is not covered grows with it, hence bisection.
-        """
+        """Return how many hosts of `free` the tenant `leaf` can have while the promises to others
+        stand. It is found by bisection, for more hosts are never covered better."""
         low, high = 0, free
         while low < high:
             middle = (low + high + 1) // 2
@@ -314,5 +314,6 @@ class QuotaBook:
 
 @lru_cache(maxsize=8)
 def empty_book(tenants: Tenants, fabric: Fabric) -> QuotaBook:
-    """Return a book in which no tenant holds hosts. Not to be written into: it is made once."""
+    """Return the book in which no tenant holds hosts. It is made once, so it must not be written
+    into."""
     return QuotaBook(nodes(tenants, fabric), {})

@@ -109,7 +109,8 @@ class Quotas:
             self._book.take(leaf, hosts, borrowed)
 
     def allowance(self, job: Job, free: HostSet) -> Allowance:
-        """Answers for `free` are remembered until the next start."""
+        """Return what hosts the tenant of `job` may take of `free`. Answers are remembered until
+        the next start."""
         key = (self.allowance_key(job), job.part_gpus)
         if key not in self._memo:
             self._memo[key] = self._allowance(job, free)
@@ -179,7 +180,7 @@ class Quotas:
         return own, withheld
 
     def withhold_for_cells(self, free: HostSet) -> dict[str, HostSet]:
-        """Free hosts kept for each tenant whose guarantee has a shape."""
+        """Return the free hosts kept for each tenant with cells."""
         if self._kept is None:
             self._kept = withhold_for_cells(
                 self._tenants, self._fabric, self._by_name, self._held, free
@@ -192,7 +193,8 @@ class Quotas:
         self._borrowed[job.tenant] = self._borrowed.get(job.tenant, 0) | hosts
 
     def record_allocation(self, job: Job, hosts: HostSet, borrowed: HostSet = 0) -> None:
-        """`job` starts on these hosts, some of them `borrowed` from the spares of others."""
+        """Record that `job` starts on these hosts, some of them `borrowed` from the spares of
+        others."""
         own = hosts & ~borrowed
         self._take(job.tenant, self.counted(job, hosts.bit_count()))
         if job.part_gpus:
@@ -206,8 +208,8 @@ class Quotas:
         self._memo.clear()
 
     def counted(self, job: Job, hosts: int) -> int:
-        """How many more hosts the tenant of `job` holds once that has taken so many: the parts of
-        hosts of one tenant count together as the hosts that they would fill."""
+        """Return by how many hosts the holding of the tenant of `job` grows when the job takes so
+        many. Parts of hosts of one tenant count together as the hosts that they would fill."""
         if not job.part_gpus:
             return hosts
         before, per_host = self._part_gpus.get(job.tenant, 0), self._fabric.gpus_per_host
@@ -244,7 +246,7 @@ class Quotas:
             self._lent[job.tenant] = self._lent.get(job.tenant, 0) + hosts
 
     def later(self) -> FutureQuota:
-        """Return a copy of the quotas that follows gangs as they end."""
+        """Return a copy of the quotas that changes as gangs end."""
         tenants, fabric = self._tenants, self._fabric
         if self.is_open:
             return FutureQuota(tenants, fabric, self._by_name, self._empty, {}, {})
@@ -257,7 +259,7 @@ class Quotas:
         return self._tenants.has_cells
 
     def copy(self) -> Quotas:
-        """Quotas of their own, to try something out."""
+        """Return a copy, to try something out."""
         copied: Quotas = Quotas.__new__(Quotas)
         copied._tenants, copied._fabric, copied._by_name = (
             self._tenants,
@@ -276,8 +278,8 @@ class Quotas:
         return copied
 
     def is_lent(self, tenant: str, owner: str) -> bool:
-        """Whether all that `tenant` does not share with `owner` hold more than their
-        guarantees, so that part of it may be `owner`'s."""
+        """Return whether each tenant above `tenant` that is not above `owner` holds more than its
+        guarantee, so that part of it may be lent by `owner`."""
         apart = set(self.path(tenant)) - set(self.path(owner))
         return bool(apart) and all(self.book.is_beyond_guarantee(name) for name in apart)
 

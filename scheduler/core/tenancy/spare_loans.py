@@ -32,7 +32,7 @@ from scheduler.core.wording import hosts_text
 
 @struct(frozen=True, slots=True)
 class SpareDebt:
-    """A gang on hosts of others' spares. `hosts`: those it borrowed."""
+    """A gang on borrowed spares. `hosts`: the spares that it borrowed."""
 
     job: Job
     hosts: HostSet
@@ -91,7 +91,7 @@ class SpareLoans:
         return spares
 
     def holders(self, hosts: HostSet) -> dict[int, str]:
-        """The hosts, of these, that are lent, and whose spares they are."""
+        """Return which of these hosts are lent, and whose spares they are."""
         gangs = self.state.holding if self.hosts & hosts else ()
         return {h: job.name for job in gangs for h in job.present.lent if hostset.has(hosts, h)}
 
@@ -104,8 +104,8 @@ class SpareLoans:
     def lend(
         self, borrower: str, hosts: HostSet, holders: Collection[str], now_ns: int
     ) -> tuple[SparesChanged, ...] | Stale:
-        """Lend the spares among `hosts`. Stale: their holders are not these any more,
-        or keep them."""
+        """Lend the spares among `hosts`. Return Stale where their holders are others by now, or
+        keep them."""
         may, spares = self.lendable(), hosts & (self.state.index.held | self.hosts)
         wanted = {h: may[h] for h in hostset.members(spares) if h in may}
         if {job.name for job in wanted.values()} != {*holders}:
@@ -126,7 +126,7 @@ class SpareLoans:
         return self.holding_event(job, spares, reason, now_ns, more)
 
     def give_back(self, hosts: HostSet, now_ns: int) -> Iterator[SparesChanged]:
-        """Give lent `hosts` that nobody is on any more back to their holders, as spares."""
+        """Return the lent `hosts` that no gang is on any more to their holders, as spares."""
         home = hosts & self.unused_loans
         for job in self.state.holding if home else ():
             if mine := tuple(h for h in job.present.lent if hostset.has(home, h)):

@@ -17,7 +17,8 @@ from scheduler.core.tenancy.quota_check import Quotas
 
 @struct(frozen=True, slots=True)
 class TenantStanding:
-    """One tenant, with its sub-tenants. `share`: of the usage of its siblings and itself.
+    """Sums of one tenant, with its sub-tenants: held, guaranteed and used. `share`: of the
+    usage of its siblings and itself.
 
     `guaranteed_gpus` includes what its cells and sub-tenants are guaranteed. `held_by_kind`: GPUs,
     for each of its `kinds`.
@@ -34,7 +35,7 @@ class TenantStanding:
 
 
 def standings(state: State, now_ns: int) -> tuple[TenantStanding, ...]:
-    """All tenants, parents before children."""
+    """Return the standing of all tenants, parents before children."""
     tenants, fabric = state.tenants, state.loaded_fabric
     by_name, gpus = nodes(tenants, fabric), fabric.gpus_per_host
     held, queued, used = Counter[str](), Counter[str](), Counter[str]()

@@ -30,8 +30,8 @@ class UsageKey(StrEnum):
 
 
 class UsageSum:
-    """Sums over some jobs. `jobs`: how many, by state. `restarts`: starts after the first of each.
-    `time`: their time, in ns. `gpus`: the same of their GPUs, in GPU-ns."""
+    """Sums of the time of some jobs. `jobs`: how many, by state. `restarts`: starts after the first
+    of each. `time`: their time, in ns. `gpus`: the same of their GPUs, in GPU-ns."""
 
     def __init__(self) -> None:
         self.jobs: Counter[JobState] = Counter()

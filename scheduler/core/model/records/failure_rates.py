@@ -32,10 +32,11 @@ DOWN = frozenset({HostState.FAILED, HostState.IN_REPAIR, HostState.RMA})
 
 
 class FailureRates(Struct, frozen=True):
-    """`since_ns`: when the fleet was first seen. `down`: hosts out by failure at `at_ns`;
-    `out_ns`: host-time that failures had taken by then. `by_zone`: hosts out in each
-    outermost domain; `square_ns`: the integral of the sum of their squares. `more_ns`: host-time
-    by which the fleet was larger than now while it was seen, negative where it was smaller."""
+    """Sums over the failures and repairs of the fleet in the log. `since_ns`: when the fleet was
+    first seen. `down`: hosts out by failure at `at_ns`; `out_ns`: host-time that failures had taken
+    by then. `by_zone`: hosts out in each outermost domain; `square_ns`: the integral of the sum of
+    their squares. `more_ns`: host-time by which the fleet was larger than now while it was seen,
+    negative where it was smaller."""
 
     failures: int = 0
     repairs: int = 0
@@ -48,11 +49,11 @@ class FailureRates(Struct, frozen=True):
     more_ns: int = 0
 
     def out_by(self, now_ns: int) -> int:
-        """Host-time out of service until `now_ns`."""
+        """Return the host-time out of service until `now_ns`."""
         return self.out_ns + self.down * max(0, now_ns - self.at_ns)
 
     def squares_by(self, now_ns: int) -> int:
-        """The integral of the squares of hosts out by zone until `now_ns`."""
+        """Return the integral of the squares of the hosts out by zone until `now_ns`."""
         return self.square_ns + sum(n * n for n in self.by_zone) * max(0, now_ns - self.at_ns)
 
     def dispersion(self, now_ns: int) -> float:
@@ -75,7 +76,7 @@ def loaded(now_ns: int, zones: int) -> FailureRates:
 def record_move(
     faults: FailureRates, was_down: bool, is_down: bool, now_ns: int, zone: int
 ) -> FailureRates:
-    """A host of this outermost domain went from one state to another."""
+    """Return the rates after a host of this outermost domain went from one state to another."""
     change = is_down - was_down
     if not change:
         return faults
@@ -95,7 +96,8 @@ def record_move(
 def regrouped(
     faults: FailureRates, by_zone: tuple[int, ...], more: int, now_ns: int
 ) -> FailureRates:
-    """The fleet has `more` hosts from here on, or fewer when negative; so many are out by zone."""
+    """Return the rates of a fleet with `more` hosts from now on (negative: fewer), of which so many
+    are out in each zone."""
     return replace(
         faults,
         down=sum(by_zone),
@@ -108,8 +110,8 @@ def regrouped(
 
 
 def mean_repair_ns(policy: SparePolicy, faults: FailureRates) -> int:
-    """How long a host is out of service, by what was seen until the last failure or repair: it
-    stays the same while nothing happens, as promises do that rely on it."""
+    """Return how long a host is out of service on average, as seen until the last failure or
+    repair. The mean stays the same while nothing happens, for promises rely on it."""
     out_ns, repairs = 0, 0
     if policy.prior_host_days:
         out_ns, repairs = faults.out_ns, faults.repairs

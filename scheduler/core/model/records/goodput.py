@@ -54,7 +54,7 @@ class Parts(Struct, frozen=True):
 
     @property
     def holding(self) -> int:
-        """Time while hosts were held, by spares and stopped gangs too."""
+        """Return the time while hosts were held, also by spares and stopped gangs."""
         return self.running + self.rescheduling + self.spare
 
     @property

@@ -32,7 +32,7 @@ class DailyCount(StrEnum):
 
 
 class HostMark(Struct, frozen=True):
-    """`amount` of `kind`, reported at `time_ns` or on the day that begins then."""
+    """One report about a host: `amount` of `kind`, at `time_ns` or on the day that begins then."""
 
     time_ns: int
     kind: str
@@ -40,14 +40,14 @@ class HostMark(Struct, frozen=True):
 
 
 class HostRecord(Struct, frozen=True):
-    """Times are 0 for never. `since_ns`: when the record begins. `trouble_ns`: the last
-    report that counts against the host. `mended_ns`: the last time it came back.
-    `tested_ns`: the last stress test that it passed. `service_ns`: when it began to serve
+    """The record of one host. Times are 0 for never. `since_ns`: when the record begins.
+    `trouble_ns`: the last report that counts against the host. `mended_ns`: the last time it came
+    back. `tested_ns`: the last stress test that it passed. `service_ns`: when it began to serve
     after its burn-in.
 
-    `marks`: reports, oldest first. `days`: counts by day. `seen`: XIDs and jobs that excluded
-    it, `xid 79` or `job a`, with when last. `reports`, `failures`: since it was installed.
-    `measures`: what its newest burn-in measured, at `measured_ns`, by name; more is better.
+    `marks`: reports, oldest first. `days`: counts by day. `seen`: XIDs and jobs that excluded it,
+    `xid 79` or `job a`, with when last. `reports`, `failures`: since it was installed. `measures`:
+    what its newest burn-in measured, at `measured_ns`, by name; more is better.
     """
 
     since_ns: int = 0
@@ -86,21 +86,21 @@ class HostRecord(Struct, frozen=True):
         return replace(self, seen=(*tuple(kept)[-MOST + 1 :], (signal, time_ns)))
 
     def amount(self, kind: str, from_ns: int) -> int:
-        """How much was reported of `kind` after `from_ns`."""
+        """Return how much of `kind` was reported after `from_ns`."""
         return total(m for m in self.marks if m.kind == kind and m.time_ns > from_ns)
 
     def of_days(self, tally: DailyCount, from_ns: int) -> int:
-        """How many there were on days that end after `from_ns`."""
+        """Return how many were counted on days that end after `from_ns`."""
         days = (m for m in self.days if m.kind == tally.value)
         return total(m for m in days if m.time_ns + DAY_NS > from_ns)
 
     def distinct(self, prefix: str, from_ns: int) -> int:
-        """How many XIDs (`xid `) or jobs (`job `) were seen after `from_ns`."""
+        """Return how many different XIDs (`xid `) or jobs (`job `) were seen after `from_ns`."""
         return sum(1 for signal, at in self.seen if signal.startswith(prefix) and at > from_ns)
 
     @property
     def clean_ns(self) -> int:
-        """Since when nothing has counted against the host, as far as is known."""
+        """Return the time since which nothing has counted against the host, as far as is known."""
         return max(self.since_ns, self.trouble_ns, self.service_ns)
 
 

@@ -41,8 +41,9 @@ _TRUTH: Final = bytes.maketrans(b"01", bytes((0, 1)))
 
 
 class UsageAccount(Struct, frozen=True):
-    """`held`: hosts held since `as_of_ns`. `used`: host-ns as they counted then. `part_gpus`: GPUs
-    of jobs on parts of hosts; together they count as the hosts in `held` that they would fill."""
+    """Account of the hosts that a tenant holds and has used. `held`: hosts held since `as_of_ns`.
+    `used`: host-ns as they counted then. `part_gpus`: GPUs of jobs on parts of hosts; together they
+    count as the hosts in `held` that they would fill."""
 
     held: int = 0
     used: int = 0
@@ -56,8 +57,8 @@ class UsageAccount(Struct, frozen=True):
         return (self.used * kept >> _BITS) + since
 
     def having(self, more: int, now_ns: int, half_life_ns: int, part_gpus: int = 0) -> UsageAccount:
-        """The account after `more` hosts were taken, or given back when negative; `part_gpus` more
-        GPUs of parts are among them."""
+        """Return the account after `more` hosts were taken (negative: given back), of which
+        `part_gpus` GPUs are of jobs on parts of hosts."""
         used = self.used_at(now_ns, half_life_ns)
         return UsageAccount(self.held + more, used, now_ns, self.part_gpus + part_gpus)
 
@@ -68,7 +69,7 @@ def hosts_filled(part_gpus: int, gpus_per_host: int) -> int:
 
 
 def usage_decay(elapsed_ns: int, half_life_ns: int) -> int:
-    """2^(-elapsed / half-life) times 2^64."""
+    """Return the factor by which usage decays, 2^(-elapsed / half-life), times 2^64."""
     halvings, rest = divmod(max(0, elapsed_ns), half_life_ns)
     if halvings >= _BITS:
         return 0
@@ -81,12 +82,13 @@ def usage_decay(elapsed_ns: int, half_life_ns: int) -> int:
 
 
 def standing(held: int, half_life_ns: int) -> int:
-    """Return the limit of usage when `held` hosts are held for ever."""
+    """Return the usage that a tenant tends to when it holds `held` hosts for ever."""
     return held * half_life_ns * _LOG2_E >> _BITS
 
 
 class TenantMark(Struct, frozen=True):
-    """`create_ns`: when a file first named it. `update_ns`: when one last changed it."""
+    """When a tenant came and changed. `create_ns`: when a file first named it. `update_ns`: when
+    one last changed it."""
 
     create_ns: int
     update_ns: int
@@ -95,7 +97,8 @@ class TenantMark(Struct, frozen=True):
 def marked(
     mark: Callable[[str], TenantMark], was: Tenants, now: Tenants, time_ns: int
 ) -> dict[str, TenantMark]:
-    """Records of all tenants of `now`, which holds from `time_ns` on. `mark`: of those of `was`."""
+    """Return the records of all tenants of the tenants file `now`, which holds from `time_ns` on.
+    `mark`: the records under the file `was`."""
     marks = {}
     for tenant in now.tenants:
         before = was.by_name.get(tenant.name)

@@ -31,8 +31,8 @@ from scheduler.core.tenancy.quota_check import Allowance
 
 @struct(frozen=True, slots=True)
 class Booked:
-    """A booking of so many hosts in [start, end), in these shares where windows tell hosts
-    apart."""
+    """A booking of so many hosts in [start, end). Where windows tell hosts apart it says how many
+    hosts of each class."""
 
     start_ns: int
     end_ns: int
@@ -41,7 +41,8 @@ class Booked:
 
 
 class Conservative:
-    """Cost: O(gangs and reservations) for each waiting job."""
+    """Reservations for all waiting jobs, in their order. Cost: O(gangs and reservations) for each
+    waiting job."""
 
     behind_text = "starting now would delay it"
     lets_shorter_pass = False

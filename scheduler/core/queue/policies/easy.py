@@ -49,8 +49,8 @@ class Easy:
 
     @property
     def first(self) -> BackfillReservation | None:
-        """Computed when it is first read, which is before anybody takes hosts: often nobody
-        reads it."""
+        """The one reservation, computed when it is first read, before anybody takes hosts; often
+        nobody reads it."""
         if self._asking is not None:
             asking, self._asking = self._asking, None
             self._first = reservation = self._outlook.reservation(*asking)
@@ -90,9 +90,9 @@ class Easy:
         return min(allowed.pool, room_beside(self.first, job, end_ns, allowed, self._quotas))
 
     def without_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
-        """Less the hosts that the reservation needs beyond their number. A job that others
-        may not lie beside closes more hosts than it takes: unless it is known which of them
-        the reservation needs, it takes none."""
+        """Return the allowance without the hosts that the reservation needs beyond their number. A
+        job that others may not lie beside closes more hosts than it takes: unless it is known which
+        of them the reservation needs, it takes none."""
         first, wants = self.first, job.spec.affinity
         if first is None or end_ns <= first.start_ns:
             return allowed
@@ -155,8 +155,9 @@ class Easy:
         return not free and self.first is not None
 
     def actions(self) -> tuple[Reserve, ...]:
-        """The reservation is made anew by every decision; kept is where it relies on gangs that
-        are late, and each time that it has slipped since."""
+        """Return the reservation where it has to be kept for the next decision: where it relies on
+        gangs that are late, and each time that it has slipped since. Otherwise each decision makes
+        it anew."""
         if not self._most_slips or self._first is None or self._asking is not None:
             return ()
         first = self._first

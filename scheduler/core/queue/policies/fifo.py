@@ -13,8 +13,8 @@ from scheduler.core.tenancy.quota_check import Allowance
 
 
 class Fifo:
-    """Jobs start until one waits. Its reservation says when it starts; it keeps nobody
-    from anything, for nobody starts after it."""
+    """Starts jobs until one waits. Its reservation says when it starts; it keeps nobody from
+    anything, for nobody starts after it."""
 
     behind_text = "no job overtakes under fifo"
     lets_shorter_pass = False

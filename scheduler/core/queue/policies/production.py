@@ -58,7 +58,8 @@ class FairOrder:
         self._hosts[job.tenant] += hosts
 
     def head(self, started: Collection[str]) -> Job | None:
-        """Cost: as that of the first job of a decision."""
+        """Return the job that the next decision looks at first. Cost: as that of the first job of a
+        decision."""
         runs = _runs(self._state, self._now_ns)
         for run in runs:
             while not run.is_over and run.head.name in started:
@@ -240,10 +241,10 @@ def _ages(job: Job, tenants: Tenants) -> bool:
 
 
 def priority_of(job: Job, tenants: Tenants, now_ns: int) -> int:
-    """The job's priority, and `by` more for every `every_s` since it was queued.
+    """Return the job's priority, aged by `by` for every `every_s` seconds since it was queued.
 
-    Waiting puts a job that can be preempted before nobody: whoever has a higher priority
-    would evict it, or another in its place, in the second in which it starts.
+    Waiting puts a job that can be preempted before nobody: whoever has a higher priority would
+    evict it, or another in its place, in the second in which it starts.
     """
     aging = tenants.aging
     waited_ns = now_ns - job.state_ns

@@ -33,7 +33,8 @@ _BROKEN = (HostState.FAILED, HostState.IN_REPAIR)
 
 @struct(frozen=True, slots=True)
 class HostVerdict:
-    """The health policy makes `move` at `at_ns`; None: the host's early life ends then."""
+    """A verdict on a host: the health policy makes `move` at `at_ns`, or, with None, the host's
+    early life ends then."""
 
     at_ns: int
     move: HostMove | None
@@ -137,7 +138,7 @@ JUST_SAVED_NS = 60 * SECOND_NS  # a checkpoint so young need not be waited for a
 
 
 def has_just_saved(state: State, job: Job, now_ns: int) -> bool:
-    """Whether leaving now loses next to nothing, by the one rule of costs. A gang that
+    """Return whether leaving now loses next to nothing, by the one rule of costs. A gang that
     stands still loses nothing in any case."""
     if job.state is JobState.INTERRUPTED:
         return True
@@ -146,13 +147,14 @@ def has_just_saved(state: State, job: Job, now_ns: int) -> bool:
 
 
 def due_ns(state: State, now_ns: int, options: SchedulingOptions) -> tuple[int | None, ...]:
-    """When time alone changes something of hosts: windows, judgements, gangs that leave."""
+    """Return when something of hosts changes by time alone: windows, evaluations, gangs that
+    leave."""
     return (next_edge_ns(state), state.judge_ns or None, leave_ns(state, now_ns, options))
 
 
 def leave_ns(state: State, now_ns: int, options: SchedulingOptions) -> int | None:
-    """When the next gang saves that could leave its retiring hosts now; None: none could, and
-    something has to change first."""
+    """Return when the next gang makes a checkpoint after which it could leave its retiring hosts;
+    None where none could until something else changes."""
     if not state.index.unhealthy & state.index.held:
         return None
     retiring = hostset.of(i for i, h in state.hosts.items() if h.state is HostState.RETIRING)
@@ -226,7 +228,8 @@ def lemon_signals(record: HostRecord, policy: LemonPolicy, now_ns: int) -> tuple
 
 
 def lemon_text(record: HostRecord, policy: LemonPolicy, now_ns: int) -> str:
-    """`lemon: out_count 4, xid_cnt 3 in 28 days`, or nothing."""
+    """Say why a host is a lemon: `lemon: out_count 4, xid_cnt 3 in 28 days`; "" where it is
+    none."""
     names, signals = lemon_signals(record, policy, now_ns), seven_signals(record, policy, now_ns)
     if not names:
         return ""

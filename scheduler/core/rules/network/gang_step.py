@@ -37,8 +37,9 @@ def false_step(
 
 
 def present_step(state: State, job: Job) -> StepBound | None:
-    """None where nothing says how long it is, and while the gang stands still. A bound is of the
-    links at its start: it is kept where they carry no more since, by what the step shows.
+    """Return the step of a gang at present links; None where nothing says how long it is, and while
+    the gang stands still. A bound is of the links at its start: it is kept where they carry no more
+    since, by what the step shows.
 
     Cost: nothing unless links or the fabric changed since its start; then a step time, once.
     """

@@ -20,7 +20,7 @@ from scheduler.core.model.window import Leave
 
 
 def fabric_between(state: State, start_ns: int, end_ns: int) -> Fabric:
-    """The fabric for a gang that would run from start to end."""
+    """Return the fabric with the links that a gang would have that runs from start to end."""
     bookings = [b for b in state.windows.values() if b.window.links]
     if all(b.is_closing or not b.overlaps(start_ns, end_ns) for b in bookings):
         return state.loaded_fabric
@@ -30,9 +30,8 @@ def fabric_between(state: State, start_ns: int, end_ns: int) -> Fabric:
 
 @struct(frozen=True, slots=True)
 class ClosedLink:
-    """An uplink that gangs are made to leave: they move to one side of it, and `must` says
-    whether they are requeued where there is no room. `hosts`: of the domain; `free`: all that
-    are."""
+    """An uplink that gangs must leave: they move to one side of it, or, if `must`, wait in the
+    queue where there is no room. `hosts`: of the domain; `free`: all that are."""
 
     name: str
     hosts: HostSet
@@ -56,7 +55,7 @@ class ClosedLink:
 
 
 def closed_links(state: State) -> Iterator[ClosedLink]:
-    """Draining ones, and those of open windows whose gangs leave."""
+    """Return the uplinks that are draining, and those of open windows whose gangs leave."""
     for name, record in state.links.items():
         if record.use is LinkUse.DRAINING:
             title = f"the uplink of {name} drains"

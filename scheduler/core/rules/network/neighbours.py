@@ -46,7 +46,7 @@ class Neighbour:
 
 
 def busy(fabric: Fabric, gang: Neighbour) -> dict[Uplink, float]:
-    """The part of each narrow uplink that the gang keeps busy on average."""
+    """Return for each narrow uplink the part of the time for which the gang keeps it busy."""
     if gang.step is None or not gang.step.seconds:
         return {}
     return busy_shares(fabric, gang.request, gang.hosts, gang.step.seconds)
@@ -58,12 +58,12 @@ def running(state: State) -> list[Neighbour]:
 
 
 def as_neighbour(state: State, job: Job) -> Neighbour:
-    """A running gang in the place where it is."""
+    """Return a running gang as a neighbour of others."""
     return Neighbour(job.request, job.hosts, present_step(state, job))
 
 
 def loads(fabric: Fabric, gangs: Iterable[Neighbour]) -> dict[Uplink, float]:
-    """How busy these gangs keep narrow uplinks, all together."""
+    """Return for how much of the time these gangs together keep each narrow uplink busy."""
     by_uplink: dict[Uplink, float] = {}
     for gang in gangs:
         for uplink, share in busy(fabric, gang).items():
@@ -84,8 +84,8 @@ def subtract_loads(fabric: Fabric, loads: Mapping[Uplink, float]) -> Fabric:
 
 
 class Traffic:
-    """The gangs of one state, and gangs placed meanwhile: a placement is taken to start
-    once none of its hosts is free any more."""
+    """The traffic of the gangs of one state, and of gangs placed meanwhile. A placement is expected
+    to start once none of its hosts is free any more."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -165,8 +165,8 @@ def find_neighbours(state: State, job: Job, options: SchedulingOptions) -> list[
 def count_idle_gpus(
     fabric: Fabric, gang: Neighbour, others: Sequence[Neighbour], least_s: float
 ) -> float:
-    """GPUs that do nothing on average because the gang and its neighbours wait for each other,
-    or the gang has steps above `least_s`."""
+    """Return how many GPUs are idle on average because the gang and its neighbours wait for each
+    other, or because the gang's steps are longer than `least_s`."""
     own = busy(fabric, gang)
     sharing = [g for g in others if not own.keys().isdisjoint(busy(fabric, g))]
     sharing = sorted(sharing, key=lambda g: (-g.gpus, g.hosts))[:MOST_NEIGHBOURS]

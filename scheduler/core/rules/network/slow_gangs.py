@@ -22,8 +22,9 @@ from scheduler.core.wording import listed, share_text
 
 @struct(frozen=True, slots=True)
 class SlowGang:
-    """`step_s`: now, infinite across a link that is down; `built_s`: with all links up. `links`:
-    those it crosses that carry less, by domain, each with its share."""
+    """A gang whose steps are longer because uplinks carry less than they were built for. `step_s`:
+    now, infinite across a link that is down; `built_s`: with all links up. `links`: those it
+    crosses that carry less, by domain, each with its share."""
 
     job: Job
     step_s: float
@@ -37,7 +38,7 @@ class SlowGang:
 
     @property
     def text(self) -> str:
-        """`steps take 12 % longer: the uplink of z3 at 50 %`."""
+        """Say how slow the gang is, and why: `steps take 12 % longer: the uplink of z3 at 50 %`."""
         links = listed(tuple(f"{name} {share_text(share)}" for name, share in self.links))
         uplinks = f"the uplink{'s' * (len(self.links) > 1)} of {links}"
         if not isfinite(self.step_s):
@@ -57,7 +58,8 @@ def slow_gangs(state: State, options: SchedulingOptions) -> Iterator[SlowGang]:
 
 
 def slow_gang(state: State, job: Job) -> SlowGang | None:
-    """None where it crosses no degraded link, or its job says no step time."""
+    """Return the gang if links make it slow; None where it crosses no degraded link, or its job
+    says no step time."""
     fabric = state.loaded_fabric
     if not fabric.links or not job.request.has_step_time:
         return None
