@@ -70,21 +70,22 @@ Request = agent_pb2.SessionRequest
 
 
 class Preparation(NamedTuple):
-    """An attempt that is made ready. `gpus`: GPUs that it has; none for all of the host."""
+    """An attempt that is being prepared on this host. `gpus`: the GPUs that it has; empty for all
+    of the host."""
 
     task: asyncio.Task[None]
     gpus: frozenset[int]
 
 
 class StaleLeader(Exception):
-    """The word of a leader of a lower term, for another one leads by now, or of one that has given
-    this host up."""
+    """The message came from a leader of a lower term, or from one that has given this host up, and
+    is ignored."""
 
 
 class Agent:
-    """`say`: how its words get to the server, which may not be there. `address`: at which other
-    hosts reach this one. `state`: a folder of its own. `may_leave_processes`: of a gang that is
-    over; then one tenant alone is served."""
+    """Runs the attempts of one host on the orders of the server. `say`: sends messages to the
+    server, which may be away. `address`: at which other hosts reach this one. `state`: a folder of
+    its own. `may_leave_processes`: of a gang that is over; then one tenant alone is served."""
 
     may_leave_processes = False
 
@@ -213,7 +214,7 @@ class Agent:
             self._cgroups.close()
 
     def hear(self, message: agent_pb2.SessionResponse) -> None:
-        """Do what the server says. Raises: StaleLeader."""
+        """Carry out a message of the server. Raises: StaleLeader."""
         self._check_lease()
         if self._is_given_up:  # words that waited while this process stood still, or was cut off
             raise StaleLeader(
@@ -281,7 +282,7 @@ class Agent:
             await asyncio.sleep(_TICK_S)
 
     def on_disconnect(self) -> None:
-        """Note that the stream broke: nobody reads answers."""
+        """Note that the stream to the server broke."""
         for task in self._tails.values():
             task.cancel()
         self._tails.clear()
@@ -669,7 +670,7 @@ def _dismiss(process: subprocess.Popen[bytes]) -> None:
 
 
 def now_s() -> float:
-    """A clock that goes on while the machine sleeps."""
+    """Return seconds of a clock that goes on while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

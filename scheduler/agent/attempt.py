@@ -89,7 +89,7 @@ class Said(NamedTuple):
 
 
 class BadReport(ValueError):
-    """The file that a rank wrote is no report."""
+    """A rank wrote a report that cannot be read."""
 
 
 class HostAttempt:
@@ -218,7 +218,8 @@ class HostAttempt:
                 warm.stdout.close()
 
     def look(self) -> list[RankExit]:
-        """Take in what has happened; ranks that have ended since the last look."""
+        """Take in reports and exits of ranks; return the ranks that have ended since the last
+        look."""
         if not self.has_processes:
             return []
         is_alive = self._is_supervised()  # asked first: what it wrote before it left is read
@@ -289,7 +290,7 @@ class HostAttempt:
         return report
 
     def look_at_times(self, now_s: float) -> list[ComputedStep]:
-        """How long ranks computed in steps since the last look."""
+        """Return how long ranks computed in the steps since the last look."""
         if self._times is None:
             self._times = TimesOfRanks(self._time_files())
         return self._times.look(now_s)
@@ -321,8 +322,8 @@ class HostAttempt:
             (self.folder / "run" / "save").unlink()
 
     def stack_pids(self) -> dict[int, int]:
-        """Pids of ranks that write their stacks down when they are asked to, by rank: as they say,
-        if it is a process of the user of the job, who may signal it anyway. In a container of
+        """Return the pids of ranks that write their stacks when they are signalled, by rank. A rank
+        reports its pid, which counts only if it is a process of the job's user. In a container of
         podman pids are others."""
         if (self.order.get("container") or {}).get("is_podman"):
             return {}
@@ -340,7 +341,8 @@ class HostAttempt:
         return {int(rank): pid for rank, (pid, _) in self._started().items()}
 
     def stop(self, grace_s: float, now_s: float) -> None:
-        """SIGTERM, and SIGKILL after the grace; at once without one."""
+        """Send SIGTERM to the ranks, and SIGKILL after the grace period; without one, SIGKILL at
+        once."""
         if self.phase in (Phase.PREPARING, Phase.PREPARED):
             self._over()
         if not self.has_processes:
@@ -367,12 +369,12 @@ class HostAttempt:
             end_process(self.supervisor_pid, self._supervisor_begun, signal.SIGKILL)
 
     def release(self) -> None:
-        """The agent ends; what it has started goes on."""
+        """Let go of the processes, which go on when the agent ends."""
         if self.supervisor is not None and self.supervisor.poll() is None:
             self.supervisor.returncode = 0  # nobody waits for it any more
 
     def forget(self) -> None:
-        """Keep the logs alone."""
+        """Delete the files of the attempt but for its logs."""
         (self.folder / "forgotten").touch()
 
     def _is_supervised(self) -> bool:

@@ -28,7 +28,8 @@ log = logging.getLogger("muster.agent")
 
 
 class BurnIn:
-    """`address`: at which other hosts reach this one. `search`: PATH of the checks."""
+    """Runs checks of an idle host. `address`: at which other hosts reach this one. `search`: PATH
+    of the checks."""
 
     def __init__(self, allowed: AllowList, address: str, search: str) -> None:
         self._allowed, self._address, self._search = allowed, address, search

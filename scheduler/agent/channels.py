@@ -31,14 +31,15 @@ Data = agent_pb2.ChannelData
 
 
 class Channels:
-    """`say`: to the server."""
+    """Runs commands beside ranks, and passes on their input and output. `say`: sends messages to
+    the server."""
 
     def __init__(self, say: Callable[[agent_pb2.SessionRequest], None]) -> None:
         self._say = say
         self._open: dict[str, _Channel] = {}
 
     def open(self, wanted: agent_pb2.OpenChannel, key: Key, folder: Path) -> None:
-        """Run what is wanted beside the ranks of the attempt in `folder`."""
+        """Run a command beside the ranks of the attempt in `folder`."""
         if len(self._open) >= MOST_CHANNELS:
             self.refuse(wanted.channel_id, f"{MOST_CHANNELS} commands run beside ranks there")
             return
@@ -51,7 +52,7 @@ class Channels:
         self._say(_word(Data(channel_id=channel_id, error=reason)))
 
     def hear(self, data: Data) -> None:
-        """Pass input on to a command, or end it."""
+        """Pass input on to a command, or end the command."""
         channel = self._open.get(data.channel_id)
         if channel is not None and data.close:
             channel.task.cancel()

@@ -20,7 +20,7 @@ _CHUNK = 4_096
 
 
 class GateFailed(Exception):
-    """A gate did not end well; the text has its last words."""
+    """A check of the host before the ranks start failed; the text has its last output."""
 
     def __init__(self, text: str, *, is_of_site: bool) -> None:
         super().__init__(text)
@@ -30,7 +30,8 @@ class GateFailed(Exception):
 async def pass_gates(
     gates: Iterable[agent_pb2.Gate], order: dict[str, Any], allowed: AllowList, search: str
 ) -> None:
-    """Run gates on the host as the user of the ranks, or as the agent where the host says so.
+    """Run the checks that must end well before ranks start, as the user of the ranks, or as the
+    agent where the host says so.
 
     Raises: GateFailed, NotAllowed.
     """
@@ -41,7 +42,7 @@ async def pass_gates(
 async def run_gate(
     gate: agent_pb2.Gate, order: dict[str, Any], allowed: AllowList, search: str
 ) -> str:
-    """Run one gate and return what it wrote last. Raises: GateFailed, NotAllowed."""
+    """Run one check and return the last of its output. Raises: GateFailed, NotAllowed."""
     command = list(gate.command)
     path = program(command[0], order["workdir"], search)
     own = {"user": allowed.own_name} if path in allowed.gates and gate.is_of_site else {}

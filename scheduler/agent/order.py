@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def node_variables(node: int, ranks: int, world_size: int) -> dict[str, str]:
-    """The place of the `node`th host, which has so many `ranks`."""
+    """Return the variables of torchrun's node rank: this is the `node`th host and has so many
+    `ranks`."""
     return {
         "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(ranks),
@@ -47,12 +48,14 @@ def attempt_variables(job: str, uid: str, attempt: int, nodes: int) -> dict[str,
 
 
 def role_variables(role: str, first_rank: int) -> dict[str, str]:
-    """The role of the ranks, whose RANK counts in it, and its first rank in the gang."""
+    """Return the variables that name the role of the ranks and its first rank in the gang; RANK
+    counts within the role."""
     return {"MUSTER_ROLE": role, "MUSTER_FIRST_RANK": str(first_rank)}
 
 
 def order_of(wanted: agent_pb2.Prepare, user: str, workdir: str) -> dict[str, Any]:
-    """The order but for what only this host knows, and what only the launch brings."""
+    """Return what the agents of an attempt are to start, without what only each host, or the
+    launch, knows."""
     first, ranks, attempt = wanted.first_rank, wanted.ranks, wanted.key.attempt
     is_without_gpus = wanted.env.get("CUDA_VISIBLE_DEVICES") == ""
     common = {

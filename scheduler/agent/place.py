@@ -17,8 +17,8 @@ _MOST_BYTES = 65_536
 
 
 def parse_place(text: str, file: str) -> dict[str, str]:
-    """Parse the place of a host. `text`: zone=z0,rack=z0-r001; `file`: one with such lines, "" for
-    none. What `text` says goes before. Raises: InputError."""
+    """Parse the place of a host in the fabric. `text`: zone=z0,rack=z0-r001; `file`: one with such
+    lines, "" for none. What `text` says goes before. Raises: InputError."""
     lines = read_text(file, _MOST_BYTES).splitlines() if file else ()
     of_file = _pairs(lines, file)
     return {**of_file, **_pairs(text.split(",") if text else (), "")}

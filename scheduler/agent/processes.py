@@ -21,7 +21,7 @@ def adopt_orphans() -> None:
 
 
 def begun(pid: int) -> int:
-    """When a process began, in ticks since boot; 0: there is none, or it is a zombie."""
+    """Return when a process began, in ticks since boot; 0 where there is none, or a zombie."""
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -30,14 +30,15 @@ def begun(pid: int) -> int:
 
 
 def end_process(pid: int, since: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal to the process that began then, and to no other that has its pid since."""
+    """Send a signal to the process that began at that time, never to another that has its pid
+    now."""
     if pid > 0 and since and begun(pid) == since:
         with contextlib.suppress(OSError):
             os.kill(pid, number)
 
 
 def end_group(pid: int, since: int) -> None:
-    """SIGKILL to the group that this process leads."""
+    """Send SIGKILL to the process group that this process leads."""
     if pid > 0 and since and begun(pid) == since:
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
@@ -67,7 +68,8 @@ def _is_of_other_session(pid: int) -> bool:
 
 
 def end_marked(variable: str, uid: int) -> bool:
-    """Kill the processes of a user with this in their environment; whether there was any."""
+    """Kill the processes of a user that have this in their environment; return whether there was
+    any."""
     is_found, mark = False, variable.encode() + b"\0"
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
@@ -78,13 +80,14 @@ def end_marked(variable: str, uid: int) -> bool:
 
 
 class CgroupRoot:
-    """Where the agent makes a cgroup (v2) for each attempt; `path` None: it cannot."""
+    """Where the agent makes a cgroup (v2) for each attempt; `path` None: the agent cannot make
+    any."""
 
     def __init__(self, host: str) -> None:
         self.path = _own_cgroup(host)
 
     def make(self, name: str) -> str:
-        """The cgroup of an attempt; "" where there are none."""
+        """Make the cgroup of an attempt, and return its path; "" where there are none."""
         if self.path is None:
             return ""
         group = self.path / name
@@ -97,13 +100,13 @@ class CgroupRoot:
         return str(group)
 
     def close(self) -> None:
-        """Leave nothing behind, unless ranks run on there."""
+        """Remove the cgroups, unless ranks run on in them."""
         if self.path is not None:
             remove_group(str(self.path))
 
 
 def kill_group(group: str) -> None:
-    """SIGKILL to every process in the cgroup, also to processes that are being forked."""
+    """Send SIGKILL to every process in the cgroup, also to processes that are being forked."""
     with contextlib.suppress(OSError):
         if group:
             Path(group, "cgroup.kill").write_text("1")
@@ -117,7 +120,7 @@ def is_populated(group: str) -> bool:
 
 
 def is_of_user(pid: int, uid: int) -> bool:
-    """Whether the process is there and runs as that user."""
+    """Return whether the process exists and runs as that user."""
     try:
         return os.stat(f"/proc/{pid}").st_uid == uid
     except OSError:
@@ -125,7 +128,7 @@ def is_of_user(pid: int, uid: int) -> bool:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler for that signal, which would else end it."""
+    """Return whether the process has a handler for that signal, which would end it otherwise."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

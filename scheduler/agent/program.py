@@ -32,13 +32,14 @@ log = logging.getLogger("muster.agent")
 
 @struct(frozen=True, slots=True)
 class AgentOptions:
-    """`servers`: HOST:PORT where they listen for agents, by commas. `name`: the host, as the fabric
-    calls it. `state`: a folder of its own; `%h` in it is the host. `join_token_file`: `-` is stdin.
-    `address`: at which other hosts reach this one, "" for the one that it has towards the server.
-    `is_local`: end, with all ranks, when the server that started it is gone. `linger_s`: for which
-    it stays when it is told to end while ranks run, where they end with it as in a pod. `place`,
-    `place_file`: where in the fabric the host is, to join it (place.py). `one_attempt`: leave when
-    one is over, as in a step of Slurm; it waits for the agent before it to leave."""
+    """Options of `muster agent`. `servers`: HOST:PORT where they listen for agents, by commas.
+    `name`: the host, as the fabric calls it. `state`: a folder of its own; `%h` in it is the host.
+    `join_token_file`: `-` is stdin. `address`: at which other hosts reach this one, "" for the one
+    that it has towards the server. `is_local`: end, with all ranks, when the server that started it
+    is gone. `linger_s`: for which it stays when it is told to end while ranks run, where they end
+    with it as in a pod. `place`, `place_file`: where in the fabric the host is, to join it
+    (place.py). `one_attempt`: leave when one is over, as in a step of Slurm; it waits for the agent
+    before it to leave."""
 
     servers: str
     name: str
@@ -166,7 +167,7 @@ def _join_token(options: AgentOptions) -> str:
 
 
 def own_address_for(server: str) -> str:
-    """The address that this host has on the way to the server."""
+    """Return the address of this host from which it reaches the server."""
     host, port = host_and_port(server)
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
@@ -179,7 +180,8 @@ def own_address_for(server: str) -> str:
 
 
 def main() -> None:
-    """`python -m scheduler.agent.program JSON`: how `--launcher local` starts agents."""
+    """Run an agent as `python -m scheduler.agent.program JSON`, which is how `--launcher local`
+    starts agents."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"

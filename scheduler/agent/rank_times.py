@@ -22,14 +22,16 @@ _MOST_S = 1e6
 
 
 class ComputedStep(NamedTuple):
-    """`seconds`: of each rank of the host, 0 of one that does not say."""
+    """How long the ranks of a host computed in one step. `seconds`: of each rank of the host, 0 for
+    a rank that does not report it."""
 
     step: int
     seconds: tuple[float, ...]
 
 
 class TimesOfRanks:
-    """Step times of the ranks whose files these are, in their order."""
+    """Reads the step times that ranks write into files. The files stand in the order of the
+    ranks."""
 
     def __init__(self, files: list[Path]) -> None:
         self._files = files
@@ -38,8 +40,8 @@ class TimesOfRanks:
         self._sent = -1
 
     def look(self, now_s: float) -> list[ComputedStep]:
-        """Steps that all ranks which say anything have done since the last look, if it is time
-        for one."""
+        """Return the steps that all reporting ranks have finished since the last look; none where
+        it is not yet time for one."""
         since_s = now_s - self._looked_s
         if since_s < LOOK_S:
             return []
@@ -61,7 +63,8 @@ class TimesOfRanks:
 
 
 def newest_steps(files: list[Path]) -> list[int]:
-    """Return the newest step that each of these ranks has computed, 0 of one that does not say."""
+    """Return the newest step that each of these ranks has computed; 0 for a rank that does not
+    report it."""
     levels = map(_read, files)
     return [max(times[0]) if times else 0 for times in levels]
 

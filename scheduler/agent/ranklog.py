@@ -17,7 +17,7 @@ def log_path(folder: Path, rank: int) -> Path:
 
 
 def tail(path: Path, most_bytes: int = TAIL_BYTES) -> str:
-    """The last lines of a log, as text."""
+    """Return the last lines of a log, as text."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -32,8 +32,8 @@ def tail(path: Path, most_bytes: int = TAIL_BYTES) -> str:
 async def read(
     path: Path, lines: int, *, follow: bool, is_over: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """The last `lines` of a log, 0 for all that is kept, and with `follow` what comes until
-    `is_over`. Raises: OSError when there is no such log."""
+    """Yield the last `lines` of a log, 0 for all that is kept, and with `follow` what is written
+    until `is_over`. Raises: OSError when there is no such log."""
     if lines == 0:
         older = path.with_name(path.name + ".1")
         if older.exists():

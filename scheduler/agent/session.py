@@ -45,7 +45,7 @@ class ServerAddresses:
     join_token: str = ""
 
     def channel(self, address: str) -> grpc.aio.Channel:
-        """Raises: InputError."""
+        """Open a channel to one of the servers. Raises: InputError."""
         if self.ca:
             pem = [read_text(p).encode() for p in (self.ca, self.key, self.certificate) if p]
             return grpc.aio.secure_channel(
@@ -57,7 +57,7 @@ class ServerAddresses:
         return grpc.aio.insecure_channel(address, options=_OPTIONS)
 
     async def failure(self, address: str, error: grpc.aio.AioRpcError) -> str:
-        """Why no session with this server came about."""
+        """Say why no session with this server came about."""
         if error.code() is not grpc.StatusCode.UNAVAILABLE:
             return f"{address}: {error.details() or error.code().name}"
         who = Credentials(self.ca, self.certificate, self.key)

@@ -27,7 +27,7 @@ _MOST_BYTES: Final = 256 << 10
 
 
 async def dump(attempt: HostAttempt) -> None:
-    """Write down the stacks of all ranks of the host."""
+    """Write the stacks of all ranks of the host to files."""
     known = attempt.stack_pids().items()
     pids = {rank: pid for rank, pid in known if catches(pid, SIGNAL)}
     written = {rank: len(_read(_stacks_of(attempt, rank))) for rank in pids}

@@ -52,7 +52,7 @@ class CannotStart(Exception):
 
 
 class Log:
-    """Output of one rank: a file that is rotated, and the one before it."""
+    """Log of one rank: a file that is rotated, and the file before it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -280,7 +280,7 @@ class Zygote:
         child_end.close()
 
     def fork(self, order: dict[str, Any], rank: dict[str, Any], into: int) -> int:
-        """The pid of a new rank. Raises: CannotStart."""
+        """Fork a new rank, and return its pid. Raises: CannotStart."""
         if group := order.get("cgroup"):
             _write_fast(os.path.join(group, "cgroup.procs"), str(self.pid).encode())
         wanted = {
@@ -311,7 +311,7 @@ class Zygote:
             self.link.setblocking(False)
 
     def ended(self) -> list[tuple[int, int]]:
-        """(pid, status) of ranks that have ended since."""
+        """Return (pid, status) of the ranks that have ended since the last call."""
         ended, self._unread = self._unread, []
         while not self.is_gone:
             try:
@@ -476,7 +476,8 @@ def _read_value(path: str) -> str:
 
 
 def own_entry() -> pwd.struct_passwd:
-    """The agent's user; under its number where it has no name, as in many containers."""
+    """Return the agent's user in the password database; under its number where it has no name
+    there, as in many containers."""
     number = os.geteuid()
     try:
         return pwd.getpwuid(number)
@@ -486,7 +487,7 @@ def own_entry() -> pwd.struct_passwd:
 
 
 def entry_of(name: str) -> pwd.struct_passwd:
-    """Raises: KeyError."""
+    """Return a user's entry in the password database. Raises: KeyError."""
     try:
         return pwd.getpwnam(name)
     except KeyError:
@@ -530,7 +531,7 @@ def most_processes() -> int:
 
 
 def die_with(parent: int) -> None:
-    """Be killed when the supervisor ends, however it ends."""
+    """Ask the kernel to kill this process when the supervisor ends, however it ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(_CANNOT_RUN)
@@ -558,7 +559,8 @@ def _is_own(pid: int) -> bool:
 
 
 def end_child(pid: int) -> None:
-    """SIGKILL to a child, and at once to its group, unless that is the one of this process."""
+    """Send SIGKILL to a child, and then to its process group, unless that is the group of this
+    process."""
     with contextlib.suppress(OSError):
         if os.getpgid(pid) not in (0, os.getpgrp()):
             os.killpg(os.getpgid(pid), signal.SIGKILL)

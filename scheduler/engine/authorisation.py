@@ -62,19 +62,19 @@ def tenant_refusal(tenants: Tenants, who: Caller, tenant: str) -> str:
 
 
 def unknown_home(tenants: Tenants, who: Caller, tenant: str) -> str:
-    """Why `who` can do nothing yet in `tenant`, its own; "" when it is there, or where those who
-    see every tenant are to hear which there are."""
+    """Return why `who` can do nothing yet in its own tenant; "" where that exists, or where those
+    who see every tenant are to hear which there are."""
     is_there = not who.tenant or tenant in tenants.by_name
     return "" if is_there else f"no tenant {tenant!r} in the tenants file"
 
 
 def refused(tenants: Tenants, who: Caller, job: Job, act: Act) -> Rejected | None:
-    """Why `who` may not do this to the job; None when they may.
+    """Return why `who` may not do this to the job; None when they may.
 
     A job of another tenant is answered like one that does not exist (AIP-211). Of its own tenant a
     caller sees every job, and acts on jobs that it submitted; coordinators act on all of the
-    tenant, operators on all there are, and a launcher ends the gangs that no agent starts.
-    A job whose user is not known is everybody's in its tenant.
+    tenant, operators on all there are, and a launcher ends the gangs that no agent starts. A job
+    whose user is not known is everybody's in its tenant.
     """
     if tenant_refusal(tenants, who, job.tenant):
         return no_job(job.name, job.uid)
@@ -90,8 +90,8 @@ def refused(tenants: Tenants, who: Caller, job: Job, act: Act) -> Rejected | Non
 
 
 def unauthorised(state: State, command: Command | ResizeJob, who: Caller) -> Rejected | None:
-    """The refusal of a command on a job that `who` may not act on, or one that submits for a tenant
-    or a user of hosts that is not `who`'s."""
+    """Return the refusal of a command on a job that `who` may not act on, or one that submits for a
+    tenant or a user of hosts that is not `who`'s."""
     if (act := _ACTS.get(type(command))) is not None:
         assert isinstance(command, JobCommand | ResizeJob)
         job = state.find(command.name, command.uid)

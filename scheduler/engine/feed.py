@@ -46,11 +46,12 @@ class Closed(Exception):
 
 
 class Turns:
-    """Turns of watches to be sent a change: so many at a time, in the order in which they asked.
+    """Limits how many watches are sent a change at a time; they take turns in the order in which
+    they asked.
 
-    gRPC takes up one call after the other, each behind all that is under way by then. With
-    changes on their way to 200 watches those are some 80 calls a second. A watch whose
-    reader does not read gives up its turn after a moment.
+    gRPC takes up one call after the other, each behind all that is under way by then. With changes
+    on their way to 200 watches those are some 80 calls a second. A watch whose reader does not read
+    gives up its turn after a moment.
     """
 
     def __init__(self, at_a_time: int = AT_A_TIME) -> None:
@@ -61,7 +62,7 @@ class Turns:
         self._holds = 0  # how many ask that none begin
 
     async def take(self) -> int:
-        """A turn, to be given back with `done`."""
+        """Wait for a turn, which is given back by `done`."""
         loop = asyncio.get_running_loop()
         if len(self._since_s) < self._at_a_time and not self._waiting and not self._holds:
             return self._begun(loop.time())
@@ -73,7 +74,7 @@ class Turns:
 
     @asynccontextmanager
     async def hold_turn(self) -> AsyncIterator[None]:
-        """A turn that lasts as long as the block."""
+        """Return a context that lasts as long as one turn."""
         turn = await self.take()
         try:
             yield
@@ -122,7 +123,7 @@ class Turns:
 
 @struct(frozen=True, slots=True)
 class Bookmark:
-    """A watch has had all changes up to this version."""
+    """Says that a watch has had all changes up to this version."""
 
     version: int
 
@@ -150,25 +151,25 @@ class Ring(Generic[Change]):
         self.end += 1
 
     def restart(self, version: int) -> None:
-        """Keep nothing; what comes is after `version`."""
+        """Drop all changes; later ones come after `version`."""
         self.first = self.end = -(-self.end // self._most) * self._most  # slot 0 is next
         self.complete_after = version
         self._changes.clear()
 
     def at(self, number: int) -> Change:
-        """Raises: IndexError for one that is no longer kept."""
+        """Return the change of this number. Raises: IndexError for one that is no longer kept."""
         if not self.first <= number < self.end:
             raise IndexError(number)
         return self._changes[number % self._most]
 
     def after(self, version: int) -> int:
-        """The number of the first change after a version."""
+        """Return the number of the first change after a version."""
         kept = range(self.first, self.end)
         return self.first + bisect_right(kept, version, key=lambda number: self.at(number).version)
 
 
 class Subscription(Generic[Change]):
-    """Changes of one kind after a version, for one reader: its place in the ring.
+    """Changes of one kind after a version, for one reader, kept as its place in the ring.
 
     They go in turns, which leaves room for calls. A reader that has caught up once may lag by
     `depth` changes. From half of that on its changes go as fast as they can, and calls come more
@@ -209,8 +210,8 @@ class Subscription(Generic[Change]):
         return self.pending if self._has_caught_up else 0
 
     def published(self) -> None:
-        """The ring has one more. A reader that is too far behind is cut off. What it has not
-        read is dropped, for it may never read: it resumes from the last that it has."""
+        """Note that the ring has one more change. A reader that is too far behind is cut off, and
+        what it has not read is dropped: it resumes from the last change that it has."""
         if self._end is None and self._is_too_far():
             self.end(FellBehind())
             self._until = self._next
@@ -260,7 +261,8 @@ class Subscription(Generic[Change]):
 
 
 class Feed:
-    """The rings and the subscriptions. All of it runs on the event loop's thread.
+    """The newest changes of each kind, and the readers that subscribe to them. All of it runs on
+    the event loop's thread.
 
     `depth`: changes by which a watch may lag. `kept`: changes of each kind for watches that resume.
     """
@@ -275,13 +277,14 @@ class Feed:
         self._is_closed = False
 
     def has(self, kind: type[Change], after_version: int) -> bool:
-        """Whether all changes of this kind after a version are kept."""
+        """Return whether all changes of this kind after a version are kept."""
         return after_version >= self._rings[kind].complete_after
 
     def subscribe(
         self, kind: type[Change], after_version: int, idle_s: float | None = None
     ) -> Subscription[Change]:
-        """Changes of jobs, hosts, windows or links. Raises: FellBehind unless it `has` them."""
+        """Subscribe to changes of jobs, hosts, windows or links. Raises: FellBehind unless it `has`
+        them."""
         if not self.has(kind, after_version):
             raise FellBehind
         ring, turns = self._rings[kind], (self._turns, self.resuming)
@@ -293,12 +296,12 @@ class Feed:
 
     @property
     def streams(self) -> int:
-        """Subscriptions that are open. This and `lag` may be asked from any thread."""
+        """Return the number of open subscriptions. This and `lag` may be asked from any thread."""
         return sum(map(len, self._subscriptions.values()))
 
     @property
     def lag(self) -> int:
-        """Changes that the slowest reader that has caught up once has yet to read."""
+        """Return how many changes the slowest reader that has caught up once has yet to read."""
         return max((each.lag for each in self._all()), default=0)
 
     def unsubscribe(self, subscription: Subscription[Any]) -> None:
@@ -306,14 +309,15 @@ class Feed:
             subscriptions.discard(subscription)
 
     def publish(self, effect: EventEffect) -> None:
-        """Keep it, and wake watches of effects of its kind."""
+        """Keep a change, and wake the watches of its kind."""
         if isinstance(effect, JobChange | HostsChange | WindowChange | LinkChange):
             self._rings[type(effect)].add(effect)
             for subscription in self._subscriptions[type(effect)]:
                 subscription.published()
 
     def restart(self, version: int) -> None:
-        """End every subscription, which would miss changes: none up to this version can be read."""
+        """End every subscription, for changes up to this version can no longer be read and would be
+        missed."""
         for ring in self._rings.values():
             ring.restart(version)
         for subscription in self._all():

@@ -39,7 +39,7 @@ PASSES, PASSES_PER_CALLER = 8, 4
 
 
 class TooManyPasses(Exception):
-    """The log is read at as many places as it may be; the message says by whom."""
+    """The log is already read at as many places as are allowed; the message says by whom."""
 
 
 class Pass:
@@ -67,13 +67,13 @@ class Pass:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._open, after_version)
 
     def covers(self, after_version: int) -> bool:
-        """Whether somebody who wants what is after a version can read along."""
+        """Return whether a reader that wants what is after a version can read along."""
         ahead = max(self.version, self._opened_for) + AHEAD
         to_version = self.version - 1 if self._is_over else ahead
         return self.complete_after <= after_version <= to_version
 
     async def changes(self, after_version: int, to_version: int) -> AsyncGenerator[AnyChange, None]:
-        """Changes after one version, up to another or to the end of the pass.
+        """Yield the changes after one version, up to another or to the end of the pass.
 
         Raises: FellBehind for a reader too far behind the first, Closed, StoreError.
         """
@@ -144,7 +144,8 @@ class Pass:
 
 
 class History:
-    """The passes of now. `most_per_caller`: passes that one caller makes necessary."""
+    """The passes over the log that are under way. `most_per_caller`: passes that one caller makes
+    necessary."""
 
     def __init__(
         self, store: Store, most: int = PASSES, most_per_caller: int = PASSES_PER_CALLER
@@ -163,7 +164,8 @@ class History:
 
     @asynccontextmanager
     async def reading(self, after_version: int) -> AsyncIterator[Pass]:
-        """A pass that has all changes after a version, perhaps shared, for as long as the block.
+        """Return a context with a pass that has all changes after a version, perhaps shared with
+        others.
 
         Raises: Compacted when they are no longer kept, TooManyPasses, Closed, StoreError.
         """

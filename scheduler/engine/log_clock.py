@@ -25,13 +25,15 @@ log = logging.getLogger("muster.clock")
 
 
 def passed_ns() -> int:
-    """Time since the machine started, also while it was suspended; nothing sets it."""
+    """Return the time since the machine started, also while it was suspended; setting the clock
+    does not change it."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class LogClock:
-    """`clock` gives the time, `measure` how much of it passed; None: the clock is to be trusted.
-    `last_ns`: the time of the log's last event. Use from any thread."""
+    """The time of new events, which never goes back. `clock` gives the time, `measure` how much of
+    it passed; None: the clock is to be trusted. `last_ns`: the time of the log's last event. Use
+    from any thread."""
 
     def __init__(
         self, clock: Callable[[], int], measure: Callable[[], int] | None, last_ns: int
@@ -47,7 +49,7 @@ class LogClock:
         self._warn(read_ns - self._at_ns)
 
     def advance(self, last_ns: int) -> None:
-        """The log has come to this time, written by another server: time passes from there on."""
+        """Note that the log has come to this time, written by another server."""
         with self._lock:
             self._last_ns = max(self._last_ns, last_ns)
             if last_ns > self._at_ns:
@@ -55,7 +57,7 @@ class LogClock:
                 self._measured_ns = self._measure() if self._measure is not None else 0
 
     def now_ns(self) -> int:
-        """Never before the last event, nor before what it was a moment ago."""
+        """Return the time, never before that of the last event nor before an earlier answer."""
         if self._measure is None:
             return max(self._last_ns, self._clock())
         with self._lock:

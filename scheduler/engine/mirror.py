@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 
 
 class NoSuchVersion(Exception):
-    """The mirror does not have the state that it was asked about."""
+    """The mirror does not have the state of the version asked for."""
 
 
 class MirrorEnded(Exception):
@@ -46,9 +46,9 @@ class Failed(NamedTuple):
 
 @struct(frozen=True, slots=True)
 class MirrorQuestion:
-    """Computation to do on the state at `version`. `base`: a snapshot to begin with, else the state
-    of the question before; `events`: what follows it, as the log has it. `who`: for whom; None:
-    anybody."""
+    """A computation to do on the state at `version`. `base`: a snapshot to begin with, else the
+    state of the question before; `events`: what follows it, as the log has it. `who`: for whom;
+    None: anybody."""
 
     version: int
     base: bytes | None
@@ -59,14 +59,15 @@ class MirrorQuestion:
 
 
 class Lacking(NamedTuple):
-    """Events that a mirror lacks, after the state that it needs first, if any."""
+    """The part of the log that a mirror has not been sent yet: events, after the state that it
+    needs first, if any."""
 
     base: State | None
     events: tuple[Event, ...]
 
 
 class StateMirror:
-    """Follows the state of one writer, and answers one question at a time."""
+    """A process that follows the state of one writer and answers one question at a time."""
 
     def __init__(self, state: State, *modules: str) -> None:
         """`state`: the newest one; `modules`: what it loads before it says that it is up."""
@@ -86,7 +87,7 @@ class StateMirror:
         self._lock = Lock()  # of what it lacks
 
     def is_up(self) -> bool:
-        """Whether it has started."""
+        """Whether the process has started."""
         try:
             if not self._is_up and self._link.poll():
                 self._is_up = bool(self._link.recv())
@@ -95,7 +96,7 @@ class StateMirror:
         return self._is_up
 
     def follow(self, events: Sequence[Event], state: State) -> None:
-        """Note durable events, which lead to `state`, to be sent."""
+        """Note durable events, which lead to `state`; they are sent with the next question."""
         with self._lock:
             is_next = state.version == self._newest.version + len(events)
             self._newest = state
@@ -105,13 +106,14 @@ class StateMirror:
                     self._forget()
 
     def forget(self, state: State) -> None:
-        """This state does not follow from the one before."""
+        """Note that this state does not follow from the one before."""
         with self._lock:
             self._newest = state
             self._forget()
 
     def take(self) -> Lacking:
-        """Return what the mirror has not been sent, and count it as sent: `ask` with it next."""
+        """Return what the mirror has not been sent yet, and count it as sent with the next
+        question."""
         with self._lock:
             base = self._newest if self._needs_all else None
             lacking = Lacking(base, tuple(self._events))
@@ -125,8 +127,8 @@ class StateMirror:
         state: State,
         *arguments: *Given,
     ) -> Answer:
-        """Return `compute`, a function of a module, of this state and for this task's caller, once
-        the mirror has what it lacked.
+        """Let the mirror call `compute`, a function of a module, on this state and for this task's
+        caller, and return the answer.
 
         Raises: MirrorEnded, NoSuchVersion, what `compute` raises.
         """

@@ -32,7 +32,7 @@ class KnownStates:
         self._newest = State.empty()
 
     def follow(self, question: MirrorQuestion) -> State:
-        """The state that is asked about. Raises: NoSuchVersion."""
+        """Return the state that a question is about. Raises: NoSuchVersion."""
         try:
             for state in self._followed(question):
                 self._newest = self._by_version[state.version] = state
@@ -68,7 +68,8 @@ def respond(states: KnownStates, question: MirrorQuestion) -> object:
 
 
 def packed(answer: object) -> bytes:
-    """The answer as it goes through the pipe; one that cannot becomes an error that can."""
+    """Return the answer as bytes for the pipe; where that is not possible, an error that says
+    so."""
     try:
         body = pickle.dumps(answer)
         if isinstance(answer, Failed):
@@ -80,7 +81,7 @@ def packed(answer: object) -> bytes:
 
 
 def answer_all(link: Connection, modules: Sequence[str]) -> None:
-    """Answer until the other side is gone."""
+    """Answer questions until the other side is gone."""
     states = KnownStates()
     for module in modules:
         import_module(module)

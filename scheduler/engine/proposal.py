@@ -27,7 +27,7 @@ class NotLeading(Exception):
 
 
 class Proposal(NamedTuple):
-    """One thing to check and write, a command or a plan, who asked for it, and when."""
+    """A command or a plan for the writer to check and write, with who asked for it, and when."""
 
     stage: Stage
     check: Callable[[State, int], Answer]
@@ -36,7 +36,7 @@ class Proposal(NamedTuple):
     arrived_ns: int
 
     def resolve(self, answer: Answer | Exception, after: State | None = None) -> None:
-        """Answer, with the state that this entry left."""
+        """Give the caller its answer, with the state that this proposal left."""
         if self.answer.done():  # the caller has gone away
             return
         if isinstance(answer, Exception):

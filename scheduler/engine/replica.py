@@ -46,9 +46,10 @@ class LeaderCandidate:
 
 
 class Replica:
-    """Keeps `writer` in step with the store. `is_ready`: it is at the end of a log that is
-    not empty, and knows who leads. `confirmed_s`: up to when it knows that its state lacks nothing,
-    on the event loop's clock; a leader, when the store last said that nobody else leads."""
+    """Keeps `writer` in step with the store. `is_ready`: whether it has read a log that is not
+    empty to its end, and knows who leads. `confirmed_s`: the time, on the event loop's clock, up to
+    which it knows that its state is complete; on a leader, when the store last confirmed its
+    lead."""
 
     def __init__(self, store: SharedStore, writer: Writer, candidate: LeaderCandidate) -> None:
         self.is_ready = asyncio.Event()
@@ -84,12 +85,13 @@ class Replica:
         self._writer.stop()
 
     def offer_lead(self, reason: str) -> None:
-        """Have another server lead, if one asks for the lead within half a second."""
+        """Let another server lead, if one asks for the lead within half a second."""
         self._lets_go = reason
 
     async def newest_version(self) -> int:
-        """The end of the log, asked for after this call began: what is acknowledged by
-        then is in it. Raises: StoreError, at once while the store is known to be out of reach."""
+        """Return the end of the log, read after this call began, so that it includes all that was
+        acknowledged by then. Raises: StoreError, at once while the store is known to be out of
+        reach."""
         if self._next_answer is None or self._next_answer.done():
             self._next_answer = asyncio.create_task(self._ask_soon())
             self._next_answer.add_done_callback(_note_outcome)

@@ -29,9 +29,10 @@ log = logging.getLogger("muster.store")
 
 @struct(frozen=True, slots=True)
 class Retention:
-    """A snapshot after so many events, or after as many as the state has entries, where those
-    are more. `log_s`: events older than this may be dropped; `ended_s`: jobs that ended longer ago
-    may be. None keeps all."""
+    """When snapshots are saved, and how long old events and ended jobs are kept. A snapshot is
+    saved after so many events, or after as many as the state has entries, where those are more.
+    `log_s`: events older than this may be dropped; `ended_s`: jobs that ended longer ago may be.
+    None keeps all."""
 
     snapshot_events: int = 10_000
     log_s: int | None = None
@@ -121,7 +122,8 @@ async def _in(thread: Executor, call: Any, *arguments: Any) -> Any:
 
 
 def droppable(store: Store, oldest_ns: int, pause: snapshots.Pause = lambda: None) -> int:
-    """The newest sound snapshot whose events are all before `oldest_ns`; 0 when there is none.
+    """Return the newest sound snapshot whose events are all before `oldest_ns`; 0 when there is
+    none.
 
     Raises: StoreError.
     """
@@ -135,7 +137,7 @@ def droppable(store: Store, oldest_ns: int, pause: snapshots.Pause = lambda: Non
 
 
 def is_sound(version: int, body: bytes, pause: snapshots.Pause = lambda: None) -> bool:
-    """Whether a start can begin with this snapshot."""
+    """Return whether a server can start from this snapshot."""
     try:
         state, last_ns = snapshots.decode(body, pause)
     except snapshots.BadSnapshot:
@@ -144,7 +146,7 @@ def is_sound(version: int, body: bytes, pause: snapshots.Pause = lambda: None) -
 
 
 def compacted(store: Store, oldest_ns: int) -> int:
-    """Drop what is older, on a store that no server writes to; how many events went.
+    """Drop old events on a store that no server writes to, and return how many were dropped.
 
     Raises: StoreError.
     """

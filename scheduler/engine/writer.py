@@ -54,23 +54,22 @@ Admit = Callable[[State, Command, int], tuple[Event, ...] | Rejected]
 
 
 class StateListener(Protocol):
-    """Is notified of each durable state, on the event loop's thread."""
+    """Receives each durable state, on the event loop's thread."""
 
     def follow(self, events: Sequence[Event], state: State) -> None:
         """Note durable events, which lead to `state`."""
 
     def forget(self, state: State) -> None:
-        """This state does not follow from the one before."""
+        """Note that this state does not follow from the one before."""
 
 
 class Writer:
-    """Owns the state, and the log while it leads. A server alone leads from `run` to `stop`;
-    one of several follows what others write until it has to `lead`.
+    """Owns the state, and the log while this server leads. A server alone leads from `run` to
+    `stop`; one of several follows what others write until it has to `lead`.
 
     `leader`: where the server listens that leads instead, "" when that is not known. `ended`: jobs
-    that ended, also jobs that the state has no more.
-    `admission` checks commands: the core's own rule, or one that is stricter. `clock`, `measure`:
-    as for LogClock.
+    that ended, also jobs that the state has no more. `admission` checks commands: the core's own
+    rule, or one that is stricter. `clock`, `measure`: as for LogClock.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class Writer:
         self._snapshotter = Snapshotter(store, self._disk, retention, recovered.saved)
 
     def add_listener(self, listener: StateListener) -> None:
-        """Notify it of the present state, by `forget`, and of all later ones."""
+        """Give a listener the present state, by `forget`, and all later ones."""
         listener.forget(self._state)
         self._listeners.append(listener)
 
@@ -149,7 +148,7 @@ class Writer:
         return self._term
 
     async def lead_change(self, term: int | None) -> None:
-        """Return once it leads in another term than this, or no more."""
+        """Return once this server leads in another term than this, or no longer leads."""
         while self._term == term:
             await self._lead_moved.wait()
 
@@ -178,8 +177,8 @@ class Writer:
         return self._time.now_ns()
 
     async def submit(self, command: Command) -> State | Rejected:
-        """Check a command, and that the caller of this task may give it, and make it durable;
-        the state right after it, before whatever others wrote in the same moment.
+        """Check a command, and that the caller of this task may give it; make it durable, and
+        return the state right after it.
 
         Raises: WriterStopped when the server is stopping, NotLeading, StoreError when the disk
         refuses.
@@ -195,20 +194,20 @@ class Writer:
         return answer if isinstance(answer, Rejected) else after
 
     async def carry_out(self, check: Callable[[State, int], Answer]) -> Answer:
-        """Make durable what `check` finds on the newest state. Raises: as `submit`."""
+        """Make the events durable that `check` returns on the newest state. Raises: as `submit`."""
         answer, _ = await self._enter(Stage.COMMIT, check)
         return answer
 
     async def watch(
         self, kind: type[Change], after_version: int, idle_s: float | None = None
     ) -> AsyncGenerator[Change | Bookmark, None]:
-        """Every change of jobs, hosts or windows after `after_version`, for ever, and a bookmark
-        when there was none for `idle_s`.
+        """Yield every change of jobs, hosts or windows after `after_version`, without end, and a
+        bookmark when there was none for `idle_s`.
 
         Changes that the feed no longer keeps come out of the log first.
 
-        Raises: Compacted when they are no longer kept; FellBehind, Closed (see feed);
-        TooManyPasses (see history).
+        Raises: Compacted when they are no longer kept; FellBehind, Closed (see feed); TooManyPasses
+        (see history).
         """
         while not self.feed.has(kind, after_version):
             to_version = self._state.version
@@ -247,12 +246,12 @@ class Writer:
             self._refuse_waiting()
 
     def give_up(self) -> None:
-        """Lead no more; `lead` returns without writing what waits."""
+        """Stop leading; `lead` returns without writing what waits."""
         self._set_term(None)
         self._arrived.set()
 
     def follow(self, recorded: Sequence[tuple[int, Event]]) -> None:
-        """Take over what the leader wrote, one event at least.
+        """Take over events that the leader wrote.
 
         Cost: some 50 us an event, on the event loop's thread.
         """
@@ -325,7 +324,7 @@ class Writer:
         self._advanced = asyncio.Event()
 
     def stop(self) -> None:
-        """Take nothing more; `run` returns when what waits is written."""
+        """Accept nothing more; `run` returns once what waits is written."""
         self._is_stopping = True
         self._arrived.set()
 

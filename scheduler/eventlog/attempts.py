@@ -51,7 +51,8 @@ def _with(hosts: tuple[str, ...], event: JobStarted | GangSwapped | GangResized)
 
 
 def decision_of(store: Store, job: Job, options: SchedulingOptions) -> Decision:
-    """`job`: one that holds hosts. Cost: some 50 us an event since the last snapshot before it.
+    """Return the decision behind the present hosts of a job. `job`: one that holds hosts. Cost:
+    some 50 us an event since the last snapshot before it.
 
     Raises: Compacted where the log does not reach back so far, StoreError.
     """

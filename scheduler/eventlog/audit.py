@@ -13,13 +13,14 @@ _MOST_READ: Final = 20_000  # records that one page looks at
 
 
 class AuditLog:
-    """The records of a store, which every call reads: ask from a thread that may wait."""
+    """The records of who asked for which change, in a store. Every call reads the store: call from
+    a thread that may wait."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def records(self, after_version: int = 0, since_ns: int = 0) -> Iterator[LoggedRequest]:
-        """The records after a version and not before a time, as far as they are kept.
+        """Yield the records after a version and not before a time, as far as they are kept.
 
         Raises: StoreError.
         """
@@ -35,8 +36,8 @@ class AuditLog:
         is_wanted: Callable[[LoggedRequest], bool],
         most: int,
     ) -> tuple[list[LoggedRequest], int | None]:
-        """At most `most` records that are wanted, and the version after which the next page begins;
-        None: there is no more. Raises: NotRead."""
+        """Return at most `most` records that are wanted, and the version after which the next page
+        begins; None where there is no more. Raises: NotRead."""
         wanted, seen, last = list[LoggedRequest](), 0, after_version
         try:
             for record in islice(self.records(after_version, since_ns), _MOST_READ):
@@ -51,7 +52,7 @@ class AuditLog:
 
 
 def subject(event: Event) -> str:
-    """The job, host, link or window that it is about, and what was done to it."""
+    """Return the job, host, link or window that an event is about, and what was done to it."""
     about = getattr(event, "spec", getattr(event, "window", event))
     keys = ("name", "host", "link")
     named = next((getattr(about, key) for key in keys if hasattr(about, key)), about)

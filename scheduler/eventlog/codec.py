@@ -21,12 +21,12 @@ class UndecodableEvent(ValueError):
 
 
 def encode(event: Event) -> tuple[str, str]:
-    """The name of the event's type, and its fields as JSON text. Cost: 1 us and more."""
+    """Return the name of the event's type, and its fields as JSON text. Cost: 1 us and more."""
     return type(event).__name__, _encode(event).decode()
 
 
 def with_step_models(body: str | bytes) -> bytes:
-    """Name the first step model in requests of logs that were written before there were two.
+    """Name the first step model in requests of logs that were written before there were two models.
 
     Raises: ValueError where such a body is no JSON.
     """
@@ -39,10 +39,9 @@ def with_step_models(body: str | bytes) -> bytes:
 
 
 def decode(type_name: str, body: str | bytes) -> Event:
-    """The event that `encode` wrote.
+    """Return the event that `encode` wrote.
 
-    Raises: UndecodableEvent on an unknown type, a missing field or a value of the
-    wrong kind.
+    Raises: UndecodableEvent on an unknown type, a missing field or a value of the wrong kind.
     """
     decoder = _DECODERS.get(type_name)
     if decoder is None:

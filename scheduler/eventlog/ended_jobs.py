@@ -36,7 +36,8 @@ _OLD_DECODER: Final = msgspec.json.Decoder(_OldFields)
 
 
 def ended_by(before: State, event: Event, after: State) -> EndedJob | None:
-    """The job that `event` ended, as it is kept. Cost: some 50 us, and more for large gangs."""
+    """Return the job that `event` ended, as it is stored. Cost: some 50 us, and more for large
+    gangs."""
     if not isinstance(event, JobEnded):
         return None
     job = after.ended[before.jobs[event.name].uid]
@@ -60,7 +61,7 @@ def ended_by(before: State, event: Event, after: State) -> EndedJob | None:
 
 
 def job_in(row: EndedJob) -> Job:
-    """Raises: NotRead when this release cannot read it."""
+    """Read the job of a row. Raises: NotRead when this release cannot read it."""
     try:
         return job_of(row.body)
     except ValueError as error:
@@ -68,7 +69,7 @@ def job_in(row: EndedJob) -> Job:
 
 
 def job_of(body: bytes) -> Job:
-    """The job of a row's body. Raises: ValueError when this release cannot read it."""
+    """Return the job of a row's body. Raises: ValueError when this release cannot read it."""
     try:
         text = with_step_models(zlib.decompress(body))
         job = _DECODER.decode(text)
@@ -81,15 +82,15 @@ def job_of(body: bytes) -> Job:
 
 
 class EndedJobs:
-    """The ended jobs of a store. Whatever is asked reads the store: ask from a thread that may
-    wait. Every method raises NotRead."""
+    """The ended jobs of a store. Every method reads the store: call it from a thread that may wait.
+    Every method raises NotRead."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def find(self, to_version: int, uid: str = "", tenant: str = "", name: str = "") -> Job | None:
-        """The newest with this uid, or with this name of its tenant, of jobs that had ended at
-        `to_version`."""
+        """Return the newest job with this uid, or with this name of its tenant, of the jobs that
+        had ended at `to_version`."""
         tenants = frozenset({tenant}) if tenant else None
         newest = (("number", True),)
         query = EndedQuery(to_version, 1, uid, name, tenants=tenants, order=newest)
@@ -97,8 +98,8 @@ class EndedJobs:
         return job_in(rows[0]) if rows else None
 
     def some(self, query: EndedQuery) -> tuple[list[Job], EndedQuery | None]:
-        """The jobs of a query in the order of their arrival, and the query for those behind them:
-        None, there are no more."""
+        """Return the jobs of a query in the order of their arrival, and the query for the jobs
+        behind them; None where there are no more."""
         rows = self._read(query)
         rest = replace(query, after=(rows[-1].sequence,)) if len(rows) == query.most else None
         return [job_in(row) for row in rows], rest
@@ -111,8 +112,8 @@ class EndedJobs:
         at_hand: Container[str],
         most_read: int,
     ) -> tuple[list[Job], tuple[Any, ...] | None]:
-        """At most `query.most` jobs that are wanted, and the place up to which there are no more of
-        them: None where that is the end. `key`: the values of a job in the order of the query.
+        """Return at most `query.most` jobs that are wanted, and the place up to which all were
+        read; None where that is the end. `key`: the values of a job in the order of the query.
         `at_hand`: uids of jobs that are left out. Reads at most `most_read` jobs."""
         wanted: list[Job] = []
         while most_read > 0:

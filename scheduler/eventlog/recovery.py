@@ -23,8 +23,8 @@ log = logging.getLogger("muster.store")
 
 @struct(frozen=True, slots=True)
 class Recovered:
-    """The state at the end of a log, the time of its last event, and the version of the
-    snapshot it was built on, 0 for none."""
+    """The state at the end of a log, the time of its last event, and the version of the snapshot
+    from which it was built, 0 for none."""
 
     state: State
     last_ns: int
@@ -98,7 +98,7 @@ def _with_fabric(
 
 
 def replayed(store: Store) -> Recovered:
-    """The newest snapshot that can be read, and the events after it.
+    """Return the newest snapshot that can be read, and the events after it.
 
     Raises: StoreError, also when any event that is kept is not the one that was written.
     """
@@ -120,7 +120,7 @@ def replayed(store: Store) -> Recovered:
 
 
 def newest_snapshot(store: Store, to_version: int | None = None) -> Recovered:
-    """The newest readable snapshot, none after `to_version`; else the empty state.
+    """Return the newest readable snapshot, none after `to_version`; else the empty state.
 
     One of another release serves only where the log begins with it.
 

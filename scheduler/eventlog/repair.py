@@ -21,9 +21,10 @@ NOTHING: Final = -1
 
 @struct(frozen=True, slots=True)
 class RepairPlan:
-    """`problem`: what is wrong, "" when nothing is. Kept are the versions from `keep_from` to
-    `keep_to`. `lost`: events that are given up, as far as they can still be read; `lost_count`:
-    how many changes of the state are lost, those included. `mark`: how far the log had come."""
+    """Plan of a repair: the part of a damaged store that is kept, and the part that is lost.
+    `problem`: what is wrong, "" when nothing is. Kept are the versions from `keep_from` to
+    `keep_to`. `lost`: events that are given up, as far as they can still be read; `lost_count`: how
+    many changes of the state are lost, those included. `mark`: how far the log had come."""
 
     problem: str
     keep_from: int
@@ -43,7 +44,8 @@ def repair_plan(url: str, mark: Path | None) -> RepairPlan:
 
 
 def repair(url: str, plan: RepairPlan, mark: Path | None) -> None:
-    """Drop what is not kept; what was there stays beside it. No server may have the store open.
+    """Drop the events and snapshots that cannot be kept; a copy of the old store stays beside it.
+    No server may have the store open.
 
     Raises: StoreError.
     """

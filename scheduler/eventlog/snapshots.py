@@ -37,8 +37,8 @@ class BadSnapshot(ValueError):
 
 
 def encode(state: State, last_ns: int, pause: Pause = lambda: None) -> bytes:
-    """`state` and the time of its last event. `pause` is called every few milliseconds,
-    so that a thread that encodes need not hold up the others.
+    """Return lines of bytes for `state` and the time of its last event. `pause` is called every few
+    milliseconds, so that a thread that encodes need not hold up the others.
 
     Cost: about 10 us a job, and some 40 bytes.
     """
@@ -52,13 +52,13 @@ def encode(state: State, last_ns: int, pause: Pause = lambda: None) -> bytes:
 
 
 def entries(state: State) -> int:
-    """Lines of its snapshot, but for lines that every snapshot has."""
+    """Return how many lines the snapshot of a state has beyond those that every snapshot has."""
     maps = (name for name, form in _FORMS.items() if form.is_map)
     return sum(len(_value(state, name)) for name in maps)
 
 
 def decode(body: bytes, pause: Pause = lambda: None) -> tuple[State, int]:
-    """The state that `encode` wrote, and the time of its last event.
+    """Return the state that `encode` wrote, and the time of its last event.
 
     Raises: BadSnapshot.
     """
@@ -81,7 +81,8 @@ def decode(body: bytes, pause: Pause = lambda: None) -> tuple[State, int]:
 
 
 def is_older(body: bytes) -> bool:
-    """Whether states had other fields when this was written. Not for a damaged one."""
+    """Return whether a snapshot was written by a release whose states had other fields. Not for a
+    damaged one."""
     try:
         head = zlib.decompressobj().decompress(body, len(_HEAD))
     except zlib.error:

@@ -33,7 +33,8 @@ log = logging.getLogger("muster.launch")
 
 @dataclass
 class CheckedHost:
-    """`address`: where it receives what a peer sends. `is_busy`: ranks run there after all."""
+    """A host that is checked while idle. `address`: where it receives what a peer sends. `is_busy`:
+    ranks run there after all."""
 
     request_id: str
     measures: dict[str, float] = field(default_factory=dict)
@@ -43,8 +44,9 @@ class CheckedHost:
 
 
 class BurnIns:
-    """`checks`: program and arguments by name, an empty one of what is built in; None: the site
-    names none. `limit_s`: of each."""
+    """Checks of idle hosts (burn-ins) that the agents carry out. `checks`: program and arguments by
+    name, with empty arguments for checks that are built in; None: the site names none. `limit_s`:
+    of each."""
 
     def __init__(
         self,
@@ -65,13 +67,13 @@ class BurnIns:
         self._over: frozenset[str] = frozenset()  # hosts whose end the log has yet to say
 
     def forget(self) -> None:
-        """Drop the checks that are under way: another server may lead."""
+        """Drop the checks that are under way, for another server may lead."""
         self._batch.clear()
         self._awaited.clear()
         self._gathered, self._over = (), frozenset()
 
     def tick(self, state: State, busy: Collection[str], now_s: float) -> None:
-        """Begin with hosts that wait, or go on with those that are checked."""
+        """Begin checks on hosts that wait for one, and go on with those under way."""
         if self._batch:
             self._go_on(state, now_s)
             return

@@ -40,7 +40,8 @@ class _Channel:
 
 
 class AgentChannels:
-    """Runs on the event loop's thread."""
+    """Commands that run beside ranks, on the side of the server. Runs on the event loop's
+    thread."""
 
     def __init__(self, sessions: AgentSessions) -> None:
         self._sessions = sessions
@@ -49,7 +50,7 @@ class AgentChannels:
         self._used_s: dict[str, float] = {}  # by uid of a job, of channels that have ended
 
     def on_data(self, host: str, data: Data) -> None:
-        """Take what the agent of `host` says of a channel that leads there."""
+        """Take data of a channel from the agent of `host`, if the channel leads there."""
         channel = self._open.get(data.channel_id)
         if channel is None or channel.host != host:
             return

@@ -31,7 +31,8 @@ log = logging.getLogger("muster.launch")
 
 
 class CutOffHosts:
-    """The hosts that the server is cut off from, each with its outermost domain."""
+    """Hosts that are silent because the server is cut off from them, each with its outermost
+    domain."""
 
     def __init__(self) -> None:
         self._domains_by_host: dict[str, str] = {}
@@ -80,7 +81,7 @@ class CutOffHosts:
         return reports + [ReportHost(domain, REACHED) for domain in before.keys() - self._counts]
 
     def note_reached(self, host: str, now_s: float) -> ReportHost | None:
-        """A host has its agent again; its domain is reached once all of its hosts are."""
+        """Note that a host has its agent again; its domain is reached once all of its hosts are."""
         if host not in self:
             return None
         self._judged_s = now_s
@@ -88,8 +89,8 @@ class CutOffHosts:
         return None if domain in self._counts else ReportHost(domain, REACHED)
 
     def drop_down(self, state: State) -> bool:
-        """Take hosts for cut off no longer where somebody has said that they are down, nor idle
-        ones of the same domain; return whether there were any."""
+        """Drop hosts that an operator has said are down, and idle hosts of the same domain; return
+        whether there were any."""
         fabric = state.loaded_fabric
         records = {h: state.host(fabric.index_by_name[h]) for h in self._domains_by_host}
         down = {h: record for h, record in records.items() if record.is_down}
@@ -112,7 +113,8 @@ class CutOffHosts:
         return bool(self._domains_by_host) and now_s - self._judged_s > lease_s
 
     def has_gang(self, state: State, host: str) -> bool:
-        """Whether a gang runs, as far as is known, on this host that the server is cut off from."""
+        """Return whether a gang runs on this host that the server is cut off from, as far as is
+        known."""
         index = state.loaded_fabric.index_by_name[host]
         return host in self and hostset.has(self._launched, index)
 

@@ -30,8 +30,8 @@ log = logging.getLogger("muster.launch")
 
 
 class HostJoins:
-    """`joined`: is called for each host that is in the fabric by now; `refused`: of one that is
-    not, and why."""
+    """Lets hosts join the fabric that it does not have. `joined`: is called for each host that is
+    in the fabric by now; `refused`: of one that is not, and why."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class HostJoins:
         self._task: asyncio.Task[None] | None = None
 
     def offer(self, host: str, place: Mapping[str, str]) -> None:
-        """A host that the fabric does not have is there."""
+        """Note a host that the fabric does not have; it joins soon."""
         self._waiting[host] = dict(place)
         if self._task is None or self._task.done():
             self._task = self._tasks.start(self._run())

@@ -31,14 +31,14 @@ class HoldingScope(StrEnum):
 
 
 class StepScope(StrEnum):
-    """How long a step of agents lasts."""
+    """How long a Slurm step of agents lasts."""
 
     ALLOCATION = "allocation"
     ATTEMPT = "attempt"
 
 
 def resolve_path(value: Any, info: ValidationInfo) -> str:
-    """A path as seen from the file that names it."""
+    """Return a path as seen from the file that names it."""
     if not isinstance(value, str) or not value:
         raise wrong_value(f"must be the path of a file, not {short(value)}")
     folder = (info.context or {}).get("folder", Path())
@@ -133,7 +133,7 @@ class SlurmKeys(Keys):
 
 
 class ConditionEffect(StrEnum):
-    """Effect of a node condition that is True on its host."""
+    """Fate of a host whose node has this condition."""
 
     CORDON = "cordon"
     DRAIN = "drain"

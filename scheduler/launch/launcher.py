@@ -78,11 +78,11 @@ log = logging.getLogger("muster.launch")
 
 
 class AgentLauncher(Launcher):
-    """`lease_s`: after which an agent that is silent is lost. `clock`: seconds. `tails`: takes
-    pieces of logs. `substrate`: what brings agents up, if the server does. `may_join`: hosts that
-    the fabric lacks join it. `keeps_ranks`: those of an agent that hears nothing run on. `site`:
-    its terms. `offer_lead`: has another server lead, where there are
-    several."""
+    """Starts and stops ranks through agents as the log says, and reports what became of them.
+    `lease_s`: after which an agent that is silent is lost. `clock`: seconds. `tails`: takes pieces
+    of logs. `substrate`: what brings agents up, if the server does. `may_join`: hosts that the
+    fabric lacks join it. `keeps_ranks`: ranks of an agent that hears nothing from a server run on.
+    `site`: its terms. `offer_lead`: has another server lead, where there are several."""
 
     def __init__(
         self,
@@ -129,17 +129,18 @@ class AgentLauncher(Launcher):
         self._substrate = substrate
 
     def busy_hosts(self) -> set[str]:
-        """Hosts on which something runs, should run, or is being left."""
+        """Hosts on which ranks run, should run, or are being stopped."""
         hosts = {host for gang in self._gangs.values() for host in gang.hosts}
         return hosts | self._ending.hosts
 
     @property
     def lacks_containers(self) -> bool:
-        """Whether agents are there, and none can run containers."""
+        """Whether there are agents, none of which can run containers."""
         return bool(self._sessions.connected) and not self._with_containers
 
     def step_times(self, uid: str, attempt: int) -> Mapping[int, Sequence[float]]:
-        """How long the ranks of an attempt computed, by step; nothing where nobody has said."""
+        """Return how long the ranks of an attempt computed, by step; empty where none reports
+        it."""
         gang = self._gangs.get(uid)
         return gang.times if gang is not None and gang.attempt == attempt else {}
 
@@ -163,7 +164,7 @@ class AgentLauncher(Launcher):
                 await self._writer.lead_change(term)
 
     def begin_to_lead(self, term: int) -> None:
-        """Serve agents in this term; who of them is there is not known yet."""
+        """Serve agents in this term. It is not known yet which agents are there."""
         self._led_s = self._clock()
         self._seen.clear()
         self._ran_on.clear()
@@ -210,7 +211,7 @@ class AgentLauncher(Launcher):
                 self._leave(gang, 0)
 
     def feed(self, change: JobChange) -> None:
-        """One change of one job."""
+        """Take one change of one job."""
         job = change.job
         if job.spec.run is None:
             return
@@ -232,7 +233,7 @@ class AgentLauncher(Launcher):
     # --- what a launcher does ------------------------------------------------------------------
 
     def begin(self, run: PlacedGang) -> None:
-        """Start all ranks, once their hosts are clear."""
+        """Start all ranks of an attempt, once its hosts are clear."""
         job, fabric = run.job, self._writer.state.loaded_fabric
         spec = job.spec.run
         assert spec is not None
@@ -263,13 +264,13 @@ class AgentLauncher(Launcher):
         return LaunchedGang(placed, run, 1, 1, self._clock(), GangPhase.OVER)
 
     def stop(self, run: PlacedGang) -> None:
-        """A failure stopped the attempt: what is left of it cannot go on."""
+        """Stop what is left of an attempt that a failure stopped."""
         gang = self._gangs.pop(run.job.uid, None)
         if gang is not None:
             self._leave(gang, 0)
 
     def leave(self, left: AttemptLeft) -> None:
-        """The attempt has left its hosts: it ended, or leaves them as planned."""
+        """Let an attempt leave its hosts: it ended, or leaves them as planned."""
         gang = self._gangs.pop(left.run.job.uid, None)
         if gang is None:
             return
@@ -396,7 +397,7 @@ class AgentLauncher(Launcher):
     # --- words of agents -----------------------------------------------------------------------
 
     def on_hello(self, host: str, hello: agent_pb2.Hello) -> None:
-        """A host introduces itself: do there what the log says, and nothing else."""
+        """Take the introduction of a host, and order what the log says for it, and nothing else."""
         state = self._writer.state
         if host not in state.loaded_fabric.index_by_name:
             if hello.place and self._may_join:
@@ -652,8 +653,8 @@ class AgentLauncher(Launcher):
                 pass
 
     def progress(self, uid: str, attempt: int) -> tuple[StepWatch, float] | None:
-        """How far the ranks of an attempt are or came, and how long ago their newest step was
-        complete, in seconds; None: they have not said, or it ended long ago."""
+        """Return how far the ranks of an attempt are or came, and how many seconds ago their newest
+        step was complete; None where they report nothing, or the attempt ended long ago."""
         gang = self._gangs.get(uid) or self._ended.get(uid)
         if gang is None or gang.attempt != attempt or gang.watch.since_s is None:
             return None
@@ -671,7 +672,7 @@ class AgentLauncher(Launcher):
     # --- hosts --------------------------------------------------------------------------------
 
     def on_broken(self, host: str) -> None:
-        """The stream of a host has ended; its lease has not."""
+        """Note that the stream of a host has ended, although its lease has not."""
         for gang in list(self._gangs.values()):
             if host in gang.by_host:
                 self._advance(gang)
@@ -728,8 +729,9 @@ class AgentLauncher(Launcher):
             self._offer_lead(f"no agent has reached this server for {unheard_s:.0f} s: others may")
 
     def await_agents(self, state: State) -> None:
-        """Start nothing on hosts of a new log, or new in the fabric, before their agents say Hello.
-        Of others the log would know if their agents had been lost."""
+        """Start nothing on hosts of a new log, or on hosts that are new in the fabric, before their
+        agents have introduced themselves. For all other hosts the log would say if their agents had
+        been lost."""
         hosts, before = set(state.loaded_fabric.hosts), self._known_hosts
         has_history = bool(state.hosts or state.jobs or state.ended)
         is_first, self._known_hosts = not before, hosts

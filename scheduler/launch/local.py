@@ -32,7 +32,8 @@ log = logging.getLogger("muster.launch")
 
 
 class LocalAgents:
-    """`folder`: of all of them; kept, so that a server that starts again finds what runs."""
+    """Starts agents on this machine, for demonstrations and tests. `folder`: of all of them; kept,
+    so that a server that starts again finds what runs."""
 
     def __init__(self, folder: Path, beats: Heartbeats | None = None) -> None:
         self._folder = AgentFolder(folder, 0o711)
@@ -119,7 +120,7 @@ class LocalAgents:
         return None
 
     async def close(self) -> None:
-        """End them, and what they run."""
+        """End the agents, and what they run."""
         await self._tasks.close()
         for process in self._processes.values():
             with suppress(ProcessLookupError):

@@ -21,9 +21,8 @@ _MOVES = {CORDON: HostMove.CORDON, DRAIN: HostMove.DRAIN, UNCORDON: HostMove.UNC
 def report_of(
     source: str, name: str, standing: NodeState | None, detail: str, host: Host
 ) -> MoveHost | ReportHost | None:
-    """Return the command that brings a host to the view of `source`.
-
-    None: nothing, for it is so already."""
+    """Return the command that brings a host to its state in `source`; None where it is in that
+    state already."""
     if standing is None or (standing is NodeState.SILENT and host.signal):
         return None
     text = f"{source}: {detail}".rstrip(": ")

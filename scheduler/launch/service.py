@@ -24,10 +24,10 @@ log = logging.getLogger("muster.launch")
 
 @struct(frozen=True, slots=True)
 class AgentSettings:
-    """`lease_s`: a silent agent is lost after it. `substrate`: makes what brings agents
-    up, None: they are started by others. `may_join`: hosts that the fabric lacks join it.
-    `stragglers_s`: between looks for hosts that slow gangs, which are reported; None: never.
-    `keeps_ranks`: those of an agent that hears nothing run on. `site`: its terms."""
+    """How agents are served and started. `lease_s`: a silent agent is lost after it. `substrate`:
+    makes what brings agents up, None: they are started by others. `may_join`: hosts that the fabric
+    lacks join it. `stragglers_s`: between looks for hosts that slow gangs, which are reported;
+    None: never. `keeps_ranks`: those of an agent that hears nothing run on. `site`: its terms."""
 
     gateway: GatewayOptions
     lease_s: float = 30.0
@@ -39,7 +39,7 @@ class AgentSettings:
 
 
 class LaunchService:
-    """Serve agents from `start` until `close`."""
+    """Serves agents from `start` until `close`."""
 
     def __init__(self, settings: AgentSettings, beats: Heartbeats) -> None:
         self._settings = settings
@@ -55,7 +55,7 @@ class LaunchService:
         self._launcher: AgentLauncher | None = None
 
     async def listen(self) -> str:
-        """Where agents are served; none yet. Raises: CannotServeAgents."""
+        """Listen for agents, and return where; none is served yet. Raises: CannotServeAgents."""
         return await self._sessions.start()
 
     def start(self, writer: Writer, offer_lead: Callable[[str], None] = lambda _: None) -> None:
@@ -83,11 +83,12 @@ class LaunchService:
             self._substrate.start(writer, self._sessions, launcher.busy_hosts)
 
     def step_times(self, uid: str, attempt: int) -> Mapping[int, Sequence[float]]:
-        """How long the ranks of an attempt computed, by step."""
+        """Return how long the ranks of an attempt computed, by step."""
         return self._launcher.step_times(uid, attempt) if self._launcher is not None else {}
 
     def progress(self, uid: str, attempt: int) -> tuple[StepWatch, float] | None:
-        """How far the ranks of an attempt are, and how many seconds ago they said so."""
+        """Return how far the ranks of an attempt are, and how many seconds ago they reported
+        that."""
         return self._launcher.progress(uid, attempt) if self._launcher is not None else None
 
     def container_refusal(self, container: ContainerSpec) -> str:

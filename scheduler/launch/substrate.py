@@ -13,33 +13,36 @@ from scheduler.launch.streams.sessions import AgentSessions
 
 
 class Substrate(Protocol):
-    """Keeps an agent on each host that is to have one. `secrets`: with which it makes join
-    tokens."""
+    """Makes sure that each host that should have an agent has one: on this machine, on Slurm or on
+    Kubernetes. `secrets`: the keys of join tokens."""
 
     secrets: tuple[str, ...]
 
     def address(self, wanted: str) -> str:
-        """Where to serve agents; of any free port the one that they know already."""
+        """Return the address at which to serve agents; where any free port is allowed, the port
+        that they know already."""
 
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         """Start agents. `busy`: hosts on which something runs, should run, or is being left."""
 
     def starting(self) -> Set[str]:
-        """Hosts whose agents are on their way, which may take minutes: not lost yet."""
+        """Return the hosts whose agents are on their way, which may take minutes, and are not lost
+        yet."""
 
     def is_dismissed(self, host: str) -> bool:
-        """Whether no agent is to be there now: that its agent has gone is no loss of the host."""
+        """Return whether a host is to have no agent now, so that it is not lost when its agent
+        goes."""
 
     def container_refusal(self, container: ContainerSpec) -> str | None:
-        """Why no host runs this container, "" where agents are started in it; None: that is for
-        agents to say."""
+        """Return why no host runs this container, "" where agents are started in it; None where
+        only the agents know."""
 
     async def close(self) -> None:
-        """The server ends."""
+        """Let go of the agents, for the server ends."""
 
 
 class AgentFolder:
-    """Folder from which a server that starts again finds its agents:"""
+    """Folder in which a server that starts again finds its agents."""
 
     def __init__(self, path: Path, mode: int = 0o700) -> None:
         self.path = path
@@ -48,14 +51,15 @@ class AgentFolder:
         self._address = path / "address"
 
     def secret(self) -> str:
-        """Return the own secret, which is made when it is first asked for."""
+        """Return the server's own secret, which is made at the first call."""
         path = self.path / "join-secret"
         if not path.exists():
             write_private(path, new_secret() + "\n")
         return path.read_text(encoding="ascii").strip()
 
     def address(self, wanted: str) -> str:
-        """Return where to serve agents: of any free port the one that they know already."""
+        """Return the address at which to serve agents; where any free port is allowed, the port
+        that they know already."""
         if wanted.endswith(":0") and self._address.exists():
             return self._address.read_text(encoding="ascii").strip()
         return wanted

@@ -17,7 +17,7 @@ _STILL_THERE_S = 5.0
 
 
 class LogTails:
-    """Runs on the event loop's thread."""
+    """Passes pieces of logs from agents to callers. Runs on the event loop's thread."""
 
     def __init__(self, sessions: AgentSessions) -> None:
         self._sessions = sessions

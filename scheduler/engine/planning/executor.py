@@ -32,11 +32,11 @@ log = logging.getLogger("muster.writer")
 
 
 class PlanExecutor:
-    """Decides for one writer, one decision at a time. `here` decides in the thread;
-    `solved` is told when each placement elsewhere was looked for.
+    """Makes the decisions of one writer, one at a time, in a thread or in another process. `here`
+    decides in the thread; `solved` is told when each placement elsewhere was looked for.
 
-    `long_s`: from where on a decision is long, in processor time, for a busy machine makes each
-    of them last; None: all are made in the thread.
+    `long_s`: the processor time from which on a decision counts as long and is made in a process;
+    None: all are made in the thread.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class PlanExecutor:
             self._other.follow(events, state)
 
     def forget(self, state: State) -> None:
-        """This state does not follow from the one before."""
+        """Note that this state does not follow from the one before."""
         self._newest = state
         if self._other is not None:
             self._other.forget(state)
 
     def decide(self, state: State, now_ns: int) -> Coroutine[Any, Any, Plan]:
-        """Return the answer of `here`, in whatever process. `state`: after all that was followed
-        until this call, whenever its answer is awaited."""
+        """Return the answer of `here`, in whichever process it is computed. `state`: after all that
+        was followed until this call, whenever its answer is awaited."""
         self._newest = state
         worker = self._other if self._other is not None and self._other.is_up() else None
         return self._answer(worker, state, now_ns, worker.take() if worker else None)
@@ -88,8 +88,8 @@ class PlanExecutor:
         return plan
 
     async def pace_decisions(self, is_busy: bool) -> None:
-        """Wait until it is time for the next decision: one after the other on a long queue they
-        leave the rest of the time to the calls. `is_busy`: many of those come."""
+        """Wait until it is time for the next decision, so that decisions on a long queue leave time
+        to calls. `is_busy`: whether many calls come."""
         is_long = self._is_long()
         times = 1 if is_long else 0
         if is_busy:
@@ -143,15 +143,15 @@ Spans = list[tuple[int, int]]
 
 @struct(frozen=True, slots=True)
 class PlanResponse:
-    """The plan, and from when to when each placement was looked for, by perf_counter_ns,
-    which all processes of a machine share."""
+    """A plan, and when each placement was begun and ended, by perf_counter_ns, which all processes
+    of a machine share."""
 
     plan: Plan
     solves: Spans
 
 
 def plan_response(state: State, now_ns: int, options: SchedulingOptions) -> PlanResponse:
-    """Decide, and take the time of every placement."""
+    """Make a decision, and note the time of every placement."""
     solves: Spans = []
     find = make_placer(state, options, now_ns=now_ns)
 

@@ -37,9 +37,9 @@ Enter = Callable[[Stage, Callable[[State, int], Answer]], Awaitable[tuple[Answer
 
 
 class PlanningLoop:
-    """Decides for one writer. `state`: the newest durable one; `enter`: has a plan checked
-    and written, as the writer has commands; `is_busy`: whether many of those come; `hold`: what
-    may wait waits for as long as the block."""
+    """Decides for one writer. `state`: the newest durable one; `enter`: gives a plan to the writer,
+    as commands are; `is_busy`: whether many commands come; `hold`: a context during which less
+    urgent work waits."""
 
     def __init__(
         self,

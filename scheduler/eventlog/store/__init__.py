@@ -113,8 +113,8 @@ def restore(source: Path, url: str, *, is_forced: bool = False, mark: Path | Non
 
 
 def truncate(url: str, keep_from: int, keep_to: int, mark: Path | None = None) -> None:
-    """Drop every other version, and mark where the log ends now; what was there is kept beside it.
-    No server may have the store open. Raises: StoreError."""
+    """Drop every version of the log but those to keep, and mark where the log ends now; a copy of
+    the old store stays beside it. No server may have the store open. Raises: StoreError."""
     if is_shared(url):
         from scheduler.eventlog.store import pgfiles  # loads libpq
 

@@ -21,8 +21,8 @@ class VersionMismatch(StoreError):
 
 
 class Unreachable(StoreError):
-    """The database does not answer, or no longer: whether the last append is there is
-    not known."""
+    """The database does not answer, or no longer does, so that it is not known whether the last
+    append was made."""
 
 
 class Deposed(StoreError):
@@ -74,12 +74,12 @@ class EndedJob(NamedTuple):
 
 @struct(frozen=True, slots=True)
 class EndedQuery:
-    """Query of ended jobs: at most `most`, of jobs that had ended at `to_version`.
+    """A query of ended jobs: at most `most`, of jobs that had ended at `to_version`.
 
     `uid`, `name`, `states`: empty for any; `tenants`: None for any. They ended at `from_ns` or
     later and before `until_ns`. `order`: fields of EndedJob, each with whether it descends; no two
-    jobs are equal in all. `after`: their values in the job
-    behind which to begin, empty: at the first.
+    jobs are equal in all. `after`: their values in the job behind which to begin, empty: at the
+    first.
     """
 
     to_version: int
@@ -117,25 +117,24 @@ class Store(Protocol):
         actors: Sequence[str] = (),
         ended: Sequence[EndedJob] = (),
     ) -> int:
-        """Write `events` after `expected_version`, all or none; the new last version.
+        """Write `events` after `expected_version`, all or none, and return the new last version.
 
-        `actors`: who asked for each; none given: the scheduler did it by itself. `ended`: the
-        jobs that these events end, in order.
-        `term`: of the leader that writes; a store that several servers share refuses an
-        older one. When this returns the events are durable.
+        `actors`: who asked for each; none given: the scheduler did it by itself. `ended`: the jobs
+        that these events end, in order. `term`: of the leader that writes; a store that several
+        servers share refuses an older one. When this returns the events are durable.
 
-        Raises: VersionMismatch when the log ends elsewhere, NotWritten when certainly
-        nothing was written, StoreError when that is unknown.
+        Raises: VersionMismatch when the log ends elsewhere, NotWritten when certainly nothing was
+        written, StoreError when that is unknown.
         """
 
     def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:
-        """(version, event) in order, of everything that is durable when it is called.
+        """Yield (version, event) in order, of everything that is durable when this is called.
 
         Raises: Compacted, StoreError on a record that cannot be read, or a missing one.
         """
 
     def requests(self, after_version: int = 0) -> Iterator[LoggedRequest]:
-        """The events that somebody asked for, in order, as far as they are kept.
+        """Yield the events that somebody asked for, in order, as far as they are kept.
 
         Raises: StoreError on a record that cannot be read, or a missing one.
         """
@@ -147,23 +146,24 @@ class Store(Protocol):
         """
 
     def first_version(self) -> int:
-        """The oldest version that `read` has; 1 as long as nothing is dropped."""
+        """Return the oldest version that can be read; 1 as long as nothing is dropped."""
 
     def last_version(self) -> int:
-        """The newest durable version; 0 when the log is empty."""
+        """Return the newest durable version; 0 when the log is empty."""
 
     def version_at(self, time_ns: int) -> int:
-        """The first kept version that is not before `time_ns`; else one after the last."""
+        """Return the first kept version that is not before `time_ns`; else one after the last."""
 
     def save_snapshot(self, version: int, body: bytes) -> None:
         """Keep the state at `version`. Raises: StoreError."""
 
     def snapshots(self, to_version: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """(version, body), newest first, none after `to_version`. Raises: StoreError."""
+        """Yield (version, body) of snapshots, newest first, none after `to_version`. Raises:
+        StoreError."""
 
     def compact(self, to_version: int) -> int:
-        """Drop the events up to `to_version`, and the snapshots before that one; how many
-        events were dropped. The snapshot at `to_version` now stands for them.
+        """Drop the events up to `to_version`, and the snapshots before that one, and return how
+        many events were dropped. The snapshot at `to_version` now stands for them.
 
         Raises: StoreError, also when there is no such snapshot.
         """
@@ -178,13 +178,14 @@ class Store(Protocol):
         """All ended jobs that are kept, in the order in which they ended. Raises: StoreError."""
 
     def ended_counts(self) -> tuple[int, int]:
-        """How many ended jobs are kept, and how many were let go."""
+        """Return how many ended jobs are kept, and how many were dropped."""
 
     def drop_ended(self, before_ns: int) -> int:
-        """Let go the jobs that had ended before this time; how many. Raises: StoreError."""
+        """Drop the jobs that had ended before this time, and return how many. Raises:
+        StoreError."""
 
     def size_bytes(self) -> int:
-        """Room that it takes on the disk."""
+        """Return the bytes that the store takes on the disk."""
 
     def close(self) -> None:
         """Close the store, so that another server may open it."""
@@ -210,7 +211,8 @@ class SharedStore(Store, Protocol):
     """
 
     def try_lead(self, address: str, lease_s: float) -> int | None:
-        """The term of this server, if nobody leads; from then on no older term appends."""
+        """Take the lead if no server leads, and return the term; from then on no older term can
+        append."""
 
     def keep_lead(self, term: int) -> None:
         """Renew the lead. Raises: Deposed."""
@@ -222,8 +224,9 @@ class SharedStore(Store, Protocol):
         """Return the last leader."""
 
     def poll(self, after_version: int, wait_s: float) -> list[tuple[int, Event]]:
-        """The next events, in order; waits for one for up to `wait_s`. Fewer than POLL_EVENTS:
-        they are all that the log had when this call began, or more. Raises: Compacted."""
+        """Return the next events, in order, after waiting for one for up to `wait_s`. Fewer than
+        POLL_EVENTS mean that these are all that the log had when this call began, or more. Raises:
+        Compacted."""
 
     def cut(self) -> None:
-        """Drop every connection: what hangs ends as Unreachable. From any thread."""
+        """Drop every connection, so that calls that hang end with Unreachable. From any thread."""

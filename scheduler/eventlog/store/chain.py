@@ -29,7 +29,8 @@ class LogRow(NamedTuple):
     digest: bytes
 
     def event(self, store: str) -> Event:
-        """Raises: StoreError when it is none of this version of muster."""
+        """Decode the event of the row. Raises: StoreError when it is none of this version of
+        muster."""
         try:
             return decode(self.type_name, self.body)
         except UndecodableEvent as error:
@@ -42,7 +43,7 @@ def origin(store_id: str) -> bytes:
 
 
 def link(before: bytes, version: int, time_ns: int, type_name: str, body: str, actor: str) -> bytes:
-    """The digest of a row after a row with digest `before`. Cost: some 1.5 us."""
+    """Return the digest of a row after a row with the digest `before`. Cost: some 1.5 us."""
     head = f"{version} {time_ns} {len(type_name)} {len(actor)} {type_name}{actor}{body}"
     return sha256(before + head.encode("utf-8", "surrogatepass")).digest()[:_BYTES]
 
@@ -50,7 +51,8 @@ def link(before: bytes, version: int, time_ns: int, type_name: str, body: str, a
 def linked(
     before: bytes, after_version: int, events: Sequence[Event], actors: Sequence[str]
 ) -> list[LogRow]:
-    """The rows that `events` become. `actors`: of each; none: nobody asked for them."""
+    """Return the rows that `events` become. `actors`: who asked for each; empty where nobody
+    did."""
     rows = []
     for version, event in enumerate(events, after_version + 1):
         type_name, body = encode(event)
@@ -67,7 +69,7 @@ def checked(
     before: bytes | None,
     missing: Callable[[int], StoreError],
 ) -> Iterator[LogRow]:
-    """`rows` as long as each follows from the one before it. `before`: the digest that stands
+    """Yield `rows` as long as each follows from the one before it. `before`: the digest that stands
     at `after_version`, None: there is nothing.
 
     Raises: StoreError, that of `missing` for a version that is not there.

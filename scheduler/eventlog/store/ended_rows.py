@@ -53,7 +53,7 @@ _PUT_BASE: Final = (
 
 
 class EndedRow(NamedTuple):
-    """A row as it is stored."""
+    """A row of the table of ended jobs."""
 
     number: int
     job: EndedJob
@@ -77,7 +77,8 @@ class ChainEnd(NamedTuple):
 
     @classmethod
     def read(cls, text: str | None, store_id: str) -> ChainEnd:
-        """`text`: what meta has under BASE, None where no row was let go yet."""
+        """Read the end of a chain. `text`: what the table meta has under BASE, None where no row
+        was dropped yet."""
         if text is None:
             return cls(0, sha256(f"ended {store_id}".encode()).digest()[:_BYTES])
         number, _, digest = text.partition(" ")
@@ -100,8 +101,9 @@ class StatementResult(Protocol):
 
 
 class EndedTable(NamedTuple):
-    """The table over one connection. `store` and `store_id`: the store's name in messages, and its
-    id. `mark`: stands for a value in statements. `execute`: runs one with its values.
+    """The table of ended jobs, over one connection. `store` and `store_id`: the store's name in
+    messages, and its id. `mark`: stands for a value in statements. `execute`: runs one with its
+    values.
 
     A method that reads several rows needs one moment of the table: a transaction of its caller.
     """
@@ -117,12 +119,13 @@ class EndedTable(NamedTuple):
         return ChainEnd.read(str(row[0]) if row else None, self.store_id)
 
     def end(self) -> ChainEnd:
-        """The row after which the next ended job goes."""
+        """Return the row behind which the next ended job goes."""
         row = self._run(_LAST).fetchone()
         return ChainEnd(row[0], bytes(row[1])) if row else self.base()
 
     def jobs(self, query: EndedQuery) -> list[EndedJob]:
-        """Raises: StoreError where a row is not what was written."""
+        """Return the ended jobs of a query. Raises: StoreError where a row is not what was
+        written."""
         rows = self.execute(*select(query, self.mark)).fetchall()
         return [row.job for row in self._checked(rows)]
 
@@ -140,12 +143,12 @@ class EndedTable(NamedTuple):
                 yield row.job
 
     def counts(self) -> tuple[int, int]:
-        """How many are kept, and how many were let go."""
+        """Return how many are kept, and how many were dropped."""
         (kept,) = self._run("SELECT COUNT(*) FROM ended_job").fetchone()
         return int(kept), self.base().number
 
     def drop(self, before_ns: int) -> int:
-        """Let go of the jobs that ended before then: how many these are."""
+        """Drop the jobs that ended before then, and return how many."""
         row = self._run(_LAST_BEFORE, before_ns).fetchone()
         if row is None:
             return 0
@@ -175,7 +178,7 @@ def _missing(store: str, number: int) -> StoreError:
 
 
 def tables(*, is_postgres: bool) -> Iterator[str]:
-    """Statements that make the table and its indices."""
+    """Return the statements that make the table and its indices."""
     kinds = ((name, kinds[is_postgres]) for name, kinds in _COLUMNS.items())
     columns = ", ".join(f"{name} {kind} NOT NULL" for name, kind in kinds)
     strict = "" if is_postgres else " STRICT"
@@ -185,12 +188,13 @@ def tables(*, is_postgres: bool) -> Iterator[str]:
 
 
 def insert(mark: str) -> str:
-    """Adds a row. `mark`: stands for a value."""
+    """Return the statement that adds a row. `mark`: stands for a value."""
     return f"INSERT INTO ended_job ({NAMES}) VALUES ({', '.join([mark] * len(_COLUMNS))})"
 
 
 def insert_ended_sql() -> str:
-    """Adds rows in PostgreSQL, column by column, if the rest of the statement added events."""
+    """Return the PostgreSQL that adds rows, column by column, if the rest of the statement added
+    events."""
     columns = ", ".join(
         f"%(ended_{name})s::{kinds[1].split()[0]}[]" for name, kinds in _COLUMNS.items()
     )
@@ -205,7 +209,7 @@ def columns_of(rows: Sequence[EndedRow]) -> dict[str, list[Any]]:
 
 
 def linked(end: ChainEnd, jobs: Iterable[EndedJob]) -> list[EndedRow]:
-    """The rows that `jobs` become behind `end`."""
+    """Return the rows of `jobs`, with digests that continue the chain from its last row `end`."""
     rows = []
     for job in jobs:
         number = end.number + 1
@@ -217,7 +221,7 @@ def linked(end: ChainEnd, jobs: Iterable[EndedJob]) -> list[EndedRow]:
 def checked(
     store: str, rows: Iterable[EndedRow], end: Callable[[int], bytes | None]
 ) -> Iterator[EndedRow]:
-    """`rows` as long as each is what was written. `end`: the digest of the row with a number.
+    """Yield `rows` as long as each is what was written. `end`: the digest of the row with a number.
 
     Raises: StoreError.
     """
@@ -236,7 +240,7 @@ def checked(
 
 
 def select(query: EndedQuery, mark: str) -> tuple[str, list[Any]]:
-    """The statement for `query` with its values. `mark`: stands for a value."""
+    """Return the statement for `query` with its values. `mark`: stands for a value."""
     terms = [f"version <= {mark}", f"time_ns >= {mark}", f"time_ns < {mark}"]
     values = list[Any]([query.to_version, query.from_ns, query.until_ns])
     wanted = {

@@ -69,10 +69,9 @@ def restore(source: Path, url: str, *, is_forced: bool = False, mark: Path | Non
 
 
 def truncate(url: str, keep_from: int, keep_to: int, mark: Path | None = None) -> None:
-    """Drop every other version of the log, and mark where it ends now. No server may have the
-    store open. What was there is kept beside it as FILE.damaged, and what was kept so before, as
-    by a call that was killed halfway, stays. Raises: StoreError.
-    """
+    """Drop every version of the log but those to keep, and mark where the log ends now. No server
+    may have the store open. What was there is kept beside it as FILE.damaged, and what was kept so
+    before, as by a call that was killed halfway, stays. Raises: StoreError."""
     path = path_of(url)
     if not is_there(path):
         raise StoreError(f"there is no store {path}")
@@ -117,7 +116,7 @@ def shrink(url: str) -> None:
 
 
 def check_target(target: Path, is_forced: bool) -> None:
-    """Raises: StoreError when nothing can, or may, be written there."""
+    """Refuse a file that cannot, or must not, be written. Raises: StoreError."""
     if not target.parent.is_dir():
         raise StoreError(f"cannot make {target}: there is no folder {target.parent}")
     if target.exists() and not is_forced:
@@ -133,7 +132,8 @@ def _copy(source: Path, target: Path, keep: Path | None = None) -> int:
 
 @contextmanager
 def written(target: Path, keep: Path | None = None) -> Iterator[sqlite3.Connection]:
-    """An empty file that is `target` once the block has ended well and the file is whole.
+    """Return a context with an empty file that becomes `target` once the block has ended well and
+    the file is whole.
 
     `keep`: where what was there goes. Raises: StoreError.
     """

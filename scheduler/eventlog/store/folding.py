@@ -26,7 +26,8 @@ log = logging.getLogger("muster.store")
 
 
 class Folding:
-    """Use from the thread that appends. `connect` opens a connection to the same file."""
+    """Folds the WAL of SQLite into its file, in a thread. Use from the thread that appends.
+    `connect` opens a connection to the same file."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect

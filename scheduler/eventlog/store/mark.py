@@ -47,7 +47,7 @@ class LogPosition:
 
 
 class HighWaterMark:
-    """The file at `path`, made or taken over; use `advance` from one thread."""
+    """The file at `path` that says how far the log has come; use `advance` from one thread."""
 
     def __init__(self, path: Path, point: LogPosition) -> None:
         self.path = path
@@ -68,7 +68,7 @@ class HighWaterMark:
         self._write()
 
     def advance(self, version: int, digest: bytes, time_ns: int) -> None:
-        """The log has come to `version`, durably."""
+        """Note that the log has come to `version`, durably."""
         self._point = replace(self._point, version=version, digest=digest, time_ns=time_ns)
         self._write()
 
@@ -100,12 +100,13 @@ class HighWaterMark:
 
 
 def mark_of(path: Path) -> Path:
-    """Where the mark of a store in a file is, unless somebody says otherwise."""
+    """Return where the mark of a store in a file is, unless it is configured otherwise."""
     return path.with_name(f"{path.name}.mark")
 
 
 def read_mark(path: Path | None) -> LogPosition | None:
-    """The newer of the two lines; None without a file. Raises: StoreError."""
+    """Read the mark: the newer of the two lines of the file; None without a file. Raises:
+    StoreError."""
     if path is None or not path.exists():
         return None
     try:

@@ -79,10 +79,9 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
 
 
 def truncate(url: str, keep_from: int, keep_to: int, mark: Path | None = None) -> None:
-    """Drop every other version of the log, and mark where it ends now. No server may have the
-    store open. What was there is kept in tables NAME_damaged, and what was kept so before stays.
-    Raises: StoreError.
-    """
+    """Drop every version of the log but those to keep, and mark where the log ends now. No server
+    may have the store open. What was there is kept in tables NAME_damaged, and what was kept so
+    before stays. Raises: StoreError."""
     links = Connections(url)
     with _alone(links, init=False) as connection:
         _keep(connection, _unused(connection, "damaged"))

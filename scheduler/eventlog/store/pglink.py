@@ -47,7 +47,7 @@ class Connections:
         self._open: WeakSet[Connection] = WeakSet()
 
     def connect(self) -> Connection:
-        """A new connection that commits each statement durably. Raises: StoreError."""
+        """Open a connection that commits each statement durably. Raises: StoreError."""
         try:
             connection = psycopg.connect(**self._settings, autocommit=True)
         except psycopg.Error as error:
@@ -63,7 +63,7 @@ class Connections:
 
     @contextmanager
     def speaking(self) -> Iterator[None]:
-        """Turn the errors of psycopg into ours."""
+        """Return a context that turns the errors of psycopg into StoreError."""
         try:
             yield
         except (psycopg.errors.DiskFull, psycopg.errors.ReadOnlySqlTransaction) as error:
@@ -74,7 +74,7 @@ class Connections:
             raise StoreError(f"{self.name} refuses: {_one_line(error)}") from error
 
     def cut(self) -> None:
-        """Shut every socket: whoever waits on one gets an error. From any thread."""
+        """Shut every socket, so that whoever waits on one gets an error. From any thread."""
         for connection in list(self._open):
             _shut(connection)
 

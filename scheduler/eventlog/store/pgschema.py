@@ -73,14 +73,14 @@ def store_id(connection: Connection) -> str:
 
 
 def restores(connection: Connection) -> int:
-    """How often a backup was put back here: a server that has seen what was there before must
-    not go on from what is there now."""
+    """Return how often a backup was restored here; a server that has seen the log before a restore
+    must not go on from that."""
     row = connection.execute("SELECT value::bigint FROM meta WHERE key = 'restored'").fetchone()
     return int(row[0]) if row else 0
 
 
 def schema_of(name: str, connection: Connection) -> int:
-    """The schema of what is there, 0 for an empty database.
+    """Return the schema of the tables that exist, 0 for an empty database.
 
     Raises: StoreError when it is no muster store, or a newer one.
     """

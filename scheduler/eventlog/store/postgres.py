@@ -124,7 +124,7 @@ class PostgresStore:
         actors: Sequence[str] = (),
         ended: Sequence[EndedJob] = (),
     ) -> int:
-        """As Store says: one statement, one round trip, one transaction.
+        """Implement Store.append: one statement, one round trip, one transaction.
 
         Raises: Deposed when `term` is not the newest; VersionMismatch, Unreachable.
         """
@@ -183,7 +183,7 @@ class PostgresStore:
             )
 
     def compact(self, to_version: int) -> int:
-        """As Store says. Autovacuum gives the room back to later events."""
+        """Implement Store.compact. Autovacuum gives the room back to later events."""
         with self._writing() as connection, connection.transaction():
             there = "SELECT COUNT(*) FROM snapshot WHERE version = %s"
             if not _number(connection, there, (to_version,)):
@@ -195,14 +195,14 @@ class PostgresStore:
             return deleted.rowcount
 
     def drop_ended(self, before_ns: int) -> int:
-        """As Store says."""
+        """Implement Store.drop_ended."""
         with self._writing() as connection, connection.transaction():
             return self._ended(connection).drop(before_ns)
 
     # Reading, from any thread
 
     def ended_jobs(self, query: EndedQuery) -> list[EndedJob]:
-        """As Store says, by the connection for short questions."""
+        """Implement Store.ended_jobs, by the connection for short questions."""
 
         def jobs(connection: Connection) -> list[EndedJob]:
             with connection.transaction():
@@ -212,7 +212,7 @@ class PostgresStore:
         return self._ask(jobs)
 
     def ended_log(self) -> Iterator[EndedJob]:
-        """As Store says, page by page on a connection of its own."""
+        """Implement Store.ended_log, page by page on a connection of its own."""
         with self._own() as connection, connection.transaction():
             connection.execute(_ONE_MOMENT)
             yield from self._ended(connection).log()
@@ -224,14 +224,14 @@ class PostgresStore:
         return self._ask(counts)
 
     def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:
-        """As Store says, row by row on a connection of its own."""
+        """Implement Store.read, row by row on a connection of its own."""
         with self._own() as connection:
             self._check_kept(connection, after_version)
             for row in self._rows(connection, after_version):
                 yield row.version, row.event(self.name)
 
     def requests(self, after_version: int = 0) -> Iterator[LoggedRequest]:
-        """As Store says, row by row on a connection of its own."""
+        """Implement Store.requests, row by row on a connection of its own."""
         with self._own() as connection:
             first = _number(connection, _FIRST)
             for row in self._rows(connection, max(after_version, first - 1)):
@@ -257,7 +257,7 @@ class PostgresStore:
         self._check_mark(connection, mark)
 
     def snapshots(self, to_version: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """As Store says, one at a time on a connection of its own."""
+        """Implement Store.snapshots, one at a time on a connection of its own."""
         query = (
             "SELECT version, body FROM snapshot WHERE %s::bigint IS NULL OR version <= %s"
             " ORDER BY version DESC"
@@ -273,7 +273,7 @@ class PostgresStore:
         return self._ask(lambda connection: _number(connection, f"SELECT {_LAST}"))
 
     def version_at(self, time_ns: int) -> int:
-        """As Store says. Cost: walks the events before."""
+        """Implement Store.version_at. Cost: walks the events before."""
         first = "SELECT MIN(version) FROM log WHERE time_ns >= %s"
         query = f"SELECT COALESCE(({first}), {_LAST} + 1)"
         return self._ask(lambda connection: _number(connection, query, (time_ns,)))
@@ -295,7 +295,7 @@ class PostgresStore:
     # Following and leading, from one thread
 
     def poll(self, after_version: int, wait_s: float) -> list[tuple[int, Event]]:
-        """As SharedStore says."""
+        """Implement SharedStore.poll."""
         with self._listening() as session:
             for _ in session.notifies(timeout=wait_s, stop_after=1):
                 pass
@@ -318,7 +318,7 @@ class PostgresStore:
             return events
 
     def try_lead(self, address: str, lease_s: float) -> int | None:
-        """As SharedStore says. The lock belongs to the log's table, not to the database,
+        """Implement SharedStore.try_lead. The lock belongs to the log's table, not to the database,
         so that each schema can have its own."""
         with self._listening() as session:
             if session.execute(LEAD.encode()).fetchone() != (True,):

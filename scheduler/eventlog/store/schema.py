@@ -52,8 +52,8 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def truncations(keep_from: int, keep_to: int) -> tuple[tuple[str, int | str], ...]:
-    """Statements, with the value of their %s, that leave these versions, and the snapshots that go
-    with them."""
+    """Return statements, each with the value of its %s, that drop all but these versions, and the
+    snapshots that go with them."""
     return (
         ("DELETE FROM log WHERE version < %s", keep_from),
         ("DELETE FROM log WHERE version > %s", keep_to),
@@ -69,7 +69,7 @@ def table_names(connection: sqlite3.Connection) -> set[str]:
 
 
 def schema_of(name: str, connection: sqlite3.Connection) -> int:
-    """The schema of what is there, 0 for an empty file.
+    """Return the schema of the file, 0 for an empty file.
 
     Raises: StoreError when it is no muster store, or one of another schema.
     """
@@ -79,7 +79,7 @@ def schema_of(name: str, connection: sqlite3.Connection) -> int:
 
 
 def schema_in(name: str, tables: Collection[str], meta: Mapping[str, str]) -> int:
-    """The schema of a database with these tables, 0 when there are none.
+    """Return the schema of a database with these tables, 0 when there are none.
 
     Raises: StoreError when it is no muster store, or not of this program's schema.
     """

@@ -117,7 +117,7 @@ class SqliteStore:
         actors: Sequence[str] = (),
         ended: Sequence[EndedJob] = (),
     ) -> int:
-        """As Store says. One server has the file, so there are no terms to compare.
+        """Implement Store.append. One server has the file, so there are no terms to compare.
 
         One statement, which is a transaction by itself, unless jobs end or there are very many:
         every further one would let go of Python's lock, and wait for it among threads that compute.
@@ -165,7 +165,7 @@ class SqliteStore:
             raise self._ends_elsewhere(last, before)
 
     def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:
-        """As Store says, on a connection of its own."""
+        """Implement Store.read, on a connection of its own."""
         with self._reading() as connection:
             if (first := _first(connection)) > after_version + 1:
                 raise Compacted(first)
@@ -173,14 +173,14 @@ class SqliteStore:
                 yield row.version, row.event(self.name)
 
     def requests(self, after_version: int = 0) -> Iterator[LoggedRequest]:
-        """As Store says, on a connection of its own."""
+        """Implement Store.requests, on a connection of its own."""
         with self._reading() as connection:
             for row in self._rows(connection, max(after_version, _first(connection) - 1)):
                 if row.actor:
                     yield LoggedRequest(row.version, row.event(self.name), row.actor)
 
     def check(self) -> None:
-        """As Store says. Cost: some 3 us an event."""
+        """Implement Store.check. Cost: some 3 us an event."""
         mark = read_mark(self.mark_path)  # before the log, which a server may be writing
         with self._reading() as connection:
             deque(self._rows(connection, _first(connection) - 1), maxlen=0)
@@ -203,7 +203,7 @@ class SqliteStore:
             return _first(connection)
 
     def size_bytes(self) -> int:
-        """As Store says, with what is not yet folded into the file."""
+        """Implement Store.size_bytes, with what is not yet folded into the file."""
         files = (self.path.with_name(self.path.name + suffix) for suffix in ("", "-wal", "-shm"))
         try:
             return sum(file.stat().st_size for file in files if file.exists())
@@ -222,7 +222,7 @@ class SqliteStore:
             return int(connection.execute(_LAST).fetchone()[0])
 
     def version_at(self, time_ns: int) -> int:
-        """As Store says. Cost: walks the events before."""
+        """Implement Store.version_at. Cost: walks the events before."""
         query = "SELECT version FROM log WHERE time_ns >= ? ORDER BY version LIMIT 1"
         with self._reading() as connection:
             row = connection.execute(query, (time_ns,)).fetchone()
@@ -237,14 +237,14 @@ class SqliteStore:
             connection.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?)", row)
 
     def snapshots(self, to_version: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """As Store says, on a connection of its own."""
+        """Implement Store.snapshots, on a connection of its own."""
         query = "SELECT version, body FROM snapshot WHERE version <= ? ORDER BY version DESC"
         with self._reading() as connection:
             last = connection.execute(_LAST).fetchone()[0] if to_version is None else to_version
             yield from connection.execute(query, (last,))
 
     def compact(self, to_version: int) -> int:
-        """As Store says. The file keeps its size: later events fill the room."""
+        """Implement Store.compact. The file keeps its size: later events fill the room."""
         with self._transaction() as connection:
             row = connection.execute("SELECT 1 FROM snapshot WHERE version = ?", (to_version,))
             if row.fetchone() is None:
@@ -256,12 +256,12 @@ class SqliteStore:
             return dropped.rowcount
 
     def ended_jobs(self, query: EndedQuery) -> list[EndedJob]:
-        """As Store says, on a connection of its own."""
+        """Implement Store.ended_jobs, on a connection of its own."""
         with self._reading() as connection:
             return self._ended(connection).jobs(query)
 
     def ended_log(self) -> Iterator[EndedJob]:
-        """As Store says, on a connection of its own."""
+        """Implement Store.ended_log, on a connection of its own."""
         with self._reading() as connection:
             yield from self._ended(connection).log()
 
@@ -270,7 +270,7 @@ class SqliteStore:
             return self._ended(connection).counts()
 
     def drop_ended(self, before_ns: int) -> int:
-        """As Store says. The file keeps its size: later rows fill the room."""
+        """Implement Store.drop_ended. The file keeps its size: later rows fill the room."""
         with self._transaction() as connection:
             return self._ended(connection).drop(before_ns)
 
@@ -278,8 +278,8 @@ class SqliteStore:
         return EndedTable(self.name, _store_id(connection), "?", connection.execute)
 
     def close(self) -> None:
-        """Fold the WAL into the file and let another server have it. That the file then needs no
-        WAL is in its header: without one, and without a mark, it is whole."""
+        """Fold the WAL into the file and release it for another server. Its header says that it
+        needs no WAL, so that without one, and without a mark, it is whole."""
         self._folding.close()
         for last in ("busy_timeout = 0", "wal_checkpoint(TRUNCATE)", "journal_mode = DELETE"):
             with suppress(sqlite3.Error):  # somebody reads it
@@ -324,7 +324,7 @@ class SqliteCopy(SqliteStore):
         self._fault = fault
 
     def check(self) -> None:
-        """As Store says."""
+        """Implement Store.check."""
         if self._fault:
             raise StoreError(self._fault)
         super().check()
@@ -348,12 +348,12 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def wal_of(path: Path) -> Path:
-    """The file of changes that are not yet folded into the store."""
+    """Return the file with changes that are not yet folded into the store."""
     return path.with_name(path.name + "-wal")
 
 
 def look_at(url: str, mark: Path | None = None) -> SqliteCopy:
-    """The store at `sqlite:///FILE`, to be read while a server may write to it. `mark`: where
+    """Open the store at `sqlite:///FILE` to read it while a server may write to it. `mark`: where
     its mark is, if not beside it.
 
     Raises: StoreError when it is not there, no store, or of another schema.
@@ -368,7 +368,7 @@ def look_at(url: str, mark: Path | None = None) -> SqliteCopy:
 
 
 def check_store(path: Path) -> None:
-    """Raises: StoreError when a file is no store, empty, or of a newer schema."""
+    """Refuse a file that is no store, is empty, or has a newer schema. Raises: StoreError."""
     if path.is_dir():
         raise StoreError(f"{path} is a folder, not a store")
     _check_names(path, os.stat(path))
@@ -423,7 +423,7 @@ def open_sqlite(url: str, *, init: bool | None = None, mark: Path | None = None)
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file is more than an empty one."""
+    """Return whether a file exists and is not empty."""
     return path.exists() and path.stat().st_size > 0
 
 
@@ -532,7 +532,7 @@ def path_of(url: str) -> Path:
 
 
 def lock_on(path: Path) -> int:
-    """A lock on the file itself, which is made if it is not there, held until it is closed.
+    """Lock the file itself, which is made if it does not exist, until the lock is closed.
 
     SQLite's own locks are of another kind (fcntl), which close() of any descriptor of the file
     drops: close the lock after the connections.

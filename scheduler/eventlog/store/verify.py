@@ -12,7 +12,7 @@ from scheduler.eventlog.store.base import EndedJob, Store, StoreError
 
 @struct(frozen=True, slots=True)
 class VerifyReport:
-    """Contents of a log, and all that is wrong with it."""
+    """Counts of a checked log, and all that is wrong with it."""
 
     first_version: int
     last_version: int

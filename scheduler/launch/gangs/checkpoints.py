@@ -12,7 +12,7 @@ LOG_EVERY_S = 60.0  # checkpoints of one job that are written down, besides an a
 
 @struct(frozen=True, slots=True)
 class NewestCheckpoint:
-    """`logged_s`: when the log had one of its job last."""
+    """The newest checkpoint of a job. `logged_s`: when the log had one of its job last."""
 
     step: int
     where: str
@@ -26,7 +26,7 @@ class Checkpoints:
         self._newest: dict[str, NewestCheckpoint] = {}
 
     def recall(self, job: Job, now_s: float, now_ns: int) -> None:
-        """Take what the log has of a job, unless more is known."""
+        """Take over what the log knows of a job's checkpoints, unless more is known."""
         if job.saved is not None and job.uid not in self._newest:
             age_s = max(0, now_ns - job.saved.at_ns) / 1e9
             in_log = NewestCheckpoint(job.saved.step, job.saved.where, now_s - age_s)
@@ -42,11 +42,12 @@ class Checkpoints:
         return True
 
     def is_due(self, gang: LaunchedGang, now_s: float) -> bool:
-        """Whether the log is to have the newest one of this attempt by now."""
+        """Return whether the log is to be told of the newest checkpoint of this attempt by now."""
         return gang.saved != gang.logged and now_s - self._logged_s(gang) >= LOG_EVERY_S
 
     def write_down(self, gang: LaunchedGang, now_s: float) -> tuple[int, str] | None:
-        """Return what the log is to learn of this attempt, which it is told now; None: nothing."""
+        """Return the checkpoint of this attempt that the log is to be told of now; None where there
+        is nothing new."""
         if gang.saved is None or gang.saved == gang.logged:
             return None
         gang.logged = gang.saved
@@ -56,7 +57,7 @@ class Checkpoints:
 
     def resume_point(self, gang: LaunchedGang, state: State) -> tuple[int, str, str]:
         """Return step and place of the checkpoint that the gang goes on from, and the uid of the
-        ended job that saved it, where its own has saved nothing."""
+        ended job that saved it, where the job itself has saved nothing."""
         if (own := self._newest.get(gang.uid)) is not None:
             return (own.step, own.where, "")
         point = resume_point(state.lineages, gang.placed.job)

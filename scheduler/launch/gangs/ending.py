@@ -16,8 +16,9 @@ WriteDown = Callable[[LaunchedGang, Callable[[], None] | None], None]
 
 @dataclass(slots=True, eq=False)
 class EndingAttempt:
-    """`hosts`: those on which ranks may be left. `until_s`: by when they are told to stop, while
-    they save; else by when they have ended."""
+    """An attempt that is over and whose ranks may still run. `hosts`: those on which ranks may be
+    left. `until_s`: while they save, when they are told to stop; afterwards, when they should have
+    ended."""
 
     gang: LaunchedGang
     hosts: set[str]
@@ -28,9 +29,9 @@ class EndingAttempt:
 
 
 class EndingAttempts:
-    """Each from the moment in which the log says that it is over until nothing of it runs.
+    """Attempts that are over, each until nothing of it runs.
 
-    `write_down`: has the log know what an attempt saved last, and calls its second argument then.
+    `write_down`: tells the log what an attempt saved last, and then calls its second argument.
     `has_left`: is called whenever an attempt may have left.
     """
 
@@ -95,7 +96,7 @@ class EndingAttempts:
         return any(each.gang.key == key and host in each.hosts for each in self.attempts)
 
     def leave_host(self, host: str, key: tuple[str, int]) -> bool:
-        """Note that an attempt has ended on a host; return whether it was to."""
+        """Note that an attempt has ended on a host; return whether it was expected to."""
         for ending in list(self.attempts):
             if ending.gang.key == key and host in ending.hosts:
                 ending.hosts.discard(host)
@@ -117,13 +118,13 @@ class EndingAttempts:
             self._stop(ending)
 
     def settle(self) -> None:
-        """Look which attempts have left, now that a host is out of reach."""
+        """Look which attempts are over everywhere, now that a host is out of reach."""
         for ending in list(self.attempts):
             self._settle(ending)
 
     def tick(self, now_s: float) -> None:
-        """Stop those that have had the time to save, and give up those that should have ended: an
-        agent that does not end what it should is stopped by its next Prepare."""
+        """Stop attempts whose time to save is over, and give up those that should have ended: their
+        agents stop them when they prepare the next attempt."""
         for ending in list(self.attempts):
             if now_s >= ending.until_s:
                 if ending.is_saving:

@@ -59,7 +59,7 @@ class GangPhase(StrEnum):
 
 
 class RankFailure(NamedTuple):
-    """Failure of a rank; sorts by time."""
+    """A failure of a rank. Failures sort by time."""
 
     at_s: float
     rank: int
@@ -71,7 +71,7 @@ class RankFailure(NamedTuple):
 
 @struct(frozen=True, slots=True)
 class RankRange:
-    """Ranks of one host."""
+    """The ranks of one host."""
 
     node: int
     first_rank: int
@@ -100,9 +100,9 @@ class RoleStage(StrEnum):
 
 @dataclass(slots=True)
 class RoleRestarts:
-    """How far a role is that begins again. `awaited`: hosts that have not come so far. `count`: how
-    often in a row it has failed soon after its start. `since_s`: of the stage. `pause_s`: between
-    the end of its ranks and their next start."""
+    """How far the restart of a role is. `awaited`: hosts that have not reached the present stage.
+    `count`: how often in a row it has failed soon after its start. `since_s`: of the stage.
+    `pause_s`: between the end of its ranks and their next start."""
 
     stage: RoleStage
     awaited: set[str]
@@ -113,10 +113,10 @@ class RoleRestarts:
 
 @dataclass(slots=True, eq=False)
 class LaunchedGang:
-    """`placed`: the attempt as the log has it. `processes`: how many are to end well. `since_s`: of
-    its phase. `left`: hosts that have not stopped. `saved`: (step, where) of the newest checkpoint
-    of this attempt, `logged`: of the newest one that the log has. `lineage`: key of the run of
-    its job."""
+    """A gang as the launcher sees it. `placed`: the attempt as the log has it. `processes`: how
+    many are to end well. `since_s`: of its phase. `left`: hosts that have not stopped. `saved`:
+    (step, where) of the newest checkpoint of this attempt, `logged`: of the newest one that the log
+    has. `lineage`: key of the run of its job."""
 
     placed: PlacedGang
     run: RunSpec
@@ -229,7 +229,8 @@ class LaunchedGang:
             self.left.add(host)
 
     def meets(self, gpus: frozenset[int]) -> bool:
-        """Whether it has one of these GPUs, on the same host; none means all of it."""
+        """Return whether the gang has one of these GPUs, on the same host; none stands for all GPUs
+        of the host."""
         return not self.gpus or not gpus or bool(self.gpus & gpus)
 
     def _launched_roles(self) -> Iterator[LaunchedRole]:
@@ -271,7 +272,7 @@ class LaunchedGang:
         return (holders[node], self._copies_of.get(node, ())) if holders else ((), ())
 
     def measured(self, host: str, step: int, seconds: Sequence[float]) -> None:
-        """The ranks of a host computed so long in a step; the newest MOST_STEPS are kept."""
+        """Note how long the ranks of a host computed in a step; the newest MOST_STEPS are kept."""
         ranks = self.ranks_of(host)
         if step not in self.times:
             if len(self.times) >= MOST_STEPS and step < min(self.times):
@@ -295,7 +296,7 @@ class LaunchedGang:
         return sum(self._counts[phase] for phase in phases) == len(self.hosts)
 
     def not_yet(self, *phases: HostPhase) -> list[str]:
-        """Hosts that are in none of these."""
+        """Return the hosts that are in none of these phases."""
         return [host for host, phase in self.by_host.items() if phase not in phases]
 
     @property
@@ -313,8 +314,9 @@ class LaunchedGang:
         *,
         is_oom: bool = False,
     ) -> None:
-        """A rank has ended. What is killed once the gang fails is its end, not its cause; only
-        what ended by itself before counts. `is_oom`: the kernel killed it for its memory."""
+        """Note that a rank has ended. Only what ended by itself, before the gang failed, counts as
+        a cause; what is killed after that does not. `is_oom`: the kernel killed it for its
+        memory."""
         if code == 0 and number == 0:
             self._unfinished -= rank not in self.done and self._is_awaited(self.role_of(host))
             self.done.add(rank)
@@ -330,7 +332,8 @@ class LaunchedGang:
             self.failures[rank] = RankFailure(at_s, rank, host, text, cause, code)
 
     def hang_text(self, now_s: float, fabric: Fabric) -> str:
-        """`no step for 31 min after step 20, where one took 0.5 s; rank 1 on h1 has ended; ...`"""
+        """Describe a hang: `no step for 31 min after step 20, where one took 0.5 s; rank 1 on h1
+        has ended; ...`"""
         watch = self.watch
         since_s = self.since_s if watch.since_s is None else watch.since_s
         text = f"no step for {duration(round(now_s - since_s))}"
@@ -392,9 +395,9 @@ class LaunchedGang:
         return min(self.failures.values())
 
     def suspects(self, lost_hosts: Iterable[str]) -> list[str]:
-        """The hosts, of those whose agents are gone, that are held to have failed: their ranks died
-        with them, and the others for their sake. When many are gone at once it is more likely that
-        the server is cut off: nobody is suspected then."""
+        """Return which of the hosts whose agents are gone are taken to have failed: their ranks
+        died with them, and the others because of them. When many are gone at once it is more likely
+        that the server is cut off: then none is suspected."""
         silent = [host for host in lost_hosts if host in self.by_host]
         return silent if len(silent) <= max(1, len(self.hosts) // 4) else []
 

@@ -17,7 +17,8 @@ STACKS_S = 5.0  # for which agents may take stacks before a gang that hangs is s
 
 
 class HangStep(StrEnum):
-    """Next step of a hang: ask agents for stacks, report it, ask the owner, or restart it."""
+    """The next step about a hang: ask agents for stacks, report it, ask the owner, or restart
+    the gang."""
 
     NONE = "none"
     LOOK = "look"

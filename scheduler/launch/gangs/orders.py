@@ -69,7 +69,7 @@ def _labelled(fabric: Fabric, label: str, value: str) -> HostSet:
 def prepare(
     gang: LaunchedGang, host: str, site: SiteTerms, fabric: Fabric, *, anew: bool = False
 ) -> Order:
-    """Make ready. `anew`: begin again what was stopped on the host."""
+    """Order an agent to prepare an attempt. `anew`: begin again what was stopped on the host."""
     role, ranks = gang.role_of(host), gang.ranks_of(host)
     run = role.run
     return Order(
@@ -101,7 +101,8 @@ def prepare(
 
 
 def launch(gang: LaunchedGang, host: str, step: int, where: str, predecessor: str) -> Order:
-    """Start the ranks from a checkpoint. `predecessor`: uid of the ended job that saved it."""
+    """Order an agent to start the ranks from a checkpoint. `predecessor`: uid of the ended job that
+    saved it."""
     role = gang.role_of(host)
     address, port = gang.masters[role.name]
     places = [f"{each.name}={':'.join(map(str, gang.masters[each.name]))}" for each in gang.roles]
@@ -122,14 +123,14 @@ def launch(gang: LaunchedGang, host: str, step: int, where: str, predecessor: st
 
 
 def save(gang: LaunchedGang, left_s: float) -> Order:
-    """Save within so many seconds."""
+    """Order an agent to let ranks save within so many seconds."""
     word = agent_pb2.SaveCheckpoint(key=key_of(gang))
     word.left.FromMilliseconds(max(0, round(left_s * 1_000)))
     return Order(save_checkpoint=word)
 
 
 def stop_saving(gang: LaunchedGang) -> Order:
-    """The save that was asked for is on record."""
+    """Tell an agent that the save that was asked for is recorded."""
     return Order(save_checkpoint=agent_pb2.SaveCheckpoint(key=key_of(gang), done=True))
 
 
@@ -138,7 +139,8 @@ def dump_stacks(gang: LaunchedGang) -> Order:
 
 
 def stop(key: agent_pb2.AttemptKey, grace_s: float) -> Order:
-    """End the ranks; those that have not ended by themselves after the grace are killed."""
+    """Order an agent to end the ranks; those that have not ended by themselves after the grace
+    period are killed."""
     word = agent_pb2.Stop(key=key)
     word.grace.FromMilliseconds(round(grace_s * 1_000))
     return Order(stop=word)
@@ -150,5 +152,5 @@ def forget(key: agent_pb2.AttemptKey) -> Order:
 
 
 def warm(job: Job, run: RunSpec) -> Order:
-    """Import what the ranks of this job need, before they are needed."""
+    """Order an agent to import the modules that the ranks of this job need, in advance."""
     return Order(warm=agent_pb2.Warm(interpreter=run.command[0], modules=run.warm, user=run.user))

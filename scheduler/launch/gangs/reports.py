@@ -28,38 +28,40 @@ log = logging.getLogger("muster.launch")
 
 
 def lacks_agent(host: Host) -> bool:
-    """Whether a host is out for the sake of its agent alone, and comes back with it."""
+    """Return whether a host is out only because its agent is away, so that it comes back with
+    it."""
     return host.state is HostState.FAILED and host.signal in WITHOUT_AGENT
 
 
 class LaunchReports:
-    """Each is written as soon as the store can be written, unless its attempt is over by then."""
+    """Reports of the launcher to the log. Each is written as soon as the store can be written,
+    unless its attempt is over by then."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._tasks = Tasks(writer.instruments.beats)
 
     def launched(self, gang: LaunchedGang) -> None:
-        """All ranks have started."""
+        """Report that all ranks have started."""
         key = (gang.name, gang.uid, gang.attempt)
         self.carry_out(lambda state, now_ns: launch.launched(state, *key, now_ns))
 
     def hung(self, gang: LaunchedGang, text: str) -> None:
-        """Steps have stopped coming; "": they come again."""
+        """Report that steps have stopped coming; with "", that they come again."""
         key = (gang.name, gang.uid, gang.attempt)
         self.carry_out(lambda state, now_ns: launch.hung(state, *key, text, now_ns))
 
     def saved(
         self, gang: LaunchedGang, step: int, where: str, then: Callable[[], None] | None
     ) -> None:
-        """A checkpoint is complete; `then` is called once the log has it."""
+        """Report a complete checkpoint; `then` is called once the log has it."""
         key = (gang.name, gang.uid, gang.attempt)
         self.carry_out(
             lambda state, now_ns: launch.checkpoint_saved(state, *key, step, where, now_ns), then
         )
 
     def launch_failed(self, gang: LaunchedGang, host: str, *, is_final: bool) -> None:
-        """A host cannot start its ranks. `is_final`: nor can any other."""
+        """Report that a host cannot start its ranks. `is_final`: no other host could either."""
         key = (gang.name, gang.uid, gang.attempt)
         reason = gang.refusals[host]
         self.carry_out(
@@ -69,7 +71,7 @@ class LaunchReports:
         )
 
     def rank_failed(self, gang: LaunchedGang, first: RankFailure) -> None:
-        """A rank ended other than well, before any other did."""
+        """Report that a rank ended with an error, before any other did."""
         key, step = (gang.name, gang.uid, gang.attempt), gang.step
         failed = (first.rank, first.host, first.reason)
         self.carry_out(
@@ -79,7 +81,7 @@ class LaunchReports:
         )
 
     def role_restarted(self, gang: LaunchedGang, role: str, first: RankFailure) -> None:
-        """A role begins again alone, for this failure."""
+        """Report that a role begins again alone, because of this failure."""
         key = (gang.name, gang.uid, gang.attempt)
         failed = (first.rank, first.host, first.reason)
         self.carry_out(
@@ -89,11 +91,11 @@ class LaunchReports:
         )
 
     def completed(self, gang: LaunchedGang, reason: str = "") -> None:
-        """All ranks have ended well, or nobody uses them any more."""
+        """Report that all ranks have ended well, or that nobody uses them any more."""
         self.submit(EndJob(gang.name, JobState.COMPLETED, gang.attempt, reason, uid=gang.uid))
 
     def host_lost(self, host: str, detail: str) -> None:
-        """The agent of a host is gone."""
+        """Report that the agent of a host is gone."""
         self.submit(ReportHost(host, AGENT_LOST, detail))
 
     def agent_awaited(self, host: str) -> None:
@@ -101,11 +103,11 @@ class LaunchReports:
         self.submit(ReportHost(host, AGENT_AWAITED, "no agent has come in yet"))
 
     def host_unfit(self, host: str, detail: str) -> None:
-        """A host has failed the site's gate."""
+        """Report that a host has failed the site's check before ranks start."""
         self.submit(ReportHost(host, "gate-failed", detail))
 
     def submit(self, command: EndJob | MoveHost | ReportHost | RequeueJob) -> None:
-        """Have a command carried out."""
+        """Submit a command to the writer."""
         self._tasks.start(self._written(partial(self._writer.submit, command)))
 
     def carry_out(
@@ -113,7 +115,8 @@ class LaunchReports:
         check: Callable[[State, int], launch.Answer],
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Write what `check` makes of the newest state and the time; `then` is called after it."""
+        """Write the events that `check` returns for the newest state and the time; then call
+        `then`."""
         self._tasks.start(self._written(partial(self._writer.carry_out, check), then))
 
     async def _written(

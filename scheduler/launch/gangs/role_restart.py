@@ -43,8 +43,8 @@ log = logging.getLogger("muster.launch")
 def begin(
     gang: LaunchedGang, now_s: float, terms: Restarts
 ) -> Iterator[tuple[LaunchedRole, RankFailure]]:
-    """Yield the roles that begin again after failures of the gang, which are forgotten, each with
-    its first; those that remain are failures of the gang."""
+    """Take failures that restart only a role out of the gang's failures, and yield these roles,
+    each with its first failure."""
     rule = gang.placed.job.spec.restarts
     most = MOST_IN_A_ROW if rule.most is None else rule.most
     for failure in sorted(gang.failures.values()):
@@ -71,8 +71,8 @@ def begin(
 
 
 def resize(gang: LaunchedGang, now_s: float) -> LaunchedRole:
-    """Have the last role begin again, which has been resized, and return it. Hosts that joined say
-    as the others that nothing of it runs there."""
+    """Restart the last role, which has been resized, and return it. Hosts that joined report, as
+    the others do, that nothing of the role runs there."""
     role = gang.roles[-1]
     before = gang.restarts.get(role.name)
     count = 0 if before is None else before.count
@@ -88,8 +88,8 @@ def awaits(gang: LaunchedGang, host: str) -> bool:
 
 
 def is_ending(gang: LaunchedGang, host: str) -> bool:
-    """Return whether what the host says of ranks is about those that are ended, or have been, so
-    that their role begins again. Hosts say that twice: when it is so, and when they are told to."""
+    """Return whether a host's report is about ranks that are being ended so that their role begins
+    again. Hosts report that twice: when it happens, and when they are told to."""
     restart = gang.restarts.get(gang.role_of(host).name)
     if restart is None or not gang.is_live:
         return False
@@ -100,8 +100,9 @@ def is_ending(gang: LaunchedGang, host: str) -> bool:
 def to_prepare(
     gang: LaunchedGang, host: str, now_s: float, busy: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Note that ranks have ended on a host; return the hosts that begin again now: all of its role,
-    or this one, which may not have heard it. `busy`: hosts that others have yet to leave."""
+    """Note that ranks have ended on a host; return the hosts that begin again now: all hosts of its
+    role, or only this one, which may have missed the order. `busy`: hosts that other attempts have
+    yet to leave."""
     role = gang.role_of(host)
     if note(gang, host, RoleStage.STOPPING, now_s):
         return end_pauses(gang, now_s, busy)
@@ -109,8 +110,8 @@ def to_prepare(
 
 
 def end_pauses(gang: LaunchedGang, now_s: float, busy: Collection[str] = ()) -> tuple[str, ...]:
-    """End the pauses that are over, of roles whose hosts others have left (`busy`: not yet); return
-    the hosts of these roles, which begin again now."""
+    """End the pauses that are over, of roles whose hosts other attempts have left (`busy`: not
+    yet); return the hosts of these roles, which begin again now."""
     hosts: tuple[str, ...] = ()
     for role in gang.roles:
         restart = gang.restarts.get(role.name)
@@ -139,7 +140,7 @@ def note(gang: LaunchedGang, host: str, stage: RoleStage, now_s: float) -> bool:
 
 
 def give_up(gang: LaunchedGang, host: str, reason: str, now_s: float) -> None:
-    """Make it a failure of the gang that a role cannot begin again on a host."""
+    """Turn a role that cannot begin again on a host into a failure of the gang."""
     role = gang.role_of(host)
     if role.name in gang.restarts:
         gang.restarts[role.name].count = _NO_MORE
@@ -149,7 +150,7 @@ def give_up(gang: LaunchedGang, host: str, reason: str, now_s: float) -> None:
 
 
 def has_overdue(gang: LaunchedGang, now_s: float, most_s: float) -> bool:
-    """Return whether a role has not begun again for so long: then the gang has failed."""
+    """Return whether a role has taken so long to begin again that the gang counts as failed."""
     for restart in gang.restarts.values():
         is_due = restart.stage not in (RoleStage.PAUSING, RoleStage.STARTED)
         if is_due and now_s - restart.since_s > most_s:

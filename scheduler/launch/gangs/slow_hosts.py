@@ -30,7 +30,8 @@ log = logging.getLogger("muster.launch")
 
 
 class SlowHosts:
-    """`step_times`: of an attempt, by job uid and number. `every_s`: between looks."""
+    """Looks for hosts that slow gangs, and reports them. `step_times`: of an attempt, by job uid
+    and number. `every_s`: between looks."""
 
     def __init__(self, writer: Writer, step_times: StepTimes, every_s: float) -> None:
         self._writer = writer

@@ -22,10 +22,11 @@ _KEPT: Final = 64  # words of which the rate is made
 
 @dataclass(slots=True, eq=False)
 class StepWatch:
-    """Clock: seconds of the launcher. `steps`: the last step of each rank that says so. `computed`:
-    the step that each has done its own part of, once agents were asked after the newest step.
-    `busy`: with what the ranks of a host are, by host. `total`: steps of the run, `loss`: of the
-    newest step; as reported."""
+    """Follows how far the ranks of one gang are, to notice when steps stop coming. Clock: seconds
+    of the launcher. `steps`: the last step of each rank that says so. `computed`: the step that
+    each has done its own part of, once agents were asked after the newest step. `busy`: with what
+    the ranks of a host are, by host. `total`: steps of the run, `loss`: of the newest step; as
+    reported."""
 
     step: int = 0
     since_s: float | None = None  # when that step was complete; None: none has been
@@ -49,7 +50,7 @@ class StepWatch:
         self.computed.clear()
 
     def take_ranks(self, first_rank: int, steps: Sequence[int]) -> None:
-        """Note the last steps of the ranks of a host; 0 of one that does not say."""
+        """Note the last steps of the ranks of a host; 0 for a rank that reports none."""
         for rank, step in enumerate(steps, first_rank):
             if step > self.steps.get(rank, 0):
                 self.steps[rank] = step
@@ -61,7 +62,8 @@ class StepWatch:
                 del known[rank]
 
     def take_busy(self, host: str, activity: str, now_s: float) -> None:
-        """Note what the ranks of a host are busy with; "" with steps. What it took is no pause."""
+        """Note what the ranks of a host are busy with; "" with steps. Time spent on that is no
+        pause."""
         if activity:
             self.busy[host] = activity
         elif self.busy.pop(host, None) and self.since_s is not None:
@@ -69,7 +71,7 @@ class StepWatch:
 
     @property
     def step_s(self) -> float | None:
-        """Seconds of a step, as a rule; None: not known yet."""
+        """Usual seconds of a step; None while they are not known."""
         return statistics.median(self._paces) if len(self._paces) > 1 else None
 
     def limit_s(self, after_s: float) -> float:
@@ -80,21 +82,21 @@ class StepWatch:
     def is_overdue(
         self, after_s: float, now_s: float, *, first_s: float | None = None, start_s: float = 0
     ) -> bool:
-        """Whether the ranks, which started at `start_s`, hang: before a first step is complete
-        once it has not come for `first_s`, None = for ever."""
+        """Return whether the ranks, which started at `start_s`, hang. `first_s`: how long the first
+        step may take, None: for ever."""
         if self.since_s is not None:
             return now_s - self.since_s > self.limit_s(after_s)
         return first_s is not None and now_s - start_s > (BUSY if self.busy else 1) * first_s
 
     def lagging(self) -> list[int]:
-        """Ranks that are behind the furthest step, of those that say how far they are: for which
-        others wait in it, or else with steps that are complete."""
+        """Return the ranks that are behind the furthest step, of those that report steps: first
+        those for which others wait inside a step, else those behind in complete steps."""
         furthest = max(self.computed.values(), default=0)
         late = [rank for rank, step in self.computed.items() if 0 < step < furthest]
         return sorted(late or (rank for rank, step in self.steps.items() if step < self.step))
 
     @property
     def awaited_step(self) -> int | None:
-        """The step in which ranks wait for others; None: it is not known that they do."""
+        """Return the step inside which ranks wait for others; None where they are not known to."""
         steps = set(self.computed.values()) - {0}
         return max(steps) if len(steps) > 1 else None

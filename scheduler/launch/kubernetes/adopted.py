@@ -150,12 +150,13 @@ def job_name(namespace: str, gang: str) -> str:
 
 
 def pods_mark(pods: Iterable[AdoptedPod]) -> str:
-    """Says which pods they are: pods that a controller makes anew have another."""
+    """Return a text that identifies these pods; pods that a controller makes anew have another."""
     return _digest({pod.uid for pod in pods})
 
 
 def owners_mark(pods: Iterable[AdoptedPod]) -> str:
-    """Says whose pods they are, and is that of pods made anew as well; "" for nobody's."""
+    """Return a text that identifies the owners of these pods, which stays when pods are made anew;
+    "" where they have none."""
     owners = {pod.owner for pod in pods}
     return "" if "" in owners else _digest(owners)
 
@@ -166,7 +167,7 @@ def _digest(uids: Iterable[str]) -> str:
 
 @struct(frozen=True, slots=True)
 class AdoptedGang:
-    """The pods of one gang that are there. `size`: how many there should be."""
+    """The existing pods of one gang. `size`: how many there should be."""
 
     namespace: str
     name: str
@@ -181,7 +182,7 @@ class AdoptedGang:
 
     @property
     def ranked(self) -> list[AdoptedPod] | None:
-        """The live pods, one of each rank; None while some are missing."""
+        """Return the live pods, one for each rank; None while some are missing."""
         live = self.live
         is_whole = len(live) == self.size and len({pod.order for pod in live}) == self.size
         return live if is_whole else None
@@ -194,8 +195,8 @@ def adopted_gang(
     gpus_per_host: int,
     group: PodGroup | None = None,
 ) -> AdoptedGang:
-    """Return the gang of these pods. `group`: of its first pod. Raises: InputError for
-    annotations that say no gang, each named."""
+    """Return the gang of these pods. `group`: of its first pod. Raises: InputError for annotations
+    that describe no gang, each named."""
     pods = tuple(pods)
     first = min(pods, key=lambda pod: pod.order)
     where = f"pod {namespace}/{first.name}"

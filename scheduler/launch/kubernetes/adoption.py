@@ -146,7 +146,7 @@ class PodAdoption:
                 self.look()
 
     def look(self) -> None:
-        """Do what the pods and the jobs that are there make necessary."""
+        """Make the changes that the present pods and jobs call for."""
         state = self._writer.state
         self._unplaced: set[str] = set()
         self._missed: set[str] = set()

@@ -72,7 +72,7 @@ log = logging.getLogger("muster.kubernetes")
 
 @dataclass(slots=True)
 class NodeView:
-    """Facts of a node."""
+    """Facts about a node."""
 
     standing: NodeState | None
     detail: str
@@ -82,8 +82,8 @@ class NodeView:
 
 @dataclass(slots=True)
 class PodClock:
-    """When a pod was first seen, when it was seen to run or its agent was there last, and whether
-    that has ever come in."""
+    """Times of a pod: when it was first seen, and when it was last seen to run or had its agent;
+    and whether that agent has ever come in."""
 
     seen_s: float
     running_s: float | None = None
@@ -99,8 +99,8 @@ class Backoff:
 
 
 class KubernetesAgents:
-    """`folder`: of the server, for its secret. `secret`: of join tokens, "" for one of the folder.
-    `pod`: what they are. `api`: of the cluster. `clock`: seconds."""
+    """Starts agents as pods. `folder`: of the server, for its secret. `secret`: of join tokens, ""
+    for one of the folder. `pod`: what they are. `api`: of the cluster. `clock`: seconds."""
 
     def __init__(
         self,
@@ -189,12 +189,13 @@ class KubernetesAgents:
             self._tasks.keep("adoption", lambda: adoption.run(writer))
 
     async def close(self) -> None:
-        """Gangs run on, for the next server: their pods stay."""
+        """Stop following the cluster. Pods stay, so gangs run on, for the next server."""
         await self._tasks.close()
         await self._api.close()
 
     def starting(self) -> Set[str]:
-        """Hosts whose agents are on their way: their pod is new, or is about to be made."""
+        """Return the hosts whose agents are on their way: their pods are new, or about to be
+        made."""
         if self._writer.term is None:
             return frozenset()
         by_host = self._pods_by_host()

@@ -33,7 +33,8 @@ Json = dict[str, Any]
 
 
 class ApiFailed(Exception):
-    """The API server did not do what it should. `status`: of HTTP, 0 where it did not answer."""
+    """The API server refused a call, or did not answer. `status`: of HTTP, 0 where it did not
+    answer."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -49,7 +50,7 @@ class ApiFailed(Exception):
 
 
 class WatchExpired(Exception):
-    """The version to go on from is too old: list again."""
+    """The version from which to watch is too old: list again."""
 
 
 async def configuration(keys: KubernetesKeys) -> Configuration:
@@ -122,7 +123,7 @@ class KubernetesApi:
     async def call(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json"
     ) -> Json:
-        """The answer of one call."""
+        """Make one call and return its answer."""
         async with self._turns:
             response = await self._request(method, path, body, kind, _PATIENCE_S)
             try:
@@ -142,9 +143,8 @@ class KubernetesApi:
     async def watch(
         self, path: str, query: Mapping[str, str], version: str
     ) -> AsyncGenerator[tuple[str, Json]]:
-        """(type, object) of each change after `version`, until the server ends it.
-
-        Raises: WatchExpired."""
+        """Yield (type, object) of each change after `version`, until the server ends it. Raises:
+        WatchExpired."""
         parameters = {
             **query,
             "watch": "1",
@@ -194,7 +194,7 @@ def _with(path: str, query: Mapping[str, str]) -> str:
 
 
 def listing(path: str, query: Mapping[str, str]) -> str:
-    """The path of a list. Version 0 is what the server has in its cache."""
+    """Return the path of a list. It asks for version 0, which the server answers from its cache."""
     return _with(path, query)
 
 

@@ -35,7 +35,8 @@ Term = tuple[str, str]  # an attribute and its value, "" for the driver
 
 @struct(frozen=True, slots=True)
 class PodClaim:
-    """`entry`: its name in the pod. `name`: of the claim, "" until that has been made."""
+    """A resource claim that a pod names. `entry`: its name in the pod. `name`: of the claim, ""
+    until that has been made."""
 
     entry: str
     name: str
@@ -43,7 +44,7 @@ class PodClaim:
 
 @struct(frozen=True, slots=True)
 class DeviceRequest:
-    """`count`: devices of the class, 0 for all of a host."""
+    """A request for devices in a claim. `count`: devices of the class, 0 for all of a host."""
 
     name: str
     device_class: str
@@ -52,7 +53,8 @@ class DeviceRequest:
 
 @struct(frozen=True, slots=True)
 class Claim:
-    """`unmet`: what muster does not do for claims, "" for nothing. `devices`: that it has."""
+    """A resource claim. `unmet`: what muster does not do for claims, "" for nothing. `devices`:
+    that it has."""
 
     requests: tuple[DeviceRequest, ...]
     unmet: str
@@ -130,7 +132,7 @@ class ResourceClaims:
 
     def gpus(self, claims: Sequence[PodClaim], per_host: int, where: str) -> int:
         """Return how many GPUs a pod claims. `per_host`: GPUs of a host; `where`: the pod, for
-        errors. Raises: InputError for a claim that is not there, or that muster cannot meet."""
+        errors. Raises: InputError for a claim that does not exist, or that muster cannot meet."""
         gpus = 0
         for each in claims:
             claim = self.by_name.get(each.name)

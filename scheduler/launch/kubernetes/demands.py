@@ -34,9 +34,10 @@ NO_MARKS: Final = NodeMarks({}, ())
 
 @struct(frozen=True, slots=True)
 class PodDemands:
-    """`terms`: of required node affinity, one of which has to hold, each with all expressions of
-    (key, operator, values); the node selector is in each. `gpus`: what its containers ask for, 0
-    where they say nothing. `unmet`: what muster does not do for pods."""
+    """The demands of a pod on its node. `terms`: of required node affinity, one of which has to
+    hold, each with all expressions of (key, operator, values); the node selector is in each.
+    `gpus`: what its containers ask for, 0 where they say nothing. `unmet`: what muster does not do
+    for pods."""
 
     terms: tuple[tuple[tuple[str, str, tuple[str, ...]], ...], ...]
     tolerations: tuple[tuple[str, str, str, str], ...]
@@ -103,8 +104,8 @@ def labels_for(
     gpus_per_host: int,
     where: str,
 ) -> dict[str, str]:
-    """Return the labels of hosts that these demands come to. `nodes`: of the fabric. `where`: the
-    pod, for errors. Raises: InputError naming the demand that cannot be met."""
+    """Return the labels of hosts that meet these demands. `nodes`: of the fabric. `where`: the pod,
+    for errors. Raises: InputError naming the demand that cannot be met."""
 
     def refused(field: str, message: str) -> InputError:
         return InputError(Problem(field, message, where))

@@ -20,7 +20,7 @@ _REMEMBERED_S: Final = 3600.0
 
 
 class FlappingNodes:
-    """When nodes fell, and since when they are ready again. `clock`: seconds."""
+    """Delays what nodes report that change between ready and not ready. `clock`: seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -30,11 +30,11 @@ class FlappingNodes:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether what nodes say becomes true of one of them in time."""
+        """Return whether a report of a node is being delayed."""
         return bool(self._since_s)
 
     def standing(self, node: str, standing: NodeState | None) -> NodeState | None:
-        """Return how the node is taken to stand. None: as before."""
+        """Return the state in which the node counts; None for the same as before."""
         now_s = self._clock()
         is_down = standing is NodeState.DOWN
         if standing is None or is_down == (node in self._down):

@@ -18,9 +18,9 @@ log = logging.getLogger("muster.kubernetes")
 
 
 class Mirror:
-    """`path`, `query`: of the list. `keep`: what of an object is kept. `changed`: is called at
-    every change. `revision`: how many there were. `by_name`: by namespace/name where the list
-    is of all namespaces."""
+    """A copy of objects of the cluster that follows changes. `path`, `query`: of the list. `keep`:
+    returns the part of an object that is kept. `changed`: is called at every change. `revision`:
+    how many there were. `by_name`: by namespace/name where the list is of all namespaces."""
 
     def __init__(
         self,
@@ -100,8 +100,9 @@ async def follow_served(
     changed: Callable[[], None],
     keep: Callable[[Json], Any],
 ) -> None:
-    """Follow objects of an API group for ever, in the first of `versions` that the cluster serves;
-    `serve` is told that and the copy. While it serves none, look again every minute."""
+    """Follow objects of an API group for ever, in the first of `versions` that the cluster serves.
+    `serve` is called with that version and the copy. While it serves none, look again every
+    minute."""
     while not (version := await _served_version(api, group, versions, resource)):
         await asyncio.sleep(_SERVED_AGAIN_S)
     path = f"/apis/{group}/{version}/namespaces/{namespace}/{resource}"

@@ -44,10 +44,11 @@ _VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @struct(frozen=True, slots=True)
 class PodGroup:
-    """`size`: pods, 0 where it does not say. `key`: the node label whose value all of its nodes
-    share, "" for none. `tier`: tiers above the hosts within which it has to lie, 0 for any.
-    `claims`: names of resource claims that its pods share. `parent`: the composite group that it
-    is in, "" for none; `least_groups`: of a composite group, how many it has at least."""
+    """A group of pods that are to start together. `size`: pods, 0 where it does not say. `key`: the
+    node label whose value all of its nodes share, "" for none. `tier`: tiers above the hosts within
+    which it has to lie, 0 for any. `claims`: names of resource claims that its pods share.
+    `parent`: the composite group that it is in, "" for none; `least_groups`: of a composite group,
+    how many it has at least."""
 
     size: int = 0
     key: str = ""

@@ -56,7 +56,7 @@ class PodOwner:
 
     @property
     def container_key(self) -> str:
-        """Names the container, "" that of the site."""
+        """Text that identifies the container; "" for that of the site."""
         own = self.container
         return container_key(own.image, own.mounts) if own else ""
 
@@ -72,8 +72,9 @@ class PodOwner:
 
 @struct(frozen=True, slots=True)
 class PodView:
-    """Facts of a pod. `uid`, `role`: of its owner, "" of none. `is_leaving`: somebody deletes it.
-    `trouble`: why its container does not start. `container`: the key of the job's."""
+    """Facts about a pod. `uid`, `role`: of its owner, "" of none.
+    `is_leaving`: somebody deletes it. `trouble`: why its container does not start. `container`: the
+    key of the job's."""
 
     name: str
     pod_uid: str
@@ -114,9 +115,9 @@ def view_of(pod: Json) -> PodView:
 
 @struct(frozen=True, slots=True)
 class PodSettings:
-    """`template`: of a pod, as in the file of the site. `server`: where pods reach it. `gpus`: of a
-    host, asked for as `gpu_resource` of the keys, unless that is None. `ca`: PEM text of who signed
-    the server's certificate."""
+    """Settings that all pods of agents share. `template`: of a pod, as in the file of the site.
+    `server`: where pods reach it. `gpus`: of a host, asked for as `gpu_resource` of the keys,
+    unless that is None. `ca`: PEM text of who signed the server's certificate."""
 
     keys: KubernetesKeys
     template: Mapping[str, Any]
@@ -144,8 +145,8 @@ class PodSettings:
 
 
 def load_template(path: str) -> Mapping[str, Any]:
-    """The template of a pod: its metadata and spec, or a PodTemplate that has them.
-    Raises: InputError."""
+    """Read the template of a pod: its metadata and spec, or a PodTemplate that has them. Raises:
+    InputError."""
     document = load(path)
     keys = document.mapping()
     if isinstance(keys.get("template"), dict):
@@ -173,7 +174,7 @@ def load_template(path: str) -> Mapping[str, Any]:
 
 
 def pod_manifest(settings: PodSettings, host: str, number: int, owner: PodOwner | None) -> Json:
-    """The pod of one host, the `number`th of the fabric."""
+    """Return the manifest of the pod of one host, the `number`th of the fabric."""
     pod: Json = copy.deepcopy(dict(settings.template))
     meta, spec = pod.setdefault("metadata", {}), pod.setdefault("spec", {})
     labels = {
@@ -310,7 +311,7 @@ def _volumes(settings: PodSettings, host: str, number: int) -> list[Json]:
 
 
 def secrets(settings: PodSettings, secret: str, hosts: Sequence[str]) -> Iterator[Json]:
-    """Join tokens of all hosts; a pod sees that of its own."""
+    """Yield secrets with the join tokens of all hosts, of which each pod sees only its own."""
     for first in range(0, len(hosts), HOSTS_A_SECRET):
         data = {host: _base64(join_token(secret, host)) for host in hosts[first:][:HOSTS_A_SECRET]}
         if settings.ca:
@@ -326,7 +327,7 @@ def secrets(settings: PodSettings, secret: str, hosts: Sequence[str]) -> Iterato
 
 
 def headless_service(settings: PodSettings) -> Json:
-    """Names of the pods: HOST.NAME-agents."""
+    """Return the service that names the pods: HOST.NAME-agents."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -351,7 +352,8 @@ def owner_patch(owner: PodOwner | None) -> Json:
 
 
 def label_value(text: str) -> str:
-    """The text itself, or as much of it as a label can hold, and a digest."""
+    """Return a text as the value of a label: itself, or as much of it as a label can hold, and a
+    digest."""
     if not text or _LABEL.fullmatch(text):
         return text
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:50].strip("._-")
@@ -359,7 +361,7 @@ def label_value(text: str) -> str:
 
 
 def host_label(host: str) -> str:
-    """The host name of a pod: a DNS label."""
+    """Return the host name of a pod, a valid DNS label."""
     plain = re.sub(r"[^a-z0-9-]", "-", host.lower()).strip("-")
     return plain if len(plain) <= 63 and plain else f"{plain[:50]}-{_digest(host)}".lstrip("-")
 

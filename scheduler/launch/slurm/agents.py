@@ -106,8 +106,9 @@ class StepAttempt(NamedTuple):
 
 
 class SlurmAgents:
-    """`folder`: of the server, for its secret and the output of steps. `secret`: of join tokens,
-    "" for one of the folder. `commands`: those of Slurm. `clock`: seconds."""
+    """Starts agents in allocations of Slurm. `folder`: of the server, for its secret and the output
+    of steps. `secret`: of join tokens, "" for one of the folder. `commands`: those of Slurm.
+    `clock`: seconds."""
 
     def __init__(
         self,
@@ -166,12 +167,14 @@ class SlurmAgents:
         self._tasks.keep("slurm", self._keep)
 
     def starting(self) -> Set[str]:
-        """Hosts that have been wanted for no longer than an agent takes to come in."""
+        """Return the hosts that were asked for so lately that their agents may still be on their
+        way."""
         now_s = self._clock()
         return {host for host, until_s in self._awaited.items() if now_s < until_s}
 
     def is_dismissed(self, host: str) -> bool:
-        """A host without an allocation can have no agent, whatever its health."""
+        """Return whether a host can have no agent because it has no allocation, whatever its
+        health."""
         if self._held is not None and host in self._nodes and host not in self._held:
             return True
         return host not in self._agent_hosts(self._writer.state)
@@ -186,7 +189,7 @@ class SlurmAgents:
         return ""
 
     async def close(self) -> None:
-        """Gangs run on, for the next server: their allocations stay."""
+        """Stop. Allocations stay, so gangs run on, for the next server."""
         await self._tasks.close()
 
     async def _keep(self) -> None:
@@ -240,7 +243,7 @@ class SlurmAgents:
 
     def groups_to_hold(self, state: State) -> dict[str, tuple[str, ...]]:
         """Return the groups of hosts to hold, by the name of each. A host whose agent was lost is
-        back when an agent comes in from there, so it is to have one."""
+        held as well, for it is back when an agent comes in from there."""
         if self._keys.holding is HoldingScope.WHOLE:
             return {WHOLE: tuple(state.loaded_fabric.hosts)}
         fabric = state.loaded_fabric
@@ -252,7 +255,8 @@ class SlurmAgents:
         return gangs | {f"lost-{host}": (host,) for host in sorted(_hosts_without_agent(state))}
 
     def attempts(self, state: State) -> list[StepAttempt]:
-        """Attempts that are to have steps of their own; jobs on parts of hosts have none."""
+        """Return the attempts that are to have Slurm steps of their own; jobs on parts of hosts
+        have none."""
         if self._keys.step is StepScope.ALLOCATION:
             return []
         names = state.loaded_fabric.names
@@ -555,7 +559,7 @@ class SlurmAgents:
         return self._keys.server or self._sessions.address
 
     def agent_command(self) -> list[str]:
-        """How an agent is started on a host."""
+        """Return the command that starts an agent on a host."""
         keys = self._keys
         program = keys.muster or str(Path(sys.executable).with_name("muster"))
         state = keys.state or f"/tmp/muster-agents-{os.geteuid()}/%h"

@@ -35,13 +35,14 @@ Run = Callable[[Sequence[str]], Coroutine[Any, Any, str]]
 
 
 class SlurmFailed(Exception):
-    """A command did not do what it should; the text is its own."""
+    """A command of Slurm failed; the text is its output."""
 
 
 @struct(frozen=True, slots=True)
 class SlurmJob:
-    """`hosts`: none while it waits, for the reason `reason` and the hosts `requested`. `limit_ns`,
-    `end_ns`: how long it may run and when that is over; None: it has no limit."""
+    """A job of Slurm. `hosts`: none while it waits, for the reason `reason` and the hosts
+    `requested`. `limit_ns`, `end_ns`: how long it may run and when that is over; None: it has no
+    limit."""
 
     job_id: str
     state: str
@@ -55,7 +56,8 @@ class SlurmJob:
 
     @property
     def leave_ns(self) -> int | None:
-        """When its gangs are to leave it, so that its limit kills none; None: it has no limit."""
+        """Return when gangs leave this allocation, so that its limit kills none; None where it has
+        no limit."""
         if self.limit_ns is None or self.end_ns is None:
             return None
         return self.end_ns - min(LEAVE_S * SECOND_NS, self.limit_ns // 4)
@@ -123,13 +125,13 @@ async def run_command(words: Sequence[str]) -> str:
 
 @struct(frozen=True, slots=True)
 class SlurmCommands:
-    """`options`: of salloc, such as a partition."""
+    """Runs commands of Slurm. `options`: of salloc, such as a partition."""
 
     options: tuple[str, ...] = ()
     run: Run = run_command
 
     async def jobs(self) -> list[SlurmJob]:
-        """Everybody's jobs that wait or hold nodes. Raises: SlurmFailed."""
+        """Return the jobs of all users that wait or hold nodes. Raises: SlurmFailed."""
         states = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
         text = await self.run(["squeue", "-h", "-t", states, "-o", _JOBS])
         return [read_job(row) for row in text.splitlines() if row.strip()]
@@ -169,7 +171,7 @@ class SlurmCommands:
         return next((o.removeprefix(mark) for o in self.options if o.startswith(mark)), "")
 
     async def end_of(self, job_id: str) -> str:
-        """Return how a job ended that is over, as far as Slurm still knows. Raises: SlurmFailed."""
+        """Return how an ended job ended, as far as Slurm still knows. Raises: SlurmFailed."""
         fields = dict(_FIELD.findall(await self.run(["scontrol", "show", "job", "-o", job_id])))
         state, reason = (fields.get(key, "") for key in ("JobState", "Reason"))
         return state if reason in ("", "None") else f"{state} ({reason})"
@@ -184,17 +186,18 @@ class SlurmCommands:
         return "--container-image" in await self.run(["srun", "--help"])
 
     async def cancel(self, job_id: str) -> None:
-        """Raises: SlurmFailed."""
+        """Cancel a job of Slurm. Raises: SlurmFailed."""
         await self.run(["scancel", job_id])
 
     async def down(self, host: str, reason: str) -> None:
-        """Raises: SlurmFailed, without an operator's rights for one."""
+        """Set nodes down in Slurm. Raises: SlurmFailed, also without an operator's rights."""
         words = ["scontrol", "update", f"nodename={host}", "state=down", f"reason={reason}"]
         await self.run(words)
 
 
 def allocation(name: str, hosts: Sequence[str], options: Sequence[str]) -> list[str]:
-    """One without a batch host, so that any of its hosts may die."""
+    """Return the command that allocates hosts without a batch host, so that any of them may
+    fail."""
     words = ["salloc", "--no-shell", "--quiet", f"--job-name={name}", f"--nodes={len(hosts)}"]
     words += [f"--nodelist={','.join(hosts)}", "--exclusive", "--mem=0", "--no-kill"]
     return [*words, f"--immediate={GRANT_S}", *options]
@@ -209,10 +212,10 @@ def agent_step(
     options: Sequence[str] = (),
     gpus: int = 0,
 ) -> list[str]:
-    """A task on each host that outlives the others. `env`: names of what it has in its environment,
-    so that nothing else of the server's gets there; what is secret comes on stdin. `name`: of the
-    step; `options`: more of srun. `gpus`: of each host: a step has none of an allocation that is
-    exclusive unless it asks for them."""
+    """Return the srun command of a step with a task on each host, in which each task outlives the
+    failure of others. `env`: the names of the variables that it gets, so that no other variable of
+    the server does; secrets come on stdin. `name`: of the step; `options`: more of srun. `gpus`: of
+    each host: a step has none of an allocation that is exclusive unless it asks for them."""
     words = ["srun", f"--jobid={job_id}", "--overlap", "--no-kill", "--kill-on-bad-exit=0"]
     words += [f"--nodes={len(hosts)}", f"--ntasks={len(hosts)}", "--ntasks-per-node=1"]
     words += [f"--nodelist={','.join(hosts)}", "--input=all", f"--job-name={name}"]
@@ -223,8 +226,8 @@ def agent_step(
 
 
 def container_options(container: ContainerSpec, workdir: str) -> list[str]:
-    """Return the options of pyxis for a step in a container, which parts a registry by # from what
-    it has."""
+    """Return the options of pyxis for a step in a container. In the image, pyxis has a # between
+    the registry and the rest."""
     image = container.image.removeprefix("docker://")
     registry, slash, rest = image.partition("/")
     if registry == "localhost" or re.search("[.:]", registry):
@@ -235,8 +238,8 @@ def container_options(container: ContainerSpec, workdir: str) -> list[str]:
 
 
 def read_gpus(text: str) -> dict[str, int]:
-    """The GPUs of each node in `scontrol show nodes -o`: of Gres=gpu:h100:8(S:0-1),shard:64 it is
-    8. Nodes without any are left out."""
+    """Read the GPUs of each node from `scontrol show nodes -o`: 8 from
+    Gres=gpu:h100:8(S:0-1),shard:64. Nodes without any are left out."""
     gpus: dict[str, int] = {}
     for name, fields in _node_rows(text):
         if count := sum(int(number) for number in _GPUS.findall(fields.get("Gres", ""))):
@@ -289,7 +292,7 @@ def _span_ns(text: str) -> int | None:
 
 
 def read_job(row: str) -> SlurmJob:
-    """Raises: SlurmFailed."""
+    """Read one job of Slurm. Raises: SlurmFailed."""
     cells = row.strip().split("|", 8)
     if len(cells) != 9:
         raise SlurmFailed(f"squeue: cannot read {row.strip()!r}")
@@ -307,5 +310,5 @@ def read_job(row: str) -> SlurmJob:
 
 
 def own_name() -> str:
-    """The user as whom the server calls Slurm."""
+    """Return the user as whom the server calls Slurm."""
     return pwd.getpwuid(os.geteuid()).pw_name

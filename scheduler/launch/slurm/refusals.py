@@ -18,8 +18,9 @@ _OF_ANY_HOST = ("Licenses",)  # reasons that say nothing of hosts
 
 @dataclass(slots=True)
 class HostRefusal:
-    """`most`: hosts of the next allocation that is asked for with this one, 0 for any number.
-    `reason`: "" until the host was refused alone. `again_s`: when it may be asked for again."""
+    """Refusal of a host by Slurm. `most`: hosts of the next allocation that is asked for with this
+    one, 0 for any number. `reason`: "" until the host was refused alone. `again_s`: when it may be
+    asked for again."""
 
     most: int = 0
     reason: str = ""

@@ -38,7 +38,7 @@ class Frame(NamedTuple):
 
 
 async def read_frame(reader: asyncio.StreamReader) -> Frame:
-    """Raises: asyncio.IncompleteReadError when the other side has gone."""
+    """Read one frame. Raises: asyncio.IncompleteReadError when the other side has gone."""
     kind, host_bytes, body_bytes = _HEAD.unpack(await reader.readexactly(_HEAD.size))
     host = await reader.readexactly(host_bytes) if host_bytes else b""
     body = await reader.readexactly(body_bytes) if body_bytes else b""

@@ -94,7 +94,7 @@ class GatewayOptions:
 
 @dataclass(slots=True, eq=False)
 class AgentStream:
-    """The stream of one host. `lease_s`: when it is due the next lease."""
+    """The stream of one host. `lease_s`: when the next lease has to be sent."""
 
     host: str
     context: Context
@@ -119,7 +119,8 @@ class AgentStream:
 
 
 class Gateway:
-    """`tell`: to the server. `clock`: seconds."""
+    """Talks to all agents in a process of its own, for the server. `tell`: to the server. `clock`:
+    seconds."""
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class Gateway:
     # --- words of the server -----------------------------------------------------------
 
     def hear(self, frame: Frame) -> None:
-        """One frame of the server."""
+        """Carry out one message of the server."""
         self._alive_s = self._clock()
         match frame.kind:
             case FrameKind.SEND:
@@ -176,7 +177,7 @@ class Gateway:
     # --- clocks --------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Say which hosts are lost, and renew leases; for ever."""
+        """Report lost hosts and renew leases, for ever."""
         before_s = self._clock()
         while True:
             pause_s = min(self._ttl_s / _SWEEPS, _ALIVE_S)
@@ -200,7 +201,7 @@ class Gateway:
         self._broken_s = dict.fromkeys(self._broken_s, now_s)
 
     def sweep(self, now_s: float) -> None:
-        """One look at all hosts. Cost: 0.2 us a host, and 100 us for each lease sent."""
+        """Look at all hosts once. Cost: 0.2 us a host, and 100 us for each lease sent."""
         if self._epoch is None:
             return
         silent_s = {h: now_s - stream.heard_s for h, stream in self._streams.items()}
@@ -240,7 +241,7 @@ class Gateway:
     # --- streams of agents -----------------------------------------------------------------
 
     async def session(self, _: Any, context: Context) -> None:
-        """AgentService.Session, in bytes as they are sent."""
+        """Serve one stream of AgentService.Session, in bytes as they are sent."""
         if self._epoch is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._not_leading())
         async with asyncio.timeout(_HELLO_S):
@@ -385,7 +386,8 @@ async def serve(options: GatewayOptions, link: socket.socket) -> None:
 
 
 def main() -> None:
-    """`python -m scheduler.launch.streams.gateway FD`: options on stdin, the server at FD."""
+    """Run a gateway: `python -m scheduler.launch.streams.gateway FD`, options on stdin, the server
+    at FD."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server says when it is over
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     logging.basicConfig(

@@ -35,26 +35,27 @@ class CannotServeAgents(Exception):
 
 
 class AgentListener(Protocol):
-    """Is told of agents while a server leads, on the event loop's thread."""
+    """Receives messages of agents while a server leads, on the event loop's thread."""
 
     def on_hello(self, host: str, hello: agent_pb2.Hello) -> None:
-        """The agent of a host introduces itself."""
+        """Take the introduction of a host's agent."""
 
     def on_word(self, host: str, message: agent_pb2.SessionRequest) -> None:
-        """The agent of a host says something else."""
+        """Take any other message of a host's agent."""
 
     def on_broken(self, host: str) -> None:
-        """The stream of a host has ended; its lease has not."""
+        """Note that the stream of a host has ended, although its lease has not."""
 
     def on_silent(self, hosts: Collection[str]) -> None:
-        """A beat of these hosts is overdue, and some of them are about to be lost."""
+        """Note that these hosts are silent for longer than a beat, and that some of them are about
+        to be lost."""
 
     def on_lost(self, host: str) -> None:
         """Note that a host was silent for a lease."""
 
 
 class AgentSessions:
-    """`connected`: hosts whose agents are there."""
+    """Streams of agents, through the gateway process. `connected`: hosts whose agents are there."""
 
     def __init__(self, options: GatewayOptions, beats: Heartbeats) -> None:
         self.connected: set[str] = set()
@@ -71,7 +72,7 @@ class AgentSessions:
         self._tasks = Tasks(beats)
 
     async def start(self) -> str:
-        """Begin to listen; where. Raises: CannotServeAgents."""
+        """Begin to listen, and return where. Raises: CannotServeAgents."""
         await self._begin()
         self._tasks.keep("agents", self._run)
         self._tasks.keep("alive", self._say_alive)
@@ -183,15 +184,15 @@ class AgentSessions:
     def lead(
         self, epoch: int, ttl_s: float, listener: AgentListener, *, keeps_ranks: bool = True
     ) -> None:
-        """Serve agents from here on, and tell `listener` of them. `keeps_ranks`: theirs run on when
-        they hear nothing any more."""
+        """Serve agents from here on, and pass their messages to `listener`. `keeps_ranks`: whether
+        their ranks run on when they hear nothing any more."""
         self._listener = listener
         stand = {"epoch": epoch, "ttl_s": ttl_s, "keeps_ranks": keeps_ranks}
         self._stand = Frame(FrameKind.LEAD, "", json.dumps(stand).encode())
         self._tell(self._stand)
 
     def follow(self, leader: str) -> None:
-        """Turn them away."""
+        """Turn agents away, for this server does not lead."""
         self._listener = None
         self._stand = Frame(FrameKind.FOLLOW, "", json.dumps({"leader": leader}).encode())
         self._tell(self._stand)
