@@ -40,8 +40,9 @@ class Role(IntEnum):
 
 @struct(frozen=True, slots=True)
 class Caller:
-    """`name`: the user of the jobs that it submits. `tenant` is empty for somebody who is not bound
-    to one. `run_as`: users of the hosts whom ranks of its jobs may be, besides that of its name."""
+    """The user behind a call. `name`: the user of the jobs that it submits. `tenant` is empty for
+    somebody who is not bound to one. `run_as`: users of the hosts whom ranks of its jobs may be,
+    besides that of its name."""
 
     name: str
     role: Role
@@ -49,14 +50,15 @@ class Caller:
     run_as: tuple[str, ...] = ()
 
     def sees(self, tenants: Tenants, tenant: str) -> bool:
-        """Whether jobs of `tenant` are this caller's own: its tenant's, or of one below."""
+        """Return whether the caller may see jobs of `tenant`: it is the caller's own, or one
+        below."""
         if not self.tenant or tenant == self.tenant:
             return True
         return tenant in tenants.by_name and self.tenant in tenants.path(tenant)
 
     def may_run_as(self, user: str) -> bool:
-        """Whether ranks of jobs that it submits may run as this user of their hosts; "": as the
-        default one of each host."""
+        """Return whether ranks of jobs that the caller submits may run as this user of their hosts;
+        "" is the default user of each host."""
         known = ("", self.name, *self.run_as)
         return self.role >= Role.OPERATOR or user in known or EVERY_USER in self.run_as
 
@@ -83,20 +85,22 @@ def caller() -> Caller:
 
 
 def own_jobs(state: State) -> Callable[[Job], bool]:
-    """Whether a job is one that the caller may see."""
+    """Return a test of whether the caller may see a job."""
     who = caller()
     return lambda job: who.sees(state.tenants, job.tenant)
 
 
 def own_windows(state: State) -> Callable[[Booking], bool]:
-    """Whether a window is one that the caller may see: not held for another tenant."""
+    """Return a test of whether the caller may see a window: not one that is held for another
+    tenant."""
     who = caller()
     return lambda b: not b.window.tenant or who.sees(state.tenants, b.window.tenant)
 
 
 def redact_for_caller(state: State) -> Callable[[str, int], str]:
-    """How the caller is shown a text that was said at a time. One from before callers said who they
-    are may call any job by its bare name: who is bound to a tenant is not shown it."""
+    """Return the function by which the caller is shown a text that was written at a time. A text
+    from before callers were asked who they are may name any job by its bare name, so that a caller
+    who is bound to a tenant is not shown it."""
     who = caller()
 
     def shown(text: str, said_ns: int) -> str:
@@ -107,7 +111,8 @@ def redact_for_caller(state: State) -> Callable[[str, int], str]:
 
 
 def redact_foreign_jobs(state: State, who: Caller, text: str) -> str:
-    """`text` without names of jobs of other tenants; its own are called as it calls them."""
+    """Return `text` without names of jobs of other tenants; the caller's own jobs are named as the
+    caller names them."""
     if not who.tenant or "/" not in text:
         return text
 
@@ -136,5 +141,5 @@ def user() -> str:
 
 
 def act_for(who: Caller) -> None:
-    """Act for `who` in this task, and in tasks that it begins."""
+    """Act for the caller `who` in this task, and in tasks that it begins."""
     _CALLER.set(who)

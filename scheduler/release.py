@@ -27,7 +27,7 @@ SERVER_PACKAGES = frozenset(  # of the extra `server`: a thin client has none of
 
 
 def release() -> str:
-    """The version of muster that runs."""
+    """Return the version of muster that runs."""
     return version(DISTRIBUTION)
 
 

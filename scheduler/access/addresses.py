@@ -9,14 +9,15 @@ MOST_PORT = 65_535
 
 
 class HostPort(NamedTuple):
-    """`host`: without the brackets of an IPv6 address. `port`: None if it is missing or invalid."""
+    """A host and a port of an address. `host`: without the brackets of an IPv6 address. `port`:
+    None if it is missing or invalid."""
 
     host: str
     port: int | None
 
 
 def host_and_port(address: str) -> HostPort:
-    """The parts of HOST:PORT, as [::1]:7443."""
+    """Split HOST:PORT, such as [::1]:7443, into its parts."""
     host, colon, port = address.rpartition(":")
     if not colon:
         return HostPort(address.strip("[]"), None)

@@ -38,7 +38,8 @@ log = logging.getLogger("muster.access")
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
-    """`identify`: anybody when callers are not asked who they are.
+    """Refuses calls that the caller may not make. `identify`: returns the caller; `anybody` where
+    callers are not asked who they are.
 
     `rules`: by full name of the method, as in methods.METHODS.
     """

@@ -37,7 +37,7 @@ class CallerNames:
 
 
 def anybody(_: Context) -> Caller:
-    """Let every caller do everything, unasked."""
+    """Return the caller of a server that asks nobody who they are, who may do everything."""
     return ANYBODY
 
 
@@ -52,7 +52,7 @@ class Authenticator:
 
     @cached_property
     def id_tokens(self) -> IdTokens:
-        """Loaded when it is asked for first, since few servers take ID tokens."""
+        """The reader of ID tokens, loaded when it is first used, for few servers take ID tokens."""
         from scheduler.access.oidc.id_tokens import IdTokens
 
         return IdTokens(self.section, self._clock)
@@ -72,8 +72,9 @@ class Authenticator:
         return self.caller(text, CallerNames() if text is not None else _names(context), "calls")
 
     def caller(self, token: str | None, names: CallerNames, does: str) -> Caller:
-        """Return the caller of the token if there is one, else of the certificate: it does not make
-        up for a bad token. `does`: what the caller does, for the message. Raises: ApiError."""
+        """Return the caller of the token if there is one, else of the certificate. A valid
+        certificate does not make up for a bad token. `does`: what the caller does, for the message.
+        Raises: ApiError."""
         file = self._file.current()
         if token is not None:
             return self._by_token(file, token)
@@ -95,13 +96,13 @@ class Authenticator:
         return caller
 
     def look(self) -> None:
-        """Take up a changed file now."""
+        """Read a changed auth file now."""
         self._file.look()
         self.begin()
 
 
 def unknown(names: CallerNames, does: str) -> str:
-    """Why a certificate with these names, or none, lets nobody in."""
+    """Say why a certificate with these names, or no certificate, admits nobody."""
     if not names.sans and not names.common_name:
         return f"this server must know who {does}: give a token or a client certificate"
     named = [f"san {san}" for san in names.sans]
@@ -118,7 +119,7 @@ def _token(context: Context) -> str | None:
 
 
 def bearer(text: str) -> str:
-    """The token of an authorization header; "" for credentials of another kind."""
+    """Return the token of an authorization header; "" for credentials of another kind."""
     is_bearer = text[: len(_BEARER)].lower() == _BEARER
     return text[len(_BEARER) :].strip() if is_bearer else ""
 

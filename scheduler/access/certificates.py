@@ -36,7 +36,7 @@ _PRIVATE, _FOR_THE_GROUP, _FOR_ALL = 0o600, 0o640, 0o644
 
 @struct(frozen=True, slots=True)
 class CertificateFile:
-    """`names`: whom it is for. Times are UTC."""
+    """A certificate in a folder. `names`: whom it is for. Times are UTC."""
 
     path: Path
     names: tuple[str, ...]
@@ -45,7 +45,7 @@ class CertificateFile:
 
 
 def make_ca(folder: Path, now: datetime) -> None:
-    """A new CA in `folder`. Raises: InputError where there is one."""
+    """Make a new CA in `folder`. Raises: InputError where there is one."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "muster CA")])
     usage = x509.KeyUsage(
@@ -79,10 +79,10 @@ def issue(
     replace: bool,
     is_host: bool = False,
 ) -> Path:
-    """A certificate signed by the CA in `folder`, and its key; the certificate's path.
+    """Issue a certificate, signed by the CA in `folder`, with its key, and return its path.
 
-    `name`: the common name and that of the files; SERVER for a server's. `alternatives`: names
-    and IP addresses. `is_host`: the agent of a host shows it, and no caller. Raises: InputError.
+    `name`: the common name and that of the files; SERVER for a server's. `alternatives`: names and
+    IP addresses. `is_host`: the agent of a host shows it, and no caller. Raises: InputError.
     """
     ca, ca_key = _read_ca(folder)
     if now + timedelta(days=days) > ca.not_valid_after_utc:

@@ -44,7 +44,8 @@ _OPTIONS = (
 
 
 class Forwarding(grpc.aio.ServerInterceptor):
-    """`leader`: the address of the server that leads; "" where it is this one, or is not known."""
+    """Passes calls that change something on to the server that leads. `leader`: the address of the
+    server that leads; "" where it is this one, or is not known."""
 
     def __init__(self, files: TlsFiles | None, leader: Callable[[], str]) -> None:
         self._files = files

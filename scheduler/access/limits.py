@@ -70,8 +70,8 @@ class Rate:
 
 
 def check_sizes(limits: CallLimits, request: Message) -> None:
-    """Raises: ApiError, invalid, for a text or a list that is too long. Cost: 1 us for a
-    request so small that nothing in it can be, as nearly all are; else some 10 us."""
+    """Refuse a text or a list of a request that is too long. Raises: ApiError, invalid. Cost: 1 us
+    for a request so small that nothing in it can be, as nearly all are; else some 10 us."""
     if request.ByteSize() > limits.harmless_bytes:
         _check(limits, request, "")
 
@@ -110,7 +110,7 @@ def _bytes(text: str) -> int:
 
 
 def at_most(waiting_jobs: int) -> Admit:
-    """admit, except that a tenant with so many waiting jobs gets no more.
+    """Return `admit` with the rule that a tenant with so many waiting jobs gets no more.
 
     Cost: counts the queue only when that many wait in all.
     """

@@ -31,12 +31,13 @@ log = logging.getLogger("muster.access")
 
 
 class CannotListen(Exception):
-    """The address is taken, is none, or is open to too many."""
+    """The address is taken, is none, or would be open to callers whom nobody checks."""
 
 
 @struct(frozen=True, slots=True)
 class Access:
-    """How callers come in. `auth_file` None: nobody is asked who they are.
+    """Who may connect, and how they identify themselves. `auth_file` None: nobody is asked who they
+    are.
 
     `is_insecure`: serve beyond loopback without TLS or without asking.
     """
@@ -70,7 +71,7 @@ class Listener:
 
     @property
     def options(self) -> tuple[tuple[str, int], ...]:
-        """gRPC's own limits."""
+        """Limits of gRPC itself."""
         return (
             ("grpc.max_receive_message_length", self._access.limits.message_bytes),
             ("grpc.max_metadata_size", _METADATA_BYTES),
@@ -81,7 +82,7 @@ class Listener:
         return self._access.reflection is not Reflection.NOBODY
 
     def open(self, server: grpc.aio.Server, listen: str) -> str:
-        """Take the address; the one that was taken. Raises: CannotListen."""
+        """Listen at the address, and return the one that was taken. Raises: CannotListen."""
         host, port = host_and_port(listen)
         if port is None:  # gRPC would take a larger one modulo 65,536
             raise CannotListen(
@@ -104,7 +105,7 @@ class Listener:
         return server.add_insecure_port(address)
 
     def look(self) -> None:
-        """Take up changed certificates, tokens and roles now."""
+        """Read changed certificates, tokens and roles now."""
         for files in (self._certificates, self.auth):
             if files is not None:
                 files.look()
@@ -121,9 +122,9 @@ def _check_free(host: str, port: int) -> None:
 
 
 def check_exposure(host: str, where: str, unasked: str, access: Access) -> None:
-    """Raises: CannotListen when others than this machine's could come in unasked or be
-    overheard, unless that is what the operator insists on. `unasked`: what they could do.
-    """
+    """Refuse to listen where others than this machine's users could call unidentified or be
+    overheard, unless the operator insists on it. `unasked`: what they could do. Raises:
+    CannotListen."""
     lacking = []
     if access.auth_file is None:
         lacking.append(f"{unasked} (give it an auth file)")

@@ -18,10 +18,10 @@ REFLECTION: Final = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionI
 
 @struct(frozen=True, slots=True)
 class MethodRule:
-    """The least role that may call a method; None: anybody, without saying who.
+    """Who may call a method: the least role, or with None anybody, unidentified.
 
-    Fields of the request, by path, in which callers who are bound to a tenant
-    `tenant`: name a tenant, theirs by default. Fields that name jobs are read by service.names.
+    Fields of the request, by path, in which callers who are bound to a tenant `tenant`: name a
+    tenant, theirs by default. Fields that name jobs are read by service.names.
 
     `refused`: the reasons with which a call of its own may end, besides ANY_CALL and, where
     something is changed, ANY_CHANGE.

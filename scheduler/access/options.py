@@ -11,7 +11,7 @@ _ENTRY_BYTES = 6  # of a map at least: tag and length of it, of its key and of i
 
 
 class Reflection(StrEnum):
-    """Callers that may ask the server for its methods and messages."""
+    """Callers who may ask the server for its methods and messages."""
 
     CALLERS = "callers"  # those whom the auth file knows
     ANYBODY = "anybody"

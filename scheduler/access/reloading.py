@@ -18,7 +18,8 @@ log = logging.getLogger("muster.access")
 
 
 class Reloading(Generic[Value]):
-    """Reads at once. Use from any thread. Raises: InputError when it cannot be read."""
+    """A value read from files, which is read again when they change. Use from any thread. Raises:
+    InputError when it cannot be read at first."""
 
     def __init__(
         self,
@@ -35,13 +36,13 @@ class Reloading(Generic[Value]):
         self._value = read()
 
     def current(self) -> Value:
-        """The value, at most a second behind the files."""
+        """Return the value, at most a second older than the files."""
         if self._clock() - self._looked >= LOOK_EVERY_S:
             self.look()
         return self._value
 
     def look(self) -> None:
-        """Read the files again if they have changed; what is broken leaves the value as it was."""
+        """Read the files again if they have changed; broken files leave the value as it was."""
         with self._lock:
             self._looked = self._clock()
             stamp = self._stamps()

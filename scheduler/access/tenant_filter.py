@@ -25,13 +25,14 @@ _PROGRAM: Final = job_pb2.Run.DESCRIPTOR.full_name  # words of the job's own ten
 
 
 class TenantFilter:
-    """`state`: the newest one; None while the server replays its log."""
+    """Limits callers who are bound to a tenant to names of that tenant. `state`: the newest one;
+    None while the server replays its log."""
 
     def __init__(self, state: Callable[[], State | None]) -> None:
         self._state = state
 
     def check(self, rule: MethodRule, who: Caller, request: Any) -> None:
-        """Hold `request` to what `who` may name. Raises: ApiError."""
+        """Refuse a `request` with names that `who` may not use. Raises: ApiError."""
         state = self._state()
         if who.tenant and state is not None and rule.tenant:
             tenant = _tenant(state, who, _get(request, rule.tenant))
@@ -40,7 +41,7 @@ class TenantFilter:
             _set(request, rule.tenant, tenant)
 
     def clean(self, who: Caller, answer: Message) -> None:
-        """Hide the names of jobs that are not `who`'s own, wherever they stand in `answer`."""
+        """Hide the names of jobs that `who` may not see in `answer`, also inside sentences."""
         if who.tenant and (state := self._state()) is not None:
             _clean(state, who, answer)
 

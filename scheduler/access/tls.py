@@ -38,7 +38,7 @@ class TlsFiles:
 
 
 def reloading(files: TlsFiles) -> Reloading[grpc.ServerCertificateConfiguration]:
-    """The certificates, as newly as the files have them. Raises: InputError."""
+    """Return the certificates, which follow changes of the files. Raises: InputError."""
     return Reloading(files.paths, lambda: _configuration(files))
 
 
@@ -64,8 +64,9 @@ def credentials(
 
 
 def channel_credentials(files: TlsFiles | None) -> grpc.ChannelCredentials | None:
-    """Return what a server shows another one that it calls, which must be signed by `client_ca` or,
-    without one, by a CA that the system trusts; None: nothing is encrypted."""
+    """Return the credentials with which a server calls another one, whose certificate must be
+    signed by `client_ca` or, without one, by a CA that the system trusts; None where nothing is
+    encrypted."""
     if files is None:
         return None
     roots = read_text(files.client_ca).encode() if files.client_ca else None

@@ -35,7 +35,7 @@ class Minted:
 
 
 def mint() -> Minted:
-    """A token that nobody has or can guess."""
+    """Make a random token that nobody can guess."""
     id_ = secrets.token_hex(4)
     text = f"muster_{id_}_{secrets.token_urlsafe(32)}"
     return Minted(text, id_, digest(text))
@@ -52,7 +52,7 @@ def id_of(text: str) -> str | None:
 
 
 def matches(text: str, sha256: str) -> bool:
-    """Whether `text` has this hash, in a time that tells nothing of it."""
+    """Return whether `text` has this hash, in a time that does not depend on where they differ."""
     return hmac.compare_digest(digest(text), sha256)
 
 
@@ -79,7 +79,8 @@ def certified_host(alternatives: Iterable[str]) -> str | None:
 
 
 def host_of(token: str, known: tuple[str, ...]) -> str | None:
-    """The host for which one of these secrets made the token; None: none of them did."""
+    """Return the host whose join token was made with one of these secrets; None where none of them
+    made it."""
     kind, _, rest = token.partition(":")
     host, _, mac = rest.rpartition(":")
     if kind != "join" or not host:

@@ -110,7 +110,8 @@ Result = TypeVar("Result")
 
 
 def state_numbers(enum: Any, prefix: str, words: Sequence[str] | None) -> list[Any]:
-    """The wire numbers of states given on the command line. `prefix`: of the enum's names."""
+    """Return the wire numbers of states given on the command line. `prefix`: of the enum's
+    names."""
     known = [name.removeprefix(prefix).lower() for name in enum.keys()[1:]]
     for word in words or ():
         if word not in known:
@@ -132,10 +133,8 @@ def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: Answ
 
 
 def formatted(body: Any, output: AnswerFormat, *, is_line: bool = False) -> str:
-    """JSON values as a format for programs: JSON (`is_line`: on one line), YAML, or names.
-
-    Raises: typer.Exit where names are wanted and there are none.
-    """
+    """Write JSON values in a format for programs: JSON (`is_line`: on one line), YAML, or names.
+    Raises: typer.Exit where names are wanted and there are none."""
     if output is AnswerFormat.JSON:
         return json.dumps(body, indent=None if is_line else 2)
     if output is AnswerFormat.YAML:
@@ -168,7 +167,7 @@ def _names(body: Any) -> list[str] | None:
 
 
 def checked_only(dry_run: bool) -> None:
-    """Say on stderr that what was shown is not so."""
+    """Say on stderr that nothing was changed, for a dry run."""
     if dry_run:
         typer.echo("muster: dry run: nothing was changed", err=True)
 
@@ -182,7 +181,7 @@ def before_call(address: str) -> None:
 
 @contextmanager
 def connected(address: str, file: JobFile | None = None) -> Iterator[Client]:
-    """A client whose errors end the command in one sentence."""
+    """Connect to a server; an error ends the command with one sentence."""
     before_call(address)
     from scheduler.client import Client, ServiceError
 
@@ -207,7 +206,7 @@ def _refused(error: ServiceError, file: JobFile | None) -> Exception:
 
 @struct(frozen=True, slots=True)
 class AskedServer:
-    """The server that a command asks, and what its answers are written as."""
+    """The server that a command asks, and the format of its output."""
 
     output: AnswerFormat
     address: str
@@ -221,7 +220,7 @@ class AskedServer:
     def show(
         self, call: Callable[[Client], SomeMessage], text: Callable[[SomeMessage], str]
     ) -> None:
-        """Write what the server answers to one call."""
+        """Print the answer of the server to one call."""
         with self.connected() as client:
             self.write(call(client), text)
 
@@ -247,7 +246,8 @@ def asks_server(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def expanded(texts: Sequence[str]) -> list[str]:
-    """Names of jobs, hosts or domains, ranges written out, each once. Raises: BadInput."""
+    """Return names of jobs, hosts or domains with ranges written out, each once. Raises:
+    BadInput."""
     from placement.fabric import hostlist
 
     return list(dict.fromkeys(name for text in texts for name in hostlist.expand(text)))
@@ -256,7 +256,7 @@ def expanded(texts: Sequence[str]) -> list[str]:
 def each_done(
     client: Client, things: Sequence[Thing], act: Callable[[Client, Thing], Result]
 ) -> tuple[list[Result], int]:
-    """Do it for each. Report refusals, and go on with the others.
+    """Call a function for each name. Report refusals, and go on with the others.
 
     Returns: the results, and the exit code: that of the refusals where they are alike.
     """
@@ -274,7 +274,8 @@ def each_done(
 
 
 def refusal(error: ServiceError) -> typer.Exit:
-    """Say what is refused, with the option where one is wrong; the end of the command."""
+    """Return the end of a command that says what was refused, with the option at fault where there
+    is one."""
     if error.code != "INVALID_ARGUMENT":
         return end(error.message, INFEASIBLE if error.reason == "INFEASIBLE" else FAILED)
     faults = [f"{_typed(field)}: {text}" for field, text in error.violations]

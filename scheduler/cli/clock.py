@@ -9,7 +9,8 @@ _IMPORTED = time.perf_counter()
 
 
 def seconds_so_far() -> float:
-    """Seconds since the process started; since this import where the system hides it."""
+    """Return the seconds since the process started; since this import where the system hides its
+    start."""
     return _started_before_import() + time.perf_counter() - _IMPORTED
 
 

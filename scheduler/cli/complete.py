@@ -21,7 +21,7 @@ MOST = 500  # names on offer
 
 
 def jobs(incomplete: str) -> list[str]:
-    """Names of live jobs; of jobs of another tenant behind TENANT/."""
+    """Complete names of live jobs; of another tenant's jobs behind TENANT/."""
     from scheduler.cli.contexts import quoted
     from scheduler.cli.render.names import typed
 
@@ -37,7 +37,7 @@ def jobs(incomplete: str) -> list[str]:
 
 
 def hosts(incomplete: str) -> list[str]:
-    """Names of hosts, and of domains."""
+    """Complete names of hosts and domains."""
     from scheduler.cli.contexts import quoted
 
     def names(client: Client) -> Iterable[str]:
@@ -60,7 +60,7 @@ def windows(incomplete: str) -> list[str]:
 
 
 def states(context: typer.Context, incomplete: str) -> list[str]:
-    """States of what the command lists."""
+    """Complete states of what the command lists."""
     from scheduler.v1 import host_pb2, job_pb2, window_pb2
 
     enum, prefix = {
@@ -71,7 +71,7 @@ def states(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def fabrics(incomplete: str) -> list[str]:
-    """Presets, and files."""
+    """Complete presets of fabrics, and files."""
     from glob import escape, glob
 
     from placement.fabric.reader import PRESETS

@@ -177,9 +177,9 @@ def unknown(contexts: Contexts, name: str) -> Exception:
 
 
 def quiet_grpc() -> None:
-    """Keep gRPC's own log off stderr, where muster says the same in one sentence.
+    """Keep gRPC's own log off stderr, for muster says the same in one sentence.
 
-    Before gRPC is imported; who wants that log sets GRPC_VERBOSITY.
+    Call it before gRPC is imported. To see that log, set GRPC_VERBOSITY.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 

@@ -12,7 +12,7 @@ MOST = 2**31 - 1  # what whole numbers on the wire can be
 
 
 def seconds(text: str, least: int = 0) -> int:
-    """A duration as `2h30m`, `90s` or `1d12h`, or a plain number of seconds; in seconds.
+    """Parse a duration, `2h30m`, `90s`, `1d12h` or a plain number of seconds, into seconds.
 
     Raises: typer.BadParameter.
     """
@@ -29,7 +29,7 @@ def seconds(text: str, least: int = 0) -> int:
 
 
 def finite(number: float | None) -> float | None:
-    """The value of an option that is no NaN, which is within any bounds. Raises:
+    """Return the value of an option unless it is NaN, which is within any bounds. Raises:
     typer.BadParameter."""
     if number is not None and number != number:
         raise typer.BadParameter("must be a number, not nan")
@@ -37,10 +37,8 @@ def finite(number: float | None) -> float | None:
 
 
 def past_ns(text: str, option: str) -> int:
-    """Nanoseconds since 1970 of a date, a date and time, or of so long ago: `30d`, `90m`.
-
-    Raises: typer.BadParameter.
-    """
+    """Parse a date, a date and time, or an age such as `30d` or `90m`, into nanoseconds since 1970.
+    Raises: typer.BadParameter."""
     from scheduler.files.timeparse import parse_duration, parse_time
 
     try:

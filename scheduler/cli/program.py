@@ -231,8 +231,8 @@ _GLOBAL_OPTIONS = ("--context", "--address", "--ca", "--cert", "--key", "--token
 
 
 def with_global_options_first(words: Sequence[str]) -> list[str]:
-    """The command line with `--ca` and the like before the command, wherever they stand, but for
-    options that the command has itself."""
+    """Return the command line with `--ca` and the like moved before the command, wherever they
+    stand, but for options that the command has itself."""
     name, at = _command_of(words)
     if name is None:
         return list(words)
@@ -306,8 +306,8 @@ def _give_up(error: OSError) -> int:
 
 
 def half_typed() -> list[str]:
-    """The words before the one that a shell wants completed, if they name a command of this
-    package; else none, and all commands are loaded."""
+    """Return the words before the one that a shell wants completed, if they name a command of this
+    package; else none, and all commands have to be loaded."""
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     words = line.split()[1:-1] if "_MUSTER_COMPLETE" in os.environ else []
     return words if is_builtin(words) else []

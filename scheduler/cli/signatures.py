@@ -51,7 +51,8 @@ def with_shared(
 def with_parameters(
     command: Callable[..., None], parameters: Iterable[Parameter]
 ) -> Callable[..., None]:
-    """`command`, which takes keywords, as Typer reads it: with these parameters."""
+    """Return `command`, which takes keywords, with the signature of these parameters, as Typer
+    reads it."""
     made = Signature(list(parameters))
     command.__signature__ = made  # type: ignore[attr-defined]
     command.__annotations__ = {name: p.annotation for name, p in made.parameters.items()}

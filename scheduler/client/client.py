@@ -152,8 +152,8 @@ class Client:
         return self._to.call(self._stub.CreateJob, request)
 
     def get_job(self, name: str, uid: str = "", *, with_decision: bool = False) -> job_pb2.Job:
-        """Return a job; with a `uid` the one that has both, else NOT_FOUND. `with_decision`: also
-        what its hosts were decided on; ServiceError where it has none."""
+        """Return a job; with a `uid` the job that has both this name and this uid, else NOT_FOUND.
+        `with_decision`: also what its hosts were decided on; ServiceError where it has none."""
         request = service_pb2.GetJobRequest(name=name, uid=uid, with_decision=with_decision)
         deadline_s = LONG_DEADLINE_S if with_decision else None
         return self._to.call(self._stub.GetJob, request, deadline_s)
@@ -263,7 +263,7 @@ class Client:
         return self._change(self._stub.EndJob, request, options)
 
     def explain_job(self, name: str, suppose: Sequence[str] = ()) -> service_pb2.ExplainJobResponse:
-        """Why it waits; with `suppose`, also what would become of it: `["cordon z3"]`."""
+        """Return why a job waits; with `suppose`, also what would become of it: `["cordon z3"]`."""
         request = service_pb2.ExplainJobRequest(name=name, suppose=suppose)
         deadline_s = LONG_DEADLINE_S if suppose else None
         return self._to.call(self._stub.ExplainJob, request, deadline_s)
@@ -275,7 +275,7 @@ class Client:
         priority_class: str = "",
         time_limit_s: int | None = None,
     ) -> service_pb2.ListSlotsResponse:
-        """How many jobs of each size in GPUs would start now."""
+        """Return how many jobs of each size in GPUs would start now."""
         request = service_pb2.ListSlotsRequest(
             sizes=sizes,
             tenant=tenant,
@@ -293,9 +293,9 @@ class Client:
         initial_list: bool = False,
         timeout_s: float | None = None,
     ) -> Iterator[service_pb2.WatchJobsResponse]:
-        """Every change after `after_version` (None: from now on), across restarts of the
-        server. With `filter` only of jobs that match before or after it. With `initial_list` first
-        the jobs at hand, and a bookmark. Ends after `timeout_s`, by ServiceError, or when the
+        """Yield every change of jobs after `after_version` (None: from now on), across restarts of
+        the server. With `filter` only of jobs that match before or after it. With `initial_list`
+        first the jobs at hand, and a bookmark. Ends after `timeout_s`, by ServiceError, or when the
         caller stops reading."""
         request = service_pb2.WatchJobsRequest(
             after_version=after_version, name=name, filter=filter
@@ -332,8 +332,8 @@ class Client:
         yield from self._to.stream(self._stub.OpenChannel, requests)
 
     def step_times(self, name: str) -> service_pb2.ListStepTimesResponse:
-        """How long the ranks of a gang computed in its last steps, as they say. Raises:
-        ServiceError."""
+        """Return how long the ranks of a gang computed in its last steps, as they report it.
+        Raises: ServiceError."""
         return self._to.call(self._stub.ListStepTimes, service_pb2.ListStepTimesRequest(name=name))
 
     def audit_records(self, since_ns: int = 0, filter: str = "") -> list[service_pb2.AuditRecord]:
@@ -371,7 +371,8 @@ class Client:
     # --- the fabric and its hosts ----------------------------------------------
 
     def get_fabric(self, *, with_file: bool = False) -> fabric_pb2.Fabric:
-        """Tiers, domains and how many hosts; with the content of its file on request."""
+        """Return the tiers, domains and number of hosts of the fabric; with the content of its file
+        on request."""
         request = service_pb2.GetFabricRequest(with_file=with_file)
         return self._to.call(self._stub.GetFabric, request)
 
@@ -381,8 +382,8 @@ class Client:
         renames: Sequence[tuple[str, str]] = (),
         **options: Unpack[ChangeOptions],
     ) -> service_pb2.ApplyFabricResponse:
-        """Put the fabric of this file in the place of the present one. `renames`: old and new names
-        or ranges of hosts and domains. With `dry_run` what it would do, and what is in the way."""
+        """Replace the fabric by that of this file. `renames`: old and new names or ranges of hosts
+        and domains. With `dry_run` what it would do, and what is in the way."""
         request = service_pb2.ApplyFabricRequest(
             file=file,
             renames=[service_pb2.FabricRename(old_name=a, new_name=b) for a, b in renames],
@@ -412,7 +413,7 @@ class Client:
         *,
         initial_list: bool = False,
     ) -> Iterator[service_pb2.WatchHostsResponse]:
-        """Every change of hosts, or of one, or of those of a domain; as `watch_jobs`."""
+        """Yield every change of hosts, of one host, or of those of a domain; as `watch_jobs`."""
         request = service_pb2.WatchHostsRequest(after_version=after_version, name=name)
         return self._to.watch(self._stub.WatchHosts, request, initial_list=initial_list)
 
@@ -455,7 +456,7 @@ class Client:
     def report_hosts(
         self, reports: Sequence[service_pb2.ReportHostRequest], *, dry_run: bool = False
     ) -> list[service_pb2.ReportResult]:
-        """Many reports, in order; for each what became of it."""
+        """Report many signals, in order; return for each what became of it."""
         results: list[service_pb2.ReportResult] = []
         for start in range(0, len(reports), REPORTS):
             request = service_pb2.ReportHostsRequest(
@@ -469,7 +470,7 @@ class Client:
     def list_links(
         self, filter: str = "", *, show_all: bool = False
     ) -> service_pb2.ListLinksResponse:
-        """Uplinks of domains that are not plainly up and open, or all of them."""
+        """List uplinks of domains that are not plainly up and open, or all of them."""
         request = service_pb2.ListLinksRequest(show_all=show_all, filter=filter)
         return self._to.all_pages(self._stub.ListLinks, request, "links")
 
@@ -501,7 +502,7 @@ class Client:
     def watch_links(
         self, after_version: int | None = None, name: str = "", *, initial_list: bool = False
     ) -> Iterator[service_pb2.WatchLinksResponse]:
-        """Every change of links, or of that of one domain; as `watch_jobs`."""
+        """Yield every change of links, or of the link of one domain; as `watch_jobs`."""
         request = service_pb2.WatchLinksRequest(after_version=after_version, name=name)
         return self._to.watch(self._stub.WatchLinks, request, initial_list=initial_list)
 
@@ -520,8 +521,8 @@ class Client:
         restart_s: int | None = None,
         **options: Unpack[ChangeOptions],
     ) -> service_pb2.DefragmentResponse:
-        """Moves that free `hosts`, or as many as `job` needs, in one outermost domain; or, for
-        `slow_gangs`, moves that pay for gangs which degraded links hold up.
+        """Propose or make moves that free `hosts`, or as many as `job` needs, in one outermost
+        domain; or, for `slow_gangs`, moves that pay for gangs which degraded links hold up.
 
         `etag`: of the proposal; other moves are not made.
         """
@@ -557,8 +558,8 @@ class Client:
         filter: str = "",
         order_by: str = "",
     ) -> list[window_pb2.Window]:
-        """All that are not over, page by page, by default in the order in which they were
-        made."""
+        """List the windows that are not over, page by page, by default in the order in which they
+        were made."""
         return list(self.windows_answer(states, filter, order_by).windows)
 
     def windows_answer(
@@ -579,7 +580,7 @@ class Client:
         *,
         initial_list: bool = False,
     ) -> Iterator[service_pb2.WatchWindowsResponse]:
-        """Every change of windows, or of those of one name; as `watch_jobs`."""
+        """Yield every change of windows, or of the window of one name; as `watch_jobs`."""
         request = service_pb2.WatchWindowsRequest(
             after_version=after_version, name=name, filter=filter
         )
@@ -607,17 +608,19 @@ class Client:
         return self._to.call(self._stub.GetTenant, service_pb2.GetTenantRequest(name=name))
 
     def list_tenants(self, filter: str = "") -> service_pb2.ListTenantsResponse:
-        """Quotas, and what each tenant holds and has used, parents before children."""
+        """Return quotas, and what each tenant holds and has used, parents before children."""
         request = service_pb2.ListTenantsRequest(filter=filter)
         return self._to.all_pages(self._stub.ListTenants, request, "tenants")
 
     def get_status(self, gangs: int = 0, incidents: int = 0) -> service_pb2.GetStatusResponse:
-        """The cluster on one screen. 0: as many as the server thinks fit."""
+        """Return the state of the cluster for one screen. `gangs`, `incidents`: at most so many, 0
+        for as many as the server thinks fit."""
         request = service_pb2.GetStatusRequest(gangs=gangs, incidents=incidents)
         return self._to.call(self._stub.GetStatus, request)
 
     def list_incidents(self, most: int = 0) -> service_pb2.ListIncidentsResponse:
-        """Failures, newest first, and what came of each; 0: as many as the server thinks fit."""
+        """List failures, newest first, and what came of each; 0: as many as the server thinks
+        fit."""
         request = service_pb2.ListIncidentsRequest(page_size=most)
         return self._to.call(self._stub.ListIncidents, request)
 

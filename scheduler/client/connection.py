@@ -94,7 +94,7 @@ class Connection:
     def call(
         self, method: Callable[..., Message], request: Any, deadline_s: float | None = None
     ) -> Message:
-        """Raises: ServiceError."""
+        """Make one call. Raises: ServiceError."""
         try:
             timeout = deadline_s or self._deadline_s
             return method(request, timeout=timeout, metadata=self._metadata)
@@ -102,7 +102,7 @@ class Connection:
             raise _service_error(error, self.address, self._who) from None
 
     def all_pages(self, method: Callable[..., Message], request: Any, items: str) -> Message:
-        """The first page, with the `items` of all others behind its own."""
+        """Return the first page with the `items` of all later pages added."""
         answer: Any = self.call(method, request)
         while answer.next_page_token:
             request.page_token = answer.next_page_token
@@ -112,7 +112,7 @@ class Connection:
         return answer  # type: ignore[no-any-return]
 
     def stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
-        """The messages of a stream that ends. Raises: ServiceError."""
+        """Yield the messages of a stream that ends. Raises: ServiceError."""
         messages = method(request)
         try:
             yield from messages
@@ -129,9 +129,9 @@ class Connection:
         initial_list: bool = False,
         timeout_s: float | None = None,
     ) -> Iterator[Any]:
-        """The messages of a stream, opened again after the last complete change where it breaks;
-        until so many seconds have passed. A bookmark is shown where it ends an initial list, and
-        else only moves that place."""
+        """Yield the messages of a stream, which is opened again after the last complete change
+        where it breaks, until so many seconds have passed. Bookmarks are yielded only where they
+        end an initial list."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         request.bookmark_interval.FromSeconds(_BOOKMARK_S)
         after = request.after_version if request.HasField("after_version") else None
@@ -168,7 +168,7 @@ class Connection:
 
 
 def is_bookmark(change: Any) -> bool:
-    """Whether a message of a watch says only how far it has come."""
+    """Return whether a message of a watch says only up to which version the watch has come."""
     match change:
         case service_pb2.WatchJobsResponse():
             return change.change == service_pb2.JOB_CHANGE_BOOKMARK

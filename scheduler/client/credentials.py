@@ -31,10 +31,8 @@ class Credentials:
 
     @staticmethod
     def from_environment() -> Credentials:
-        """MUSTER_CA, MUSTER_CERT, MUSTER_KEY, MUSTER_TOKEN_FILE or else MUSTER_TOKEN.
-
-        Raises: InputError.
-        """
+        """Read MUSTER_CA, MUSTER_CERT, MUSTER_KEY, MUSTER_TOKEN_FILE or else MUSTER_TOKEN. Raises:
+        InputError."""
         variable = os.environ.get
         file = variable("MUSTER_TOKEN_FILE", "")
         token = read_token(file) if file else variable("MUSTER_TOKEN", "")
@@ -70,7 +68,7 @@ class Credentials:
 
 
 def read_token(path: str) -> str:
-    """Raises: InputError."""
+    """Read a token from a file. Raises: InputError."""
     from scheduler.files.yaml12 import read_text
 
     token = read_text(path, _LONGEST).strip()

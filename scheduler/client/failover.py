@@ -106,7 +106,8 @@ class _Servers:
 
 
 class FailoverChannel(grpc.Channel):
-    """`connect`: a channel to one address, without retries of its own."""
+    """A channel to whichever of several servers answers. `connect`: a channel to one address,
+    without retries of its own."""
 
     def __init__(self, listed: Sequence[str], connect: Callable[[str], grpc.Channel]) -> None:
         self._servers = _Servers(listed, connect)

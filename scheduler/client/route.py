@@ -37,9 +37,9 @@ class RoutedCluster(Protocol):
 
 @struct(frozen=True, slots=True)
 class ClusterView:
-    """Answer of a cluster to a request; one of these is set. `made`: the job that it has made;
-    `offer`: what the job would get; `refusal`: why it cannot have it; `silence`: why nothing is
-    known. `is_taken`: it refuses the job for one of the same name or request that it has."""
+    """The answer of a cluster to a request; one of the fields is set. `made`: the job that it has
+    made; `offer`: what the job would get; `refusal`: why it cannot have it; `silence`: why nothing
+    is known. `is_taken`: it refuses the job for one of the same name or request that it has."""
 
     name: str
     made: job_pb2.Job | None = None
@@ -134,7 +134,7 @@ def _view(name: str, cluster: RoutedCluster, spec: JobSpec, request_id: str) -> 
 
 
 class StartKind(IntEnum):
-    """When the job would start, the best first."""
+    """Kinds of start on a cluster, the best first."""
 
     NOW = 0
     BY_STOPPING_OTHERS = 1
@@ -187,7 +187,7 @@ def rank(offers: Mapping[str, Offer]) -> list[str]:
 
 
 def offer_of(answer: job_pb2.Job) -> Offer:
-    """Out of the answer to a dry run."""
+    """Make an offer out of the answer to a dry run."""
     result, estimate = answer.answer, answer.start_estimate
     if result.outcome == placement_pb2.OUTCOME_PLACED:
         placement = result.placement
@@ -215,7 +215,7 @@ def _seconds(value: Duration | Timestamp) -> float:
 
 
 def compared(offer: Offer, best: Offer) -> str:
-    """Why the offer is not the best one, in a few words."""
+    """Say in a few words why an offer is not the best one."""
     if offer.start is not best.start or offer.start_s != best.start_s:
         return _LATE[offer.start]
     if offer.preempted != best.preempted:

@@ -30,7 +30,8 @@ _INLINE = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)
 
 
 def application(services: list[ConnectService], routes: list[Route], is_local: bool) -> Starlette:
-    """`routes`: besides the pages and the services. `is_local`: it listens on loopback."""
+    """Make the web application of the console. `routes`: besides the pages and the services.
+    `is_local`: it listens on loopback."""
     calls = [
         Route(each.prefix + "{method}", each.answer, methods=["GET", "POST"]) for each in services
     ]

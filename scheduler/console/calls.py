@@ -68,7 +68,7 @@ class CallContext:
         return {}
 
     def time_remaining(self) -> float | None:
-        """Return None: whoever carries the call out ends it when its time is over."""
+        """Return None: whoever carries out the call ends it when its time is over."""
         return None
 
     async def send_initial_metadata(self, metadata: Sequence[tuple[str, str | bytes]]) -> None:
@@ -87,13 +87,13 @@ class CallContext:
         return self._message
 
     async def abort_with_status(self, status: Any) -> None:
-        """Raises: AbortError, always."""
+        """Abort the call with this status. Raises: AbortError, always."""
         self._code, self._message = status.code, status.details
         self.trailer = tuple(status.trailing_metadata or ())
         raise grpc.aio.AbortError
 
     def failure(self) -> CallFailed:
-        """How the call ended, once it was aborted."""
+        """The status with which the call was aborted, if it was."""
         details = next((value for key, value in self.trailer if key == _DETAILS), b"")
         content = details if isinstance(details, bytes) else details.encode()
         return CallFailed(self._code or grpc.StatusCode.UNKNOWN, self._message, content)
@@ -123,7 +123,7 @@ class _Handlers:
 
 
 class Calls:
-    """The methods that `register` adds, behind `interceptors`, the outermost first.
+    """Carries out calls of the console through the same interceptors and handlers as gRPC.
 
     Its methods may be called on any event loop but `loop`, on which the handlers run.
     """
@@ -152,7 +152,7 @@ class Calls:
         context: CallContext,
         timeout_s: float | None = None,
     ) -> Message:
-        """The answer of /SERVICE/METHOD. Raises: CallFailed."""
+        """Return the answer of /SERVICE/METHOD. Raises: CallFailed."""
 
         async def call() -> Message:
             handler = await self._handler(method)
@@ -168,8 +168,8 @@ class Calls:
         context: CallContext,
         timeout_s: float | None = None,
     ) -> AsyncGenerator[Any, None]:
-        """The answers of /SERVICE/METHOD. A reader that is slow holds the handler up, as one over
-        gRPC does. Raises: CallFailed."""
+        """Yield the answers of /SERVICE/METHOD. A reader that is slow holds the handler up, as one
+        over gRPC does. Raises: CallFailed."""
         answers = _Answers(self._loop)
 
         async def call() -> None:

@@ -43,14 +43,16 @@ Column = npt.NDArray[Any]
 
 
 class HostColumns:
-    """State of every host, for all readers alike; made anew only where it can have changed."""
+    """The state of every host, the same for all readers; computed anew only where it can have
+    changed."""
 
     def __init__(self) -> None:
         self._of: tuple[Any, ...] = ()
         self._codes: Column = np.zeros(0, np.uint8)
 
     def codes(self, state: State) -> Column:
-        """Shape: (hosts,), indices into `STATES`; not to be written to."""
+        """Return the state of each host as an index into `STATES`. Shape: (hosts,); not to be
+        written to."""
         # The holder of a host decides whether it drains or is cordoned during maintenance.
         held = state.index.held if state.index.closed else 0
         of = (state.built_fabric, state.hosts, state.index.closed, held)
@@ -95,8 +97,8 @@ class ClusterMap:
         self._states = self._columns.codes(state)
 
     def update(self, state: State) -> bytes | None:
-        """Take over a later state; what changed. None: readers need a snapshot, for the fabric is
-        another."""
+        """Take over a later state and return what changed; None where readers need a snapshot, for
+        the fabric is another."""
         if state.built_fabric is not self._fabric:
             self._restart(state)
             return None
@@ -115,7 +117,7 @@ class ClusterMap:
         return _frame(head, len(hosts), (hosts, slots[hosts], blocks[hosts], states[hosts]))
 
     def snapshot(self, *, with_fabric: bool = True) -> bytes:
-        """All of it, for a reader that has nothing yet, or only the fabric."""
+        """Return the whole map for a new reader, or only the fabric."""
         head = {
             "kind": "snapshot",
             "version": self.version,

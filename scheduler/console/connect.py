@@ -63,7 +63,7 @@ _OWN_HEADERS = frozenset(
 
 
 class ConnectService:
-    """One service. `most_bytes`: of a request."""
+    """Answers calls of the Connect protocol. One service. `most_bytes`: of a request."""
 
     def __init__(self, service: ServiceDescriptor, calls: Calls, most_bytes: int) -> None:
         self.prefix = f"/{service.full_name}/"
@@ -74,7 +74,7 @@ class ConnectService:
         self._most_bytes = most_bytes
 
     async def answer(self, request: Request) -> Response:
-        """Whatever a request to a path below `prefix` deserves."""
+        """Answer a request to a path below `prefix`."""
         name = request.url.path.removeprefix(self.prefix)
         method = self._methods.get(name)
         if method is None:
@@ -200,7 +200,7 @@ class _Call:
 
 
 def peer_of(request: Request) -> str:
-    """The caller's address, in gRPC's way."""
+    """Return the caller's address as gRPC writes it."""
     return f"http:{request.client.host}:{request.client.port}" if request.client else "http:?"
 
 
@@ -258,7 +258,7 @@ def _envelope(content: bytes, is_gzip: bool, flags: int = 0) -> bytes:
 
 
 def failed(error: CallFailed, trailer: Iterable[tuple[str, str | bytes]]) -> Response:
-    """The answer of a call that ended so."""
+    """Return the answer of a call that ended in this error."""
     headers = dict(_headers(trailer, "trailer-"))
     if error.code is grpc.StatusCode.UNAUTHENTICATED:
         headers["www-authenticate"] = 'Bearer realm="muster"'

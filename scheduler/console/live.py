@@ -102,7 +102,7 @@ def _measured(frame: bytes) -> bytes:
 
 
 class LiveMaps:
-    """The maps of all who look. All of it runs on the console's loop.
+    """The maps of all readers of the console, on its event loop.
 
     `state`: the newest one. `ending`: set when streams are to end.
     """
@@ -171,7 +171,7 @@ class LiveMaps:
 
 
 class LiveStream:
-    """Answers GET /live: the call that says who looks, and the map for as long as it lasts."""
+    """Answers GET /live with the map, for as long as the caller may see it."""
 
     def __init__(self, calls: Calls, maps: LiveMaps) -> None:
         self._calls = calls

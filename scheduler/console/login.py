@@ -40,7 +40,7 @@ log = logging.getLogger("muster.access")
 
 
 class LoginOfServer:
-    """`auth` None: nobody is asked who they are."""
+    """Sign-in to the console. `auth` None: callers are not asked who they are."""
 
     def __init__(self, auth: Authenticator | None) -> None:
         self._auth = auth

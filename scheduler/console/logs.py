@@ -36,8 +36,8 @@ def read_log(source: str) -> tuple[State, list[Event]]:
 
 
 def stored(url: str, from_ns: int) -> tuple[State, list[Event]]:
-    """The events of a store since `from_ns`, some before it among them, and the state before
-    them. Raises: StoreError, BadInput."""
+    """Read the events of a store since `from_ns`, with some events before, and the state before the
+    first of them. Raises: StoreError, BadInput."""
     store = look_at(url)
     try:
         first = store.first_version() - 1

@@ -32,7 +32,7 @@ _HOUR_NS = 3_600 * 10**9
 
 
 class PastOfServer:
-    """`store`: the URL of its log."""
+    """Answers questions about the past of a server, from its log. `store`: the URL of its log."""
 
     def __init__(self, calls: Calls, store: str) -> None:
         self._calls = calls
@@ -63,6 +63,6 @@ class PastOfServer:
 
 
 def timeline_response(content: bytes) -> Response:
-    """`content`: as gzip packs it."""
+    """Answer with a timeline. `content`: compressed by gzip."""
     headers = {"content-encoding": "gzip"}
     return Response(content, media_type="application/octet-stream", headers=headers)

@@ -92,8 +92,8 @@ def console_server(
     *,
     is_local: bool,
 ) -> ConsoleServer:
-    """The console of a server. `auth`: who may sign in. `most_bytes`: of a request. `store`: the
-    URL of its log. `is_local`: as for `application`."""
+    """Make the console of a server. `auth`: who may sign in. `most_bytes`: of a request. `store`:
+    the URL of its log. `is_local`: as for `application`."""
     ending = threading.Event()
     services = [ConnectService(SERVICE, calls, most_bytes)]
     live = LiveStream(calls, LiveMaps(lambda: backend.state, ending))
@@ -107,7 +107,8 @@ def console_server(
 
 
 def log_server(content: bytes) -> ConsoleServer:
-    """The console of a log alone, on loopback: the page *Time*. `content`: its timeline."""
+    """Make a console that shows a log alone, on loopback: the page *Time*. `content`: its
+    timeline."""
     ending = threading.Event()
 
     async def no_server(_: Request) -> Response:

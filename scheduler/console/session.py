@@ -53,6 +53,6 @@ def written(who: Caller) -> str:
 
 
 def read(text: str) -> Caller:
-    """The inverse of `written`."""
+    """Decode what `written` encodes."""
     fields = json.loads(text)
     return Caller(fields["name"], Role[fields["role"].upper()], fields["tenant"])

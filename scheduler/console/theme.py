@@ -43,20 +43,20 @@ _METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 
 
 def light(name: str) -> str:
-    """The colour of that name in the light theme."""
+    """Return the colour of that name in the light theme."""
     return COLOURS[name][0]
 
 
 def line_style(i: int, of: int = 1) -> dict[str, Any]:
-    """Colour, dashes and width of the i-th of several lines: alike to nobody's eye, and of lines
-    that coincide the earlier ones are seen beside the later ones."""
+    """Return colour, dashes and width of the i-th of several lines, which differ in all three;
+    where lines coincide, the earlier ones are seen beside the later ones."""
     width = 1.4 + 2.2 * (of - 1 - i) / max(of - 1, 1)
     dashes = DASHES[i // len(LINES) % 4]
     return {"color": light(LINES[i % len(LINES)]), "linestyle": dashes, "linewidth": width}
 
 
 def styled(axes: Axes, *, grid: str = "y") -> Axes:
-    """Thin lines, no box, pale numbers."""
+    """Style axes: thin lines, no box, pale numbers."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -71,12 +71,12 @@ def styled(axes: Axes, *, grid: str = "y") -> Axes:
 
 
 def titled(axes: Axes, text: str) -> None:
-    """A small title at the left."""
+    """Add a small title at the left."""
     axes.set_title(text, fontsize=TITLE, loc="left", color=light("ink"))
 
 
 def legend(axes: Axes, **options: Any) -> None:
-    """A legend without a frame, above the axes."""
+    """Add a legend without a frame, above the axes."""
     placed: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 6} | options
     axes.legend(frameon=False, fontsize=SMALL, labelcolor=light("ink"), **placed)
 
@@ -92,7 +92,7 @@ def add_legend(made: Figure, axes: Axes) -> None:
 def new(
     height: float, rows: int = 1, columns: int = 1, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of the page's width, and its axes row by row."""
+    """Make a figure of the page's width, and its axes row by row."""
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(INCHES, height), layout="constrained")
@@ -102,7 +102,8 @@ def new(
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Within it files depend on the figure alone, and letters are the house's."""
+    """Return a context in which files depend on the figure alone, and letters are those of the
+    theme."""
     import matplotlib
 
     with matplotlib.rc_context(_RC):
@@ -110,9 +111,9 @@ def drawing() -> Iterator[None]:
 
 
 def save(made: Figure, folder: Path, name: str, label: str) -> str:
-    """NAME.png and NAME.svg; their bytes depend on figure and label alone. Returns: the SVG.
+    """Write NAME.png and NAME.svg, whose bytes depend on figure and label alone. Returns: the SVG.
 
-    `label`: the text for who does not see it, the title inside both files.
+    `label`: the title inside both files, for readers who cannot see the picture.
     """
     path = folder / f"{name}.svg"
     with drawing():
@@ -129,8 +130,8 @@ def save(made: Figure, folder: Path, name: str, label: str) -> str:
 
 
 def inline(svg: str, name: str, label: str) -> str:
-    """A saved SVG as an <svg> element for a page: themed, scalable, its ids its own. `label` is
-    what a screen reader says."""
+    """Return a saved SVG as an <svg> element of a page: themed, scalable, with ids of its own.
+    `label` is what a screen reader says."""
     body = _TITLE.sub("", _METADATA.sub("", svg), count=1)
     body = body[body.index("<svg") :].rstrip()
     body = _SIZE.sub(f' role="img" aria-label="{label}"', body, count=1)
@@ -147,12 +148,12 @@ def variables(dark: str = "@media (prefers-color-scheme: dark) {{ :root {{{block
 
 
 def time_scale(last_s: float) -> tuple[float, str]:
-    """Seconds in a unit that suits so long a time, and its name."""
+    """Return the seconds in a unit that suits so long a time, and the unit's name."""
     units = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"))
     return next((unit for unit in units if last_s >= 3 * unit[0]), (1.0, "seconds"))
 
 
 def time_axis(at_s: Sequence[float]) -> tuple[list[float], str]:
-    """Times in a unit that suits them, and its name."""
+    """Return times in a unit that suits them, and the unit's name."""
     scale, name = time_scale(at_s[-1] if at_s else 0.0)
     return [at / scale for at in at_s], name

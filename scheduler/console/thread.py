@@ -38,7 +38,8 @@ Beside = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class HttpServer(Protocol):
-    """Server that the thread runs; console/server.py has it, with all that it imports."""
+    """The server that the thread runs; console/server.py implements it, and is imported only when
+    needed."""
 
     def run(self, listening: socket.socket, context: ssl.SSLContext | None, beside: Beside) -> None:
         """Serve until `stop`, inside of `beside`."""
@@ -94,7 +95,7 @@ class ConsoleThread:
         return is_loopback(self._endpoint.host)
 
     def start(self, make: Callable[[], HttpServer]) -> None:
-        """`make` runs in the console's thread, once somebody comes."""
+        """Listen, and let the console's thread call `make` once somebody comes."""
         self._thread = threading.Thread(
             target=self._run, args=(make,), name="muster-console", daemon=True
         )
@@ -118,7 +119,7 @@ class ConsoleThread:
                 os.close(end)
 
     def look(self) -> None:
-        """Take up changed certificates now."""
+        """Read changed certificates now."""
         if self._certificates is not None:
             self._certificates.look()
 
@@ -179,7 +180,7 @@ class ConsoleThread:
 
 
 def bound(endpoint: ConsoleEndpoint) -> socket.socket:
-    """A socket that listens. Raises: CannotListen."""
+    """Return a socket that listens. Raises: CannotListen."""
     host = endpoint.host.strip("[]")
     ports = (endpoint.port, 0) if endpoint.may_move else (endpoint.port,)
     for port in ports:

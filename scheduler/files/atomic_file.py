@@ -13,8 +13,8 @@ from scheduler.files.errors import unwritable
 
 @contextmanager
 def written(path: Path, option: str) -> Iterator[BinaryIO]:
-    """A file that is `path`, on disk, once the block has ended well; until then, and if it
-    does not, what was there stays. A device or a pipe takes what comes.
+    """Return a context with a file that becomes `path`, on disk, once the block has ended well;
+    until then, and otherwise, the old file stays. A device or a pipe is written to directly.
 
     Raises: as `unwritable`, which `option` names.
     """
@@ -40,7 +40,7 @@ def written(path: Path, option: str) -> Iterator[BinaryIO]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names in the folder durable."""
+    """Sync the folder, so that names of new files in it are durable."""
     entry = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(entry)
@@ -49,6 +49,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def write(path: Path, text: str, option: str) -> None:
-    """A file of this text. Raises: as `written`."""
+    """Write a file of this text. Raises: as `written`."""
     with written(path, option) as file:
         file.write(text.encode())

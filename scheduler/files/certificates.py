@@ -48,7 +48,8 @@ def certificate(
     placement: Placement,
     name: str = "job",
 ) -> dict[str, Any]:
-    """The content of a certificate file. `free`: hosts that the job could have been given.
+    """Return the content of a certificate file for a new placement. `free`: hosts that the job
+    could have been given.
 
     Cost: about that of the placement once more.
     """
@@ -69,9 +70,10 @@ def decided_certificate(
     *,
     is_bounded: bool,
 ) -> dict[str, Any]:
-    """The content of the certificate of a placement that was decided before, on `free` hosts, its
-    own among them. `decision`: what the file says of that. `is_bounded`: whether it was the best of
-    all placements on these hosts that was sought; the bound on the cut is proved anew then.
+    """Return the content of the certificate of a placement that was decided before, on `free`
+    hosts, its own among them. `decision`: what the file says of that. `is_bounded`: whether it was
+    the best of all placements on these hosts that was sought; the bound on the cut is proved anew
+    then.
 
     Cost: about that of two placements.
     """

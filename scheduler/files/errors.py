@@ -29,7 +29,7 @@ def one_line(text: str) -> str:
 
 
 def short(value: object) -> str:
-    """A value of a file for a message: cut, and in the words of the file."""
+    """Return a value of a file for a message: cut short, and written as in the file."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     return reprlib.repr(value)
@@ -37,7 +37,8 @@ def short(value: object) -> str:
 
 @struct(frozen=True, slots=True)
 class Problem:
-    """`field` is a dotted path into the input; `line` counts from 1, 0 = not known."""
+    """One fault of an input. `field` is a dotted path into the input; `line` counts from 1, 0 = not
+    known."""
 
     field: str
     message: str
@@ -65,7 +66,7 @@ class InputError(ValueError):
 
     @property
     def problems(self) -> tuple[tuple[str, str], ...]:
-        """(field, message) of each."""
+        """The faults, (field, message) each."""
         return tuple((problem.field, problem.message) for problem in self.found)
 
     def __str__(self) -> str:
@@ -76,7 +77,7 @@ class InputError(ValueError):
 
 
 def line_of(lines: Mapping[str, int], field: str) -> int:
-    """The line of `field`, or of the nearest thing around it; 0 when there is none."""
+    """Return the line of `field`, or of the nearest thing around it; 0 where neither has one."""
     while field:
         if field in lines:
             return lines[field]
@@ -87,7 +88,7 @@ def line_of(lines: Mapping[str, int], field: str) -> int:
 def input_error(
     faults: Iterable[tuple[str, str]], source: str = "", lines: Mapping[str, int] | None = None
 ) -> InputError:
-    """An error from (field, message) pairs, each with its line, in the order of the file."""
+    """Make an error of (field, message) pairs, each with its line, in the order of the file."""
     problems = [Problem(field, text, source, line_of(lines or {}, field)) for field, text in faults]
     return InputError(*sorted(problems, key=lambda problem: problem.line))
 
@@ -102,5 +103,5 @@ def unwritable(path: Path, option: str, error: OSError) -> Exception:
 
 
 def refusal(message: str, source: str, line: int = 0, field_name: str = "") -> InputError:
-    """An error that names the place in the file."""
+    """Make an error that names the place in the file."""
     return InputError(Problem(field_name, message, source, line))

@@ -13,7 +13,8 @@ from scheduler.files.errors import short
 
 
 def wrong_value(message: str, inside: str = "") -> PydanticCustomError:
-    """The refusal of a value. `inside`: which key of the value is at fault, where one is."""
+    """Make the refusal of a value. `inside`: the key inside the value that is at fault, where one
+    is."""
     return PydanticCustomError("muster", "{message}", {"message": message, "inside": inside})
 
 
@@ -26,5 +27,5 @@ def choice(value: Any, known: Iterable[str]) -> str:
 
 
 def one_of(*names: str) -> BeforeValidator:
-    """Validate one of these names: `Annotated[str, one_of("a", "b")]`."""
+    """Return a validator that accepts these names: `Annotated[str, one_of("a", "b")]`."""
     return BeforeValidator(partial(choice, known=names))

@@ -47,10 +47,7 @@ _LOOKS_LIKE_FILE = re.compile(r"/|\.(ya?ml|json)$")
 
 
 def load_fabric(name_or_file: str) -> Fabric:
-    """A preset by name, or the fabric that a YAML file describes.
-
-    Raises: InputError.
-    """
+    """Load a preset by name, or the fabric that a YAML file describes. Raises: InputError."""
     if name_or_file in PRESETS:
         return preset(name_or_file)
     if not _LOOKS_LIKE_FILE.search(name_or_file) and not os.path.exists(name_or_file):
@@ -84,7 +81,7 @@ class JobFile:
 
 
 def load_job(path: str) -> JobSpec:
-    """The job that a YAML file describes; a nameless one is called after its file.
+    """Load the job that a YAML file describes; a job without a name is named after its file.
 
     Raises: InputError with every fault found.
     """
@@ -98,7 +95,7 @@ def read_job(path: str) -> JobFile:
 
 
 def read_jobs(path: str) -> list[JobFile]:
-    """The jobs of a file, or of standard input where it is `-`: one, or several that `---`
+    """Read the jobs of a file, or of standard input where it is `-`: one, or several that `---`
     separates and that have names. Raises: InputError with every fault found."""
     source = "standard input" if path == "-" else path
     text = (
@@ -126,7 +123,7 @@ def read_jobs(path: str) -> list[JobFile]:
 
 
 def load_busy(path: str, fabric: Fabric) -> HostSet:
-    """The hosts that a file lists: a name or a hostlist range a line, `#` for comments.
+    """Read the hosts that a file lists: a name or a hostlist range a line, `#` for comments.
 
     Raises: InputError with every line that names no host of `fabric`.
     """

@@ -92,7 +92,7 @@ _SCALARS: dict[str, Any] = {
 
 
 def job_from_mapping(mapping: dict[str, Any], source: str = "") -> JobSpec:
-    """The job that this content of a job file stands for.
+    """Return the job that the content of a job file describes.
 
     Raises: InputError with every fault found, each by its dotted path.
     """
@@ -335,7 +335,8 @@ def _of_roles(keys: JobKeys, gang: Request, document: Document) -> Request:
 
 
 def usual_objective(request: Request) -> Objective:
-    """Seconds are what a job is after, as far as it says enough to know them."""
+    """Return the objective of a job that names none: the time of a step, where the job says enough
+    to know it."""
     is_timed = request.has_step_time and not request.roles
     return Objective.TIME if is_timed else Objective.CUT
 
@@ -364,7 +365,7 @@ def _checked(
 
 
 def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
-    """The content of a job file that stands for `spec`; what is default is left out."""
+    """Return the content of a job file that describes `spec`, without what is default."""
     request = spec.request
     mapping: dict[str, Any] = {"name": spec.name} if spec.name else {}
     if request.roles:
@@ -490,7 +491,8 @@ def _constraints(spec: JobSpec) -> dict[str, Any]:
 
 
 def plain(value: DataclassInstance) -> dict[str, Any]:
-    """The fields by name, as dataclasses.asdict of a value that holds no others."""
+    """Return the fields by name, as dataclasses.asdict does for a value that holds no other
+    values."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 

@@ -95,7 +95,8 @@ def _text(value: Any) -> str:
 
 @struct(frozen=True)
 class Replicas:
-    """`dp: {min: 32, max: 128}`: the gang may be of any legal size between."""
+    """The replicas of an elastic gang, `dp: {min: 32, max: 128}`: it may have any legal size
+    between."""
 
     least: int
     most: int
@@ -123,10 +124,7 @@ def _flag(value: Any) -> bool:
 
 
 def parse_spares(value: Any) -> SpareRule:
-    """Parse `auto`, a number of hosts or a share such as "2%". Raises: BadInput.
-
-    Raises: BadInput.
-    """
+    """Parse `auto`, a number of hosts or a share such as "2%". Raises: BadInput."""
     text = str(value).strip()
     if text == "auto":
         return AUTO
@@ -199,7 +197,7 @@ HostLabels = Annotated[dict[str, str], BeforeValidator(_labels)]
 
 
 def parse_labels(value: Any) -> dict[str, str]:
-    """A job's own labels. Raises: BadInput."""
+    """Parse a job's own labels. Raises: BadInput."""
     if not isinstance(value, Mapping):
         raise BadInput("labels", f"must map labels to values, as {{team: nlp}}, not {short(value)}")
     if len(value) > MOST_LABELS:
@@ -257,7 +255,8 @@ def _dependency_kind(value: Any) -> str:
 
 
 def parse_dependencies(text: str) -> list[dict[str, str]]:
-    """`afterok:a:b,singleton` as Slurm writes it. Raises: BadInput without a field."""
+    """Parse dependencies as Slurm writes them: `afterok:a:b,singleton`. Raises: BadInput without a
+    field."""
     terms: list[dict[str, str]] = []
     for part in text.split(","):
         kind, *jobs = part.strip().split(":")

@@ -60,7 +60,7 @@ WARM_UP_SHARE = 10  # one part in so many
 
 @struct(frozen=True, slots=True)
 class RunSteps:
-    """Seconds of the steps of one run, in their order. `source`: the file, or the job."""
+    """The seconds of the steps of one run, in their order. `source`: the file, or the job."""
 
     source: str
     framework: str
@@ -68,15 +68,16 @@ class RunSteps:
 
     @property
     def typical_s(self) -> float:
-        """The median without the first tenth, and without the first step at least."""
+        """Median seconds of a step, without the first tenth of the steps, and at least without the
+        first one."""
         left_out = max(1, len(self.seconds) // WARM_UP_SHARE)
         return median(self.seconds[left_out:] or self.seconds)
 
 
 @struct(frozen=True, slots=True)
 class Sizes:
-    """One collective at several sizes: (bytes, microseconds, GB/s of bus bandwidth) each. `hosts`:
-    as the program names them, none where it does not."""
+    """Measurements of one collective at several sizes: (bytes, microseconds, GB/s of bus bandwidth)
+    each. `hosts`: as the program names them, none where it does not."""
 
     source: str
     collective: str

@@ -47,7 +47,8 @@ CLOSE = 0.005  # shares of params_b that the count of parameters may differ by
 
 @struct(frozen=True, slots=True)
 class StepRow:
-    """One row: its job and fabric, or in `note` why no job file says it."""
+    """One row of a table of steps: its job and fabric, or in `note` why no job file can express
+    it."""
 
     number: int
     name: str
@@ -58,7 +59,8 @@ class StepRow:
 
 
 def read_table(path: str) -> Iterator[StepRow]:
-    """Rows in the file's order. Raises: InputError where it is no such table."""
+    """Read the rows of a table of steps, in the file's order. Raises: InputError where it is no
+    such table."""
     reader = csv.DictReader(read_text(path).splitlines(), restkey="more", restval="")
     try:
         missing = [column for column in REQUIRED.split() if column not in (reader.fieldnames or ())]
@@ -72,7 +74,7 @@ def read_table(path: str) -> Iterator[StepRow]:
 
 
 def row_of(number: int, cells: Mapping[str, str]) -> StepRow:
-    """The job and the fabric of one row, on that line of its file."""
+    """Return the job and the fabric of one row, which is on that line of its file."""
     name, notes = cells["id"] or f"line-{number}", list[str]()
     try:
         gpu = gpu_named(cells["gpu"], "gpu", {})

@@ -138,7 +138,7 @@ class TenantsFile:
     paths: dict[str, str]
 
     def check(self, fabric: Fabric) -> None:
-        """Raises: InputError when `fabric` does not have what the file guarantees."""
+        """Refuse guarantees that `fabric` cannot give. Raises: InputError."""
         try:
             guarantees.check(self.tenants, fabric)
         except BadInput as error:
@@ -149,7 +149,7 @@ class TenantsFile:
 
 
 def load_tenants(path: str) -> TenantsFile:
-    """Raises: InputError with every fault found, each with its line."""
+    """Read a tenants file. Raises: InputError with every fault found, each with its line."""
     document = load(path)
     keys = checked_keys(_FileKeys, document)
     placed = list(_walk(keys.tenants, "", "tenants"))

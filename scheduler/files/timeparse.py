@@ -16,17 +16,16 @@ FORMS = f"{TIME}, or a time from now such as +90m or +1d12h"
 
 
 def parse_moment(text: str, now_ns: int) -> int:
-    """`2026-11-21T06:00Z` (UTC where no zone is given), or `+90m`: so long after `now_ns`.
-
-    Raises: BadInput without a field.
-    """
+    """Parse `2026-11-21T06:00Z` (UTC where no zone is given), or `+90m`, so long after `now_ns`.
+    Raises: BadInput without a field."""
     if text.startswith("+"):
         return now_ns + parse_duration(text[1:])
     return parse_time(text, FORMS)
 
 
 def parse_time(text: str, forms: str = TIME) -> int:
-    """`2026-11-21T06:00Z`, UTC where no zone is given. Raises: BadInput without a field."""
+    """Parse `2026-11-21T06:00Z`, in UTC where no zone is given. Raises: BadInput without a
+    field."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -44,5 +43,5 @@ def parse_duration(text: str) -> int:
 
 
 def written(moment: datetime) -> str:
-    """A time with a zone as the command line writes it: `2026-11-21T06:00:00Z`."""
+    """Format a time with its zone, as the command line writes it: `2026-11-21T06:00:00Z`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -60,13 +60,14 @@ class _FileKeys(Keys):
 
 @struct(frozen=True, slots=True)
 class WindowsFile:
-    """Windows as a file says them; their times may count from a moment."""
+    """Windows of a file. Their times may be relative to a moment."""
 
     document: Document
     entries: tuple[_WindowKeys, ...]
 
     def windows(self, now_ns: int) -> tuple[Window, ...]:
-        """Count `+2h` from `now_ns`. Raises: InputError with every fault found."""
+        """Return the windows; `+2h` counts from `now_ns`. Raises: InputError with every fault
+        found."""
         windows: list[Window] = []
         wrong: list[tuple[str, str]] = []
         for at, entry in enumerate(self.entries):
@@ -81,7 +82,7 @@ class WindowsFile:
     def booked(
         self, fabric: Fabric, tenants: Tenants | None, now_ns: int
     ) -> tuple[State, tuple[Window, ...]]:
-        """An empty cluster with these windows, and the windows with their hosts.
+        """Return an empty cluster with these windows, and the windows with their hosts.
 
         Raises: InputError naming the line when the cluster cannot have one of them.
         """
@@ -99,8 +100,9 @@ class WindowsFile:
         return state, tuple(booking.window for booking in state.windows.values())
 
     def refused(self, at: int, message: str, violations: Iterable[tuple[str, str]]) -> InputError:
-        """Why a cluster cannot have a window of the file, with its line. `violations`: fields of
-        the core and what is wrong with each; without any, `message` is of the whole window."""
+        """Return the error why a cluster cannot have a window of the file, with its line.
+        `violations`: fields of the core and what is wrong with each; without any, `message` is of
+        the whole window."""
         problems = [(f"windows.{at}.{_key(field)}", text) for field, text in violations]
         return self.document.error(*(problems or [(f"windows.{at}", message)]))
 

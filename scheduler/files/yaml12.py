@@ -42,8 +42,8 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @struct(frozen=True, slots=True)
 class Document:
-    """A file's value, and the line of each dotted path in it. `written`: numbers and booleans by
-    their path as the file has them, `3e-4` or `1.10`."""
+    """A file's value, and the line of each dotted path in it. `written`: the text of numbers and
+    booleans by their path, as the file has it: `3e-4` or `1.10`."""
 
     value: Any
     source: str = ""
@@ -51,7 +51,7 @@ class Document:
     written: dict[str, str] = field(default_factory=dict)
 
     def mapping(self) -> dict[str, Any]:
-        """Raises: InputError when the document is anything but a mapping."""
+        """Return the document as a mapping. Raises: InputError when it is anything else."""
         if isinstance(self.value, dict):
             return self.value
         kind = "empty" if self.value is None else f"a {_kind(self.value)}"
@@ -65,12 +65,12 @@ class Document:
 
 
 def load(path: str | Path) -> Document:
-    """Raises: InputError with the file, and the line where there is one."""
+    """Read a YAML file. Raises: InputError with the file, and the line where there is one."""
     return parse(read_text(path), str(path))
 
 
 def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
-    """The content of a user's file.
+    """Return the text of a user's file.
 
     Raises: InputError when it is missing, a directory, too large or no text.
     """
@@ -88,7 +88,7 @@ def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
 
 
 def decoded(raw: bytes, source: str, most_bytes: int = MOST_BYTES) -> str:
-    """Raises: InputError when it is too large or no text."""
+    """Decode the bytes of a user's file. Raises: InputError when they are too many or no text."""
     if len(raw) > most_bytes:
         most = f"{most_bytes >> 20} MiB" if most_bytes >> 20 else f"{most_bytes:,} bytes"
         raise InputError(Problem("", f"is larger than {most}", source))
@@ -100,7 +100,7 @@ def decoded(raw: bytes, source: str, most_bytes: int = MOST_BYTES) -> str:
 
 
 def parse(text: str, source: str = "") -> Document:
-    """The one document in `text`.
+    """Parse the one document in `text`.
 
     Raises: InputError. Cost: about 5 us a value.
     """
@@ -108,7 +108,8 @@ def parse(text: str, source: str = "") -> Document:
 
 
 def parse_all(text: str, source: str = "") -> list[Document]:
-    """The documents in `text`, which `---` separates, without empty ones. Raises: InputError."""
+    """Parse the documents in `text`, which `---` separates, without empty ones. Raises:
+    InputError."""
     documents = _documents(text, source, is_single=False)
     return [document for document in documents if document.value is not None]
 
@@ -281,7 +282,7 @@ class JsonFile:
 
     @staticmethod
     def load(path: str) -> JsonFile:
-        """Raises: InputError with the line of what is no JSON."""
+        """Read a JSON file. Raises: InputError with the line of what is no JSON."""
         text = read_text(path, MOST_PROGRAM_BYTES)
         try:
             return JsonFile(json.loads(text), text, path)
@@ -291,7 +292,8 @@ class JsonFile:
             raise refusal("is nested too deep", path) from None
 
     def error(self, field: str, message: str) -> InputError:
-        """JSON is YAML, whose reader knows lines: it reads the text again, now that it matters."""
+        """Return the error of faults, each with its line. Lines are found only now: the text is
+        read again as YAML, of which JSON is a part."""
         try:
             line = line_of(parse(self.text).lines, field)
         except InputError:

@@ -22,7 +22,7 @@ class MetricKind(StrEnum):
 
 @struct(frozen=True, slots=True)
 class Metric:
-    """`text`: one sentence that names the unit. A counter's name ends in `_total`."""
+    """One metric. `text`: one sentence that names the unit. A counter's name ends in `_total`."""
 
     name: str
     kind: MetricKind

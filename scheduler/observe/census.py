@@ -27,7 +27,7 @@ Key = TypeVar("Key")
 
 
 class Use(StrEnum):
-    """Use of a host; every host has one."""
+    """The use of a host; every host has one use."""
 
     RUNNING = "running"  # ranks of a gang run on it
     STOPPED = "stopped"  # of a gang that a failure stopped
@@ -74,7 +74,8 @@ class Cuts:
 
 
 def domains(state: State) -> tuple[Domain, ...]:
-    """Outermost domains in the order of the fabric; one of all hosts when they are too many."""
+    """Return the outermost domains in the order of the fabric; one domain of all hosts when they
+    are too many."""
     uses = _by_use(state)
     states = _by_state(state, uses[Use.RUNNING] | uses[Use.STOPPED])
     free_beside = _free_beside(state, uses[Use.RUNNING])
@@ -131,7 +132,7 @@ def withheld(state: State) -> Counter[tuple[str, str]]:
 
 
 def gangs(state: State) -> list[Job]:
-    """All that hold hosts, the largest first, then by name."""
+    """Return the jobs that hold hosts, the largest first, then by name."""
     held = state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
     return sorted(held, key=lambda job: (-len(job.hosts), job.name))
 

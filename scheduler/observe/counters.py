@@ -11,13 +11,13 @@ Counts = Counter[Labels]
 
 
 def zeros(values: Iterable[str]) -> Counts:
-    """Counters at zero for one label whose values are known: a first increase from nothing would
-    not show."""
+    """Return counters at zero for one label whose values are known, for a first increase from
+    nothing would not show in Prometheus."""
     return Counter({(value,): 0 for value in values})
 
 
 class Histogram:
-    """How many values lie at or below each bound, and above the last. One writer at a time."""
+    """Counts of values at or below each bound, and above the last bound. One writer at a time."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -27,7 +27,7 @@ class Histogram:
         self.total = 0.0
 
     def add(self, value: float) -> None:
-        """Cost: 0.3 us."""
+        """Count one value. Cost: 0.3 us."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 

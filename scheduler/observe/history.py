@@ -27,7 +27,7 @@ MOST_SAMPLES = 600
 
 
 class Outcome(StrEnum):
-    """The ways for a gang to go on after a failure stopped it, or a role of it."""
+    """How a gang went on after a failure stopped it, or a role of it."""
 
     OPEN = "open"
     SWAPPED = "swapped"
@@ -79,7 +79,7 @@ class Failure:
 
     @property
     def lost_gpu_hours(self) -> float:
-        """GPU-hours that it has cost."""
+        """GPU-hours that the failure has cost."""
         lost = self.lost
         host_ns = lost.rework + lost.detection + lost.rescheduling + lost.restart
         return host_ns * self.gpus_per_host / (3_600 * SECOND_NS)
@@ -100,8 +100,8 @@ class Sample:
 
 
 class FailureHistory:
-    """Feed it events in order, from any state of the log. `span_ns`: of a sample at first; it
-    doubles whenever there are more than MOST_SAMPLES."""
+    """Failures and samples of a cluster, made from events in their order, from any state of the log
+    on. `span_ns`: of a sample at first; it doubles whenever there are more than MOST_SAMPLES."""
 
     def __init__(self, span_ns: int) -> None:
         self.samples: list[Sample] = []
@@ -230,7 +230,8 @@ class FailureHistory:
             del self._open[job.uid]
 
     def failures(self, state: State, now_ns: int) -> list[Failure]:
-        """Newest first; what those cost whose gang stands still is counted up to now."""
+        """Return the failures, newest first. Where a gang still stands, its cost is counted up to
+        now."""
         failures, costs = dict(self._failures), state.tenants.preemption.costs
         for job in state.jobs.values():
             version, account = self._open.get(job.uid, (0, NOTHING))
@@ -240,7 +241,7 @@ class FailureHistory:
         return list(failures.values())[::-1]
 
     def latest(self, state: State, now_ns: int) -> list[Sample]:
-        """The samples, and one of the span that is not over."""
+        """Return the samples, with one of the span that is not over."""
         return [*self.samples, self._sampled(state, now_ns)] if self._end_ns else []
 
     def _sampled(self, state: State, at_ns: int) -> Sample:

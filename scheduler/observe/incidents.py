@@ -76,7 +76,8 @@ _OF_NO_JOB = frozenset({IncidentKind.HOST_FAILED, IncidentKind.LINK_CHANGED})
 
 @struct(frozen=True, slots=True)
 class Incident:
-    """`subject`: the host, the job, or the domain of the uplink."""
+    """Something that went wrong, or the end of it. `subject`: the host, the job, or the domain of
+    the uplink."""
 
     version: int
     time_ns: int
@@ -86,12 +87,12 @@ class Incident:
 
     @property
     def job(self) -> str:
-        """The full name of the job that it is about, "" where it is about none."""
+        """The full name of the job that the incident is about, "" where it is about none."""
         return "" if self.kind in _OF_NO_JOB else self.subject
 
 
 class Incidents:
-    """Feed it events in order; read it from any thread."""
+    """The newest incidents, made from events in their order. Read it from any thread."""
 
     def __init__(self) -> None:
         self._kept: deque[Incident] = deque(maxlen=KEPT)
@@ -102,7 +103,7 @@ class Incidents:
             self._kept.append(incident)
 
     def newest(self) -> list[Incident]:
-        """Newest first."""
+        """Return the incidents, newest first."""
         return list(self._kept)[::-1]
 
 

@@ -46,7 +46,7 @@ log = logging.getLogger("muster.log")
 
 
 class Stage(StrEnum):
-    """Stage of the time between a call and its answer."""
+    """A part of the time between a call and its answer."""
 
     QUEUE = "queue"
     ADMIT = "admit"
@@ -70,10 +70,10 @@ class AppliedEvent(NamedTuple):
 
 
 class Instruments:
-    """Everything that is measured of one writer.
+    """All measurements of one writer.
 
-    Stages are measured on the event loop and, SOLVE, in the deciding thread; each is
-    measured in one of them only.
+    Stages are measured on the event loop and, SOLVE, in the deciding thread; each is measured in
+    one of them only.
     """
 
     def __init__(self) -> None:
@@ -88,12 +88,13 @@ class Instruments:
         self.calls_s = Histograms(STAGE_BOUNDS_S)  # by method
 
     def record_stage(self, stage: Stage, began_ns: int) -> None:
-        """`stage` lasted from then until now."""
+        """Record that `stage` lasted from then until now."""
         self._add(stage, began_ns, perf_counter_ns())
 
     @contextmanager
     def timed(self, stage: Stage) -> Iterator[None]:
-        """Measure a block, also one that fails: once, however many callers wait for it."""
+        """Return a context that measures a block, also one that fails: once, however many callers
+        wait for it."""
         began_ns = perf_counter_ns()
         try:
             yield
@@ -101,7 +102,7 @@ class Instruments:
             self.record_stage(stage, began_ns)
 
     def finding(self, find: Placer) -> Placer:
-        """Return `find` with its time measured."""
+        """Return the placer `find` with its time measured."""
 
         def measured(job: Job, free: HostSet, most: int) -> Placement | None:
             with self.timed(Stage.SOLVE):
@@ -110,7 +111,7 @@ class Instruments:
         return measured
 
     def solved(self, times_ns: Sequence[tuple[int, int]]) -> None:
-        """A placement was looked for from when to when, by another process."""
+        """Record that another process made a placement between these times."""
         for began_ns, ended_ns in times_ns:
             self._add(Stage.SOLVE, began_ns, ended_ns)
 

@@ -23,7 +23,7 @@ class LogFormat(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """The least grave record that is written."""
+    """Levels of log records, from which on they are written."""
 
     DEBUG = "debug"
     INFO = "info"

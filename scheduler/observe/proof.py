@@ -26,7 +26,7 @@ def proof(cuts: Sequence[TierCut], lower_bound: int) -> CutProof:
 
 
 def gap(cuts: Sequence[TierCut], lower_bound: int) -> float:
-    """Share of the outermost cut that the bound leaves open, 0 to 1."""
+    """Return the share of the outermost cut that the bound leaves open, 0 to 1."""
     cut = outermost(cuts)
     return (cut - lower_bound) / cut if cut else 0.0
 
@@ -50,5 +50,5 @@ def gap_of(job: Job) -> float | None:
 
 
 def outermost(cuts: Sequence[TierCut]) -> int:
-    """Bytes per step over the outermost tier; 0 on a fabric without tiers."""
+    """Return the bytes per step over the outermost tier; 0 on a fabric without tiers."""
     return cuts[0].bytes_per_step if cuts else 0

@@ -28,7 +28,8 @@ _COLUMNS = ("step", "rank", "ranks", "seconds", "kind")
 
 
 def load_times(path: str) -> list[Measurement]:
-    """The times in a file; `-`: on stdin. Raises: InputError naming line and column."""
+    """Read step times of ranks from a file; `-` is stdin. Raises: InputError naming line and
+    column."""
     text = sys.stdin.read() if path == "-" else yaml12.read_text(path, MOST_BYTES)
     source = "stdin" if path == "-" else path
     rows = csv.reader(io.StringIO(text))

@@ -44,7 +44,8 @@ class SuspectKind(StrEnum):
 
 
 class Measurement(NamedTuple):
-    """`ranks`: ascending. `kind`: only those of one kind and number of ranks are compared."""
+    """How long some ranks took. `ranks`: ascending. `kind`: only those of one kind and number of
+    ranks are compared."""
 
     step: int
     ranks: tuple[int, ...]
@@ -54,8 +55,9 @@ class Measurement(NamedTuple):
 
 @struct(frozen=True, slots=True)
 class MeasuredGang:
-    """`hosts`: in block order, of `ranks_per_host` ranks each. `uplinks`: by name, the hosts behind
-    each. `gpus`: those of the ranks of a host, where they have a part of it."""
+    """A gang whose ranks are measured. `hosts`: in block order, of `ranks_per_host` ranks each.
+    `uplinks`: by name, the hosts behind each. `gpus`: those of the ranks of a host, where they have
+    a part of it."""
 
     hosts: tuple[str, ...]
     ranks_per_host: int
@@ -63,7 +65,7 @@ class MeasuredGang:
     gpus: tuple[int, ...] = ()
 
     def host_of(self, rank: int) -> str:
-        """Raises: IndexError."""
+        """Return the host of a rank. Raises: IndexError."""
         return self.hosts[rank // self.ranks_per_host]
 
     def gpu_of(self, rank: int) -> int:
@@ -74,9 +76,9 @@ class MeasuredGang:
 
 @struct(frozen=True, slots=True)
 class Suspect:
-    """`name`: a host or the domain of an uplink. `gpu`: of the host, by number. `at`: the
-    kind of the measurements that it slows. `slower`: 0.12 for 12 %. `confidence`: 0 to 1. `seen`:
-    in how many measurements, over so many `steps`."""
+    """A host, GPU or uplink that seems to slow its gang. `name`: a host or the domain of an uplink.
+    `gpu`: of the host, by number. `at`: the kind of the measurements that it slows. `slower`: 0.12
+    for 12 %. `confidence`: 0 to 1. `seen`: in how many measurements, over so many `steps`."""
 
     kind: SuspectKind
     name: str
@@ -88,7 +90,7 @@ class Suspect:
     steps: int
 
     def detail(self, job: str) -> str:
-        """The detail of a report on it."""
+        """Text for a report on the suspect."""
         return f"{self.slower:.0%} slower at {self.at or 'its part'} of {job}"
 
 
@@ -126,7 +128,7 @@ def stragglers(gang: MeasuredGang, measurements: Iterable[Measurement]) -> list[
 
 
 def worth_a_report(suspects: Iterable[Suspect]) -> list[Suspect]:
-    """Hosts that are slow with some confidence; an uplink is no host."""
+    """Return the suspected hosts that are slow with some confidence; uplinks are left out."""
     return [
         suspect
         for suspect in suspects

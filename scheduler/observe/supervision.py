@@ -50,7 +50,8 @@ class Heartbeats:
         self._due_s[part] = self._clock() + within_s
 
     def rest(self, part: str) -> None:
-        """Expect nothing of the part until it beats again, as of the planner of a follower."""
+        """Expect no beat of the part until it beats again: of the planner of a follower, for
+        one."""
         self._due_s.pop(part, None)
 
     def tell(self, part: str, trouble: str) -> None:
@@ -58,7 +59,7 @@ class Heartbeats:
         self._troubles[part] = trouble
 
     def states(self) -> dict[str, str]:
-        """Each part that is to be alive, with "" or a sentence that says why it is not well."""
+        """Return the parts that should be alive, each with "" or a sentence on what is wrong."""
         now_s = self._clock()
         silent = {
             part: f"silent for {now_s - due_s:.0f} s longer than it may be" if now_s > due_s else ""
@@ -105,7 +106,7 @@ class Tasks:
             task.cancel()
 
     def start(self, work: Coroutine[Any, Any, Found]) -> asyncio.Task[Found]:
-        """Run what is to end by itself; an error that nobody awaits is logged."""
+        """Start work that ends by itself; an error that nobody awaits is logged."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._has_ended)

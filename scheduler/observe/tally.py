@@ -41,7 +41,7 @@ SIZES = (8, 64, 512, 2_048, 8_192)  # largest GPUs of each class but the last
 
 
 class EventTally:
-    """Feed it events in order; read it from any thread."""
+    """Counts of events, which are fed in order. Read it from any thread."""
 
     def __init__(self) -> None:
         self.events = Counts()  # by type
@@ -129,7 +129,7 @@ class EventTally:
 
 
 def tally(log: Iterable[Event]) -> EventTally:
-    """The totals of a whole log, from its first event."""
+    """Count the events of a whole log, from its first one."""
     state, totals = State.empty(), EventTally()
     for event in log:
         after = apply(state, event)
@@ -139,7 +139,7 @@ def tally(log: Iterable[Event]) -> EventTally:
 
 
 def size_class(gpus: int) -> str:
-    """`1-8`, `9-64`, ..., `8193+`."""
+    """Return the class of a gang's size: `1-8`, `9-64`, ..., `8193+`."""
     below = 0
     for most in SIZES:
         if gpus <= most:

@@ -112,15 +112,15 @@ def _policy(value: Any) -> str:
 
 @struct(frozen=True, slots=True)
 class ServerOption:
-    """Says that an option of `muster serve` gives a key. `name`: if not that of the key."""
+    """Marks a key that an option of `muster serve` sets. `name`: if not that of the key."""
 
     help: str
     name: str = ""
 
 
 class ServeOption(NamedTuple):
-    """An option: its name, --NAME, the dotted path of its key, the key's type, what it is for.
-    `default`: in words, "" without one."""
+    """An option of `muster serve`: its name, --NAME, the dotted path of its key, the key's type,
+    what it is for. `default`: in words, "" without one."""
 
     name: str
     path: str
@@ -130,7 +130,7 @@ class ServeOption(NamedTuple):
 
 
 class MetricsKeys(Keys):
-    """`per_job`: series for each running gang as well."""
+    """Where metrics are served. `per_job`: series for each running gang as well."""
 
     listen: Annotated[
         Address,
@@ -142,7 +142,8 @@ class MetricsKeys(Keys):
 
 
 class TlsKeys(Keys):
-    """PEM files. `client_ca`: who signs client certificates; given, everybody needs one."""
+    """PEM files. `client_ca`: the CA that signs client certificates; if it is set, every client
+    needs one."""
 
     certificate: FilePath
     key: FilePath
@@ -154,8 +155,8 @@ def _console_address(value: Any) -> str:
 
 
 class ConsoleKeys(Keys):
-    """Where the console answers, and calls as JSON with it (docs/console.md). `tls`: as for the
-    server, whose own section is meant where this one has none."""
+    """Settings of the console (docs/console.md), which also answers calls as JSON. `tls`: as for
+    the server, whose own section is meant where this one has none."""
 
     listen: Annotated[
         str,
@@ -182,14 +183,14 @@ class LogKeys(Keys):
 
 
 class AuthKeys(Keys):
-    """`file`: tokens and certificates with their roles, see authfile."""
+    """Settings of who may call. `file`: tokens and certificates with their roles, see authfile."""
 
     file: FilePath
     reflection: Reflection = Reflection.CALLERS
 
 
 class LauncherKind(StrEnum):
-    """Way in which agents are started."""
+    """How agents are started."""
 
     LOCAL = "local"  # the server, on this machine, one for each host
     SLURM = "slurm"  # the server, on nodes of a Slurm cluster, in allocations of its own
@@ -197,7 +198,7 @@ class LauncherKind(StrEnum):
 
 
 class ServerLoss(StrEnum):
-    """Fate of ranks whose agent hears nothing for three leases."""
+    """Fate of ranks whose agent hears nothing from a server for three leases."""
 
     KEEP = "keep"  # they run on
     KILL = "kill"  # they end
@@ -222,7 +223,7 @@ def _of_checks(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class AgentKeys(Keys):
-    """Where agents come in, beside the port for callers; with the certificates of `tls`.
+    """Settings of agents, which come in at a port of their own with the certificates of `tls`.
 
     `lease_s`: a host whose agent says nothing for so long is lost. `join_secret`: a file with what
     join tokens are made with (`muster agent-token`), for agents without a certificate of their own.
@@ -450,13 +451,13 @@ def scheduling_options(keys: ServerKeys) -> SchedulingOptions:
 
 
 def load_server_file(path: str) -> ServerKeys:
-    """Raises: InputError with every fault found, each with its line."""
+    """Read a server file. Raises: InputError with every fault found, each with its line."""
     document = load(path)
     return checked_keys(ServerKeys, document, folder=Path(path).parent)
 
 
 class BadOption(Exception):
-    """An option whose value its key refuses. `option`: as it is given, --NAME."""
+    """The value of an option was refused by its key. `option`: as it is given, --NAME."""
 
     def __init__(self, option: str, message: str) -> None:
         super().__init__(message)
@@ -465,7 +466,8 @@ class BadOption(Exception):
 
 
 def overridden(keys: ServerKeys, given: Mapping[str, Any]) -> ServerKeys:
-    """`keys` with what the command line gives, by dotted path. Raises: BadOption."""
+    """Return `keys` with the values that the command line gives, by dotted path. Raises:
+    BadOption."""
     changes: dict[str, Any] = {}
     for path, value in given.items():
         section, _, key = path.rpartition(".")
@@ -485,7 +487,7 @@ def overridden(keys: ServerKeys, given: Mapping[str, Any]) -> ServerKeys:
 
 
 def options() -> Iterator[ServeOption]:
-    """The options of `muster serve`, in the order of their keys."""
+    """Return the options of `muster serve`, in the order of their keys."""
     for section, known in sections(ServerKeys).items():
         for key, field in known.model_fields.items():
             for option in field.metadata:
@@ -498,7 +500,7 @@ def options() -> Iterator[ServeOption]:
 
 
 def keys() -> Iterator[str]:
-    """The dotted path of every key, in order."""
+    """Return the dotted path of every key, in order."""
     known = sections(ServerKeys)
     for section, inner in known.items():
         above = f"{section}." if section else ""

@@ -54,8 +54,8 @@ class _Refused(Exception):
 
 
 class Notifier:
-    """Tells the receivers of a notify file whenever the writer leads, until `close`. Its folder of
-    cursors is shared by servers that share a store. Raises: InputError."""
+    """Sends notices to the receivers of a notify file whenever the writer leads, until `close`. Its
+    folder of cursors is shared by servers that share a store. Raises: InputError."""
 
     def __init__(self, writer: Writer, path: str, beats: Heartbeats) -> None:
         self._writer = writer
@@ -71,7 +71,7 @@ class Notifier:
             self._tasks.keep(f"notify {each.name}", partial(self._run, each))
 
     async def reload(self) -> None:
-        """Read the file again: who is in it is told from where it had been told until."""
+        """Read the file again; a receiver that is still in it goes on from where it was."""
         try:
             loaded = await asyncio.to_thread(load_notify, self._path)
         except InputError as error:
@@ -81,7 +81,7 @@ class Notifier:
         self._begin(*loaded)
 
     async def close(self) -> None:
-        """End; what was not accepted is told again by the next server."""
+        """End; notices that were not accepted are sent again by the next server."""
         await self._tasks.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -158,7 +158,7 @@ def _write(path: Path, version: int) -> None:
 
 
 def notice_of(change: JobChange, receiver: Receiver) -> Notice | None:
-    """Return what the receiver is to be told of a change; None: nothing."""
+    """Return the notice of a change for the receiver; None where it gets none."""
     job = change.job
     if receiver.tenants and job.tenant not in receiver.tenants:
         return None
@@ -184,7 +184,8 @@ def _is_restart(change: JobChange, number: int) -> bool:
 
 
 def body_of(notice: Notice, change: JobChange) -> dict[str, Any]:
-    """Return the message, the same each time that it is sent. `version` tells two apart."""
+    """Return the message of a notice, the same each time that it is sent. `version` tells two
+    notices apart."""
     job = change.job
     outcome = {
         Notice.STARTED: f"started, attempt {job.attempt}",

@@ -85,16 +85,15 @@ _OPTIONS = (
 
 @struct(frozen=True, slots=True)
 class Settings:
-    """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds, and `measure`
-    nanoseconds that passed, against which it is checked; None: it is trusted.
-    `tenants` None: the store's own.
+    """Settings of one server. `fabric_spec` is needed for a new store only; `clock` gives
+    nanoseconds, and `measure` nanoseconds that passed, against which it is checked; None: it is
+    trusted. `tenants` None: the store's own.
 
-    `watch_depth`: changes by which a slow watcher may lag before it is cut off. `watch_changes`:
-    of each kind, kept in memory for watches that resume. `drain_s`: how long calls may take to
-    finish once the server stops. `tenants_file`, `health_file`: read again on `reload`.
-    Of servers that share a store: `advertise`, where the others find this one, if not where it
-    listens; `lease_s`, after which a leader that is not heard of is replaced.
-    `init`, `mark`: as for store.open_store.
+    `watch_depth`: changes by which a slow watcher may lag before it is cut off. `watch_changes`: of
+    each kind, kept in memory for watches that resume. `drain_s`: how long calls may take to finish
+    once the server stops. `tenants_file`, `health_file`: read again on `reload`. Of servers that
+    share a store: `advertise`, where the others find this one, if not where it listens; `lease_s`,
+    after which a leader that is not heard of is replaced. `init`, `mark`: as for store.open_store.
     `long_decision_s`: decisions that take longer move to a process of their own, and questions that
     keep coming to another; None: never. `agents` None: nobody starts what jobs say in `run`.
     `console` None: there is none. `notify`: a file, read again on `reload`.
@@ -142,12 +141,12 @@ class Ready:
 async def serve(
     settings: Settings, on_ready: Callable[[Ready], None], signals: Signals | None = None
 ) -> None:
-    """Serve until a signal; finish what runs, then close the log.
+    """Serve until a signal; finish calls under way, then close the log.
 
     `signals`: the process's own, unless given.
 
-    Raises: StoreError when the log cannot be used, CannotListen, InputError for
-    certificates or an auth file that will not do.
+    Raises: StoreError when the log cannot be used, CannotListen, InputError for certificates or an
+    auth file that will not do.
     """
     exposure, scrapers = settings.metrics, MetricsAuth()
     if exposure is not None:
@@ -471,10 +470,11 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Signals:
-    """`stop` is set by SIGTERM and Ctrl-C, `reload` by SIGHUP; who waits for it clears it.
+    """The signals of a server: `stop` is set by SIGTERM and Ctrl-C, `reload` by SIGHUP; the code
+    that waits for it clears it.
 
-    A second SIGTERM or Ctrl-C ends the process at once, which loses nothing: what was
-    acknowledged is in the log.
+    A second SIGTERM or Ctrl-C ends the process at once, which loses nothing: what was acknowledged
+    is in the log.
     """
 
     def __init__(self) -> None:
@@ -497,7 +497,7 @@ class Signals:
 
 
 def tell_systemd(state: str) -> None:
-    """sd_notify: `READY=1`, `STOPPING=1`; nothing without systemd (sd_notify(3))."""
+    """Tell systemd `READY=1` or `STOPPING=1` (sd_notify(3)); do nothing without systemd."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return

@@ -20,7 +20,7 @@ from scheduler.wire.jobs import StepProgress
 
 
 class RankLog(NamedTuple):
-    """A log by rank and attempt, or the stacks that were taken of that rank."""
+    """Name of a rank's log, by rank and attempt, or of the stacks that were taken of it."""
 
     rank: int
     attempt: int
@@ -28,7 +28,7 @@ class RankLog(NamedTuple):
 
 
 class LogSource(Protocol):
-    """Where the logs of ranks come from."""
+    """Returns the logs of ranks."""
 
     def tail(
         self, job: Job, host: str, wanted: RankLog, lines: int, *, follow: bool
@@ -37,7 +37,7 @@ class LogSource(Protocol):
 
 
 class ChannelSource(Protocol):
-    """Where commands are run beside ranks."""
+    """Runs commands beside ranks."""
 
     def connect(
         self,
@@ -57,14 +57,13 @@ ProgressSource = Callable[[str, int], tuple[StepProgress, float] | None]
 
 
 class NoLog(Exception):
-    """There is none, or nobody to ask for it or for a command; the text says why."""
+    """There is no such log, or nobody to ask for it or for a command; the text says why."""
 
 
 class Backend:
-    """Shared by the servicers of one server. `questions`: where they compute for long; `reads`:
-    where they make long answers.
-    `has_agents`: whether jobs with a command can be run; `container_refusal`: why a container
-    cannot, "" where it may."""
+    """Parts that the servicers of one server share. `questions`: where they compute for long;
+    `reads`: where they make long answers. `has_agents`: whether jobs with a command can be run;
+    `container_refusal`: why a container cannot, "" where it may."""
 
     def __init__(self, questions: Questions | None = None, *, has_agents: bool = False) -> None:
         self.questions = questions or Questions()
@@ -94,14 +93,14 @@ class Backend:
 
     @property
     def writer(self) -> Writer:
-        """Raises: ApiError before `attach`."""
+        """The writer. Raises: ApiError before `attach`."""
         if self._writer is None:
             doing = "it is replaying its log, or compiling at its first start"
             raise starting(f"the server is starting: {doing}")
         return self._writer
 
     async def run(self, command: Command, prefix: str = "", *, only_checked: bool = False) -> State:
-        """The state after `command`, which is written unless `only_checked`.
+        """Carry out `command`, or only check it, and return the state after it.
 
         `prefix`: where the command's fields lie in the request. Raises: ApiError.
         """

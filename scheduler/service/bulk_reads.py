@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 
 
 class BulkReads:
-    """Use it on the event loop."""
+    """Makes long answers in threads, a few at a time. Use it on the event loop."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "muster-read")

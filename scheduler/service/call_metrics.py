@@ -26,7 +26,8 @@ log = logging.getLogger("muster.rpc")
 
 
 class CallMetrics(grpc.aio.ServerInterceptor):
-    """The outermost interceptor, so that refusals of the others count as well."""
+    """Measures calls. It is the outermost interceptor, so that refusals by the others count as
+    well."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
@@ -66,7 +67,7 @@ class CallMetrics(grpc.aio.ServerInterceptor):
 
 
 def short_name(path: str) -> str:
-    """`SchedulerService/GetJob` of `/scheduler.v1.SchedulerService/GetJob`."""
+    """Return `SchedulerService/GetJob` for `/scheduler.v1.SchedulerService/GetJob`."""
     service, _, method = path.strip("/").rpartition("/")
     return f"{service.rpartition('.')[2]}/{method}"
 

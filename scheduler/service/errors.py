@@ -45,7 +45,8 @@ log = logging.getLogger("muster.service")
 
 @struct(frozen=True, slots=True)
 class ErrorRule:
-    """gRPC code of a reason. `retry_s`: the same call may succeed so much later."""
+    """How errors of one reason are answered. gRPC code of a reason. `retry_s`: the same call may
+    succeed so much later."""
 
     code: grpc.StatusCode
     retry_s: float | None = None
@@ -88,15 +89,15 @@ _REASONS: Final[dict[Code, Reason]] = {
 
 
 def word(reason: Reason) -> str:
-    """The reason as ErrorInfo has it."""
+    """Return the reason as ErrorInfo has it."""
     return error_pb2.ErrorReason.Name(reason).removeprefix(PREFIX)
 
 
 class ApiError(Exception):
-    """A call that ends in an error: why, in one sentence, and what it is about.
+    """A call that ends in an error, with one sentence that says why.
 
-    `violations`: (path in the request, what is wrong). `resource`: kind and name of what
-    was not found. `metadata`: of ErrorInfo.
+    `violations`: (path in the request, what is wrong). `resource`: kind and name of what was not
+    found. `metadata`: of ErrorInfo.
     """
 
     def __init__(
@@ -157,25 +158,25 @@ def rejected(answer: Rejected, prefix: str = "") -> ApiError:
 
 
 def undecodable(reason: str) -> ApiError:
-    """Bytes that are no request. `reason`: as protobuf has it."""
+    """Make the error of bytes that are no request. `reason`: as protobuf has it."""
     message = f"the message is not what this method takes: {reason}"
     return ApiError(error_pb2.ERROR_REASON_INVALID, message)
 
 
 def invalid(field: str, message: str) -> ApiError:
-    """One field of a request at fault."""
+    """Make the error of a request with one field at fault."""
     text = f"{field}: {message}"
     return ApiError(error_pb2.ERROR_REASON_INVALID, text, [(field, message)])
 
 
 def invalid_input(error: InputError, prefix: str) -> ApiError:
-    """Everything at fault in a specification."""
+    """Make the error of a specification, with all its faults."""
     problems = [(prefix + field, message) for field, message in error.problems]
     return ApiError(error_pb2.ERROR_REASON_INVALID, str(error), problems)
 
 
 def not_found(kind: str, name: str) -> ApiError:
-    """`kind`: job, host and so on."""
+    """Make the error of a thing that does not exist. `kind`: job, host and so on."""
     message = f"no {kind} {name!r}"
     return ApiError(error_pb2.ERROR_REASON_NOT_FOUND, message, resource=(kind, name))
 
@@ -193,7 +194,8 @@ not_caught_up = partial(ApiError, error_pb2.ERROR_REASON_NOT_CAUGHT_UP)
 
 
 def not_leader(address: str) -> ApiError:
-    """`address`: of the leader, "" when none is known."""
+    """Make the error of a server that does not lead. `address`: of the leader, "" when none is
+    known."""
     message = f"another server leads: {address}" if address else "no server leads just now"
     metadata = {"leader": address} if address else {}
     return ApiError(error_pb2.ERROR_REASON_NOT_LEADER, message, metadata=metadata)
@@ -211,8 +213,8 @@ _INTERNAL = ApiError(error_pb2.ERROR_REASON_INTERNAL, "internal error of the ser
 
 
 class error_boundary:
-    """End the call with the right code, whatever is raised inside. What gRPC raises passes:
-    the call has ended by then, or its caller is gone. Cost: 0.5 us."""
+    """Return a context that ends the call with the right code, whatever is raised inside. What gRPC
+    raises passes: the call has ended by then, or its caller is gone. Cost: 0.5 us."""
 
     __slots__ = ("_context",)
 

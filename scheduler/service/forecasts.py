@@ -26,7 +26,7 @@ log = logging.getLogger("muster.questions")
 
 
 def bounded_forecast(state: State, now_ns: int, options: SchedulingOptions) -> Forecast:
-    """A forecast that stops after BUDGET_S."""
+    """Make a forecast that stops after BUDGET_S."""
     begin_s = time.monotonic()
 
     def is_over() -> bool:
@@ -62,7 +62,7 @@ class _Result:
 
 
 class ForecastCache:
-    """Use from any thread."""
+    """Keeps the newest forecast for all callers. Use from any thread."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -73,8 +73,8 @@ class ForecastCache:
         self._cost_s = 0.0
 
     def of(self, state: State, now_ns: int, options: SchedulingOptions) -> Forecast:
-        """Return the forecast of the state as far as it has come, or while a long one of it is
-        made the last whole one."""
+        """Return the forecast of the state as far as it has come; while a long one is being made,
+        the last one that is whole."""
         question = _Question(state, now_ns, options)
         with self._changed:
             self._newest = question
@@ -88,7 +88,7 @@ class ForecastCache:
             return self._result.forecast
 
     def close(self) -> None:
-        """End what is under way after its next decision."""
+        """End the forecast under way after its next decision."""
         with self._changed:
             self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -18,8 +18,7 @@ _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 @struct(frozen=True, slots=True)
 class Undecodable:
-    """Bytes that are no message of the kind that a method takes, in place of the request: gRPC
-    itself would end the call as INTERNAL, with a traceback, before any interceptor knows of it."""
+    """Stands for a request whose bytes cannot be decoded."""
 
     reason: str
 
@@ -35,8 +34,8 @@ def _decoding(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 def wrapped(handler: Handler, around: Callable[[Any], Any]) -> Handler:
-    """The handler, whichever of gRPC's four kinds it is of, with `around` its function, which may
-    get an Undecodable."""
+    """Return a gRPC handler, of whichever of the four kinds, with `around` put around its function,
+    which may get an Undecodable."""
     kind = next(kind for kind in _KINDS if getattr(handler, kind) is not None)
     make = getattr(grpc, f"{kind}_rpc_method_handler")
     function = around(getattr(handler, kind))

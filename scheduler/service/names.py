@@ -22,18 +22,18 @@ _MOST_NAMESAKES = 3
 
 
 def home(state: State) -> str:
-    """The tenant whose jobs the caller calls by their bare names."""
+    """Return the tenant whose jobs the caller names by their bare names."""
     return caller().tenant or state.tenants.default
 
 
 def stated_home(state: State) -> str:
-    """The tenant of jobs that the caller makes without saying whose. Where nobody is asked who
-    they are it is not stated, and follows the tenants file."""
+    """Return the tenant of jobs that the caller makes without naming a tenant. Where callers are
+    not asked who they are it is "", and the tenants file decides."""
     return "" if caller() is ANYBODY else home(state)
 
 
 def parse_job_reference(state: State, text: str, field: str = "name") -> tuple[str, str]:
-    """Tenant and short name. Raises: ApiError."""
+    """Split a reference to a job into tenant and short name. Raises: ApiError."""
     try:
         tenant, name = parse_job_name(text, field)
     except BadInput as error:
@@ -42,7 +42,7 @@ def parse_job_reference(state: State, text: str, field: str = "name") -> tuple[s
 
 
 def full_name_of(state: State, text: str, uid: str = "", field: str = "name") -> str:
-    """The full name of the job that is meant, whether or not there is one. Raises: ApiError."""
+    """Return the full name of the job that is meant, whether or not it exists. Raises: ApiError."""
     tenant, name = parse_job_reference(state, text, field)
     job = state.called(tenant, name)
     if uid and (job is None or job.uid != uid):
@@ -55,7 +55,7 @@ def full_name_of(state: State, text: str, uid: str = "", field: str = "name") ->
 
 
 def pattern_of(state: State, text: str, field: str) -> str:
-    """A name or a pattern of names of one tenant, in full. Raises: ApiError."""
+    """Return a name, or a pattern of names of one tenant, in full. Raises: ApiError."""
     try:
         tenant, pattern = parse_job_name(text, field)
     except BadInput as error:
@@ -64,7 +64,7 @@ def pattern_of(state: State, text: str, field: str) -> str:
 
 
 def job_of(state: State, text: str, uid: str = "", field: str = "name") -> Job:
-    """The job, if this task's caller may see it. Raises: ApiError."""
+    """Return the job, if this task's caller may see it. Raises: ApiError."""
     job = state.find(full_name_of(state, text, uid, field), uid)
     if job is None or not own_jobs(state)(job):
         raise no_job(state, text)
@@ -87,7 +87,7 @@ async def any_job_of(writer: Writer, text: str, uid: str = "", field: str = "nam
 async def long_ended(
     writer: Writer, state: State, text: str, uid: str = "", field: str = "name"
 ) -> Job | None:
-    """The newest job of this name that had ended by `state`, from the store, if this task's
+    """Return the newest job of this name that had ended by `state`, from the store, if this task's
     caller may see it. Raises: ApiError, StoreError."""
     tenant, name = parse_job_reference(state, text, field)
     job = await asyncio.to_thread(writer.ended.find, state.version, uid, tenant, name)
@@ -95,7 +95,8 @@ async def long_ended(
 
 
 def no_job(state: State, text: str, uid: str = "") -> ApiError:
-    """Says also where there are jobs of that name, to callers who see every tenant's."""
+    """Make the error of a job that does not exist. To callers who see every tenant it says where
+    there are jobs of that name."""
     refusal = not_found("job", text)
     if uid:
         refusal.message += f" with uid {uid!r}"

@@ -36,7 +36,8 @@ Item = TypeVar("Item")
 def jobs_page(
     state: State, request: service_pb2.ListJobsRequest, ended: EndedJobs
 ) -> paging.Page[Job]:
-    """Reads the store, unless the caller wants recent jobs alone. Raises: ApiError, StoreError."""
+    """Return a page of jobs. Reads the store, unless the caller wants recent jobs alone. Raises:
+    ApiError, StoreError."""
     states = _states(request.states, job_state)
     query = listing.Query(states, request.filter, request.order_by)
     most = size(request.page_size, JOBS_PAGE, MOST_JOBS)
@@ -47,7 +48,7 @@ def jobs_page(
 
 
 def all_jobs(state: State, filter: str) -> Sequence[Job]:
-    """The jobs of a list, in the order of their arrival. Raises: ApiError."""
+    """Return the jobs of a list, in the order of their arrival. Raises: ApiError."""
     query = listing.Query(filter=filter)
     return listing.jobs(state, query, _ALL, "", own_jobs(state)).items
 
@@ -55,7 +56,7 @@ def all_jobs(state: State, filter: str) -> Sequence[Job]:
 def hosts_page(
     state: State, request: service_pb2.ListHostsRequest, now_ns: int
 ) -> service_pb2.ListHostsResponse:
-    """Raises: ApiError."""
+    """Return a page of hosts. Raises: ApiError."""
     states = _states(request.states, host_state)
     job = full_name_of(state, request.job, field="job") if request.job else ""
     query = listing.Query(states, request.filter, job=job)
@@ -71,7 +72,7 @@ def hosts_page(
 def audit_page(
     state: State, log: AuditLog, request: service_pb2.ListAuditRecordsRequest
 ) -> service_pb2.ListAuditRecordsResponse:
-    """Reads the store. Raises: ApiError, StoreError."""
+    """Return a page of the audit log. Reads the store. Raises: ApiError, StoreError."""
     since_ns = 0
     if request.HasField("start_time"):
         try:
@@ -95,7 +96,7 @@ def audit_page(
 def windows_page(
     state: State, request: service_pb2.ListWindowsRequest
 ) -> service_pb2.ListWindowsResponse:
-    """Raises: ApiError."""
+    """Return a page of windows. Raises: ApiError."""
     states = _states(request.states, windows.window_state)
     query = listing.Query(states, request.filter, request.order_by)
     most, seen = size(request.page_size, WINDOWS_PAGE, MOST_WINDOWS), own_windows(state)
@@ -108,7 +109,7 @@ def windows_page(
 
 
 def all_windows(state: State, filter: str) -> Sequence[Booking]:
-    """The windows of a list, in the order in which they were made. Raises: ApiError."""
+    """Return the windows of a list, in the order in which they were made. Raises: ApiError."""
     query, seen = listing.Query(filter=filter), own_windows(state)
     return listing.windows(state, query, _ALL, "", seen).items
 
@@ -116,7 +117,7 @@ def all_windows(state: State, filter: str) -> Sequence[Booking]:
 def tenants_page(
     state: State, request: service_pb2.ListTenantsRequest, now_ns: int
 ) -> service_pb2.ListTenantsResponse:
-    """A page of the tenants that concern the caller. Raises: ApiError."""
+    """Return a page of the tenants that concern the caller. Raises: ApiError."""
     who, every = caller(), standings(state, now_ns)
     shown = [standing for standing in every if who.knows(state.tenants, standing.tenant.name)]
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
@@ -133,7 +134,7 @@ def tenants_page(
 def links_page(
     state: State, request: service_pb2.ListLinksRequest
 ) -> service_pb2.ListLinksResponse:
-    """Raises: ApiError."""
+    """Return a page of uplinks. Raises: ApiError."""
     matches = links.link_filter(state, request.filter)
     names = [n for n in links.link_names(state, every=request.show_all) if matches(n)]
     # A token is good for the same links: those that are up come and go with reports.
@@ -150,7 +151,7 @@ def links_page(
 
 
 def make_page(kind: str, of: str, items: Sequence[Item], request: Any) -> paging.Page[Item]:
-    """A page of a list without filter and order. Raises: ApiError."""
+    """Return a page of a list without filter and order. Raises: ApiError."""
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
     return listing.in_order(kind, of, items, most, request.page_token)
 
@@ -166,7 +167,7 @@ def _states(numbers: Iterable[int], by_number: Callable[[int], Member | None]) -
 
 
 def size(wanted: int, default: int, most: int, field: str = "page_size") -> int:
-    """How many items a caller gets. Raises: ApiError."""
+    """Return how many items a caller gets on a page. Raises: ApiError."""
     if wanted < 0:
         raise invalid(field, "must not be negative")
     return min(wanted or default, most)

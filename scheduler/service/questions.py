@@ -41,8 +41,9 @@ Given = TypeVarTuple("Given")
 
 
 class Questions:
-    """`most`: questions that may be under way or wait, `most_per_caller`: of one caller.
-    `has_process`: whether there may be one; `start_s`, `idle_s`: as START_S and IDLE_S."""
+    """Answers questions that take long to compute, in threads or in a process. `most`: questions
+    that may be under way or wait, `most_per_caller`: of one caller. `has_process`: whether there
+    may be one; `start_s`, `idle_s`: as START_S and IDLE_S."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Questions:
             self._mirror.follow(events, state)
 
     def forget(self, state: State) -> None:
-        """This state does not follow from the one before."""
+        """Note that this state does not follow from the one before."""
         self._newest = state
         if self._mirror is not None:
             self._mirror.forget(state)

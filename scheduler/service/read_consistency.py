@@ -30,7 +30,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ReadConsistency(grpc.aio.ServerInterceptor):
-    """Keep reads as new as asked, once attached. `service`: full name of the one it is for."""
+    """Makes reads wait until the state is as new as the caller asks. `service`: full name of the
+    one it is for."""
 
     def __init__(self, service: str, patience_s: float = PATIENCE_S) -> None:
         self._prefix = f"/{service}/"
@@ -39,7 +40,7 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
         self._replica: Replica | None = None
 
     def attach(self, writer: Writer, replica: Replica | None) -> None:
-        """`replica` None: the server has its store alone."""
+        """Begin to answer. `replica` None: no other server has the store open."""
         self._writer, self._replica = writer, replica
 
     async def intercept_service(

@@ -14,8 +14,8 @@ from scheduler.v1 import error_pb2
 
 @cache
 def required(kind: Descriptor) -> frozenset[str]:
-    """Names of the fields at the top of such a message; those of what it holds are checked where
-    that is read."""
+    """Return the names of the required fields at the top of such a message; those of messages
+    inside are checked where they are read."""
     return frozenset(
         field.name
         for field in kind.fields
@@ -25,7 +25,8 @@ def required(kind: Descriptor) -> frozenset[str]:
 
 
 def check_required(request: Message) -> None:
-    """Raises: ApiError naming every field that is unset, or empty where that is the same."""
+    """Refuse a request with required fields unset or empty. Raises: ApiError naming every such
+    field."""
     wanted = required(request.DESCRIPTOR)
     if not wanted or not (unset := wanted - {field.name for field, _ in request.ListFields()}):
         return

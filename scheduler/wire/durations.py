@@ -10,7 +10,7 @@ from placement import BadInput
 
 
 def duration(seconds: float) -> Duration:
-    """Convert seconds, to the nanosecond."""
+    """Convert seconds to a Duration, to the nanosecond."""
     return duration_of_ns(round(seconds * 10**9))
 
 
@@ -20,14 +20,15 @@ def duration_of_ns(time_ns: int) -> Duration:
 
 
 def whole_seconds(field: str, message: Duration) -> int:
-    """`field`: its path in the request. Raises: BadInput."""
+    """Convert a Duration to seconds. `field`: its path in the request. Raises: BadInput where it is
+    not whole."""
     if message.nanos:
         raise BadInput(field, "must be a whole number of seconds")
     return message.seconds
 
 
 def nanoseconds(field: str, moment: Timestamp) -> int:
-    """`field`: its path in the request. Raises: BadInput."""
+    """Convert a Duration to nanoseconds. `field`: its path in the request. Raises: BadInput."""
     try:
         return moment.ToNanoseconds()
     except ValueError as error:

@@ -62,12 +62,14 @@ _HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_ST
 
 
 def job_state(number: int) -> JobState | None:
-    """None: a number that this version does not know, or none was given."""
+    """Convert the number of a job's state; None for a number that this version does not know, or
+    where none was given."""
     return _JOB_STATE_BY_NUMBER.get(number)
 
 
 def host_state(number: int) -> HostState | None:
-    """None: a number that this version does not know, or none was given."""
+    """Convert the number of a host's state; None for a number that this version does not know, or
+    where none was given."""
     return _HOST_STATE_BY_NUMBER.get(number)
 
 
@@ -84,8 +86,8 @@ def job_to_proto(
     slow: SlowGang | None = None,
     stragglers: HostSet = 0,
 ) -> job_pb2.Job:
-    """`reason`: why it waits, or what the job itself says. `slow`: what links make of its step.
-    `stragglers`: hosts of any gang that are slower than others."""
+    """Convert a job to its message. `reason`: why it waits, or what the job itself says. `slow`:
+    what links make of its step. `stragglers`: hosts of any gang that are slower than others."""
     message = job_pb2.Job()
     fill_job(message, fabric, job, version, reason, with_hosts=with_hosts)
     if stragglers and job.state is JobState.RUNNING:
@@ -107,8 +109,8 @@ def fill_job(
     *,
     with_hosts: bool = True,
 ) -> None:
-    """Write a job into an empty message, where it stays: a message that is made by itself is
-    copied into the answer that has it, and its specification into it."""
+    """Write a job into an empty message inside an answer, which saves copying a message that was
+    made by itself."""
     message.name = job_resource(job)
     message.uid = job.uid
     _set_time(message.create_time, job.submit_ns)
@@ -160,7 +162,7 @@ def fill_lineage(message: job_pb2.Job, state: State, job: Job) -> None:
 
 
 class StepProgress(Protocol):
-    """How far the ranks of an attempt are, as they say. `busy`: with what, by host."""
+    """How far the ranks of an attempt report to be. `busy`: with what, by host."""
 
     step: int
     total: int
@@ -169,7 +171,7 @@ class StepProgress(Protocol):
 
     @property
     def step_s(self) -> float | None:
-        """Seconds of a step, as a rule; None: not known yet."""
+        """Usual seconds of a step; None while they are not known."""
 
 
 def fill_progress(
@@ -302,7 +304,7 @@ def cut_to_proto(cut: TierCut) -> placement_pb2.TierCut:
 
 
 def answer_to_proto(fabric: Fabric, request: Request, answer: Answer) -> placement_pb2.Answer:
-    """One of the four answers to a dry run."""
+    """Convert an answer to a dry run: one of four kinds."""
     match answer:
         case Placement():
             placed = placement_to_proto(fabric, request, answer)
@@ -327,7 +329,7 @@ def answer_to_proto(fabric: Fabric, request: Request, answer: Answer) -> placeme
 
 
 def decision_to_proto(made: Decision) -> placement_pb2.Decision:
-    """Cost: O(hosts of the fabric)."""
+    """Convert the inputs of a decision. Cost: O(hosts of the fabric)."""
     job, fabric = made.job, made.fabric
     is_real = made.kind is not DecisionKind.DRY_RUN
     return placement_pb2.Decision(
@@ -352,7 +354,8 @@ def change_to_proto(change: JobChange) -> service_pb2.WatchJobsResponse:
 
 
 def listed_job(state: State, job: Job) -> service_pb2.WatchJobsResponse:
-    """A job at hand when a watch begins; its reason is its own, as in changes."""
+    """Return the message of an existing job with which a watch begins; its reason is its own, as in
+    changes."""
     change = service_pb2.JOB_CHANGE_LISTED
     message = service_pb2.WatchJobsResponse(version=state.version, change=change)
     fill_job(message.job, state.loaded_fabric, job, state.version, job.reason)
@@ -363,7 +366,7 @@ def listed_job(state: State, job: Job) -> service_pb2.WatchJobsResponse:
 
 
 def host_to_proto(state: State, held: listing.HeldHost, now_ns: int) -> host_pb2.Host:
-    """A host with who holds it."""
+    """Convert a host with who holds it."""
     index, holder, block = held.index, held.holder, held.block
     itself, shown = state.host(index), redact_for_caller(state)
     fabric, host = state.loaded_fabric, state.shown(index, True if block is not None else None)

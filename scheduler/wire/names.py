@@ -20,17 +20,17 @@ _RESOURCE = re.compile(r"tenants/([^/]+)/jobs/([^/]+)")
 
 
 def resource_name(tenant: str, name: str) -> str:
-    """`name`: short or full."""
+    """Return the resource name of a job. `name`: short or full."""
     return f"tenants/{tenant}/jobs/{short_name(name)}"
 
 
 def job_resource(job: Job) -> str:
-    """The resource name of a job. One whose name its reader may not know stays nameless."""
+    """Return the resource name of a job; "" where its reader may not know the name."""
     return HIDDEN if job.name == HIDDEN else resource_name(job.tenant, job.name)
 
 
 def resource_of(tenants: Tenants, full: str) -> str:
-    """The resource name of the job that the state knows by this name."""
+    """Return the resource name of the job that the state knows by this name."""
     return resource_name(stated_tenant(full) or tenants.default, full)
 
 
@@ -39,7 +39,8 @@ def resources(tenants: Tenants, names: Iterable[str]) -> list[str]:
 
 
 def parse_job_name(text: str, field: str = "name") -> tuple[str, str]:
-    """Tenant and short name; the tenant is "" where it is not said. Raises: BadInput."""
+    """Split a name into tenant and short name; the tenant is "" where none is named. Raises:
+    BadInput."""
     if match := _RESOURCE.fullmatch(text):
         return match[1], match[2]
     tenant, slash, name = text.rpartition("/")

@@ -35,11 +35,9 @@ _BASES = numbers(advice_pb2.EndBasis, "END_BASIS", Basis)
 
 
 class ReasonCache:
-    """The reasons of the newest version, so that the queue is walked once for all who ask.
-
-    Made anew when the version changes, or after five seconds, for ends come nearer.
-    Use from any thread.
-    """
+    """The reasons of the newest version, so that the queue is walked once for all callers. They are
+    computed anew when the version changes, or after five seconds, for ends of jobs come nearer. Use
+    from any thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -49,7 +47,7 @@ class ReasonCache:
     def explain(
         self, state: State, names: Collection[str], now_ns: int, options: SchedulingOptions
     ) -> dict[str, Reason]:
-        """Raises: KeyError when one of these jobs is not at hand."""
+        """Return why these jobs wait. Raises: KeyError when one of them does not exist any more."""
         as_of = (state.version, options, now_ns // FRESH_NS)
         with self._lock:
             if self._reasons is None or self._as_of != as_of:
@@ -69,7 +67,7 @@ def explained(state: State, reason: Reason, job: Job) -> service_pb2.ExplainJobR
 def start_estimate(
     state: State, forecast: Forecast, name: str, assumed_limit_s: int, *, with_chain: bool
 ) -> job_pb2.StartEstimate | None:
-    """When the waiting job `name` starts; None: it came after the forecast."""
+    """Return when the waiting job `name` starts; None where it came after the forecast."""
     if name not in forecast.waiting:
         return None
     start, tenants = forecast.starts.get(name), state.tenants

@@ -46,7 +46,7 @@ Fill: TypeAlias = Callable[[Any, Mapping[str, Any]], None]
 def numbers(
     enum: EnumTypeWrapper[Number], prefix: str, members: type[Member]
 ) -> dict[Member, Number]:
-    """The wire number of each member; a member without one fails at import."""
+    """Return the wire number of each member of an enum; a member without one fails at import."""
     return {member: enum.Value(f"{prefix}_{member.name}") for member in members}
 
 
@@ -73,8 +73,8 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
 
 
 def wire_path(key: str) -> str:
-    """The path in a specification of what the job file calls `key`: `checkpoint.interval` of
-    `checkpoint.interval_s`."""
+    """Return the path in a specification of what the job file calls `key`: `checkpoint.interval`
+    for `checkpoint.interval_s`."""
     in_list = re.fullmatch(r"(\w+)\.\d+\.(.+)", key)
     if in_list and f"{in_list[1]}.{in_list[2]}" in _WIRE_PATHS:
         return key.removesuffix("_s")
@@ -87,14 +87,14 @@ def file_key(path: str) -> str:
 
 
 def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
-    """The message that `spec_from_proto` reads back as `spec`."""
+    """Return the message that `spec_from_proto` reads back as `spec`."""
     message = job_pb2.JobSpec()
     fill_spec(message, spec)
     return message
 
 
 def fill_spec(message: job_pb2.JobSpec, spec: JobSpec) -> None:
-    """Make an empty message the one that `spec_from_proto` reads back as `spec`."""
+    """Fill an empty message with what `spec_from_proto` reads back as `spec`."""
     mapping = job_to_mapping(_renamed(spec, lambda name: name.removeprefix(f"{spec.tenant}/")))
     mapping.setdefault("objective", spec.request.objective.value)  # an answer always says it
     if spec.min_dp:
@@ -108,7 +108,7 @@ def fill_spec(message: job_pb2.JobSpec, spec: JobSpec) -> None:
 
 
 def in_full(spec: JobSpec) -> JobSpec:
-    """The specification with full names of jobs. Raises: InputError."""
+    """Return the specification with full names of jobs. Raises: InputError."""
 
     def full(text: str) -> str:
         tenant, name = parse_job_name(text)
@@ -135,10 +135,10 @@ def _renamed(spec: JobSpec, name_of: Callable[[str], str]) -> JobSpec:
 
 
 class SpecReader:
-    """Reads specifications; specifications alike but for their names share what they mean.
+    """Reads specifications; those that are alike but for their names share one parsed value.
 
-    Such jobs are common: sweeps, runs that are repeated. What they say is checked once, and
-    values that are the same object are found equal at once.
+    Such jobs are common: sweeps, runs that are repeated. Their content is checked once, and values
+    that are the same object compare equal at once.
     """
 
     def __init__(self, kept: int = 1_024, most_bytes: int = 2_000) -> None:
@@ -148,7 +148,7 @@ class SpecReader:
         self._parts_by_body: OrderedDict[bytes, tuple[Any, ...]] = OrderedDict()
 
     def read(self, message: job_pb2.JobSpec) -> JobSpec:
-        """Read `spec_from_proto` with full names."""
+        """Read a specification as `spec_from_proto`, with full names."""
         name = message.name
         if "/" in name:
             raise InputError(Problem("name", NAME_RULE))

@@ -22,7 +22,8 @@ _LABEL_PATH = re.compile(re.escape(_LABEL) + r"(?:`(?P<quoted>[^`]+)`|(?P<plain>
 
 
 def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
-    """Raises: BadInput with the path in the request."""
+    """Convert a request to update fields of a job to its command. Raises: BadInput with the path in
+    the request."""
     spec = request.job.spec
     if spec.priority < -MOST:
         raise BadInput("job.spec.priority", f"must be at least {-MOST:,}")

@@ -35,7 +35,8 @@ def add_token(
     expires: datetime | None,
     run_as: Sequence[str] = (),
 ) -> Minted:
-    """Let `name` in by a new token, in a new file if there is none. Raises: InputError."""
+    """Add a new token of the caller `name` to the auth file, which is made if there is none.
+    Raises: InputError."""
     if wrong := next(tenancy("token", role, tenant), None):
         raise InputError(Problem(*wrong))
     if not name.strip() or not name.isprintable() or len(name) > MOST_CHARACTERS:
@@ -71,8 +72,9 @@ def add_token(
 def revoke(
     path: str, which: str, may_lock_out: Callable[[], bool] = lambda: True
 ) -> list[TokenKeys]:
-    """Remove the token with the id `which`, or all of that name; those removed. `may_lock_out`: is
-    asked where no administrator is left then; False changes nothing, and none is removed.
+    """Remove the token with the id `which`, or all tokens of that name, and return those removed.
+    `may_lock_out`: is asked where no administrator is left then; False changes nothing, and none is
+    removed.
 
     Raises: InputError, also when there is none.
     """

@@ -24,8 +24,8 @@ def _role(value: Any) -> Role:
 
 
 class EntryKeys(Keys):
-    """`run_as`: users of the hosts as whom ranks of the caller's jobs may run, besides the one of
-    its own name; "*": all."""
+    """Keys of one caller in the auth file. `run_as`: users of the hosts as whom ranks of the
+    caller's jobs may run, besides the one of its own name; "*": all."""
 
     role: Annotated[Role, BeforeValidator(_role)]
     tenant: Text = ""
@@ -37,7 +37,8 @@ class EntryKeys(Keys):
 
 
 def tenancy(where: str, role: Role, tenant: str) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) when a role lacks its tenant, or has one."""
+    """Return the fault (path, what is wrong) of a role that lacks its tenant, or has one that it
+    must not have."""
     word = role.name.lower()
     if role in _OF_TENANTS and not tenant:
         yield f"{where}.tenant", f'is required of a {word}: a name, or "{EVERY_TENANT}" for all'

@@ -38,7 +38,7 @@ def _hex(value: Any, digits: int) -> str:
 
 
 def read_time(value: Any) -> datetime:
-    """Raises: PydanticCustomError unless it is an ISO 8601 date or time."""
+    """Parse an ISO 8601 date or time. Raises: PydanticCustomError for anything else."""
     try:
         time = datetime.fromisoformat(value)
     except (TypeError, ValueError):
@@ -57,7 +57,8 @@ class TokenKeys(EntryKeys):
 
 
 class CertificateKeys(EntryKeys):
-    """`san`: any subject alternative name. `common_name`: of the subject."""
+    """Keys that identify a caller by certificate. `san`: any subject alternative name.
+    `common_name`: of the subject."""
 
     san: Text = ""
     common_name: Text = ""
@@ -72,7 +73,7 @@ class _FileKeys(Keys):
 
 @dataclass(frozen=True, slots=True)  # its secrets stay out of its repr
 class AuthFile:
-    """Everybody whom the server lets in, and the document that says so."""
+    """All callers whom the server admits, and the document that lists them."""
 
     tokens: tuple[TokenKeys, ...]
     certificates: tuple[CertificateKeys, ...]
@@ -97,7 +98,7 @@ class AuthFile:
 
 
 def load_auth(path: str) -> AuthFile:
-    """Raises: InputError with every fault found, each with its line."""
+    """Read the auth file. Raises: InputError with every fault found, each with its line."""
     _check_writers(path)
     file = from_document(load(path))
     if file.oidc and (wrong := list(file_faults(file.oidc))):
@@ -106,7 +107,7 @@ def load_auth(path: str) -> AuthFile:
 
 
 def from_document(document: Document) -> AuthFile:
-    """Raises: as `load_auth`. Files that it names are not read."""
+    """Read a parsed auth file. Files that it names are not read. Raises: as `load_auth`."""
     keys = checked_keys(_FileKeys, document, folder=Path(document.source).parent)
     if wrong := list(_faults(keys)):
         raise document.error(*wrong)

@@ -35,7 +35,8 @@ class CodeGrant:
 
 
 def exchange(id_tokens: IdTokens, grant: CodeGrant) -> tuple[str, Caller]:
-    """The ID token for the code, and whose it is. Blocks. Raises: ApiError."""
+    """Exchange the authorization code for an ID token, and return it with its caller. Blocks.
+    Raises: ApiError."""
     section = id_tokens.section()
     if section is None:
         raise unauthenticated("this server has no sign-in: its auth file has no oidc section")

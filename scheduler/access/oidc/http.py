@@ -26,7 +26,7 @@ _LONGEST_WORDS = 200
 
 
 class IssuerFailed(Exception):
-    """An issuer that did not answer as it should; the message says how."""
+    """The issuer did not answer as it should; the message says how."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -40,7 +40,8 @@ def ask(
     form: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The object that a GET answers, or with `form` a POST. Raises: IssuerFailed."""
+    """Send a GET, or with `form` a POST, and return the JSON object of the answer. Raises:
+    IssuerFailed."""
     body = urlencode(form).encode() if form is not None else None
     sent = {"Accept": "application/json", "User-Agent": "muster", **(headers or {})}
     end_s = time.monotonic() + TIMEOUT_S

@@ -43,8 +43,9 @@ class _Signed:
 
 
 class IdTokens:
-    """`section`: of the auth file, as it is now. `clock`: nanoseconds since 1970. Use from any
-    thread; nothing here waits for the issuer but `await_caller`."""
+    """Checks ID tokens of the issuer that the auth file names. `section`: of the auth file, as it
+    is now. `clock`: nanoseconds since 1970. Use from any thread; nothing here waits for the issuer
+    but `await_caller`."""
 
     def __init__(self, section: Callable[[], OidcKeys | None], clock: Callable[[], int]) -> None:
         self._section = section
@@ -71,7 +72,8 @@ class IdTokens:
             self.issuer(section).begin()
 
     def caller(self, text: str, nonce: str | None = None) -> Caller:
-        """Return an ID token's caller. `nonce`: it must have been made for. Raises: ApiError."""
+        """Return the caller of an ID token. `nonce`: the value that the token must have been made
+        for. Raises: ApiError."""
         section = self._section()
         if section is None:
             raise unauthenticated(

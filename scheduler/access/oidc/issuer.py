@@ -43,7 +43,8 @@ class IssuerMetadata:
     keys: dict[tuple[str, str | None], SigningKey] = field(repr=False)
 
     def key(self, algorithm: str, kid: str | None) -> SigningKey | None:
-        """A token without an id of its key needs an issuer that has one key."""
+        """Return the key that signed a token. A token that names no key needs an issuer with a
+        single key."""
         if kid is not None:
             return self.keys.get((algorithm, kid))
         fitting = [key for (alg, _), key in self.keys.items() if alg == algorithm]
@@ -52,14 +53,14 @@ class IssuerMetadata:
 
 @dataclass(frozen=True, slots=True)  # its key stays out of its repr
 class SigningKey:
-    """`jwk`: as the issuer writes it, by which keys are compared."""
+    """A public key of the issuer. `jwk`: as the issuer writes it, by which keys are compared."""
 
     jwk: tuple[tuple[str, str], ...]
     key: jwt.PyJWK = field(compare=False, repr=False)
 
 
 class Issuer:
-    """Use from any thread."""
+    """The metadata and keys of an issuer, fetched in threads. Use from any thread."""
 
     def __init__(
         self, url: str, ca: str | None = None, clock: Callable[[], float] = time.monotonic
@@ -74,7 +75,8 @@ class Issuer:
         self._lock = threading.Lock()
 
     def begin(self) -> bool:
-        """Fetch what is not known or no longer fresh; whether anything is under way."""
+        """Begin to fetch what is unknown or out of date, and return whether a fetch is under
+        way."""
         with self._lock:
             return self._fetching is not None or (not self._is_fresh() and self._fetch())
 
@@ -90,7 +92,8 @@ class Issuer:
         return self._problem
 
     def key(self, algorithm: str, kid: str | None) -> SigningKey:
-        """Raises: ApiError: starting while it is being looked for, else unauthenticated."""
+        """Return the key that signed a token. Raises: ApiError: starting while keys are being
+        fetched, else unauthenticated."""
         with self._lock:
             known = self._metadata if self._clock() - self._fetched_s < KEPT_S else None
             matching = known.key(algorithm, kid) if known else None

@@ -45,7 +45,8 @@ def is_id_token(text: str) -> bool:
 
 
 def is_private(url: str) -> bool:
-    """Whether nobody can listen in on the address: TLS, or on this machine."""
+    """Return whether nobody can read along on the way to the address: it has TLS, or is of this
+    machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -94,8 +95,9 @@ def _scalar(value: Any) -> str | bool | int:
 
 
 class RuleKeys(EntryKeys):
-    """`claim`: its name, or with dots the way to it inside others (realm_access.roles).
-    `contains`: in a list, or the value itself. `equals`: the value itself."""
+    """A rule that gives callers with a claim a role. `claim`: its name, or with dots the way to it
+    inside others (realm_access.roles). `contains`: in a list, or the value itself. `equals`: the
+    value itself."""
 
     claim: Text
     contains: Text = ""
@@ -109,10 +111,10 @@ class RuleKeys(EntryKeys):
 
 
 class OidcKeys(Keys):
-    """`client_secret_file`: of a confidential client. `ca`: who signs the issuer's certificate,
-    where this machine does not trust it anyway. `label`: of the button of the console. `user`: the
-    claim that names the user; without it email, else sub. `scopes`: what the console asks for.
-    """
+    """The section `oidc` of the auth file. `client_secret_file`: of a confidential client. `ca`:
+    who signs the issuer's certificate, where this machine does not trust it anyway. `label`: of the
+    button of the console. `user`: the claim that names the user; without it email, else sub.
+    `scopes`: what the console asks for."""
 
     issuer: Annotated[str, BeforeValidator(_issuer)]
     client_id: Text
@@ -128,7 +130,8 @@ class OidcKeys(Keys):
         return self.label or urlsplit(self.issuer).hostname or self.issuer
 
     def name(self, claims: Claims) -> str | None:
-        """The user's name; None when the claims have none that may stand in a line of a log."""
+        """Return the user's name; None when the claims have no name that is fit for a line of a
+        log."""
         names = (self.user,) if self.user else (_EMAIL, _SUBJECT)
         claimed = next((value for key in names if (value := claim_of(claims, key))), None)
         if not isinstance(claimed, str) or not claimed.isprintable() or len(claimed) > LONGEST_NAME:
@@ -136,18 +139,18 @@ class OidcKeys(Keys):
         return PREFIX + claimed
 
     def caller(self, name: str, claims: Claims) -> Caller | None:
-        """The user in the role of the first rule that matches; None when none does."""
+        """Return the user in the role of the first rule that matches; None when none does."""
         rule = next((rule for rule in self.rules if rule.matches(claims)), None)
         return rule.caller(name) if rule else None
 
     def secret(self) -> str:
-        """The client's secret, "" for a public client. Raises: InputError."""
+        """Return the client's secret, "" for a public client. Raises: InputError."""
         return read_secret(self.client_secret_file) if self.client_secret_file else ""
 
 
 def claim_of(claims: Claims, name: str) -> Any:
-    """The value of a claim; None without it. An e-mail address that the issuer says it has not
-    verified counts as none, for anybody may write anybody's."""
+    """Return the value of a claim; None without it. An e-mail address that the issuer says it has
+    not verified counts as none, for anybody may claim any address."""
     if name == _EMAIL and claims.get("email_verified", True) not in (True, "true"):
         return None
     if name in claims:
@@ -159,7 +162,7 @@ def claim_of(claims: Claims, name: str) -> Any:
 
 
 def read_secret(path: str) -> str:
-    """Raises: InputError."""
+    """Read a secret from a file. Raises: InputError."""
     text = read_text(path, _LONGEST_SECRET).strip()
     if not text or not text.isprintable():
         raise InputError(Problem("", "holds no secret: one line of text", path))
@@ -167,7 +170,7 @@ def read_secret(path: str) -> str:
 
 
 def faults(keys: OidcKeys) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) between the keys."""
+    """Return the faults (path, what is wrong) of keys that do not go together."""
     if not keys.rules:
         yield "oidc.rules", "is required: without a rule nobody has a role"
     for i, rule in enumerate(keys.rules):
@@ -178,7 +181,7 @@ def faults(keys: OidcKeys) -> Iterator[tuple[str, str]]:
 
 
 def file_faults(keys: OidcKeys) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) with the files that it names."""
+    """Return the faults (path, what is wrong) of the files that the section names."""
     if keys.client_secret_file:
         try:
             read_secret(keys.client_secret_file)
@@ -192,7 +195,8 @@ def file_faults(keys: OidcKeys) -> Iterator[tuple[str, str]]:
 
 
 def trust(ca: str | None) -> ssl.SSLContext:
-    """Return a context that trusts `ca`, None: the system's. Raises: InputError."""
+    """Return a TLS context that trusts the CA file `ca`; None: the CAs of the system. Raises:
+    InputError."""
     pem = read_text(ca) if ca else None
     try:
         return ssl.create_default_context(cadata=pem)

@@ -154,7 +154,7 @@ def uncordon(
 
 
 class ReportFormat(StrEnum):
-    """How an answer is written, or what an imported file is."""
+    """Format of an answer, or of an imported file."""
 
     TABLE = "table"
     JSON = "json"
@@ -370,7 +370,8 @@ def _hosts_text(answer: service_pb2.ListHostsResponse) -> str:
 
 
 def host_names(client: Client, names: Sequence[str]) -> list[str]:
-    """Each once, with the hosts of a domain in its place; unknown names stay."""
+    """Return names of hosts, each once, with the hosts of a domain in its place; unknown names
+    stay."""
     from scheduler.client import ServiceError
 
     if len(names) == 1:

@@ -39,7 +39,7 @@ def _by_state(job: job_pb2.Job) -> int:
 
 
 def tasks_of(client: Client, text: str, *, live_only: bool = False) -> list[job_pb2.Job]:
-    """Tasks of the newest array that is called so, or all that live, by number. Raises:
+    """Return the tasks of the newest array of this name, or all that live, by number. Raises:
     ServiceError."""
     from scheduler.v1 import job_pb2
 
@@ -65,7 +65,7 @@ def failed_tasks(client: Client, text: str) -> list[str]:
 
 
 def is_job(client: Client, name: str) -> bool:
-    """Whether a job is, or was, called so. Raises: ServiceError."""
+    """Return whether a job of this name lives or has ended. Raises: ServiceError."""
     from scheduler.client import ServiceError
 
     try:

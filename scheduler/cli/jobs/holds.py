@@ -178,7 +178,8 @@ def _each(
 def each_of(
     server: AskedServer, things: Sequence[Thing], act: Callable[[Client, Thing], job_pb2.Job]
 ) -> None:
-    """Do it for each, and show the jobs after it. Report refusals, and go on with the others."""
+    """Call a function for each job, and show the jobs after it. Report refusals, and go on with the
+    others."""
     from scheduler.cli.render import messages
     from scheduler.v1 import service_pb2
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def with_options(
     spec: JobSpec, name: str, begin: str, dependency: str, array: str, *, hold: bool
 ) -> JobSpec:
-    """`spec` with what the options say; without one, the job file holds."""
+    """Return the specification `spec` with what the options say; without an option, the job file
+    holds."""
     if name:
         if not is_name(name):
             raise typer.BadParameter(f"{NAME_RULE}, not {name!r}", param_hint="--name")

@@ -30,8 +30,8 @@ def _size(axes: job_pb2.Parallelism, named: str) -> int:
 
 
 def live_gang(message: job_pb2.Job) -> GangOption:
-    """The gang of a job that holds hosts. Its ranks fill them, also where hosts have different
-    GPUs."""
+    """Return the gang of a job that holds hosts. Its ranks fill them, also where hosts have
+    different GPUs."""
     hosts, by_role = tuple(message.placement.hosts), ranks_by_role(message)
     ranks = by_role[-1][1].stop
     named = zip(message.spec.roles, by_role, strict=False)
@@ -48,7 +48,7 @@ def live_gang(message: job_pb2.Job) -> GangOption:
 
 
 def live_nccl(message: job_pb2.Job, fabric_file: bytes) -> Iterable[str]:
-    """NCCL's file for it; `fabric_file`: the fabric of the server."""
+    """Write NCCL's file for a live gang. `fabric_file`: the fabric of the server."""
     from placement.fabric.constraints import view_for_gang
     from placement.fabric.reader import from_spec
     from placement.workload.replicas import sized

@@ -61,7 +61,7 @@ def wait(
 
 
 def is_there(job: job_pb2.Job, awaited: Awaited) -> bool:
-    """Whether what is awaited has come."""
+    """Return whether the awaited event has come."""
     from scheduler.v1 import job_pb2
 
     if awaited is Awaited.START and job.state == job_pb2.JOB_STATE_RUNNING:

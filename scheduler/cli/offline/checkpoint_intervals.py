@@ -50,7 +50,7 @@ def mean_between_s(hosts: int, failures_per_host_day: float) -> float:
 
 
 def efficiency(faults: FailureModel, period_s: float) -> float:
-    """Share of the time that is work, of all time, with this period. 0 to 1."""
+    """Return the share of the time that is work with this period between checkpoints, 0 to 1."""
     mean, work = faults.mean_s, period_s - faults.write_s
     if work <= 0:
         return 0.0
@@ -62,10 +62,9 @@ def efficiency(faults: FailureModel, period_s: float) -> float:
 
 
 def optimal(faults: FailureModel) -> float:
-    """The period of the largest efficiency, to a part in a million: E has one peak.
+    """Return the period of the largest efficiency, to a part in a million: E has one peak.
 
-    E' = 0 is 1 - (T - C) / mu = exp(-T / mu): its left side falls below its right from the
-    peak on.
+    E' = 0 is 1 - (T - C) / mu = exp(-T / mu): its left side falls below its right from the peak on.
     """
     mean, write = faults.mean_s, faults.write_s
     low, high = write, write + mean
@@ -80,7 +79,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def sensitivity(faults: FailureModel) -> tuple[tuple[float, float, float], ...]:
-    """(factor, period, efficiency) around the optimal *work* between writes."""
+    """Return (factor, period, efficiency) for periods around the optimal one."""
     work = optimal(faults) - faults.write_s
     periods = [(factor, factor * work + faults.write_s) for factor in FACTORS]
     return tuple((factor, t, efficiency(faults, t)) for factor, t in periods)
@@ -117,13 +116,14 @@ class CheckpointSizes:
 
     @property
     def from_peer_s(self) -> float:
-        """One host loads its state from the memory of another."""
+        """Return the seconds in which one host loads its state from the memory of another."""
         return self.of_host / self.host_bytes_per_s
 
 
 def sizes_of(fabric: Fabric, request: Request) -> CheckpointSizes | None:
-    """None without a model. Bf16 parameters are made again from the fp32 copy, so they are not
-    written; every host has an equal share of what data parallel ranks share out."""
+    """Return the sizes of a checkpoint; None without a model. Bf16 parameters are made again from
+    the fp32 copy, so they are not written; every host has an equal share of what data parallel
+    ranks share out."""
     if request.model is None:
         return None
     seen = view_for_gang(fabric, request.where)

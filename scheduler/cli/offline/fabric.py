@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FileFormat(StrEnum):
-    """The topology files that are read: the keys of fabricfiles.FORMATS."""
+    """Formats of topology files that can be read: the keys of fabricfiles.FORMATS."""
 
     SLURM = "slurm"
     SLURM_BLOCK = "slurm-block"

@@ -27,8 +27,8 @@ _DIGITS = r"(\d+)"
 
 @struct(frozen=True, slots=True)
 class GangOption:
-    """Host names in block order, and the ranks on each. `attempt`: of a live job, from 1. `roles`:
-    of a gang of several, the name and the number of hosts of each."""
+    """A gang to write files for: host names in block order, and the ranks on each. `attempt`: of a
+    live job, from 1. `roles`: of a gang of several, the name and the number of hosts of each."""
 
     name: str
     hosts: tuple[str, ...]
@@ -68,7 +68,7 @@ class GangOption:
 
     @property
     def ranks(self) -> Iterator[tuple[int, str, int]]:
-        """(rank, host, local rank) in rank order."""
+        """Yield (rank, host, local rank) in the order of the ranks."""
         for block, host in enumerate(self.hosts):
             for local in range(self.ranks_per_host):
                 yield block * self.ranks_per_host + local, host, local
@@ -79,7 +79,7 @@ class GangOption:
 
     @property
     def port(self) -> int:
-        """Where the ranks of this attempt meet, on the host of rank 0."""
+        """Port at which the ranks of this attempt meet, on the host of rank 0."""
         return MASTER_PORT + (self.attempt - 1) % PORTS
 
 
@@ -98,7 +98,7 @@ def host_environment(gang: GangOption, node: int, master: str) -> dict[str, str]
 
 
 def rendezvous_environment(gang: GangOption, node: int) -> dict[str, str]:
-    """The environment of the `node`th host of a live job's attempt.
+    """Return the environment of the `node`th host of a live job's attempt.
 
     PET_RDZV_... are for launchers whose own rendezvous gives out ranks, as ft_launcher's, which
     goes by its infrastructure rank: CROSS_SLURM_PROCID beats whatever Slurm itself has set.
@@ -118,17 +118,17 @@ def rendezvous_environment(gang: GangOption, node: int) -> dict[str, str]:
 
 
 def hostfile(gang: GangOption) -> Iterable[str]:
-    """One host a line, in block order."""
+    """Write one host a line, in block order."""
     return gang.hosts
 
 
 def rankfile(gang: GangOption) -> Iterable[str]:
-    """Open MPI: `mpirun --rankfile FILE`."""
+    """Write a rank file of Open MPI: `mpirun --rankfile FILE`."""
     return (f"rank {rank}={host} slot={local}" for rank, host, local in gang.ranks)
 
 
 def torchrun(gang: GangOption) -> Iterable[str]:
-    """The command of each host, after its name.
+    """Write the command of each host, after its name.
 
     Static rendezvous: the dynamic ones number hosts by address, not by placement.
     """
@@ -158,10 +158,10 @@ def env(gang: GangOption) -> Iterable[str]:
 
 
 def slurm(gang: GangOption) -> Iterable[str]:
-    """A SLURM_HOSTFILE: one line a rank, after comments that say how to use it.
+    """Write a SLURM_HOSTFILE: one line a rank, after comments that say how to use it.
 
-    `-N` on the srun would override the arbitrary distribution, so it is on the
-    allocation alone. Slurm skips comments; its lines hold 8 KiB, so long ones wrap.
+    `-N` on the srun would override the arbitrary distribution, so it is on the allocation alone.
+    Slurm skips comments; its lines hold 8 KiB, so long ones wrap.
     """
     yield f"# {gang.name!r}: {len(gang.hosts)} hosts, {gang.world_size} ranks."
     yield "# Allocate exactly these hosts; `sed -n 's/^#[$] //p' FILE` prints the commands."
@@ -182,7 +182,8 @@ def slurm(gang: GangOption) -> Iterable[str]:
 
 
 def k8s(gang: GangOption) -> Iterable[str]:
-    """Kubernetes: a headless service, and a pod a host in block order that `kubectl apply` takes.
+    """Write manifests for Kubernetes: a headless service, and a pod for each host in block order,
+    for `kubectl apply`.
 
     Bound by nodeName, so no scheduler moves a rank. torchrun reads its options in PET_.
     """
@@ -242,7 +243,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def compress(hosts: Sequence[str]) -> str:
-    """Hostlist ranges that name each of `hosts` once, sorted: `z0-r[000-011]-h[0-1]`.
+    """Write host names as ranges that name each of `hosts` once, sorted: `z0-r[000-011]-h[0-1]`.
 
     The numbers of the names are merged from the last one to the first.
     """

@@ -33,9 +33,9 @@ def nccl_file(
     name: str, tunings: Sequence[NcclTuning], hints: Iterable[str], is_rail_optimised: bool,
     is_on_nvlink_racks: bool, exchanged: Mapping[str, bool] = NOTHING, queue_pairs: int = 1,
 ) -> Iterator[str]:  # fmt: skip
-    """The lines. `hints`: where each axis runs, as sentences. `exchanged`: of axes that are
-    all-to-all, whether they leave a node: a host, or a rack that shares an NVLink. `queue_pairs`:
-    of a connection, over which switches spread its messages."""
+    """Return the lines of NCCL's configuration file. `hints`: where each axis runs, as sentences.
+    `exchanged`: of axes that are all-to-all, whether they leave a node: a host, or a rack that
+    shares an NVLink. `queue_pairs`: of a connection, over which switches spread its messages."""
     yield f"# {name!r}: NCCL on this placement. FILE is this file."
     yield f"#$ export NCCL_TUNER_PLUGIN={PLUGIN} NCCL_TUNER_CONFIG_FILE=FILE"
     yield from _environment(tunings, is_rail_optimised, is_on_nvlink_racks)

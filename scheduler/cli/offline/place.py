@@ -249,11 +249,11 @@ def cluster_of(
     tenants: Path | None = None,
     links: Path | None = None,
 ) -> State:
-    """The cluster that these files describe. Busy hosts are out of service; so are those
-    that an exclusive job may not share with whoever is on them.
+    """Build the cluster that these files describe. Busy hosts are out of service; so are hosts
+    whose jobs an exclusive job may not lie beside.
 
-    Without a tenants file the cluster has the tenants that the job and the windows name, side
-    by side, and the job's priority class. Raises: InputError.
+    Without a tenants file the cluster has the tenants that the job and the windows name, side by
+    side, and the job's priority class. Raises: InputError.
     """
     from placement.fabric import hostset
     from placement.fabric.constraints import around, tier_of
@@ -419,7 +419,8 @@ def note_nothing_certified() -> None:
 
 
 def write_certificate(path: Path, content: dict[str, Any]) -> None:
-    """Raises: InputError where the file cannot be written."""
+    """Write the certificate of a placement to a file. Raises: InputError where the file cannot be
+    written."""
     from scheduler.files.atomic_file import written
 
     with written(path, "--certificate") as file:
@@ -427,7 +428,8 @@ def write_certificate(path: Path, content: dict[str, Any]) -> None:
 
 
 def nccl_lines(name: str, fabric: Fabric, request: Request, hosts: Sequence[int]) -> Iterable[str]:
-    """`hosts`: in block order, of the fabric as the gang sees it."""
+    """Return the lines of NCCL's configuration file for a placement. `hosts`: in block order, of
+    the fabric as the gang sees it."""
     import numpy as np
 
     from network.collectives.recommend import nccl_tunings

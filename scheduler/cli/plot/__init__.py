@@ -24,7 +24,8 @@ SUFFIXES = (".png", ".svg")
 
 
 def check_path(path: Path) -> None:
-    """Raises: BadInput unless the name says how to draw, and lies in a folder that is there."""
+    """Refuse a file name without a known suffix, or in a folder that does not exist. Raises:
+    BadInput."""
     if path.suffix.lower() not in SUFFIXES:
         raise BadInput("--plot", f"{path} must end in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():

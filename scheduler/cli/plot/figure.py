@@ -53,8 +53,8 @@ class Picture:
 
 
 def save(made: Figure, path: Path) -> None:
-    """Bytes depend on the figure alone: no date, no random ids. Its head is the title in the file,
-    for who does not see it."""
+    """Write a figure. Its bytes depend on the figure alone, without a date or random ids. Its head
+    becomes the title in the file, for readers who cannot see it."""
     form = path.suffix.lower()[1:]
     title = ": ".join(text.get_text() for text in made.texts[:2])
     metadata = {"Date" if form == "svg" else "Software": None, "Title": title}
@@ -63,7 +63,7 @@ def save(made: Figure, path: Path) -> None:
 
 
 def figure(picture: Picture) -> Figure:
-    """The whole figure, as high as its blocks need."""
+    """Draw the whole figure, as high as its blocks need."""
     groups = grouping(picture.fabric, picture.request, picture.placement, picture.by)
     inner = INCHES - 2 * MARGIN
     places = plan(picture.fabric, inner)
@@ -163,12 +163,13 @@ def _title(axes: Axes, picture: Picture, places: FloorPlan, groups: Grouping, bl
 
 
 def fitting(name: str, letters: int) -> str:
-    """The end of a long name, which is where names differ."""
+    """Return the end of a name that is too long, for names differ at the end."""
     return name if len(name) <= letters else "…" + name[-max(letters - 1, 3) :]
 
 
 def group_words(groups: Ints, by: ColourBy) -> str:
-    """`stages 0-2, 5`; only how many when that would be long; nothing for none."""
+    """Name groups in words: `stages 0-2, 5`; only how many where that would be long, "" for
+    none."""
     numbers = np.unique(groups).tolist()
     if not numbers:
         return ""
@@ -263,8 +264,8 @@ def _unit(longest_s: float) -> tuple[float, str]:
 class PlottedLoad:
     """Seconds of a step in which uplinks are busy, out of each outermost domain.
 
-    `mean`, `busiest`: shape (domains,), over the cables of a domain; `busiest` is None
-    where traffic is taken as spread perfectly. `words` say what is shown.
+    `mean`, `busiest`: shape (domains,), over the cables of a domain; `busiest` is None where
+    traffic is taken as spread perfectly. `words`: what is shown, in words.
     """
 
     mean: Floats
@@ -275,7 +276,7 @@ class PlottedLoad:
 def load(
     fabric: Fabric, request: Request, placement: Placement, congestion: Congestion | None
 ) -> PlottedLoad:
-    """The load of `placement`, from its routed flows if they are given."""
+    """Return the load of uplinks by `placement`, from its routed flows if they are given."""
     if not fabric.tiers:
         return PlottedLoad(np.zeros(0), None, "")
     if congestion is not None and len(congestion.links.layers) > 1:
@@ -322,7 +323,7 @@ class Grouping:
 
 @struct(frozen=True, slots=True)
 class States:
-    """Host indices that carry no rank of the job, by what they are."""
+    """Hosts that carry no rank of the job, as indices: spare, busy and free ones."""
 
     spare: Ints
     busy: Ints
@@ -330,7 +331,8 @@ class States:
 
 
 def grouping(fabric: Fabric, request: Request, placement: Placement, by: ColourBy) -> Grouping:
-    """Groups of the axis asked for; *auto* is the one whose groups touch fewer domains."""
+    """Group the hosts by the axis asked for; *auto* is the axis whose groups touch fewer
+    domains."""
     ways = [_grouped(fabric, request, placement, each) for each in AXES]
     if by is not ColourBy.AUTO:
         return next(way for way in ways if way.by is by)

@@ -28,10 +28,11 @@ MOST_TITLED = 60  # blocks; beyond, their names would overlap
 
 @struct(frozen=True, slots=True)
 class FloorPlan:
-    """`corner`: shape (hosts, 2), lower left of each unit square, y upwards.
+    """Where hosts and domains lie on paper. `corner`: shape (hosts, 2), lower left of each unit
+    square, y upwards.
 
-    `blocks`: x, y, width, height of each outermost domain. `width`, `height`: of the
-    paper, `hosts_per_inch` its scale.
+    `blocks`: x, y, width, height of each outermost domain. `width`, `height`: of the paper,
+    `hosts_per_inch` its scale.
     """
 
     corner: Floats
@@ -46,7 +47,7 @@ class FloorPlan:
 
 
 def plan(fabric: Fabric, inches: float) -> FloorPlan:
-    """Places for the hosts of a fabric on paper `inches` wide. Cost: O(hosts)."""
+    """Lay out the hosts of a fabric on paper `inches` wide. Cost: O(hosts)."""
     block_of, cell_of = _domains(fabric)
     cell, slot = _ranks(block_of, cell_of)
     cell_columns, cell_rows = _grid(int(slot.max()) + 1, 1.0, 1.0, 1.6)

@@ -30,7 +30,7 @@ PlotBy = Annotated[
 
 
 class Draw(Protocol):
-    """Draws an answer, if a picture was asked for."""
+    """Draws an answer where a picture was asked for."""
 
     def __call__(
         self, question: Question, answer: Answer, congestion: Congestion | None = None
@@ -72,7 +72,8 @@ def drawer(path: Path | None, by: ColourBy | None) -> Draw:
 
 
 def drawers(path: Path | None, by: ColourBy | None, fabrics: Sequence[str]) -> list[Draw]:
-    """One for each fabric; of several, each has its name before the suffix: a-ib-24k.png."""
+    """Return a function that draws, for each fabric; with several fabrics each file has the
+    fabric's name before the suffix: a-ib-24k.png."""
     if path is None or len(fabrics) == 1:
         return [drawer(path, by) for _ in fabrics]
     return [drawer(path.with_stem(f"{path.stem}-{Path(name).stem}"), by) for name in fabrics]

@@ -32,7 +32,7 @@ Record = dict[str, str | int | float]
 
 
 def usage_text(answer: service_pb2.SumUsageResponse, keys: Sequence[str]) -> str:
-    """A line for each row, and one for all of them."""
+    """Write a line for each row, and one for all of them together."""
     if not answer.total.jobs:
         return "no job ended in that time, and none lives"
     rows = _table(answer, keys)
@@ -49,7 +49,7 @@ def _table(answer: service_pb2.SumUsageResponse, keys: Sequence[str]) -> list[li
 
 
 def usage_html(answer: service_pb2.SumUsageResponse, keys: Sequence[str], span: str) -> str:
-    """Return the same as a page that a browser shows and prints without anything else."""
+    """Write the rows as a page that a browser shows and prints without other files."""
     heads, *rows = _table(answer, keys)
     lines = [
         f"<title>{(title := escape(f'Use of GPUs {span}'))}</title>",
@@ -81,7 +81,8 @@ def _waited_s(row: service_pb2.UsageRow) -> float:
 
 
 def records(answer: service_pb2.SumUsageResponse, keys: Sequence[str]) -> list[Record]:
-    """Rows of equal keys, in the order of the answer: counts, GPU-hours by what they went to."""
+    """Return rows with the same keys, in the order of the answer: counts, and GPU-hours by what
+    they went to."""
     return [_record(row, keys) for row in answer.rows]
 
 

@@ -42,7 +42,7 @@ def _lists(answer: service_pb2.ApplyFabricResponse) -> Iterator[tuple[str, str, 
 
 
 def ranges(names: Sequence[str]) -> str:
-    """Names as ranges; hosts and domains of a fabric are many."""
+    """Write many names of hosts or domains as ranges."""
     return hostlist.fold(names)
 
 

@@ -10,7 +10,7 @@ NS_PER_S = 10**9
 
 
 def goodput_text(goodput: job_pb2.Goodput) -> str:
-    """A line for each part that is not nothing, then what all of it amounts to."""
+    """Write a line for each part of a job's time that is not 0, then their sums."""
     rows = [("PART", "TIME", "SHARE", "GPU-HOURS")]
     for share in goodput.parts:
         if share.duration.ToNanoseconds() or share.gpu_hours:

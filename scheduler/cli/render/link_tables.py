@@ -38,7 +38,7 @@ def link_text(link: link_pb2.Link) -> str:
 
 
 def change_text(change: service_pb2.WatchLinksResponse) -> str:
-    """When, which link, what it carries and who may cross it."""
+    """Write a change of a link: when, which link, what it carries and who may cross it."""
     link = change.link
     parts = (str(change.version), time_text(change.change_time), link.name)
     return one_line("  ".join((*parts, *filter(None, (_carries(link), _use(link), _why(link))))))

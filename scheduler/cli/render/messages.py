@@ -32,8 +32,8 @@ _SHOWN_RANGES = 8
 
 
 def to_mapping(message: Message) -> dict[str, Any]:
-    """The message as JSON values, under the names of the .proto file; durations as numbers, with
-    the unit in the key, as in the files that people write."""
+    """Return the message as JSON values, under the names of the .proto file; durations are numbers,
+    with the unit in the key, as in the files that people write."""
     values = MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -74,7 +74,7 @@ def outcome(answer: placement_pb2.Answer) -> str:
 
 
 def jobs_table(jobs: Sequence[job_pb2.Job]) -> ListTable:
-    """Users and starts are shown where one of the jobs has one."""
+    """Write a table of jobs, with columns for users and starts where one of the jobs has one."""
     return ListTable(
         (
             Column("NAME", lambda job: job.name),
@@ -265,7 +265,8 @@ def _priority(job: job_pb2.Job) -> str:
 
 
 def tenants_table(tenants: Sequence[tenant_pb2.Tenant], default: str = "") -> ListTable:
-    """Sub-tenants are indented below the one that they belong to, where it is listed."""
+    """Write a table of tenants; sub-tenants are indented below their parent, where that is
+    listed."""
     depth: dict[str, int] = {}
     for tenant in tenants:
         depth[tenant.name] = depth.get(tenant.parent, -1) + 1
@@ -297,7 +298,7 @@ def tenants_table(tenants: Sequence[tenant_pb2.Tenant], default: str = "") -> Li
 
 
 def tenant_text(tenant: tenant_pb2.Tenant) -> str:
-    """One tenant, a line for each thing that is to be said of it."""
+    """Describe one tenant, a line for each fact."""
     limit = f"{tenant.limit_gpus:,} GPUs" if tenant.HasField("limit_gpus") else ""
     rows = [
         ("name", tenant.name),
@@ -363,7 +364,7 @@ def change_text(change: service_pb2.WatchJobsResponse) -> str:
 
 
 def hosts_change_text(change: service_pb2.WatchHostsResponse) -> str:
-    """A line for each host."""
+    """Write a line for each host that changed."""
     begin = f"{change.version}  {time_text(change.change_time)}"
     rows = (
         (host.name, plain(host_pb2.HostState.Name(host.state), "HOST_STATE_"), host_words(host))
@@ -428,7 +429,7 @@ def _block(host: host_pb2.Host) -> str:
 
 
 def host_text(host: host_pb2.Host) -> str:
-    """One host, a line for each thing that is to be said of it."""
+    """Describe one host, a line for each fact."""
     block = f"block {host.block}" if host.HasField("block") else "a spare"
     since = f"since {time_text(host.update_time)}" if host.HasField("update_time") else ""
     state = plain(host_pb2.HostState.Name(host.state), "HOST_STATE_")
@@ -474,7 +475,8 @@ def _job_rows(host: host_pb2.Host, block: str) -> list[tuple[str, str]]:
 
 
 def host_words(host: host_pb2.Host) -> str:
-    """Why it is as it is, an operator's cordon that outlasts that, and what marks it."""
+    """Say why a host is in its state, which cordon of an operator outlasts that, and what marks it
+    has."""
     words = [host.reason] if host.reason else []
     if host.cordoned and host.state not in _CORDONED:
         words.append("cordoned" + (f": {host.cordon_reason}" if host.cordon_reason else ""))
@@ -544,7 +546,7 @@ def _certificate(placement: placement_pb2.Placement) -> str:
 
 
 def host_ranges(names: Sequence[str]) -> str:
-    """`z0-r001-h[01-16]`; of a scattered gang the first ranges."""
+    """Write hosts as ranges, `z0-r001-h[01-16]`; of a scattered gang only the first ranges."""
     if not names:
         return "-"
     ranges = list(hostlist.split(hostlist.fold(list(names))))

@@ -21,7 +21,8 @@ _OF_DEFAULT = re.compile(rf"(?<![\w./-]){DEFAULT_TENANT}/(?=[A-Za-z0-9])")
 
 
 def as_typed(message: SomeMessage) -> SomeMessage:
-    """A copy of an answer in which jobs have such names, in fields and in sentences."""
+    """Return a copy of an answer in which jobs have the names that users type, in fields and in
+    sentences."""
     copy = type(message)()
     copy.CopyFrom(message)
     _rename(copy)
@@ -29,7 +30,7 @@ def as_typed(message: SomeMessage) -> SomeMessage:
 
 
 def typed(name: str) -> str:
-    """`tenants/vision/jobs/a` as `vision/a`; what is no name of a job stays."""
+    """Return the name that users type, `vision/a` for `tenants/vision/jobs/a`; other texts stay."""
     try:
         tenant, short = parse_job_name(name)
     except BadInput:

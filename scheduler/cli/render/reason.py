@@ -125,7 +125,7 @@ def _obstacle_row(obstacle: advice_pb2.Obstacle) -> tuple[str, str, str, str]:
 
 
 def slots_text(answer: service_pb2.ListSlotsResponse) -> str:
-    """A column for each size, a line for each domain."""
+    """Write a table of slots: a column for each size, a line for each domain."""
     sizes = [f"{slot.gpus:,}" for slot in answer.slots]
     head = ("JOBS OF SIZE (GPUS)", *sizes, "FREE HOSTS", "USABLE")
     hosts = (f"{answer.free_hosts:,}", f"{answer.usable_hosts:,}")
@@ -142,7 +142,8 @@ def slots_text(answer: service_pb2.ListSlotsResponse) -> str:
 
 
 def proposal_text(answer: service_pb2.DefragmentResponse) -> str:
-    """The sentence, a line for each gang, and the hosts that its blocks leave and join."""
+    """Write a proposal of moves: its sentence, a line for each gang, and the hosts that its blocks
+    leave and join."""
     if not answer.moves:
         return answer.sentence
     if any(move.saved_gpu_hours for move in answer.moves):

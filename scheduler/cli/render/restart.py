@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # a client does without what places
 
 
 def options_text(options: Iterable[spares_pb2.WeighedOption]) -> str:
-    """A line for each option, the chosen one marked."""
+    """Write a line for each restart option, the chosen one marked."""
     head = ("OPTION", "GPU-HOURS", "CUT", "STEP", "BLOCKS", "")
     return columns([head, *map(_option_row, options)], right={1, 2, 3, 4})
 

@@ -17,7 +17,8 @@ MOST_DOMAINS = 32  # lines on one screen
 
 
 def status_text(answer: service_pb2.GetStatusResponse) -> str:
-    """The server's line, then a table each; empty tables are left out."""
+    """Write the status: the server's line, then a table for each subject; empty tables are left
+    out."""
     tenants = _tenants(answer.server).text(answer.tenants, terminal_view())
     parts = [_server_text(answer), _domains_text(answer.domains), tenants]
     if answer.gangs:

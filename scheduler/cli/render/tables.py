@@ -64,7 +64,8 @@ def number_column(head: str, field: str, *, is_minor: bool = False) -> Column:
 
 @struct(frozen=True, slots=True)
 class View:
-    """How a list is shown. `width`: of the terminal, in characters; None: lines are not cut.
+    """Settings with which a list is shown. `width`: of the terminal, in characters; None: lines are
+    not cut.
 
     `names`: the columns, in this order; empty: the list's own columns.
     """
@@ -78,7 +79,7 @@ class View:
 
 @dataclass(frozen=True)  # works out a field of its own
 class ListTable:
-    """The columns of a list, and what is said where it has no rows."""
+    """The columns of a list, and the text where it has no rows."""
 
     columns: tuple[Column, ...]
     nothing: str
@@ -88,7 +89,8 @@ class ListTable:
         object.__setattr__(self, "by_key", {column.key: column for column in self.columns})
 
     def column(self, name: str) -> Column:
-        """Raises: KeyError with a sentence that names the columns."""
+        """Return the column of this name. Raises: KeyError with a sentence that names the
+        columns."""
         try:
             return self.by_key[column_key(name)]
         except KeyError:
@@ -106,7 +108,7 @@ class ListTable:
         return ordered
 
     def text(self, things: Sequence[Any], view: View | None = None) -> str:
-        """A line for each thing. Raises: KeyError on an unknown column."""
+        """Write a line for each thing. Raises: KeyError on an unknown column."""
         view = view or View()
         if view.names:
             shown = [self.column(name) for name in view.names]
@@ -133,7 +135,8 @@ class ListTable:
 
 
 def terminal_view(*, is_wide: bool = False) -> View:
-    """How a table is shown on standard output: whole where that is no terminal."""
+    """Return the settings for a table on standard output: lines are cut to the width of a terminal,
+    and whole elsewhere."""
     is_terminal = sys.stdout.isatty()
     return View(
         is_wide=is_wide,

@@ -19,9 +19,9 @@ _UNITS = ("B", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
 def columns(rows: Sequence[Sequence[str]], right: frozenset[int] | set[int] = frozenset()) -> str:
-    """Rows of equal length, two spaces between columns; `right` ones are flush right.
+    """Write rows of equal length in columns, two spaces apart; `right` columns are flush right.
 
-    A cell is one line, whoever wrote it.
+    Line breaks in a cell are removed.
     """
     rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -36,7 +36,7 @@ def columns(rows: Sequence[Sequence[str]], right: frozenset[int] | set[int] = fr
 
 
 def bytes_text(count: float) -> str:
-    """Three significant digits in powers of 1,000: 2.42 TB."""
+    """Write bytes with three significant digits in powers of 1,000: 2.42 TB."""
     value, unit = float(count), 0
     while value >= 999.5 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
@@ -47,7 +47,8 @@ def bytes_text(count: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Three significant digits in us, ms or s; from 1,000 s in min, h or d: 16.7 min, 520,833 d."""
+    """Write seconds with three significant digits in us, ms or s; from 1,000 s on in min, h or d:
+    16.7 min, 520,833 d."""
     for scale, unit, from_s in _LONG:
         if seconds >= from_s:
             value = seconds / scale
@@ -57,7 +58,8 @@ def seconds_text(seconds: float) -> str:
 
 
 def step_text(seconds: float, least_s: float) -> str:
-    """A step and what is proved of it. `least_s`: its lower bound, 0 where there is none."""
+    """Write how long a step takes, and what is proved of it. `least_s`: its lower bound, 0 where
+    there is none."""
     text = seconds_text(seconds)
     if not least_s:
         return text
@@ -75,22 +77,23 @@ def gap_text(gap: float, negligible: float = 0.0) -> str:
 
 
 def counted(n: int, noun: str) -> str:
-    """`1 host`, `2,048 hosts`."""
+    """Write a number with its noun: `1 host`, `2,048 hosts`."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def percent_text(share: float) -> str:
-    """One decimal: 41.3 %."""
+    """Write a share with one decimal: 41.3 %."""
     percent = 100 * share
     return f"{percent:.1f} %" if percent >= 0.05 or not share else "< 0.1 %"
 
 
 def gpus_text(gpus: Sequence[int]) -> str:
-    """`GPU 3`, `GPUs 0,1`: by their numbers on a host."""
+    """Name GPUs by their numbers on a host: `GPU 3`, `GPUs 0,1`."""
     return f"GPU{'' if len(gpus) == 1 else 's'} {','.join(map(str, gpus))}"
 
 
 def gbps_text(gbps: float) -> str:
-    """Four significant digits in Gbit/s or Tbit/s: 409.6 Tbit/s, 4,915 Tbit/s."""
+    """Write a speed with four significant digits in Gbit/s or Tbit/s: 409.6 Tbit/s, 4,915
+    Tbit/s."""
     value, unit = (gbps / 1000, "Tbit/s") if gbps >= 1000 else (gbps, "Gbit/s")
     return f"{value:,.0f} {unit}" if value >= 999.95 else f"{value:.4g} {unit}"

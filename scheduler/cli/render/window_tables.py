@@ -38,7 +38,7 @@ def windows_text(windows: Sequence[window_pb2.Window]) -> str:
 
 
 def change_text(change: service_pb2.WatchWindowsResponse) -> str:
-    """When, which window, what happened, and from when to when it is."""
+    """Write a change of a window: when, which window, what happened, and its times."""
     window = change.window
     times = f"{time_text(window.start_time)} to {time_text(window.end_time)}"
     kind = plain(service_pb2.WindowChange.Name(change.change), "WINDOW_CHANGE_")

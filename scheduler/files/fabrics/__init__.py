@@ -41,7 +41,7 @@ FORMATS: Plugins[FabricFormat] = Plugins("muster.fabric-formats")
 def read_fabric(
     path: str, form: str, overlay_path: str | None = None, choices: Choices | None = None
 ) -> Built:
-    """The fabric that a topology file describes, and notes on what was made of it.
+    """Read the fabric that a topology file describes, and notes on what was assumed or left out.
 
     Raises: InputError with file, line and field.
     """
@@ -52,5 +52,5 @@ def read_fabric(
 
 
 def dump(fabric: Fabric) -> str:
-    """The text of a fabric file."""
+    """Return the text of a fabric file."""
     return fabricyaml.dump(fabric.spec)

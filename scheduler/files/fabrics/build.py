@@ -31,14 +31,14 @@ Tree = dict[str, Any]  # domain -> its domains, or its hosts
 
 @struct(frozen=True, slots=True)
 class Built:
-    """A fabric, and what the person should know of how it came about."""
+    """A fabric, and notes for the person who imports it."""
 
     fabric: Fabric
     notes: tuple[str, ...]
 
 
 def build(network: TopologyNetwork, overlay: FabricOverlay, name: str, source: str) -> Built:
-    """The fabric of `network`, with what `overlay` says where the file says nothing.
+    """Build the fabric of `network`; `overlay` says what the topology file does not.
 
     `name` is the fabric's when the overlay gives none.
 
@@ -144,7 +144,7 @@ def _tier(name: str, rate: float) -> dict[str, Any]:
 
 
 def plain(rate: float) -> float:
-    """7 for 7.0: what people write, and one digest for both."""
+    """Return 7 for 7.0, as people write it and so that both have one digest."""
     return int(rate) if rate == int(rate) else rate
 
 

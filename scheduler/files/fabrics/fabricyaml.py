@@ -12,7 +12,7 @@ _WORDS = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 
 
 def dump(spec: Mapping[str, Any]) -> str:
-    """The YAML text of a fabric's content."""
+    """Return the YAML text of a fabric's content."""
     nested = ("tiers", "domains", "labels")
     lines = [f"{key}: {_scalar(spec[key])}" for key in spec if key not in nested]
     lines += ["tiers:", *(f"  - {_flow(tier)}" for tier in spec["tiers"])]

@@ -42,7 +42,7 @@ def fitted(network: TopologyNetwork, overlay: FabricOverlay) -> TopologyNetwork:
 
 
 def only_hosts(network: TopologyNetwork, pattern: str | None) -> TopologyNetwork:
-    """The hosts whose whole name matches the regular expression."""
+    """Return the hosts whose whole name matches the regular expression."""
     if pattern is None:
         return network
     keep = [re.fullmatch(pattern, host) is not None for host in network.hosts]

@@ -16,9 +16,9 @@ from placement.fabric import hostlist
 
 
 def with_host(spec: Mapping[str, Any], host: str, place: Mapping[str, str]) -> dict[str, Any]:
-    """`spec` with the host at the end of its innermost domain. `place`: names of domains by name of
-    their tier; a key may have a prefix as in topology.kubernetes.io/zone, and other keys are no
-    matter.
+    """Return the fabric file `spec` with the host at the end of its innermost domain. `place`:
+    names of domains by name of their tier; a key may have a prefix as in
+    topology.kubernetes.io/zone, and other keys are ignored.
 
     Raises: BadInput.
     """

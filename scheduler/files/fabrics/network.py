@@ -16,12 +16,12 @@ Path = tuple[str, ...]  # domains above a host, outermost first
 
 @struct(frozen=True, slots=True)
 class TopologyNetwork:
-    """Hosts in the order of the file; `paths[i]`, all of one length, stands above `hosts[i]`.
+    """A network as a topology file describes it. Hosts in the order of the file; `paths[i]`, all of
+    one length, stands above `hosts[i]`.
 
-    `oversubscription` is by (tiers below, domain). It and the bandwidths are what the
-    format itself knows: for most, nothing. `scale_up` are innermost domains whose GPUs share an
-    NVLink. `joined`: whether anything joins the outermost domains. `notes` are sentences for the
-    person who imports.
+    `oversubscription` is by (tiers below, domain). It and the bandwidths are what the format itself
+    knows: for most, nothing. `scale_up` are innermost domains whose GPUs share an NVLink. `joined`:
+    whether anything joins the outermost domains. `notes` are sentences for the person who imports.
     """
 
     hosts: tuple[str, ...]
@@ -57,13 +57,14 @@ class Choices:
 
 
 def names_from_below(levels: int) -> tuple[str, ...]:
-    """rack; zone, rack; building, zone, rack; tier-4, building, zone, rack; ..."""
+    """Return usual names for so many tiers: rack; zone, rack; building, zone, rack; tier-4,
+    building, zone, rack; ..."""
     names = [FROM_BELOW[i] if i < len(FROM_BELOW) else f"tier-{i + 1}" for i in range(levels)]
     return tuple(reversed(names))
 
 
 def shortened(names: Iterable[str]) -> str:
-    """`a, b, c and 7 more`."""
+    """List names, cut short: `a, b, c and 7 more`."""
     listed = list(names)
     text = ", ".join(listed[:MOST_NAMED])
     more = len(listed) - MOST_NAMED

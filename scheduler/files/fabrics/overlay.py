@@ -25,7 +25,8 @@ _KEYS = ("name", "kind", "joined", "gpus_per_host", "gpu", "nic_gbps", "scale_up
 
 @struct(frozen=True, slots=True)
 class DomainOverlay:
-    """One domain: its own oversubscription, the domains of the next tier that it holds.
+    """Facts about one domain from the person who imports: its own oversubscription, and the domains
+    of the next tier that it holds.
 
     `scale_up_gbps`: of NVLink, 0 where it has none; None where nothing is said.
     """
@@ -45,13 +46,15 @@ class TierOverlay:
 
     @property
     def is_added(self) -> bool:
-        """Whether this tier is made here, from the one below, and not by the file."""
+        """Whether this tier is made by the overlay, from the one below, and not by the topology
+        file."""
         return any(domain.holds for domain in self.domains.values())
 
 
 @struct(frozen=True, slots=True)
 class FabricOverlay:
-    """`tiers` is empty where the overlay says nothing of them; else the hosts come last."""
+    """Facts about a fabric, beyond its topology file, from the person who imports it. `tiers` is
+    empty where the overlay says nothing of them; else the hosts come last."""
 
     name: str | None = None
     kind: str | None = None
@@ -65,7 +68,7 @@ class FabricOverlay:
 
 
 def read(path: str) -> FabricOverlay:
-    """Raises: InputError with file, line and field."""
+    """Read an overlay. Raises: InputError with file, line and field."""
     document = load(path)
     try:
         return _overlay(document)

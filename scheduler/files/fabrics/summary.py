@@ -12,7 +12,8 @@ from placement.fabric.tree import Fabric, Ints, Tier
 
 
 def summary(fabric: Fabric) -> dict[str, Any]:
-    """Counts, sizes and bandwidths by tier, outermost first, and what looks odd.
+    """Summarise a fabric: counts, sizes and bandwidths by tier, outermost first, and what looks
+    odd.
 
     Ranges are (least, most) over the domains of a tier; Gbit/s in one direction.
     """

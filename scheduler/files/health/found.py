@@ -21,8 +21,8 @@ class NodeState(StrEnum):
 
 @struct(frozen=True, slots=True)
 class ImportedReport:
-    """A signal, or how the host stands with another scheduler; neither: nothing is known.
-    `field`: where it is said."""
+    """A signal of an imported file, or the state of the host in another scheduler; neither where
+    nothing is known. `field`: where it is said."""
 
     host: str
     line: int
@@ -50,7 +50,7 @@ def change_for(
     source: str = SLURM,
 ) -> str:
     """Return the change that brings a host here to its state in `source`: the kind of a signal,
-    CORDON, DRAIN, UNCORDON, or "" for none. What was done for its sake is undone, nothing else.
+    CORDON, DRAIN, UNCORDON, or "" for none. Only what was done for `source` is undone.
 
     `reason`: why the host is in its state; `cordon`: why it is cordoned, None where it is not.
     """
@@ -73,5 +73,5 @@ def change_for(
 
 
 def is_word_of(source: str, text: str) -> bool:
-    """Whether this reason was given for the sake of `source`."""
+    """Return whether this reason was given on behalf of `source`."""
     return text == source or text.startswith(f"{source}: ")

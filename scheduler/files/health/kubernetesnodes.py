@@ -50,7 +50,7 @@ CONDITIONS: Final[Mapping[str, tuple[str, NodeState]]] = {
 
 
 def load_kubernetes_nodes(path: str) -> list[ImportedReport]:
-    """A node list, or one node. Raises: InputError naming the field."""
+    """Read a list of nodes, or one node. Raises: InputError naming the field."""
     file = JsonFile.load(path)
     value = file.value
     is_list = isinstance(value, dict) and "items" in value
@@ -78,7 +78,7 @@ def load_kubernetes_nodes(path: str) -> list[ImportedReport]:
 def node_standing(
     node: Mapping[str, Any], conditions: Mapping[str, tuple[str, NodeState]] = CONDITIONS
 ) -> tuple[NodeState | None, str]:
-    """How a node stands, and why. None: it says nothing of itself yet."""
+    """Return the state of a node, and why; None where the node says nothing of itself yet."""
     stated = {
         entry["type"]: entry
         for entry in _list(node, "status", "conditions")

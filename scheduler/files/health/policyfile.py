@@ -89,7 +89,7 @@ class _FileKeys(Keys):
 
 
 def load_health(path: str) -> HealthPolicy:
-    """Raises: InputError with every fault found, each with its line."""
+    """Read a health policy file. Raises: InputError with every fault found, each with its line."""
     document = load(path)
     keys = checked_keys(_FileKeys, document)
     wrong = list(_faults(keys))

@@ -63,7 +63,7 @@ _KEY: Final = re.compile(r"(?:^|\s)(NodeName|State|Reason)=")
 
 
 def load_slurm(path: str) -> list[ImportedReport]:
-    """Raises: InputError naming line and field."""
+    """Read the states of Slurm's nodes from a file. Raises: InputError naming line and field."""
     text = yaml12.read_text(path, MOST_PROGRAM_BYTES)
     if text.lstrip().startswith("{"):
         file = JsonFile.load(path)
@@ -74,7 +74,8 @@ def load_slurm(path: str) -> list[ImportedReport]:
 
 
 def read_nodes(text: str, path: str) -> list[ImportedReport]:
-    """Reports of nodes in text that is not JSON; `path` names it in errors. Raises: InputError."""
+    """Read reports on nodes from text that is not JSON; `path` names it in errors. Raises:
+    InputError."""
     rows = [(number, row) for number, row in enumerate(text.splitlines(), 1) if row.strip(" \t|;,")]
     if not rows:
         raise InputError(Problem("", "holds no node", path))

@@ -24,7 +24,7 @@ WORDS = {"up": FULL, "down": 0.0}
 
 @struct(frozen=True, slots=True)
 class LinkEntry:
-    """One uplink. `line` says so in the file; `detail` in words."""
+    """One uplink of a links file, with the line that names it; `detail` is in words."""
 
     domain: str
     share: float
@@ -33,7 +33,7 @@ class LinkEntry:
 
 
 def load_links(path: str, fabric: Fabric) -> list[LinkEntry]:
-    """Raises: InputError with every fault found, each with its line."""
+    """Read a file of uplinks. Raises: InputError with every fault found, each with its line."""
     document = load(path)
     if document.value is None:
         return []  # all are up, and the comments say why

@@ -33,8 +33,9 @@ log = logging.getLogger("muster.access")
 
 @struct(frozen=True, slots=True)
 class MetricsAuth:
-    """`tls` None: in the clear. `auth` None: nobody is asked. `is_local`: who shows nothing reads
-    what names nobody. Use from any thread."""
+    """Who may read metrics. `tls` None: without encryption. `auth` None: readers are not asked who
+    they are. `is_local`: readers without credentials see metrics that name nobody. Use from any
+    thread."""
 
     tls: Reloading[ssl.SSLContext] | None = None
     auth: Authenticator | None = None
@@ -43,8 +44,8 @@ class MetricsAuth:
     def refusal(
         self, authorization: str | None, names: CallerNames | None = None
     ) -> tuple[str, str] | None:
-        """HTTP status and sentence for who shows this header, else has a verified certificate
-        with these names; None: they may read."""
+        """Return HTTP status and sentence of a refusal, by the header that the reader shows, else
+        the verified certificate with these names; None where they may read."""
         if self.auth is None:
             return None
         token = bearer(authorization) if authorization is not None else None
@@ -59,7 +60,7 @@ class MetricsAuth:
 
 
 def certificate_names(shown: Mapping[str, Any] | None) -> CallerNames:
-    """The names in a client certificate as Python's ssl has it; none without one."""
+    """Return the names in a client certificate as Python's ssl has it; none without one."""
     names = shown or {}
     subject = dict(chain.from_iterable(names.get("subject", ())))
     sans = tuple(name for _, name in names.get("subjectAltName", ()))
@@ -67,10 +68,10 @@ def certificate_names(shown: Mapping[str, Any] | None) -> CallerNames:
 
 
 def metrics_auth(host: str, port: int, access: Access, clock: Callable[[], int]) -> MetricsAuth:
-    """How /metrics is to be served there.
+    """Return how /metrics is to be served.
 
-    Raises: CannotListen when others than this machine's could read it unasked or on the way,
-    unless that is what the operator insists on; InputError.
+    Raises: CannotListen when users of other machines could read it unidentified or on the network,
+    unless the operator insists on that; InputError.
     """
     files, path = access.tls, access.auth_file
     if is_loopback(host):

@@ -39,7 +39,7 @@ from scheduler.service.backend import ProgressSource
 
 
 class MetricsPortTaken(Exception):
-    """The address for metrics is taken, or is none."""
+    """The address for metrics is taken, or is not an address of this machine."""
 
 
 @struct(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class MetricsEndpoint:
 
 
 class Gauges(Collector):
-    """Everything in the catalogue. Before `attach` only what is known without a state.
+    """Serves all metrics of the catalogue. Before `attach` only what is known without a state.
 
     `exposure` None: nothing is served. `address`: where it is served, "" before that. `progress`:
     how far gangs are, where agents start them. `access`: whose certificates and tokens expire.
@@ -76,14 +76,14 @@ class Gauges(Collector):
         self._began = time.perf_counter()
 
     def attach(self, writer: Writer, store: Store) -> None:
-        """The log is replayed."""
+        """Take over what the replayed log says; before, only metrics without a state are served."""
         self._replay_s = time.perf_counter() - self._began
         self._disk = store if isinstance(store, SqliteStore) else None
         self._writer = writer
 
     @contextmanager
     def exposed(self, turnstile: MetricsAuth) -> Iterator[None]:
-        """Serve /metrics while the block runs. Raises: MetricsPortTaken."""
+        """Return a context in which /metrics is served. Raises: MetricsPortTaken."""
         exposure = self._exposure
         if exposure is None:
             yield
@@ -135,7 +135,8 @@ class Gauges(Collector):
 
 
 def registry(gauges: Gauges) -> CollectorRegistry:
-    """Ours, and what every Python process has: memory, descriptors, threads of the collector."""
+    """Return a registry with our metrics, and those that every Python process has: memory,
+    descriptors, threads."""
     collectors = CollectorRegistry()
     collectors.register(gauges)
     ProcessCollector(registry=collectors)

@@ -65,7 +65,7 @@ class _Server(ThreadingWSGIServer):
 def served(
     host: str, port: int, registry: CollectorRegistry, turnstile: MetricsAuth
 ) -> Iterator[int]:
-    """Serve /metrics while the block runs; the port. Raises: OSError."""
+    """Return a context in which /metrics is served, with the port. Raises: OSError."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     kind = type("_Here", (_Server,), {"address_family": family, "turnstile": turnstile})
     app = _guarded(make_wsgi_app(registry), make_wsgi_app(_Nameless(registry)), turnstile)

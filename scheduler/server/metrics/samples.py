@@ -36,7 +36,7 @@ Values = Mapping[Labels, Any]  # Counts or Histograms
 
 
 def of_state(state: State, now_ns: int) -> Iterator[Sample]:
-    """Gauges of one version. `now_ns`: for how long jobs have waited."""
+    """Yield gauges of one version of the state. `now_ns`: to tell for how long jobs have waited."""
     yield from _of_tenants(state, now_ns)
     yield from _of_domains(state)
     fabric, cuts = state.loaded_fabric, census.cuts(state)
@@ -134,8 +134,8 @@ def of_work(instruments: Instruments) -> Iterator[Sample]:
 
 
 def of_credentials(access: Access, now: datetime) -> Iterator[Sample]:
-    """When the first certificate and the first token expire; nothing of files that are unreadable,
-    which the log names. Cost: reads them."""
+    """Yield when the first certificate and the first token expire, without files that are
+    unreadable, which the log names. Cost: reads the files."""
     with suppress(OSError, InputError):
         if access.tls is not None:
             paths = filter(None, (access.tls.certificate, access.tls.client_ca))
@@ -148,7 +148,8 @@ def of_credentials(access: Access, now: datetime) -> Iterator[Sample]:
 
 
 def of_disk(store: SqliteStore) -> Iterator[Sample]:
-    """A store's files and the room beside them; nothing when they cannot be looked at."""
+    """Yield the sizes of a store's files and the room beside them; nothing when they cannot be
+    read."""
     try:
         yield c.STORE, (), store.size_bytes()
         room = os.statvfs(store.path.parent)

@@ -34,7 +34,8 @@ _PAGE = 100
 
 
 class IncidentServicer:
-    """Reads the log when it is asked first, and later only what has come since."""
+    """Answers calls about incidents. It reads the log at the first call, and later only what is
+    new."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

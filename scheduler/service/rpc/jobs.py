@@ -117,15 +117,15 @@ _FRESH = "was just submitted; the next decision looks at it"
 
 
 class JobMessages:
-    """Makes messages of jobs: a waiting job says why it waits, and what put it back into the
-    queue. `reasons`: shared with others who ask why."""
+    """Makes messages of jobs: a waiting job says why it waits, and what put it back into the queue.
+    `reasons`: shared with other calls that ask why."""
 
     def __init__(self, backend: Backend, reasons: reasons.ReasonCache) -> None:
         self._backend = backend
         self._reasons = reasons
 
     async def of(self, state: State, job: Job) -> job_pb2.Job:
-        """The job with its hosts."""
+        """Return the message of a job with its hosts."""
         messages = await asyncio.to_thread(self.of_all, state, [job], with_hosts=True)
         fill_lineage(messages[0], state, job)
         if self._backend.has_agents and job.spec.run is None and job.state in LIVE:
@@ -182,14 +182,14 @@ class JobMessages:
         return self._reasons if state is self._backend.writer.state else reasons.ReasonCache()
 
     def forecast(self) -> Forecast:
-        """When jobs that wait start. Cost: seconds where the queue is long."""
+        """Return the forecast of when waiting jobs start. Cost: seconds where the queue is long."""
         writer = self._backend.writer
         return self._backend.forecasts.of(writer.state, writer.now_ns(), writer.options)
 
     def estimate(
         self, state: State, ahead: Forecast, job: Job, *, with_chain: bool = False
     ) -> job_pb2.StartEstimate | None:
-        """When a job starts; None: it does not wait, or came after the forecast."""
+        """Return when a job starts; None where it does not wait, or came after the forecast."""
         if job.state is not JobState.QUEUED:
             return None
         assumed_s = self._backend.writer.options.assumed_limit_s
@@ -216,7 +216,7 @@ def _redact_job(state: State, job: Job) -> Job:
 
 
 class JobServicer:
-    """`new_uid`: an id for a job that is submitted."""
+    """Answers calls about jobs. `new_uid`: makes the id of a submitted job."""
 
     def __init__(self, backend: Backend, messages: JobMessages, new_uid: Callable[[], str]) -> None:
         self._backend = backend

@@ -131,7 +131,7 @@ class LogServicer:
 
 
 def place_of(job: Job, fabric: Fabric, rank: int) -> tuple[str, int]:
-    """The host of a rank, and under which rank its process is known there."""
+    """Return the host of a rank, and the rank by which its process is known there."""
     ranks = job.ranks_per_host(fabric.gpus_per_host)
     block = min(rank // ranks, len(job.hosts) - 1)
     run = job.spec.run

@@ -32,7 +32,8 @@ SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
 def scheduler_service(
     backend: Backend, new_uid: Callable[[], str], started_ns: int = 0
 ) -> SimpleNamespace:
-    """All methods of the service. `new_uid`: of jobs. `started_ns`: of the server."""
+    """Return the servicer of all methods of the service. `new_uid`: of jobs. `started_ns`: of the
+    server."""
     reasons = ReasonCache()
     return join_servicers(
         (
@@ -58,7 +59,8 @@ def scheduler_service(
 
 
 def join_servicers(servicers: Sequence[object]) -> SimpleNamespace:
-    """One servicer that has each method of the service from the servicer that defines it.
+    """Join servicers into one that has each method of the service from the servicer that defines
+    it.
 
     Raises: TypeError for a method that none of them defines, or several.
     """

@@ -24,7 +24,7 @@ GANGS, INCIDENTS = 20, 10  # shown when the request names no number
 
 
 class StatusServicer:
-    """`started_ns`: when the server started."""
+    """Answers calls about the state of the cluster. `started_ns`: when the server started."""
 
     def __init__(self, backend: Backend, reasons: ReasonCache, started_ns: int) -> None:
         self._backend = backend

@@ -21,7 +21,7 @@ _OBSTACLES = numbers(service_pb2.FabricObstacle, "FABRIC_OBSTACLE", FabricObstac
 
 
 def fabric_to_proto(state: State, *, with_file: bool = False) -> fabric_pb2.Fabric:
-    """Cost: O(hosts x tiers)."""
+    """Convert a fabric to its message. Cost: O(hosts x tiers)."""
     fabric = state.built_fabric
     tiers = [
         fabric_pb2.FabricTier(
@@ -48,7 +48,8 @@ def fabric_to_proto(state: State, *, with_file: bool = False) -> fabric_pb2.Fabr
 
 
 def change_from_proto(request: service_pb2.ApplyFabricRequest) -> ChangeFabric:
-    """Raises: BadInput, InputError when the file is no YAML."""
+    """Convert a request to the command of another fabric. Raises: BadInput, InputError when the
+    file is no YAML."""
     try:
         text = request.file.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -72,7 +73,7 @@ def _pairs(rename: service_pb2.FabricRename, at: int) -> Iterable[tuple[str, str
 
 
 def change_to_proto(state: State, change: FabricChange) -> service_pb2.ApplyFabricResponse:
-    """`state`: on the fabric that is answered."""
+    """Convert a change of fabric to its message. `state`: on the fabric that is answered."""
     return service_pb2.ApplyFabricResponse(
         fabric=fabric_to_proto(state),
         added_hosts=change.added,

@@ -22,7 +22,7 @@ from scheduler.v1 import host_pb2
 def record_to_proto(
     state: State, index: int, now_ns: int, timestamp: Callable[[int], Timestamp]
 ) -> host_pb2.HostRecord | None:
-    """None: nothing is known of the host's past."""
+    """Convert the record of a host; None where nothing is known of its past."""
     record, policy = state.records.get(index), state.health
     if record is None:
         return None

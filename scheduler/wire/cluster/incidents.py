@@ -61,7 +61,7 @@ def weeks_to_proto(failures: Iterable[Failure]) -> list[status_pb2.IncidentWeek]
 
 
 def sample_to_proto(sample: Sample, *, has_goodput: bool) -> status_pb2.TrendSample:
-    """Return the sample; `has_goodput`: the caller may know what all jobs got."""
+    """Convert a sample. `has_goodput`: whether the caller may know what all jobs did."""
     message = status_pb2.TrendSample(
         time=timestamp(sample.time_ns),
         queued_jobs=sample.waiting,

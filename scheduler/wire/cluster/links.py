@@ -34,7 +34,7 @@ def busy_shares(state: State) -> dict[str, float]:
 def link_to_proto(
     state: State, name: str, is_seen: Callable[[Job], bool], busy_share: float = 0.0
 ) -> link_pb2.Link:
-    """`is_seen`: of which jobs the caller may know."""
+    """Convert an uplink. `is_seen`: tells of which jobs the caller may know."""
     fabric, record, shown = state.loaded_fabric, state.link(name), redact_for_caller(state)
     depth, number = uplink_of(fabric, name, "name")
     built = float(fabric.as_built.tiers[depth].uplink_bytes_per_s[number])
@@ -70,8 +70,8 @@ def _crossing(state: State, inside: HostSet) -> Iterator[Job]:
 
 
 def link_names(state: State, *, every: bool = False) -> list[str]:
-    """Links that are not plainly up and open, or have windows; all links on request. Outermost tier
-    first, in the order of the fabric."""
+    """Return the links that are not plainly up and open, or have windows; all links on request.
+    Outermost tier first, in the order of the fabric."""
     fabric = state.loaded_fabric
     if every:
         return [name for tier in fabric.tiers for name in tier.domains]
@@ -80,7 +80,7 @@ def link_names(state: State, *, every: bool = False) -> list[str]:
 
 
 def link_filter(state: State, text: str) -> Callable[[str], bool]:
-    """Whether the link of a domain matches. Raises: BadFilter."""
+    """Return a test of whether the link of a domain passes a filter. Raises: BadFilter."""
     fabric, shown = state.loaded_fabric, redact_for_caller(state)
 
     def remaining_share(name: str) -> float:

@@ -57,7 +57,7 @@ _PREFIX = "USAGE_KEY_"
 
 
 def usage_keys(numbers: Sequence[int]) -> tuple[UsageKey, ...]:
-    """Each once. Raises: BadInput."""
+    """Return the keys by which usage is summed, each once. Raises: BadInput."""
     names = {int(number): name for name, number in service_pb2.UsageKey.items() if number}
     if unknown := [number for number in numbers if number not in names]:
         raise BadInput("group_by", f"has {unknown[0]}, which is not a key of usage")
@@ -67,7 +67,7 @@ def usage_keys(numbers: Sequence[int]) -> tuple[UsageKey, ...]:
 def usage_to_proto(
     sums: UsageSums, keys: Sequence[UsageKey], start_ns: int, end_ns: int, version: int
 ) -> service_pb2.SumUsageResponse:
-    """Rows in the order of their keys."""
+    """Convert sums of usage to rows in the order of their keys."""
     answer = service_pb2.SumUsageResponse(
         total=_row(sums.total, end_ns),
         start_time=timestamp(start_ns),
@@ -104,7 +104,7 @@ _FIELDS: Final[dict[str, filters.Field]] = {
 
 
 def audit_filter(text: str) -> Callable[[LoggedRequest], bool]:
-    """Raises: BadFilter."""
+    """Return a test of audit records. Raises: BadFilter."""
     return filters.parse(text, _FIELDS)
 
 

@@ -49,12 +49,13 @@ FIELDS = {
 
 
 def window_state(number: int) -> WindowState | None:
-    """None: a number that this version does not know, or none was given."""
+    """Convert the number of a window's state; None for a number that this version does not know, or
+    where none was given."""
     return _STATE_BY_NUMBER.get(number)
 
 
 def window_from_proto(message: window_pb2.Window) -> Window:
-    """Raises: BadInput naming the field."""
+    """Convert a message to a window. Raises: BadInput naming the field."""
     for name in ("start_time", "end_time"):
         if not message.HasField(name):
             raise BadInput(name, "is required")
@@ -62,7 +63,7 @@ def window_from_proto(message: window_pb2.Window) -> Window:
 
 
 def changed(window: Window, request: service_pb2.UpdateWindowRequest) -> Window:
-    """`window` with the values that the request names. Raises: BadInput naming the field."""
+    """Return `window` with the values that the request names. Raises: BadInput naming the field."""
     message = request.window
     paths = list(request.update_mask.paths)
     if not paths:
@@ -101,7 +102,7 @@ def window_change_to_proto(change: WindowChange) -> service_pb2.WatchWindowsResp
 
 
 def listed_window(state: State, booking: Booking) -> service_pb2.WatchWindowsResponse:
-    """A window at hand when a watch begins."""
+    """Return the message of an existing window with which a watch begins."""
     return service_pb2.WatchWindowsResponse(
         version=state.version,
         change=service_pb2.WINDOW_CHANGE_LISTED,

@@ -61,7 +61,7 @@ class TextField:
 
 @struct(frozen=True, slots=True)
 class NumberField:
-    """A field that holds a number; decimals of it only where it is not whole."""
+    """A field that holds a number, in filters with decimals only where it is not whole."""
 
     of: Callable[[Any], float]
     is_whole: bool = True
@@ -103,7 +103,7 @@ Field = TextField | NumberField | TimeField | ChoiceField | MapField | NamesFiel
 
 
 def parse(text: str, fields: Mapping[str, Field]) -> Test:
-    """A test for one item. An empty filter lets everything pass.
+    """Parse a filter into a test of one item. An empty filter lets everything pass.
 
     Raises: BadFilter.
     """

@@ -29,7 +29,8 @@ _TENANTS: Final = UUID("c4a1d9e0-5f3b-4f27-9d6e-80b7a2f51c36")
 
 @struct(frozen=True, slots=True)
 class Query:
-    """Query of a list; its tokens are good for no other. `states` empty: all."""
+    """Query of a list by a caller; its page tokens are good for no other list. `states` empty:
+    all."""
 
     states: frozenset[JobState] | frozenset[HostState] | frozenset[WindowState] = frozenset()
     filter: str = ""
@@ -43,8 +44,8 @@ class Query:
 
 @struct(frozen=True, slots=True)
 class HeldHost:
-    """A host by index, who holds it, and which block it carries (None: a spare). `sharers`: of a
-    host that jobs share all of them, the holder first."""
+    """A host in a list. A host by index, who holds it, and which block it carries (None: a spare).
+    `sharers`: of a host that jobs share all of them, the holder first."""
 
     index: int
     holder: Job | None
@@ -53,7 +54,7 @@ class HeldHost:
 
     @property
     def holders(self) -> tuple[Job, ...]:
-        """All that hold it."""
+        """All jobs that hold the host."""
         return self.sharers or ((self.holder,) if self.holder else ())
 
 
@@ -101,17 +102,17 @@ _WINDOW_ORDERS: Final[dict[str, Callable[[Booking], Any]]] = {
 
 
 def everybodys(_: Any) -> bool:
-    """Whether the list's reader may see a job or window: any."""
+    """Accept any job or window, for readers who may see all."""
     return True
 
 
 def job_filter(text: str) -> Callable[[Job], bool]:
-    """Raises: BadFilter."""
+    """Return a test of jobs. Raises: BadFilter."""
     return filters.parse(text, _JOB_FIELDS)
 
 
 def window_filter(state: State, text: str) -> Callable[[Booking], bool]:
-    """`state`: any of the log. Raises: BadFilter."""
+    """Return a test of windows. `state`: any state of the log. Raises: BadFilter."""
     return filters.parse(text, _window_fields(state))
 
 
@@ -124,7 +125,7 @@ def jobs(
     stored: EndedJobs | None = None,
     tenants: frozenset[str] | None = None,
 ) -> Page[Job]:
-    """Live jobs and ended ones that `is_seen`.
+    """Return a page of live jobs and ended ones that `is_seen`.
 
     `stored`: where those are that ended so long ago that the state does not have them; None: they
     are left out. `tenants`: whose jobs can be seen at all, None: not known. A page may have fewer
@@ -166,9 +167,10 @@ def _stored_order(order: Order[Job]) -> tuple[tuple[str, bool], ...]:
 def hosts(
     state: State, query: Query, size: int, token: str, is_seen: Callable[[Job], bool] = everybodys
 ) -> Page[HeldHost]:
-    """Hosts in the order of the fabric; only hosts of `query.job`, unless it is empty.
+    """Return a page of hosts in the order of the fabric; only hosts of `query.job`, unless it is
+    empty.
 
-    A holder that is not `is_seen` is one without a name, in filters as well.
+    Holders that the caller may not see have no name, also in filters.
 
     Raises: BadToken, BadFilter.
     """
@@ -192,7 +194,7 @@ def windows(
     token: str,
     is_seen: Callable[[Booking], bool] = everybodys,
 ) -> Page[Booking]:
-    """Windows that are not over and `is_seen`.
+    """Return a page of the windows that are not over and that `is_seen` lets the caller see.
 
     Raises: BadToken, BadOrder, BadFilter.
     """
@@ -239,10 +241,8 @@ def tenants(
     size: int,
     token: str,
 ) -> Page[TenantStanding]:
-    """The tenants, of these, that pass, in their order.
-
-    Raises: BadToken, BadFilter.
-    """
+    """Return a page of those of these tenants that pass the filter, in their order. Raises:
+    BadToken, BadFilter."""
     passes = filters.parse(filter, _tenant_fields(state))
     places = {standing.tenant.name: at for at, standing in enumerate(standings)}
     query = Query(filter=filter, order_by=state.tenants.digest)
@@ -273,7 +273,7 @@ def _tenant_fields(state: State) -> dict[str, filters.Field]:
 
 
 def tenant_uid(state: State, name: str) -> str:
-    """Return a uid that replays of a log repeat and a tenant that comes back has not."""
+    """Return a uid that replays of a log repeat; a tenant that comes back gets another."""
     made = f"{state.origin}/{state.mark(name).create_ns}"
     return str(uuid5(_TENANTS, f"{made}/{name}"))
 
@@ -321,12 +321,12 @@ def _host_fields(state: State) -> dict[str, filters.Field]:
 
 
 def domains(fabric: Fabric, index: int) -> list[str]:
-    """Names of the domains that hold a host, outermost tier first."""
+    """Return the names of the domains that hold a host, outermost tier first."""
     return [fabric.domain(index, tier) for tier in range(len(fabric.tiers))]
 
 
 def holders(state: State) -> dict[int, HeldHost]:
-    """Every held host by index. Cost: O(hosts held)."""
+    """Return who holds each held host, by index. Cost: O(hosts held)."""
     held: dict[int, HeldHost] = {}
     for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
         held.update((host, HeldHost(host, job, block)) for block, host in enumerate(job.hosts))
@@ -338,8 +338,8 @@ def holders(state: State) -> dict[int, HeldHost]:
 
 
 def in_order(kind: str, of: str, items: Sequence[Item], size: int, token: str) -> Page[Item]:
-    """A page of items that stand where they stand. `of`: names what they are listed from;
-    tokens are good for no other. Raises: BadToken."""
+    """Return a page of items in their own order. `of`: identifies the list; tokens are good for no
+    other list. Raises: BadToken."""
     places = range(len(items))
     order: Order[int] = Order(((int, False),))
     page = paging.page([kind, of], places, order, size, token)
@@ -349,7 +349,7 @@ def in_order(kind: str, of: str, items: Sequence[Item], size: int, token: str) -
 def describe_host(
     state: State, index: int, is_seen: Callable[[Job], bool] = everybodys
 ) -> HeldHost:
-    """One host with what it carries, as far as that `is_seen`."""
+    """Return one host with what it carries, as far as `is_seen` lets the caller see that."""
     holders = state.holders(index)
     if not holders:
         return HeldHost(index, None, None)

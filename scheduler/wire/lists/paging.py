@@ -27,16 +27,16 @@ _SEAL_BYTES: Final = 12
 
 
 class BadToken(ValueError):
-    """A page token that no such list gave out."""
+    """A page token that this list did not give out."""
 
 
 class BadOrder(ValueError):
-    """An order that lists do not have."""
+    """An order that this list does not have."""
 
 
 @struct(frozen=True, slots=True)
 class Page(Generic[Item]):
-    """`next_token` is empty on the last page."""
+    """One page of a list. `next_token` is empty on the last page."""
 
     items: tuple[Item, ...]
     next_token: str
@@ -44,8 +44,8 @@ class Page(Generic[Item]):
 
 @struct(frozen=True, slots=True)
 class Order(Generic[Item]):
-    """Fields by which items stand, the first first, each with whether it descends. No two items
-    are equal in all of them."""
+    """The fields that a list is sorted by, the most significant first, each with whether it
+    descends. No two items are equal in all of them."""
 
     fields: tuple[tuple[Callable[[Item], Any], bool], ...]
     names: tuple[str, ...] = ()  # of those that the request asks for
@@ -58,7 +58,8 @@ class Order(Generic[Item]):
             items.sort(key=of, reverse=descends)
 
     def is_after(self, key: Key, last: Key) -> bool:
-        """Whether `key` stands behind `last`. Raises: TypeError when they are not comparable."""
+        """Return whether `key` sorts behind `last`. Raises: TypeError when they are not
+        comparable."""
         for value, before, (_, descends) in zip(key, last, self.fields, strict=True):
             if value != before:
                 return bool(value < before if descends else value > before)
@@ -68,9 +69,9 @@ class Order(Generic[Item]):
 def parse_order(
     text: str, known: Mapping[str, Callable[[Item], Any]], *unique: Callable[[Item], Any]
 ) -> Order[Item]:
-    """`"priority desc, name"`: fields with commas between them, ascending unless `desc` says
-    otherwise (AIP-132). Empty: by the first that is known. `unique` decides between items that
-    are equal in all of them, in the direction of the last; no two items are equal in it.
+    """Parse an order, `"priority desc, name"`: fields with commas between them, ascending unless
+    `desc` says otherwise (AIP-132). Empty: by the first that is known. `unique` decides between
+    items that are equal in all of them, in the direction of the last; no two items are equal in it.
 
     Raises: BadOrder.
     """
@@ -96,7 +97,7 @@ def page(
     token: str,
     known_to: Key | None = None,
 ) -> Page[Item]:
-    """The first `size` of the items behind the place that `token` names.
+    """Return the first `size` of the items behind the place that `token` names.
 
     `scope`: what list it is, as JSON values; tokens are good for no other. `items`: in `order`.
     `known_to`: items behind this place were not looked for, and the page ends there; None: all are
@@ -121,12 +122,12 @@ def page(
 
 
 def place_of(scope: object, token: str) -> Key | None:
-    """The place behind which a page begins; None: at the begin. Raises: BadToken."""
+    """Return the place behind which a page begins; None for the first page."""
     return _read_token(scope, token) if token else None
 
 
 def token_at(scope: object, last: Key) -> str:
-    """The token of the page that begins behind this place."""
+    """Return the token of the page that begins behind this place."""
     text = json.dumps(last).encode()
     seal = _seal(scope, text)
     return base64.urlsafe_b64encode(seal + _masked(seal, text)).decode().rstrip("=")

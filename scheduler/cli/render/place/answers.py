@@ -54,7 +54,7 @@ def outcome(answer: Answer) -> str:
 
 
 def to_mapping(question: Question, answer: Answer, seconds: dict[str, float]) -> dict[str, Any]:
-    """The JSON answer. All but `seconds` is the same in every run."""
+    """Return the answer as JSON values. All but `seconds` is the same in every run."""
     body: dict[str, Any]
     match answer:
         case Placement():
@@ -194,7 +194,7 @@ def domains(question: Question, answer: Placement) -> list[dict[str, Any]]:
 
 
 def to_text(question: Question, answer: Answer, seconds: dict[str, float]) -> str:
-    """The answer for people."""
+    """Write the answer for people."""
     match answer:
         case Placement():
             return _placed_text(question, answer, seconds)
@@ -324,7 +324,7 @@ def free_domains_mapping(fabric: Fabric, free: HostSet, answer: Placement) -> di
 
 
 def free_domains_text(fabric: Fabric, free: HostSet, answer: Placement) -> str:
-    """One line; empty on a fabric without tiers."""
+    """Write one line about the free hosts of domains; "" on a fabric without tiers."""
     tiers = free_domains_by_tier(fabric, free, answer)
     if not tiers:
         return ""
@@ -334,7 +334,8 @@ def free_domains_text(fabric: Fabric, free: HostSet, answer: Placement) -> str:
 
 
 def old_cut(fabric: Fabric, request: Request, free: HostSet, hint: Hint) -> int | None:
-    """Bytes that the old placement would cut; None when not all of its hosts are free."""
+    """Return the bytes that the old placement would cut; None when not all of its hosts are
+    free."""
     if not all(host >= 0 and has(free, host) for host in hint.hosts):
         return None
     cuts = cut(fabric, request, hint.hosts)
@@ -344,7 +345,7 @@ def old_cut(fabric: Fabric, request: Request, free: HostSet, hint: Hint) -> int 
 def near_mapping(
     fabric: Fabric, request: Request, free: HostSet, hint: Hint | None, answer: Placement
 ) -> dict[str, Any]:
-    """Empty when there was no old placement."""
+    """Return what moves from the old placement; empty where there was none."""
     if hint is None or answer.moved is None:
         return {}
     return {
@@ -360,7 +361,7 @@ def near_mapping(
 def near_text(
     fabric: Fabric, request: Request, free: HostSet, hint: Hint | None, answer: Placement
 ) -> str:
-    """One line on what moves, and what the old placement would cut if it still could."""
+    """Write one line on what moves, and what the old placement would cut if its hosts were free."""
     if hint is None or answer.moved is None:
         return ""
     moved = f"moved {answer.moved:,} of {counted(len(answer.hosts), 'block')}"

@@ -33,7 +33,7 @@ def _on_smallest(
 
 
 def to_text(fabric: Fabric, request: Request, answer: Placement) -> str:
-    """Return a line; empty without a model."""
+    """Write a line on the memory of a GPU; "" without a model."""
     if (result := _on_smallest(fabric, request, answer)) is None:
         return ""
     use, gpu = result
@@ -65,7 +65,8 @@ SHOWN_FAILED = (2, 3, 4, 8)
 
 
 def holders(question: Question, answer: Placement) -> Holders:
-    """Raises: BadInput when the gang has too few replicas."""
+    """Return the hosts that hold copies of each host's state. Raises: BadInput when the gang has
+    too few replicas."""
     refuse_without_peers(question.request, question.fabric.gpus_per_host, question.peers)
     return choose_holders(question.fabric, question.request, answer.hosts, question.peers)
 

@@ -12,9 +12,9 @@ from scheduler.core.spares.shortage import SpareShortage
 
 @struct(frozen=True, slots=True)
 class Question:
-    """Question to the placer: the job's name and gang, on which fabric, with which hosts free, near
-    which old placement. `legal_dp`: the sizes of an elastic gang, which `request` is at one of.
-    `peers`: how many hosts have copies of each one's state. `shortages`: zones of the gang that
+    """A question to the placer: the job's name and gang, on which fabric, with which hosts free,
+    near which old placement. `legal_dp`: the sizes of an elastic gang, which `request` is at one
+    of. `peers`: how many hosts have copies of each one's state. `shortages`: zones of the gang that
     would lack spares. `cpu_ranks`: of each host where ranks are on CPUs alone, else 0."""
 
     name: str

@@ -29,12 +29,12 @@ MUSTER, FEWEST, BY_NAME, AT_RANDOM = "muster", "fewest domains", "by name", "at 
 
 @struct(frozen=True, slots=True)
 class Estimate:
-    """A job on one fabric: a step as placed, and of the same gang placed otherwise.
+    """Steps of a job on one fabric, as muster places it and as others would.
 
     `steps`: (way, step), muster's first, and what routing makes of the flows of each, None when
     they are spread perfectly. `simulated`: the seconds of each, played message by message; none
-    unless asked for. `advice`: on the axes as muster placed them. `compute`: seconds of
-    its parts, on the `gpus` of muster's placement; empty where something else says how long it is.
+    unless asked for. `advice`: on the axes as muster placed them. `compute`: seconds of its parts,
+    on the `gpus` of muster's placement; empty where something else says how long it is.
     """
 
     question: Question
@@ -60,7 +60,7 @@ class Estimate:
 
 @struct(frozen=True, slots=True)
 class NetworkChoice:
-    """How flows find their way; None spreads them perfectly. `failed`: what is down.
+    """How flows are routed; None spreads them perfectly. `failed`: what is down.
 
     `seed`: of the hashes, and of the random placement. `is_simulated`: steps are played as well.
     """
@@ -80,7 +80,7 @@ def estimate(
     assumed: Assumptions,
     network: NetworkChoice = USUAL_NETWORK,
 ) -> Estimate | None:
-    """None when no two ranks ever talk.
+    """Estimate the steps of a job; None when no two ranks ever talk.
 
     Raises: BadInput on a switch or cable that the fabric does not have.
     """
@@ -154,7 +154,8 @@ def _routed(question: Question, hosts: Sequence[int], network: NetworkChoice) ->
 
 
 def to_mapping(estimated: Estimate) -> dict[str, Any]:
-    """`placements` by way; the layers of muster's axes and the advice beside them."""
+    """Return the estimate as JSON values: `placements` by way, the layers of muster's axes, and the
+    advice beside them."""
     simulated = estimated.simulated or (None,) * len(estimated.steps)
     return {
         "placements": {
