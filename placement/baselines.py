@@ -47,7 +47,8 @@ def chosen(
     most_spares: int,
     sizing: Sizing = BY_DEFAULT,
 ) -> Placement | None:
-    """The gang where `choose` puts it, with its spares; None when it does not fit."""
+    """Place the gang where the function `choose` puts it, with its spares; None when it does not
+    fit."""
     gang = request.hosts_needed(fabric.gpus_per_host)
     required = request.spares.required(gang)
     room = usable_for(fabric, request, free, gang + required)
@@ -85,7 +86,8 @@ def _placement(
 
 
 def consecutive(fabric: Fabric) -> Choose:
-    """The fewest domains of each tier, by the number of free hosts in them."""
+    """Return a function that chooses the fewest domains of each tier, by their number of free
+    hosts."""
     return lambda free, count: _fewest(fabric, free, count, 0)
 
 
@@ -118,7 +120,7 @@ def _ranked(free_by_child: Ints, needed: int) -> list[tuple[int, int]]:
 
 
 def at_random(seed: str) -> Choose:
-    """Hosts drawn without regard to anything. The same `seed` draws the same ones."""
+    """Return a function that draws hosts at random. The same `seed` draws the same hosts."""
     return lambda free, count: np.array(Random(seed).sample(free.tolist(), count), dtype=np.int64)
 
 

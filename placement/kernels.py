@@ -65,7 +65,7 @@ kernels: list[Kernel[Any, Any]] = []
 
 
 def compile_from_now_on() -> None:
-    """Skip the uncompiled warm-up."""
+    """Compile loops at their first run from now on, instead of running them uncompiled at first."""
     _process.steps = PLAIN_STEPS
 
 
@@ -76,11 +76,11 @@ def refill(into: Ints, source: Ints) -> None:
 
 
 class Kernel(Generic[P, R]):
-    """A loop, and the functions that it calls.
+    """A loop that is compiled, and the functions that it calls.
 
-    Arguments are numbers, one-dimensional arrays and named tuples of them; what the loop
-    writes into arrays stays there. Nothing is made, and no function returns an array: so machine
-    code need not count references, which would take most of its time.
+    Arguments are numbers, one-dimensional arrays and named tuples of them; what the loop writes
+    into arrays stays there. The loop makes no objects and no function returns an array, so that
+    machine code need not count references, which would take most of its time.
     """
 
     def __init__(
@@ -100,7 +100,8 @@ class Kernel(Generic[P, R]):
         return self.plain(*args, **kwargs)
 
     def plain(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the loop uncompiled, over views, as numbers come out of an array half as fast."""
+        """Run the loop uncompiled, over memory views, for reading a number from an array takes
+        twice as long."""
         return self._loop(*map(_viewed, args), **kwargs)
 
     @cached_property

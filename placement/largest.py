@@ -28,7 +28,7 @@ from placement.workload.traffic import axis_traffic
 @with_gang_view
 @lru_cache(maxsize=1024)
 def legal_sizes(fabric: Fabric, request: Request, least: int) -> tuple[int, ...]:
-    """Legal numbers of replicas from `least` to the request's, ascending; empty when the
+    """Return the legal numbers of replicas from `least` to the request's, ascending; empty when the
     empty fabric could hold none of them, and for a job on a part of a host.
 
     Raises: BadInput as `placer.impossible` for the request itself, which is the largest.
@@ -73,7 +73,8 @@ def _suits(fabric: Fabric, request: Request) -> bool:
 
 @with_gang_view
 def has_room(fabric: Fabric, free: HostSet, request: Request) -> bool:
-    """Whether there are hosts enough, spares that are required and constraints included."""
+    """Return whether there are enough hosts, with the spares that are required, under the
+    constraints."""
     gang = request.hosts_needed(fabric.gpus_per_host)
     needed = gang + request.spares.required(gang)
     if free.bit_count() < needed:

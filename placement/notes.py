@@ -16,7 +16,8 @@ from placement.workload.training import AS_LLAMA3
 
 @lru_cache(maxsize=4096)
 def request_notes(fabric: Fabric, request: Request) -> tuple[str, ...]:
-    """About the job itself: silent axes, memory that would not do, keys without effect."""
+    """Return remarks on the job itself: axes that send nothing, memory that would not do, keys
+    without effect."""
     if request.roles:
         named = [(role.name, _notes(fabric, role.request)) for role in request.roles]
         return tuple(f"{name}: {note}" for name, notes in named for note in notes)
@@ -79,8 +80,8 @@ def _silent_axes(fabric: Fabric, request: Request) -> list[str]:
 
 
 def spare_notes(fabric: Fabric, held: Holding, at: int = 0) -> list[str]:
-    """Fewer spares than wished for, or spares far from the gang: outside its domains of the tier
-    `at`."""
+    """Return remarks on spares: fewer than wished for, or far from the gang, outside its domains of
+    the tier `at`."""
     notes = []
     if len(held.spares) < held.wished:
         notes.append(f"{len(held.spares)} of {held.wished} spares held: no more hosts are free")

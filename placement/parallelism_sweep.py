@@ -23,7 +23,7 @@ MOST_PLACED = 60  # gangs; a second of the processor for each where they are lar
 
 @struct(frozen=True)
 class PlacedChoice:
-    """A choice of parallelism where muster places it. `rank`: 1 is the shortest step."""
+    """A choice of parallelism, with its placement. `rank`: 1 is the shortest step."""
 
     rank: int
     request: Request
@@ -34,9 +34,9 @@ class PlacedChoice:
 @struct(frozen=True)
 class Sweep:
     """Result of a sweep. `fitting`: choices that frameworks take and memory holds, of `layouts`
-    looked at. `best`: by step. `is_proved`: nothing that was not placed is faster than the last of
-    `best`. `own`: the request as it is, if it fits. `refused`: why no gang of this size can be
-    placed now."""
+    looked at. `best`: by step. `is_proved`: whether no choice that was not placed is faster than
+    the last of `best`. `own`: the request as it is, if it fits. `refused`: why no gang of this size
+    can be placed now."""
 
     gpu_gb: float
     layouts: int
@@ -57,12 +57,12 @@ def sweep(
     on_bounded: Callable[[int], None] = lambda _: None,
     on_placed: Callable[[], None] = lambda: None,
 ) -> Sweep:
-    """Place what may be among the `most` fastest ways to train on `gpus` GPUs.
+    """Place the choices that may be among the `most` fastest ways to train on `gpus` GPUs.
 
-    `on_bounded` is told once how many gangs will be placed at most, `on_placed` after each.
+    `on_bounded` is called once with the most gangs that will be placed, `on_placed` after each.
 
-    Raises: BadInput as `parallel_choices`, `impossible`.
-    Cost: a millisecond a choice, and up to MOST_PLACED placements.
+    Raises: BadInput as `parallel_choices`, `impossible`. Cost: a millisecond a choice, and up to
+    MOST_PLACED placements.
     """
     gpu_gb = _least_gb(fabric, request)
     shapes: set[Parallelism] = set()

@@ -15,7 +15,7 @@ from placement.fabric.tree import Fabric
 def choose_gpus(
     fabric: Fabric, host: int, taken: Collection[int], count: int
 ) -> tuple[int, ...] | None:
-    """`count` GPUs of the host of those not `taken`, ascending; None where there are too few.
+    """Choose `count` GPUs of a host that are not `taken`, ascending; None where there are too few.
 
     Source: buddy allocation, Knowlton, CACM 8(10), 1965; by NUMA node as Slurm's gres.conf Cores.
     """

@@ -54,7 +54,8 @@ class LpSolution(NamedTuple):
 
 
 class ColumnLp:
-    """min cost x, low <= A x <= high, x >= 0, growing by columns and by rows, by GLOP.
+    """A linear program, min cost x, low <= A x <= high, x >= 0, that grows by columns and by rows,
+    solved by GLOP.
 
     Every row has two artificial columns, which add to it and take away from it at a prohibitive
     price, so that the program is feasible from the start.
@@ -67,7 +68,7 @@ class ColumnLp:
         self._columns: Ints = np.empty(0, dtype=np.int64)  # without artificial ones
 
     def add_columns(self, costs: Floats, entries: Ints | Floats) -> None:
-        """One column for each cost, with its entry in each row. Shape: (columns, rows)."""
+        """Add one column for each cost, with its entry in each row. Shape: (columns, rows)."""
         column, row = np.nonzero(entries)
         fresh = self._add_columns(costs, column, row, entries[column, row])
         self._columns = np.append(self._columns, fresh)
@@ -79,7 +80,7 @@ class ColumnLp:
         entries: Ints | Floats | None = None,
         unit: Ints | float = 1,
     ) -> None:
-        """Rows with these bounds, and an entry in each column; none by default. `unit`: what an
+        """Add rows with these bounds, and an entry in each column, 0 by default. `unit`: what an
         artificial column adds. Shapes: (rows,), of entries (rows, columns)."""
         many = len(low)
         rows = self._model.add_elements(ROW, many)
@@ -161,14 +162,15 @@ def _begun(model: cpp_elemental.CppElemental) -> mathopt.Solver:
 
 
 class IntegerSolution(NamedTuple):
-    """The values by variable, and a cost that none go below; None where nothing is known."""
+    """The value of each variable, and a cost that no values go below; None where nothing is
+    known."""
 
     values: tuple[int, ...] | None
     bound: int | None
 
 
 class IntegerProgram:
-    """min cost x over whole x within ranges of rows, by CP-SAT.
+    """An integer program, min cost x over whole x within ranges of rows, solved by CP-SAT.
 
     One worker, fixed seed, deterministic time: the same on any machine.
     """
@@ -177,7 +179,7 @@ class IntegerProgram:
         self._model = cp_sat.CpModelProto()
 
     def variable(self, most: int, cost: int) -> int:
-        """Number of a new variable in [0, most]."""
+        """Add a variable in [0, most], and return its number."""
         number = len(self._model.variables)
         self._model.variables.add().domain.extend([0, most])
         self._model.objective.vars.append(number)
@@ -185,7 +187,7 @@ class IntegerProgram:
         return number
 
     def row(self, low: int | None, high: int | None, entries: Sequence[tuple[int, int]]) -> None:
-        """low <= sum of (variable, factor) <= high; None: without that bound."""
+        """Add a row, low <= sum of (variable, factor) <= high; None: without that bound."""
         row = self._model.constraints.add().linear
         row.vars.extend([variable for variable, _ in entries])
         row.coeffs.extend([factor for _, factor in entries])
@@ -193,7 +195,7 @@ class IntegerProgram:
         row.domain.append(_UNBOUNDED if high is None else high)
 
     def hint(self, values: Sequence[int]) -> None:
-        """A solution to begin with, by variable."""
+        """Give a solution to begin with, by variable."""
         self._model.solution_hint.vars.extend(range(len(values)))
         self._model.solution_hint.values.extend(values)
 
@@ -223,10 +225,10 @@ class IntegerProgram:
 
 
 def assign(cost: Ints) -> Ints | None:
-    """The column of each row, no column twice, at least total cost.
+    """Assign rows to columns at least total cost, no column twice.
 
-    Shape: (rows, columns), rows <= columns. None when the costs are too large to be
-    summed in 64 bits. Cost: 3 ms for 192 x 192.
+    Shape: (rows, columns), rows <= columns. None when the costs are too large to be summed in 64
+    bits. Cost: 3 ms for 192 x 192.
     """
     rows, columns = cost.shape
     padded = np.zeros((columns, columns), dtype=np.int64)

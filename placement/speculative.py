@@ -25,11 +25,11 @@ def _second_core() -> ThreadPoolExecutor | None:
 
 
 def run_ahead(calls: Sequence[Callable[[], R]], *, are_long: bool = True) -> Iterator[R]:
-    """The results, in order. Calls share nothing that one of them changes. `are_long`: whether
-    they take longer than to ask a second core.
+    """Make calls, some of them ahead on a second core, and yield their results in order. No call
+    changes what another one uses. `are_long`: whether they take longer than to ask a second core.
 
-    Who closes the iterator early lets go of the calls that have not been begun. An error of a call
-    is raised, if not always in its turn.
+    Closing the iterator cancels calls not yet started. An error of a call is raised, though not
+    always in its turn.
     """
     second = _second_core() if are_long and len(calls) > 1 else None
     if second is None:

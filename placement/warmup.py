@@ -27,8 +27,8 @@ GPUS = 2  # of the hosts of a small gang
 
 
 def warm_up() -> None:
-    """Load or make the machine code, and run each loop once, and an integer program. Cost: half a
-    second where the code is kept from before, else half a minute or more."""
+    """Load or compile the machine code of all loops, and run each of them and an integer program
+    once. Cost: half a second where the code is kept from before, else half a minute or more."""
     compile_from_now_on()
     gang = Request(Parallelism(tp=GPUS, pp=2, dp=3), traffic=(("dp", 3), ("pp", 1)))
     room, grid = [4, 2], block_grid(gang, GPUS)

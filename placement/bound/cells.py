@@ -26,19 +26,20 @@ from placement.workload.traffic import Pattern
 
 @struct(frozen=True, slots=True)
 class Cells:
-    """A grid of cells, how many of its slots a host holds, and how many cells."""
+    """A grid of cells (the ranks that stay together), how many of its slots a host holds, and how
+    many cells."""
 
     grid: BlockGrid
     lot: int
     cells_of_host: int
 
     def in_bytes(self, doubled: int) -> int:
-        """A doubled bound in doubled whole bytes."""
+        """Convert a doubled bound of the grid to doubled whole bytes."""
         return 2 * ceil(self.grid.to_bytes(doubled))
 
 
 def cells_of(request: Request, gpus: int) -> Cells:
-    """The grid of cells whose bounds hold for blocks."""
+    """Return the grid of cells of a gang, whose bounds hold for its blocks."""
     cell, grid = _cells(request, gpus)
     lot = gpus // cell
     chain = next((a for a in block_axes(request, cell) or () if a.pattern is Pattern.CHAIN), None)
@@ -51,7 +52,8 @@ def cells_of(request: Request, gpus: int) -> Cells:
 
 
 def floors(grid: BlockGrid, lot: int) -> tuple[int, ...]:
-    """Floors between neighbouring stages, as those of a BlockGrid; rows are stages of cells."""
+    """Return the least costs between neighbouring stages, as the floors of a BlockGrid; rows are
+    stages of cells."""
     pairs = range(grid.rows - 1)
     return tuple(grid.row_weight * _least_split_edges(grid.width, lot, s) for s in pairs)
 

@@ -63,8 +63,9 @@ def least_by_orbits(graph: Hypergraph, orders: Sequence[Ints], most: int, work: 
 
 
 def quotient_of(graph: Hypergraph, orders: Sequence[Ints]) -> Quotient | None:
-    """Blocks at places of an order that are whole periods apart are an orbit: of the order with
-    the most copies. None if there is one copy, or nothing is cut inside some orbit."""
+    """Return the graph of orbits of a graph. Blocks that are whole periods apart in an order are
+    one orbit; the order with the most copies is taken. None if there is one copy, or nothing is cut
+    inside some orbit."""
     if len(graph.group) or not len(graph.weight):
         return None
     periods = [graph.period(order) for order in orders]

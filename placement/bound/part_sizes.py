@@ -20,7 +20,7 @@ QUICK = 20_000_000  # steps along an order: some 20 ms
 
 
 class PartBound:
-    """Bounds on what layouts of one graph cut; tables are made once."""
+    """Lower bounds on what layouts of one graph cut. Tables are made once."""
 
     def __init__(self, graph: Hypergraph, orders: Sequence[Ints] = ()) -> None:
         """`orders`: of the blocks, in which the graph may be narrow, beside their own."""
@@ -30,8 +30,8 @@ class PartBound:
         self._costs: dict[int, tuple[int, tuple[Ints, int] | None]] = {}
 
     def least_cut(self, capacities: Sequence[int], steps: int = QUICK) -> int:
-        """A cut in the graph's units, doubled, that no layout on these domains beats; 0 where
-        too little is known of parts, or takes more than so many steps."""
+        """Return a doubled cut, in the graph's units, that no layout on these domains beats; 0
+        where too little is known of parts, or that takes more than so many steps."""
         most = min(self._graph.blocks, max(capacities))
         tried, costs = self._costs.get(most, (0, None))
         if costs is None and tried < steps:

@@ -29,13 +29,12 @@ A_STATE = 16  # sizes that take as long as to look at a state
 
 
 class Steps(NamedTuple):
-    """The events along an order of blocks: blocks `ENTER` a bit of the frontier, `TOUCH` the bit of
-    a group, and either `LEAVE` it.
+    """The events along an order of blocks: a block takes a bit of the frontier (`ENTER`), touches
+    the bit of a group (`TOUCH`), and either gives its bit back (`LEAVE`).
 
     Shapes: what, bit, other (a group's bit), weight (a group's, doubled), tie (what a block pays,
-    if it is in, beside its edges), used (bits before the step)
-    (steps,); begin (steps + 1,), of blocks that enter, where edges begin in at (bits) and paid
-    (their weights).
+    if it is in, beside its edges), used (bits before the step) (steps,); begin (steps + 1,), of
+    blocks that enter, where edges begin in at (bits) and paid (their weights).
     """
 
     what: Ints
@@ -50,8 +49,8 @@ class Steps(NamedTuple):
 
 
 def paid_for(steps: Steps, step: int, state: int) -> tuple[int, int]:
-    """Costs that a block pays when it enters, for its edges where it is in, and where it is out; a
-    part of kernels."""
+    """Return what a block pays when it enters, for its edges: if it is in the part, and if it is
+    out; called inside kernels."""
     inside, outside = steps.tie[step], 0 * steps.tie[step]
     for e in range(steps.begin[step], steps.begin[step + 1]):
         if state >> steps.at[e] & 1:
@@ -62,7 +61,7 @@ def paid_for(steps: Steps, step: int, state: int) -> tuple[int, int]:
 
 
 class Walk:
-    """Along an order of the blocks that are not `pinned`; those are all out of the part.
+    """A pass along an order of the blocks that are not `pinned`; pinned blocks are out of the part.
 
     `bits`: of the frontier. `states`: of it, about, summed over all steps; a group with a block in
     the part counts as touched. `done`: for each block of the order, after how many steps it is
@@ -181,10 +180,11 @@ class Table(NamedTuple):
 
 
 class Passage:
-    """Along the steps of a walk, from the empty state; by how many blocks are in, or out.
+    """The dynamic program along the steps of a walk, from the empty state. Sizes count the blocks
+    that are in the part, or those that are out.
 
-    `budget`: parts that cost more are left out. `counts`: what a block that is in adds to the
-    size, and one that is out. `begin`: the size of the empty state.
+    `budget`: parts that cost more are left out. `counts`: what a block that is in adds to the size,
+    and one that is out. `begin`: the size of the empty state.
     """
 
     def __init__(
@@ -222,8 +222,8 @@ class Passage:
             table.tally[:2] += (-1, 1)
 
     def advance(self, first: int, last: int, most: int, to_go: Ints | None = None) -> bool:
-        """Pass these steps; return whether at most so much work and rows sufficed. `to_go`: as
-        `Ahead.to_go` of these steps."""
+        """Carry the table over these steps; return whether at most so much work and so many rows
+        sufficed. `to_go`: as `Ahead.to_go` of these steps."""
         known = np.zeros(0, dtype=np.int64) if to_go is None else to_go
         inside, outside = self._counts
         return _passed.run(
@@ -253,8 +253,8 @@ class Passage:
 
 
 class Ahead:
-    """Bound from below what parts pay from each state to the end of a walk, where no state may be
-    left."""
+    """Lower bounds on what parts still pay from each state to the end of a walk, where no state may
+    be left."""
 
     def __init__(self, walk: Walk, mixed: Collection[int] = ()) -> None:
         """`mixed`: after how many steps the frontier may be neither all in nor all out."""
@@ -285,8 +285,8 @@ class Ahead:
         return table
 
     def all_end_within(self, passages: Sequence[Passage], work: int) -> bool:
-        """Whether each of these comes to the end in so much work. States grow in number and in
-        sizes as one goes, so what is spent by now foretells it."""
+        """Return whether each of these walks comes to its end in so much work. States grow in
+        number and in sizes as one goes, so what is spent by now foretells it."""
         steps = len(self._steps.what)
         for first, last in self.stretches:
             to_go = self.to_go(first, last)
@@ -299,9 +299,8 @@ class Ahead:
 def least_parts(
     graph: Hypergraph, orders: Sequence[Ints], most: int, work: int
 ) -> tuple[Ints, int] | None:
-    """Bound from below what a part of n = 0 .. most blocks pays, doubled over all parts, and what
-    these pay too much together: 2 cut >= sum over parts of least[n] - offset. A part pays each of
-    its cut edges, and twice the weight of each group that it touches.
+    """Bound from below what a part of n = 0 .. most blocks pays, doubled over all parts, and by how
+    much these pay too much together: 2 cut >= sum over parts of least[n] - offset.
 
     `orders`: of the blocks, the one with the narrowest frontier is gone along. None if that takes
     more `work`. Shape: (most + 1,).

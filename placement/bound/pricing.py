@@ -46,12 +46,11 @@ class Prices(NamedTuple):
 
 
 class Pricer:
-    """Prices patterns of a grid, again and again at different prices.
+    """Finds the cheapest patterns of a grid, again and again at different prices.
 
-    `by_used[u]`: least cost of a pattern of u hosts, `best[c]`: of 1 to c hosts. Shapes:
-    (capacity + 1,).
-    Cost: O(rows x width x capacity), 5 ms for 16 x 128 x 384. The tables are allocated
-    once: fresh pages cost more than the arithmetic.
+    `by_used[u]`: least cost of a pattern of u hosts, `best[c]`: of 1 to c hosts. Shapes: (capacity
+    + 1,). Cost: O(rows x width x capacity), 5 ms for 16 x 128 x 384. The tables are allocated once:
+    fresh pages cost more than the arithmetic.
     """
 
     def __init__(
@@ -88,9 +87,8 @@ class Pricer:
         self.by_used: Ints = np.empty(used, dtype=np.int64)
 
     def price(self, cost: Ints, size_price: Ints) -> None:
-        """Fill the tables. `cost[s, n]`: of n slots of row s. `size_price[u]`: taken off
-        a pattern of u hosts. All in the units of the slopes.
-        """
+        """Fill the tables at these prices. `cost[s, n]`: of n slots of row s. `size_price[u]`:
+        taken off a pattern of u hosts. All in the units of the slopes."""
         self._cost = np.ascontiguousarray(cost[:, : self._room.slots])
         price_rows.run(
             self._steps, self._cost.ravel(), self._rows, self._between, self._room, self.by_used
@@ -123,6 +121,7 @@ def _cut_short(slopes: Slopes, most: int) -> Slopes:
 
 
 def pattern_cost(grid: BlockGrid, pattern: ZonePattern) -> int:
-    """Doubled cost of one zone, before the constant that the grid subtracts."""
+    """Return the doubled cost of one zone with this pattern, before the constant that the grid
+    subtracts."""
     held = np.array([pattern], dtype=np.int64)
     return int(grid.step[held].sum() + grid.between(held)[0])

@@ -25,9 +25,9 @@ class Between(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Scratch arrays of pricing. `tables`: `kept` of them, that rows use by turns; each has `slots`
-    lines of `used` columns. `nearest`: one more. `first`, `last`: one line each. `part`: columns
-    that are transformed at a time, while they are in the cache."""
+    """Scratch arrays of pricing. `tables`: `kept` of them, which rows use in turn; each has `slots`
+    lines of `used` columns. `nearest`: one table more. `first`, `last`: one line each. `part`:
+    columns that are transformed at a time, while they are in the cache."""
 
     tables: Ints
     kept: int

@@ -21,10 +21,10 @@ MOST_RUNS = 500  # lengths of steps; of more, that many are tried
 
 
 def attainable(grid: BlockGrid, doubled: int) -> int:
-    """The least doubled cut >= `doubled` that whole edges can add up to.
+    """Return the least doubled cut >= `doubled` that whole edges can add up to.
 
-    Exact for up to three different weights where there are not too many sums to try, a
-    multiple of their gcd beyond.
+    Exact for up to three different weights where there are not too many sums to try, a multiple of
+    their gcd beyond.
     """
     weights = sorted({2 * w for w in grid.weights}, reverse=True)
     if doubled <= 0 or not weights:
@@ -46,7 +46,7 @@ def attainable(grid: BlockGrid, doubled: int) -> int:
 
 
 def fewest(capacities: Sequence[int], needed: int) -> int:
-    """The least number of zones that can hold `needed` hosts together."""
+    """Return the least number of zones that can hold `needed` hosts together."""
     total = 0
     for count, capacity in enumerate(sorted(capacities, reverse=True), 1):
         total += capacity

@@ -28,7 +28,7 @@ MOST_ENTRIES = 4_000_000  # of the pricing tables; beyond that they take a secon
 
 
 def is_priceable(grid: BlockGrid, capacity: int) -> bool:
-    """Whether patterns of so many hosts can be priced in reasonable time."""
+    """Return whether patterns of so many hosts can be priced in reasonable time."""
     return _entries(grid, capacity) <= MOST_ENTRIES
 
 
@@ -49,11 +49,11 @@ class SizeBound:
     def least_cut(
         self, region: Region, capacities: Sequence[int], entries: int = MOST_ENTRIES
     ) -> int:
-        """A doubled cut inside `region` that no layout on these domains beats; 0 when the
-        tables had more than `entries`.
+        """Return a doubled cut inside `region` that no layout on these domains beats; 0 when the
+        tables would have more than `entries`.
 
-        Inside a part of the grid the rest counts as one more domain, whose cost and whose
-        edges to the region do not depend on the layout.
+        Inside a part of the grid the rest counts as one more domain, whose cost and whose edges to
+        the region do not depend on the layout.
         """
         grid = self._grid
         blocks = int(np.count_nonzero(region))
@@ -70,7 +70,7 @@ class SizeBound:
         return attainable(grid, total)
 
     def part_costs(self, most: int) -> Ints:
-        """f(n) for n = 0 .. most: the least doubled cost of a domain with n blocks."""
+        """Return f(n) for n = 0 .. most: the least doubled cost of a domain with n blocks."""
         if len(self._costs) <= most:
             g = self._grid
             pricer = Pricer(
@@ -88,7 +88,7 @@ def size_bound(grid: BlockGrid) -> SizeBound:
 
 
 def least_sum(blocks: int, capacities: Sequence[int], cost: Ints) -> int:
-    """The least sum of costs over parts that hold `blocks` blocks in all, one a domain.
+    """Return the least sum of costs over parts that hold `blocks` blocks in all, one part a domain.
 
     `cost[n]`: of a part of n blocks, n up to the largest capacity or all blocks.
     """
@@ -105,7 +105,8 @@ def least_sum(blocks: int, capacities: Sequence[int], cost: Ints) -> int:
 
 @struct(frozen=True, slots=True)
 class ChargingForm:
-    """A way to charge zones for what `grid` cuts: `charged`, in `parts` of its units."""
+    """One way to charge zones for what `grid` cuts: the grid `charged`, whose costs are in so many
+    `parts` of the unit of `grid`."""
 
     grid: BlockGrid
     charged: BlockGrid
@@ -116,17 +117,19 @@ class ChargingForm:
         return self.cut_bound(sizes.least_cut(self.grid.everywhere, capacities, entries))
 
     def cut_bound(self, doubled: int) -> int:
-        """A bound on what is charged as one on the cut, in units of `grid`."""
+        """Convert a bound on what zones are charged to a bound on the cut, in units of `grid`."""
         return attainable(self.grid, -(-doubled // self.parts))
 
 
 def forms(grid: BlockGrid) -> list[ChargingForm]:
-    """The grid's own charges, and charges that zones share if they are others."""
+    """Return the ways to charge zones: the grid's own, and, if they differ, charges that zones
+    share."""
     other = shared(grid)
     own = ChargingForm(grid, grid, 1)
     return [own] if other is None else [own, ChargingForm(grid, other, 2)]
 
 
 def by_sizes(grid: BlockGrid, capacities: Sequence[int], entries: int = MOST_ENTRIES) -> int:
-    """A bound in a few milliseconds, which small jobs often meet; 0 where it takes longer."""
+    """Bound the cut by sizes of zones alone, in a few milliseconds, which small jobs often meet; 0
+    where it takes longer."""
     return max(form.by_sizes(capacities, entries) for form in forms(grid))

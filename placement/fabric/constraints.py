@@ -48,7 +48,7 @@ class Constraints:
 
     @property
     def is_shape(self) -> bool:
-        """Whether hosts are bound to each other, not each by itself."""
+        """Whether hosts are bound to each other, rather than each chosen by itself."""
         return bool(self.max_zones or self.same)
 
     @property
@@ -78,7 +78,7 @@ def tier_of(fabric: Fabric, name: str, field: str) -> int:
 @of_built
 @lru_cache(maxsize=8192)
 def around(fabric: Fabric, tier: int, hosts: HostSet) -> HostSet:
-    """All hosts of the domains that `hosts` lie in. Cost: O(hosts), once."""
+    """Return all hosts of the domains that `hosts` lie in. Cost: O(hosts), once."""
     domains = fabric.tiers[tier].domain_by_host[hostset.members(hosts)]
     members = masks(fabric, tier)
     return _union(members[domain] for domain in set(domains.tolist()))
@@ -92,7 +92,8 @@ def _union(parts: Iterable[HostSet]) -> HostSet:
 
 
 def check(fabric: Fabric, wanted: Constraints) -> None:
-    """Raises: BadInput when a tier or a label does not exist on this fabric."""
+    """Refuse constraints with a tier or a label that this fabric does not have. Raises:
+    BadInput."""
     if wanted.same:
         tier_of(fabric, wanted.same, "constraints.same")
     for key, value in wanted.labels:
@@ -106,7 +107,7 @@ def check(fabric: Fabric, wanted: Constraints) -> None:
 
 
 def labelled(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> HostSet:
-    """The hosts among `hosts` that have every label, and the GPUs of the gang's kind of host."""
+    """Return those of `hosts` that have every label, and as many GPUs as hosts of the gang have."""
     if fabric.is_mixed:
         hosts &= _with_gpus(fabric, gpus_wanted(fabric, wanted))
     return _with_labels(fabric, wanted, hosts)
@@ -127,8 +128,8 @@ def _with_gpus(fabric: Fabric, gpus: int) -> HostSet:
 @of_built
 @lru_cache(maxsize=4096)
 def gpus_wanted(fabric: Fabric, wanted: Constraints) -> int:
-    """GPUs of each host that a gang lies on: the fabric's own number, unless the labels leave
-    only hosts of another one.
+    """Return the GPUs of each host that a gang lies on: the fabric's own number, unless the labels
+    leave only hosts of another one.
 
     Raises: BadInput when they leave hosts of several other numbers.
     """
@@ -149,14 +150,16 @@ def gpus_wanted(fabric: Fabric, wanted: Constraints) -> int:
 
 
 def view_for_gang(fabric: Fabric, wanted: Constraints) -> Fabric:
-    """The fabric as a gang with these constraints sees it: `gpus_per_host` is that of its hosts."""
+    """Return the fabric as a gang with these constraints sees it: `gpus_per_host` is that of its
+    hosts."""
     return view_for_gpus(fabric, gpus_wanted(fabric, wanted)) if fabric.is_mixed else fabric
 
 
 def with_gang_view(
     function: Callable[Concatenate[Fabric, P], Result],
 ) -> Callable[Concatenate[Fabric, P], Result]:
-    """Decorator: the function gets the fabric with `gpus_per_host` of the request's hosts."""
+    """Decorate a function so that it gets the fabric with `gpus_per_host` of the request's
+    hosts."""
 
     @wraps(function)
     def wrapper(fabric: Fabric, /, *args: P.args, **kwargs: P.kwargs) -> Result:
@@ -171,8 +174,8 @@ def with_gang_view(
 def usable(
     fabric: Fabric, wanted: Constraints, hosts: HostSet, count: int, room: Room = int.bit_count
 ) -> HostSet:
-    """The hosts among `hosts` on which `count` hosts may lie; with `room` for fewer than `count`
-    only when there is no way to keep the constraints."""
+    """Return those of `hosts` on which `count` hosts may lie; fewer than `count` only when the
+    constraints cannot be kept."""
     hosts = labelled(fabric, wanted, hosts)
     sides = [_shaped(fabric, wanted, hosts & side, count, room) for side in islands(fabric)]
     return _enough(sides, count, room)
@@ -195,7 +198,8 @@ def _shaped(fabric: Fabric, wanted: Constraints, hosts: HostSet, count: int, roo
 
 
 def fullest(fabric: Fabric, hosts: HostSet, zones: int, room: Room = int.bit_count) -> HostSet:
-    """`hosts` of the `zones` outermost domains with most `room`, earlier ones on a tie."""
+    """Return those of `hosts` in the `zones` outermost domains with most `room`, earlier ones on a
+    tie."""
     parts = _parts(fabric, 0, hosts)
     return _union(sorted(parts, key=room, reverse=True)[:zones])
 
@@ -205,7 +209,7 @@ def _parts(fabric: Fabric, tier: int, hosts: HostSet) -> list[HostSet]:
 
 
 def joinable(fabric: Fabric, wanted: Constraints, gang: HostSet) -> HostSet:
-    """Hosts that may join a gang on these hosts and leave the constraints kept."""
+    """Return the hosts that may join a gang on these hosts without breaking its constraints."""
     allowed = labelled(fabric, wanted, hostset.full(fabric.host_count))
     if fabric.barred and gang:
         allowed &= _union(island for island in islands(fabric) if island & gang)
@@ -217,12 +221,12 @@ def joinable(fabric: Fabric, wanted: Constraints, gang: HostSet) -> HostSet:
 
 
 def zones_of(fabric: Fabric, hosts: HostSet) -> int:
-    """Outermost domains that `hosts` lie in; 1 on a fabric without tiers."""
+    """Count the outermost domains that `hosts` lie in; 1 on a fabric without tiers."""
     return sum(bool(part) for part in _parts(fabric, 0, hosts)) if fabric.tiers else 1
 
 
 def broken(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> list[str]:
-    """Sentences, one for each constraint that `hosts` do not keep."""
+    """Return a sentence for each constraint that `hosts` do not keep."""
     wrong = []
     if outside := hosts & ~labelled(fabric, wanted, hosts):
         names = ", ".join(fabric.names(hostset.members(outside))[:4])

@@ -41,7 +41,7 @@ class Gpu:
     rates: tuple[tuple[str, float], ...] = ()
 
     def peak(self, precision: str) -> float:
-        """Dense peak in FLOP/s. Raises: BadInput where the GPU lacks the precision."""
+        """Return the dense peak in FLOP/s. Raises: BadInput where the GPU lacks the precision."""
         rate = dict(self.tflops).get(precision)
         if rate is None:
             has = ", ".join(known for known, _ in self.tflops)
@@ -49,13 +49,13 @@ class Gpu:
         return rate * 1e12
 
     def rate(self, precision: str) -> float:
-        """Times the usual rate; 1 where it was not measured."""
+        """Return the factor on the usual rate of such a GPU; 1 where it was not measured."""
         return dict(self.rates).get(precision, 1.0)
 
 
 @lru_cache(maxsize=1)
 def catalogue() -> Mapping[str, Gpu]:
-    """The GPUs that muster knows, by name, in the order of gpus.toml."""
+    """Return the GPUs that muster knows, by name, in the order of gpus.toml."""
     text = Path(__file__).with_name("gpus.toml").read_text(encoding="utf-8")
     return {name: _gpu(name, entry) for name, entry in tomllib.loads(text).items()}
 
@@ -75,7 +75,8 @@ def _plain(name: str) -> str:
 
 
 def find_gpu(name: str, own: Mapping[str, Gpu]) -> Gpu | None:
-    """The GPU of this name, in any case: of a fabric's own entries, then of the catalogue."""
+    """Find the GPU of this name, in any case: among a fabric's own entries, then in the
+    catalogue."""
     for known in own.values():
         if _plain(known.name) == _plain(name):
             return known
@@ -84,7 +85,7 @@ def find_gpu(name: str, own: Mapping[str, Gpu]) -> Gpu | None:
 
 
 def gpu_named(name: Any, path: str, own: Mapping[str, Gpu]) -> Gpu:
-    """Find a GPU by name. Raises: BadInput with names alike where there is none."""
+    """Find a GPU by name. Raises: BadInput, with similar names, where there is none."""
     if not isinstance(name, str) or not name:
         raise BadInput(path, f"must be the name of a GPU, such as H100, not {name!r}")
     if (found := find_gpu(name, own)) is not None:
@@ -98,7 +99,7 @@ def gpu_named(name: Any, path: str, own: Mapping[str, Gpu]) -> Gpu:
 
 
 def read_gpus(value: Any) -> dict[str, Gpu]:
-    """A fabric's own entries: `gpus: {X100: {memory_gb: 96, memory_gb_per_s: 4000, tflops: {bf16:
+    """Read a fabric's own GPUs: `gpus: {X100: {memory_gb: 96, memory_gb_per_s: 4000, tflops: {bf16:
     500}}}`. Raises: BadInput naming the key."""
     if not isinstance(value, Mapping):
         raise BadInput("gpus", "must map names to entries with memory_gb, memory_gb_per_s, tflops")

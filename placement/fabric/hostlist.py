@@ -20,7 +20,7 @@ LONGEST = 1_000_000  # hosts in one expression: beyond any fabric, short of exha
 
 
 def expand(text: str, field: str = "") -> list[str]:
-    """The host names that `text` stands for, in the order written.
+    """Return the host names that `text` stands for, in the order written.
 
     Raises: BadInput naming `field` on an unclosed bracket, an empty or a descending range.
     """
@@ -34,13 +34,13 @@ def expand(text: str, field: str = "") -> list[str]:
 
 
 def numbered(stem: str, letter: str, count: int) -> list[str]:
-    """The names of so many domains or hosts that a fabric file counts and does not list."""
+    """Return names for so many domains or hosts that a fabric file counts and does not list."""
     width = len(str(count - 1))
     return [f"{stem}{letter}{i:0{width}d}" for i in range(count)]
 
 
 def split(text: str) -> Iterator[str]:
-    """Split at commas outside brackets."""
+    """Split a text at commas outside brackets."""
     depth, start = 0, 0
     for i, char in enumerate(text):
         depth += (char == "[") - (char == "]")
@@ -81,7 +81,7 @@ def _numbers(body: str, part: str) -> list[str]:
 
 
 def fold(names: Sequence[str]) -> str:
-    """`names` with ranges where they count up, in their order: `expand(fold(x)) == x`.
+    """Write names as ranges where they count up, in their order: `expand(fold(x)) == x`.
 
     Cost: O(names), 2 us each.
     """

@@ -43,7 +43,7 @@ def full(host_count: int) -> HostSet:
 
 
 def from_mask(mask: Mask) -> HostSet:
-    """The set whose members are the true positions of `mask`."""
+    """Return the set whose members are the true positions of `mask`."""
     import numpy as np
 
     return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
@@ -59,7 +59,7 @@ def to_mask(hosts: HostSet, host_count: int) -> Mask:
 
 
 def indices(hosts: HostSet) -> Indices:
-    """Host indices in ascending order. Shape: (hosts,)."""
+    """Return the indices of the hosts in ascending order. Shape: (hosts,)."""
     return to_mask(hosts, hosts.bit_length()).nonzero()[0]
 
 
@@ -70,7 +70,8 @@ def members(hosts: HostSet) -> list[int]:
 
 
 def first(hosts: HostSet, count: int) -> tuple[int, ...]:
-    """The `count` members of smallest number, in ascending order; all when there are no more."""
+    """Return the `count` members of smallest number, in ascending order; all when there are no
+    more."""
     if count >= 32:
         return tuple(members(hosts)[:count])
     numbers = list[int]()

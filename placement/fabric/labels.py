@@ -15,10 +15,9 @@ Places = Mapping[str, tuple[int, Sequence[int]]]  # name -> depth in the tree, h
 
 
 def read_labels(value: Any, places: Places, by_host: Sequence[dict[str, str]]) -> Labels:
-    """`labels: {z0: {gpu: h100}, "z1-r[00-15]": {gpu: a100}}`: of domains and hosts, by
-    name or hostlist range. What is said of a host goes before what is said of its rack,
-    and that before its zone. `places`: everything that has a name, hosts included.
-    `by_host`: what the domains of each host are labelled with where they are listed.
+    """Read labels of domains and hosts, by name or hostlist range: `labels: {z0: {gpu: h100},
+    "z1-r[00-15]": {gpu: a100}}`. Labels of a host override those of its rack, and these those of
+    its zone.
 
     Raises: BadInput naming the entry.
     """
@@ -44,7 +43,7 @@ def read_labels(value: Any, places: Places, by_host: Sequence[dict[str, str]]) -
 
 
 def check_labels(labels: Any, path: str) -> dict[str, str]:
-    """Raises: BadInput unless they map texts to texts."""
+    """Refuse labels that do not map texts to texts. Raises: BadInput."""
     if not isinstance(labels, Mapping) or not labels:
         raise BadInput(path, "must be a mapping of labels to values, such as {gpu: h100}")
     for key, text in labels.items():

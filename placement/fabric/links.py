@@ -27,7 +27,8 @@ DIGITS = 6  # of a share that count
 
 
 def checked_share(value: float, field: str = "share") -> float:
-    """Return `value`. Raises: BadInput naming `field` unless it is a number from 0 to 1."""
+    """Check that `value` is a number from 0 to 1, and return it. Raises: BadInput naming
+    `field`."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= 1:
         raise BadInput(field, f"must be a share of the uplink from 0 to 1, not {value!r}")
@@ -35,7 +36,7 @@ def checked_share(value: float, field: str = "share") -> float:
 
 
 def uplink_of(fabric: Fabric, name: str, field: str) -> tuple[int, int]:
-    """Tier and number of the domain of this name; the outermost where several share it.
+    """Find tier and number of the domain of this name; the outermost where several share it.
 
     Raises: BadInput naming `field` when no domain is called that.
     """
@@ -61,10 +62,10 @@ def _numbers(fabric: Fabric) -> dict[str, tuple[int, int]]:
 def with_links(
     fabric: Fabric, share_by_domain: Mapping[str, float], closed: Collection[str] = ()
 ) -> Fabric:
-    """The fabric with these shares of its uplinks, in place of its own.
+    """Return the fabric with these shares of its uplinks, in place of its own.
 
-    `closed`: domains whose uplink no gang may newly cross, whatever it carries. Equal
-    states of the links make equal fabrics. The digest stays: it names what was built.
+    `closed`: domains whose uplink no gang may newly cross, whatever it carries. Equal states of the
+    links make equal fabrics. The digest stays: it names what was built.
 
     Raises: BadInput naming `links.NAME`.
     """
@@ -95,7 +96,8 @@ def with_links(
 
 
 def seconds_over(sent: Floats, bytes_per_s: Floats | float) -> Floats:
-    """How long each link needs: for nothing no time, and for ever where it is down."""
+    """Return how many seconds each link needs for its bytes: 0 for no bytes, infinite where it is
+    down."""
     import numpy as np
 
     idle = np.where(sent > 0, np.inf, 0.0)
@@ -104,8 +106,8 @@ def seconds_over(sent: Floats, bytes_per_s: Floats | float) -> Floats:
 
 @lru_cache(maxsize=64)
 def islands(fabric: Fabric) -> tuple[HostSet, ...]:
-    """Sets of hosts that reach each other over uplinks which gangs may cross; islands that
-    hang together at the top first. One where no uplink is barred."""
+    """Split hosts into sets that reach each other over uplinks which gangs may cross; sets that are
+    connected at the top come first. One where no uplink is barred."""
     rest = hostset.full(fabric.host_count)
     parts: list[HostSet] = []
     for depth, number in fabric.barred:  # from the outside: inner ones are taken out of outer
@@ -117,7 +119,7 @@ def islands(fabric: Fabric) -> tuple[HostSet, ...]:
 
 
 def barred_text(fabric: Fabric, hosts: HostSet) -> str:
-    """The barred uplinks that a gang on `hosts` would cross: `the uplinks of z3 and z4`; empty
+    """Name the barred uplinks that a gang on `hosts` would cross: `the uplinks of z3 and z4`; ""
     for none."""
     names = [
         fabric.tiers[depth].domains[number]
@@ -133,6 +135,6 @@ def barred_links(fabric: Fabric) -> str:
 
 
 def names_text(names: Iterable[str]) -> str:
-    """`the uplink of z3`, `the uplinks of z3, z4`; empty for none."""
+    """Name uplinks: `the uplink of z3`, `the uplinks of z3, z4`; "" for none."""
     shown = list(names)
     return f"the uplink{'s' * (len(shown) > 1)} of {', '.join(shown)}" if shown else ""

@@ -25,7 +25,7 @@ KW = "number of kW above 0"
 
 @struct(frozen=True, slots=True)
 class PowerCap:
-    """A limit on what some hosts draw together, in kW. `name`: as `rack z0-r1` or `row=7`."""
+    """A limit on what some hosts draw together, in kW. `name`: such as `rack z0-r1` or `row=7`."""
 
     name: str
     hosts: HostSet
@@ -34,8 +34,8 @@ class PowerCap:
 
 @struct(frozen=True, slots=True)
 class Power:
-    """The draw of hosts, and its caps. `kinds`: the hosts that draw so many kW each; `caps`: those
-    of the fewest hosts first; `groups`: the hosts of each innermost domain."""
+    """The power that hosts draw, and the caps on it. `kinds`: the hosts that draw so many kW each;
+    `caps`: those of the fewest hosts first; `groups`: the hosts of each innermost domain."""
 
     kinds: tuple[tuple[float, HostSet], ...]
     caps: tuple[PowerCap, ...]
@@ -46,13 +46,13 @@ class Power:
         return sum(kw * (hosts & of_kind).bit_count() for kw, of_kind in self.kinds)
 
     def exceeded_cap(self, hosts: HostSet, started: HostSet) -> PowerCap | None:
-        """Return a cap that these hosts exceed together, of those that `started` count to, or
-        None."""
+        """Return a cap that these hosts exceed together, of the caps that apply to the hosts
+        `started`, or None."""
         touched = (cap for cap in self.caps if cap.hosts & started)
         return next((cap for cap in touched if self.draw(hosts & cap.hosts) > cap.kw), None)
 
     def within(self, free: HostSet, held: HostSet) -> HostSet:
-        """Return free hosts that may all run beside the held ones: of each cap as many as it has
+        """Return free hosts that may all run beside the held ones: under each cap as many as it has
         power for, from the innermost domains with the most free hosts."""
         for cap in self.caps:
             mine = free & cap.hosts

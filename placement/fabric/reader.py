@@ -99,7 +99,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset(name: str) -> Fabric:
-    """Raises: BadInput with the known names."""
+    """Return the preset fabric of this name. Raises: BadInput with the known names."""
     if name not in PRESETS:
         raise BadInput("", f"unknown fabric {name!r}; presets are {', '.join(PRESETS)}")
     return from_spec(PRESETS[name])

@@ -13,7 +13,8 @@ _KEYS = ("write_gb_per_s", "read_gb_per_s", "capacity_tb")
 
 @struct(frozen=True, slots=True)
 class Storage:
-    """GB/s that all hosts together write and read, and TB that it holds; 0 where not stated."""
+    """Storage that gangs share: GB/s that all hosts together write and read, and TB that it holds;
+    0 where not stated."""
 
     write_gb_per_s: float
     read_gb_per_s: float

@@ -61,18 +61,19 @@ class Tier:
     latency_s: float = 0.0
 
     def count(self, hosts: Ints | Mask | slice) -> Ints:
-        """How many of these hosts are in each domain. Shape: (domains,)."""
+        """Count how many of these hosts are in each domain. Shape: (domains,)."""
         import numpy as np
 
         return np.bincount(self.domain_by_host[hosts], minlength=len(self.domains))
 
     def nth(self, hosts: Ints) -> Ints:
-        """How many hosts of its domain come before each of these, which ascend."""
+        """Return for each of these hosts, in ascending order, how many hosts of its domain come
+        before it."""
         return nth_of_each(self.domain_by_host[hosts])
 
 
 def nth_of_each(values: Ints) -> Ints:
-    """How many of the same value come before each of these, which ascend."""
+    """Return for each value how many equal values come before it. Values ascend."""
     import numpy as np
 
     return np.arange(len(values)) - np.searchsorted(values, values)
@@ -80,7 +81,7 @@ def nth_of_each(values: Ints) -> Ints:
 
 @lru_cache(maxsize=64)
 def sizes_of(tier: Tier) -> Ints:
-    """Hosts of each domain, not to be written to."""
+    """Return the number of hosts of each domain, not to be written to."""
     sizes = tier.count(slice(None))
     sizes.flags.writeable = False
     return sizes
@@ -103,7 +104,7 @@ class Hardware:
     is_kind_assumed: bool = False
 
     def kinds_of(self, hosts: Sequence[int] | Ints) -> tuple[Gpu, ...]:
-        """The kinds of GPU that these hosts have."""
+        """Return the kinds of GPU that these hosts have."""
         if self.kind_by_host is None:
             return self.kinds
         import numpy as np
@@ -112,7 +113,7 @@ class Hardware:
         return tuple(self.kinds[kind] for kind in present.tolist())
 
     def groups(self, host: int) -> GpuGroups:
-        """The GPUs of a host by NUMA node."""
+        """Return the GPUs of a host by NUMA node."""
         stated = self.gpu_groups[host] if self.gpu_groups else ()
         return stated or (tuple(range(int(self.gpus[host]))),)
 
@@ -160,7 +161,8 @@ class Fabric:
 
     @property
     def routing(self) -> str:
-        """How its switches spread flows, in the words of network.routing, "" for perfectly."""
+        """Routing of its switches, in the words of network.routing; "" for flows that are spread
+        perfectly."""
         return str(self.spec.get("routing", ""))
 
     @property
@@ -194,7 +196,7 @@ class Fabric:
 
     @cached_property
     def injection_bytes_per_s(self) -> Floats:
-        """Gbit/s that each host sends over its network cards. Shape: (hosts,)."""
+        """Bytes per second that each host sends over its network cards. Shape: (hosts,)."""
         return self.by_host.gpus * self.by_host.nic_gbps * 1e9 / 8
 
     @cached_property
@@ -220,8 +222,8 @@ class Fabric:
 
     @cached_property
     def scale_up_by_host(self) -> Ints:
-        """The hosts that each host reaches over NVLink have its number: those of its rack
-        where that is a scale-up domain, else itself alone. Shape: (hosts,)."""
+        """A number for each host, equal for hosts that reach each other over NVLink: those of a
+        scale-up rack, else each host by itself. Shape: (hosts,)."""
         import numpy as np
 
         alone = np.arange(self.host_count)
@@ -240,7 +242,8 @@ class Fabric:
 
     @cached_property
     def digest(self) -> str:
-        """Names this fabric as built; with equal links, equal digests place equally."""
+        """Text that identifies this fabric as built; with equal links, fabrics of one digest place
+        equally."""
         if self.base is not None:
             return self.base.digest
         spec = dict(self.spec)
@@ -266,7 +269,8 @@ class Fabric:
         return hash((self.digest, self.links, self.barred))
 
     def indices(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Raises: KeyError on a name that this fabric does not have."""
+        """Return the indices of the hosts of these names. Raises: KeyError on a name that this
+        fabric does not have."""
         by_name = self.index_by_name
         return tuple([by_name[name] for name in names])
 
@@ -274,7 +278,7 @@ class Fabric:
         return tuple(map(self.hosts.__getitem__, hosts))
 
     def domain(self, host: int, tier: int = 0) -> str:
-        """The domain that holds `host` on `tier`; the host itself below the last one."""
+        """Return the domain that holds `host` on `tier`; the host itself below the last tier."""
         if tier >= len(self.tiers):
             return self.hosts[host]
         level = self.tiers[tier]
@@ -282,11 +286,11 @@ class Fabric:
 
     @property
     def zone_count(self) -> int:
-        """Outermost domains; a fabric without tiers is one."""
+        """Number of outermost domains; 1 for a fabric without tiers."""
         return len(self.tiers[0].domains) if self.tiers else 1
 
     def zone_of(self, host: int) -> int:
-        """Number of the outermost domain of `host`."""
+        """Return the number of the outermost domain of `host`."""
         return int(self.tiers[0].domain_by_host[host]) if self.tiers else 0
 
 
@@ -297,7 +301,8 @@ Result = TypeVar("Result")
 def of_built(
     function: Callable[Concatenate[Fabric, P], Result],
 ) -> Callable[Concatenate[Fabric, P], Result]:
-    """Decorator: the function gets the fabric as built, for what does not depend on links."""
+    """Decorate a function so that it gets the fabric as built, for results that do not depend on
+    links."""
 
     @wraps(function)
     def wrapper(fabric: Fabric, /, *args: P.args, **kwargs: P.kwargs) -> Result:
@@ -309,8 +314,8 @@ def of_built(
 @of_built
 @lru_cache(maxsize=64)
 def above(fabric: Fabric, depth: int) -> tuple[Ints, ...]:
-    """Return for each tier down to `depth` the domain there of each domain of tier `depth`; not to
-    be written to."""
+    """Return, for each tier down to `depth`, which of its domains each domain of tier `depth` lies
+    in; not to be written to."""
     import numpy as np
 
     inner = fabric.tiers[depth]
@@ -326,7 +331,7 @@ def above(fabric: Fabric, depth: int) -> tuple[Ints, ...]:
 @of_built
 @lru_cache(maxsize=64)
 def masks(fabric: Fabric, tier: int) -> tuple[HostSet, ...]:
-    """The hosts of each domain of a tier."""
+    """Return the hosts of each domain of a tier."""
     by_domain = [0] * len(fabric.tiers[tier].domains)
     for host, domain in enumerate(fabric.tiers[tier].domain_by_host.tolist()):
         by_domain[domain] |= 1 << host
@@ -343,7 +348,7 @@ def with_rates(fabric: Fabric, rates: Mapping[str, Mapping[str, float]]) -> Fabr
 
 
 def with_goodput(fabric: Fabric, shares: Mapping[str, float]) -> Fabric:
-    """Return the fabric whose links of these layers carry so much of what they did."""
+    """Return the fabric whose links of these layers carry so much of what they carried before."""
     inside, cards = shares.get(SCALE_UP, 1.0), shares.get(NIC, 1.0)
     hardware = replace(
         fabric.by_host,
@@ -365,8 +370,8 @@ def with_goodput(fabric: Fabric, shares: Mapping[str, float]) -> Fabric:
 
 @lru_cache(maxsize=64)
 def view_for_gpus(fabric: Fabric, gpus: int) -> Fabric:
-    """The fabric as a gang on hosts of so many GPUs sees it, at the speeds of the slowest such
-    host where one number stands for all of them."""
+    """Return the fabric as a gang on hosts of so many GPUs sees it, at the speeds of the slowest
+    such host where one number stands for all of them."""
     if gpus == fabric.gpus_per_host:
         return fabric
     own, mine = fabric.by_host, fabric.by_host.gpus == gpus

@@ -35,11 +35,11 @@ Triples = tuple[Ints, Ints, Ints]
 
 
 class Incidence(NamedTuple):
-    """A hypergraph by vertex. What belongs to vertex v of a list is at begin[v] to begin[v + 1].
+    """A hypergraph by vertex: the entries of vertex v in a list are at begin[v] to begin[v + 1].
 
-    `link_*`: neighbours, and the weight of the edge. `near_*`: others whose domain is worth a
-    try. `in_*`: the groups of a vertex, what it counts in each and what parting costs: by count
-    for a clique, else for each domain.
+    `link_*`: neighbours, and the weight of the edge. `near_*`: others whose domain is worth a try.
+    `in_*`: the groups of a vertex, what it counts in each and what parting costs: by count for a
+    clique, else for each domain.
     """
 
     sizes: Ints
@@ -57,11 +57,12 @@ class Incidence(NamedTuple):
 
 @struct(frozen=True, eq=False)
 class Hypergraph:
-    """Weights are in units of 1/`scale` bytes. Made by `hypergraph`, which puts it in order.
+    """A weighted graph with edges and groups (hyperedges) of vertices. Weights are in units of
+    1/`scale` bytes. Made by `hypergraph`, which puts it in order.
 
-    Shapes: sizes (vertices,), blocks of each vertex; tail, head, weight (edges,), tail < head,
-    each pair once; group, members, counts (memberships,), sorted by group and vertex, with the
-    blocks that a vertex has in a clique, else 1; group_weight, is_clique, 0 or 1, (groups,).
+    Shapes: sizes (vertices,), blocks of each vertex; tail, head, weight (edges,), tail < head, each
+    pair once; group, members, counts (memberships,), sorted by group and vertex, with the blocks
+    that a vertex has in a clique, else 1; group_weight, is_clique, 0 or 1, (groups,).
     """
 
     scale: int
@@ -129,8 +130,8 @@ class Hypergraph:
         return self.blocks
 
     def merged(self, label: Ints) -> Hypergraph:
-        """Vertices of equal label as one; those of label -1 and what they take part in are left
-        out. Labels are 0, 1, .. without holes."""
+        """Return the graph with vertices of equal label merged into one; those of label -1, and
+        their edges, are left out. Labels are 0, 1, .. without holes."""
         count, inside = int(label.max(initial=-1)) + 1, label >= 0
         if count == self.blocks and np.array_equal(label, np.arange(count)):
             return self
@@ -142,7 +143,7 @@ class Hypergraph:
         return hypergraph(sizes, edges, memberships, *kinds, scale=self.scale)
 
     def inside(self, blocks: Ints) -> Hypergraph:
-        """The given blocks in their order, without what leads to others."""
+        """Return the graph of the given blocks in their order, without edges to other blocks."""
         label = np.full(self.blocks, -1, dtype=np.int64)
         label[blocks] = np.arange(len(blocks))
         return self.merged(label)
@@ -164,7 +165,7 @@ class Hypergraph:
 
     @cached_property
     def savings(self) -> Triples:
-        """Pairs a < b, each once and in order, with what it saves to keep the two together.
+        """Pairs a < b, each once and in order, with how much less is cut when the two are together.
 
         Of a group only members next to each other count as neighbours.
         """
@@ -307,12 +308,14 @@ def _concatenate(parts: Sequence[Triples]) -> Triples:
 
 
 def unlinked(blocks: int) -> Hypergraph:
-    """Blocks that send each other nothing, as far as a search can tell."""
+    """Return a graph of blocks that send each other nothing, which stands for graphs with too many
+    edges to be searched."""
     return _Builder().graph(blocks)
 
 
 def grid_graph(grid: BlockGrid, region: Mask) -> Hypergraph:
-    """Blocks of a region of the grid in reading order; edges that leave the region are left out.
+    """Return the graph of a region of the grid, its blocks in reading order; edges that leave the
+    region are left out.
 
     Weights are those of the grid, each edge once: the cost is half of `layout_cost`.
     """
@@ -334,8 +337,8 @@ def grid_graph(grid: BlockGrid, region: Mask) -> Hypergraph:
 
 @lru_cache(maxsize=8)
 def block_graph(request: Request, gpus_per_host: int) -> Hypergraph | None:
-    """The graph of a request's blocks; None when it has too many edges. Remembered, for a gang is
-    placed, and moved, again and again."""
+    """Return the graph of a request's blocks; None when it has too many edges. It is cached, for a
+    gang is placed and moved again and again."""
     world = request.parallelism.world_size
     axes = axis_traffic(request)
     if sum(_links(t, world, gpus_per_host) for t in axes) > MOST_LINKS:
@@ -361,7 +364,7 @@ def block_graph(request: Request, gpus_per_host: int) -> Hypergraph | None:
 
 
 def block_coordinates(request: Request, gpus_per_host: int) -> Ints:
-    """Where each block begins on each axis that spans hosts. Shape: (axes, blocks)."""
+    """Return where each block begins on each axis that spans hosts. Shape: (axes, blocks)."""
     if request.roles:
         return _role_coordinates(request, gpus_per_host)
     first = np.arange(request.parallelism.world_size // gpus_per_host) * gpus_per_host

@@ -37,13 +37,14 @@ Slopes = tuple[tuple[int, int], ...]
 
 @struct(frozen=True, slots=True, eq=False)
 class BlockGrid:
-    """`rows` x `width` blocks. `block[s, d]` is the block at row s, slot d.
+    """The blocks of a gang as a grid, with the costs of cutting it. `rows` x `width` blocks.
+    `block[s, d]` is the block at row s, slot d.
 
-    Slots run along `slice_axes` in their order, the first one fastest. `slopes`, of
-    each pair of neighbouring rows: what they pay is convex in the difference, so much per
-    slot (first value) for so many slots (second value), one after the other; a difference
-    beyond them all is impossible. `floors`: what a zone pays in any case between two rows,
-    unless it holds nothing of either or both in full; none if empty.
+    Slots run along `slice_axes` in their order, the first one fastest. `slopes`, of each pair of
+    neighbouring rows: what they pay is convex in the difference, so much per slot (first value) for
+    so many slots (second value), one after the other; a difference beyond them all is impossible.
+    `floors`: what a zone pays in any case between two rows, unless it holds nothing of either or
+    both in full; none if empty.
     """
 
     rows: int
@@ -60,7 +61,8 @@ class BlockGrid:
 
     @staticmethod
     def shapeless(blocks: int) -> BlockGrid:
-        """One row of blocks that stay in order, for ranks that form no grid of hosts."""
+        """Make a grid of one row of blocks that stay in order, for ranks that form no grid of
+        hosts."""
         nothing = np.zeros(blocks + 1, dtype=np.int64)
         number = np.arange(blocks)[None, :]
         return BlockGrid(1, blocks, 0, 0, (), nothing, 0, Fraction(1), number, ())
@@ -75,8 +77,8 @@ class BlockGrid:
         return np.ones((self.rows, self.width), dtype=np.bool_)
 
     def coordinates(self, region: Mask) -> list[tuple[BlockAxis | None, Ints]]:
-        """Where each block of a region lies, in reading order: on the axis of the rows, which is
-        None here, and on each axis of the slots."""
+        """Return where each block of a region lies, in reading order: on the axis of the rows,
+        which is None here, and on each axis of the slots."""
         row, slot = np.nonzero(region)
         placed: list[tuple[BlockAxis | None, Ints]] = [(None, row)]
         for axis in self.slice_axes:
@@ -85,7 +87,7 @@ class BlockGrid:
         return placed
 
     def states(self, room: Sequence[int]) -> int:
-        """Entries of a pricing table, for zones with room for so many slots."""
+        """Return how many entries a pricing table has, for zones with room for so many slots."""
         return self.rows * (self.width + 1) * max(room)
 
     def by_block(self, layout: Ints) -> Ints:
@@ -124,7 +126,8 @@ class BlockGrid:
 
 @lru_cache(maxsize=64)
 def joint_costs(every: tuple[Slopes, ...], width: int) -> Ints:
-    """`joint_cost` of each pair of rows, most of which are alike. Shape: (pairs, width + 1)."""
+    """Return `joint_cost` of each pair of rows, most of which are alike. Shape: (pairs, width +
+    1)."""
     known = {slopes: joint_cost(slopes, width) for slopes in set(every)}
     costs = [known[slopes] for slopes in every]
     return np.array(costs, dtype=np.int64).reshape(-1, width + 1)
@@ -143,7 +146,7 @@ def joint_cost(slopes: Slopes, most: int) -> Ints:
 
 
 def block_axes(request: Request, gpus_per_host: int) -> tuple[BlockAxis, ...] | None:
-    """Axes wider than a host with weights in bytes; None when blocks form no grid."""
+    """Return the axes wider than a host with weights in bytes; None when blocks form no grid."""
     if request.roles:
         return None
     axes = []
@@ -218,13 +221,13 @@ def finer(grid: BlockGrid, factor: int) -> BlockGrid:
 
 
 def shared(grid: BlockGrid) -> BlockGrid | None:
-    """`grid` in halves of its units, with what parts a hierarchical axis shared by the zones.
+    """Return `grid` in halves of its units, where zones share the cost of a hierarchical axis.
 
-    A group that touches Z zones costs its weight Z - 1 times: the grid charges every zone
-    that touches it, and takes one off. Here each zone that holds some of it and not all
-    pays half, which is no more, and all of it where Z = 2. Then the zone that holds nearly
-    all of a group pays for the few elsewhere. A ring of half the weight is charged like that.
-    None where no axis is hierarchical or longer than two.
+    A group that touches Z zones costs its weight Z - 1 times: the grid charges every zone that
+    touches it, and takes one off. Here each zone that holds some of it and not all pays half, which
+    is no more, and all of it where Z = 2. Then the zone that holds nearly all of a group pays for
+    the few elsewhere. A ring of half the weight is charged like that. None where no axis is
+    hierarchical or longer than two.
     """
     if not any(a.pattern is Pattern.HIERARCHICAL and a.size > 2 for a in grid.slice_axes):
         return None

@@ -24,7 +24,8 @@ TAKEN, OF = 3, 4  # of the weight; a little is left, so that groups do not fall 
 
 @struct(frozen=True, slots=True, eq=False)
 class Groups:
-    """`whole`: the grid of groups, of `size` blocks each. `group`: of each slot of the grid.
+    """Blocks of one axis that are best kept together, as a grid of groups. `whole`: that grid,
+    whose groups have `size` blocks each. `group`: of each slot of the grid.
 
     `loose`: the grid with less weight on the axis. `parted`: the least by which a split group
     lowers the doubled cut there; `price`: the least that it costs at full weight.
@@ -42,7 +43,7 @@ class Groups:
         return [c // self.size for c in capacities]
 
     def laid_out(self, layout: Layout) -> Layout:
-        """A layout of groups as one of blocks."""
+        """Convert a layout of groups to a layout of blocks."""
         return np.asarray(layout[:, self.group])
 
 
@@ -51,8 +52,8 @@ def _dearest(grid: BlockGrid) -> BlockAxis:
 
 
 def groups_of(grid: BlockGrid) -> Groups | None:
-    """Groups of the axis that is dearest to part; None where there are no two axes to tell
-    apart."""
+    """Return the groups of the axis that costs most to split; None where there are no two axes to
+    tell apart."""
     if len(grid.slice_axes) < 2:
         return None
     axis = _dearest(grid)

@@ -42,12 +42,11 @@ class BlockAxis:
 
 @lru_cache(maxsize=64)
 def steps(axes: tuple[BlockAxis, ...], width: int) -> tuple[Ints, int]:
-    """step[n] for n in [0, width], doubled, not to be written to, and the constant that a row
-    subtracts.
+    """Return step[n] for n in [0, width], the least doubled cost of n slots of a row, not to be
+    written to, and the constant that a row subtracts.
 
-    Two axes are bounded together, for a set of slots cannot be aligned with both; every
-    further axis stacks layers of what is bounded so far. Any order gives a bound, and the
-    largest counts.
+    Two axes are bounded together, for a set of slots cannot be aligned with both; every further
+    axis stacks layers of what is bounded so far. Any order gives a bound, and the largest counts.
     """
     step = np.zeros(width + 1, dtype=np.int64) if len(axes) != 1 else _line(axes[0])
     for first, second in combinations(axes, 2):
@@ -97,7 +96,7 @@ def _line(axis: BlockAxis) -> Ints:
 
 
 def min_plus_power(cost: Ints, copies: int) -> Ints:
-    """Least cost of n slots spread over `copies` equal parts: a (min, +) power."""
+    """Return the least cost of n slots spread over `copies` equal parts: a (min, +) power."""
     if copies == 1:
         return cost
     half = min_plus_power(cost, copies // 2)
@@ -106,7 +105,7 @@ def min_plus_power(cost: Ints, copies: int) -> Ints:
 
 
 def min_plus(a: Ints, b: Ints) -> Ints:
-    """c[n] = min over i of a[i] + b[n - i], and INFINITE at most."""
+    """Return the (min, +) convolution c[n] = min over i of a[i] + b[n - i], at most INFINITE."""
     total = np.full(len(a) + len(b) - 1, INFINITE)
     convolve.run(len(a) * len(b), a, b, total)
     return total

@@ -18,7 +18,7 @@ ZonePattern = tuple[int, ...]  # blocks of each row in one zone
 
 
 def layout_cost(grid: BlockGrid, layout: Layout) -> int:
-    """Doubled cut of `layout` in the grid's units. Cost: O(blocks), 0.1 ms for 2,048."""
+    """Return the doubled cut of `layout` in the grid's units. Cost: O(blocks), 0.1 ms for 2,048."""
     cost = grid.row_weight * np.count_nonzero(layout[1:] != layout[:-1])
     cost += grid.row_wrap * np.count_nonzero(layout[0] != layout[-1])
     stride = 1
@@ -44,12 +44,12 @@ def _cut_of_lines(lines: Ints, pattern: Pattern) -> int:
 
 
 def counts(layout: Layout, zones: int) -> Ints:
-    """Blocks of each row in each zone. Shape: (zones, rows)."""
+    """Count the blocks of each row in each zone. Shape: (zones, rows)."""
     rows = layout.shape[0]
     flat = np.bincount((layout * rows + np.arange(rows)[:, None]).ravel(), minlength=zones * rows)
     return flat.reshape(zones, rows)
 
 
 def patterns_of(layout: Layout, zones: int) -> list[ZonePattern]:
-    """Blocks of each row, of each zone that holds some."""
+    """Return the pattern of each zone that holds some blocks: how many of each row."""
     return [tuple(int(n) for n in rows) for rows in counts(layout, zones) if rows.any()]

@@ -34,10 +34,8 @@ BYTES_PER_S = 1e9 / 8  # of one Gbit/s
 
 @struct(frozen=True, slots=True)
 class LinkKind:
-    """One kind of link. `inside`: what a domain of it is called; `names`: the domains.
-
-    `bytes_per_s`: out of each domain, one direction; shape (domains,).
-    """
+    """One kind of link (layer). `inside`: the word for a domain below such a link; `names`: these
+    domains. `bytes_per_s`: out of each domain, one direction; shape (domains,)."""
 
     name: str
     inside: str
@@ -59,14 +57,15 @@ class Load:
 
 @struct(frozen=True, slots=True)
 class AxisLoad:
-    """One axis: the domain that holds each of its groups, and its loads from the inside.
+    """The traffic of one axis: the domain that holds each of its groups, and its loads, innermost
+    layer first.
 
-    `runs_on`: the smallest kind of domain that no group leaves, "fabric" when some group
-    crosses the outermost tier. `bytes_per_gpu`: sent per step by a rank, on average. `hops`: of a
-    pipeline, seconds of all messages between one stage and the next, there and back, where only
-    this pair of stages sends; between the last and the first at the end, where chunks wrap.
-    `latency_s`: of a step's messages in turn, beside their bytes; of a pipeline in `hops` too.
-    `rounds`: of a collective whose rounds have partners of their own, one after the other.
+    `runs_on`: the smallest kind of domain that no group leaves, "fabric" when some group crosses
+    the outermost tier. `bytes_per_gpu`: sent per step by a rank, on average. `hops`: of a pipeline,
+    seconds of all messages between one stage and the next, there and back, where only this pair of
+    stages sends; between the last and the first at the end, where chunks wrap. `latency_s`: of a
+    step's messages in turn, beside their bytes; of a pipeline in `hops` too. `rounds`: of a
+    collective whose rounds have partners of their own, one after the other.
     """
 
     traffic: AxisTraffic
@@ -79,20 +78,20 @@ class AxisLoad:
 
     @property
     def seconds(self) -> float:
-        """Seconds on the layer that takes longest, and those of messages beside their bytes; round
-        by round."""
+        """Seconds on the layer that takes longest, and of messages beside their bytes; rounds one
+        after the other."""
         if self.rounds:
             return sum(each.seconds for each in self.rounds)
         return max((load.seconds for load in self.loads), default=0.0) + self.latency_s
 
     def on(self, layer: str) -> float:
-        """Seconds on one layer."""
+        """Return the seconds on one layer."""
         return sum(load.seconds for load in self.loads if load.layer == layer)
 
 
 def kinds_of_link(fabric: Fabric, part: float = 1) -> tuple[LinkKind, ...]:
-    """The layers of a fabric, innermost first. `part`: of the GPUs and the cards of a host, of a
-    job that takes no more."""
+    """Return the layers of a fabric, innermost first. `part`: of the GPUs and the cards of a host,
+    of a job that takes no more."""
     scale_up = fabric.by_host.gpus * fabric.by_host.scale_up_gbps * (BYTES_PER_S * part)
     tiers = [
         LinkKind(f"{tier.name} uplink", tier.name, tier.domains, tier.uplink_bytes_per_s)
@@ -177,9 +176,9 @@ def latencies(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Int
     """Return the seconds of a step that the messages of an axis take one after the other, beside
     their bytes. `hosts`: of the ranks of each group, shape (groups, ranks).
 
-    In a ring what each rank has goes over all edges but one, in a hierarchy so over the parts of
-    each domain. All-to-all waits for the farthest. Shape: (groups,); of a chain that of each hop,
-    as in `AxisLoad.hops`: (groups, hops).
+    In a ring, the data of each rank pass all edges but one; in a hierarchy, those of each domain's
+    part. All-to-all waits for the farthest. Shape: (groups,); of a chain that of each hop, as in
+    `AxisLoad.hops`: (groups, hops).
     """
     passes, group = passes_per_step(request, traffic.axis), np.arange(len(hosts))
     match traffic.pattern:
@@ -223,7 +222,8 @@ class SharedLinks:
 
 
 def shared_links(fabric: Fabric, request: Request, hosts: Sequence[int]) -> dict[str, SharedLinks]:
-    """Links of each axis but the pipeline. Cost: twice that of `axis_loads`."""
+    """Return the links of each axis but the pipeline, and who else uses them. Cost: twice that of
+    `axis_loads`."""
     chosen, p = np.asarray(hosts, dtype=np.int64), request.parallelism
     gpus = request.ranks_per_host(fabric.gpus_per_host)
     stage = np.arange(p.world_size) // p.stride("pp") % p.pp

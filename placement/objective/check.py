@@ -21,11 +21,11 @@ SAME = 1e-9  # of a step: sums may be taken in another order
 
 @with_gang_view
 def violations(fabric: Fabric, free: HostSet, request: Request, placement: Placement) -> list[str]:
-    """Sentences; an empty list is a valid placement.
+    """Return what is wrong with a placement, as sentences; empty for a valid placement.
 
-    Checks that the gang is whole, no host is named twice, every host is free, the
-    spares that were required are there, the constraints are kept, the cuts are what the
-    referee counts, and no bound exceeds what it bounds.
+    Checks that the gang is whole, no host is named twice, every host is free, the spares that were
+    required are there, the constraints are kept, the cuts are what the referee counts, and no bound
+    exceeds what it bounds.
     """
     wrong = host_violations(fabric, free, request, placement)
     if wrong:
@@ -47,7 +47,7 @@ def violations(fabric: Fabric, free: HostSet, request: Request, placement: Place
 
 
 def step_violations(fabric: Fabric, request: Request, placement: Placement) -> list[str]:
-    """The part of `violations` about the step. Cost: one step time, nothing where the placement
+    """Return the violations that concern the step. Cost: one step time, nothing where the placement
     says none."""
     said = placement.step
     if said is None:
@@ -65,7 +65,7 @@ def step_violations(fabric: Fabric, request: Request, placement: Placement) -> l
 def host_violations(
     fabric: Fabric, free: HostSet, request: Request, placement: Placement
 ) -> list[str]:
-    """The part of `violations` that needs no counting of bytes. Cost: O(hosts)."""
+    """Return the violations that are found without counting bytes. Cost: O(hosts)."""
     needed = request.hosts_needed(fabric.gpus_per_host)
     if len(placement.hosts) != needed:
         return [f"the gang has {needed} blocks, {len(placement.hosts)} are placed"]

@@ -25,10 +25,10 @@ ROUNDING = 1 + 1e-9
 
 @with_gang_view
 def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut, ...]:
-    """Bytes over each tier, outermost first, for the host of each block.
+    """Count the bytes over each tier, outermost first, for the host of each block.
 
-    Units: bytes per step, each byte counted once. Cost: O(ranks x axes), 0.1 ms a
-    tier for 16,384 ranks; sorted for hierarchical and all-to-all axes, 0.5 ms.
+    Units: bytes per step, each byte counted once. Cost: O(ranks x axes), 0.1 ms a tier for 16,384
+    ranks; sorted for hierarchical and all-to-all axes, 0.5 ms.
     """
     if len(hosts) == 1 or fabric.is_undivided:
         return no_cuts(fabric)
@@ -46,14 +46,14 @@ def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut
 @of_built
 @lru_cache(maxsize=64)
 def no_cuts(fabric: Fabric) -> tuple[TierCut, ...]:
-    """The cuts of a gang that crosses no uplink, as one of one host."""
+    """Return the cuts of a gang that crosses no uplink, such as a gang of one host."""
     return tuple(TierCut(tier.name, 0) for tier in fabric.tiers)
 
 
 def cut_by_axis(
     request: Request, gpus_per_host: int, domain_by_block: Ints
 ) -> tuple[tuple[str, int], ...]:
-    """(axis, bytes) of the axes that cross at all, in rank order."""
+    """Return (axis, bytes) of the axes that cross domains at all, in rank order."""
     if not np.count_nonzero(domain_by_block != domain_by_block[0]):  # as .all(), in a fifth
         return ()
     by_rank = np.repeat(domain_by_block, gpus_per_host)
@@ -67,7 +67,7 @@ def cut_by_axis(
 
 @with_gang_view
 def egress(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[int, ...]:
-    """Bytes per step leaving each domain of the outermost tier.
+    """Count the bytes per step that leave each domain of the outermost tier.
 
     A hierarchical collective over Z domains leaves each of them equally.
     """
@@ -112,7 +112,8 @@ def egress_by_host(
 
 
 def is_narrow(fabric: Fabric, uplink: Uplink) -> bool:
-    """Whether the hosts behind it send more than it carries; on another one nobody waits."""
+    """Return whether the hosts behind an uplink can send more than it carries; on other uplinks no
+    gang waits."""
     depth, number = uplink
     injected = _injected(fabric.as_built, depth)[number]
     return bool(injected > fabric.tiers[depth].uplink_bytes_per_s[number] * ROUNDING)
@@ -129,7 +130,8 @@ def _injected(fabric: Fabric, depth: int) -> list[float]:
 def busy_shares(
     fabric: Fabric, request: Request, hosts: tuple[int, ...], step_s: float
 ) -> dict[Uplink, float]:
-    """The part of each narrow uplink that a gang with steps so long keeps busy on average."""
+    """Return the part of the time for which a gang with steps so long keeps each narrow uplink
+    busy."""
     shares = {}
     for uplink, sent in _over_uplinks(fabric.as_built, request, hosts):
         capacity = float(fabric.tiers[uplink[0]].uplink_bytes_per_s[uplink[1]])
@@ -186,8 +188,8 @@ def _parts(groups: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def leaving(traffic: AxisTraffic, groups: Ints, units: int, unit: Ints | None = None) -> Floats:
-    """Return the bytes leaving each domain along one axis. `unit`: of each rank, what its share is
-    counted to; its domain where nothing is given. Shape: (units,)."""
+    """Return the bytes that leave each domain along one axis. `unit`: of each rank, what its share
+    is counted to; its domain where nothing is given. Shape: (units,)."""
     w, n = traffic.edge_bytes, traffic.size
     if traffic.pattern is Pattern.HIERARCHICAL:
         domain, inside, spread = _parts(groups)

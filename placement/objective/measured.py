@@ -24,8 +24,9 @@ ROUNDS = 60  # of the search for a factor: each narrows it by a third
 
 @struct(frozen=True, slots=True)
 class LinkFit:
-    """GB/s of bus bandwidth that large messages reach. `error`: median share by which times of all
-    sizes differ from a time that each takes + bytes / rate."""
+    """The goodput that was fitted for a link: GB/s of bus bandwidth that large messages reach.
+    `error`: median share by which times of all sizes differ from a time that each takes + bytes /
+    rate."""
 
     gb_per_s: float
     error: float
@@ -33,7 +34,8 @@ class LinkFit:
 
 @struct(frozen=True, slots=True)
 class MeasuredRun:
-    """A gang on hosts, and the seconds that its step took. `source`: where that was read."""
+    """A measured run: a gang on hosts, and the seconds that its step took. `source`: where that was
+    read."""
 
     source: str
     request: Request
@@ -43,8 +45,8 @@ class MeasuredRun:
 
 @struct(frozen=True, slots=True)
 class RateFit:
-    """Compute of a GPU in a precision, times the usual rate. `before`, `after`: median error of the
-    runs, as a share, with the usual rate, and each run predicted by the others."""
+    """A fitted rate of a GPU in a precision, times the usual rate. `before`, `after`: median error
+    of the runs, as a share, with the usual rate, and each run predicted by the others."""
 
     gpu: str
     precision: str

@@ -178,13 +178,13 @@ class _Racks:
 
 
 def step_floor(fabric: Fabric, request: Request, free: Ints | None = None) -> StepTime:
-    """A step that is no slower than any on the fabric's NVLink racks, or on its free hosts, where
-    each axis may have the racks to itself."""
+    """Return a step that is no slower than any on the fabric's NVLink racks, or on its free hosts,
+    in which each axis may have the racks to itself."""
     return _Racks(fabric, request, free).step()
 
 
 def least_step_s(fabric: Fabric, request: Request, free: Ints) -> float:
-    """Seconds that no step on the free hosts of NVLink racks goes below."""
+    """Return the seconds below which no step on the free hosts of NVLink racks goes."""
     racks = _Racks(fabric, request, free)
     return max(racks.step().seconds, racks.shared_s())
 

@@ -34,7 +34,7 @@ TWO_AT_ONCE = 2.0  # rounds of work in a node, beside which another one is explo
 
 
 class Step(NamedTuple):
-    """A node that was explored, and what it came to."""
+    """One step of the proof: a node that was explored, its children and its bound."""
 
     node: Node
     children: tuple[Node, ...]
@@ -75,7 +75,7 @@ class Prover:
 
     @property
     def scale(self) -> int:
-        """Units of witnesses' prices in a unit of the grid."""
+        """Units of witnesses' prices in one unit of the grid."""
         return self._tables.scale
 
     @cached_property
@@ -98,15 +98,15 @@ class Prover:
         return Node(known, (share,) * g.rows, {})
 
     def prove(self, incumbent: int, rounds: int, *, is_last: bool = False) -> int:
-        """Spend about `rounds` more rounds; the best bound so far, at most `incumbent`.
+        """Spend about `rounds` more rounds, and return the best bound so far, at most `incumbent`.
 
         A round is an amount of work; large tables and programs take several at once. `is_last`:
         nobody asks for more, and the last node is not split.
 
-        Best-first search; ties to the node made first. A node once begun is finished:
-        half of its columns prove next to nothing. Where nodes are long, two are explored at a
-        time, the second one without what the first one finds; but not where rounds are few, for
-        then it would miss that.
+        The search is best first; of equal nodes the one made first is explored. A node that was
+        begun is finished, for half of its columns prove next to nothing. Where nodes are long, two
+        are explored at a time, the second one without what the first one finds; but not where
+        rounds are few, for then it would miss that.
         """
         self.incumbent = min([incumbent, *self._leaves])
         most = self._rounds + rounds

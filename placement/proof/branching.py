@@ -25,13 +25,13 @@ def split(
     zones: int,
     gap: float,
 ) -> tuple[Decision, Decision] | None:
-    """A counter and its range in each of two children; None when all counts are whole.
+    """Choose a counter, and its range in each of two children; None when all counts are whole.
 
-    Of each family the count furthest from whole is a candidate, the first in order on a tie.
-    Which family tells zones apart that the program mixes differs: where sizes are what they
-    will, splits on sizes go on for ever, and where they decide, nothing else helps. So the
-    program says what each child costs more, new patterns aside, and the candidate whose
-    children are dearest, multiplied, is taken. `gap`: what closes a child.
+    Of each family the count furthest from whole is a candidate, the first in order on a tie. Which
+    family tells zones apart that the program mixes differs: where sizes are what they will, splits
+    on sizes go on for ever, and where they decide, nothing else helps. So the program says what
+    each child costs more, new patterns aside, and the candidate whose children are dearest,
+    multiplied, is taken. `gap`: what closes a child.
     """
     patterns, share = master.support(solution)
     candidates: list[tuple[Decision, Decision]] = []

@@ -23,8 +23,8 @@ CLOSING = 0.75  # of a gap: a proof that leaves no more of it goes on
 
 
 class CellProof:
-    """The proof over cells, which goes on from call to call, unless its table is too large.
-    Bounds are doubled cuts in bytes that no layout beats."""
+    """A proof over cells that continues from call to call, unless its table is too large. Bounds
+    are doubled cuts in bytes that no layout beats."""
 
     def __init__(self, request: Request, gpus: int, capacities: Sequence[int], states: int) -> None:
         """`states`: of the pricing table, at most."""
@@ -52,8 +52,8 @@ class CellProof:
 
     def prove(self, layout: Ints, cost: int, rounds: int, known: int) -> tuple[int, Ints | None]:
         """Prove by about so many rounds against a layout of this `cost`, where a bound is `known`;
-        as long as they close a good part of the gap, by as many again. And a layout that the proof
-        chose."""
+        as long as they close a good part of the gap, by as many again. Return the bound, and a
+        layout that the proof chose."""
         cells, patterns = self._cells, self._patterns(layout)
         if cells.grid.states(self._room) > self._states:
             return known, None

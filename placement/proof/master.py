@@ -22,12 +22,13 @@ KEPT = 1024  # tables of counters: some 10 KB each
 
 @struct(frozen=True, slots=True)
 class Counter:
-    """Count over zones that cuts and branches bound:
+    """A whole-number function of a zone's pattern, summed over the zones, which cuts and branches
+    bound.
 
-    Such stairs are mixed-integer rounding cuts of what the zones cover together. With
-    n rise / run = w + r, w whole and 0 <= r < 1, a zone climbs w steps and r run / top of the
-    next one, at most all of it. That is subadditive and grows with n, so zones climb
-    together what one that holds everything does.
+    Such stairs are mixed-integer rounding cuts of what the zones cover together. With n rise / run
+    = w + r, w whole and 0 <= r < 1, a zone climbs w steps and r run / top of the next one, at most
+    all of it. That is subadditive and grows with n, so zones climb together what one that holds
+    everything does.
     """
 
     row: int
@@ -55,8 +56,8 @@ def _counted(counter: Counter, length: int) -> Ints:
 
 
 class Held:
-    """The slots of patterns, to be counted by many counters. Shape of `patterns`: (patterns,
-    rows)."""
+    """The slots of patterns, prepared to be counted by many counters. Shape of `patterns`:
+    (patterns, rows)."""
 
     def __init__(self, patterns: Ints) -> None:
         self._by_row = np.ascontiguousarray(patterns.T)
@@ -73,7 +74,7 @@ Range = tuple[int, int]
 
 
 class Master:
-    """The LP of one node: covering rows, then one row for each counter."""
+    """The linear program of one node: covering rows, then one row for each counter."""
 
     def __init__(self, grid: BlockGrid, ranges: Mapping[Counter, Range], norm: float) -> None:
         """Patterns cost so many times `norm`."""
@@ -123,8 +124,8 @@ class Master:
         return self._lp.solve()
 
     def cost_within(self, counter: Counter, bounds: Range) -> float | None:
-        """The least cost with `counter` in these bounds, which are not kept; None if the
-        solver gives up. The counter has a row."""
+        """Return the least cost with `counter` in these bounds, which are not kept; None if the
+        solver gives up. The counter must have a row."""
         row = self.grid.rows + list(self.ranges).index(counter)
         self._lp.set_bounds(row, *bounds)
         cost = self._lp.cost()
@@ -132,19 +133,20 @@ class Master:
         return cost
 
     def prices(self, solution: LpSolution) -> tuple[tuple[float, ...], dict[Counter, float]]:
-        """Duals of the covering rows, and of the counters."""
+        """Return the duals of the covering rows, and of the counters."""
         rows = self.grid.rows
         return solution.duals[:rows], dict(zip(self.ranges, solution.duals[rows:], strict=True))
 
     def support(self, solution: LpSolution) -> tuple[Ints, Floats]:
-        """Patterns in use, shape (patterns, rows), and how often, shape (patterns,)."""
+        """Return the patterns in use, shape (patterns, rows), and how often each is used, shape
+        (patterns,)."""
         share = solution.columns
         used = np.flatnonzero(share > 1e-7)
         return self._array[used], share[used]
 
 
 class Pool:
-    """Every pattern met, as arrays, so that the cheapest at given prices come fast."""
+    """All patterns met so far, as arrays, so that the cheapest at given prices are found fast."""
 
     def __init__(self, grid: BlockGrid, norm: float) -> None:
         """Costs are divided by `norm`, as in the master."""
@@ -174,7 +176,7 @@ class Pool:
     def cheapest(
         self, slot_price: Sequence[float], price: Mapping[Counter, float], most: int, below: float
     ) -> list[ZonePattern]:
-        """At most `most` patterns of reduced cost under `below`, the cheapest first."""
+        """Return at most `most` patterns of reduced cost under `below`, the cheapest first."""
         paid = {counter: dual for counter, dual in price.items() if dual}
         terms = np.array(
             [self._cost - self._slots @ np.array(slot_price), *map(self._counts, paid)]
@@ -195,8 +197,8 @@ class Pool:
 
 
 def rectangles(grid: BlockGrid, capacities: Sequence[int], lot: int) -> list[ZonePattern]:
-    """Bands of consecutive rows of one width, as wide as each capacity allows, of whole lots.
-    Capacities descend."""
+    """Return bands of consecutive rows of one width, as wide as each capacity allows, in whole
+    lots. Capacities descend."""
     first, more = (part.ravel() for part in np.indices((grid.rows, grid.rows)))
     is_inside = first + more < grid.rows
     first, height = first[is_inside], 1 + more[is_inside]

@@ -74,7 +74,7 @@ class Duals:
 
 
 class Stairs:
-    """Staircases for zones that cover `target` together, each with at most `most`."""
+    """Staircase functions for zones that cover `target` together, each with at most `most`."""
 
     def __init__(self, target: int, most: int) -> None:
         self._rise, self._run, self._whole, self._top = stairs(target, most)
@@ -113,7 +113,8 @@ class Witness:
 
 @struct(frozen=True, slots=True)
 class Node:
-    """Ranges of the counters that are bounded here, and the parent's last prices."""
+    """A node of the tree: ranges of the counters that are bounded here, and the parent's last
+    prices."""
 
     ranges: Mapping[Counter, Range]
     slot_price: tuple[float, ...]
@@ -121,7 +122,7 @@ class Node:
 
 
 class Case:
-    """The grid, capacities and limits that all nodes of a proof share and none changes."""
+    """The grid, capacities and limits that all nodes of a proof share."""
 
     def __init__(self, grid: BlockGrid, capacities: Sequence[int], lot: int) -> None:
         """As of a `branch_and_price.Prover`."""
@@ -138,7 +139,7 @@ class Case:
 
 
 class PricingTables:
-    """Room to price patterns in, for one node at a time."""
+    """Tables in which patterns are priced, for one node at a time."""
 
     def __init__(self, case: Case) -> None:
         grid, largest = case.grid, case.classes[0]
@@ -151,21 +152,21 @@ class PricingTables:
         self.priced = 0  # the Lagrangian bound at the last prices, in their unit
 
     def fill(self, prices: Prices) -> None:
-        """The table at these prices, and the bound."""
+        """Price all patterns at these prices, and compute the bound."""
         self.pricer.price(prices.slots, prices.sizes)
         per_zone = sum(min(0, int(self.pricer.best[c])) for c in self._capacities)
         self.priced = prices.constant + per_zone
 
 
 class Exploration:
-    """A node being explored: with the patterns and the cuts that are known when it is begun; and
-    what it comes to.
+    """A node being explored, with the patterns and the cuts that were known when that began; and
+    its result.
 
     `proved`: a bound of the node. `witness`: prices at which it holds, if it is above what was
-    known before. `children`: what is left of it, none if it is closed. `fresh`:
-    patterns that paid; `in_use`: those of the last solution. `cuts`: rows for any node, those
-    known before among them. `cover`: patterns of a whole solution, if there is one. `rounds`: of
-    work. `last`: the last prices.
+    known before. `children`: what is left of it, none if it is closed. `fresh`: patterns that paid;
+    `in_use`: those of the last solution. `cuts`: rows for any node, those known before among them.
+    `cover`: patterns of a whole solution, if there is one. `rounds`: of work. `last`: the last
+    prices.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ from placement.workload.traffic import Pattern, axis_traffic
 
 
 class RoleProof:
-    """The proofs of all roles, which go on from call to call. Bounds are doubled cuts in bytes that
-    no layout beats."""
+    """The proofs of all roles, which continue from call to call. Bounds are doubled cuts in bytes
+    that no layout beats."""
 
     def __init__(self, request: Request, gpus: int, capacities: Sequence[int], states: int) -> None:
         """`states`: of the pricing table of a role, at most."""
@@ -32,13 +32,13 @@ class RoleProof:
         self._known = [0] * len(self._proofs)
 
     def by_sizes(self, entries: int) -> int:
-        """From sizes alone, by tables of up to so many entries."""
+        """Return a bound from sizes alone, by tables of up to so many entries."""
         for number, proof in enumerate(self._proofs):
             self._known[number] = max(self._known[number], proof.by_sizes(entries))
         return self._bound
 
     def prove(self, layout: Ints, cost: int, rounds: int, known: int) -> tuple[int, Ints | None]:
-        """From about so many rounds a role; no layout follows from it."""
+        """Prove by about so many rounds a role; no layout follows from it."""
         blocks = blocks_of_roles(self._request, self._gpus)
         for number, (proof, part) in enumerate(zip(self._proofs, blocks, strict=True)):
             own, before = self._request.roles[number].request, self._known[number]

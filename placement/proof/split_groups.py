@@ -29,7 +29,8 @@ MOST_PROVED = 12  # numbers of parted groups for which more than sizes is asked
 
 
 def lane_rooms(capacities: Sequence[int], size: int, parted: int) -> list[int]:
-    """Zones that hold a lane of any layout that parts so many groups of `size` blocks.
+    """Return the room of zones for a lane, such that zones of no layout that splits so many groups
+    of `size` blocks hold more.
 
     Sorted zones of any such layout hold no more, one by one, of the cheapest lane.
     """
@@ -50,7 +51,7 @@ def lane_rooms(capacities: Sequence[int], size: int, parted: int) -> list[int]:
 
 
 class Parted:
-    """A bound that goes on from call to call."""
+    """A lower bound on layouts that split groups, which improves from call to call."""
 
     def __init__(self, groups: Groups, capacities: Sequence[int], whole: Layout) -> None:
         """`whole`: a layout of the grid of groups."""
@@ -60,8 +61,8 @@ class Parted:
         self._provers: dict[int, Prover] = {}
 
     def prove(self, cost: int, least: int, rounds: int) -> int:
-        """A lower bound on layouts that split a group, capped at `cost`, by so many rounds of each
-        proof that is needed. Stops once it falls below `least`."""
+        """Return a lower bound on layouts that split a group, capped at `cost`, by so many rounds
+        of each proof that is needed. Stops once it falls below `least`."""
         groups, bound, parted = self.groups, cost, 1
         if groups.parted < LEAST_PARTED * cost:
             return 0

@@ -27,7 +27,7 @@ OWN, SHARED = "own", "shared"
 
 
 class WrittenProof(NamedTuple):
-    """The claim of a certificate, and the bytes that follow from it."""
+    """The proof of a bound as a certificate has it, and the bytes that follow from it."""
 
     content: dict[str, Any]
     least_bytes: int
@@ -39,7 +39,7 @@ NOTHING = WrittenProof({"by": "nothing"}, 0)
 def written_proof(
     grid: BlockGrid, room: Sequence[int], layout: Layout, claimed: int, rounds: int
 ) -> WrittenProof:
-    """Claim that no layout of the grid on zones with so much room cuts less than `claimed` bytes,
+    """Prove that no layout of the grid on zones with so much room cuts less than `claimed` bytes,
     or as much of that as can be shown. `layout`: a good one. `rounds`: of the proof that is
     known."""
     best = NOTHING

@@ -27,10 +27,10 @@ NEW = -1  # stands for the old number of a replica that is new, or for a host to
 def carried(
     request: Request, gpus_per_host: int, hosts: Sequence[int], kept: Sequence[int]
 ) -> tuple[int, ...]:
-    """The old host of each block of a resized gang; NEW where its ranks have no common one.
+    """Return the old host of each block of a resized gang; NEW where its ranks have no common one.
 
-    `request`: the old gang, which lies on `hosts` in block order. `kept`: for each replica
-    of the new gang its number in the old one, or NEW. Other roles stay. Cost: O(ranks).
+    `request`: the old gang, which lies on `hosts` in block order. `kept`: for each replica of the
+    new gang its number in the old one, or NEW. Other roles stay. Cost: O(ranks).
     """
     p, first = request.resized_part.parallelism, _first_block(request, gpus_per_host)
     hosts, others = hosts[first:], tuple(hosts[:first])
@@ -54,7 +54,8 @@ def _first_block(request: Request, gpus_per_host: int) -> int:
 
 
 def replicas_on(request: Request, gpus_per_host: int, block: int) -> tuple[int, ...]:
-    """The replicas that have ranks in this block, ascending; none for one of another role."""
+    """Return the replicas that have ranks in this block, ascending; none for a block of another
+    role."""
     block -= _first_block(request, gpus_per_host)
     if block < 0:
         return ()
@@ -81,8 +82,8 @@ def ranks_inside(
 def on_hosts(
     fabric: Fabric, request: Request, hosts: tuple[int, ...], own: HostSet
 ) -> Placement | None:
-    """The gang on these hosts in block order, its spares among `own`; None when it lacks
-    spares that are required, or breaks its constraints. Nothing is proved of its cut."""
+    """Return the gang as placed on these hosts in block order, its spares among `own`; None when it
+    lacks spares that are required, or breaks its constraints. Nothing is proved of its cut."""
     room = hostset.indices(own)
     spares = hold_spares(fabric, request, room, hosts, len(room)).spares
     if len(spares) < request.spares.required(len(hosts)):

@@ -31,7 +31,7 @@ MOST_OTHER_ZONES = 3  # where a host is looked for with which the step is shorte
 
 @struct(frozen=True, slots=True)
 class Swaps:
-    """(block, host that takes it over) per failed block, and the cuts that result."""
+    """A swap for each failed block, (block, host that takes it over), and the cuts that result."""
 
     joined: tuple[tuple[int, int], ...]
     cuts: tuple[TierCut, ...]
@@ -46,15 +46,15 @@ def choose_swaps(
     own: HostSet,
     free: HostSet,
 ) -> Swaps | None:
-    """Hosts for the `blocks` that lost theirs, or None when too few can be had that keep
-    the constraints of the request.
+    """Choose hosts for the `blocks` that lost theirs, or None when too few can be had that keep the
+    constraints of the request.
 
-    Order: the least cut over the outermost tier, then the domain that it was in, then a
-    spare of one's own before a free host, then the least cut over the inner tiers, then a
-    spare that leaves spare racks whole, unless its rack lost other hosts, then the lowest host
-    number. With the objective *time* the step comes before all that.
-    Blocks are served one after the other. Cost: under a millisecond a block; with the objective
-    *time* some 20 ms where the step would take longer.
+    Order: the least cut over the outermost tier, then the domain that it was in, then a spare of
+    one's own before a free host, then the least cut over the inner tiers, then a spare that leaves
+    spare racks whole, unless its rack lost other hosts, then the lowest host number. With the
+    objective *time* the step comes before all that. Blocks are served one after the other. Cost:
+    under a millisecond a block; with the objective *time* some 20 ms where the step would take
+    longer.
     """
     now = np.array(hosts, dtype=np.int64)
     joined = []
@@ -179,7 +179,7 @@ class _Swap:
 def added_cut(
     request: Request, gpus_per_host: int, domain_by_block: Ints, block: int, domains: int
 ) -> Floats:
-    """Bytes that the edges of `block` would cut in each domain. Shape: (domains,).
+    """Return the bytes that the edges of `block` would cut in each domain. Shape: (domains,).
 
     A hierarchical axis counts what one more domain in its groups would add.
     """

@@ -32,12 +32,12 @@ HOT, WARM, COLD = 0.5, 0.6, 0.15  # in weights: of the dearest, the median, the 
 
 
 class AnnealingState(NamedTuple):
-    """An assignment on its way.
+    """An assignment of vertices to domains in the course of annealing.
 
-    `at`: domain of each vertex, `best` the best one so far. By domain: `slack`, blocks it can
-    still take, `held`, vertices in it. `members`: the vertices of each domain, as many places
-    as there are vertices for each; `seat`: where each vertex stands there. `counts`: of
-    each group in each domain.
+    `at`: domain of each vertex, `best` the best one so far. By domain: `slack`, blocks it can still
+    take, `held`, vertices in it. `members`: the vertices of each domain, as many places as there
+    are vertices for each; `seat`: where each vertex stands there. `counts`: of each group in each
+    domain.
     """
 
     at: Ints
@@ -197,10 +197,11 @@ def annealed(
     *,
     is_hot: bool = False,
 ) -> Ints:
-    """The best layout met from `start`, which respects the capacities; the search ends at the
-    cost `target`.
+    """Return the best layout met from `start`, which respects the capacities; the search ends at
+    the cost `target`.
 
-    `is_hot`: as for a start that is worth nothing; `heat`: times the usual temperatures.
+    `is_hot`: begin as hot as for a start that is worth nothing; `heat`: times the usual
+    temperatures.
     """
     weights = np.sort(graph.savings[2])
     weights = weights[weights > 0]

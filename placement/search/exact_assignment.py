@@ -26,8 +26,8 @@ WORK = 0.005  # deterministic time of CP-SAT for each round of a proof, about as
 
 
 class ExactAssignment(NamedTuple):
-    """The zone of each block, shape (blocks,), and a cut that no layout goes below, in the units
-    of the graph."""
+    """The zone of each block, shape (blocks,), and a cut that no layout beats, in the units of the
+    graph."""
 
     layout: Ints
     bound: int
@@ -36,9 +36,9 @@ class ExactAssignment(NamedTuple):
 def assign_blocks(
     graph: Hypergraph, capacities: Sequence[int], known: Ints, least: int, rounds: int
 ) -> ExactAssignment | None:
-    """Cut as little as possible. `known`: the zone of each block in a layout to begin with;
-    `least`: a cut that no layout goes below; `rounds`: of a proof, whose work it takes. None where
-    the gang or the program is too large, or nothing is found."""
+    """Assign blocks to zones so that as little as possible is cut. `known`: the zone of each block
+    in a layout to begin with; `least`: a cut that no layout goes below; `rounds`: of a proof, whose
+    work it takes. None where the gang or the program is too large, or nothing is found."""
     if (pairs := _small_enough(graph, capacities)) is None:
         return None
     assignment = _Assignment(pairs, capacities, known)

@@ -50,12 +50,12 @@ MOST_ORDERS = 6  # of the axes, along which blocks are swept
 
 
 class Sweeps(NamedTuple):
-    """Room to work in. By block: `blocks`, those of a node side by side; `node`, -1 outside the
-    part that changes; `place` on the way across its node. By group: its node, and its last member
-    on the way, or of a clique how many were met. `curve`: what a first part of so many blocks cuts.
-    `begin`, `end`: of each node; `path`: of nodes. `orders`: of all blocks along each axis, one
-    after the other; `along`: of them those in the part that changes, `many` where that is known.
-    `inside`: whether each zone is in that part."""
+    """Arrays in which layouts are built from trees. By block: `blocks`, those of a node side by
+    side; `node`, -1 outside the part that changes; `place` on the way across its node. By group:
+    its node, and its last member on the way, or of a clique how many were met. `curve`: what a
+    first part of so many blocks cuts. `begin`, `end`: of each node; `path`: of nodes. `orders`: of
+    all blocks along each axis, one after the other; `along`: of them those in the part that
+    changes, `many` where that is known. `inside`: whether each zone is in that part."""
 
     blocks: Ints
     node: Ints
@@ -195,8 +195,8 @@ def _part_graph(
 
 
 class GraphSearch(NamedTuple):
-    """A search on its way. `plan`, `layout` and what its nodes have `paid` are those kept; `other`,
-    `next` and `next_paid` those tried; `best` is the best layout so far."""
+    """The state of a search over trees. `plan`, `layout` and what its nodes have `paid` are those
+    kept; `other`, `next` and `next_paid` those tried; `best` is the best layout so far."""
 
     plan: TreeArrays
     other: TreeArrays
@@ -275,7 +275,8 @@ search = Kernel(
 
 
 class BuiltTree(NamedTuple):
-    """A layout by the tree `plan`, what it cuts, and how many edges were met to part it."""
+    """A layout built by the tree `plan`, what it cuts, and how many edges were met in building
+    it."""
 
     plan: TreeArrays
     layout: Ints
@@ -298,14 +299,14 @@ class Sweeper:
         self._starts: dict[tuple[int, ...], BuiltTree] = {}
 
     def layout(self, plan: TreeArrays) -> Ints:
-        """The zone of each block."""
+        """Return the zone of each block in the layout of a tree."""
         return self._built(plan).layout
 
     def searched(
         self, capacities: Sequence[int], tries: int, target: int, slack: float = SLACKS[0]
     ) -> Ints:
-        """The best layout met among so many neighbours of a good tree, until one cuts `target` or
-        less."""
+        """Return the best layout met among so many neighbours of a good tree, until one cuts
+        `target` or less."""
         start = self._start(capacities, target)
         tries = tries * SWEPT // max(SWEPT, start.work) if len(start.plan.zone) > 1 else 0
         if start.cost <= target or not tries:
@@ -375,7 +376,7 @@ def random_word(seed: str) -> int:
 
 
 def by_room(capacities: Sequence[int]) -> list[int]:
-    """Zones with room, the largest first."""
+    """Return the zones with room, the largest first."""
     return sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
 
 
@@ -387,8 +388,8 @@ def comb_trees(zones: Sequence[int], capacities: Sequence[int], axes: int) -> li
 
 
 def level_room(room: Sequence[int], blocks: int) -> list[int]:
-    """Take the room of the tightest domains away, while the others have twice what is
-    needed: half empty domains are as good as any."""
+    """Return the room of domains without that of the tightest ones, while the others have twice
+    what is needed: half empty domains are as good as any."""
     left = 2 * blocks
     kept = [0] * len(room)
     for domain in sorted(range(len(room)), key=lambda domain: (-room[domain], domain)):
@@ -399,8 +400,8 @@ def level_room(room: Sequence[int], blocks: int) -> list[int]:
 
 
 def orders_along(coordinates: Sequence[Ints]) -> list[Ints]:
-    """Blocks sorted along axes, in every order of these, up to `MOST_ORDERS`. `coordinates`: of
-    each block on each axis; shape of each: (blocks,)."""
+    """Return blocks sorted along axes, in every order of the axes, up to `MOST_ORDERS`.
+    `coordinates`: of each block on each axis; shape of each: (blocks,)."""
     orders: list[Ints] = []
     for axes in permutations(coordinates):
         order = np.lexsort(axes) if axes else np.zeros(1, dtype=np.int64)
@@ -410,14 +411,14 @@ def orders_along(coordinates: Sequence[Ints]) -> list[Ints]:
 
 
 def block_orders(request: Request, gpus: int) -> list[Ints]:
-    """Blocks sorted along the axes that span hosts."""
+    """Return orders of the blocks, sorted along the axes that span hosts."""
     return orders_along(list(block_coordinates(request, gpus)))
 
 
 @lru_cache(maxsize=16)
 def grid_sweeper(grid: BlockGrid) -> Sweeper:
-    """The sweeper of all blocks of a grid in reading order; weights are the grid's, each edge
-    once."""
+    """Return the sweeper of all blocks of a grid in reading order; weights are the grid's, each
+    edge once."""
     return _region_sweeper(grid, grid.everywhere)
 
 
@@ -436,8 +437,8 @@ def slice_grid(
     slack: float = SLACKS[0],
     region: Region | None = None,
 ) -> Layout:
-    """The best layout of a grid met among so many trees, until its doubled cut is `target`; of a
-    `region` of it, -1 elsewhere."""
+    """Return the best layout of a grid met among so many trees, until its doubled cut is `target`;
+    of a `region` of it, with -1 elsewhere."""
     if region is None:
         sweeper = grid_sweeper(grid)
         region = grid.everywhere
@@ -457,7 +458,7 @@ def best_of_trees(
     target: float,
     axes: int = 2,
 ) -> Layout:
-    """Search trees like `Sweeper.searched`, for any layouts of trees and any value of them."""
+    """Search trees as `Sweeper.searched` does, for any kind of layout and any value of it."""
     layouts = [build(plan) for plan in plans]
     costs = [value(layout) for layout in layouts]
     first = int(np.argmin(costs))

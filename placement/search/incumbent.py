@@ -16,7 +16,7 @@ class Incumbent:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no layout costs less."""
+        """Whether it is proved that no layout costs less."""
         return self.cost <= self.bound
 
     def offer(self, layout: Ints, cost: int) -> Incumbent:

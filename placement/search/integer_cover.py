@@ -33,8 +33,8 @@ WORK = 0.1  # deterministic time of CP-SAT without presolve, about a sixth of a 
 
 
 def is_counted(grid: BlockGrid) -> bool:
-    """Whether counts tell what a layout cuts, on a ring one in which zones lie in one order in all
-    rows; and there is something to weigh."""
+    """Return whether the counts of slots tell what a layout cuts (on a ring, a layout in which
+    zones lie in one order in all rows), and there is something to cut."""
     patterns = [axis.pattern for axis in grid.slice_axes]
     return grid.rows > 1 and patterns in ([Pattern.HIERARCHICAL], [Pattern.RING])
 
@@ -51,8 +51,8 @@ def covering_slots(
     patterns: Sequence[ZonePattern],
     known: Sequence[ZonePattern] = (),
 ) -> Ints | None:
-    """Slots of each row in each zone out of these patterns; None when CP-SAT finds no cover in its
-    time. `known`: a cover to begin with. Shape: (zones, rows)."""
+    """Choose patterns that cover the grid, and return the slots of each row in each zone; None when
+    CP-SAT finds no cover in its time. `known`: a cover to begin with. Shape: (zones, rows)."""
     is_cover = _is_cover(grid, capacities, patterns)
     chosen = patterns if is_cover else _chosen(grid, capacities, patterns, known)
     if chosen is None:
@@ -65,7 +65,7 @@ def covering_slots(
 
 
 def laid_out(grid: BlockGrid, slots: Ints) -> Layout:
-    """A layout with so many slots of each row in each zone."""
+    """Return a layout with so many slots of each row in each zone."""
     layouts = _keep_slots(grid, slots), arranged(slots, grid.row_weight)
     return min(layouts, key=lambda layout: layout_cost(grid, layout))
 
@@ -136,7 +136,8 @@ def _keep_slots(grid: BlockGrid, slots: Ints) -> Layout:
 
 
 def arranged(slots: Ints, row_weight: int) -> Ints:
-    """The zone of each slot of each row. Shapes: (zones, rows) to (rows, width).
+    """Arrange the slots of each row on a ring, and return the zone of each slot. Shapes: (zones,
+    rows) to (rows, width).
 
     `row_weight`: of a slot that another zone has in the next row. Ends where nothing else is cut
     than what the counts of slots alone tell.

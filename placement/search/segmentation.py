@@ -103,8 +103,8 @@ class Segmenter:
         return np.array([self._total - self._values(order, domains)[-1, -1] for order in orders])
 
     def layout(self, order: int, domains: Sequence[int]) -> Ints:
-        """The domain of each block for one of these costs; ties to the shortest segments of the
-        last domains."""
+        """Return the domain of each block for one of these costs; of equal ones, the last domains
+        have the shortest segments."""
         if self._is_filled:
             along = np.repeat(domains, [self._capacities[domain] for domain in domains])
         else:
@@ -155,7 +155,7 @@ class Segmenter:
 
 
 class LineSearch:
-    """The best segmentations of orders of one graph into domains with `room`.
+    """Searches the best segmentations of orders of one graph into domains with `room`.
 
     `least`: a cost that nothing beats, where the search ends; `work`: table entries.
     """
@@ -195,7 +195,7 @@ class LineSearch:
         return self._affordable >= MANY
 
     def layout(self) -> Ints:
-        """The domain of each block for the least cost."""
+        """Return the domain of each block for the least cost."""
         assert self._best is not None
         return self._segmenter.layout(*self._best[1:])
 
@@ -250,7 +250,7 @@ class LineSearch:
 
 
 def box_walks(coordinates: Sequence[Ints], abreast: int) -> Iterator[Ints]:
-    """Different orders of the cells whose coordinates are given, narrow ones first.
+    """Yield different orders of the cells whose coordinates are given, narrow ones first.
 
     At most `abreast` lines side by side. Shape of each walk: (cells,).
     """

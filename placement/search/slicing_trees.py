@@ -40,8 +40,8 @@ class TreeArrays(NamedTuple):
 def plan_of(
     zones: Sequence[Any], capacities: Sequence[int], axes: Sequence[int], lean: int = 2
 ) -> TreeArrays:
-    """The tree of zones side by side along the first of the axes; those of a nested sequence lie in
-    one part of that, side by side along the next axis. `lean`: of all lines."""
+    """Make the tree of zones side by side along the first of the axes; zones of a nested sequence
+    lie in one part of that, side by side along the next axis. `lean`: of all lines."""
     rows: list[list[int]] = []
 
     def add(inside: Any, depth: int, above: int) -> int:
@@ -75,7 +75,7 @@ def copied(to: TreeArrays, plan: TreeArrays) -> None:
 
 
 def below(plan: TreeArrays, node: int, path: Ints) -> int:
-    """Write `node` and all nodes below it to `path`; how many."""
+    """Write `node` and all nodes below it to `path`, and return how many they are."""
     path[0] = node
     many, at = 1, 0
     while at < many:

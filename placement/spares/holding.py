@@ -23,7 +23,7 @@ class Holding:
 
     @property
     def lacking(self) -> int:
-        """Spares that the gang's zones lack."""
+        """Number of spares that the gang's zones lack."""
         return self.wished - len(self.spares) + self.elsewhere
 
 
@@ -84,12 +84,12 @@ def hold_spares(
     sizing: Sizing = BY_DEFAULT,
     at: int = 0,
 ) -> Holding:
-    """Spares for a gang on `hosts`, out of the `free` hosts it leaves.
+    """Choose spares for a gang on `hosts`, out of the `free` hosts that it leaves.
 
-    Each zone of the gang holds its own; what a zone lacks is held in the gang's other
-    zones, then in other zones with most room, wholly free ones last. Order: zone by zone,
-    whole racks that are asked for first. `at`: the tier whose domains are such zones: that of
-    its segments, where a gang has some, for a spare elsewhere can replace no host of them.
+    Each zone of the gang holds its own; what a zone lacks is held in the gang's other zones, then
+    in other zones with most room, wholly free ones last. Order: zone by zone, whole racks that are
+    asked for first. `at`: the tier whose domains are such zones: that of its segments, where a gang
+    has some, for a spare elsewhere can replace no host of them.
     """
     nothing = Holding((), 0, 0)
     if request.spares.hosts == 0:

@@ -34,15 +34,14 @@ _LEAST = 1e-9  # a smaller epsilon counts as this: sums are good to 1e-10
 
 @struct(frozen=True, slots=True)
 class Sizing:
-    """Rule to size spares, and spares that stand by already.
+    """The rule by which spares are sized, and spares that stand by already.
 
-    `epsilon`: how often a zone may run out of spares, as a share of the time. `racks`:
-    whole racks held in each zone of a gang on top, against the loss of a switch.
-    `others`, `held`: by outermost domain, hosts of other gangs that share their spares
-    with this one, and those spares. `in_zone`: spares stand by in each zone of a gang even
-    where it cuts more for it. `clumping`: c of the variance, mean + c mean^2, of hosts out
-    in a zone; 0 = each fails for itself.
-    `per_zone`: so many in each zone of gangs, whatever fails; None: as many as that asks for.
+    `epsilon`: how often a zone may run out of spares, as a share of the time. `racks`: whole racks
+    held in each zone of a gang on top, against the loss of a switch. `others`, `held`: by outermost
+    domain, hosts of other gangs that share their spares with this one, and those spares. `in_zone`:
+    spares stand by in each zone of a gang even where it cuts more for it. `clumping`: c of the
+    variance, mean + c mean^2, of hosts out in a zone; 0 = each fails for itself. `per_zone`: so
+    many in each zone of gangs, whatever fails; None: as many as that asks for.
     """
 
     failures_per_host_day: float = FAILURES_PER_HOST_DAY
@@ -61,9 +60,8 @@ class Sizing:
         return self.in_zone or self.per_zone is not None or self.racks > 0
 
     def size(self, hosts: int) -> int:
-        """Spares for so many hosts of one zone, whole racks aside: the smallest k that the
-        hosts out of service exceed with probability at most epsilon, 1e-9 if that is less.
-        """
+        """Return the spares for so many hosts of one zone, whole racks aside: the smallest k that
+        the hosts out of service exceed with probability at most epsilon, 1e-9 if that is less."""
         if self.per_zone is not None:
             return self.per_zone if hosts else 0
         least = max(self.epsilon, _LEAST)
@@ -76,12 +74,13 @@ class Sizing:
         return bisect_left(range(high), True, key=lambda k: self.shortage_share(hosts, k) <= least)
 
     def shortage_share(self, hosts: int, spares: int) -> float:
-        """Share of the time in which `spares` are not enough for `hosts`: the probability
-        that more are out."""
+        """Return the share of the time in which `spares` are not enough for `hosts`: the
+        probability that more are out."""
         return max(0.0, 1 - sum(islice(self._chances(hosts, spares), spares + 1)))
 
     def spares_needed(self, hosts: int, zone: int | None = None) -> int:
-        """Spares that `hosts` hosts of a gang want beside spares that stand by in the zone."""
+        """Return how many spares `hosts` hosts of a gang need beside spares that stand by in the
+        zone."""
         if not hosts or zone is None or not self.others:
             return self.size(hosts)
         return max(0, self.size(hosts + self.others[zone]) - self.held[zone])

@@ -24,7 +24,8 @@ MOST_DOMAINS = 400  # in one assignment; beyond that parts stay where they are
 
 @struct(frozen=True, slots=True)
 class FreeTier:
-    """Domains of one tier wholly free, and the most free hosts in one domain."""
+    """How much of one tier is free: domains that are wholly free, and the most free hosts in one
+    domain."""
 
     tier: str
     whole: int
@@ -42,7 +43,8 @@ def count_free_domains(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tupl
 
 
 def rate_harm(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[int, ...]:
-    """Rate the harm, less is better: whole domains broken by tier, then scattering."""
+    """Rate how much a placement fragments the free hosts, less is better: whole domains broken by
+    tier, then scattering."""
     left = _without(fabric, free, taken)
     broken, scattered = [], []
     for tier in fabric.tiers:
@@ -92,7 +94,7 @@ def _movable(used: Ints, free: Ints, size: Ints, kept: Ints) -> tuple[Ints, Ints
 
 
 def rehoused(fabric: Fabric, free: Ints, hosts: tuple[int, ...]) -> tuple[int, ...]:
-    """Exchange the parts in innermost domains so that the gang does the least harm.
+    """Exchange the parts in innermost domains so that the gang fragments the free hosts least.
 
     Parts stay whole and within the domain above, so that no tier's cut changes.
     """
@@ -113,11 +115,11 @@ def rehoused(fabric: Fabric, free: Ints, hosts: tuple[int, ...]) -> tuple[int, .
 
 
 def spare_domains(fabric: Fabric, free: Ints, hosts: Sequence[int]) -> Ints:
-    """The free hosts less whole innermost domains that the gang could do without.
+    """Return the free hosts without whole innermost domains that the gang can do without.
 
-    Each domain above keeps what is free in broken ones, and as few whole ones as hold
-    the rest of its part, large ones first; unless its part then needs more domains than
-    before. Equal to `free` when nothing can be spared.
+    Each domain above keeps what is free in broken ones, and as few whole ones as hold the rest of
+    its part, large ones first; unless its part then needs more domains than before. Equal to `free`
+    when nothing can be spared.
     """
     if len(fabric.tiers) < 2:
         return free
@@ -137,7 +139,7 @@ def spare_domains(fabric: Fabric, free: Ints, hosts: Sequence[int]) -> Ints:
 
 
 def fewest_whole(count: Ints, size: Ints, needed: int) -> Mask:
-    """All broken domains, and the fewest whole ones that hold the rest of `needed`. Shapes:
+    """Return all broken domains, and the fewest whole ones that hold the rest of `needed`. Shapes:
     (domains,)."""
     keep = count < size
     missing = needed - int(count[keep].sum())

@@ -27,10 +27,9 @@ ONE_NODE = 1  # of the prover's tree: more nodes hardly prove more on many small
 def inner_bound(
     fabric: Fabric, free: Ints, grid: BlockGrid, cuts: Sequence[TierCut]
 ) -> TierBound | None:
-    """Bytes that the outermost tier with a cut cannot go below while tiers outside have
-    none. None where that is the outermost tier of all, or nothing is cut, or blocks that
-    send each other nothing could be in different domains outside, or domains are too large.
-    """
+    """Bound the bytes that the outermost tier with a cut cannot go below while tiers outside have
+    none. None where that is the outermost tier of all, or nothing is cut, or blocks that send each
+    other nothing could be in different domains outside, or domains are too large."""
     depth = next((k for k, cut in enumerate(cuts) if cut.bytes_per_step), 0)
     if not depth or not _is_connected(grid):
         return None
@@ -46,7 +45,7 @@ def inner_bound(
 
 
 def common_room(fabric: Fabric, free: Ints, depth: int, gang: int) -> tuple[int, ...]:
-    """Free hosts by domain of tier `depth`, largest first, at least as many as in any domain
+    """Return free hosts by domain of tier `depth`, largest first, at least as many as in any domain
     outside it that could take the gang."""
     tier, outer = fabric.tiers[depth], above(fabric, depth)[depth - 1]
     count = tier.count(free)
@@ -60,8 +59,8 @@ def _is_connected(grid: BlockGrid) -> bool:
 
 
 def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:
-    """A doubled cut that no layout of the grid on these domains beats, as far as `cost`, that of
-    a good layout."""
+    """Prove a doubled cut that no layout of the grid on these domains beats, at most `cost`, that
+    of a good layout."""
     if not is_priceable(grid, max(room)):
         return 0
     known = _bound_cell(grid, tuple(sorted((n for n in room if n), reverse=True)))

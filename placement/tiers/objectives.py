@@ -48,8 +48,8 @@ def measure(
 
 
 def like_zones(fabric: Fabric, request: Request) -> Ints:
-    """A number by zone, equal for zones that can be exchanged without a change in what
-    the request minimises."""
+    """Return a number by zone, equal for zones that can be exchanged without a change in what the
+    request minimises."""
     uplink = fabric.tiers[0].uplink_bytes_per_s if fabric.tiers else np.zeros(1)
     if request.objective is Objective.TIME:
         return np.asarray(np.unique(uplink, return_inverse=True)[1], dtype=np.int64)
@@ -107,10 +107,11 @@ def solve_spread(
     reserved: Sequence[int],
     limits: Limits,
 ) -> Incumbent:
-    """The least spread met, then the least cut; never worse than what `solve_zones` gives.
+    """Return the layout of the least spread met, of these the one with the least cut; never worse
+    than what `solve_zones` gives.
 
-    Spares that `reserved` keeps are kept unless the spread is less without. The bound is
-    on the cut, as everywhere.
+    Spares that `reserved` keeps are kept unless the spread is less without. The bound is on the
+    cut, as everywhere.
     """
 
     def score(layout: Layout) -> float:

@@ -31,7 +31,7 @@ class Preference:
         return bool(self.first or self.last)
 
     def cost(self, hosts: Sequence[int]) -> int:
-        """Hosts to take last, less those to take first: smaller is better."""
+        """Count hosts to take last, less those to take first: smaller is better."""
         taken = hostset.of(hosts)
         return (taken & self.last).bit_count() - (taken & self.first).bit_count()
 

@@ -21,7 +21,7 @@ from placement.workload.segments import room_for
 
 
 class NoRoom(Exception):
-    """The gang fits only where some domain of the tier at `depth` lacks spares."""
+    """The gang fits only where some domain of the tier at `depth` lacks its spares."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -34,8 +34,9 @@ def placed_inside(
     needed: int,
     solve: Callable[[HostSet], Placement],
 ) -> Placement:
-    """The placement on `free`, which `usable_for` has left, that keeps the shape and crosses no
-    barred uplink. `solve`: places on hosts, without regard to either. Raises: NoRoom as it does."""
+    """Return the placement on `free`, which `usable_for` has left, that keeps the shape and crosses
+    no barred uplink. `solve`: places on hosts, without regard to either. Raises: NoRoom as it
+    does."""
 
     room = room_for(fabric, request, needed)
 

@@ -13,13 +13,13 @@ MOST_TRIED = 2  # domains whose inner cut is compared
 
 
 def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tuple[Ints, int]]:
-    """Free hosts of the domains that may take the whole gang, and the tier below them.
+    """Return the free hosts of each domain that may take the whole gang, with the tier below it.
 
-    On the deepest tier that has such a domain. Only those in a zone with `room` hosts for
-    the gang and its spares, if there are any; of these the ones that need the fewest
-    domains of the next tier, which decides what is cut there. Order: broken domains
-    before wholly free ones, fewest free hosts first, tier by tier, then by name. Empty
-    when no single domain holds the gang. Cost: O(free hosts).
+    On the deepest tier that has such a domain. Domains in a zone without `room` hosts for the gang
+    and its spares are left out, if others are left; of these only those that need the fewest
+    domains of the next tier, which decides what is cut there. Order: broken domains before wholly
+    free ones, fewest free hosts first, tier by tier, then by name. Empty when no single domain
+    holds the gang. Cost: O(free hosts).
     """
     if not fabric.tiers:
         return [(free, 0)]
@@ -86,8 +86,8 @@ def _fewest_children(fabric: Fabric, inside: list[Ints], tier: int, gang: int) -
 
 
 def parts(free_by_child: Ints, gang: int) -> tuple[int, ...]:
-    """How many hosts the children take that are used up from the fullest on: the fewest hold
-    the gang. Largest first."""
+    """Return how many hosts each child takes when the fewest children, the fullest first, hold the
+    gang. Largest first."""
     fullest = np.sort(free_by_child)[::-1]
     held = fullest.cumsum()
     last = int(held.searchsorted(gang))

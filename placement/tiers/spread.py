@@ -37,13 +37,13 @@ SHARED = 1e-9  # room for rounding in the bound
 
 
 def spread(grid: BlockGrid, layout: Layout, alpha: float) -> float:
-    """alpha x most zones of a DP group + (1 - alpha) x most zones of a PP group."""
+    """Return alpha x most zones of a DP group + (1 - alpha) x most zones of a PP group."""
     data, pipeline = most_zones(grid, layout)
     return alpha * data + (1 - alpha) * pipeline
 
 
 def most_zones(grid: BlockGrid, layout: Layout) -> tuple[int, int]:
-    """The most zones of a DP group, and of a PP group."""
+    """Return the most zones that a DP group, and that a PP group lies in."""
     axes = grid.slice_axes[::-1]  # the last one is the fastest
     own = [1 + n for n, axis in enumerate(axes) if axis_of(axis.axis) == "dp"]
     lines = np.moveaxis(layout.reshape(-1, *(a.size for a in axes)), own, range(-len(own), 0))
@@ -58,13 +58,13 @@ def _most_different(groups: Ints) -> int:
 
 
 def least_spread(grid: BlockGrid, capacities: Sequence[int], alpha: float) -> float:
-    """A spread that no layout is below."""
+    """Return a spread that no layout is below."""
     width = prod(axis.size for axis in grid.slice_axes if axis_of(axis.axis) == "dp")
     return min(_weigh(pair, alpha) for pair in _pairs(grid.rows, width, capacities))
 
 
 def spread_layouts(grid: BlockGrid, capacities: Sequence[int], alpha: float) -> list[Layout]:
-    """Layouts in bands with the least spread that these reach; empty when none fits.
+    """Return layouts in bands with the least spread that these reach; empty when none fits.
 
     Cost: 5 to 50 ms for 1,000 hosts in 32 zones.
     """

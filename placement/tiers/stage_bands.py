@@ -28,10 +28,10 @@ Run = tuple[int, int, int]  # a band, and the first and the number of its blocks
 def banded_layouts(
     fabric: Fabric, grid: BlockGrid, free: Ints, hosts: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Lay the gang out in bands on the free hosts: in racks of NVLink wherever they are, those
-    first that part the fewest hops; else in the domains outside the innermost ones that `hosts`
-    have, with as many blocks in each, or as whole tiles fill these domains, those first that are
-    nearest to squares."""
+    """Yield layouts of the gang in bands of stages on the free hosts. On NVLink racks, bands fill
+    racks wherever these are, those first that split the fewest hops. Elsewhere they lie in the
+    domains outside the innermost ones that `hosts` have, with as many blocks in each, or as whole
+    tiles fill these domains, those first that are nearest to squares."""
     if not fabric.tiers or grid.rows < 2:
         return
     gang, has_racks = _Gang(fabric, grid, free), fabric.has_scale_up_tier

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def attention_parameters(model: ModelShape) -> int:
-    """Projections of one layer's attention."""
+    """Count the parameters of the projections of one layer's attention."""
     h, heads, width = model.hidden, model.heads, model.head_width
     if not model.kv_rank:
         return h * (2 * heads * width + 2 * model.kv_heads * width)
@@ -32,12 +32,12 @@ def attention_parameters(model: ModelShape) -> int:
 
 
 def ffn_parameters(model: ModelShape, width: int) -> int:
-    """Matrices of one feed-forward layer, or of one expert."""
+    """Count the parameters of one feed-forward layer, or of one expert."""
     return (3 if model.gated else 2) * model.hidden * width
 
 
 def layer_parameters(model: ModelShape, *, has_experts: bool) -> int:
-    """Matrices of one layer but for its routed experts."""
+    """Count the parameters of one layer without its routed experts."""
     attention = attention_parameters(model)
     if not has_experts:
         return attention + ffn_parameters(model, model.ffn)
@@ -46,12 +46,13 @@ def layer_parameters(model: ModelShape, *, has_experts: bool) -> int:
 
 
 def expert_parameters(model: ModelShape) -> int:
-    """All routed experts of all layers: what expert parallelism spreads."""
+    """Count the parameters of all routed experts of all layers, which expert parallelism spreads
+    over ranks."""
     return model.expert_layers * model.experts * ffn_parameters(model, model.expert_width)
 
 
 def dense_parameters(model: ModelShape) -> int:
-    """All that is not a routed expert: every rank of ep holds it."""
+    """Count the parameters that are not of routed experts, all of which every rank of ep holds."""
     return multiplied_parameters(model, 0) + _norms(model) + _looked_up(model)
 
 
@@ -61,15 +62,16 @@ def parameter_count(model: ModelShape) -> int:
 
 
 def active_parameter_count(model: ModelShape) -> int:
-    """Parameters that one token meets: as many routed experts as it is sent to."""
+    """Count the parameters that one token is multiplied with: of the routed experts, only those it
+    is sent to."""
     return multiplied_parameters(model, model.experts_per_token) + _norms(model) + _looked_up(model)
 
 
 def training_flops(request: Request, *, causal: bool = True) -> int:
-    """Model FLOPs of one step of the whole job: forward and backward.
+    """Return the model FLOPs of one step of the whole job: forward and backward.
 
-    Recomputation is not counted. `causal`: attend to half of the sequence on average;
-    False counts all of it, as Narayanan et al. and PaLM do. 0 without a model and batch.
+    Recomputation is not counted. `causal`: attend to half of the sequence on average; False counts
+    all of it, as Narayanan et al. and PaLM do. 0 without a model and batch.
     """
     model, batch = request.model, request.batch
     if model is None or batch is None:
@@ -82,7 +84,7 @@ def training_flops(request: Request, *, causal: bool = True) -> int:
 
 
 def multiplied_parameters(model: ModelShape, routed: int) -> int:
-    """Parameters of all matrices, with `routed` of the experts of each layer."""
+    """Count the parameters of all matrices, with `routed` of the experts of each layer."""
     experts = routed * ffn_parameters(model, model.expert_width)
     dense_layers = model.layers - model.expert_layers
     return (

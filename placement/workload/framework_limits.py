@@ -14,8 +14,8 @@ from placement.workload.volumes import check_axes
 
 
 def check_parallelism(request: Request) -> None:
-    """Refuse what no rank could compute: stages without a layer, ranks without a head. The
-    embedding and the output head may stand for a layer each (Llama 3, section 3.3.2).
+    """Refuse a parallelism that no rank could compute: stages without a layer, ranks without a
+    head. The embedding and the output head may stand for a layer each (Llama 3, section 3.3.2).
 
     Raises: BadInput with the axis.
     """

@@ -51,7 +51,7 @@ PYTORCH_FSDP = (DataParallel.FSDP, DataParallel.ZERO3)  # layer by layer; others
 
 @struct(frozen=True, slots=True)
 class MemoryUse:
-    """Bytes on one GPU of pipeline stage `stage`, which needs the most.
+    """Bytes on one GPU of the pipeline stage `stage`, which needs the most.
 
     `working`: the loss, or the layer that is computed again, and gathered layers.
     """
@@ -106,12 +106,12 @@ def memory(request: Request) -> MemoryUse | None:
 
 
 def fits(use: MemoryUse, gpu_gb: float) -> bool:
-    """Whether a GPU of that size, in GiB as they are sold, holds it with a margin."""
+    """Return whether a GPU of that size, in GiB as they are sold, holds this with a margin."""
     return use.total <= USABLE_SHARE * gpu_gb * GIB
 
 
 def refuse_too_large(request: Request) -> None:
-    """Raises: BadInput when a GPU has not the memory that the job says it has."""
+    """Refuse a job that needs more memory than it says a GPU has. Raises: BadInput."""
     stated = request.training.gpu_memory_gb
     use = memory(request) if stated else None
     if use is not None and not fits(use, stated):

@@ -52,12 +52,12 @@ class Parallelism:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Axes fastest-varying first; axes that `order` leaves out have size 1."""
+        """The axes, fastest-varying first; axes that `order` leaves out have size 1."""
         return tuple(self.order.split("-"))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Sizes in the order of `axes`."""
+        """Sizes of the axes, in the order of `axes`."""
         return tuple(self.size(axis) for axis in self.axes)
 
     @property
@@ -65,7 +65,7 @@ class Parallelism:
         return self.tp * self.cp * self.ep * self.pp * self.dp
 
     def stride(self, axis: str) -> int:
-        """Distance in ranks between neighbours along `axis`."""
+        """Return the distance in ranks between neighbours along `axis`."""
         stride = 1
         for name in self.axes:
             if name == axis:
@@ -74,15 +74,15 @@ class Parallelism:
         return stride
 
     def groups(self, axis: str) -> list[list[int]]:
-        """Ranks of each collective along `axis`, in rank order of their first member."""
+        """Return the ranks of each collective along `axis`, in rank order of their first member."""
         stride, size = self.stride(axis), self.size(axis)
         firsts = [r for r in range(self.world_size) if r // stride % size == 0]
         return [[first + i * stride for i in range(size)] for first in firsts]
 
 
 def expert_axes(inner: int, dp: int, group: int) -> tuple[int, int]:
-    """The ep and dp axes of a job whose experts are spread over groups of `group` ranks, which
-    take the `inner` ranks of tp and cp first, then replicas.
+    """Return the ep and dp axes of a job whose experts are spread over groups of `group` ranks,
+    which take the `inner` ranks of tp and cp first, then replicas.
 
     Raises: BadInput where groups end inside replicas.
     """

@@ -30,7 +30,7 @@ def sized(request: Request, dp: int) -> Request:
 
 
 def check_batch(request: Request) -> None:
-    """Raises: BadInput when the global batch does not divide over the replicas."""
+    """Refuse a global batch that does not divide over the replicas. Raises: BadInput."""
     if request.batch is None:
         return
     each = request.parallelism.dp * request.parallelism.ep * request.batch.micro_sequences
@@ -43,10 +43,8 @@ def check_batch(request: Request) -> None:
 
 
 def batch_sizes(request: Request, least: int) -> tuple[int, ...]:
-    """Numbers of replicas from `least` to the request's over which the batch divides.
-
-    Cost: O(sqrt of the sequences).
-    """
+    """Return the numbers of replicas, from `least` to the request's, over which the batch divides.
+    Cost: O(sqrt of the sequences)."""
     if request.batch is None:
         return ()
     each = request.parallelism.ep * request.batch.micro_sequences

@@ -34,7 +34,7 @@ HOST = "host"
 
 @struct(frozen=True, slots=True)
 class SegmentLevel:
-    """Parts of `blocks` blocks in one domain each of the tier at `depth`."""
+    """Segments of `blocks` blocks, each of which lies in one domain of the tier at `depth`."""
 
     depth: int
     blocks: int
@@ -42,7 +42,8 @@ class SegmentLevel:
 
 @struct(frozen=True, slots=True)
 class Segments:
-    """`order`: of axes, in which every segment is a run of ranks. `levels`: innermost first."""
+    """How a gang is divided into segments that stay together. `order`: of axes, in which every
+    segment is a run of ranks. `levels`: innermost first."""
 
     order: str
     levels: tuple[SegmentLevel, ...]
@@ -53,11 +54,9 @@ class Segments:
 
 
 def segments_of(fabric: Fabric, request: Request) -> Segments | None:
-    """None where every block may lie by itself.
-
-    Raises: BadInput naming the key that cannot be: no such axis or tier, a tier too small, a
-    segment that does not divide the gang.
-    """
+    """Return the segments that a request asks for; None where every block may lie by itself.
+    Raises: BadInput naming the key that cannot be met: no such axis or tier, a tier too small, a
+    segment that does not divide the gang."""
     if not request.where.has_segments:
         return None
     return _segments(fabric, request)
@@ -178,15 +177,15 @@ def _check_room(
 
 
 def usable_for(fabric: Fabric, request: Request, hosts: HostSet, count: int) -> HostSet:
-    """The hosts among `hosts` on which the gang and its spares, `count` hosts, may lie; fewer only
-    when there is no way to keep the constraints."""
+    """Return those of `hosts` on which the gang and its spares, `count` hosts, may lie; fewer only
+    when the constraints cannot be kept."""
     room = room_for(fabric, request, count)
     found = usable(fabric, request.where, hosts, count, room)
     return found if room(found) >= count else hostset.of(hostset.first(found, room(found)))
 
 
 def room_for(fabric: Fabric, request: Request, count: int) -> Room:
-    """How many of `count` hosts, the gang and its spares, a set can take: spares need no
+    """Return how many of `count` hosts, of the gang and its spares, a set can take; spares need no
     segments."""
     segments = segments_of(fabric, request)
     if segments is None:
@@ -211,7 +210,7 @@ def _in_segments(fabric: Fabric, segments: Segments, hosts: HostSet) -> HostSet:
 
 
 def part_by_block(fabric: Fabric, request: Request, segments: Segments) -> Ints:
-    """The number of each block in the order in which segments are runs of blocks."""
+    """Return the number of each block in the order in which segments are runs of blocks."""
     p, gpus = request.parallelism, gpus_wanted(fabric, request.where)
     ordered = replace(p, order=segments.order)
     rank = np.arange(0, p.world_size, gpus)
@@ -222,7 +221,7 @@ def part_by_block(fabric: Fabric, request: Request, segments: Segments) -> Ints:
 
 
 def parted(fabric: Fabric, request: Request, hosts: Sequence[int]) -> list[str]:
-    """Sentences: segments of a gang on these hosts that lie in more than one domain."""
+    """Name the segments of a gang on these hosts that lie in more than one domain, in sentences."""
     segments = segments_of(fabric, request)
     if segments is None or len(hosts) != request.hosts_needed(gpus_wanted(fabric, request.where)):
         return []
@@ -240,13 +239,14 @@ def parted(fabric: Fabric, request: Request, hosts: Sequence[int]) -> list[str]:
 
 
 def misplaced(fabric: Fabric, request: Request, hosts: Sequence[int]) -> list[str]:
-    """Sentences: constraints that a gang on these hosts, in block order, does not keep."""
+    """Name the constraints that a gang on these hosts, in block order, does not keep, in
+    sentences."""
     return broken(fabric, request.where, hostset.of(hosts)) + parted(fabric, request, hosts)
 
 
 def segments_text(fabric: Fabric, request: Request, hosts: HostSet) -> str:
-    """How many segments the hosts are room for: `room for 12 segments of 16 hosts`; empty where
-    a gang has none."""
+    """Say for how many segments the hosts have room: `room for 12 segments of 16 hosts`; "" where a
+    gang has none."""
     if (segments := segments_of(fabric, request)) is None:
         return ""
     room = room_for(fabric, request, request.hosts_needed(gpus_wanted(fabric, request.where)))
@@ -259,8 +259,8 @@ def segments_text(fabric: Fabric, request: Request, hosts: HostSet) -> str:
 def may_take(
     fabric: Fabric, request: Request, hosts: Sequence[int], block: int, leaving: Collection[int]
 ) -> HostSet:
-    """Hosts that may take over a block: in the domains that the rest of its segments is in.
-    `leaving`: blocks that have no host yet, this one among them."""
+    """Return the hosts that may take over a block: in the domains that the rest of its segments is
+    in. `leaving`: blocks that have no host yet, this one among them."""
     segments, allowed = segments_of(fabric, request), hostset.full(fabric.host_count)
     if segments is None:
         return allowed

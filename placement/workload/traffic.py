@@ -46,13 +46,13 @@ class Pattern(StrEnum):
 
 @struct(frozen=True, slots=True)
 class AxisTraffic:
-    """One axis wider than 1: its groups, its pattern and its bytes.
+    """The traffic of one axis wider than 1: its groups, its pattern and its bytes.
 
     A group is `size` ranks at distance `stride`. An axis whose collective has rounds stands as one
-    for each distance (`dp/1`, `dp/2`, ..). With a shard group smaller than dp, dp
-    stands as two: `dp` inside a shard group, `dp_replicate` across them. In a gang of roles, an
-    axis is that of the `ranks` from `first` on; 0: of all. With PAIRS these send to the other
-    ranks of the group, from `to` on.
+    for each distance (`dp/1`, `dp/2`, ..). With a shard group smaller than dp, dp stands as two:
+    `dp` inside a shard group, `dp_replicate` across them. In a gang of roles, an axis is that of
+    the `ranks` from `first` on; 0: of all. With PAIRS these send to the other ranks of the group,
+    from `to` on.
     """
 
     axis: str
@@ -75,10 +75,10 @@ class AxisTraffic:
 
 @lru_cache(maxsize=4096)
 def axis_traffic(request: Request) -> tuple[AxisTraffic, ...]:
-    """The axes wider than 1, fastest-varying first.
+    """Return the traffic of each axis wider than 1, fastest-varying first.
 
-    Raises: BadInput on negative bytes, unknown axes, a collective that an axis cannot
-    use, a model without a batch, or training that does not suit the axes.
+    Raises: BadInput on negative bytes, unknown axes, a collective that an axis cannot use, a model
+    without a batch, or training that does not suit the axes.
     """
     if request.roles:
         return tuple(_role_traffic(request))
@@ -117,7 +117,7 @@ def _rounds(whole: AxisTraffic, used: Collective) -> list[AxisTraffic]:
 
 
 def groups_of(by_rank: Ints, traffic: AxisTraffic) -> Ints:
-    """A value of each rank, group by group. Shape: (groups, ranks of a group)."""
+    """Arrange a value of each rank by groups. Shape: (groups, ranks of a group)."""
     first, ranks = traffic.first, traffic.ranks
     if traffic.pattern is Pattern.PAIRS:
         to = slice(traffic.to, traffic.to + traffic.size - ranks)

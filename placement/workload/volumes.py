@@ -39,11 +39,11 @@ LAYERS_OF_CHUNK = 8
 
 @struct(frozen=True, slots=True)
 class Work:
-    """A job in the units of the formulas.
+    """A job in the units of the formulas of traffic.
 
-    `micro_batches`: per replica and step. `tokens`: of one micro-batch on one context
-    shard. `beta`: bytes of one activation or parameter. `passes`: times that a forward
-    exchange happens, 1 or 2 with full recomputation.
+    `micro_batches`: per replica and step. `tokens`: of one micro-batch on one context shard.
+    `beta`: bytes of one activation or parameter. `passes`: times that a forward exchange happens, 1
+    or 2 with full recomputation.
     """
 
     model: ModelShape
@@ -63,30 +63,29 @@ class Work:
 
     @property
     def has_adapters(self) -> bool:
-        """Whether the matrices are frozen, and neither reduced nor gathered after a step."""
+        """Whether the matrices are frozen, so that they are neither reduced nor gathered after a
+        step."""
         return self.training.trained is Trained.LORA
 
     @property
     def activations(self) -> Fraction:
-        """B: bytes between two layers, of one micro-batch."""
+        """Bytes between two layers, of one micro-batch (B in the formulas)."""
         return self.beta * self.tokens * self.model.hidden
 
     @property
     def is_expert_cut(self) -> bool:
-        """Experts are cut over the ranks of tp; else whole ones are spread over them."""
+        """Whether each expert is split over the ranks of tp; else whole experts are spread over
+        them."""
         return self.training.expert_tp in (0, self.p.tp)
 
     def over_stages(self, layers: int) -> Fraction:
-        """Layers of a stage, on average, times micro-batches."""
+        """Return the average number of layers of a stage, times micro-batches."""
         return Fraction(layers * self.micro_batches, self.p.pp)
 
 
 def work_of(request: Request) -> Work | None:
-    """None without a model.
-
-    Raises: BadInput when the model has no batch, the batch does not divide over the
-    replicas, or the training does not suit the axes.
-    """
+    """Return the work of a request; None without a model. Raises: BadInput when the model has no
+    batch, the batch does not divide over the replicas, or the training does not suit the axes."""
     if request.model is None:
         return None
     if request.batch is None:
@@ -100,7 +99,7 @@ def work_of(request: Request) -> Work | None:
 
 
 def check_axes(request: Request, model: ModelShape) -> None:
-    """Raises: BadInput when experts, heads or shard groups do not divide over the axes."""
+    """Refuse experts, heads or shard groups that do not divide over the axes. Raises: BadInput."""
     p, training = request.parallelism, request.training
     given = {axis for axis, _ in request.traffic}
     if p.ep > 1 and not model.experts and not {"ep", "dp"} <= given:
@@ -122,7 +121,7 @@ def check_axes(request: Request, model: ModelShape) -> None:
 
 
 def edge_volumes(request: Request) -> dict[str, int]:
-    """Bytes per step by axis: on a ring or chain edge, or on one ordered pair.
+    """Return the bytes per step by axis: on a ring or chain edge, or on one ordered pair.
 
     `dp_replicate` is there when dp is more than one shard group. Empty without a model.
 
@@ -178,11 +177,11 @@ def micro_batches(request: Request) -> int:
 
 
 def passes_per_step(request: Request, axis: str) -> int:
-    """Return how often in a step each rank of a group has what it holds passed on to the others.
+    """Return how often in a step the data of each rank of a group are passed on to the others.
 
     Of a pipeline: messages over one hop, there and back. State is exchanged layer by layer,
-    activations for each layer and micro-batch: by tensor parallelism twice in a layer, each time
-    to all and back; by experts and over heads there and back.
+    activations for each layer and micro-batch: by tensor parallelism twice in a layer, each time to
+    all and back; by experts and over heads there and back.
     """
     role = next((r for r in request.roles if axis.startswith(f"{r.name}.")), None)
     if request.roles:  # what roles send each other goes at once
@@ -204,7 +203,7 @@ def passes_per_step(request: Request, axis: str) -> int:
 
 
 def is_all_to_all(axis: str, training: Training) -> bool:
-    """Every ordered pair of a group exchanges bytes."""
+    """Return whether every ordered pair of a group exchanges bytes."""
     return axis == "ep" or (axis == "cp" and training.context_parallel is ContextParallel.ULYSSES)
 
 
@@ -259,7 +258,8 @@ def _exchanged(work: Work, copies: int) -> Fraction:
 
 
 def bytes_per_parameter(work: Work) -> int:
-    """Sent for one parameter in a group of any size, but for the factor (n-1)/n."""
+    """Return the bytes sent for one parameter in a group of any size, without the factor
+    (n-1)/n."""
     times = work.micro_batches if work.training.sync is Sync.MICRO_BATCH else 1
     reduced = 0 if work.has_adapters else work.training.gradient_bytes * times
     match work.training.data_parallel:
