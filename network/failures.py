@@ -19,9 +19,10 @@ Number = TypeVar("Number", np.bool_, np.float64)
 
 
 def links_without(links: Links, failed: Sequence[str]) -> Links:
-    """The fabric after these switches and cables, names or hostlist ranges, have failed, and
-    without as many cables as its uplinks have lost (placement.fabric.links): which ones is not
-    known, so that they are spread over the switches of a domain.
+    """Return the links of a fabric after these switches and cables, names or hostlist ranges, have
+    failed, and without as many cables as its uplinks have lost (placement.fabric.links). Which of
+    its cables an uplink has lost is not known, so that they are spread over the switches of a
+    domain. Raises: BadInput with the first name that the fabric does not have.
 
     Raises: BadInput with the first name that the fabric does not have.
     """
@@ -95,10 +96,10 @@ def _switch(links: Links, name: str) -> tuple[int, int]:
 
 
 def reach(links: Links, leaves: Ints) -> list[Mask]:
-    """Return, by layer, whether traffic for these leaves may pass a switch.
+    """Return, by layer, whether traffic for these leaves can pass each switch.
 
-    Traffic takes shortest paths only: up to the first layer whose domain holds both
-    ends, then down. What Ethernet routing withdraws and a subnet manager reroutes.
+    Traffic takes shortest paths only: up to the first layer whose domain holds both ends, then
+    down. What Ethernet routing withdraws and a subnet manager reroutes.
     """
     every = np.arange(links.layers[0].switch_count)
     down: list[Mask] = [(every[:, None] == leaves) & links.live_leaf[leaves]]
@@ -113,7 +114,7 @@ def reach(links: Links, leaves: Ints) -> list[Mask]:
 
 
 def sum_by(keys: Ints, rows: npt.NDArray[Number], size: int) -> npt.NDArray[Number]:
-    """Row k: the sum of rows with key k; of truth values, whether any is true."""
+    """Return in row k the sum of the rows with key k; of truth values, whether any is true."""
     out = np.zeros((size, rows.shape[1]), dtype=rows.dtype)
     if len(keys):
         order = np.argsort(keys, kind="stable")

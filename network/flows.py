@@ -28,10 +28,11 @@ from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, group
 
 @struct(frozen=True, slots=True, eq=False)
 class Flows:
-    """One row per pair of GPUs that talk along an axis. GPU g is slot g mod G of host g // G.
+    """Flows between GPUs: one row for each pair that talks along an axis. GPU g is slot g mod G of
+    host g // G.
 
-    `src_gpu`, `dst_gpu`, `bytes`, `axis`: shape (flows,); bytes per step, in whole bytes
-    except where a hierarchical collective divides unevenly. `axis` indexes `axes`.
+    `src_gpu`, `dst_gpu`, `bytes`, `axis`: shape (flows,); bytes per step, in whole bytes except
+    where a hierarchical collective divides unevenly. `axis` indexes `axes`.
     """
 
     src_gpu: Ints
@@ -49,13 +50,13 @@ class Flows:
         return Flows(src, dst, self.bytes[rows], axis, self.axes)
 
     def leaves(self, links: Links) -> tuple[Ints, Ints]:
-        """The leaf switches that they leave and reach."""
+        """The leaf switches at the source and at the target of each flow."""
         return links.leaf_by_gpu[self.src_gpu], links.leaf_by_gpu[self.dst_gpu]
 
 
 @with_gang_view
 def flows_of(fabric: Fabric, request: Request, hosts: Sequence[int]) -> Flows:
-    """The flows of a gang on these hosts, block by block.
+    """Return the flows of a gang on these hosts, block by block.
 
     Cost: O(flows); 50 ms for 16,384 GPUs in rings.
     """
@@ -79,7 +80,7 @@ def flows_of(fabric: Fabric, request: Request, hosts: Sequence[int]) -> Flows:
 
 
 def merge_flows(*jobs: Flows) -> Flows:
-    """The flows of several jobs on one fabric; equal axes keep their name in common."""
+    """Join the flows of several jobs on one fabric; axes of the same name are joined."""
     axes = tuple(dict.fromkeys(axis for flows in jobs for axis in flows.axes))
     renamed = [np.array([axes.index(a) for a in f.axes], dtype=np.int64)[f.axis] for f in jobs]
     return Flows(

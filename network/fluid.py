@@ -36,7 +36,7 @@ PULL = 0.5  # of the way to equal pressure in one round; more of it oscillates
 
 @struct(frozen=True, slots=True, eq=False)
 class ByLink:
-    """A number of each link and direction, such as bytes: by layer, shape (links,) each.
+    """A number for each link and direction, such as bytes: by layer, shape (links,) each.
 
     Of the cables above each layer but the top; or of the NICs and then of those cables.
     """
@@ -65,12 +65,13 @@ def every_cable(links: Links, value: float) -> ByLink:
 def spread(
     links: Links, source: Ints, target: Ints, sizes: Floats, weights: ByLink | None = None
 ) -> ByLink:
-    """Bytes on each cable when leaf `source[i]` sends `sizes[i]` bytes to `target[i]`.
+    """Return the bytes on each cable when leaf `source[i]` sends `sizes[i]` bytes to `target[i]`,
+    spread over all paths.
 
     `weights`: how a switch favours its cables; without them every cable alike.
 
-    Raises: BadInput when two leaves have no path left.
-    Cost: O(cables x destination leaves); 0.2 s for 16,384 GPUs of RoCE-24K.
+    Raises: BadInput when two leaves have no path left. Cost: O(cables x destination leaves); 0.2 s
+    for 16,384 GPUs of RoCE-24K.
     """
     total = every_cable(links, 0.0)
     weights = weights or every_cable(links, 1.0)
@@ -146,7 +147,7 @@ def _divided(
 
 
 def adaptive_weights(links: Links, source: Ints, target: Ints, sizes: Floats) -> ByLink:
-    """Weights under which the fullest cable carries least, as far as the rounds find.
+    """Return weights under which the fullest cable carries least, as far as the rounds find.
 
     On a whole fabric even shares are equally full already and one round ends it.
     """

@@ -32,7 +32,7 @@ MOST_WORK = 1_000_000_000  # cables x leaves to reach: 100,000 GPUs in racks of 
 
 
 class By(StrEnum):
-    """Proof of a bandwidth."""
+    """How a bandwidth is proved."""
 
     SPREADING = "even spreading reaches the cut"
     MAX_FLOW = "max flow over every switch"
@@ -41,12 +41,11 @@ class By(StrEnum):
 
 @struct(frozen=True, slots=True)
 class Proof:
-    """Bandwidth between two sets of hosts. Units: bytes per second, one direction.
+    """A proved bandwidth between two sets of hosts. Units: bytes per second, one direction.
 
-    `what`: INSIDE (one half of the domain to the other) or OUT_OF the domain.
-    `injection`: what the NICs of the smaller side can send. `flow`: what the network
-    carries at most, and does carry. `nominal`: the oversubscription of what is measured
-    that the fabric file states.
+    `what`: INSIDE (one half of the domain to the other) or OUT_OF the domain. `injection`: what the
+    NICs of the smaller side can send. `flow`: what the network carries at most, and does carry.
+    `nominal`: the oversubscription of what is measured that the fabric file states.
     """
 
     what: str

@@ -35,10 +35,11 @@ CELLS = 1 << 23  # sub-flows x cables looked up at once
 
 
 def path_loads(links: Links, flows: Flows, queue_pairs: int, salt: int | None) -> ByLink:
-    """Bytes on every cable, each queue pair of each flow on one path; pinned without `salt`.
+    """Return the bytes on every cable when each queue pair of each flow takes one path; pinned
+    without `salt`.
 
-    Raises: BadInput when two ends have no path left.
-    Cost: O(sub-flows x hops); 0.5 s for a million.
+    Raises: BadInput when two ends have no path left. Cost: O(sub-flows x hops); 0.5 s for a
+    million.
     """
     walker = Walker(links, salt, links.leaf_by_gpu[flows.dst_gpu])
     total = every_cable(links, 0.0)
@@ -53,7 +54,7 @@ def path_loads(links: Links, flows: Flows, queue_pairs: int, salt: int | None) -
 
 @struct(frozen=True, slots=True, eq=False)
 class Trips:
-    """Sub-flows of one batch. Shape of each: (sub-flows,)."""
+    """One batch of sub-flows on their way. Shape of each field: (sub-flows,)."""
 
     source: Ints  # leaf
     target: Ints  # leaf
@@ -63,7 +64,8 @@ class Trips:
 
 
 def trips_of(links: Links, flows: Flows, queue_pairs: int) -> Trips:
-    """Route by a hash of both NICs and the queue pair; each axis has its own connections."""
+    """Split flows into queue pairs, routed by a hash of both NICs and the queue pair; each axis has
+    connections of its own."""
     pair = np.tile(np.arange(queue_pairs), len(flows))
     flows = flows.part(np.repeat(np.arange(len(flows)), queue_pairs))
     key = mixed(flows.src_gpu.astype(np.uint64))
@@ -85,7 +87,7 @@ class Walker:
         self.bundles: dict[tuple[int, bool], _Bundles] = {}
 
     def hops(self, trips: Trips) -> Iterator[tuple[int, bool, Ints, Ints]]:
-        """(lower layer, is up, sub-flows, their cables), in the order of travel."""
+        """Yield (lower layer, is up, sub-flows, their cables), in the order of travel."""
         at = trips.source.copy()
         top = self._turning_layer(trips)
         lows = range(len(self.links.layers) - 1)
@@ -192,7 +194,8 @@ class _Bundles:
 
 
 def mixed(words: Words | np.uint64) -> Words:
-    """SplitMix64's finaliser: every bit of the input reaches every bit of the output."""
+    """Mix the bits of numbers by SplitMix64's finaliser: every bit of the input changes every bit
+    of the output."""
     with np.errstate(over="ignore"):
         z = np.asarray(words, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -22,12 +22,11 @@ SAME = 1e-9  # loads that differ by less are equal
 
 
 class Kind(StrEnum):
-    """The four ways.
+    """Ways in which switches route flows.
 
-    ECMP: a hash of the five-tuple picks a path for each connection. E_ECMP: as many
-    queue pairs a connection as `queue_pairs`, each hashed by itself. PINNED: the
-    destination's place in its rack names the path. ADAPTIVE: every packet takes the
-    emptiest one.
+    ECMP: a hash of the five-tuple picks a path for each connection. E_ECMP: as many queue pairs a
+    connection as `queue_pairs`, each hashed by itself. PINNED: the destination's place in its rack
+    names the path. ADAPTIVE: every packet takes the emptiest one.
     """
 
     ECMP = "ecmp"
@@ -38,7 +37,7 @@ class Kind(StrEnum):
 
 @struct(frozen=True, slots=True)
 class Routing:
-    """A kind; `queue_pairs` is 1 for all but E_ECMP."""
+    """A way of routing; `queue_pairs` is 1 for all kinds but E_ECMP."""
 
     kind: Kind
     queue_pairs: int = 1
@@ -71,7 +70,7 @@ def parse_routing(text: str) -> Routing:
 
 @struct(frozen=True, slots=True)
 class LinkLoad:
-    """One direction of one link; its name reads in the direction of travel."""
+    """The load of one link in one direction; its name reads in the direction of travel."""
 
     name: str
     bytes: float
@@ -80,10 +79,10 @@ class LinkLoad:
 
 @struct(frozen=True, slots=True)
 class LayerLoad:
-    """The links between two layers in one direction.
+    """The load of the links between two layers in one direction.
 
-    `mmr`: the busiest link over the mean of its siblings, which are the links that
-    could carry the same traffic (one domain's and rail's); 1 where nothing flows.
+    `mmr`: the busiest link over the mean of its siblings, which are the links that could carry the
+    same traffic (one domain's and rail's); 1 where nothing flows.
     """
 
     layer: str
@@ -95,7 +94,8 @@ class LayerLoad:
 
 @struct(frozen=True, slots=True)
 class RoutedAxis:
-    """One axis alone, its flows at once. `ideal_s`: spread perfectly, nothing failed."""
+    """The traffic of one axis alone under a routing. `ideal_s`: spread perfectly, with nothing
+    failed."""
 
     axis: str
     busiest: LinkLoad
@@ -142,21 +142,21 @@ class Congestion:
         return {(load.layer, load.direction): load.mmr for load in self.layers}
 
     def axis_seconds(self, name: str) -> float:
-        """0 for an axis that stays within hosts."""
+        """Return the seconds of an axis; 0 for an axis that stays within hosts."""
         return next((load.seconds for load in self.axes if load.axis == name), 0.0)
 
 
 def route(
     links: Links, flows: Flows, routing: Routing, seed: int = 0, failed: Sequence[str] = ()
 ) -> Congestion:
-    """The load of every link, the busiest one, and how far that is from perfect.
+    """Return the load of every link, the busiest one, and how far that is from perfect.
 
-    `links`: the whole fabric. `failed`: switches and cables that are down, by name or
-    hostlist range (`z0-ctsw03`, `z0-r[000-003]-rtsw/z0-ctsw03`); their traffic moves to
-    what is left. `seed` salts the hashes; pinned and adaptive routing ignore it.
+    `links`: the whole fabric. `failed`: switches and cables that are down, by name or hostlist
+    range (`z0-ctsw03`, `z0-r[000-003]-rtsw/z0-ctsw03`); their traffic moves to what is left. `seed`
+    salts the hashes; pinned and adaptive routing ignore it.
 
-    Raises: BadInput on an unknown name, or when hosts of the job have no path left.
-    Cost: O(flows x queue pairs); Llama 3 405B on 16,384 GPUs with 16 queue pairs, 2 s.
+    Raises: BadInput on an unknown name, or when hosts of the job have no path left. Cost: O(flows x
+    queue pairs); Llama 3 405B on 16,384 GPUs with 16 queue pairs, 2 s.
     """
     left = links_without(links, failed)
     sent = _on_rails(links, flows)

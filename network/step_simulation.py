@@ -49,16 +49,16 @@ class SimulatedStep:
 def simulate_step(
     fabric: Fabric, request: Request, hosts: Sequence[int], compute_s: float
 ) -> SimulatedStep:
-    """The step of a gang on the hosts of its blocks.
+    """Simulate the step of a gang on the hosts of its blocks.
 
-    Raises: BadInput as `step_tasks`, and on a job of too many tasks.
-    Cost: O(events x messages at one time).
+    Raises: BadInput as `step_tasks`, and on a job of too many tasks. Cost: O(events x messages at
+    one time).
     """
     return play(fabric, step_tasks(fabric, request, hosts, compute_s))
 
 
 def play(fabric: Fabric, step: StepTasks) -> SimulatedStep:
-    """The step of these tasks. Raises: BadInput on too many of them."""
+    """Simulate the step of these tasks. Raises: BadInput on too many of them."""
     if len(step.tasks) > MOST_TASKS:
         raise BadInput(
             "parallelism", f"{len(step.tasks):,} tasks a step; {MOST_TASKS:,} can be simulated"
@@ -227,8 +227,9 @@ class _Links:
 
 
 def max_min_rates(path: Ints, flows: Floats, bytes_per_s: Floats) -> Floats:
-    """Fair rates of messages. `path`: links of each, shape (messages, links of one); `flows`: how
-    many equal ones each row stands for; `bytes_per_s`: of each link, infinite for none.
+    """Return max-min fair rates of messages. `path`: links of each, shape (messages, links of one);
+    `flows`: how many equal ones each row stands for; `bytes_per_s`: of each link, infinite for
+    none.
 
     Links at which all that passes has its tightest place are settled together, round by round.
     """

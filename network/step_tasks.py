@@ -90,9 +90,10 @@ class StepTasks:
 def step_tasks(
     fabric: Fabric, request: Request, hosts: Sequence[int], compute_s: float, merged: bool = True
 ) -> StepTasks:
-    """The step of a gang on the hosts of its blocks. `compute_s`: of each rank in a step.
+    """Return the tasks of a step of a gang on the hosts of its blocks. `compute_s`: of each rank in
+    a step.
 
-    `merged`: have one unit stand for a tensor parallel group inside a host. Raises: BadInput as
+    `merged`: let one unit stand for a tensor parallel group inside a host. Raises: BadInput as
     `axis_traffic`, on DualPipe and roles, which are not simulated, and on a pipeline without a
     batch.
     """

@@ -97,7 +97,7 @@ class Layer:
         return np.arange(self.switch_count) // self.per_domain
 
     def switch_name(self, switch: int) -> str:
-        """The domain that a switch serves, its layer, its number there."""
+        """Return the name of a switch: the domain that it serves, its layer, its number there."""
         domain, number = divmod(switch, self.per_domain)
         stem = f"{self.domains[domain]}-" if self.domains[domain] else ""
         width = len(str(self.per_domain - 1))
@@ -106,11 +106,11 @@ class Layer:
 
 @struct(frozen=True, eq=False)
 class Links:
-    """The switches of a fabric, leaves first. Units: bytes per second, one direction.
+    """The switches and cables of a fabric, leaves first. Units: bytes per second, one direction.
 
-    `leaf_by_gpu`: shape (gpus,), GPU g is slot g mod G of host g // G. `rails`: 1 where
-    all NICs of a host share a leaf. `live_leaf`: shape (leaves,), false where it failed.
-    `is_whole`: nothing has failed.
+    `leaf_by_gpu`: shape (gpus,), GPU g is slot g mod G of host g // G. `rails`: 1 where all NICs of
+    a host share a leaf. `live_leaf`: shape (leaves,), false where it failed. `is_whole`: nothing
+    has failed.
     """
 
     fabric: Fabric
@@ -123,7 +123,8 @@ class Links:
 
     @property
     def is_mesh(self) -> bool:
-        """Does every switch reach all above it? Otherwise rails and planes are apart."""
+        """Whether every switch of a domain reaches all switches above; otherwise rails and planes
+        are apart."""
         return self.fabric.kind == MESH
 
     @cached_property
@@ -161,13 +162,14 @@ class Links:
         return np.bincount(upper, minlength=self.layers[level].switch_count)
 
     def around(self, level: int, leaves: Ints) -> Mask:
-        """Do a switch of this layer and a leaf share a domain? Shape: (switches, leaves)."""
+        """Return whether each switch of this layer and each leaf share a domain. Shape: (switches,
+        leaves)."""
         switch_domain = self.layers[level].domain_by_switch[:, None]
         return np.asarray(switch_domain == self.domain_by_leaf[level][leaves])
 
     def link_name(self, level: int, link: int, is_up: bool = True) -> str:
-        """Cable `link` above layer `level`, NIC `link` where that is -1, written in the
-        direction of travel."""
+        """Return the name of cable `link` above layer `level`, or of NIC `link` where that is -1,
+        in the direction of travel."""
         number = ""
         if level < 0:
             host, slot = divmod(link, self.fabric.gpus_per_host)
@@ -183,11 +185,10 @@ class Links:
 
 @lru_cache(maxsize=8)
 def links(fabric: Fabric, striping: Striping = Striping.EVEN) -> Links:
-    """The switch-level graph of `fabric`; `striping` concerns InfiniBand only.
+    """Return the switches and cables of `fabric`; `striping` concerns InfiniBand only.
 
-    Raises: BadInput when hosts differ in GPUs or network cards: no rule says then which
-    switches they have.
-    Cost: O(cables), 10 ms for 24,576 GPUs.
+    Raises: BadInput when hosts differ in GPUs or network cards: no rule says then which switches
+    they have. Cost: O(cables), 10 ms for 24,576 GPUs.
     """
     if fabric.is_mixed or np.ptp(fabric.by_host.nic_gbps):
         raise BadInput(

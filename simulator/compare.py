@@ -43,7 +43,7 @@ class _Piece:
 
 
 def variants(base: Options, axes: Mapping[str, Sequence[Value]]) -> list[Variant]:
-    """Every combination of the axes, the last one fastest."""
+    """Return every combination of the axes, the last one fastest."""
     varied = [key for key, values in axes.items() if len(values) > 1]
     combined = []
     for combination in product(*axes.values()):
@@ -54,7 +54,7 @@ def variants(base: Options, axes: Mapping[str, Sequence[Value]]) -> list[Variant
 
 
 def ineffective(variants: Sequence[Variant]) -> list[tuple[str, str]]:
-    """(key, message) of options that would have no effect."""
+    """Return (key, message) of options that would have no effect."""
     return [fault for variant in variants for fault in conflicts(variant.options)]
 
 

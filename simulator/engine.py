@@ -36,14 +36,14 @@ Sink = Callable[[Event, State], None]  # the state is the one after the event
 
 
 class Engine:
-    """One scheduler, its log going to `sink`. Raises: BadInput on tenants that `fabric`
+    """One scheduler, which writes its log to `sink`. Raises: BadInput on tenants that `fabric`
     cannot have.
 
-    A decision is due when the log has grown since the last one, by more than what a last
-    plan says, or when the last one asked for it, and takes `decision_ns`, or as long as it
-    does take when that is None; commands that arrive meanwhile are admitted at once, and the
-    commit re-checks the plan against them, as in the live service. `start`: the state that it
-    goes on from, with its fabric and tenants; None: an empty cluster.
+    A decision is due when the log has grown since the last one, by more than what a last plan says,
+    or when the last one asked for it, and takes `decision_ns`, or as long as it does take when that
+    is None; commands that arrive meanwhile are admitted at once, and the commit re-checks the plan
+    against them, as in the live service. `start`: the state that it goes on from, with its fabric
+    and tenants; None: an empty cluster.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Engine:
             raise BadInput("tenants", refusal.message)
 
     def send(self, command: Command) -> Rejected | None:
-        """Admit `command` now. The answer is the refusal, if it is one."""
+        """Admit `command` now. Return the refusal, if it is refused."""
         answer = admit(self.state, command, self.kernel.now_ns)
         if isinstance(answer, Rejected):
             return answer

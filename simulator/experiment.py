@@ -49,20 +49,20 @@ class TraceSource:
 
 @struct(frozen=True, slots=True)
 class Experiment:
-    """A cluster, its scheduler, and what happens to it.
+    """One replay: a cluster, its scheduler, and what happens to it.
 
-    `decision_ns`: how long a decision takes, None for as long as it takes here and now.
-    `windows`: those of a replay whose first submit is at that time; `windows_file`: where
-    they stand, for the record. `costs`: what interruptions cost, whatever the tenants file
-    says; with `times`, a time model, what the scheduler believes. `until_ns`: after the first
-    submit; jobs that are live then are cancelled. `has_assumed_limits`: a job without a time
-    limit gets the assumed one of `options`, not its run time. `spares`: in place of what jobs
-    state, see `job_spec`. `attach`: the shape of jobs of which the trace knows only the size.
-    `placement`: who chooses the hosts. `health`: what the scheduler makes of reports.
-    `trace`: where jobs come from, None where a caller has them. `failures`: models, presets or
-    files, see failures/; `failure_scale`: by which their rates are multiplied; `log_window`: what
-    is used of recorded ones. `seed`: of failures, placement and shapes. `shares_hosts`: jobs
-    smaller than a host, of a trace that knows only their size, take a part of one.
+    `decision_ns`: how long a decision takes, None for as long as it takes here and now. `windows`:
+    those of a replay whose first submit is at that time; `windows_file`: where they stand, for the
+    record. `costs`: what interruptions cost, whatever the tenants file says; with `times`, a time
+    model, what the scheduler believes. `until_ns`: after the first submit; jobs that are live then
+    are cancelled. `has_assumed_limits`: a job without a time limit gets the assumed one of
+    `options`, not its run time. `spares`: in place of what jobs state, see `job_spec`. `attach`:
+    the shape of jobs of which the trace knows only the size. `placement`: who chooses the hosts.
+    `health`: what the scheduler makes of reports. `trace`: where jobs come from, None where a
+    caller has them. `failures`: models, presets or files, see failures/; `failure_scale`: by which
+    their rates are multiplied; `log_window`: what is used of recorded ones. `seed`: of failures,
+    placement and shapes. `shares_hosts`: jobs smaller than a host, of a trace that knows only their
+    size, take a part of one.
     """
 
     fabric: Fabric
@@ -88,7 +88,7 @@ class Experiment:
 
     @property
     def charged(self) -> Tenants | None:
-        """The tenants with the costs that hold; None: both are as without a tenants file."""
+        """The tenants with the costs that hold; None where both are as without a tenants file."""
         tenants = self.tenants or OPEN
         if self.costs == tenants.preemption.costs:
             return self.tenants
@@ -100,7 +100,7 @@ class Experiment:
 
     @property
     def source(self) -> TraceSource:
-        """Raises: ValueError when a caller has the jobs."""
+        """The trace that jobs come from. Raises: ValueError when a caller has the jobs."""
         if self.trace is None:
             raise ValueError("an experiment without a trace is a Replay of given jobs")
         return self.trace
@@ -144,7 +144,7 @@ def _copy(value: Any) -> Any:
 
 
 def experiment_of(options: Options) -> Experiment:
-    """The replay that these values describe. Raises: InputError."""
+    """Return the replay that these values describe. Raises: InputError."""
     fabric, seed = fabric_of(options), int(options["seed"] or 0)
     file = None if options["tenants"] is None else load_tenants(str(options["tenants"]))
     if file:

@@ -28,15 +28,15 @@ RANGES = ("from", "count", "step")
 
 @struct(frozen=True, slots=True)
 class ParameterGrid:
-    """`axes`: values by key, in the order of the file. `points`: every combination, the
-    last axis fastest."""
+    """The grid of a sweep. `axes`: values by key, in the order of the file. `points`: every
+    combination, the last axis fastest."""
 
     axes: dict[str, list[Value]]
     points: tuple[dict[str, Value], ...]
 
 
 def load_experiment_file(path: str) -> ParameterGrid:
-    """Raises: InputError with every fault found, each with its line."""
+    """Read an experiment file. Raises: InputError with every fault found, each with its line."""
     document = load(path)
     body = dict(document.mapping())
     grid = body.pop("grid", None)

@@ -17,7 +17,8 @@ FORMAT = 1  # of stored results; older ones are computed again
 
 
 def digest(options: Options) -> str:
-    """Names the inputs of a replay by content, code included: equal digests, equal logs.
+    """Return a text that identifies the inputs of a replay by content, code included: equal digests
+    give equal logs.
 
     Files count by what is in them, so that they may be moved and may not be changed.
     """
@@ -35,7 +36,7 @@ def digest(options: Options) -> str:
 
 
 def files(options: Options) -> Iterator[str]:
-    """The files that a replay reads, beside its fabric, in a fixed order."""
+    """Return the files that a replay reads, beside its fabric, in a fixed order."""
     for key in ("trace", "tenants", "health", "windows"):
         if options[key] is not None:
             yield str(options[key])
@@ -44,7 +45,7 @@ def files(options: Options) -> Iterator[str]:
 
 
 def resolve_path(folder: Path, key: str, value: Value) -> Value:
-    """A file named beside the experiment file, as seen from here."""
+    """Return the path of a file that is named relative to the experiment file."""
     if not isinstance(value, str) or key not in FILES:
         return value
     if key not in TEXTS:
@@ -87,7 +88,7 @@ def _content_digest(path: Path, mtime_ns: int, size: int) -> str:
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """A digest of the packages that decide: other code may decide otherwise."""
+    """Return a digest of the packages that decide, for other code may decide otherwise."""
     top = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for package in ("placement", "scheduler", "simulator"):

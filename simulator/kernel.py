@@ -17,7 +17,7 @@ Entry = tuple[int, int, int, Any]  # time_ns, priority, seq, what is due
 
 
 class SimulationKernel:
-    """One virtual clock and what is scheduled on it.
+    """A virtual clock, and the values that are due at times on it.
 
     `now_ns` only grows. Cost: O(log entries) a step.
     """
@@ -30,11 +30,11 @@ class SimulationKernel:
         self._seq = 0
 
     def on(self, kind: type[_D], act: Callable[[_D], None]) -> None:
-        """`act` is called with every value of this kind when it is due."""
+        """Let `act` be called with every value of this kind when it is due."""
         self._act[kind] = act
 
     def at(self, time_ns: int, due: object, priority: int = 0) -> int:
-        """`due` is due at `time_ns`; the answer is what `cancel` takes.
+        """Schedule the value `due` at `time_ns`, and return what `cancel` takes.
 
         Raises: ValueError on a time that has passed, KeyError on a kind nobody acts on.
         """
@@ -48,12 +48,12 @@ class SimulationKernel:
         return self._seq
 
     def cancel(self, seq: int) -> None:
-        """Forget an entry. One that is over or was cancelled already is no error."""
+        """Cancel an entry; one that is over or already cancelled is ignored."""
         # NOTE: it stays in the heap until its turn comes; taking it out is O(entries).
         self._waiting.discard(seq)
 
     def step(self) -> bool:
-        """Do what is due next. False when nothing is left."""
+        """Act on the value that is due next. Return False when nothing is left."""
         while self._heap:
             time_ns, _, seq, due = heappop(self._heap)
             if seq not in self._waiting:

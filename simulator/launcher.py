@@ -26,14 +26,14 @@ IN_TRACE = "as in the trace"
 
 
 class SimulatedLauncher(Launcher):
-    """Reads the log and reports ends through `end`.
+    """Stands in for the launcher: reads the log, and reports ends of attempts through `end`.
 
     An attempt ends when its job's remaining work is done, as `timing` has it; one that is
     interrupted keeps what was checkpointed. Work is host-time, so that a gang with half the
-    replicas takes twice as long: a step takes the same samples in all, and a replica works
-    through its share at the same rate whatever their number. A job ends as its trace says that
-    it did; `unsuccessful`: jobs that have just failed or been cancelled so, until they are
-    forgotten. Memory: O(live jobs).
+    replicas takes twice as long: a step takes the same samples in all, and a replica works through
+    its share at the same rate whatever their number. A job ends as its trace says that it did;
+    `unsuccessful`: jobs that have just failed or been cancelled so, until they are forgotten.
+    Memory: O(live jobs).
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SimulatedLauncher(Launcher):
         kernel.on(GangFinished, self._ends)
 
     def expect(self, name: str, outcome: TraceOutcome) -> None:
-        """A job was admitted that ended so in its trace."""
+        """Note an admitted job, and how it ended in its trace."""
         match outcome:
             case TraceOutcome.FAILED | TraceOutcome.CANCELLED:
                 self._outcome[name] = outcome
@@ -87,7 +87,7 @@ class SimulatedLauncher(Launcher):
             self.reschedule_ends()
 
     def forget(self, event: Event) -> None:
-        """A job that is over is nobody's business any more, once all have heard of `event`."""
+        """Forget a job that is over, once all have read `event`."""
         if isinstance(event, JobEnded):
             self._attempt.pop(event.name, None)
             self._outcome.pop(event.name, None)
@@ -106,7 +106,7 @@ class SimulatedLauncher(Launcher):
         self._silent.discard(host)
 
     def begin(self, run: PlacedGang) -> None:
-        """An attempt has its hosts, and starts at once."""
+        """Start an attempt, which has its hosts, at once."""
         self._timing.begin(run)
         self._attempt[run.name] = run.attempt
         self._await_end(run.name)
@@ -114,11 +114,11 @@ class SimulatedLauncher(Launcher):
             self._halt(run.name)
 
     def stop(self, run: PlacedGang) -> None:
-        """A failure stopped the attempt."""
+        """Stop an attempt because of a failure."""
         self._halt(run.name)
 
     def leave(self, left: AttemptLeft) -> None:
-        """The attempt is over."""
+        """Take note that an attempt is over."""
         self._cancel(left.run.name)
         self._timing.leave(left)
 

@@ -30,7 +30,7 @@ MOST = 2**31 - 1
 
 @struct(frozen=True, slots=True)
 class TextKind:
-    """`reader`: `module:function` that raises BadInput or InputError on a wrong text."""
+    """A text that a reader checks."""
 
     reader: str = ""
 
@@ -109,9 +109,9 @@ class FlagKind:
 
 @struct(frozen=True, slots=True)
 class ReplayOption:
-    """One option. `is_file`: its value names a file (`fabric`: or a preset). `has_files`: its
-    text may name files among other things. `is_several`: `muster compare` takes several
-    values of it. `is_command_line`: not only a key of an experiment file."""
+    """One option of a replay. `is_file`: its value names a file (`fabric`: or a preset).
+    `has_files`: its text may name files among other things. `is_several`: `muster compare` takes
+    several values of it. `is_command_line`: not only a key of an experiment file."""
 
     key: str
     kind: TextKind | WholeKind | NumberKind | ChoiceKind | FlagKind
@@ -354,14 +354,14 @@ COSTS = ("checkpoint_s", "restart_s", "detect_s")
 
 
 def check_spares(text: str) -> None:
-    """Raises: BadInput."""
+    """Check a text of spares. Raises: BadInput."""
     from scheduler.files.job_keys import parse_spares
 
     parse_spares(text)
 
 
 def checked(key: str, value: Value) -> Value:
-    """The value in the form in which it is stored.
+    """Check a value, and return it as it is stored.
 
     Raises: BadInput, or InputError for what is wrong inside a file that it names.
     """
@@ -389,7 +389,7 @@ def from_command_line(key: str, value: Value) -> Value:
 
 
 def conflicts(options: Options) -> Iterator[tuple[str, str]]:
-    """(key, message) of options that would have no effect."""
+    """Return (key, message) of options that would have no effect."""
     is_csv = options["trace_format"] == "csv"
     may_have_columns = is_csv or options["trace_format"] == "slurm-sacct"
     has_columns = options["columns"] is not None

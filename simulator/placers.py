@@ -28,9 +28,10 @@ PlacerFactory = Callable[[State, SchedulingOptions], Placer]
 
 
 class PlacementStrategy(StrEnum):
-    """STEP_TIME: the scheduler's own, by the step where a job says enough to know it, as on a
-    server. MINIMUM_CUT: the scheduler's own, by the cut, swaps too. CONSECUTIVE: fewest domains
-    by a count of free hosts, ranks one after the other. RANDOM: anywhere. SPREAD: Arnold's."""
+    """Who chooses the hosts of gangs in a replay. STEP_TIME: the scheduler's own, by the step where
+    a job says enough to know it, as on a server. MINIMUM_CUT: the scheduler's own, by the cut,
+    swaps too. CONSECUTIVE: fewest domains by a count of free hosts, ranks one after the other.
+    RANDOM: anywhere. SPREAD: Arnold's."""
 
     STEP_TIME = "step-time"
     MINIMUM_CUT = "minimum-cut"
@@ -40,7 +41,7 @@ class PlacementStrategy(StrEnum):
 
 
 def placer_factory(placer: PlacementStrategy, seed: int) -> PlacerFactory:
-    """How `placer` finds hosts. `seed`: of the random one; the same state, job and seed give
+    """Return how `placer` finds hosts. `seed`: of the random one; the same state, job and seed give
     the same hosts."""
     match placer:
         case PlacementStrategy.STEP_TIME | PlacementStrategy.MINIMUM_CUT:
@@ -54,7 +55,7 @@ def placer_factory(placer: PlacementStrategy, seed: int) -> PlacerFactory:
 
 
 def by_the_cut(spec: JobSpec) -> JobSpec:
-    """The job as MINIMUM_CUT places it: with the objective *cut* in place of *time*."""
+    """Return the job as MINIMUM_CUT places it: with the objective *cut* in place of *time*."""
     if spec.request.objective is not Objective.TIME:
         return spec
     return replace(spec, request=replace(spec.request, objective=Objective.CUT))

@@ -28,7 +28,7 @@ CONNECT_S = 20
 
 
 def cores() -> int:
-    """Processes that this one may run at once."""
+    """Return how many processes this one may run at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -38,11 +38,11 @@ def run_all(
     processes: int,
     dask: str | None = None,
 ) -> Iterator[tuple[int, Result]]:
-    """(number, result) of every piece, in the order in which they end.
+    """Run every piece in processes, and yield (number, result) in the order in which they end.
 
-    `processes`: at once; with one of them, or one piece, all runs right here.
-    `dask`: the address of a scheduler that is already there, which has its own; the positional
-    arguments of a `partial` are sent to its workers once.
+    `processes`: at once; with one of them, or one piece, all runs right here. `dask`: the address
+    of a scheduler that is already there, which has its own; the positional arguments of a `partial`
+    are sent to its workers once.
 
     Raises: InputError as a piece does, or when there is no such scheduler.
     """
@@ -80,8 +80,8 @@ def _on_processes(
 
 @contextmanager
 def ctrl_c_deferred() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block, and the processes that are started in it never hear
-    it: a process begins with the signals blocked that are blocked where it is started.
+    """Return a context in which Ctrl-C waits for the end of the block, and which processes that are
+    started in it never hear.
 
     A signal that this thread blocks comes to another one, such as those of a library of linear
     algebra, and Python would raise it here all the same: so the handler waits too.
@@ -132,7 +132,7 @@ def _on_dask(
 
 
 def need_dask() -> None:
-    """Raises: InputError where Dask is not installed."""
+    """Fail unless Dask is installed. Raises: InputError."""
     if importlib.util.find_spec("distributed") is None:
         message = "needs Dask, which is not installed: pip install 'muster-scheduler[dask]'"
         raise InputError(Problem("--dask", message))

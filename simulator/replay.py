@@ -53,7 +53,7 @@ class RefusedJob:
 
 @dataclass(slots=True)
 class ArrivalCounts:
-    """The outcome of the arrivals: `offered` jobs of which some were `refused`, by reason."""
+    """Counts of jobs that arrived: `offered` jobs, of which some were `refused`, by reason."""
 
     offered: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -62,9 +62,9 @@ class ArrivalCounts:
 class Replay:
     """One trace on one cluster.
 
-    `jobs` come in submit order and are read as the clock reaches them; `outages`
-    count from the first submit and may go on for ever. `effects`: of its log, for all who read it.
-    Memory: O(live jobs).
+    `jobs` come in submit order and are read as the clock reaches them; `outages` count from the
+    first submit and may go on for ever. `effects`: of its log, for all who read it. Memory: O(live
+    jobs).
     """
 
     def __init__(
@@ -177,11 +177,12 @@ class Replay:
             raise RuntimeError(f"{due.name} could not be cancelled: {refusal.message}")
 
     def requested_share(self, name: str) -> float:
-        """The share of a live job's GPUs that its trace says it asked for."""
+        """Return the share of a live job's GPUs that it asked for, by its trace."""
         return self._asked.get(name, 1.0)
 
     def is_unsuccessful(self, name: str) -> bool:
-        """Whether a job that is live or ends right now fails or is cancelled, as in its trace."""
+        """Return whether a job that is live, or ends right now, fails or is cancelled, as in its
+        trace."""
         return name in self._launcher.unsuccessful
 
     def _end(self, report: EndJob | CancelJob) -> None:

@@ -46,7 +46,7 @@ def run(
     on_progress: Callable[[Progress], None] | None = None,
     has_report_data: bool = False,
 ) -> dict[str, Any]:
-    """Replay, and return the totals with everything that they depend on.
+    """Run a replay, and return the totals with everything that they depend on.
 
     `warn` gets a line for each record that is wrong and each job that is rejected.
 

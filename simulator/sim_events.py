@@ -16,7 +16,7 @@ END, HEALTH, ARRIVAL, COMMIT, DECIDE = range(5)
 
 @struct(frozen=True, slots=True)
 class GangFinished:
-    """This attempt of a job has done its work."""
+    """An attempt of a job has done its work."""
 
     name: str
     attempt: int
@@ -24,45 +24,45 @@ class GangFinished:
 
 @struct(frozen=True, slots=True)
 class JobGivenUp:
-    """A job came no further in an attempt as long as its time limit, and never will."""
+    """A job made no progress in an attempt as long as its time limit, and never will."""
 
     name: str
 
 
 @struct(frozen=True, slots=True)
 class DecideAgain:
-    """The last decision asked for another one now."""
+    """The last decision asked for another one at once."""
 
 
 @struct(frozen=True, slots=True)
 class HostChanged:
-    """The next outage of the stream, down or up."""
+    """A host goes down or up, by the next outage of the stream."""
 
 
 @struct(frozen=True, slots=True)
 class FailureDetected:
-    """The scheduler hears of an outage that happened before."""
+    """The scheduler learns of an outage that happened before."""
 
     outage: Outage
 
 
 @struct(frozen=True, slots=True)
 class JobArrived:
-    """The next job of the trace."""
+    """The next job of the trace arrives."""
 
 
 @struct(frozen=True, slots=True)
 class TimeLimitReached:
-    """The end that was set to the replay."""
+    """The end that was set for the replay is reached."""
 
 
 @struct(frozen=True, slots=True)
 class PlanReady:
-    """A decision has taken its time."""
+    """A decision is ready, after the time that it takes."""
 
     plan: Plan
 
 
 @struct(frozen=True, slots=True)
 class DecisionDue:
-    """The log has grown since the last one."""
+    """A decision is due, for the log has grown since the last one."""

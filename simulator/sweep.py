@@ -34,7 +34,7 @@ class PointStore:
             raise unwritable(folder, "--report", error) from None
 
     def get(self, name: str) -> dict[str, Any] | None:
-        """The point, or None when it is not there or is not whole."""
+        """Return the point of a digest, or None when it is not there or incomplete."""
         try:
             point: dict[str, Any] = json.loads((self._folder / f"{name}.json").read_text())
         except (OSError, ValueError):
@@ -42,7 +42,7 @@ class PointStore:
         return point if point.get("digest") == name else None
 
     def put(self, name: str, point: Mapping[str, Any]) -> None:
-        """A point appears whole or not at all, whenever the machine stops."""
+        """Store a point atomically: it is there whole or not at all, whenever the machine stops."""
         text = json.dumps({"digest": name, **point})
         write_whole(self._folder / f"{name}.json", text, "--report")
 
@@ -57,7 +57,8 @@ class PendingPoint:
 
 
 def split(grid: ParameterGrid, store: PointStore) -> tuple[list[PendingPoint], list[str]]:
-    """The points to run, and the digests of points that are there. Raises: InputError."""
+    """Split the points of a grid into those to run and the digests of those that are there. Raises:
+    InputError."""
     waiting: dict[str, PendingPoint] = {}
     ready: list[str] = []
     for point in grid.points:
@@ -89,7 +90,7 @@ def run_points(
 
 
 def run_point(point: PendingPoint) -> dict[str, Any]:
-    """One replay, in a process of its own, perhaps on another machine.
+    """Run one replay of a sweep, in a process of its own, perhaps on another machine.
 
     Raises: InputError when the files there are not the point's own.
     """
@@ -103,7 +104,7 @@ def run_point(point: PendingPoint) -> dict[str, Any]:
 
 
 def collect(grid: ParameterGrid, store: PointStore) -> dict[str, Any]:
-    """All points of the grid in its order, with the figures of each."""
+    """Return all points of the grid in its order, with the figures of each."""
     table = {
         "axes": {key: list(values) for key, values in grid.axes.items()},
         "points": [_point(grid, store, point) for point in grid.points],
@@ -128,8 +129,7 @@ def _point(grid: ParameterGrid, store: PointStore, options: Options) -> dict[str
 
 
 def notes(table: Table) -> Iterator[str]:
-    """A sentence for each axis along which nothing happens otherwise, and warnings of points,
-    each once."""
+    """Return a sentence for each axis that changes nothing, and warnings of points, each once."""
     yield from dict.fromkeys(text for point in table["points"] for text in point["warnings"])
     for key, values in table["axes"].items():
         logs: dict[str, set[str]] = {}

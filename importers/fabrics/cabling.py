@@ -24,7 +24,7 @@ LEVEL_NAMES = ("leaf", "spine", "core")
 
 @struct(frozen=True, slots=True)
 class Cable:
-    """Cable between two ends, by the key of each switch or host; 0 Gbit/s: not known."""
+    """A cable between two ends, each the key of a switch or host. 0 Gbit/s: not known."""
 
     a: str
     b: str
@@ -34,7 +34,7 @@ class Cable:
 def network(
     switches: Mapping[str, str], hosts: Mapping[str, str], cables: Sequence[Cable]
 ) -> TopologyNetwork:
-    """The tiers that `cables` between switches and hosts (names by key) make.
+    """Return the tiers that `cables` between switches and hosts (names by key) make.
 
     Hosts without a cable to a switch are not part of it.
     """
@@ -108,7 +108,7 @@ def _oversubscription(
 
 
 def natural(name: str) -> tuple[tuple[int, str, int], ...]:
-    """Sorts node9 before node10."""
+    """Return a sort key by which node9 comes before node10."""
     parts = re.split(r"([0-9]+)", name)
     return tuple((1, "", int(part)) if part.isdecimal() else (0, part, 0) for part in parts)
 

@@ -48,7 +48,8 @@ Labels = dict[str, str]
 
 
 def read(path: str, choices: Choices) -> TopologyNetwork:
-    """Raises: InputError. Cost: 15 ms for 3,072 nodes without their status."""
+    """Read the network of a list of Kubernetes nodes. Raises: InputError. Cost: 15 ms for 3,072
+    nodes without their status."""
     file = JsonFile.load(path)
     nodes: dict[str, Labels] = {}
     gpus: dict[str, int] = {}

@@ -18,7 +18,8 @@ LARGEST_BLOCK_SIZE = 10**9
 
 
 def names(text: str, source: str, line: int, key: str) -> tuple[str, ...]:
-    """Raises: InputError on what is no hostlist, and on ALL, which needs slurm.conf."""
+    """Expand a hostlist of Slurm. Raises: InputError on what is no hostlist, and on ALL, which
+    needs slurm.conf."""
     if text == "ALL":
         message = "ALL stands for the hosts of slurm.conf, which is not read; list them"
         raise refusal(message, source, line, key)
@@ -39,7 +40,8 @@ def sizes(values: Sequence[Any], source: str, line: int, field: str) -> list[int
 def check_sizes(
     given_sizes: Sequence[int], blocks: Sequence[Switch], source: str, line: int, field: str
 ) -> None:
-    """Each size a power of two times the one before; no block below the first."""
+    """Refuse block sizes unless each is a power of two times the one before, and no block is below
+    the first. Raises: InputError."""
     for small, large in pairwise(given_sizes):
         ratio = large // small
         if large % small or ratio < 2 or ratio & (ratio - 1):

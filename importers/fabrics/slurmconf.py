@@ -44,7 +44,7 @@ class _Line:
 
 
 def read(path: str, _choices: Choices) -> TopologyNetwork:
-    """A topology.conf or the output of `scontrol show topology`, tree or block.
+    """Read a topology.conf or the output of `scontrol show topology`, tree or block.
 
     Aggregated blocks are larger block sizes, and become no tier.
 

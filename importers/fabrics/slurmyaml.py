@@ -18,7 +18,7 @@ TYPES = ("tree", "block", "flat", "ring", "torus3d")
 
 
 def read(path: str, choices: Choices) -> TopologyNetwork:
-    """One topology of a topology.yaml: the one named, else the default, else the only one.
+    """Read one topology of a topology.yaml: the one named, else the default, else the only one.
 
     Raises: InputError.
     """

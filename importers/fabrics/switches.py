@@ -31,7 +31,7 @@ class Switch:
 
 
 def network(switches: Sequence[Switch]) -> TopologyNetwork:
-    """The network that these switches span.
+    """Return the network that these switches span.
 
     Raises: InputError on switches that form no tree, on hosts under two switches.
     """

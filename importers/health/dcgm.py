@@ -65,7 +65,7 @@ _DIAGNOSES: Final = ("DCGM GPU Diagnostic", "DCGM Diagnostic")
 
 
 def load_dcgm(path: str) -> list[ImportedReport]:
-    """Raises: InputError naming line and field."""
+    """Read health reports of DCGM. Raises: InputError naming line and field."""
     file = JsonFile.load(path)
     if not isinstance(file.value, dict) or not file.value:
         raise file.error("", "must be an object with a report for each host name")

@@ -27,7 +27,7 @@ _READ: Final = frozenset(
 
 
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
-    """Fill `draft`. Raises: InputError."""
+    """Fill `draft` from a configuration of Accelerate. Raises: InputError."""
     document = parse(text, draft.source)
     values = document.mapping()
     if "distributed_type" not in values:

@@ -38,8 +38,8 @@ _SEARCH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 @struct(frozen=True, slots=True)
 class LaunchCommand:
-    """`words`: from the program that starts the ranks on. `before`: its wrapper. `is_launcher`: it
-    starts the ranks of a host by itself."""
+    """The command that starts the ranks. `words`: from the program that starts the ranks on.
+    `before`: its wrapper. `is_launcher`: it starts the ranks of a host by itself."""
 
     words: tuple[Word, ...]
     before: tuple[Word, ...]
@@ -47,12 +47,12 @@ class LaunchCommand:
 
 
 def has_commands(script: Script) -> bool:
-    """Whether the text is a script, and not a line of options alone."""
+    """Return whether the text is a script, rather than a line of options alone."""
     return any(not words[0].text.startswith("-") for words in script.lines)
 
 
 def launch_command(script: Script) -> LaunchCommand | None:
-    """The last command of a script that starts ranks; None: it has none."""
+    """Return the last command of a script that starts ranks; None where it has none."""
     found = None
     for words in script.lines:
         for at, word in enumerate(words):
@@ -229,7 +229,7 @@ def _note_commands(draft: Draft, script: Script, launch: LaunchCommand | None) -
 
 
 def batch_notes(draft: Draft, batch: Mapping[str, Word]) -> None:
-    """Keep what a job file has of a batch script's options, and name the rest."""
+    """Note options of a batch script that a job file has in another form, and name the rest."""
     has_run = "run.command" in draft.values
     for name, word in batch.items():
         origin = Origin(f"#SBATCH --{name}", word.line)

@@ -71,7 +71,7 @@ class _Settings:
 
 
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
-    """Fill `draft`. Raises: InputError."""
+    """Fill `draft` from a configuration of DeepSpeed. Raises: InputError."""
     settings = _Settings(draft, _read(draft.source, text), text)
     if not settings.values.keys() & {"zero_optimization", "fp16", "bf16", *BATCH}:
         draft.fault(Origin(""), "has none of DeepSpeed's keys, such as zero_optimization")

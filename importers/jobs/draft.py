@@ -23,7 +23,7 @@ SECTIONS = {"parallelism": Parallelism, "model": ModelShape, "batch": Batch, "tr
 
 @struct(frozen=True, slots=True)
 class Origin:
-    """Place of an option or key in a file, by its `name` there. `line` 0: not in the file."""
+    """Where an option or key stands in a file, by its `name` there. `line` 0: not in the file."""
 
     name: str
     line: int = 0
@@ -31,7 +31,8 @@ class Origin:
 
 @dataclass(slots=True)
 class Draft:
-    """`source`: the file. `tool`: what wrote it, for people. `workdir`: where it is started.
+    """A job file in the making. `source`: the file. `tool`: what wrote it, for people. `workdir`:
+    where it is started.
 
     `model`: dotted keys of a model from elsewhere, for files that describe none.
     """
@@ -65,13 +66,13 @@ class Draft:
         self.faults.append(Problem(origin.name, message, self.source, origin.line))
 
     def raise_faults(self) -> None:
-        """Raises: InputError with every fault so far."""
+        """Raise the faults found so far, if any. Raises: InputError."""
         if self.faults:
             raise InputError(*sorted(self.faults, key=lambda fault: fault.line))
 
     @property
     def mapping(self) -> dict[str, Any]:
-        """The content of the job file, keys in the order of its documentation."""
+        """Return the content of the job file, keys in the order of its documentation."""
         nested: dict[str, Any] = {}
         for key in sorted(self.values, key=_place):
             section, _, name = key.partition(".")
@@ -82,10 +83,8 @@ class Draft:
         return nested
 
     def checked(self) -> JobSpec:
-        """The job that the draft stands for.
-
-        Raises: InputError, which names the options that the refused keys came from.
-        """
+        """Check the draft, and return the job that it describes. Raises: InputError, which names
+        the options that the refused keys came from."""
         self.raise_faults()
         try:
             return job_from_document(Document(self.mapping, self.source))
@@ -93,10 +92,8 @@ class Draft:
             raise InputError(*(self._blamed(problem) for problem in error.found)) from None
 
     def check_given(self) -> None:
-        """Raises: InputError on a key that no job file has, or a value that it cannot hold.
-
-        Called before anything is drawn: what is missing does not count yet.
-        """
+        """Refuse a key from the user that no job file has, or a value that it cannot hold. Raises:
+        InputError. It is called before the draft is filled: missing keys do not count yet."""
         try:
             job_from_document(Document({"parallelism": {}, **self.mapping}, self.source))
         except InputError as error:
@@ -112,7 +109,7 @@ class Draft:
         return Problem(origin.name, message, problem.source, origin.line)
 
     def text(self) -> str:
-        """The job file, with what is to be said as comments."""
+        """Return the text of the job file, with remarks as comments."""
         rows = [f"# Imported from {self.source}: {self.tool}."]
         for note in self.notes:
             rows += [f"# {row}" for row in wrap(f"- {note}", 96, subsequent_indent="  ")]
@@ -135,11 +132,11 @@ def _place(key: str) -> tuple[int, int]:
 
 
 def put_experts(draft: Draft, degrees: Mapping[str, int], origin: Origin) -> tuple[int, int]:
-    """The ep and dp axes when experts are spread over ranks of several axes.
+    """Put the ep and dp axes into the draft when experts are spread over ranks of several axes.
 
-    `degrees`: tp, cp, dp, ep and etp (ranks of one expert) of the tool. An EP group of ep x
-    etp ranks takes all of tp and cp first; what it has beyond these is muster's ep axis, on
-    which as many bytes leave a host as in the tool's own group.
+    `degrees`: tp, cp, dp, ep and etp (ranks of one expert) of the tool. An EP group of ep x etp
+    ranks takes all of tp and cp first; what it has beyond these is muster's ep axis, on which as
+    many bytes leave a host as in the tool's own group.
     """
     tp, cp, dp = degrees["tp"], degrees["cp"], degrees["dp"]
     group = degrees["ep"] * degrees["etp"]

@@ -32,8 +32,8 @@ GIVEN = Origin("--set")
 class Given:
     """Facts that the user adds to the file. `gpus` 0: not said. `recipe`: a function in Python.
 
-    `keys`: dotted keys of the job file, which win. `environment`: shell variables.
-    `model`: dotted keys of a model, for tools whose files describe none.
+    `keys`: dotted keys of the job file, which win. `environment`: shell variables. `model`: dotted
+    keys of a model, for tools whose files describe none.
     """
 
     gpus: int = 0
@@ -84,7 +84,7 @@ def _tool_of(path: str, text: str) -> Tool:
 
 
 def import_job(path: str, tool: Tool | None, given: Given) -> Draft:
-    """A checked draft of the job that `path` starts.
+    """Return a checked draft of the job that `path` starts.
 
     Raises: InputError with every fault found, by file, line and option.
     """

@@ -33,7 +33,7 @@ CONTEXT = {"a2a": "ulysses", "allgather": "allgather", "all_gather": "allgather"
 
 
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
-    """Fill `draft`. Raises: InputError."""
+    """Fill `draft` from options of Megatron-LM. Raises: InputError."""
     options = read_options(draft, text, environment)
     if not options.is_surely_megatron and launch_command(options.script) is not None:
         draft.tool = "a launch script"

@@ -90,7 +90,7 @@ class _Settings:
 
 
 def draw(draft: Draft, config: PythonConfig, gpus: int) -> None:
-    """Fill `draft`. Raises: InputError."""
+    """Fill `draft` from a configuration of NeMo. Raises: InputError."""
     settings = _Settings(draft, config, set())
     ranks = _ranks(settings, gpus)
     _axes(settings, ranks)

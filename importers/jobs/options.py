@@ -74,10 +74,9 @@ MEETING = re.compile(r"--(node-rank|master-(addr|port)|rdzv-\w+|standalone)")
 
 @dataclass(slots=True)
 class Options:
-    """The options that were found, by name without dashes; the last of equals counts.
+    """The options of a command, by name without dashes; of repeated ones the last counts.
 
-    `draft` takes the faults. `unread`: those of no table. `batch`: what the script asks
-    Slurm for.
+    `draft` takes the faults. `unread`: those of no table. `batch`: what the script asks Slurm for.
     """
 
     draft: Draft
@@ -93,7 +92,8 @@ class Options:
 
     @property
     def is_surely_megatron(self) -> bool:
-        """Whether they are more than the one name that programs of others have too."""
+        """Whether there are more options of Megatron-LM than the one name that other programs have
+        too."""
         return bool(_TELLTALE.intersection(self.words) - {"num-layers"})
 
     def origin(self, name: str) -> Origin:
@@ -122,7 +122,7 @@ class Options:
         return max(default, 1)
 
     def required(self, name: str, key: str) -> int:
-        """The number of an option, else what the user says of the key of the job file."""
+        """Return the number of an option, else what the user gives for the key of the job file."""
         given = self.draft.values.get(key)
         if name not in self.words and isinstance(given, int):
             return given
@@ -136,10 +136,8 @@ class Options:
 
 
 def read_options(draft: Draft, text: str, environment: Mapping[str, str]) -> Options:
-    """Options of the commands; of all variables when the commands have none.
-
-    Raises: InputError.
-    """
+    """Read the options of the launch commands; where these have none, of all variables. Raises:
+    InputError."""
     batch = batch_options(text)
     text = _NODE_COUNT.sub("${SLURM_NNODES}", text)
     script = read_script(text, draft.source, {**_slurm_variables(batch), **environment})
@@ -228,7 +226,8 @@ def _collected(draft: Draft, words: list[Word]) -> Options:
 
 
 def ranks_of(options: Options) -> int:
-    """Hosts times processes of torchrun; without it, GPUs of the batch script. 0: not said."""
+    """Return the number of ranks: hosts times processes of torchrun; without it, GPUs of the batch
+    script. 0 where neither says it."""
     if options.has("nproc-per-node"):
         return options.number("nproc-per-node") * options.number("nnodes", 1)
     nodes = options.batch.get("nodes")
@@ -239,7 +238,7 @@ def ranks_of(options: Options) -> int:
 
 
 def limit_seconds(text: str) -> int:
-    """A time limit as sbatch takes it: minutes, m:s, h:m:s, or days and -h[:m[:s]]; 0: none."""
+    """Parse a time limit of sbatch, minutes, m:s, h:m:s, or days and -h[:m[:s]]; 0 for none."""
     match = re.fullmatch(r"(?:(\d{1,5})-)?(\d{1,7})(?::(\d{1,3}))?(?::(\d{1,3}))?", text)
     if match is None:
         return 0

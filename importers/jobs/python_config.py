@@ -38,13 +38,14 @@ class PythonConfig:
 
 
 def model_name(recipe: str) -> tuple[str, str]:
-    """`llama3` and `70B` of `llama3_70b`; "" where it is not said so."""
+    """Split a name into a model and its size, `llama3` and `70B` of `llama3_70b`; "" where it has
+    no size."""
     match = _MODEL.fullmatch(recipe)
     return (match[1], match[2].upper()) if match else ("", "")
 
 
 def read_config(draft: Draft, text: str, recipe: str) -> PythonConfig:
-    """Read the function or constant of the file that is called `recipe`, or the only function.
+    """Read the function or constant of the file that is named `recipe`, or the only function.
 
     Raises: InputError.
     """
@@ -114,7 +115,7 @@ def _called(maker: str) -> str:
 def note_unread(
     draft: Draft, config: PythonConfig, read: frozenset[str], left: tuple[str, ...]
 ) -> None:
-    """Name what has no key in a job file, and what the function computes.
+    """Note settings that have no key in a job file, and settings that the function computes.
 
     `read`: paths that became keys. `left`: beginnings of paths that the program alone needs.
     """

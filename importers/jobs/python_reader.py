@@ -30,13 +30,13 @@ OPERATORS: Final[Mapping[type[ast.AST], Callable[[Any, Any], Any]]] = {
 
 
 class Symbol(str):
-    """A dotted name of which the files say nothing more, `torch.bfloat16`."""
+    """A dotted name that the files do not define, such as `torch.bfloat16`."""
 
     __slots__ = ()
 
 
 class Computed:
-    """A value that only running would tell."""
+    """A value that is known only when the program runs."""
 
 
 COMPUTED = Computed()
@@ -56,8 +56,8 @@ class Config:
 
 @dataclass(slots=True)
 class Module:
-    """One file. `names`: its functions, and the expressions of its constants. `imports`: module,
-    dots before it and name, by the name that they have here."""
+    """One Python file. `names`: its functions, and the expressions of its constants. `imports`:
+    module, dots before it and name, by the name that they have here."""
 
     path: Path
     names: dict[str, ast.FunctionDef | ast.expr] = field(default_factory=dict)
@@ -95,7 +95,8 @@ class Files:
         return module
 
     def find(self, module: Module, name: str) -> tuple[Module, ast.FunctionDef | ast.expr | None]:
-        """The function or constant of this name, in the file or where it is imported from."""
+        """Return the function or constant of this name, in the file or where it is imported
+        from."""
         for _ in range(MOST_DEPTH):
             if name in module.names:
                 return module, module.names[name]
@@ -120,7 +121,7 @@ class Files:
 
 @struct(frozen=True, slots=True)
 class FunctionReader:
-    """Names of one function while it is followed."""
+    """Follows one function, with the values of its names."""
 
     files: Files
     module: Module

@@ -36,7 +36,7 @@ OF_LATENT = {
 
 
 def model_of(path: str) -> dict[str, Any]:
-    """Dotted keys of a `model` section.
+    """Return the dotted keys of a `model` section.
 
     Raises: InputError when the file has neither such a section nor a config.json's keys.
     """

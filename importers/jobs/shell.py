@@ -52,7 +52,7 @@ class Word:
 
 @dataclass(slots=True)
 class Script:
-    """`commands`: words of everything that is no assignment. `variables`: as last set. `lines`: the
+    """A shell script that was read without running it. `variables`: as last set. `lines`: the
     commands one by one, in which a literal in quotes is one word. `exports`: lines of variables
     that commands find. `is_certain`: every condition followed from known values."""
 
@@ -78,7 +78,7 @@ class _Condition:
 
 
 def read_script(text: str, source: str, environment: Mapping[str, str]) -> Script:
-    """The words of `text`; `environment` holds variables that it expects to be set.
+    """Read the words of `text`; `environment` holds variables that it expects to be set.
 
     Raises: InputError on a quote that is never closed, or on variables that grow too large.
     """

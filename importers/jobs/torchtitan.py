@@ -144,7 +144,7 @@ class _Settings:
 
 
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
-    """Fill `draft`. Raises: InputError."""
+    """Fill `draft` from a TOML file of TorchTitan. Raises: InputError."""
     settings = _Settings(draft, *_read(draft.source, text))
     draw_settings(settings, gpus)
     known = {*READ_KEYS, *OLDER.values(), *UNREPRESENTED, "model.name", "model.flavor"}
@@ -158,7 +158,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
 
 
 def draw_python(draft: Draft, config: PythonConfig, gpus: int) -> None:
-    """Fill `draft` from a function of a Python registry. Raises: InputError."""
+    """Fill `draft` from a function of TorchTitan's registry in Python. Raises: InputError."""
     name, flavor = model_name(config.recipe)
     values = {"model.name": name, "model.flavor": flavor} | config.values
     draw_settings(_Settings(draft, values, config.lines), gpus)
@@ -166,7 +166,7 @@ def draw_python(draft: Draft, config: PythonConfig, gpus: int) -> None:
 
 
 def draw_settings(settings: _Settings, gpus: int) -> None:
-    """Fill the draft of the settings. Raises: InputError."""
+    """Fill `draft` from settings of TorchTitan. Raises: InputError."""
     draft = settings.draft
     if not settings.values.keys() & {"model.name", "training.seq_len", *OLDER, *OLDER.values()}:
         draft.fault(Origin(""), "has none of TorchTitan's keys, such as training.seq_len")

@@ -63,7 +63,7 @@ MOST_NAMED = 4  # ports in the detail of a link
 
 @struct(frozen=True, slots=True)
 class UplinkPort:
-    """One port of a domain's uplink, and the line that says so."""
+    """One port of a domain's uplink, with the line that names it."""
 
     domain: str
     device: str
@@ -73,7 +73,7 @@ class UplinkPort:
 
 
 def load_uplink_ports(path: str) -> list[UplinkPort]:
-    """Raises: InputError with line and column."""
+    """Read which ports each uplink has. Raises: InputError with line and column."""
     ports, lines = [], dict[tuple[str, str], int]()
     for row in csv_rows(path, csv_lines(path), NEEDED):
         port = UplinkPort(
@@ -97,8 +97,8 @@ def shares(path: str, mapped: Sequence[UplinkPort], ports: Sequence[SwitchPort])
     """Return the share that each mapped uplink carries, in the order of the file `path` that maps
     them.
 
-    Raises: InputError where a port that it names is not among `ports`, or is there twice and not
-    the same: whether it is up is not known then.
+    Raises: InputError where a port that it names is not among `ports`, or is there twice in
+    different states, so that it is unknown whether it is up.
     """
     now = {(port.device, port.name): port.gbps for port in ports}
     differing = {key for port in ports if now[key := (port.device, port.name)] != port.gbps}

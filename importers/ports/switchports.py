@@ -30,7 +30,7 @@ NEEDED: Final = ("Interface", "Speed", "Oper")
 
 
 def load_ufm(path: str) -> list[SwitchPort]:
-    """Raises: InputError with the line, and the entry's field."""
+    """Read ports of switches from UFM. Raises: InputError with the line, and the entry's field."""
     file = JsonFile.load(path)
     if not isinstance(file.value, list):
         raise file.error("", "must be a list of ports, as of GET /ufmRest/resources/ports")
@@ -67,7 +67,7 @@ def _ufm_port(file: JsonFile, at: int, entry: Any) -> SwitchPort:
 
 
 def load_sonic(path: str) -> list[SwitchPort]:
-    """Raises: InputError with line and column."""
+    """Read ports of a switch from SONiC. Raises: InputError with line and column."""
     ports = list(_sonic_ports(path))
     if not ports:
         columns = ", ".join(NEEDED)

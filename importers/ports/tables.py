@@ -36,7 +36,8 @@ SPEEDS: Final = {
 
 @struct(frozen=True, slots=True)
 class SwitchPort:
-    """One port, and the line that says so. `gbps`: one direction; 0 where it is down."""
+    """One port of a switch, with the line that names it. `gbps`: one direction; 0 where it is
+    down."""
 
     device: str
     name: str
@@ -46,21 +47,21 @@ class SwitchPort:
 
 @struct(frozen=True, slots=True)
 class CsvRow:
-    """One row of a CSV file by its header."""
+    """One row of a CSV file, by the names in its header."""
 
     source: str
     line: int
     cells: Mapping[str, str]
 
     def text(self, column: str) -> str:
-        """Raises: InputError where nothing is given."""
+        """Return the text of a column. Raises: InputError where it is empty."""
         value = self.cells[column].strip()
         if not value:
             raise refusal("is empty", self.source, self.line, column)
         return value
 
     def number(self, column: str) -> float:
-        """Raises: InputError unless it is a number, 0 or more."""
+        """Return the number of a column. Raises: InputError unless it is a number, 0 or more."""
         value = self.text(column)
         try:
             number = float(int(value, 16) if value.startswith("0x") else value)
@@ -72,7 +73,7 @@ class CsvRow:
 
 
 def csv_rows(source: str, lines: Sequence[tuple[int, str]], needed: Sequence[str]) -> list[CsvRow]:
-    """Rows below a header that has the columns `needed`. `lines`: with their numbers.
+    """Read the rows below a header that has the columns `needed`. `lines`: with their numbers.
 
     Raises: InputError naming the line, and the column that is missing.
     """
@@ -95,13 +96,15 @@ def csv_rows(source: str, lines: Sequence[tuple[int, str]], needed: Sequence[str
 
 
 def csv_lines(path: str) -> list[tuple[int, str]]:
-    """Lines that hold something, from 1. Raises: InputError as `yaml12.read_text`."""
+    """Return the lines that are not empty, numbered from 1. Raises: InputError as
+    `yaml12.read_text`."""
     text = yaml12.read_text(path, MOST_PROGRAM_BYTES).removeprefix("\ufeff")
     return [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
 
 
 def load_port_table(path: str, columns: Mapping[str, str] = COLUMNS) -> list[SwitchPort]:
-    """`columns`: what the file calls device, port, state and speed, which is in Gbit/s.
+    """Read ports of switches from a CSV file. `columns`: what the file calls device, port, state
+    and speed, which is in Gbit/s.
 
     Raises: InputError with line and column.
     """
@@ -117,7 +120,7 @@ def load_port_table(path: str, columns: Mapping[str, str] = COLUMNS) -> list[Swi
 
 
 def is_up(row: CsvRow, column: str) -> bool:
-    """Raises: InputError unless the cell says one of the two."""
+    """Return whether a cell says up; it must say up or down. Raises: InputError."""
     state = row.text(column).lower()
     if state not in (*UP, *DOWN):
         raise refusal(f"must be up or down, not {short(state)}", row.source, row.line, column)
@@ -125,7 +128,7 @@ def is_up(row: CsvRow, column: str) -> bool:
 
 
 def load_ibdiagnet(path: str) -> list[SwitchPort]:
-    """Ports of the switches in ibdiagnet2.db_csv; a switch is called by its description.
+    """Read the ports of the switches from ibdiagnet2.db_csv; a switch is named by its description.
 
     Raises: InputError with line and column.
     """

@@ -49,7 +49,7 @@ TREE_CORRECTION = {
 
 @struct(frozen=True, slots=True)
 class Ranks:
-    """A group as NCCL sees it: so many ranks, evenly on so many hosts.
+    """A group of ranks as NCCL sees it: so many ranks, evenly on so many hosts.
 
     `bytes_per_s`: of one rank, over the network or, on one host, inside it.
     """
@@ -67,7 +67,7 @@ class Ranks:
 
 @struct(frozen=True, slots=True)
 class Tuned:
-    """One algorithm under one protocol."""
+    """One algorithm under one protocol, with its time."""
 
     algorithm: Algorithm
     protocol: Protocol
@@ -80,13 +80,14 @@ def choice(
     payload_bytes: float,
     among: Collection[Algorithm] = tuple(Algorithm),
 ) -> Tuned:
-    """The fastest by NCCL's own reckoning, the first of equals."""
+    """Return the algorithm that NCCL itself reckons to be fastest, the first of equals."""
     options = times(operation, ranks, payload_bytes)
     return min((t for t in options if t.algorithm in among), key=lambda tuned: tuned.seconds)
 
 
 def times(operation: Operation, ranks: Ranks, payload_bytes: float) -> Iterator[Tuned]:
-    """All-reduce by ring and tree, the other two by ring."""
+    """Return the times of each algorithm and protocol: all-reduce by ring and tree, the other two
+    operations by ring."""
     for protocol in Protocol:
         yield Tuned(RING, protocol, _ring_us(operation, ranks, protocol, payload_bytes) / 1e6)
         if operation is Operation.ALL_REDUCE:

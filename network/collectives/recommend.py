@@ -57,7 +57,8 @@ Group = tuple[Ints, Ints, int]  # zone and host of each rank; how many groups li
 
 @struct(frozen=True, slots=True)
 class AlgorithmChoice:
-    """One algorithm on one axis. `cut_bytes`: over the outermost tier, per step."""
+    """One algorithm on one axis, with what it costs. `cut_bytes`: over the outermost tier, per
+    step."""
 
     algorithm: Algorithm
     cut_bytes: int
@@ -66,7 +67,7 @@ class AlgorithmChoice:
 
 @struct(frozen=True, slots=True)
 class Advice:
-    """The algorithms that could carry an axis: the good ones by cut, then the slower by time.
+    """Algorithms that could carry an axis: those of the least cuts, then slower ones by time.
 
     `used`: what the cut of the job counts. `nccl`: what NCCL would take by itself.
     """

@@ -42,7 +42,8 @@ class Operation(StrEnum):
 
 
 class Algorithm(StrEnum):
-    """How. Near and far name the distance at which the large messages go."""
+    """An algorithm of a collective. Near and far in its name say over which distance the large
+    messages go."""
 
     RING = "ring"
     NEAR = "halving-doubling, near first"
@@ -55,10 +56,11 @@ class Algorithm(StrEnum):
 
 @struct(frozen=True, slots=True, eq=False)
 class Round:
-    """Messages that go side by side; `steps` of latency, sends of one rank in turn.
+    """Messages that are sent side by side; `steps`: latencies, for sends of one rank one after the
+    other.
 
-    `src`, `dst`, `units`: shape (messages,). Many equal steps are one round: a ring's
-    n-1 steps of one unit are n messages of n-1 units.
+    `src`, `dst`, `units`: shape (messages,). Many equal steps are one round: a ring's n-1 steps of
+    one unit are n messages of n-1 units.
     """
 
     src: Ints
@@ -72,7 +74,7 @@ class Round:
 
 @struct(frozen=True, slots=True, eq=False)
 class Schedule:
-    """All messages of one collective over `size` ranks."""
+    """All messages of one collective over `size` ranks, round by round."""
 
     size: int
     parts: int
@@ -148,17 +150,19 @@ def _doubling(n: int, step: int) -> Schedule:
 
 
 def near(n: int) -> Schedule:
-    """Large messages near by: the all-gather starts far away, with one block."""
+    """Return the schedule with large messages near by: the all-gather starts far away, with one
+    block."""
     return _doubling(n, -1)
 
 
 def far(n: int) -> Schedule:
-    """Large messages far away: the textbook order of recursive doubling."""
+    """Return the schedule with large messages far away: the textbook order of recursive
+    doubling."""
     return _doubling(n, 1)
 
 
 def recursive_doubling(n: int) -> Schedule:
-    """All-reduce that exchanges the whole vector in every round."""
+    """Return the schedule of an all-reduce that exchanges the whole vector in every round."""
     fold = _Fold.of(n)
     corner = np.arange(len(fold.rank))
     rounds = [_messages(fold.rank, fold.rank[corner ^ (1 << bit)], n) for bit in fold.bits]
@@ -166,7 +170,8 @@ def recursive_doubling(n: int) -> Schedule:
 
 
 def tree_parents(n: int) -> Ints:
-    """Parent of each rank in NCCL's binary tree, -1 at the root, 0. Shape: (n,).
+    """Return the parent of each rank in NCCL's binary tree, -1 for the root, which is 0. Shape:
+    (n,).
 
     Source: NVIDIA/nccl, src/graph/trees.cc, ncclGetBtree.
     """
@@ -179,9 +184,9 @@ def tree_parents(n: int) -> Ints:
 
 
 def tree(n: int) -> Schedule:
-    """Half the vector up and down each of two trees, pipelined; leaves of one are inner
-    nodes of the other: the second is the mirror image for even n, shifted by 1 for odd.
-    """
+    """Return the schedule of NCCL's double tree: half of the vector goes up and down each of two
+    trees, pipelined. Leaves of one tree are inner nodes of the other, which is the mirror image for
+    an even number of ranks, and shifted by one rank for an odd number."""
     parents = tree_parents(n)
     child = np.arange(1, n)
     depth = np.zeros(n, dtype=np.int64)
@@ -196,7 +201,8 @@ def tree(n: int) -> Schedule:
 
 
 def hierarchical(zones: Ints) -> Schedule:
-    """All-gather: rings over the zones, then a ring in each. Every block enters a zone once.
+    """Return the schedule of an all-gather by rings over the zones, then a ring in each. Every
+    block enters a zone once.
 
     Block b is carried in each zone by one rank, in turn; zones form a ring by number.
     """
@@ -235,16 +241,16 @@ _ALL_REDUCES: dict[Algorithm, Callable[[int], Schedule]] = {
 
 
 def algorithms(operation: Operation) -> tuple[Algorithm, ...]:
-    """The algorithms known for an operation."""
+    """Return the algorithms known for an operation."""
     whole = _ALL_REDUCES if operation is Operation.ALL_REDUCE else ()
     return (*_ALL_GATHERS, Algorithm.HIERARCHICAL, *whole)
 
 
 def schedule_of(operation: Operation, algorithm: Algorithm, zones: Ints) -> Schedule:
-    """The messages of one group whose ranks lie in `zones`, shape (n,).
+    """Return the messages of one group whose ranks lie in `zones`, shape (n,).
 
-    Only the hierarchical algorithm looks at the zones; the others know n alone.
-    Raises: KeyError on a pair that `algorithms` does not list.
+    Only the hierarchical algorithm looks at the zones; the others know n alone. Raises: KeyError on
+    a pair that `algorithms` does not list.
     """
     if algorithm is Algorithm.HIERARCHICAL:
         return _from_all_gather(operation, hierarchical(zones))
@@ -269,7 +275,7 @@ def _from_all_gather(operation: Operation, gather: Schedule) -> Schedule:
 
 
 def leaving(schedule: Schedule, zones: Ints, zone_count: int) -> Ints:
-    """Units that leave each zone. Shape: (zone_count,)."""
+    """Count the units that leave each zone. Shape: (zone_count,)."""
     total = np.zeros(zone_count, dtype=np.int64)
     for messages in schedule.rounds:
         tail, head = zones[messages.src], zones[messages.dst]
@@ -278,7 +284,7 @@ def leaving(schedule: Schedule, zones: Ints, zone_count: int) -> Ints:
 
 
 def kappa(schedule: Schedule, zones: Ints) -> Fraction:
-    """Payloads that cross zone boundaries, both directions (papers: bytes / S)."""
+    """Return how many payloads cross zone boundaries, in both directions (in papers: bytes / S)."""
     return Fraction(int(leaving(schedule, zones, int(zones.max()) + 1).sum()), schedule.parts)
 
 
@@ -291,7 +297,7 @@ def busiest_share(schedule: Schedule) -> Fraction:
 
 @struct(frozen=True, slots=True)
 class Link:
-    """One hop: seconds per message and bytes per second of each rank."""
+    """A link with its latency: seconds per message, and bytes per second of each rank."""
 
     alpha_s: float
     bytes_per_s: float
@@ -304,11 +310,12 @@ def schedule_seconds(
     outside: Link | None = None,
     hosts: Ints | None = None,
 ) -> float:
-    """Alpha-beta time: rounds in turn, each as long as its busiest rank.
+    """Return the alpha-beta time of a schedule: rounds one after the other, each as long as its
+    busiest rank.
 
-    With `outside` and `hosts`, messages between hosts take that link instead; the ranks
-    of a host share theirs, as the channels of a collective do.
-    Source: Thakur, Rabenseifner and Gropp 2005, without the cost of the reduction.
+    With `outside` and `hosts`, messages between hosts take that link instead; the ranks of a host
+    share theirs, as the channels of a collective do. Source: Thakur, Rabenseifner and Gropp 2005,
+    without the cost of the reduction.
     """
     unit_bytes = payload_bytes / schedule.parts
     home = np.zeros(schedule.size, dtype=np.int64) if outside is None or hosts is None else hosts

@@ -18,7 +18,7 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands: one plug-in for all."""
+    """Add the commands of the simulator."""
     from simulator.cli import replay, studies, traces, twin
 
     replay.register(app)

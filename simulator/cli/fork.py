@@ -20,7 +20,7 @@ from simulator.twin.fork import ClusterFork
 
 
 def fork_of_store(source: str, options: SchedulingOptions) -> ClusterFork:
-    """The cluster at the end of a log: a backup by its path, or a store by its URL.
+    """Return the cluster at the end of a log: a backup by its path, or a store by its URL.
 
     Raises: InputError when it cannot be read.
     """
@@ -40,7 +40,7 @@ def fork_of_store(source: str, options: SchedulingOptions) -> ClusterFork:
 
 
 def fork_of_server(address: str) -> ClusterFork:
-    """The cluster as its server knows it now; for operators.
+    """Return the cluster as its server knows it now; for operators.
 
     Raises: InputError when the server is of another release; typer.Exit with what it refuses.
     """

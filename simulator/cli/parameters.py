@@ -23,7 +23,7 @@ from simulator.options import (
 
 
 def with_options(command: Callable[..., None], takes_several: bool = False) -> Callable[..., None]:
-    """`command` with a parameter for each option of a replay, which reach it as `**options`.
+    """Return `command` with a parameter for each option of a replay, which reach it as `**options`.
     `takes_several`: options that a comparison varies may be given several times."""
     own = inspect.signature(command, eval_str=True).parameters.values()
     kept = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -101,6 +101,6 @@ def _bounds(kind: object) -> str | None:
 
 
 def checked_values(options: Mapping[str, Value]) -> dict[str, Value]:
-    """A command line's values in the form in which they are stored. Raises: InputError naming
-    the option."""
+    """Check the values of a command line, and return them as they are stored. Raises: InputError
+    naming the option."""
     return {key: from_command_line(key, value) for key, value in options.items()}

@@ -14,7 +14,7 @@ from simulator.cli.parameters import checked_values, with_options
 
 
 class TotalsFormat(StrEnum):
-    """How a result is written."""
+    """Format of the totals of a replay."""
 
     TABLE = "table"
     JSON = "json"

@@ -19,7 +19,7 @@ from simulator.report.text import columns
 
 
 class PointsFormat(StrEnum):
-    """How a sweep's points are written."""
+    """Format of a sweep's points."""
 
     TABLE = "table"
     JSON = "json"
@@ -106,7 +106,7 @@ def _values(option: ReplayOption, texts: Sequence[Value] | None) -> list[Value]:
 
 @contextmanager
 def counted(total: int, of: str, done: int = 0) -> Iterator[Callable[[], None] | None]:
-    """A bar with the time that is left, where stderr is a terminal."""
+    """Show a progress bar with the time that is left, where stderr is a terminal."""
     from rich import progress as rich
     from rich.console import Console
 

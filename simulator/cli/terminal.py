@@ -23,7 +23,7 @@ STEPS = 2_000  # kernel steps between two looks at the progress bar
 
 
 class Warnings:
-    """The first few lines on stderr, and how many more there were."""
+    """Prints the first few warnings on stderr, and counts the rest."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -39,7 +39,8 @@ class Warnings:
 
 
 def run_with_progress(experiment: Experiment, folder: Path | None = None) -> dict[str, Any]:
-    """The totals. `folder`: of the report. Raises: InputError; typer.Exit when there are none."""
+    """Run a replay with a progress bar, and return its totals. `folder`: of the report. Raises:
+    InputError; typer.Exit when there are none."""
     from rich.console import Console
 
     from scheduler.interpreter import expect_no_cycles
@@ -60,7 +61,8 @@ def run_with_progress(experiment: Experiment, folder: Path | None = None) -> dic
 
 @contextmanager
 def violations_reported() -> Iterator[None]:
-    """A replay that does not add up ends its command: exit code 1, and a line that says why."""
+    """Return a context in which a replay that breaks an invariant ends the command: exit code 1,
+    and a line that says why."""
     from simulator.collectors.invariants import InvariantViolated
 
     try:
@@ -107,7 +109,7 @@ def _progress(console: Console, name: str) -> Iterator[Callable[[Progress], None
 
 
 def table(totals: dict[str, Any]) -> str:
-    """The totals for people."""
+    """Write the totals as a table for people."""
     from simulator.report.text import figures, headline
 
     rows = figures(totals)

@@ -30,7 +30,7 @@ MOST_JOBS = 1_000_000  # of a run: some hours
 
 
 class Arrivals(StrEnum):
-    """The jobs that come in a twin."""
+    """The jobs that arrive in a twin."""
 
     LOG = "log"
     NONE = "none"

@@ -39,15 +39,15 @@ class TimeBins:
             self.add(channel, change, now_ns)
 
     def starts_s(self, end_ns: int) -> list[float]:
-        """Where each bin begins, in seconds after the zero."""
+        """Return where each bin begins, in seconds after the zero."""
         return [i * self.width_ns / SECOND_NS for i in range(self._filled(end_ns))]
 
     def means(self, channel: int, end_ns: int) -> list[float]:
-        """The mean value in each bin; the last one ends at `end_ns`."""
+        """Return the mean value in each bin; the last one ends at `end_ns`."""
         return [area / span for area, span in self._integrals(channel, end_ns)]
 
     def integral(self, channel: int, end_ns: int) -> int:
-        """Value x nanoseconds from the zero to `end_ns`, exactly."""
+        """Return value x nanoseconds from the zero to `end_ns`, exactly."""
         return sum(area for area, _ in self._integrals(channel, end_ns))
 
     def _integrals(self, channel: int, end_ns: int) -> Sequence[tuple[int, int]]:

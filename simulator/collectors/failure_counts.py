@@ -35,7 +35,7 @@ class _Cause:
 class FailureCounts:
     """Failures of hosts by cause: how many, how many stopped a gang, time until repair.
 
-    `answers`: what became of stopped gangs, with the time that they stood still.
+    `answers`: how stopped gangs went on, with the time that they stood still.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,8 @@ class FailureCounts:
         return cause
 
     def data(self, end_ns: int) -> dict[str, Any]:
-        """Causes by count, then by name. Hosts still down count until `end_ns`."""
+        """Return the causes by count, then by name. Hosts that are still down count until
+        `end_ns`."""
         still_ns: Counter[str] = Counter()
         for cause, since_ns in self._down.values():
             still_ns[cause] += end_ns - since_ns

@@ -72,7 +72,7 @@ MOST_LAST = 2  # checkpoints sooner than that: an attempt's last, and one it was
 
 
 class InvariantViolated(RuntimeError):
-    """A replay gave what it did not have, or lost what it had: its results are void."""
+    """A replay used hosts that it did not have, or lost some: its results are void."""
 
 
 @contextmanager
@@ -136,7 +136,8 @@ class PartOfHost(NamedTuple):
 
 
 class InvariantChecker:
-    """Feed it the log, each event with the state after it; `check` at the end.
+    """Checks a log event by event: no host held twice, none lost, all host time accounted for. Feed
+    it each event with the state after it; call `check` at the end.
 
     Cost: O(hosts of the gang) an event. Memory: O(hosts held).
     """
@@ -157,7 +158,7 @@ class InvariantChecker:
         self._attempts: dict[str, AttemptLog] = {}  # of live jobs that have begun
 
     def feed(self, event: Event, state: State) -> None:
-        """Raises: InvariantViolated."""
+        """Check one event. Raises: InvariantViolated."""
         elapsed_ns = event.time_ns - self._now_ns
         self._held_host_ns += elapsed_ns * len(self._holder)
         if self._parts:
@@ -290,7 +291,7 @@ class InvariantChecker:
             raise InvariantViolated(f"event {version}: {report}: {fault}")
 
     def check(self, tally: ArrivalCounts, metrics: Metrics) -> None:
-        """Raises: InvariantViolated."""
+        """Check the sums at the end. Raises: InvariantViolated."""
         refused, live = sum(tally.refused.values()), metrics.unfinished
         held_host_ns, (_, hosts) = metrics.spent().hosts.holding, metrics.accounts()
         self._about("held", self._held_host_ns + self._part_host_ns, held_host_ns)

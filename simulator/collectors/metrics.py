@@ -92,10 +92,11 @@ class _Open:
 
 
 class Metrics:
-    """Feed it a log, in order, each event with the state that it leaves; read it at any time.
+    """Measures a replay by its log: feed it each event in order, with the state after it; read it
+    at any time.
 
-    `on_row` is called with each job as it ends. Memory: two numbers per ended job, for
-    the percentiles, and an entry per live one.
+    `on_row` is called with each job as it ends. Memory: two numbers per ended job, for the
+    percentiles, and an entry per live one.
     """
 
     def __init__(self, on_row: Callable[[JobRow], None] | None = None) -> None:
@@ -128,17 +129,17 @@ class Metrics:
         self._state = State.empty()
 
     def use_effects(self, effects: EffectReader) -> None:
-        """Read the log by a reader that others use as well."""
+        """Share a reader of the log's effects with others."""
         self._effects = effects
 
     def use_times(self, known: AttemptTimes | None) -> None:
-        """Take from now on the times that are known better than the scheduler knows them; None:
-        none."""
+        """Use the times of a time model where it knows more than the scheduler; None: none."""
         self._known = known
 
     def use_ends(self, is_unsuccessful: Callable[[str], bool]) -> None:
-        """Take which jobs end in vain: what they did is not productive. Without it all that was
-        saved is, of a job that fails and of one that the end of a replay cancels."""
+        """Use which jobs end unsuccessfully, whose work is then not productive. Without it all
+        saved work is productive, also of a job that fails and of one that the end of a replay
+        cancels."""
         self._is_unsuccessful = is_unsuccessful
 
     def use_sizes(self, requested_share: Callable[[str], float]) -> None:
@@ -267,14 +268,14 @@ class Metrics:
         return settled(self._state.jobs[name].goodput.hosts, known)
 
     def settled(self) -> TimeAccount:
-        """Host time of all jobs, without what attempts that still run have run."""
+        """Return the host time of all jobs, without what attempts that still run have run."""
         live = (job.goodput.hosts for job in self._state.jobs.values())
         account = settled(sum(live, self._state.spent), self._in_all()[1])
         return account.in_vain(self._in_vain_host_ns)
 
     def ran(self) -> tuple[int, int]:
-        """Host time in which ranks of attempts that are over ran: by the scheduler, and by who
-        knows better. They must agree."""
+        """Return the host time in which ranks of ended attempts ran: by the scheduler, and by the
+        time model. They must agree."""
         live = (job.goodput.hosts for job in self._state.jobs.values())
         account, known = sum(live, self._state.spent), self._in_all()[1]
         return account.running, account.running if known is None else known.ran
@@ -292,7 +293,7 @@ class Metrics:
         )
 
     def spent(self) -> Goodput:
-        """The scheduler's accounts of all jobs, until the last event."""
+        """Return the sum of the scheduler's accounts of all jobs, up to the last event."""
         costs = self._state.tenants.preemption.costs
         live = [shown(job, self._now_ns, costs) for job in self._state.jobs.values()]
         return Goodput(
@@ -308,7 +309,7 @@ class Metrics:
 
     @property
     def makespan_ns(self) -> int:
-        """First submit to last end; 0 when nothing ended."""
+        """Nanoseconds from the first submit to the last end; 0 when nothing ended."""
         if self.first_submit_ns is None or self.last_end_ns is None:
             return 0
         return self.last_end_ns - self.first_submit_ns
@@ -319,7 +320,7 @@ class Metrics:
         return len(self._open)
 
     def totals(self, hosts: int) -> dict[str, Any]:
-        """The totals of a replay on a fabric of that many hosts."""
+        """Return the totals of a replay on a fabric of that many hosts."""
         waits, (_, spent) = sorted(self._waits_s), self.accounts()
         capacity_ns = hosts * self.makespan_ns
         return {
@@ -345,8 +346,8 @@ class Metrics:
         }
 
     def largest_job(self) -> dict[str, Any] | None:
-        """The job on most hosts: how long it waited, and took from its first start to its
-        end; None when none has run."""
+        """Return for the job on most hosts how long it waited, and how long it took from its first
+        start to its end; None when none has run."""
         row = self.largest
         if row is None or row.start_ns is None:
             return None
@@ -369,7 +370,8 @@ class Metrics:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Interpolate between the two nearest ranks (numpy's default); 0 of nothing."""
+    """Interpolate a percentile between the two nearest values (numpy's default); 0 for no
+    values."""
     if not ordered:
         return 0.0
     place = (len(ordered) - 1) * percent / 100

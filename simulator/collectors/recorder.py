@@ -39,10 +39,10 @@ JOBS = (
 
 
 class EventLogWriter:
-    """Feed it events; it keeps their digest, and writes them when it has a `file`.
+    """Keeps the digest of a log's events, and writes them when it has a `file`.
 
-    Two runs with the same digest took the same decisions, to the byte: the digest is
-    the SHA-256 of events.jsonl.
+    Two runs with the same digest took the same decisions, to the byte: the digest is the SHA-256 of
+    events.jsonl.
     """
 
     def __init__(self, file: TextIO | None = None) -> None:
@@ -84,9 +84,9 @@ def job_row(row: JobRow) -> list[Any]:
 
 
 class Recorder(AbstractContextManager["Recorder"]):
-    """Takes events and rows in order. `folder`: where files are written, None for none;
-    `has_report_data`: whether to collect what pages show. A context manager that closes the
-    files. Raises: InputError on a folder in which no file can be made."""
+    """Writes the log and the rows of ended jobs, in order. `folder`: where files are written, None
+    for none; `has_report_data`: whether to collect what pages show. A context manager that closes
+    the files. Raises: InputError on a folder in which no file can be made."""
 
     def __init__(
         self, fabric: Fabric, folder: Path | None = None, has_report_data: bool = False
@@ -111,24 +111,24 @@ class Recorder(AbstractContextManager["Recorder"]):
         return self._files.enter_context(path.open("w", encoding="utf-8", newline=""))
 
     def use_effects(self, effects: EffectReader) -> None:
-        """Read the log by a reader that others use as well."""
+        """Share a reader of the log's effects with others."""
         self._effects = effects
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close the files."""
         self._files.close()
 
     def feed(self, event: Event, state: State) -> None:
-        """One event. `state`: right after it."""
+        """Take one event. `state`: right after it."""
         self.log.feed(event)
         if self._report_data:
             self._report_data.feed(event, self._effects.read(event, state))
 
     def ended(self, row: JobRow) -> None:
-        """One job that is over; the event that ended it comes next."""
+        """Take one job that is over; the event that ended it comes next."""
         if self._jobs:
             self._jobs.writerow(job_row(row))
         if self._report_data:
@@ -144,7 +144,8 @@ class Recorder(AbstractContextManager["Recorder"]):
 
 
 class Collectors:
-    """Feed it the log. `recorder`: writes the log and collects the report data."""
+    """Everything that reads the log of a replay. `recorder`: writes the log and collects the report
+    data."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.metrics = Metrics(recorder.ended)
@@ -152,13 +153,13 @@ class Collectors:
         self.recorder = recorder
 
     def feed(self, event: Event, state: State) -> None:
-        """`state`: right after the event. Raises: InvariantViolated."""
+        """Take one event. `state`: right after it. Raises: InvariantViolated."""
         self.metrics.feed(event, state)
         self.invariants.feed(event, state)
         self.recorder.feed(event, state)
 
     def use_effects(self, effects: EffectReader) -> None:
-        """Read the log by a reader that others use as well."""
+        """Share a reader of the log's effects with others."""
         self.metrics.use_effects(effects)
         self.recorder.use_effects(effects)
 

@@ -23,7 +23,8 @@ MOST_LONGEST = 10
 
 
 class ReportData:
-    """Feed it a log in order, and the rows of ended jobs. Memory: O(hosts + live jobs)."""
+    """Data for the pages of a report: feed it a log in order, and the rows of ended jobs. Memory:
+    O(hosts + live jobs)."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
@@ -49,7 +50,7 @@ class ReportData:
             self._sizes.started(event)
 
     def ended(self, row: JobRow) -> None:
-        """One job that is over."""
+        """Take one job that is over."""
         self._sizes.ended(row)
         self._rows += 1
         entry = (row.wait_ns or 0, -self._rows, row)  # equal waits: the earlier one stays
@@ -59,7 +60,7 @@ class ReportData:
             heappushpop(self._longest, entry)
 
     def data(self, settled: TimeAccount) -> dict[str, Any]:
-        """The run from its first event to its last, as plain values. `settled`: host time of
+        """Return the run from its first event to its last, as plain values. `settled`: host time of
         attempts that are over, by the accounts of jobs. Raises: InvariantViolated when the parts do
         not add up to all hosts all the time."""
         if self._timeline is None:

@@ -38,7 +38,8 @@ class Distribution:
         return self.total / self.count if self.count else 0.0
 
     def quantile(self, share: float) -> float:
-        """The value that `share` of them do not exceed, to one percent; 0 of nothing."""
+        """Return the value that `share` of the values do not exceed, to one percent; 0 for no
+        values."""
         seen = 0
         for bucket in sorted(self._buckets):
             seen += self._buckets[bucket]
@@ -47,7 +48,8 @@ class Distribution:
         return 0.0
 
     def curve(self, most: int = 120) -> list[tuple[float, float]]:
-        """(value, share of all that do not exceed it), `most` points about even in share."""
+        """Return points (value, share of all values that do not exceed it), `most` of them about
+        even in share."""
         points: list[tuple[float, float]] = []
         seen = 0
         for bucket in sorted(self._buckets):
@@ -85,7 +87,7 @@ class _Class:
 
 
 class SizeClasses:
-    """Classes by GPUs that a job ran on, or asked for when it never ran.
+    """Jobs by size class: by GPUs that a job ran on, or asked for when it never ran.
 
     The cut is that of the outermost tier, bytes per step as each gang was placed.
     """
@@ -129,17 +131,17 @@ class SizeClasses:
         return self._classes.setdefault(at, _Class())
 
     def data(self) -> list[dict[str, Any]]:
-        """One entry for each class that has a job, smallest first."""
+        """Return one entry for each class that has a job, smallest first."""
         return [_row(at, size) for at, size in sorted(self._classes.items())]
 
 
 def size_class(gpus: int) -> int:
-    """The number of the class of so many GPUs, smallest first."""
+    """Return the number of the class of so many GPUs, smallest first."""
     return sum(gpus > largest for largest in LARGEST)
 
 
 def label(at: int) -> str:
-    """The sizes of a class in words."""
+    """Return the sizes of a class in words."""
     if at == 0:
         return "1 GPU"
     if at == len(LARGEST):

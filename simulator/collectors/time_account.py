@@ -43,12 +43,12 @@ class TimeAccount:
 
     @property
     def running(self) -> int:
-        """Time while ranks ran."""
+        """Time in which ranks ran."""
         ran = self.productive + self.rework + self.detection + self.restart
         return ran + self.checkpoint + self.network + self.unsuccessful
 
     def in_vain(self, productive: int) -> TimeAccount:
-        """The account when so much of what was productive came to nothing."""
+        """Return the account when so much of the productive time was in vain."""
         return replace(
             self,
             productive=self.productive - productive,
@@ -65,7 +65,7 @@ class TimeAccount:
 
     @property
     def share(self) -> float:
-        """The productive share of the time held; 0 before anything was."""
+        """The productive share of the time held; 0 before any time."""
         return self.productive / self.holding if self.holding else 0.0
 
 
@@ -75,7 +75,7 @@ EMPTY = TimeAccount()
 
 
 class AttemptTimes(Protocol):
-    """Source of the time that ended attempts spent:"""
+    """Source of the times that ended attempts spent."""
 
     def spent(self, name: str) -> tuple[AttemptTime, AttemptTime]: ...
 
@@ -83,8 +83,8 @@ class AttemptTimes(Protocol):
 
 
 def settled(account: Parts, spent: AttemptTime | None) -> TimeAccount:
-    """The scheduler's `account` with what is known better. What attempts that still run have
-    run counts as productive, as it does there."""
+    """Return the scheduler's `account` with the times that are known better. What attempts that
+    still run have run counts as productive, as it does there."""
     if spent is None:
         return TimeAccount(
             account.productive,

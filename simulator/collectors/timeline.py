@@ -36,11 +36,11 @@ QUEUE = ("queued_jobs", "queued_hosts")
 
 
 class Timeline:
-    """The state of hosts, the queue, and each domain of the fabric.
+    """The state of hosts, the queue, and each domain of the fabric over time.
 
-    States part the hosts: `running` ranks; `stopped`, held by a gang that stands still;
-    `spare`, held beside a gang; `down`, failed and held by nobody; `idle_wanted`, free
-    while jobs wait; `idle_unwanted`, free with an empty queue. Memory: O(hosts + queue).
+    Each host is in one of these states: `running` ranks; `stopped`, held by a gang that stands
+    still; `spare`, held beside a gang; `down`, failed and held by nobody; `idle_wanted`, free while
+    jobs wait; `idle_unwanted`, free with an empty queue. Memory: O(hosts + queue).
     """
 
     def __init__(self, fabric: Fabric, zero_ns: int) -> None:
@@ -159,11 +159,11 @@ class Timeline:
             self._bins.set(channel, level, now_ns)
 
     def host_ns(self, end_ns: int) -> dict[str, int]:
-        """Host-time in each state until `end_ns`; they add up to all hosts all the time."""
+        """Return the host-time in each state until `end_ns`; the sum is all hosts all the time."""
         return {name: self._bins.integral(i, end_ns) for i, name in enumerate(STATES)}
 
     def data(self, end_ns: int) -> dict[str, Any]:
-        """Means by bin of time, and the map: a share of its hosts for each row and bin."""
+        """Return means by bin of time, and the map: a share of its hosts for each row and bin."""
         at_s = self._bins.starts_s(end_ns)
         series = {
             name: _rounded(self._bins.means(i, end_ns)) for i, name in enumerate(STATES + QUEUE)

@@ -25,7 +25,8 @@ REPAIRS = ("exponential", "fixed", "lognormal")
 
 @struct(frozen=True, slots=True)
 class RepairTime:
-    """Time out of service. `mean_h` of 0: the host is back at once (a crashed process).
+    """How long a failed host is out of service. `mean_h` of 0: the host is back at once (a crashed
+    process).
 
     `kind`: exponential, fixed or lognormal; `sigma`: of the logarithm, for lognormal.
     """
@@ -58,10 +59,10 @@ class LemonHosts:
 
 @struct(frozen=True, slots=True)
 class FailureCause:
-    """`rate`: per 1,000 unit-days, in the long run. `shape`: of the Weibull time between
-    two failures of a unit; 1 is exponential, less than 1 fails most when new (early life),
-    more than 1 wears out. `age_days`: how long units have run when the replay begins.
-    """
+    """A cause of failures, and how often it strikes. `rate`: failures per 1,000 unit-days, in the
+    long run. `shape`: of the Weibull time between two failures of a unit; 1 is exponential, less
+    than 1 fails most when new (early life), more than 1 wears out. `age_days`: how long units have
+    run when the replay begins."""
 
     name: str
     rate: float
@@ -75,13 +76,14 @@ class FailureCause:
 
 @struct(frozen=True, slots=True)
 class FailureUnits:
-    """The hosts of each unit of a scope."""
+    """The hosts of each unit (host, rack, zone) that fails as a whole."""
 
     hosts: tuple[tuple[str, ...], ...]
 
     @staticmethod
     def of(fabric: Fabric, scope: str, group: int = 1) -> FailureUnits:
-        """Raises: BadInput on a scope that this fabric does not have."""
+        """Return the units of a scope. Raises: BadInput on a scope that this fabric does not
+        have."""
         if scope == HOST:
             singles = tuple((host,) for host in fabric.hosts)
             return FailureUnits(singles if group == 1 else tuple(_grouped(fabric, singles, group)))

@@ -41,9 +41,9 @@ class Interval:
 
 @struct(frozen=True, slots=True)
 class FleetLog:
-    """`servers`: of the fleet, also servers that never failed. `span_s`: what it covers. `hosts`:
-    the servers by name, where they are hosts of this fabric. `orphan_ends`: ends of outages
-    that began before the log. `name`: of the file."""
+    """Recorded outages of a fleet. `servers`: of the fleet, also servers that never failed.
+    `span_s`: what it covers. `hosts`: the servers by name, where they are hosts of this fabric.
+    `orphan_ends`: ends of outages that began before the log. `name`: of the file."""
 
     servers: int
     span_s: float
@@ -59,14 +59,14 @@ class FleetLog:
 
 @struct(frozen=True, slots=True)
 class LogWindow:
-    """The part of recorded failures that is used: from so many seconds into the log on, and when
-    it ends from there again if `is_repeated`."""
+    """The part of recorded failures that a replay uses: from so many seconds after the log's
+    beginning on. With `is_repeated` it begins again there when the log ends."""
 
     from_s: float = 0.0
     is_repeated: bool = False
 
     def cut(self, log: FleetLog) -> FleetLog:
-        """The log from there on; hosts that are down then begin down.
+        """Return the log from there on; hosts that are down then begin down.
 
         Raises: BadInput naming the option, when the log ends before or covers no time.
         """
@@ -105,7 +105,7 @@ class LogExtent:
 
     @staticmethod
     def of(log: FleetLog, is_repeated: bool) -> LogExtent:
-        """`log`: from where it is used."""
+        """Return the part of a replay that `log`, from where it is used, covers."""
         starts = log.starts_s
         gaps = [later - earlier for earlier, later in pairwise(starts)]
         return LogExtent(
@@ -118,7 +118,7 @@ class LogExtent:
         )
 
     def warnings(self, replay_s: float) -> Iterator[str]:
-        """Say what a replay of that length did not get from the log."""
+        """Warn of what the log does not have for a replay of that length."""
         if self.orphan_ends:
             yield (
                 f"{self.name}: {self.orphan_ends:,} outages end that did not begin in it; a host"
@@ -149,7 +149,7 @@ def _days(seconds: float) -> str:
 
 
 class OutagePairs:
-    """Starts and ends of outages, fed in the order of time, as intervals.
+    """Pairs starts and ends of outages, fed in the order of time, into intervals.
 
     `key`: of what an end ends, such as a server and a cause. An end without a start began before
     the log if it is the first event of its key, and is left out otherwise; both are counted.
@@ -183,7 +183,8 @@ class OutagePairs:
         self.last_s = max(self.last_s, time_s)
 
     def intervals(self) -> tuple[Interval, ...]:
-        """All of them: with an end first, then those whose start or end the log does not have."""
+        """Return all intervals: with an end first, then those whose start or end the log does not
+        have."""
         first_s = self._first_s
         cut = [Interval(server, first_s, end_s - first_s, c) for server, end_s, c in self._cut]
         still = [Interval(n, s, inf, c) for opened in self._open.values() for n, s, c in opened]
@@ -193,7 +194,7 @@ class OutagePairs:
 def laid_out(
     log: FleetLog, fabric: Fabric, seed: int, is_repeated: bool = False
 ) -> Iterable[Outage]:
-    """The outages, in time order: once through the log, or for ever when `is_repeated`."""
+    """Yield the outages in time order: once through the log, or for ever when `is_repeated`."""
     downs = [down for copy in _copies(log, fabric, seed) for down in copy]
     if is_repeated:
         return _repeated(downs, round(log.span_s * SECOND_NS))

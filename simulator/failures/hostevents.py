@@ -27,7 +27,7 @@ Row = tuple[int, Mapping[str, Any]]
 
 
 def read_csv(path: Path, hosts: Sequence[str]) -> FleetLog:
-    """Raises: InputError with every row that is wrong."""
+    """Read events of hosts from CSV. Raises: InputError with every row that is wrong."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(enumerate(csv.reader(file), start=1))
@@ -39,12 +39,12 @@ def read_csv(path: Path, hosts: Sequence[str]) -> FleetLog:
 
 
 def read_json(path: Path, hosts: Sequence[str]) -> FleetLog:
-    """Raises: InputError with every record that is wrong."""
+    """Read events of hosts from JSON. Raises: InputError with every record that is wrong."""
     return _outages(path, json_records(path), _keys, hosts)
 
 
 def json_records(path: Path) -> Iterator[tuple[int, Any]]:
-    """The items of a list, or the objects of the lines, each with its line."""
+    """Return the items of a list, or the objects of the lines, each with its line."""
     text = read_text(path)
     if text.lstrip().startswith("["):
         _json(path, text, 1)  # sound as a whole: the walk can trust it

@@ -22,7 +22,8 @@ STATES = ("fault_start", "fault_end")
 
 
 def read(path: Path) -> FleetLog:
-    """Raises: InputError with file, line and field."""
+    """Read the failures that the InfiniteHBD study published. Raises: InputError with file, line
+    and field."""
     pairs, number_by_id = OutagePairs(), dict[str, int]()
     for line, record in json_records(path):
         try:

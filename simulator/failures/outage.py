@@ -11,7 +11,7 @@ from muster.structs import struct
 
 @struct(frozen=True, slots=True, order=True)
 class Outage:
-    """A host goes down or comes back. `time_ns` counts from the first submit."""
+    """One change of a host: it goes down or comes back. `time_ns` counts from the first submit."""
 
     time_ns: int
     host: str
@@ -20,7 +20,7 @@ class Outage:
 
 
 def merged(streams: Iterable[Iterable[Outage]]) -> Iterator[Outage]:
-    """One stream of true changes: a host that is down twice comes back once.
+    """Merge outages into one stream of true changes: a host that is down twice comes back once.
 
     The cause of an outage is the one that began it.
     """

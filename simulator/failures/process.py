@@ -23,7 +23,8 @@ Failure = tuple[int, Hosts]
 
 
 def outages(cause: FailureCause, fabric: Fabric, seed: int) -> Iterator[Outage]:
-    """Endless: what ends first is the trace. Raises: BadInput on an unknown scope."""
+    """Yield outages without end; the replay stops reading them when its trace ends. Raises:
+    BadInput on an unknown scope."""
     units = FailureUnits.of(fabric, cause.scope, cause.group).hosts
     name = f"{seed}/failures/{cause.name}"
     lemons = cause.lemons if cause.scope == HOST else None

@@ -40,7 +40,7 @@ class _Part:
 
 @struct(frozen=True, slots=True)
 class FailureStream:
-    """Outages in time order, perhaps for ever; `logs`: what is recorded of them."""
+    """Outages in time order, perhaps for ever."""
 
     outages: Iterable[Outage] = ()
     logs: tuple[LogExtent, ...] = ()
@@ -51,7 +51,7 @@ class FailureStream:
 
 @struct(frozen=True, slots=True)
 class FailureSource:
-    """The failures that a text names, for any fabric and seed."""
+    """Makes the failures that a text describes, for any fabric and seed."""
 
     parts: tuple[_Part, ...]
     window: LogWindow = ALL
@@ -80,7 +80,7 @@ class FailureSource:
 
 
 def parse(text: str, scale: float = 1.0, window: LogWindow = ALL) -> FailureSource:
-    """Outages of what the text says. `scale`: by which every rate is multiplied; what was
+    """Parse the text that describes failures. `scale`: by which every rate is multiplied; what was
     recorded has none. `window`: of what was recorded.
 
     Raises: InputError naming what is wrong, for a file with its line.

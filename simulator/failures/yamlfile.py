@@ -73,7 +73,8 @@ class _FileKeys(Keys):
 
 
 def load_causes(path: Path) -> tuple[FailureCause, ...]:
-    """Raises: InputError with every fault found, each with its line."""
+    """Read causes of failures from a file. Raises: InputError with every fault found, each with its
+    line."""
     document = load(path)
     keys = checked_keys(_FileKeys, document)
     _check(document, keys)

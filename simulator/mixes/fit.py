@@ -26,7 +26,7 @@ NORMAL = NormalDist()
 
 @struct(frozen=True, slots=True)
 class SizeClass:
-    """Jobs of one size: their share, the mean of their run times and how they end.
+    """Jobs of one size in a mix: their share, the mean of their run times and how they end.
 
     Run times are exp(N(`mu`, sigma)) below the longest run of the mix.
     """
@@ -52,7 +52,7 @@ class JobMix:
         return sum(c.share * c.gpus * c.mean_run_s for c in self.classes)
 
     def shorter(self, run_s: float) -> float:
-        """The share of jobs that run for at most so long."""
+        """Return the share of jobs that run for at most so long."""
         return sum(
             c.share * _below(log(run_s), c.mu, self.sigma, log(self.max_run_s))
             for c in self.classes
@@ -71,7 +71,7 @@ class _Part:
 
 @lru_cache(maxsize=16)
 def fit(summary: ClusterSummary) -> JobMix:
-    """A mix with the published figures of `summary`. Cost: some milliseconds."""
+    """Fit a mix to the published figures of `summary`. Cost: some milliseconds."""
     parts = _timed(_sized(summary), summary)
     sigma = summary.spread
     if summary.median_run_s is not None:
@@ -82,7 +82,8 @@ def fit(summary: ClusterSummary) -> JobMix:
 
 
 def bisect(rising: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function that only rises is zero, or the end that is nearest to it."""
+    """Find where a function that only rises is zero, or the end of the interval that is nearest to
+    it."""
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (low, middle) if rising(middle) > 0 else (middle, high)

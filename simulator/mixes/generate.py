@@ -23,8 +23,8 @@ SO_FAR = [0, *accumulate(WEIGHTS)]  # up to the end of each hour of the week
 
 @struct(frozen=True, slots=True)
 class MixRequest:
-    """`load`: host time of all jobs over that of the cluster until the last submit. A job
-    larger than the cluster is cut to it."""
+    """A request for jobs: a mix on a cluster at a load. `load`: host time of all jobs over that of
+    the cluster until the last submit. A job larger than the cluster is cut to it."""
 
     mix: JobMix
     jobs: int
@@ -34,13 +34,13 @@ class MixRequest:
     seed: int = 0
 
     def hosts_for(self, gpus: int) -> int:
-        """Hosts that a job of so many GPUs holds, whole ones."""
+        """Return how many whole hosts a job of so many GPUs holds."""
         return min(self.hosts, -(-gpus // self.gpus_per_host))
 
 
 def generate(wanted: MixRequest) -> Iterator[TraceJob]:
-    """Jobs in submit order. Memory: one job, for all is drawn twice: once for the work in
-    it, from which the time follows that it is spread over, and once to be given out."""
+    """Yield jobs in submit order. Memory: one job. All jobs are drawn twice: first to sum up their
+    work, from which the time span follows, and then to be yielded."""
     work_s = sum(wanted.hosts_for(job.gpus) * run_s for job, run_s, _ in _draws(wanted))
     span_s = work_s / (wanted.hosts * wanted.load)
     arrivals = _arrivals(wanted, span_s)
@@ -99,24 +99,24 @@ def _gaps(wanted: MixRequest) -> Callable[[], Iterator[float]]:
 
 
 def weight_until(time_s: float) -> float:
-    """Submits until then, in units of WEIGHTS, from Monday at midnight."""
+    """Return how many submits, in units of WEIGHTS, come until then, from Monday at midnight."""
     weeks, rest = divmod(time_s, WEEK_S)
     hour = int(rest // HOUR_S)
     return weeks * SO_FAR[-1] + SO_FAR[hour] + WEIGHTS[hour] * (rest % HOUR_S) / HOUR_S
 
 
 def time_of(weight: float) -> float:
-    """The inverse of `weight_until`."""
+    """Return the time at which `weight_until` reaches a value."""
     weeks, rest = divmod(weight, SO_FAR[-1])
     hour = min(bisect_right(SO_FAR, rest), len(WEIGHTS)) - 1
     return weeks * WEEK_S + (hour + (rest - SO_FAR[hour]) / WEIGHTS[hour]) * HOUR_S
 
 
 class TraceExtent:
-    """How long submits go on beside how long jobs run, counted as jobs pass by.
+    """Compares how long submits go on with how long jobs run, counted as jobs pass by.
 
-    A cluster that begins empty fills over about one run; runs count by their GPU time,
-    for it is the long and large ones that fill it.
+    A cluster that begins empty fills over about one run; runs count by their GPU time, for it is
+    the long and large ones that fill it.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class TraceExtent:
 
     @property
     def run_s(self) -> float:
-        """Mean run time, by GPU time."""
+        """Mean run time, weighted by GPU time."""
         return self._gpu_s2 / self._gpu_s if self._gpu_s else 0.0
 
     @property

@@ -25,8 +25,9 @@ DAY_S = 86_400
 
 @struct(frozen=True, slots=True)
 class SizeGroup:
-    """Jobs of some sizes. `jobs`: their share; sizes fall off as gpus ** -`fall`, None to
-    be fitted. `gpu_time`: their share, None for what the groups that have one leave."""
+    """A published share of jobs of some sizes. `jobs`: their share of all jobs. Within the group,
+    sizes are drawn in proportion to gpus ** -`fall`; None: it is fitted. `gpu_time`: their share of
+    GPU time; None: what the other groups leave."""
 
     sizes: tuple[int, ...]
     jobs: float
@@ -36,7 +37,7 @@ class SizeGroup:
 
 @struct(frozen=True, slots=True)
 class OutcomeShares:
-    """Shares of jobs that complete, are cancelled, fail."""
+    """Shares of jobs that complete, are cancelled, and fail."""
 
     completed: float
     cancelled: float
@@ -45,10 +46,10 @@ class OutcomeShares:
 
 @struct(frozen=True, slots=True)
 class ClusterSummary:
-    """One cluster. `gpu_s`: GPU seconds of a job, mean. None: not published.
+    """Published figures of one cluster. `gpu_s`: GPU seconds of a job, mean. None: not published.
 
-    `spread`: of run times of jobs of one size, the sigma of their logarithm, where no
-    median says it.
+    `spread`: of run times of jobs of one size, the sigma of their logarithm, where no median says
+    it.
     """
 
     name: str

@@ -22,7 +22,7 @@ NamedReports = Sequence[tuple[str, Values]]
 
 
 def write_comparison(folder: Path, comparison: Values) -> None:
-    """index.html, compare.json, and the figures as PNG and SVG.
+    """Write index.html, compare.json, and the figures as PNG and SVG.
 
     Runs under the first seed are drawn; the table has the range over all.
     """
@@ -95,7 +95,7 @@ def _links(folder: Path, variant: Values) -> tuple[tuple[str, str], ...]:
 
 
 def waits(reports: NamedReports) -> Chart:
-    """A panel for each size class."""
+    """Draw the waits, with a panel for each size class."""
     classes: dict[str, int] = {}
     for _, data in reports:
         for size in data["sizes"]:

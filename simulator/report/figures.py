@@ -11,7 +11,8 @@ from simulator.report.text import duration
 
 @struct(frozen=True, slots=True)
 class Measure:
-    """`path` leads to it in the totals. `better`: 1 more, -1 less, 0 neither."""
+    """A figure in the totals, which `path` leads to. `better`: 1 where more is better, -1 where
+    less is, 0 where neither."""
 
     key: str
     words: str
@@ -78,13 +79,13 @@ class SeedRange:
         return measure.text(self.mean) + (f" ({spread})" if spread else "")
 
     def spread(self, measure: Measure) -> str:
-        """The least and the most, or nothing where they are one."""
+        """The least and the most value; "" where they are equal."""
         if self.least == self.most:
             return ""
         return f"{measure.text(self.least)} to {measure.text(self.most)}"
 
 
 def shown(runs: Sequence[Mapping[str, Any]]) -> list[Measure]:
-    """The figures worth a row: not nothing everywhere."""
+    """Return the figures that are not 0 everywhere."""
     always = ("completed", "makespan_s", "wait_mean_s", "utilization", "gpu_utilization", "goodput")
     return [f for f in FIGURES if f.key in always or any(f.of(run) for run in runs)]

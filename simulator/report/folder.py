@@ -15,7 +15,7 @@ from simulator.report.text import figures, headline
 
 @struct(frozen=True, slots=True)
 class ReportFolder:
-    """A folder for people and notebooks: also totals.json and report_data.json.
+    """The folder of a report, for people and notebooks, with totals.json and report_data.json.
 
     `has_pages`: index.html and its figures as PNG and SVG as well.
     """
@@ -24,7 +24,7 @@ class ReportFolder:
     has_pages: bool = True
 
     def finish(self, totals: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-        """Write what is known at the end only, once nothing grows any more."""
+        """Write what is known only at the end of a run."""
         self._write("totals.json", json.dumps(totals, indent=2) + "\n")
         self._write("report_data.json", json.dumps(data) + "\n")
         if self.has_pages:
@@ -43,7 +43,7 @@ FILES = (
 
 
 def write_run(folder: Path, totals: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-    """index.html, and each of its figures as PNG and SVG under figures/."""
+    """Write index.html, and each of its figures as PNG and SVG under figures/."""
     write_page(
         folder,
         "run.html",

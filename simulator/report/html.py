@@ -19,8 +19,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @struct(frozen=True, slots=True)
 class TableCell:
-    """A text, whether it is `better` or `worse` than the baseline, links (text, address), and
-    a note in small print below."""
+    """A cell of a table: a text, whether it is `better` or `worse` than the baseline, links (text,
+    address), and a note in small print below."""
 
     text: str
     kind: str = ""
@@ -29,7 +29,7 @@ class TableCell:
 
 
 def write_page(folder: Path, template: str, charts: Sequence[Chart], **values: Any) -> None:
-    """index.html from the template, and each chart as PNG and SVG under figures/."""
+    """Write index.html from the template, and each chart as PNG and SVG under figures/."""
     (folder / "figures").mkdir(exist_ok=True)
     pictures = {chart.name: _picture(chart, folder / "figures") for chart in charts}
     text = render(template, charts=charts, pictures=pictures, **values)
@@ -37,7 +37,7 @@ def write_page(folder: Path, template: str, charts: Sequence[Chart], **values: A
 
 
 def render(template: str, **values: Any) -> str:
-    """A document. Texts are escaped, and a name that the template misses is an error."""
+    """Render a template. Texts are escaped, and a missing name is an error."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

@@ -15,7 +15,7 @@ Table = Mapping[str, Any]
 
 
 def write(table: Table, folder: Path) -> None:
-    """points.csv and points.json, a row or an entry for each point."""
+    """Write points.csv and points.json, with a row or an entry for each point."""
     (folder / "points.json").write_text(json.dumps(table, indent=1) + "\n")
     with (folder / "points.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -28,7 +28,8 @@ def write(table: Table, folder: Path) -> None:
 
 
 def repeated(table: Table) -> Iterator[tuple[dict[str, Value], dict[str, SeedRange]]]:
-    """Points that differ in their seeds alone, as one: where, and each figure's range."""
+    """Group points that differ in their seeds alone: where each group lies, and each figure's
+    range."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for point in table["points"]:
         where = {key: value for key, value in point["at"].items() if key != "seed"}
@@ -42,7 +43,7 @@ SHOWN = ("wait_mean_s", "wait_p95_s", "largest_took_s", "utilization", "goodput"
 
 
 def rows(table: Table) -> list[list[str]]:
-    """The points for people: what varies, then the main figures, seeds taken together."""
+    """Return the points for people: what varies, then the main figures, seeds taken together."""
     axes = [key for key in table["axes"] if key != "seed"]
     table_rows = [[*(axes or ["point"]), *(BY_KEY[key].words for key in SHOWN)]]
     for where, ranges in repeated(table):
@@ -52,5 +53,5 @@ def rows(table: Table) -> list[list[str]]:
 
 
 def plain(value: Value) -> str:
-    """A value of an axis as a reader would write it."""
+    """Return a value of an axis as a reader would write it."""
     return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)

@@ -55,7 +55,7 @@ class Chart:
 
 
 def charts(data: ReportValues) -> list[Chart]:
-    """All figures that this run has something to show for."""
+    """Return all figures for which this run has data."""
     drawn = [waterfall(data), utilisation(data), waits(data), cuts(data), fabric_map(data)]
     if data["host_s"]["spare"] or data["faults"]["causes"]:
         drawn.append(spares(data))
@@ -110,19 +110,19 @@ def waits(data: ReportValues) -> Chart:
 
 
 def wait_curve(axes: Axes, size: Mapping[str, Any], name: str, style: dict[str, Any]) -> None:
-    """One class's curve; waits below a second are drawn at one second."""
+    """Draw one class's curve of waits; waits below a second are drawn at one second."""
     curve = size["wait_curve"]
     at = [1.0, *(max(wait_s, 1.0) for wait_s, _ in curve)]
     axes.step(at, [0.0, *(by for _, by in curve)], where="post", label=name, **style)
 
 
 def has_waits(sizes: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether there is a curve to see."""
+    """Return whether there is a curve to draw."""
     return any(wait_s > 1 for size in sizes for wait_s, _ in size["wait_curve"])
 
 
 def note_if_empty(axes: Axes, is_any: bool, sentence: str) -> None:
-    """A panel with nothing in it says why."""
+    """Write into an empty panel why it is empty."""
     if not is_any:
         place: Any = {"transform": axes.transAxes, "ha": "center", "va": "center"}
         axes.text(0.5, 0.5, sentence, fontsize=8, color=light("quiet"), **place)
@@ -214,7 +214,8 @@ def cuts(data: ReportValues) -> Chart:
 
 
 def slowdown_axis(axes: Axes) -> None:
-    """A logarithmic axis with plain numbers: powers of ten where it spans some, else round ones."""
+    """Make a logarithmic axis with plain numbers: powers of ten where it spans several, else round
+    numbers."""
     if axes.dataLim.ymax <= 0:  # no job has ended
         return
     axes.set_yscale("log")
@@ -318,11 +319,11 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float]]) -> None:
 
 
 def label_bar(axes: Axes, value: float, at: float, text: str) -> None:
-    """A number right of its bar, clear of it."""
+    """Write a number to the right of its bar."""
     place: Any = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
     axes.annotate(text, (value, at), fontsize=8, color=light("ink"), **place)
 
 
 def percent() -> FuncFormatter:
-    """Shares as percentages of three digits at most."""
+    """Write shares as percentages of three digits at most."""
     return FuncFormatter(lambda share, _: f"{100 * share:.3g} %")

@@ -23,7 +23,7 @@ MOST_LINES = 12  # more cannot be told apart; then lines are means over the othe
 
 
 def write_sweep(folder: Path, table: Table) -> None:
-    """index.html and its figures as PNG and SVG."""
+    """Write index.html and its figures as PNG and SVG."""
     axes = [key for key in table["axes"] if key != "seed"]
     write_page(
         folder,
@@ -51,7 +51,7 @@ def _cell(ranges: Mapping[str, SeedRange], key: str) -> TableCell:
 
 
 def charts(table: Table) -> list[Chart]:
-    """One for each axis that has several values, seeds aside."""
+    """Return one chart for each axis that has several values, seeds aside."""
     groups = list(repeated(table))
     axes = [key for key, values in table["axes"].items() if key != "seed" and len(values) > 1]
     return [_along(key, axes, groups, table) for key in axes]

@@ -52,7 +52,7 @@ def headline(totals: dict[str, Any]) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Aligned rows of a table, the first column to the left, all others to the right."""
+    """Write rows in columns, the first column to the left, all others to the right."""
     return aligned(rows, right=set(range(1, len(rows[0]))))
 
 

@@ -13,12 +13,12 @@ COLUMNS = ("jobs", "share", "GPU-hours", "share", "run p50", "mean", "p99", "max
 
 
 def table(name: str, figures: Mapping[str, Any]) -> str:
-    """`figures`: of a Summary, with what was skipped."""
+    """Write a table of a trace. `figures`: of a Summary, with the records that were skipped."""
     return "\n".join(_lines(name, figures))
 
 
 def extent_text(extent: TraceExtent) -> str:
-    """How long a generated trace is, and whether that is long enough to reach its load."""
+    """Say how long a generated trace is, and whether that is long enough to reach its load."""
     text = (
         f"{extent.jobs:,} jobs over {duration(extent.span_s)};"
         f" a run takes {duration(extent.run_s)}, by GPU time"

@@ -10,8 +10,8 @@ from scheduler.core.fold.attempts import AttemptLeft, PlacedGang
 
 
 class FlatTiming:
-    """The costs that the scheduler counts with, wherever a gang lies and however large: what
-    is left to do is what its account says has not been done."""
+    """Timing by the costs that the scheduler counts with, wherever a gang lies and however large it
+    is."""
 
     def __init__(self, state: Callable[[], State]) -> None:
         self._state = state
@@ -31,7 +31,7 @@ class FlatTiming:
         self._end_ns[run.name] = run.start_ns + ahead_ns
 
     def halt(self, name: str, now_ns: int) -> None:
-        """The account knows when a gang stood still."""
+        """Do nothing, for the account knows when a gang stood still."""
 
     def leave(self, left: AttemptLeft) -> None:
         self._end_ns.pop(left.run.name, None)

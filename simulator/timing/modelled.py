@@ -111,7 +111,7 @@ class _Clock:
 
 
 class ModelledTiming:
-    """Timing of the gangs of one replay. Memory: O(live jobs)."""
+    """Timing of the gangs of one replay by a time model. Memory: O(live jobs)."""
 
     def __init__(self, fabric: Fabric, times: TimeModel) -> None:
         self._fabric = fabric
@@ -206,7 +206,7 @@ class ModelledTiming:
         self._stuck.discard(name)
 
     def has_advanced(self, name: str) -> bool:
-        """Whether something of the last attempt of a job is kept."""
+        """Return whether some work of the last attempt of a job was saved."""
         return name not in self._stuck
 
     def spent(self, name: str) -> tuple[AttemptTime, AttemptTime]:
@@ -218,7 +218,8 @@ class ModelledTiming:
         return self.time, self.host_time
 
     def worked_host_ns(self, now_ns: int) -> int:
-        """Work of all gangs until now: of attempts that are over what is kept, of others all."""
+        """Return the work of all gangs until now: of ended attempts what was saved, of others
+        all."""
         for clock in self._clocks.values():
             clock.settle(now_ns)
         live = 0

@@ -35,8 +35,8 @@ MOST_KNOWN = 1024
 
 @struct(frozen=True, slots=True)
 class UplinkLoad:
-    """The load of a gang on an uplink, over its bandwidth: while it talks (`peak`) and
-    on average over a step (`mean`)."""
+    """The load of a gang on an uplink, as a share of its bandwidth: while it talks (`peak`) and on
+    average over a step (`mean`)."""
 
     link: Link
     peak: float
@@ -45,15 +45,15 @@ class UplinkLoad:
 
 @struct(frozen=True, slots=True)
 class GangLoad:
-    """`stretch`: its step alone, over its step without bottlenecks. `exposed`: the part of
-    its step, without bottlenecks = 1, that waits for shared uplinks."""
+    """How the network slows a gang. `stretch`: its step alone, over its step without bottlenecks.
+    `exposed`: the part of its step, without bottlenecks = 1, that waits for shared uplinks."""
 
     stretch: float = 1.0
     exposed: float = 0.0
     sent: tuple[UplinkLoad, ...] = ()
 
     def stretch_with(self, load_by_link: dict[Link, float]) -> float:
-        """The stretch when other gangs load these uplinks by so much on average."""
+        """Return the stretch when other gangs load these uplinks by so much on average."""
         crowded = max((s.peak + load_by_link.get(s.link, 0.0) for s in self.sent), default=0.0)
         demand = max((s.mean + load_by_link.get(s.link, 0.0) for s in self.sent), default=0.0)
         waiting = self.exposed * (max(1.0, crowded) - 1)
@@ -74,7 +74,7 @@ class NetworkModel:
         self._known: dict[tuple[Request, bytes], GangLoad] = {}
 
     def load(self, request: Request, hosts: Sequence[str]) -> GangLoad:
-        """The load of a gang with block i on `hosts[i]`."""
+        """Return the load of a gang with block i on `hosts[i]`."""
         if not self._tiers or len(hosts) == 1:
             return ALONE
         chosen = np.asarray(self._fabric.indices(hosts), dtype=np.int64)

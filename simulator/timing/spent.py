@@ -32,11 +32,11 @@ class AttemptTime:
         return sum(getattr(self, name) for name in PARTS)
 
     def plus(self, other: AttemptTime, hosts: int = 1) -> AttemptTime:
-        """This and another's time on so many hosts."""
+        """Return the sum of this time and another's on so many hosts."""
         return AttemptTime(*(getattr(self, name) + getattr(other, name) * hosts for name in PARTS))
 
     def part(self, gpus: int, of: int) -> AttemptTime:
-        """Return the time of so many GPUs of a host, as a share of its own."""
+        """Return the share of this time that a job has which takes `gpus` of a host's `of` GPUs."""
         return AttemptTime(*(getattr(self, name) * gpus // of for name in PARTS))
 
 
@@ -44,25 +44,27 @@ PARTS = tuple(part.name for part in fields(AttemptTime))
 
 
 class Timing(Protocol):
-    """The questions of the stand-in launcher. Calls come in the order of the log."""
+    """How long attempts take, as the simulated launcher asks. Calls come in the order of the
+    log."""
 
     def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
-        """A job of this shape was admitted: so long on so many hosts, undisturbed."""
+        """Note an admitted job of this shape, which would run so long on so many hosts if
+        undisturbed."""
 
     def begin(self, run: PlacedGang) -> None:
-        """An attempt starts now."""
+        """Note that an attempt starts now."""
 
     def halt(self, name: str, now_ns: int) -> None:
         """Let the job's ranks stand still from now on, whether anybody knows or not."""
 
     def leave(self, left: AttemptLeft) -> None:
-        """An attempt is over."""
+        """Note that an attempt is over."""
 
     def end_ns(self, name: str, now_ns: int) -> int:
-        """When its work will be done if nothing changes."""
+        """Return when the work of an attempt will be done if nothing changes."""
 
     def changed(self) -> Sequence[str]:
-        """Running jobs whose `end_ns` is another than when it was last asked for."""
+        """Return the running jobs whose `end_ns` has changed since it was last asked for."""
 
     def forget(self, name: str) -> None:
-        """The job is over."""
+        """Forget a job that is over."""

@@ -26,8 +26,9 @@ BILLION = 1_000_000_000  # mean rates are whole parts of the store's, so that su
 
 @struct(frozen=True, slots=True)
 class Crowding:
-    """`stretch`: by how much longer a write takes than alone. `demand`: mean rates of all writers
-    over the rate of the store; beyond 1 the periods of all are that much longer."""
+    """How writers slow each other. `stretch`: how many times as long a write takes as alone.
+    `demand`: mean rates of all writers over the rate of the store; beyond 1 the periods of all are
+    that much longer."""
 
     stretch: float = 1.0
     demand: float = 0.0
@@ -45,7 +46,7 @@ class CheckpointStore:
         self._mean = 0
 
     def write_s(self, request: Request) -> float:
-        """Seconds of a write of a gang alone, without the stall."""
+        """Return the seconds of a write of a gang alone, without the stall."""
         return self.transfer_s(request, self._point.kind, self._point.write_gb_per_s)
 
     def transfer_s(self, request: Request, kind: str, gb_per_s: float) -> float:
@@ -67,7 +68,7 @@ class CheckpointStore:
         return min(1.0, hosts * self._cards_per_s / (self._point.write_gb_per_s * 1e9))
 
     def begin(self, name: str, request: Request) -> Sequence[str]:
-        """A gang of this shape writes from now on. The answer: gangs whose writes may take
+        """Note that a gang of this shape writes from now on; return the gangs whose writes may take
         another time now. Cost: O(them)."""
         if self._point.kind != "remote" or not (state := self._bytes(request)):
             return ()
@@ -95,12 +96,13 @@ class CheckpointStore:
         return [name for _, name in self._by_peak[bisect_left(self._by_peak, (least, "")) :]]
 
     def crowding(self, name: str) -> Crowding:
-        """How much others slow its writes; none for a gang that does not write."""
+        """Return how much others slow the writes of a gang; no slowing for a gang that does not
+        write."""
         if name not in self._writers:
             return Crowding()
         peak, mean = self._writers[name]
         return Crowding(max(1.0, peak + (self._mean - mean) / BILLION), self._mean / BILLION)
 
     def load_stretch(self, request: Request) -> float:
-        """Return how many times longer than alone a load takes, for a gang that writes not."""
+        """Return how many times as long as alone a load takes, for a gang that does not write."""
         return max(1.0, self._peak(request) + self._mean / BILLION)

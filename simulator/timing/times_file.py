@@ -83,7 +83,7 @@ class NetworkParameters(Keys):
 
 
 class TimeModel(Keys):
-    """All knobs. `source`: what they were read from, for the record."""
+    """All parameters of the time model. `source`: what they were read from, for the record."""
 
     detection: DetectionParameters
     process_start_s: Amount
@@ -95,7 +95,7 @@ class TimeModel(Keys):
 
     @property
     def costs(self) -> Costs:
-        """The costs that the scheduler counts with: whole seconds, of a gang of any size."""
+        """The costs that the scheduler counts with: whole seconds, for a gang of any size."""
         start_s = round(self.process_start_s + self.warmup_s)
         interval_s = max(1, round(self.checkpoint.interval_s))
         return Costs(interval_s, start_s, round(self.detection.default_s))
@@ -117,7 +117,7 @@ class TimeModel(Keys):
 
 
 def load_time_model(text: str) -> TimeModel:
-    """Raises: InputError naming file, line and field."""
+    """Read a time model. Raises: InputError naming file, line and field."""
     base, *changes = text.split(",")
     document = _base(base)
     values = _over(PRESETS[DEFAULT], document.mapping())

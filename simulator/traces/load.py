@@ -36,9 +36,9 @@ PIECE_BYTES = 2**16  # of a file without lines
 
 @struct(frozen=True, slots=True)
 class TraceFormat:
-    """A reader. `is_sorted`: files are in submit order, give or take WINDOW records;
-    the others are sorted on disk before the first job leaves. `is_lines`: a record is a
-    line, which has an end. `note`: what is assumed beyond what the file says."""
+    """A format of traces, with its reader. `is_sorted`: files are in submit order, give or take
+    WINDOW records; the others are sorted on disk before the first job leaves. `is_lines`: a record
+    is a line, which has an end. `note`: what is assumed beyond what the file says."""
 
     read: Read
     is_sorted: bool = False
@@ -67,8 +67,8 @@ TABLE = "csv"  # the format whose columns are given
 
 
 def find_format(name: str, columns: str | None = None) -> TraceFormat:
-    """`columns`: the column map of the format csv, which has none of its own; of slurm-sacct
-    `gpus_per_node=N`, and the columns of a file without a header.
+    """Return the format of this name. `columns`: the column map of the format csv, which has none
+    of its own; of slurm-sacct `gpus_per_node=N`, and the columns of a file without a header.
 
     Raises: InputError with the formats there are, or what is wrong with the columns.
     """
@@ -86,7 +86,7 @@ def find_format(name: str, columns: str | None = None) -> TraceFormat:
 
 
 def check_columns(text: str) -> None:
-    """Raises: BadInput on what no format takes."""
+    """Refuse a text of columns that no format takes. Raises: BadInput."""
     if _sacct_options(text) is None:
         table.parse_columns(text)
 
@@ -105,7 +105,7 @@ def _sacct_options(text: str) -> tuple[int, tuple[str, ...]] | None:
 
 
 def check_format(name: str) -> None:
-    """Raises: InputError with the formats there are."""
+    """Refuse an unknown format. Raises: InputError with the known formats."""
     if name != TABLE and name not in FORMATS:
         known = ", ".join((*FORMATS, TABLE))
         raise InputError(
@@ -153,7 +153,7 @@ def _ignore(_: Path, __: BadRecord) -> None:
 
 
 def check_readable(path: str) -> None:
-    """Raises: InputError when the file cannot be opened."""
+    """Refuse a file that cannot be opened. Raises: InputError."""
     try:
         with open(path, "rb"):
             pass
@@ -222,7 +222,8 @@ class TraceFile:
                 self.on_bad(self.path, record)
 
     def lines(self) -> Iterable[tuple[int, str]]:
-        """Lines, or pieces of a file that has none, each with the number of its first line."""
+        """Yield the lines, or pieces of a file without lines, each with the number of its first
+        line."""
         decode = getincrementaldecoder("utf-8")().decode
         is_lines = self.format.is_lines
         with _open(self.path) as file:

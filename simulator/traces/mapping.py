@@ -44,7 +44,7 @@ TENANTS = (
 
 
 def mapping(rule: ShapeRule, shares_hosts: bool = False) -> str:
-    """The sentence that goes with a run."""
+    """Return the sentence that says how trace jobs became jobs of a run."""
     return MAPPING.format(RULES[rule]) + ("; " + SHARED if shares_hosts else "")
 
 
@@ -84,8 +84,8 @@ def _name(job: TraceJob) -> str:
 
 
 def with_tenant(spec: JobSpec, job: TraceJob, tenants: Tenants | None) -> JobSpec:
-    """The tenant and the class that the trace's names stand for, where the job does not say
-    them. Classes are compared without regard to case, as Alibaba writes `Spot`."""
+    """Return the job with the tenant and the class that the trace's names stand for, where the job
+    does not name them. Classes are compared without regard to case, as Alibaba writes `Spot`."""
     if tenants is None:
         return spec
     if job.spec is None and job.priority_class and not spec.priority:

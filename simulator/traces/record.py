@@ -49,10 +49,10 @@ class TraceJob:
 class BadRecord:
     """A record that cannot be replayed, and why.
 
-    `message` is the same for every record with this fault, so that it can be counted;
-    `detail` adds what stood there. `is_fault`: the file is wrong here; else the record is
-    as it should be and only holds nothing to replay (a job without GPUs, one that never
-    ran): counted, and no reason to refuse the file.
+    `message` is the same for every record with this fault, so that it can be counted; `detail` adds
+    what stood there. `is_fault`: the file is wrong here; else the record is as it should be and
+    only holds nothing to replay (a job without GPUs, one that never ran): counted, and no reason to
+    refuse the file.
     """
 
     line: int
@@ -83,7 +83,7 @@ class FieldError(ValueError):
 
     @property
     def detail(self) -> str:
-        """The message with what stood there."""
+        """The message with the text of the field."""
         if not self.value:
             return self.message
         joint = ", not" if self.message.startswith("must be ") else ":"
@@ -94,21 +94,18 @@ class FieldError(ValueError):
 
 
 class NothingToReplay(FieldError):
-    """The record is right and holds nothing to replay."""
+    """The record is right but has nothing to replay."""
 
     is_fault = False
 
 
 def seconds_ns(text: str, field: str) -> int:
-    """Nanoseconds of a number of seconds, which may have decimals.
-
-    Raises: FieldError.
-    """
+    """Convert a number of seconds, which may have decimals, to nanoseconds. Raises: FieldError."""
     return round(number(text, field) * SECOND_NS)
 
 
 def number(text: str, field: str, message: str = "must be a number") -> float:
-    """Raises: FieldError on anything but a finite number."""
+    """Parse a finite number. Raises: FieldError on anything else."""
     try:
         value = float(text)
     except ValueError:
@@ -119,7 +116,8 @@ def number(text: str, field: str, message: str = "must be a number") -> float:
 
 
 def count(text: str, field: str) -> int:
-    """A whole number below 1e15; `8.0` is one too, as tools write it that know only decimals.
+    """Parse a whole number below 1e15; `8.0` counts as one, as tools write it that know only
+    decimals.
 
     Raises: FieldError on anything else.
     """
@@ -135,10 +133,10 @@ def count(text: str, field: str) -> int:
 
 
 def usable(job: TraceJob, run: str, size: str) -> TraceJob:
-    """The job itself. `run`, `size`: what its format calls the two fields.
+    """Return the job if it can be replayed. `run`, `size`: what its format calls the two fields.
 
-    A run of 0 is a job that ended within its first second: it counts. Logs write -1
-    for a run that they do not know.
+    A run of 0 is a job that ended within its first second: it counts. Logs write -1 for a run that
+    they do not know.
 
     Raises: FieldError when its run is unknown or it held nothing.
     """

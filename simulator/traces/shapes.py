@@ -51,7 +51,7 @@ from scheduler.files.job import usual_objective
 
 
 class ShapeRule(StrEnum):
-    """How jobs that are no more than a size get a shape."""
+    """How jobs of which only the size is known get a shape."""
 
     RING = "ring"
     LLM = "llm"
@@ -102,7 +102,7 @@ DEEPSEEK_V3 = ModelShape(
 
 @struct(frozen=True, slots=True)
 class ModelLayout:
-    """A model and how it is cut. `is_wide`: tp over a whole host."""
+    """A model, and how it is split over GPUs. `is_wide`: tp over a whole host."""
 
     model: ModelShape
     weight: int = 1
@@ -145,7 +145,7 @@ TABLE: tuple[tuple[int, tuple[ModelLayout, ...]], ...] = (
 def shaped(
     gpus: int, gpus_per_host: int, spares: SpareRule, attach: ShapeAssignment, line: int
 ) -> tuple[Request, int]:
-    """A gang of `gpus`, which fill whole hosts, and with how many replicas it can run at
+    """Return a gang of `gpus`, which fill whole hosts, and with how many replicas it can run at
     least (0 = all of them)."""
     if attach.rule is ShapeRule.RING:
         return _ring(gpus, spares), 0
@@ -154,7 +154,7 @@ def shaped(
 
 
 def part_of_host(gpus: int) -> Request:
-    """A job on so many GPUs of one host; it has no spares."""
+    """Return a job on so many GPUs of one host; it has no spares."""
     return _ring(gpus, NO_SPARES)
 
 

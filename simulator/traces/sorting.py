@@ -28,10 +28,8 @@ def order(job: TraceJob) -> tuple[int, int]:
 
 
 def by_submit(jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
-    """All of `jobs`, in order.
-
-    Raises: OSError when they do not fit in memory and the disk does not take them.
-    """
+    """Yield all of `jobs` in order of submit time. Raises: OSError when they do not fit in memory
+    and the disk does not take them."""
     stream = iter(jobs)
     run = sorted(islice(stream, RUN), key=order)
     if len(run) < RUN:

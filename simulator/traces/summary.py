@@ -31,7 +31,7 @@ class RunTimes:
         self._bins[round(log(run_s) / STEP) if run_s else -inf] += 1
 
     def quantile(self, share: float) -> float:
-        """0 when there are none."""
+        """Return a quantile of the run times; 0 when there are none."""
         left = share * self.count
         for number in sorted(self._bins):
             left -= self._bins[number]
@@ -60,7 +60,7 @@ class JobGroup:
 
 
 class TraceSummary:
-    """Jobs so far, by size, end and hour of the day."""
+    """Counts jobs of a trace by size, end and hour of the day."""
 
     def __init__(self) -> None:
         self.all = JobGroup()
@@ -72,7 +72,7 @@ class TraceSummary:
         self.first_ns = self.last_ns = -1
 
     def add(self, job: TraceJob) -> None:
-        """Jobs come in submit order."""
+        """Count one job; jobs come in submit order."""
         run_s = job.run_ns / SECOND_NS
         if self.first_ns < 0:
             self.first_ns = job.submit_ns

@@ -17,8 +17,8 @@ from simulator.traces.record import SECOND_NS, TraceJob
 
 
 def line(job: TraceJob, zero_ns: int, spec: JobSpec | None) -> str:
-    """One job. `zero_ns`: the time from which submits count; `spec`: its shape, None for
-    a job that is no more than a size."""
+    """Return one job as a line of a muster trace. `zero_ns`: the time from which submits count;
+    `spec`: its shape, None for a job that is no more than a size."""
     record: dict[str, Any] = {
         "submit_s": _seconds(job.submit_ns - zero_ns),
         "run_s": _seconds(job.run_ns),
@@ -47,7 +47,7 @@ def _seconds(time_ns: int) -> int | float:
 
 @contextmanager
 def opened(path: Path) -> Iterator[TextIO]:
-    """A text file to write, gzip if its name ends so; the same text gives the same bytes.
+    """Open a text file to write, gzip if its name ends so; the same text gives the same bytes.
     Raises: InputError, OSError."""
     with written(path, "--output") as raw, ExitStack() as stack:
         out: IO[bytes] = raw

@@ -12,7 +12,7 @@ Values = Mapping[str, Any]
 
 
 def count_text(value: float) -> str:
-    """A number of things, or of hours of them."""
+    """Write a number of things, or of hours of them."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:,.1f}"
 
 
@@ -21,13 +21,13 @@ def _share(value: float) -> str:
 
 
 def time_text(value: float) -> str:
-    """Seconds in units that suit them."""
+    """Write seconds in units that suit them."""
     sign = "-" if value < 0 else ""
     return f"{sign}{duration(abs(value))}"
 
 
 def money(value: float) -> str:
-    """An amount of the prices file's currency, in figures that tell."""
+    """Write an amount in the prices file's currency, with as many digits as matter."""
     digits = 3 if abs(value) < 10 else 2 if abs(value) < 1000 else 0
     return f"{value:,.{digits}f}"
 
@@ -139,7 +139,7 @@ def _signed(value: float, write: Callable[[float], str]) -> str:
 
 
 def cell(estimate: Values, write: Callable[[float], str], *, is_change: bool = False) -> str:
-    """`12.3 ± 0.4`."""
+    """Write a mean and half of its interval: `12.3 ± 0.4`."""
     text = _signed(estimate["mean"], write) if is_change else write(estimate["mean"])
     half = _half(estimate)
     return text if not half else f"{text} ± {write(half)}"
@@ -147,8 +147,8 @@ def cell(estimate: Values, write: Callable[[float], str], *, is_change: bool = F
 
 @struct(frozen=True, slots=True)
 class Entry:
-    """A value and how much more it is than the base's, "" for the base. `better`: 1 surely better,
-    -1 surely worse, 0 neither."""
+    """A value, and how much more it is than that of the base, "" for the base itself. `better`: 1
+    surely better, -1 surely worse, 0 neither."""
 
     text: str
     change: str = ""
@@ -157,7 +157,8 @@ class Entry:
 
 @struct(frozen=True, slots=True)
 class Section:
-    """Figures by row, scenarios by column. `names`: of each row; `entries`: of each scenario."""
+    """A table of an answer: figures by row, scenarios by column. `names`: of the rows; `entries`:
+    of each scenario."""
 
     title: str
     head: tuple[str, ...]
@@ -165,7 +166,7 @@ class Section:
 
 
 def sections(answer: Values) -> Iterator[Section]:
-    """The tables of an answer."""
+    """Return the tables of an answer."""
     scenarios = answer["scenarios"]
     yield Section("", ("",), tuple(_rows(scenarios, "figures", "differences", ROWS)))
     if answer["currency"]:
@@ -260,7 +261,7 @@ def notes(answer: Values) -> list[str]:
 
 
 def text(answer: Values) -> str:
-    """Show the answer on a terminal."""
+    """Write the answer for a terminal."""
     lines = [sentence(answer), "", header(answer)]
     names = [each["name"] for each in answer["scenarios"]]
     head = [name for at, each in enumerate(names) for name in (each, "difference")[: 1 + (at > 0)]]

@@ -40,9 +40,9 @@ FORMS = (
 
 @struct(frozen=True, slots=True)
 class Change:
-    """A difference from the cluster as it is. `commands` are for the scheduler; `policy`: of the
-    queue; `checkpoint_s`: in place of the time model's; `has_auto_spares`: of all jobs, whatever
-    they state."""
+    """A change of the cluster that a twin asks about. `commands` are for the scheduler; `policy`:
+    of the queue; `checkpoint_s`: in place of the time model's; `has_auto_spares`: of all jobs,
+    whatever they state."""
 
     commands: tuple[Command, ...] = ()
     policy: str | None = None
@@ -52,8 +52,8 @@ class Change:
 
 @struct(frozen=True, slots=True)
 class Scenario:
-    """Where a run begins. `has_auto_spares`: of jobs that arrive, whatever they state.
-    `checkpoint_s`: in place of the time model's."""
+    """The state and options with which a run of a twin begins. `has_auto_spares`: of jobs that
+    arrive, whatever they state. `checkpoint_s`: in place of the time model's."""
 
     changes: tuple[str, ...]
     state: State
@@ -84,7 +84,7 @@ class Scenario:
 def scenario(
     fork: ClusterFork, changes: Sequence[str], horizon_ns: int, *, has_times: bool
 ) -> Scenario:
-    """The cluster with all these changes. `has_times`: whether runs have a time model.
+    """Return the cluster with all these changes. `has_times`: whether runs have a time model.
 
     Raises: InputError naming the change that cannot be.
     """
@@ -106,7 +106,7 @@ def scenario(
 
 @struct(frozen=True, slots=True)
 class TwinClock:
-    """The context in which words of changes are read. `has_times`: whether runs have a time
+    """The context in which the words of changes are parsed. `has_times`: whether runs have a time
     model."""
 
     now_ns: int

@@ -13,9 +13,9 @@ from scheduler.core.model.job import JobSpec
 
 @struct(frozen=True, slots=True)
 class ClusterFork:
-    """`state` is that of the cluster at `now_ns`. `ended`: the jobs that ended before, as far as
-    they are kept; `dropped`: how many are not. `options`: by which its server schedules. `source`:
-    where it comes from, for people."""
+    """The cluster that a twin begins with. `state` is that of the cluster at `now_ns`. `ended`: the
+    jobs that ended before, as far as they are kept; `dropped`: how many are not. `options`: by
+    which its server schedules. `source`: where it comes from, for people."""
 
     state: State
     now_ns: int
@@ -26,8 +26,8 @@ class ClusterFork:
 
 
 def unwatched(state: State) -> State:
-    """The state without what agents start and report: in a twin gangs behave by the rule of costs,
-    as those of which nothing is reported."""
+    """Return the state without what agents start and report; in a twin gangs behave by the rule of
+    costs."""
     changed = {}
     for name, job in state.jobs.items():
         if job.spec.run is not None:
@@ -37,7 +37,7 @@ def unwatched(state: State) -> State:
 
 
 def with_auto_spares(state: State) -> State:
-    """The state in which every live job leaves its spares to the cluster."""
+    """Return the state in which every live job leaves its spares to the cluster."""
     changed = {}
     for name, job in state.jobs.items():
         if not job.spec.request.spares.is_auto:
@@ -48,7 +48,7 @@ def with_auto_spares(state: State) -> State:
 
 
 def auto_spares(spec: JobSpec) -> JobSpec:
-    """The specification with `spares: auto`."""
+    """Return the specification with `spares: auto`."""
     return replace(spec, request=replace(spec.request, spares=AUTO))
 
 

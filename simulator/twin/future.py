@@ -27,7 +27,7 @@ from simulator.twin.workload import Run, Workload, live_runs
 
 @struct(frozen=True, slots=True)
 class TwinWorld:
-    """The part that all runs share."""
+    """Inputs that all runs of a twin share."""
 
     fork: ClusterFork
     workload: Workload
@@ -37,7 +37,8 @@ class TwinWorld:
 
 
 class Future(Replay):
-    """The scheduler from the start of a scenario on. `runs`: how each live job goes on, by name."""
+    """One run of the scheduler from the start of a scenario on. `runs`: how each live job goes on,
+    by name."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Future(Replay):
         self._adopt(runs)
 
     def figures(self) -> dict[str, Any]:
-        """Step to the horizon; what came of it."""
+        """Run to the horizon, and return the figures of the run."""
         worked_ns = None if self.modelled is None else self._worked_ns()
         self._await_job(next(self._jobs, None))
         self._await_outage()
@@ -119,7 +120,7 @@ class Future(Replay):
 
 
 def future(world: TwinWorld, scenario: Scenario, seed: int) -> dict[str, Any]:
-    """The figures of one run. The same world, scenario and seed give the same log; scenarios
+    """Return the figures of one run. The same world, scenario and seed give the same log; scenarios
     that differ have the same arrivals, failures and run times under one seed."""
     fork, state, times = world.fork, scenario.state, world.times
     if times is not None and scenario.checkpoint_s:

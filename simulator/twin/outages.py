@@ -42,16 +42,17 @@ class GroupFailures:
 
     @property
     def per_host_day(self) -> float:
-        """Failures of a host by those of its domain: all hosts of one fail with it."""
+        """Failures of a host per day that are failures of its domain, with which all its hosts
+        fail."""
         return self.per_1000_days / 1000
 
 
 @struct(frozen=True, slots=True)
 class FittedFailures:
-    """`per_host_day`: failures. `repair_s`: mean time out of service. `failures`, `repairs`,
-    `host_days`: what of it was seen; `prior_host_days`, `prior_repairs`: as if seen beside that, at
-    the rates of the tenants file. `dispersion`: variance to mean of hosts out in a zone, 1 = each
-    fails for itself. `groups`: whole domains that failed, by tier."""
+    """Failures of hosts as fitted to the log. `repair_s`: mean time out of service. `failures`,
+    `repairs`, `host_days`: what of it was seen; `prior_host_days`, `prior_repairs`: as if seen
+    beside that, at the rates of the tenants file. `dispersion`: variance to mean of hosts out in a
+    zone, 1 = each fails for itself. `groups`: whole domains that failed, by tier."""
 
     per_host_day: float
     repair_s: float

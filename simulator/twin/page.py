@@ -20,7 +20,7 @@ DRAWN = (
 
 
 def write_twin(path: Path, answer: Values) -> None:
-    """One file that needs nothing but itself. Raises: OSError."""
+    """Write the page of a twin as one file that needs no others. Raises: OSError."""
     names = [each["name"] for each in answer["scenarios"]]
     shown = [
         (

@@ -17,7 +17,7 @@ MONTH_H = 730
 
 
 class PriceList(Keys):
-    """Amounts in `currency`."""
+    """Unit prices of hosts, uplinks and repairs, in `currency`."""
 
     currency: Text = "USD"
     gpu_hour: Positive
@@ -28,8 +28,8 @@ class PriceList(Keys):
     repair_contract_month: Amount = 0.0
 
     def of(self, run: Mapping[str, Any], fabric: Fabric, horizon_h: float) -> dict[str, float]:
-        """The bill of one run by item, `total`, and `per_effective_gpu_h`; 0 where nothing was
-        effective."""
+        """Return the bill of one run by item, `total`, and `per_effective_gpu_h`, 0 where nothing
+        was effective."""
         months, gpus = horizon_h / MONTH_H, fabric.gpu_count / fabric.host_count
         bill = {
             "gpus": self.gpu_hour * run["all_gpu_h"],
@@ -50,7 +50,8 @@ def load_prices(path: str) -> PriceList:
 
 
 def uplink_gbps(fabric: Fabric) -> float:
-    """Uplinks of all domains of the outermost tier together; 0 where there is one."""
+    """Return the bandwidth of all uplinks of the outermost tier together; 0 where there is only one
+    domain."""
     if fabric.zone_count < 2:
         return 0.0
     return float(fabric.tiers[0].uplink_bytes_per_s.sum()) * 8 / 1e9

@@ -37,7 +37,7 @@ _T = (
 
 @struct(frozen=True, slots=True)
 class SeedMean:
-    """`mean` over seeds, and half of the width of its 95 % interval; None: one seed tells none."""
+    """A mean over seeds, and half of the width of its 95 % interval; None for a single seed."""
 
     mean: float
     half: float | None
@@ -66,7 +66,8 @@ class _Piece:
 
 @struct(frozen=True, slots=True)
 class StudyWorkers:
-    """Workers that do the runs: so many `processes` here, or those of a `dask` scheduler."""
+    """Processes that do the runs of a study: so many `processes` here, or those of a `dask`
+    scheduler."""
 
     processes: int = 1
     dask: str | None = None

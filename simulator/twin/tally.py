@@ -35,8 +35,9 @@ class _Waiting:
 
 
 class RunTally:
-    """Feed it the log from `start` on, then ask for its `figures`. Waits are those of jobs that
-    arrive in the run; who waits still at its end counts with the wait so far."""
+    """Measures one run: feed it the log from `start` on, then ask for its `figures`. Waits are
+    those of jobs that arrive in the run; a job that still waits at its end counts with its wait so
+    far."""
 
     def __init__(self, start: State, now_ns: int) -> None:
         self._start, self._faults = host_time(start, now_ns), start.faults
@@ -76,8 +77,8 @@ class RunTally:
         self._at_ns = now_ns
 
     def figures(self, now_ns: int, worked_host_ns: int | None = None) -> dict[str, Any]:
-        """The figures of the run until now. `worked_host_ns`: productive host time, where somebody
-        knows better than the scheduler."""
+        """Return the figures of the run until now. `worked_host_ns`: productive host time, where
+        somebody knows better than the scheduler."""
         self._pass(now_ns)
         spent = host_time(self._state, now_ns) - self._start
         still = list(self._waiting.values())
@@ -123,7 +124,7 @@ class RunTally:
 
 
 def host_time(state: State, now_ns: int) -> Parts:
-    """Host time of all jobs until now, what runs counted as productive."""
+    """Return the host time of all jobs until now; running work counts as productive."""
     costs = state.tenants.preemption.costs
     live = (shown(job, max(now_ns, job.goodput.counted_ns), costs) for job in state.jobs.values())
     return sum((account.hosts for account in live), state.spent)

@@ -61,7 +61,7 @@ class JobSample:
 
     @property
     def size(self) -> int:
-        """The number of its class of sizes."""
+        """The number of the job's size class."""
         return bisect_left(_LARGEST, self.hosts)
 
 
@@ -70,7 +70,7 @@ class Workload:
     """The jobs that arrivals are drawn from. `samples`: all jobs that ran or may; `arrived`: the
     places of jobs that came in the time that was seen. `rates`: jobs an hour, by hour of the week
     from Monday 0:00 UTC. `seen_ns`: for how long. `unstarted`: jobs left out, for they ended before
-    they ran; `dropped`: jobs that ended so long ago that the log keeps them no more."""
+    they ran; `dropped`: jobs that ended so long ago that the log no longer has them."""
 
     samples: tuple[JobSample, ...]
     arrived: tuple[int, ...]
@@ -107,17 +107,17 @@ class Workload:
         return [runs]
 
     def expected(self, span_ns: int) -> float:
-        """How many jobs come in so long, on average over the week."""
+        """Return how many jobs arrive in a time span of that length, on average over the week."""
         return sum(self.rates) / WEEK_H * span_ns / HOUR_NS
 
     @property
     def without_arrivals(self) -> Workload:
-        """The workload in which nobody comes; run times stay."""
+        """Return the workload without arrivals; run times stay."""
         return replace(self, arrived=(), rates=(0.0,) * WEEK_H)
 
     def arrivals(self, seed: int, start_ns: int, end_ns: int, gpus: int) -> Iterator[TraceJob]:
-        """Jobs that come between two times, in order; the same for the same seed. `gpus`: of a
-        host."""
+        """Draw the jobs that arrive between two times, in order; the same for the same seed.
+        `gpus`: of a host."""
         times, draws = Random(f"{seed}/twin/arrivals"), Random(f"{seed}/twin/jobs")
         for number, at_ns in enumerate(self._times(times, start_ns, end_ns), start=1):
             sample = self.samples[draws.choice(self.arrived)]
@@ -156,8 +156,8 @@ class Workload:
                 yield at_ns
 
     def longer(self, like: JobSample, than_host_ns: int) -> Sequence[JobSample]:
-        """Jobs that have run longer than so much host time of `like`, of its kind if there are
-        enough."""
+        """Return the jobs that have run longer than so much host time, of the kind of the sample
+        `like` if there are enough."""
         than_ns = than_host_ns // like.hosts
         found: Sequence[JobSample] = ()
         for kind in ((like.tenant, like.size), (like.size,), ()):
@@ -179,8 +179,9 @@ class Workload:
 
 @struct(frozen=True, slots=True)
 class Run:
-    """How a job goes on. `work_host_ns`: in all, what it has done among it. `is_guess`: no job of
-    the log has run longer than it, so that its time limit stands, or as long again."""
+    """How a live job goes on in a run. `work_host_ns`: its whole work, with what it has done.
+    `is_guess`: no job of the log has run longer than it, so that its time limit stands, or as long
+    again."""
 
     work_host_ns: int
     outcome: TraceOutcome
@@ -188,7 +189,7 @@ class Run:
 
     @staticmethod
     def of(workload: Workload, job: JobSample, done_host_ns: int, random: Random) -> Run:
-        """Drawn for a job that has done so much."""
+        """Draw how a job goes on that has done so much."""
         while others := workload.longer(job, done_host_ns):
             other = random.choice(others)
             if not other.is_live:
@@ -201,8 +202,8 @@ class Run:
 
 
 def fit_workload(fork: ClusterFork) -> Workload:
-    """Cost: O(jobs). Jobs that came before the oldest that is kept ended count for run times
-    alone, for of those some are missing."""
+    """Fit the workload to the jobs of the log. Cost: O(jobs). Jobs that came before the oldest that
+    is kept ended count for run times alone, for of those some are missing."""
     state, now_ns = fork.state, fork.now_ns
     first_ns = state.faults.since_ns
     if fork.dropped and fork.ended:
@@ -248,7 +249,7 @@ def sample_of(job: Job, fork: ClusterFork) -> JobSample:
 
 
 def live_runs(workload: Workload, state: State, fork: ClusterFork, seed: int) -> dict[str, Run]:
-    """How each live job goes on; the same for the same seed, whatever else is changed."""
+    """Draw how each live job goes on; the same for the same seed, whatever else is changed."""
     runs = {}
     for name, job in state.jobs.items():
         sample = sample_of(job, fork)
@@ -263,7 +264,7 @@ def hour_of_week(time_ns: int) -> int:
 
 
 def hourly_rates(times: Sequence[int], first_ns: int, now_ns: int) -> tuple[float, ...]:
-    """Jobs an hour by hour of the week."""
+    """Return the jobs that arrive per hour, by hour of the week."""
     seen_h = max(now_ns - first_ns, 1) / HOUR_NS
     mean = len(times) / seen_h
     if seen_h < WEEK_H or not times:

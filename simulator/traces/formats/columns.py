@@ -17,7 +17,7 @@ Row = Mapping[str, str]
 def read_table(
     lines: Lines, make: Callable[[int, Row], TraceJob], needed: Sequence[str], separator: str = ","
 ) -> Iterator[TraceJob | BadRecord]:
-    """Jobs in the order of the file. `make`: (line, row by column) to a job.
+    """Yield the jobs of a table in the order of the file. `make`: (line, row by column) to a job.
 
     Raises: FieldError when the header lacks a column that is needed.
     """
@@ -36,7 +36,7 @@ def read_table(
 
 
 def split(text: str, separator: str) -> list[str]:
-    """The cells of a line, without the blanks around them."""
+    """Split a line into cells, without the blanks around them."""
     text = text.rstrip("\r\n")
     if separator == "," and '"' in text:
         try:

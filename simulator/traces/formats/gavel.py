@@ -52,7 +52,7 @@ PLACES = {7: (4, 5, 6, None), 10: (5, 9, 6, None), 12: (5, 11, 6, 10)}
 
 
 def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
-    """Jobs in the order of the file."""
+    """Yield the jobs of a Gavel trace in the order of the file."""
     for line, text in lines:
         if not text.strip():
             continue

@@ -22,7 +22,8 @@ TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|["\[\]{},]')
 
 
 def elements(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """(line, text) of each element. `pieces`: the text in parts, each with its line.
+    """Yield (line, text) of each element of a JSON array. `pieces`: the text in parts, each with
+    its line.
 
     Raises: FieldError when the text is no array, or does not end as one.
     """
@@ -33,7 +34,7 @@ def elements(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 def elements_under(key: str, pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """(line, text) of each element of the first array under `key`; the rest is not read.
+    """Yield (line, text) of each element of the first array under `key`; the rest is not read.
 
     Raises: FieldError when there is none, or it does not end.
     """
@@ -52,7 +53,7 @@ def elements_under(key: str, pieces: Iterable[tuple[int, str]]) -> Iterator[tupl
 
 
 def value_of(text: str) -> Any:
-    """Raises: FieldError when it is no JSON."""
+    """Parse a JSON text. Raises: FieldError when it is no JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -60,7 +61,7 @@ def value_of(text: str) -> Any:
 
 
 def object_of(value: Any, path: str) -> Mapping[str, Any]:
-    """Return a value that is to be an object. `path`: where it stands. Raises: FieldError."""
+    """Return a value that must be an object. `path`: where it stands. Raises: FieldError."""
     if not isinstance(value, dict):
         raise FieldError(path, "must be a JSON object", str(value)[:40])
     return value

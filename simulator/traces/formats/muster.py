@@ -31,7 +31,7 @@ SIZE_KEYS = {"name", "priority", "priority_class", "time_limit_s"}
 
 
 def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
-    """Jobs in the order of the file."""
+    """Yield the jobs of a muster trace in the order of the file."""
     for line, text in lines:
         text = text.strip()
         if not text or text.startswith("#"):

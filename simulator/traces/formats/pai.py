@@ -40,7 +40,8 @@ OUTCOMES = {"Terminated": TraceOutcome.COMPLETED, "Failed": TraceOutcome.FAILED}
 
 
 def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
-    """Tasks in the order of the file. A header, which some copies have, is passed over."""
+    """Yield the tasks of an Alibaba PAI trace in the order of the file. A header, which some copies
+    have, is passed over."""
     return read_table(_with_header(lines), _job, COLUMNS)
 
 

@@ -36,7 +36,7 @@ OUTCOMES = {
 
 
 def read_json(lines: Lines) -> Iterator[TraceJob | BadRecord]:
-    """Jobs in the order of the file.
+    """Yield the jobs of a Philly trace in the order of the file.
 
     Raises: FieldError when the file is no JSON array.
     """
@@ -108,7 +108,7 @@ def _instant_ns(values: Mapping[str, Any], key: str, path: str) -> int | None:
 
 
 def pacific_ns(clock_ns: int) -> int:
-    """Nanoseconds since 1970 of what a clock on the US Pacific coast shows."""
+    """Convert what a clock on the US Pacific coast shows to nanoseconds since 1970."""
     return clock_ns + _behind(clock_ns // HOUR_NS) * HOUR_NS
 
 

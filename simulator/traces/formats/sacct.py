@@ -58,8 +58,9 @@ UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLE
 def read(
     lines: Lines, gpus_per_node: int = 0, columns: Sequence[str] = ()
 ) -> Iterator[TraceJob | BadRecord]:
-    """Jobs in the order of the file. `gpus_per_node`: held on each node by jobs that name no GPU,
-    0 for none. `columns`: of a file without a header, as sacct's --format was given them.
+    """Yield the jobs of a table from Slurm's sacct in the order of the file. `gpus_per_node`: held
+    on each node by jobs that name no GPU, 0 for none. `columns`: of a file without a header, as
+    sacct's --format was given them.
 
     Raises: FieldError when the header lacks what a job needs.
     """

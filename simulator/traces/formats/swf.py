@@ -34,7 +34,7 @@ PARTS = ("2", "3", "4")  # as status
 
 
 def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
-    """Jobs in the order of the file."""
+    """Yield the jobs of a file in the Standard Workload Format in its order."""
     start_ns = 0
     for line, text in lines:
         text = text.strip()

@@ -80,7 +80,7 @@ class TraceColumn:
 
 @struct(frozen=True, slots=True)
 class ColumnMap:
-    """The column of each fact. `also`: further columns by which its files are known, and
+    """The column of each fact. `also`: further columns by which its files are recognised;
     `without`: columns that they never have."""
 
     by_key: Mapping[str, TraceColumn]
@@ -89,12 +89,12 @@ class ColumnMap:
 
     @property
     def has_header(self) -> bool:
-        """Whether any column is known by its name."""
+        """Whether any column is named in the header."""
         return any(column.number is None for column in self.by_key.values())
 
 
 def parse_columns(text: str) -> ColumnMap:
-    """`KEY=COLUMN[:UNIT],...` Raises: BadInput."""
+    """Parse `KEY=COLUMN[:UNIT],...`. Raises: BadInput."""
     by_key: dict[str, TraceColumn] = {}
     for part in text.split(","):
         key, _, name = (piece.strip() for piece in part.partition("="))
@@ -127,7 +127,7 @@ def _column(key: str, name: str) -> TraceColumn:
 
 
 def reader(columns: ColumnMap) -> Callable[[Lines], Iterator[TraceJob | BadRecord]]:
-    """Reads files with these columns, in their order."""
+    """Return a reader of files with these columns."""
     return lambda lines: _read(columns, lines)
 
 
@@ -282,7 +282,7 @@ def _run_ns(cells: _Cells, submit_ns: int) -> int:
 
 
 def guessed_columns(header: str) -> str:
-    """A column map for a table with this first line; empty if its names do not tell."""
+    """Guess the column map of a table from its first line; empty where its names do not tell."""
     names = split(header, max(SEPARATORS, key=header.count))
     by_word = {name.lower(): name for name in reversed(names)}
     found = {
@@ -330,7 +330,7 @@ _read_pods = _named(
 
 
 def read_mystous(lines: Lines) -> Iterator[TraceJob | BadRecord]:
-    """Pods in the order of the file, which may begin without a header."""
+    """Yield the pods of an Alibaba trace in the order of the file, with or without a header."""
     stream = iter(lines)
     for line, text in stream:
         names = split(text, ",")

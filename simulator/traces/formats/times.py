@@ -16,16 +16,14 @@ SPAN = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,7}):)?(\d{1,7}):(\d\d)(?:\.\d+)?", r
 
 
 def is_unknown(text: str) -> bool:
-    """Whether the file says that it does not know."""
+    """Return whether a cell says that the value is unknown."""
     return text.lower() in UNKNOWN
 
 
 @lru_cache(maxsize=4096)
 def instant_ns(text: str, field: str) -> int:
-    """Nanoseconds since 1970 of `YYYY-MM-DD HH:MM:SS`, with a zone or in UTC.
-
-    Raises: FieldError.
-    """
+    """Parse `YYYY-MM-DD HH:MM:SS`, with a zone or in UTC, into nanoseconds since 1970. Raises:
+    FieldError."""
     try:
         when = datetime.fromisoformat(text) if FORM.fullmatch(text) else None
     except ValueError:
@@ -39,10 +37,7 @@ def instant_ns(text: str, field: str) -> int:
 
 
 def span_ns(text: str, field: str) -> int:
-    """Nanoseconds of `[[D-]HH:]MM:SS`, as Slurm writes a duration.
-
-    Raises: FieldError.
-    """
+    """Parse `[[D-]HH:]MM:SS`, as Slurm writes a duration, into nanoseconds. Raises: FieldError."""
     match = SPAN.fullmatch(text)
     if match is None:
         raise FieldError(field, "must be [D-]HH:MM:SS", text)
