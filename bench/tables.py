@@ -14,7 +14,7 @@ Row = Sequence[object]
 
 
 def table(head: Sequence[str], rows: Iterable[Row]) -> str:
-    """A markdown table, readable as it stands."""
+    """Write a Markdown table that is readable as text."""
     cells = [list(head), *[[str(c) for c in row] for row in rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     lines = [

@@ -43,7 +43,7 @@ MOST_BROKEN = 4  # of 16 hosts
 
 @dataclass
 class Worker:
-    """One client: what it was answered, and the call that got no answer."""
+    """One client, with the answers that it got and the call that got none."""
 
     random: Random
     name: str
@@ -57,7 +57,7 @@ class Worker:
     found_done: int = 0
 
     def work(self, client: Client) -> None:
-        """Call after call until one fails, which remains pending."""
+        """Make calls until one fails, which remains pending."""
         while True:
             self.pending = self._next()
             try:
@@ -132,7 +132,7 @@ class Worker:
 
 
 class CrashDrill:
-    """The server and its three clients."""
+    """A server that is killed again and again, and its three clients."""
 
     def __init__(self, server: ServerProcess, seed: int) -> None:
         self.server = server
@@ -175,7 +175,7 @@ class CrashDrill:
         self.server.start("--snapshot-every", "50")
 
     def check(self, client: Client) -> None:
-        """Everything that was ever answered still holds."""
+        """Check that everything that was ever answered still holds."""
         jobs = {job.spec.name: job for job in client.list_jobs()}
         for worker in self.workers:
             for name in [*worker.uid_by_name][-RECENT:]:
@@ -193,7 +193,7 @@ class CrashDrill:
         return [client.get_job(name) for name, job in jobs.items() if job.state == RUNNING]
 
     def finish(self) -> dict[str, object]:
-        """Stop in peace, then read the whole log."""
+        """Stop the server in good order, then read the whole log."""
         assert self.server.terminate() == 0
         store = open_store(self.server.url)
         try:
@@ -219,7 +219,8 @@ def _hosts(job: job_pb2.Job) -> list[str]:
 
 
 def referee(events: list[Event], uid_by_name: dict[str, str]) -> State:
-    """Fold the log: each job once and as it was answered, no host held by two."""
+    """Fold the log, and check that it has each job once and as it was answered, and no host held by
+    two."""
     submitted = Counter(event.spec.name for event in events if isinstance(event, JobSubmitted))
     assert set(submitted.values()) <= {1}, "a job is in the log twice"
     logged = {e.spec.name: e.uid for e in events if isinstance(e, JobSubmitted)}
@@ -234,12 +235,12 @@ def referee(events: list[Event], uid_by_name: dict[str, str]) -> State:
 
 
 def drill(folder: Path, kills: int, seed: int, store: str = "") -> dict[str, object]:
-    """The whole drill; what it saw."""
+    """Run the whole drill, and return what it saw."""
     return run(CrashDrill(ServerProcess(folder, store), seed), kills, seed)
 
 
 def run(crash: CrashDrill, kills: int, seed: int) -> dict[str, object]:
-    """As many rounds, then the last check."""
+    """Run so many rounds, then the last check."""
     began = time.monotonic()
     crash.start()
     try:

@@ -31,7 +31,8 @@ _SESSIONS = (
 
 
 class PostgresDrill(CrashDrill):
-    """`every`: of so many rounds, one kills a process of the database."""
+    """The crash drill on PostgreSQL. `every`: in one of so many rounds, a process of the database
+    is killed."""
 
     def __init__(self, server: ServerProcess, seed: int, every: int = 10) -> None:
         super().__init__(server, seed)
@@ -59,7 +60,7 @@ class PostgresDrill(CrashDrill):
 
 
 def kill_a_backend(database: str) -> None:
-    """kill -9 of the oldest session: PostgreSQL ends them all and recovers."""
+    """Kill -9 the oldest session, so that PostgreSQL ends all sessions and recovers."""
     with psycopg.connect(database) as connection:
         row = connection.execute(_SESSIONS).fetchone()
     assert row is not None
@@ -88,7 +89,7 @@ def until_led(address: str, patience_s: float = 60.0) -> None:
 
 
 def drill(running: Cluster, kills: int, seed: int, every: int = 10) -> dict[str, object]:
-    """The whole drill on a database of its own; what it saw."""
+    """Run the whole drill on a database of its own, and return what it saw."""
     with tempfile.TemporaryDirectory() as folder:
         server = ServerProcess(Path(folder), running.new_database())
         return run(PostgresDrill(server, seed, every), kills, seed)

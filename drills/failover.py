@@ -34,7 +34,7 @@ BEFORE_S, AFTER_S = 1.0, 1.0
 
 @dataclass
 class Tally:
-    """Totals of all rounds. Times in seconds from the fault, by its kind."""
+    """Totals of all rounds: seconds from the fault, by its kind."""
 
     led_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     wrote_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -92,7 +92,7 @@ def _stop(leader: ReplicaProcess) -> None:
 
 
 def drill(trio: Trio, kinds: Sequence[str], rounds: int, say: Callable[[str], None]) -> Tally:
-    """`rounds` of each kind, checked one by one."""
+    """Run `rounds` rounds of each kind, and check each."""
     tally = Tally()
     for number in range(rounds):
         for kind in kinds:
@@ -129,7 +129,7 @@ def _round(trio: Trio, kind: str, tally: Tally) -> None:
 
 
 def check(trio: Trio, load: Load) -> None:
-    """Raises: AssertionError with what is wrong."""
+    """Check one round. Raises: AssertionError with what is wrong."""
     for name, calls in load.histories.items():
         assert is_linearizable(calls), f"{name} is not linearizable: {calls}"
     _check_log(trio, load)

@@ -49,10 +49,10 @@ _MUSTER = (sys.executable, "-c", "from scheduler.cli import main; main()")
 
 
 class ScriptResult(NamedTuple):
-    """Result of one script of faults. `attempts`: those begun after the fault; `back_s`: from the
-    fault to the last launch, 0 without; `simulated`: attempts of the simulator, -1 where no host
-    goes down; `simulated_per_s`: steps a second of the fluid simulation, before and with a slow
-    link."""
+    """The result of one script of faults. `attempts`: those begun after the fault; `back_s`: from
+    the fault to the last launch, 0 without; `simulated`: attempts of the simulator, -1 where no
+    host goes down; `simulated_per_s`: steps a second of the fluid simulation, before and with a
+    slow link."""
 
     kind: str
     attempts: int
@@ -66,7 +66,7 @@ class ScriptResult(NamedTuple):
 
 
 class FailureLab:
-    """A lab whose gang steps."""
+    """A lab with a gang whose ranks step."""
 
     def __init__(self, folder: Path, lab: Lab) -> None:
         self.folder, self.lab = folder, lab
@@ -117,13 +117,13 @@ class FailureLab:
         return dict(json.loads(self.run_muster("job", name, "-o", "json")))
 
     def hosts(self) -> dict[str, str]:
-        """States of hosts that are not healthy."""
+        """Return the states of hosts that are not healthy."""
         rows = json.loads(self.run_muster("hosts", "-o", "json"))["hosts"]
         states = {row["name"]: row.get("state", "").removeprefix("HOST_STATE_") for row in rows}
         return {name: state for name, state in states.items() if state != "HEALTHY"}
 
     def step(self) -> int:
-        """The newest step that was saved."""
+        """Return the newest step that was saved."""
         saved = (self.folder / "checkpoints" / GANG).rglob("step-*")
         numbers = (path.name.removeprefix("step-") for path in saved)
         return max((int(number) for number in numbers if number.isdigit()), default=0)
@@ -143,7 +143,7 @@ class FailureLab:
         return (self.step() - before) / (time.monotonic() - began_s)
 
     def play(self, kind: str) -> ScriptResult:
-        """Measure, break, measure."""
+        """Measure, inject the faults of a script, and measure again."""
         before = self.job()
         mine = before["placement"]["hosts"]
         before_per_s = self.rate(16.0)
@@ -258,8 +258,8 @@ def simulated_rate(hosts: list[str], zone: str, left: float) -> float:
 
 
 def simulated_attempts(folder: Path, downs: list[tuple[float, str, str]]) -> int:
-    """Attempts beyond the first of a gang when the simulator plays the same downs and ups, or, with
-    none, moves one of two gangs so that a zone of four hosts is free."""
+    """Count the attempts beyond the first that a gang makes when the simulator plays the same downs
+    and ups, or, with none, moves one of two gangs so that a zone of four hosts is free."""
     fabric, jobs, events = folder / "f.yaml", folder / "jobs.jsonl", folder / "events.csv"
     fabric.write_text(yaml.safe_dump(SPEC))
     gangs = {GANG: (3, 600)} if downs else {"before": (2, 30), "beside": (2, 600), GANG: (2, 600)}
@@ -310,7 +310,7 @@ KINDS = (
 
 @contextmanager
 def failure_lab(kind: str) -> Iterator[FailureLab]:
-    """Raises: InputError where namespaces cannot be had."""
+    """Return the lab of this drill. Raises: InputError where namespaces cannot be had."""
     with tempfile.TemporaryDirectory(prefix="muster-failures-", dir="/tmp") as name:
         folder = Path(name)
         lab = up(folder / "lab", plan_lab(from_spec(SPEC), SCALE, servers=1))

@@ -31,8 +31,8 @@ Undo = Callable[[], None]
 
 
 class DrillHosts(ABC):
-    """`agents`: the folder below which each host has its own. `names`: hosts with an agent;
-    `others`: hosts of the fabric without one."""
+    """Hosts with agents that a drill breaks. `agents`: the folder below which each host has its
+    own. `names`: hosts with an agent; `others`: hosts of the fabric without one."""
 
     def __init__(self, folder: Path, fabric: dict[str, Any], names: Sequence[str]) -> None:
         self.agents = folder / "agents"
@@ -49,7 +49,7 @@ class DrillHosts(ABC):
         tokens."""
 
     def keys(self, servers: str) -> dict[str, Any]:
-        """Return the keys of muster.yaml for the servers."""
+        """Return the keys that servers need in muster.yaml."""
         return {}
 
     @abstractmethod
@@ -57,7 +57,7 @@ class DrillHosts(ABC):
         """End all that runs."""
 
     def look(self) -> None:
-        """Bring up what has been down for long enough; often called."""
+        """Bring up what has been down for long enough; it is called often."""
         now_s = time.monotonic()
         for name, until_s in list(self._down_until_s.items()):
             if now_s >= until_s:
@@ -69,18 +69,19 @@ class DrillHosts(ABC):
 
     @abstractmethod
     def ranks(self, name: str) -> list[int]:
-        """Pids."""
+        """Return the pids of ranks."""
 
     @abstractmethod
     def supervisors(self, name: str) -> list[int]:
-        """Pids of the parents of ranks."""
+        """Return the pids of the parents of ranks."""
 
     @abstractmethod
     def kill_agent(self, name: str, down_s: float) -> bool:
-        """Whether there is one. It comes back by itself; where that is up to us, after `down_s`."""
+        """Kill the agent of a host, and return whether there was one. It comes back by itself, or
+        after `down_s` where the drill restarts it."""
 
     def kill(self, name: str, down_s: float) -> None:
-        """As a power failure would; it is back after `down_s`."""
+        """Kill a host as a power failure would; it is back after `down_s`."""
         self._down_until_s[name] = time.monotonic() + down_s
         self._kill(name)
 
@@ -92,14 +93,14 @@ class DrillHosts(ABC):
 
     @abstractmethod
     def freeze(self, name: str) -> Undo:
-        """All of it stands still."""
+        """Freeze a host with all its processes."""
 
     def drain(self, name: str) -> Undo | None:
-        """Have the cluster drain it, where there is one beside muster."""
+        """Drain a host in the cluster manager, where there is one beside muster."""
         return None
 
     def stop_controller(self) -> Undo | None:
-        """Kill what the cluster is run by, where there is one beside muster."""
+        """Kill the controller of the cluster manager, where there is one beside muster."""
         return None
 
     def find_leftovers(self) -> list[str]:
@@ -111,7 +112,7 @@ class DrillHosts(ABC):
 
 
 class ProcessHosts(DrillHosts):
-    """An agent is a process that is started again when it ends."""
+    """Hosts that are processes; an agent that ends is started again."""
 
     def __init__(self, folder: Path, gangs: int) -> None:
         racks = -(-gangs * 3 // 12) + 1
@@ -263,7 +264,7 @@ class SlurmHosts(DrillHosts):
 
 
 class KubernetesHosts(DrillHosts):
-    """Ten nodes of a real API server, with a toy kubelet. `holding`: which have pods."""
+    """Ten nodes of a real API server, with a toy kubelet. `holding`: which hosts have pods."""
 
     def __init__(self, folder: Path, holding: str) -> None:
         names = [f"n{n}" for n in range(1, NODES + 1)]
@@ -295,7 +296,8 @@ class KubernetesHosts(DrillHosts):
         return sorted({parent(pid) for pid in ranks} - {*ranks, 0, self._kubelet.agent(name)})
 
     def kill_agent(self, name: str, down_s: float) -> bool:
-        """It is the first process of its pod: all of that ends with it."""
+        """Kill the agent of a host, which is the first process of its pod, so that all of the pod
+        ends with it."""
         first = self._kubelet.agent(name)
         if first:
             send(signal.SIGKILL, first)
@@ -329,7 +331,8 @@ class KubernetesHosts(DrillHosts):
 
 
 def rank_of(process: Path, agents: Path) -> tuple[str, str, int] | None:
-    """(host, job uid, attempt) of a process of a rank; None: it is none, or has ended."""
+    """Return (host, job uid, attempt) of a process of a rank; None where it is none, or has
+    ended."""
     try:
         text = (process / "environ").read_bytes()
     except OSError:
@@ -346,7 +349,7 @@ KINDS = ("processes", "slurm", "kubernetes")
 
 
 def missing_for(kind: str) -> str:
-    """Why there can be none of it here; "" where there can."""
+    """Say why these hosts cannot be had here; "" where they can."""
     return {"slurm": missing_slurm, "kubernetes": kubernetes.missing}.get(kind, str)()
 
 

@@ -85,7 +85,7 @@ class Options:
 
 
 class DrillServer:
-    """One of them, on ports that it keeps."""
+    """One server of the drill, on ports that it keeps."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
@@ -170,7 +170,8 @@ class DrillCluster:
             time.sleep(0.1)
 
     def leader(self) -> DrillServer | None:
-        """The one to which the newest lines of a leader belong; the only one of one."""
+        """Return the server that wrote the newest lines of a leader in its log; a single server
+        leads."""
         running = [server for server in self.servers if server.process is not None]
         if len(self.servers) == 1:
             return running[0] if running else None
@@ -187,7 +188,7 @@ def role_of(client: Client) -> str:
 
 
 def within(seconds: float, call: object) -> None:
-    """Call until it does not fail."""
+    """Call a function until it does not fail."""
     assert callable(call)
     until_s = time.monotonic() + seconds
     while True:
@@ -205,7 +206,7 @@ def within(seconds: float, call: object) -> None:
 
 @dataclass
 class Half:
-    """An attempt that was never seen on all its hosts. `up_s`: for how long somebody led."""
+    """An attempt that was never seen on all of its hosts. `up_s`: for how long some server led."""
 
     hosts: set[str] = field(default_factory=set)
     up_s: float = 0.0
@@ -284,7 +285,7 @@ class Observer(threading.Thread):
 
 
 class Breaker:
-    """Breaks something. `killed`: attempts of which a rank was killed."""
+    """Injects faults. `killed`: attempts of which a rank was killed."""
 
     def __init__(
         self, cluster: DrillCluster, client: Client, observer: Observer, rng: random.Random
@@ -318,7 +319,7 @@ class Breaker:
             pass
 
     def mend(self, *, all_of_it: bool = False) -> None:
-        """Mend what is due, or all of it."""
+        """Mend the faults that are due, or all of them."""
         now_s = time.monotonic()
         due = [each for each in self._later if all_of_it or each[0] <= now_s]
         self._later = [each for each in self._later if each not in due]

@@ -27,8 +27,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The job under a name, which the call with `mark` made. `label`: the mark of the call that
-    labelled it last, 0 for none."""
+    """The job that a client saw under a name, which the call with `mark` made. `label`: the mark
+    of the call that labelled it last, 0 for none."""
 
     mark: int
     is_live: bool
@@ -55,7 +55,8 @@ class Call:
 
 
 def after(value: Value, call: Call) -> tuple[Value, Value | str]:
-    """The register after `call`, and the answer: submit, cancel and get as the docs say."""
+    """Return the register after `call`, and its answer: submit, cancel and get as the docs define
+    them."""
     match call.kind:
         case Kind.CREATE:
             if value is not None and value.is_live:
@@ -75,7 +76,8 @@ def after(value: Value, call: Call) -> tuple[Value, Value | str]:
 
 
 def is_linearizable(calls: Sequence[Call]) -> bool:
-    """Cost: exponential in the calls that overlap, linear in the rest."""
+    """Return whether calls can be put in one order that explains all answers. Cost: exponential in
+    the calls that overlap, linear in the rest."""
     calls = sorted(calls, key=lambda call: (call.began, call.ended))
     closed = sum(1 << i for i, call in enumerate(calls) if not call.is_open)
     visited: set[tuple[int, Value]] = set()

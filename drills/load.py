@@ -24,9 +24,9 @@ _ENDED = (
 
 
 class Load:
-    """Runs between `start` and `finish`. `histories`: calls by name; `acknowledged`: the
-    mark and the uid of every create that was answered. `gpus`, `where`: of each job;
-    `limit_s`: of the first one, each next one's is a second longer."""
+    """Clients that call servers between `start` and `finish`. `histories`: calls by name;
+    `acknowledged`: the mark and the uid of every create that was answered. `gpus`, `where`: of each
+    job; `limit_s`: of the first one, each next one's is a second longer."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Load:
             raise self._errors[0]
 
     def probe_s(self, began_s: float) -> float:
-        """Seconds from `began_s` until a create that begins now is acknowledged."""
+        """Return the seconds from `began_s` until a create that begins now is acknowledged."""
         with Client(self._addresses, deadline_s=60) as client:
             client.create_job(spec(f"{self._prefix}-probe", limit_s=1))
         return time.monotonic() - began_s

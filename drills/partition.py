@@ -104,10 +104,10 @@ _MUSTER = (sys.executable, "-c", "from scheduler.cli import main; main()")
 
 
 class CutResult(NamedTuple):
-    """Result of one cut. `histories`: names of jobs whose calls were checked. `gap_s`: the longest
-    time without an acknowledged write. `reports`: acknowledged reports of a host. `resizes`: those
-    of the elastic gang. `said`: the first line of a client that began in the cut, after `said_s`
-    seconds; `code`: its exit code."""
+    """The result of one cut of the network. `histories`: names of jobs whose calls were checked.
+    `gap_s`: the longest time without an acknowledged write. `reports`: acknowledged reports of a
+    host. `resizes`: those of the elastic gang. `said`: the first line of a client that began in the
+    cut, after `said_s` seconds; `code`: its exit code."""
 
     kind: str
     calls: int
@@ -250,7 +250,7 @@ class PartitionLab:
             time.sleep(0.2)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """By the socket of the database, which no cut concerns."""
+        """Read the log by the socket of the database, which no cut affects."""
         where = f"host=/proc/{self.lab.keeper}/root{SOCKETS}/{self.primary} user=postgres"
         with psycopg.connect(where) as connection:
             return connection.execute(query.encode()).fetchall()
@@ -268,7 +268,7 @@ class PartitionLab:
         return {}
 
     def leader(self) -> str:
-        """The server that holds the lead, as the database has it."""
+        """Return the server that holds the lead, by the database."""
         found: list[str] = []
 
         def is_led() -> bool:
@@ -279,7 +279,7 @@ class PartitionLab:
         return self._names[found[0]]
 
     def cut(self, kind: str, seed: int) -> CutResult:
-        """Cut, load meanwhile, heal; check. Raises: AssertionError."""
+        """Cut the network, load servers meanwhile, heal, and check. Raises: AssertionError."""
         before, leader = self.job(), self.leader()
         host = sorted(self.lab.plan.inside["z1"])[-1]
         given = (str(BEFORE_S + CUT_S + AFTER_S), str(seed), f"k{seed}", self.lab.servers, host)
@@ -323,15 +323,15 @@ class PartitionLab:
                 self.promote(STANDBY)
 
     def promote(self, standby: str) -> None:
-        """The primary is as if it had no power; whoever sees that promotes its standby."""
+        """Take the primary down as if it had no power, and promote its standby."""
         stop_postgres(self.lab, self.primary)
         time.sleep(SEEN_S)
         promote(self.lab, standby)
         self.primary = standby
 
     def lose_what_was_not_copied(self) -> str:
-        """After a promotion: promote once more, a standby that lacks what was acknowledged. No
-        server may go on from its log.
+        """After a promotion, promote a standby that lacks acknowledged writes. No server may go on
+        from its log.
 
         Returns what the servers say. Raises: AssertionError.
         """
@@ -414,14 +414,16 @@ class PartitionLab:
         return found
 
     def check_whole_log(self) -> int:
-        """The checker of the simulator reads all events; how many. Raises: InvariantViolated."""
+        """Check the whole log by the simulator's checker, and return how many events it has.
+        Raises: InvariantViolated."""
         where = f"/proc/{self.lab.keeper}/root{SOCKETS}/{self.primary}"
         return check_log(f"postgresql://postgres@/postgres?host={where}")
 
 
 @contextmanager
 def partition_lab(lease_s: int = AGENT_LEASE_S) -> Iterator[PartitionLab]:
-    """Two zones of four and two hosts. `lease_s`: of agents. Raises: InputError if refused."""
+    """Return a lab of two zones, of four and of two hosts. `lease_s`: of agents. Raises: InputError
+    if refused."""
     with tempfile.TemporaryDirectory(prefix="muster-partition-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -436,7 +438,7 @@ def partition_lab(lease_s: int = AGENT_LEASE_S) -> Iterator[PartitionLab]:
 
 
 class Reports(Thread):
-    """A client that reports a host failed and repaired, by turns, until `stop`. `acknowledged`: ids
+    """A client that reports a host failed and repaired, in turns, until `stop`. `acknowledged`: ids
     of requests that were answered; each is put twice, and again while no server answers."""
 
     def __init__(self, addresses: str, host: str, prefix: str) -> None:
@@ -464,7 +466,8 @@ class Reports(Thread):
 
 
 def load_for(seconds: float, seed: int, prefix: str, addresses: str, host: str) -> dict[str, Any]:
-    """Put calls for so long; what became of them. `host`: is reported failed and repaired."""
+    """Make calls for so long, and return what became of them. `host`: is reported failed and
+    repaired."""
     load = Load(addresses, seed, prefix, gpus=2, where=POOLS[GANG], limit_s=LATER_S)
     reports = Reports(addresses, host, prefix)
     began_s = time.monotonic()

@@ -27,7 +27,7 @@ PATIENCE_S = 60.0
 
 @dataclass
 class ReplicaProcess:
-    """`muster serve` that reaches its database through a proxy."""
+    """A `muster serve` that reaches its database through a proxy."""
 
     folder: Path
     name: str
@@ -45,7 +45,7 @@ class ReplicaProcess:
         self._stub = service_pb2_grpc.SchedulerServiceStub(grpc.insecure_channel(self.address))
 
     def start(self) -> None:
-        """Returns when the server has said that it is ready."""
+        """Start the server, and return when it is ready."""
         command = [MUSTER, "serve", "--fabric", str(self._fabric), "--store", self._store]
         command += ["--listen", self.address, "--lease-s", str(self.lease_s)]
         log = (self.folder / f"{self.name}.log").open("a")
@@ -63,7 +63,7 @@ class ReplicaProcess:
         self.process.send_signal(number)
 
     def end(self, number: signal.Signals) -> int:
-        """Send the signal and wait; the exit code."""
+        """Send the signal, wait, and return the exit code."""
         process, self.process = self.process, None
         assert process is not None
         process.send_signal(signal.SIGCONT)
@@ -84,7 +84,7 @@ class ReplicaProcess:
 
 
 class Trio:
-    """The servers, and who leads."""
+    """Three servers, of which one leads."""
 
     def __init__(self, folder: Path, cluster: Cluster, lease_s: int) -> None:
         self.cluster = cluster
@@ -103,7 +103,7 @@ class Trio:
         self.leader()
 
     def leader(self, other_than: ReplicaProcess | None = None) -> ReplicaProcess:
-        """The server that says it leads, as soon as one does."""
+        """Return the server that says it leads, as soon as one does."""
         ends_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < ends_s:
             for server in self.servers:
@@ -113,7 +113,7 @@ class Trio:
         raise AssertionError("nobody leads: " + "\n".join(s.logged() for s in self.servers))
 
     def settled_version(self) -> int:
-        """The end of the log, once all have reached it and exactly one leads."""
+        """Return the end of the log, once all servers have reached it and exactly one leads."""
         ends_s = time.monotonic() + PATIENCE_S
         said: list[tuple[str, int]] = []
         while time.monotonic() < ends_s:
@@ -127,13 +127,13 @@ class Trio:
         raise AssertionError(f"they do not agree: {said}")
 
     def rows(self) -> list[tuple[int, int, str, str]]:
-        """(version, term, type, body) of the whole log."""
+        """Read (version, term, type, body) of the whole log."""
         with psycopg.connect(self.database) as connection:
             found = connection.execute("SELECT version, term, type, body FROM log ORDER BY version")
             return found.fetchall()
 
     def stop(self) -> list[int]:
-        """End all of them in good order; their exit codes."""
+        """End all servers in good order, and return their exit codes."""
         return [server.end(signal.SIGTERM) for server in self.servers if server.process]
 
     def abandon(self) -> None:

@@ -46,7 +46,7 @@ def _start(host: dict[str, Any], servers: str, allow: str) -> int:
 
 
 def main() -> None:
-    """Start an agent for each host, and again when it ends."""
+    """Run an agent for each host, and start it again when it ends."""
     told = json.loads(sys.argv[1])
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s: %(message)s")

@@ -35,7 +35,7 @@ PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "u
 
 
 def refuse(message: str, field: str = "lab") -> InputError:
-    """The error for what a user can mend."""
+    """Make the error for what a user can mend."""
     return InputError(Problem(field, message))
 
 
@@ -52,9 +52,10 @@ def missing_programs() -> str:
 
 @struct(frozen=True, slots=True)
 class Lab:
-    """`keeper`: its process number; `born`: when it started, in ticks, so that another process of
-    the same number is not taken for it. `servers`: HOST:PORT by commas, "" without. `slurm`: the
-    path of its slurm.conf, "" without. `groups`: folders with a cgroup for each host."""
+    """A running lab: networks, servers and agents on this machine. `keeper`: its process number;
+    `born`: when it started, in ticks, so that another process of the same number is not taken for
+    it. `servers`: HOST:PORT by commas, "" without. `slurm`: the path of its slurm.conf, "" without.
+    `groups`: folders with a cgroup for each host."""
 
     folder: Path
     plan: LabPlan
@@ -70,7 +71,7 @@ class Lab:
         return _born(self.keeper) == self.born
 
     def command(self, name: str, argv: Sequence[str]) -> list[str]:
-        """The command line that runs `argv` on a host; of "" in the keeper's own network."""
+        """Return the command line that runs `argv` on a host; of "" in the keeper's own network."""
         network, within = f"/proc/{self.keeper}/ns/net", list[str]()
         if name:
             space = self.plan.node(name).namespace
@@ -88,7 +89,7 @@ class Lab:
 
     @property
     def ca(self) -> str:
-        """The certificate by which its servers are known; "" where they have none."""
+        """The CA certificate of its servers; "" where they have none."""
         return str(self.folder / "tls" / "ca.pem") if self.slurm else ""
 
     def environment(self) -> dict[str, str]:
@@ -136,11 +137,11 @@ class Lab:
         leave_running(process)
 
     def changed(self, **fields: Any) -> Lab:
-        """Write down that something of the lab is different from now on."""
+        """Return the lab with these fields changed, and write it to its file."""
         return _written(replace(self, **fields))
 
     def with_faults(self, faults: Sequence[Fault]) -> Lab:
-        """Make the faults of the lab these, and write them down."""
+        """Set the faults of the lab, and write them to its file."""
         self.run("", ["nft", "-f", "-"], nft_table(self.plan, faults))
         slow = {fault.name for fault in (*self.faults, *faults) if fault.bits_per_s}
         for name in sorted(slow):
@@ -168,7 +169,7 @@ class Lab:
 def up(
     folder: Path, plan: LabPlan, show: Callable[[int, int], None] = lambda done, total: None
 ) -> Lab:
-    """Make the network of a lab. `show` is told how many namespaces of how many are ready.
+    """Make the network of a lab. `show` is called with how many namespaces of how many are ready.
 
     Raises: InputError where this machine cannot, or the folder has a lab that runs.
     """
@@ -246,7 +247,7 @@ def _reason(error: str) -> str:
 
 
 def leave_running(process: subprocess.Popen[bytes]) -> None:
-    """Have nobody wait for a process that outlives this command and ends with the lab."""
+    """Let a process run on that outlives this command and ends with the lab."""
     process.returncode = 0
 
 
@@ -259,7 +260,8 @@ def write_allow_file(lab: Lab) -> Path:
 
 
 def find(folder: Path) -> Lab | None:
-    """The lab of a folder, running or not. Raises: InputError on a file that is no lab's."""
+    """Return the lab of a folder, running or not. Raises: InputError on a file that describes no
+    lab."""
     path = folder / "lab.json"
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
@@ -281,7 +283,7 @@ def find(folder: Path) -> Lab | None:
 
 
 def running(folder: Path) -> Lab:
-    """The lab of a folder. Raises: InputError when none runs there."""
+    """Return the running lab of a folder. Raises: InputError when none runs there."""
     lab = find(folder)
     if lab is None or not lab.is_running:
         raise refuse(f"no lab runs in {folder}: muster lab up FABRIC", "folder")

@@ -19,7 +19,7 @@ ORDINARY = ("unshare", "--user", "--map-user=1", "--map-group=1", "--")
 
 
 def postgres_programs() -> Path | None:
-    """The folder of the newest initdb: on PATH, else as Debian installs it."""
+    """Return the folder of the newest initdb: on PATH, else where Debian installs it."""
     if on_path := shutil.which("initdb"):
         return Path(on_path).resolve().parent
     versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
@@ -61,7 +61,7 @@ def _where(lab: Lab) -> Callable[[str], str]:
 
 
 def follow(lab: Lab, name: str, primary: str) -> None:
-    """Copy the data of `primary`, and start a standby that gets what is written there."""
+    """Copy the data of `primary`, and start a standby that receives what is written there."""
     source = f"host={lab.plan.node(primary).address} port={PORT} user=postgres"
     to = ["-d", f"{source} application_name={name}", "-D", str(lab.folder / "postgres" / name)]
     copy = [str(check_postgres() / "pg_basebackup"), "-R", "-c", "fast", *to]
@@ -79,7 +79,7 @@ def start_postgres(lab: Lab, name: str) -> None:
 
 
 def stop_postgres(lab: Lab, name: str) -> None:
-    """End the server on a node as if it lost its power. Raises: OSError."""
+    """Kill the server on a node as a power failure would. Raises: OSError."""
     words = ["stop", "-m", "immediate", "-D", str(lab.folder / "postgres" / name)]
     lab.run("", [*ORDINARY, str(check_postgres() / "pg_ctl"), *words])
 
@@ -93,13 +93,14 @@ def is_ready(lab: Lab, name: str) -> bool:
 
 
 def ask_database(lab: Lab, name: str, query: str) -> str:
-    """Run SQL on a database of the lab, whatever is cut; its answer as text. Raises: OSError."""
+    """Run SQL on a database of the lab, whichever links are cut, and return its answer as text.
+    Raises: OSError."""
     words = ["-h", f"{SOCKETS}/{name}", "-U", "postgres", "-qAtXc", query]
     return lab.run("", [str(check_postgres() / "psql"), *words])
 
 
 def keep_copies(lab: Lab, name: str, standby: str) -> None:
-    """Acknowledge what `standby` has as well; "": what is on `name` alone. Raises: OSError."""
+    """Let commits wait for their copy on `standby`; with "", for none. Raises: OSError."""
     ask_database(lab, name, f"ALTER SYSTEM SET synchronous_standby_names = '{standby}'")
     ask_database(lab, name, "SELECT pg_reload_conf()")
 

@@ -27,7 +27,7 @@ class Direction(StrEnum):
 
 @struct(frozen=True, slots=True)
 class Fault:
-    """Something wrong with a link, or between two sides of the lab.
+    """A fault of a link, or between two sides of the lab.
 
     `name`: a host or a domain: its link. `other`: nothing of `name` reaches these, and nothing of
     these reaches `name` unless the direction is UP; "" for a fault of the link. `loss`: a share of
@@ -56,7 +56,8 @@ class Fault:
 
 
 def check_fault(plan: LabPlan, fault: Fault) -> None:
-    """Raises: BadInput on names that the lab does not have, or numbers that mean nothing."""
+    """Refuse a fault with names that the lab does not have, or with numbers out of range. Raises:
+    BadInput."""
     if fault.other:
         sides = [set(plan.addresses(name)) for name in (fault.name, fault.other)]
         if sides[0] & sides[1]:
@@ -74,7 +75,7 @@ def check_fault(plan: LabPlan, fault: Fault) -> None:
 
 
 def add_fault(faults: Sequence[Fault], new: Fault) -> tuple[Fault, ...]:
-    """The faults with one more; it takes the place of one of the same kind and direction."""
+    """Return the faults with one more; it replaces one of the same kind and direction."""
 
     def is_same(old: Fault) -> bool:
         is_like = bool(old.bits_per_s) == bool(new.bits_per_s)
@@ -84,12 +85,12 @@ def add_fault(faults: Sequence[Fault], new: Fault) -> tuple[Fault, ...]:
 
 
 def heal(faults: Sequence[Fault], name: str = "") -> tuple[Fault, ...]:
-    """The faults that are left when those of a host or domain, or all, are gone."""
+    """Return the faults that are left when those of a host or domain, or all, are healed."""
     return tuple(fault for fault in faults if name and name not in (fault.name, fault.other))
 
 
 def nft_table(plan: LabPlan, faults: Sequence[Fault]) -> str:
-    """The script that makes cuts and losses what they are now."""
+    """Return the nft script that makes the cuts and losses."""
     rules = []
     for fault in faults:
         if fault.other:
@@ -120,8 +121,8 @@ def _between(sources: Sequence[str], targets: Sequence[str]) -> str:
 def rate_lines(
     plan: LabPlan, name: str, faults: Sequence[Fault]
 ) -> tuple[str, list[str], list[str]]:
-    """How a link becomes as fast as it is now: the namespace of its lower end, the lines for `tc`
-    there (up), and those in the keeper's (down)."""
+    """Return how a link gets its rate: the namespace of its lower end, the lines for `tc` there
+    (up), and those in the keeper's namespace (down)."""
     link = plan.link(name)
     up = down = link.bits_per_s
     for fault in faults:

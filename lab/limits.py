@@ -13,10 +13,8 @@ MEGABYTE = 1_000_000
 
 
 def limit_hosts(lab: Lab, cores: float, memory_mb: int) -> Lab:
-    """Give each host so many cores and so much memory, 0 for all, by cgroups of what runs there.
-
-    Raises: InputError where this user may not make them.
-    """
+    """Limit each host to so many cores and so much memory (0 for all), by cgroups of what runs
+    there. Raises: InputError where this user may not make them."""
     is_v2 = (ROOT / "cgroup.controllers").exists()
     quota, size = round(cores * PERIOD_US), memory_mb * MEGABYTE
     limits = {

@@ -33,7 +33,7 @@ Measured = tuple[str, float, float, list[float]]
 
 
 def refuse_load() -> None:
-    """Raises: InputError where other programs keep the machine busy."""
+    """Refuse to measure while other programs keep the machine busy. Raises: InputError."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > MOST_LOAD * cores:
         raise refuse(
@@ -43,7 +43,7 @@ def refuse_load() -> None:
 
 
 def check_over(over: str) -> None:
-    """Raises: InputError on a carrier of messages that is unknown or not installed."""
+    """Refuse a carrier of messages that is unknown or not installed. Raises: InputError."""
     if over not in MODULES:
         raise refuse(f"must be {' or '.join(MODULES)}, not {over!r}", "over")
     if over == "gloo" and find_spec("torch") is None:
@@ -102,8 +102,8 @@ def measure_step(
     is_busy: bool = False,
     over: str = "sockets",
 ) -> list[float]:
-    """Play a step on hosts of the lab. Returns the seconds of each; the first one is left out, in
-    which windows of sockets grow.
+    """Play a step on hosts of the lab. Returns the seconds of each; the first one is left out, for
+    in it windows of sockets still grow.
 
     Raises: OSError when ranks do not run; BadInput as `step_tasks`.
     """
@@ -135,7 +135,8 @@ def _ranks(lab: Lab, fabric: Fabric, tasks: StepTasks) -> list[dict[str, Any]]:
 
 
 def programs(fabric: Fabric, step: StepTasks, scale: float) -> list[dict[str, Any]]:
-    """The program of each rank: its sockets, and its tasks with those of them that come before."""
+    """Return the program of each rank: its sockets, and its tasks with the tasks that come before
+    each."""
     joined = fabric.scale_up_by_host[step.host_by_unit]
     host = step.host_by_unit
     made: list[dict[str, Any]] = [

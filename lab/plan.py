@@ -55,7 +55,8 @@ class LabNode:
 
 @struct(frozen=True, slots=True)
 class LabPlan:
-    """Nodes in the order of the fabric's hosts, then servers, the client, the databases.
+    """The plan of a lab's network. Nodes are in the order of the fabric's hosts, then servers, the
+    client, the databases.
 
     `inside`: by domain, its hosts. `scale`: of rates, against the fabric file.
     """
@@ -67,14 +68,14 @@ class LabPlan:
     scale: float
 
     def node(self, name: str) -> LabNode:
-        """Raises: BadInput."""
+        """Return the node of this name. Raises: BadInput."""
         found = next((node for node in self.nodes if node.name == name), None)
         if found is None:
             raise BadInput("host", f"no host {name!r} in this lab; {self._like()}")
         return found
 
     def link(self, name: str) -> LabLink:
-        """Raises: BadInput."""
+        """Return the link of this name. Raises: BadInput."""
         found = next((link for link in self.links if link.name == name), None)
         if found is None:
             raise BadInput("link", f"no host or domain {name!r} in this lab; {self._like()}")
@@ -98,14 +99,15 @@ class LabPlan:
 
 
 def fitting_scale(fabric: Fabric) -> float:
-    """The share of its rates at which this machine carries all network cards at once, as one over
-    a whole number."""
+    """Return the share of its rates at which this machine carries all network cards at once, as one
+    over a whole number."""
     carried = CORE_BITS_PER_S * (os.cpu_count() or 1)
     return 1 / max(1, -(-float(fabric.injection_bytes_per_s.sum()) * 8 // carried))
 
 
 def plan_lab(fabric: Fabric, scale: float, servers: int) -> LabPlan:
-    """Lay a fabric out. `scale`: of all rates; `servers`: 0 to 3, more than one with a database.
+    """Plan the network of a lab for a fabric. `scale`: of all rates; `servers`: 0 to 3, more than
+    one with a database.
 
     Raises: BadInput on a fabric that is too large, or a scale at which links are too slow.
     """
@@ -190,7 +192,7 @@ class Commands:
 
 
 def commands_of(plan: LabPlan) -> list[Commands]:
-    """All that makes the network, the keeper's namespace first."""
+    """Return all commands that make the network, those of the keeper's namespace first."""
     ip = [f"link add {bridge} type bridge mcast_snooping 0" for bridge in plan.bridges]
     ip += [f"link set {bridge} up" for bridge in plan.bridges]
     ip += [f"netns add {node.namespace}" for node in plan.nodes]
@@ -221,7 +223,7 @@ def commands_of(plan: LabPlan) -> list[Commands]:
 
 
 def shape(device: str, bits_per_s: float) -> list[str]:
-    """Lines that make a device send at this rate, small packets first."""
+    """Return lines that let a device send at this rate, small packets first."""
     lines = [f"qdisc replace dev {device} root handle 1: htb default 20"]
     lines += classes(device, bits_per_s, "add")
     lines.append(f"qdisc add dev {device} parent 1:10 bfifo limit {QUEUE_BYTES}")
@@ -237,7 +239,7 @@ def shape(device: str, bits_per_s: float) -> list[str]:
 
 
 def classes(device: str, bits_per_s: float, verb: str = "change") -> list[str]:
-    """Lines that give a device its rate."""
+    """Return lines that give a device its rate."""
     rate = round(bits_per_s * WIRE)
     burst = max(3_000, round(rate / 8 / 1_000))  # a millisecond: finer than the kernel's timer
     whole = f"rate {rate}bit ceil {rate}bit burst {burst} cburst {burst}"

@@ -47,7 +47,8 @@ class Piece:
 
 @dataclass(slots=True)
 class RankTask:
-    """`missing`: tasks before it, and once it runs, pieces, that have not ended."""
+    """A task of a rank. `missing`: the tasks before it, and once it runs, its pieces, that have not
+    ended."""
 
     seconds: float
     missing: int
@@ -194,8 +195,8 @@ class RankStep:
         self.left = len(tasks)
 
     def allowed(self, piece: Piece) -> int:
-        """How many bytes of a piece may have been sent by now: of a ring one part more than has
-        come in."""
+        """Return how many bytes of a piece may have been sent by now; in a ring, one part more than
+        has been received."""
         came = self.tasks[piece.task].ring_in
         if piece.rounds == 1 or came is None:
             return piece.size
@@ -204,14 +205,14 @@ class RankStep:
         return min(piece.size, piece.size * rounds // piece.rounds)
 
     def end_piece(self, number: int, ready: list[int]) -> None:
-        """One piece less to go; a message may have come before its task has begun."""
+        """Note that a piece of a task has ended, perhaps before the task has begun."""
         task = self.tasks[number]
         task.pieces -= 1
         if not task.pieces and task.is_running:
             self.end(number, ready)
 
     def end(self, number: int, ready: list[int]) -> None:
-        """End a task, and begin those for which it was the last to wait for."""
+        """End a task, and begin the tasks that waited only for it."""
         self.left -= 1
         for after in self.tasks[number].next:
             self.tasks[after].missing -= 1

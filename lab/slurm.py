@@ -58,7 +58,7 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 def missing_slurm() -> str:
-    """Why there can be no Slurm here, in a sentence; "" where there can."""
+    """Say why Slurm cannot be run here; "" where it can."""
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     if absent:
         packages = "slurmctld slurmd slurm-client munge"
@@ -67,13 +67,13 @@ def missing_slurm() -> str:
 
 
 def slurm_conf(folder: Path, controller: str, port: int, munge: str, nodes: Sequence[str]) -> str:
-    """The text of slurm.conf. `nodes`: its lines of nodes."""
+    """Return the text of slurm.conf. `nodes`: its lines of nodes."""
     rows = "\n".join(nodes)
     return _CONF.format(folder=folder, controller=controller, port=port, munge=munge, nodes=rows)
 
 
 def topology_conf(plan: LabPlan) -> str:
-    """The text of topology.conf: a switch for each domain, and one above all."""
+    """Return the text of topology.conf: a switch for each domain, and one above all."""
     names, below = {"d0": "top"}, dict[str, tuple[str, list[str]]]()
     for link in plan.links:
         if not link.node:
@@ -86,7 +86,7 @@ def topology_conf(plan: LabPlan) -> str:
 
 
 def start_slurm(lab: Lab, fabric: Fabric) -> Lab:
-    """Start all daemons. Raises: InputError."""
+    """Start all daemons of Slurm. Raises: InputError."""
     folder, munge = lab.folder / "slurm", "/run/munge"
     for name in ("state", "spool"):
         (folder / name).mkdir(parents=True)
@@ -126,10 +126,8 @@ def start_slurm(lab: Lab, fabric: Fabric) -> Lab:
 
 
 def launcher_options(lab: Lab) -> list[str]:
-    """Write what servers have to know to run gangs by this Slurm. Returns their options.
-
-    Agents that Slurm starts send a token, hence the certificate.
-    """
+    """Write the files with which servers run gangs by this Slurm, and return their options. Agents
+    that Slurm starts send a token, so servers need a certificate."""
     path, tls, now = lab.folder / "muster.yaml", lab.folder / "tls", datetime.now(UTC)
     addresses = [node.address for node in lab.plan.servers]
     tls.mkdir()

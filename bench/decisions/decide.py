@@ -55,7 +55,7 @@ TEAMS = Tenants(
 
 @dataclass(frozen=True)
 class DecisionRow:
-    """One question. Times in milliseconds; `cut_bytes` over zones, of what starts."""
+    """One measured decision. Times in milliseconds; `cut_bytes` over zones, of what starts."""
 
     question: str
     target_ms: int
@@ -75,7 +75,7 @@ class DecisionRow:
 
 
 def cluster(tenants: Tenants | None, seed: int = 1) -> State:
-    """The cluster and its queue, decided until nothing more starts."""
+    """Return the cluster and its queue, after decisions until nothing more starts."""
     rng = random.Random(seed)
     state = loaded(preset("roce-24k"))
     if tenants:
@@ -91,9 +91,9 @@ def cluster(tenants: Tenants | None, seed: int = 1) -> State:
 
 
 def walled(state: State) -> State:
-    """Twenty gangs end, and the first in the queue needs what they leave and what the
-    next gang to end holds. Every other job would outlast that: hosts are free, and
-    nothing can start."""
+    """Return a cluster in which hosts are free, and nothing can start: twenty gangs have ended, and
+    the first job in the queue needs their hosts and those of the next gang to end, which every
+    other job would outlast."""
     state = run(state, *(end(name) for name in state.index.running[::50]), now_ns=NOW_NS)
     quotas = Quotas(state)
     first = Outlook(state, NOW_NS, SchedulingOptions(), quotas).ends()[0]
@@ -112,7 +112,7 @@ def job(name: str, hosts: int, rng: random.Random, tenant: str) -> SubmitJob:
 
 
 def settled(state: State, now_ns: int) -> State:
-    """Decide and commit until there is nothing left to do."""
+    """Decide and commit until nothing is left to do."""
     while (plan := decide(state, now_ns, SchedulingOptions())).actions:
         state = replay(committed(state, plan, now_ns), state)
     return state
@@ -128,7 +128,7 @@ def timed(make: Callable[[], Plan]) -> tuple[Plan, list[float]]:
 
 
 def greedy(state: State) -> list[tuple[str, tuple[int, ...]]]:
-    """Consecutive packing, first fit: (job, hosts) of what would start."""
+    """Place the queue by consecutive packing, first fit: (job, hosts) of what would start."""
     free, starts = hostset.members(state.free), []
     for waiting in by_arrival(state):
         if waiting.needed <= len(free):

@@ -57,7 +57,7 @@ HOUR_NS = 3_600 * SECOND_NS
 
 @dataclass(frozen=True)
 class RestartRow:
-    """One question, in milliseconds. `moved`: blocks that moved, at most; `option`: the way
+    """One measured restart, in milliseconds. `moved`: blocks that moved, at most; `option`: the way
     that was taken, or how often each."""
 
     question: str
@@ -122,7 +122,7 @@ def restart_once(state: State, hosts: Sequence[str], now_ns: int) -> tuple[State
 
 
 def one_by_one(state: State) -> RestartRow:
-    """A host of the gang fails every two hours, from the same cluster each time."""
+    """Let a host of the gang fail every two hours, from the same cluster each time."""
     rng, spent, moved, options = random.Random(7), [], 0, dict[str, int]()
     hosts = [state.loaded_fabric.hosts[h] for h in state.jobs["big"].hosts]
     for _ in range(FAILURES):
@@ -183,7 +183,7 @@ def in_process() -> tuple[list[RestartRow], float]:
 async def serving(
     folder: Path, tenants: str
 ) -> AsyncIterator[service_pb2_grpc.SchedulerServiceAsyncStub]:
-    """A `muster serve` in a process of its own, as its operators run it."""
+    """Start a `muster serve` in a process of its own, as its operators run it."""
     (folder / "tenants.yaml").write_text(tenants)
     command = [MUSTER, "serve", "--fabric", "roce-24k", "--listen", "127.0.0.1:0"]
     command += ["--store", f"sqlite:///{folder / 'muster.db'}"]
@@ -199,7 +199,8 @@ async def serving(
 
 
 async def with_server(folder: Path, question: str, tenants: str, reports: int) -> RestartRow:
-    """From the report to the durable swap, as told by a watch on the job."""
+    """Measure the time from a failure's report to the durable swap, as a watch on the job sees
+    it."""
     async with serving(folder, tenants) as stub:
         for spec in (big(), *(command.spec for command in small_jobs())):
             await stub.CreateJob(pb.CreateJobRequest(spec=spec_to_proto(spec)))
@@ -216,8 +217,8 @@ async def with_server(folder: Path, question: str, tenants: str, reports: int) -
 
 
 def by_a_server() -> list[RestartRow]:
-    """Failures that each find the spares of the first, and failures that use them up, until
-    every restart looks for room for more."""
+    """Measure failures that each find the spares of the first, and failures that use these up,
+    until every restart has to look for room."""
     questions = (
         ("one host fails, from call to durable swap", TENANTS + AGAIN, REPORTS),
         ("the same, as spares are used up", TENANTS, SPENDING),

@@ -32,7 +32,7 @@ HOUR_S = 3_600
 
 @dataclass(frozen=True)
 class WindowRow:
-    """One question. Times in milliseconds."""
+    """One measured question about windows. Times in milliseconds."""
 
     question: str
     without_ms: float
@@ -45,7 +45,7 @@ class WindowRow:
 
 
 def twenty_windows(tenant: str) -> Iterator[Command]:
-    """Twelve of maintenance, one every four hours, and eight reservations."""
+    """Return twelve windows of maintenance, one every four hours, and eight reservations."""
     for at in range(12):
         first = 24 * (at // 8)
         racks = f"z{at % 8}-r[{first:03d}-{first + 23:03d}]"
@@ -75,7 +75,8 @@ def questions(tenants: Tenants | None) -> Iterator[tuple[str, State, State]]:
 
 
 def with_room(state: State) -> State:
-    """Gangs of one host end until the queue leaves some."""
+    """Return the state after gangs of one host have ended until the queue leaves some hosts
+    free."""
     gone = (name for name in state.index.running if state.jobs[name].needed == 1)
     while not state.free:
         state = settled(run(state, end(next(gone)), now_ns=NOW_NS), NOW_NS)

@@ -107,7 +107,8 @@ def _kahip_halves(seed: int, use_slack: bool) -> Halves:
 
 
 def kahip(task: Task) -> Iterator[Ints]:
-    """Direct k-way where domains are alike; recursive bisection with a dummy vertex else."""
+    """Partition by KaHIP: direct k-way where domains are alike, else recursive bisection with a
+    dummy vertex."""
     import kahip as library
 
     few = task.narrowed()
@@ -135,7 +136,8 @@ def kahip(task: Task) -> Iterator[Ints]:
 
 
 def kernighan_lin(task: Task) -> Iterator[Ints]:
-    """networkx, recursively; its halves drift, so it is always repaired in the end."""
+    """Partition by networkx' Kernighan-Lin, recursively. Its halves drift in size, so the result is
+    always repaired."""
     import networkx
 
     def halves(

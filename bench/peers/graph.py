@@ -24,7 +24,8 @@ TOTAL = 500_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """Blocks to put into domains of one tier. Edges: `heads`[i] < `tails`[i], merged."""
+    """Blocks to put into domains of one tier, as a graph. Edges: `heads`[i] < `tails`[i],
+    merged."""
 
     request: Request
     gpus: int
@@ -37,7 +38,7 @@ class Task:
     seed: int
 
     def score(self, part: Ints) -> int:
-        """The referee's bytes over this tier, `part` being an index into `capacities`."""
+        """Count the referee's bytes over this tier, `part` being an index into `capacities`."""
         return sum(b for _, b in cut_by_axis(self.request, self.gpus, part))
 
     def csr(self) -> tuple[Ints, Ints, Ints]:
@@ -50,7 +51,8 @@ class Task:
         return start.astype(np.int64), others[order], weights[order]
 
     def narrowed(self) -> Task:
-        """The fewest largest domains that hold the job: most tools fill all they are given."""
+        """Return the task on the fewest largest domains that hold the job, for most tools fill all
+        domains that they are given."""
         order = sorted(range(len(self.capacities)), key=lambda i: -self.capacities[i])
         total, kept = 0, 0
         while total < self.blocks:
@@ -65,7 +67,7 @@ class Task:
 
 
 def deciding_tier(inst: Instance) -> int | None:
-    """The outermost tier that the gang has to cut; None when a rack holds it all."""
+    """Return the outermost tier that the gang has to cut; None when a rack holds it all."""
     for depth in range(len(inst.fabric.tiers)):
         if int(inst.free_by_domain(depth).max()) < inst.gang:
             return depth
@@ -73,7 +75,7 @@ def deciding_tier(inst: Instance) -> int | None:
 
 
 def tasks(inst: Instance) -> list[Task]:
-    """One task, or inside single domains one for the tightest and one for the roomiest."""
+    """Return one task, or inside single domains one for the tightest and one for the roomiest."""
     depth = deciding_tier(inst)
     if depth is None:
         return []
@@ -99,7 +101,7 @@ def _task(inst: Instance, depth: int, hosts: Ints, edges: tuple[Ints, Ints, Ints
 
 
 def block_edges(request: Request, gpus: int, blocks: int) -> tuple[Ints, Ints, Ints]:
-    """(head, tail, scaled weight), head < tail, each pair once."""
+    """Return edges (head, tail, scaled weight), head < tail, each pair once."""
     ranks = np.arange(request.parallelism.world_size)
     grid = ranks.reshape(tuple(reversed(request.parallelism.sizes)))
     pairs, bytes_ = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]

@@ -23,7 +23,7 @@ SEEDS = 3
 
 
 def in_all(task: Task, narrowed: Task, part: Sequence[int] | Ints) -> Ints:
-    """Parts of the narrowed task as parts of the whole one."""
+    """Convert parts of the narrowed task to parts of the whole one."""
     index = {d: i for i, d in enumerate(task.domains)}
     return np.array([index[d] for d in narrowed.domains])[np.asarray(part, dtype=np.int64)]
 
@@ -33,7 +33,7 @@ def _fractions(task: Task) -> list[float]:
 
 
 def metis(task: Task) -> Iterator[Ints]:
-    """pymetis with target fractions: k-way and recursive."""
+    """Partition by pymetis with target fractions: k-way and recursive."""
     import pymetis
 
     few = task.narrowed()
@@ -55,7 +55,8 @@ def metis(task: Task) -> Iterator[Ints]:
 
 
 def kaminpar(task: Task) -> Iterator[Ints]:
-    """The largest weight of each part is its capacity, on all domains and on the fewest."""
+    """Partition by KaMinPar; the largest weight of each part is its capacity, on all domains and on
+    the fewest."""
     import kaminpar as library
 
     for some in _both(task):
@@ -87,7 +88,8 @@ def _metis_file(task: Task) -> str:
 
 
 def mt_kahypar(task: Task) -> Iterator[Ints]:
-    """The largest weight of each part is its capacity, on all domains and on the fewest."""
+    """Partition by Mt-KaHyPar; the largest weight of each part is its capacity, on all domains and
+    on the fewest."""
     import mtkahypar
 
     kit = _mt_kahypar_once()
@@ -122,7 +124,7 @@ def _mt_kahypar_once() -> Any:
 
 
 def scotch(task: Task) -> Iterator[Ints]:
-    """Debian's scotch_gmap onto a complete graph with target weights."""
+    """Partition by Debian's scotch_gmap onto a complete graph with target weights."""
     few = task.narrowed()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -150,7 +152,7 @@ def _scotch_file(task: Task) -> str:
 
 
 def bands(task: Task) -> list[Ints]:
-    """The engine's own first layout, nothing searched: zones side by side."""
+    """Return the engine's own first layout, nothing searched: zones side by side."""
     from placement.grid.block_grid import block_grid
     from placement.search.graph_slicing import slice_grid
 

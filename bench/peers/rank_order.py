@@ -19,7 +19,8 @@ ARNOLD_MOST_CELLS = 20_000  # rows x domains that are worth a try
 
 
 def fewest_domains(task: Task) -> list[Ints]:
-    """Fewest domains, ranks consecutive: Kueue by size with a best-fit last, Slurm in order."""
+    """Place ranks in order on the fewest domains, as Kueue (by size, a best fit last) and Slurm (in
+    order)."""
     kept = task.narrowed()
     index = {d: i for i, d in enumerate(task.domains)}
     in_order = [index[d] for d in kept.domains]
@@ -37,7 +38,8 @@ def _consecutive(task: Task, order: list[int]) -> Ints:
 
 
 def best_fit(task: Task) -> list[Ints]:
-    """Replica by replica into the fullest domain that holds it; split when none does."""
+    """Place replica by replica into the fullest domain that holds it; split a replica when none
+    does."""
     room = np.array(task.capacities)
     part = np.empty(task.blocks, dtype=np.int64)
     for row in replicas(task):
@@ -52,13 +54,13 @@ def best_fit(task: Task) -> list[Ints]:
 
 
 def randomly(task: Task) -> list[Ints]:
-    """Free hosts in random order, as a scheduler without topology hands them out."""
+    """Place ranks on free hosts in random order, as a scheduler without topology does."""
     slots = list(np.repeat(np.arange(len(task.capacities)), task.capacities))
     return [np.array(random.Random(task.seed).sample(slots, task.blocks))]
 
 
 def replicas(task: Task) -> list[Ints]:
-    """Blocks of each data-parallel replica, stage after stage."""
+    """Return the blocks of each data-parallel replica, stage after stage."""
     p = task.request.parallelism
     first = np.arange(task.blocks) * task.gpus
     dp = first // p.stride("dp") % p.dp if p.dp > 1 else np.zeros(task.blocks, dtype=np.int64)

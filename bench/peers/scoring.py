@@ -56,7 +56,7 @@ class Score:
 
 
 def absent() -> dict[str, str]:
-    """Peers that are not installed, and what is missing."""
+    """Return the peers that are not installed, and what is missing."""
     missing = {
         peer: f"module {name}"
         for peer, name in MODULES.items()
@@ -69,7 +69,7 @@ def absent() -> dict[str, str]:
 
 
 class Guarded:
-    """One peer in its own process."""
+    """Runs one peer in a process of its own, so that a crash ends only that."""
 
     def __init__(self, peer: str, solve: Peer | None = None, grace: float = GRACE) -> None:
         self.peer = peer
@@ -79,7 +79,7 @@ class Guarded:
         self._ours: Connection | None = None
 
     def score(self, tasks: list[Task]) -> Score:
-        """The best over `tasks`, which are alternatives."""
+        """Return the best result over `tasks`, which are alternatives."""
         began = time.perf_counter()
         best: tuple[int, bool] | None = None
         why = ""

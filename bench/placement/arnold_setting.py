@@ -27,7 +27,7 @@ ALPHAS = (0.2, 0.5, 0.8)
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One solve. `spread` by who found it."""
+    """The spreads that muster and the peers found for one gang, by name."""
 
     name: str
     alpha: float

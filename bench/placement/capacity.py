@@ -15,7 +15,7 @@ CAPACITIES = ("zones", "racks", "hosts", "replay")
 
 
 def free_hosts(fabric: Fabric, kind: str, wanted: int, rng: random.Random) -> HostSet:
-    """At least `wanted` free hosts, or few more."""
+    """Draw at least `wanted` free hosts, or few more."""
     wanted = min(wanted, fabric.host_count)
     make = {
         "zones": _free_zones,

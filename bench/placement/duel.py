@@ -21,7 +21,7 @@ _RUNNING: dict[str, Guarded] = {}
 def scores(
     rows: Sequence[Own], names: Sequence[str], traces: str, jobs: int
 ) -> dict[int, list[Score]]:
-    """Every peer on every instance, by index of the instance."""
+    """Score every peer on every instance, by index of the instance."""
     indices = [(r.index, r.seed) for r in rows if r.tier is not None]
     work = partial(_one, names=tuple(names), traces=traces)
     if jobs <= 1:
@@ -55,7 +55,7 @@ def _one(which: tuple[int, int], names: tuple[str, ...], traces: str) -> list[Sc
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """One instance, one peer that answered."""
+    """One instance on which one peer answered."""
 
     row: Own
     score: Score
@@ -78,7 +78,8 @@ def duels(rows: Sequence[Own], found: dict[int, list[Score]]) -> list[Duel]:
 
 
 def wrong_bounds(every: Iterable[Duel]) -> list[Duel]:
-    """A peer's feasible cut below what was called a bound: the bound is wrong."""
+    """Return the duels in which a peer's feasible cut is below muster's bound, which is then
+    wrong."""
     return [d for d in every if d.row.tier == 0 and d.theirs < d.row.bound]
 
 

@@ -22,7 +22,8 @@ HOSTS_BY_PSW = (362, 306, 179)
 
 @cache
 def bench_fabric(name: str, traces: str = "") -> Fabric:
-    """`traces`: folder of the real traces; without it Lingjun is a generated equivalent."""
+    """Return a fabric of the benchmark. `traces`: folder of the real traces; without it Lingjun is
+    a generated equivalent."""
     if name == "roce-98k":
         return from_spec(_roce_98k())
     if name == "lingjun":
@@ -34,7 +35,7 @@ def bench_fabric(name: str, traces: str = "") -> Fabric:
 
 @cache
 def flat_zones(zones: int, racks: int = 192, hosts: int = 2) -> Fabric:
-    """Zones as in RoCE-24K, as many as one likes: for time against zones."""
+    """Return a fabric of any number of zones as in RoCE-24K, to measure time against zones."""
     tiers = [
         {"name": "zone", "count": zones, "oversubscription": 7},
         {"name": "rack", "count": racks},

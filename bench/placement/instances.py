@@ -27,7 +27,7 @@ MOST = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """`index` and `seed` rebuild it."""
+    """A gang to place on what is free of a fabric. `index` and `seed` rebuild it."""
 
     index: int
     seed: int
@@ -51,7 +51,7 @@ class Instance:
         return self.request.hosts_needed(self.fabric.gpus_per_host)
 
     def free_by_domain(self, tier: int = 0) -> Ints:
-        """Shape: (domains,)."""
+        """Count the free hosts of each domain. Shape: (domains,)."""
         level = self.fabric.tiers[tier]
         mask = hostset.to_mask(self.free, self.fabric.host_count)
         return np.bincount(level.domain_by_host[mask], minlength=len(level.domains))
@@ -69,7 +69,8 @@ class Instance:
 
 
 def families() -> list[tuple[str, str, str]]:
-    """(fabric, capacity, job), shuffled once so that any prefix is a fair sample.
+    """Return all families (fabric, capacity, job), shuffled once so that any prefix is a fair
+    sample.
 
     Small jobs never get whole zones: they would fit inside one.
     """
@@ -106,7 +107,7 @@ def _gang_size(fabric: Fabric, job: str, rng: random.Random) -> int:
 
 
 def small_instance(index: int, seed: int = 1, traces: str = "") -> Instance:
-    """A small job on scattered free hosts, for the time of a call in process."""
+    """Return a small job on scattered free hosts, to measure the time of a call."""
     rng = random.Random(f"small/{seed}/{index}")
     fabric_name = FABRICS[index % len(FABRICS)]
     fabric = bench_fabric(fabric_name, traces)

@@ -26,7 +26,7 @@ class _Shape:
 
 
 def request(kind: str, hosts: int, rng: random.Random) -> Request:
-    """A job of `kind` on about `hosts` hosts, never more."""
+    """Draw a job of `kind` on about `hosts` hosts, never more."""
     shape = _SHAPES[kind](hosts, rng)
     dp = _dp(shape.sizes, hosts)
     while dp == 0:  # too wide for so few hosts: halve what is widest but TP

@@ -37,7 +37,7 @@ MOST_GAP, MOST_SECONDS, MOST_GROWTH = 0.05, 20, 16  # targets
 
 
 def gangs() -> dict[str, Request]:
-    """131,072 GPUs each, by name."""
+    """Return gangs of 131,072 GPUs each, by name."""
     bytes_ = {"dp": 300, "pp": 100}
     by_dp = (("dp", Collective.HIERARCHICAL),)
     context = request(tp=8, cp=16, pp=16, dp=64, traffic={**bytes_, "cp": 1000})
@@ -54,7 +54,7 @@ def gangs() -> dict[str, Request]:
 
 @dataclass(frozen=True, slots=True)
 class ZonesPlacement:
-    """A gang on so many zones. `free`: what was."""
+    """One placement on so many zones. `free`: which hosts were free."""
 
     gang: str
     free: str
@@ -66,7 +66,7 @@ class ZonesPlacement:
 
 
 def run(seed: int = 1, is_quick: bool = False) -> list[ZonesPlacement]:
-    """A million GPUs first, then growth; if `is_quick` little of either."""
+    """Place gangs on a million GPUs, then on growing numbers of zones; if `is_quick`, only few."""
     fabric, measured = flat_zones(MILLION), []
     free_by_kind = {kind: _free(fabric, kind, seed) for kind in FREE[: 1 if is_quick else None]}
     some = list(gangs().items())[: 1 if is_quick else None]
@@ -121,7 +121,7 @@ def _grown(zones: int, kind: str, seed: str) -> ZonesPlacement:
 
 
 def text(measured: Sequence[ZonesPlacement]) -> str:
-    """The tables."""
+    """Write the tables."""
     million = [m for m in measured if m.zones == MILLION]
     grown = [m for m in measured if m.zones != MILLION]
     head = ("gang", "free", "hosts", "cut", "gap", "time")

@@ -16,7 +16,7 @@ from bench.placement.own import Own
 
 @dataclass(slots=True)
 class PlacementRun:
-    """Numbers only. `commit`: the newest that touched the engine."""
+    """The numbers of one run of the benchmark. `commit`: the newest that touched the engine."""
 
     seed: int
     traces: str = ""
@@ -71,7 +71,7 @@ def _own(row: dict[str, Any]) -> Own:
 
 
 def engine_commit() -> str:
-    """Marked when the tree differs from it."""
+    """Return the newest commit of the engine, marked when the tree differs from it."""
     log = ["git", "log", "-1", "--format=%h", "--", "placement"]
     found = subprocess.run(log, capture_output=True, text=True, check=False).stdout.strip()
     diff = ["git", "status", "--porcelain", "--", "placement"]

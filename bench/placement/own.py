@@ -24,8 +24,8 @@ from tests.build import request
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """One instance solved. `cuts`: bytes by tier, outermost first. `seconds`: by the clock, for
-    a solve takes two cores; so the machine has to be idle."""
+    """One instance as muster solved it. `cuts`: bytes by tier, outermost first. `seconds`: by the
+    clock, for a solve takes two cores; so the machine has to be idle."""
 
     index: int
     seed: int
@@ -44,7 +44,7 @@ class Own:
 
     @property
     def deciding_cut(self) -> int:
-        """Over the outermost tier that has to be cut: what peers are compared on."""
+        """Bytes over the outermost tier that has to be cut, on which peers are compared."""
         return 0 if self.tier is None else self.cuts[self.tier]
 
     @property
@@ -56,11 +56,12 @@ class Own:
 
 
 class Invalid(AssertionError):
-    """An answer that the referee does not accept."""
+    """The referee does not accept an answer."""
 
 
 def solve(inst: Instance, limits: Limits | None = None) -> tuple[Own, Placement]:
-    """Raises: Invalid on anything but a placement that the referee accepts."""
+    """Place one instance, and check the answer. Raises: Invalid on anything but a placement that
+    the referee accepts."""
     began = time.perf_counter()
     try:
         answer = place(inst.fabric, inst.free, inst.request, limits)
@@ -94,12 +95,13 @@ def peak_memory_bytes() -> int:
 
 
 def small_jobs(count: int, seed: int, traces: str) -> list[Own]:
-    """Small jobs in process, the fabric already known."""
+    """Place small jobs in this process, on a fabric that is already known."""
     return [solve(small_instance(i, seed, traces))[0] for i in range(count)]
 
 
 def refusals(count: int, seed: int) -> dict[str, list[float]]:
-    """Seconds of proved answers: larger than the fabric, larger than what is free."""
+    """Measure the seconds of proved refusals: of gangs larger than the fabric, and larger than what
+    is free."""
     seconds: dict[str, list[float]] = {"infeasible": [], "insufficient": []}
     for i in range(count):
         rng = random.Random(f"refusal/{seed}/{i}")
@@ -120,7 +122,7 @@ def refusals(count: int, seed: int) -> dict[str, list[float]]:
 
 
 def scaling(zones: tuple[int, ...], tries: int, seed: int) -> dict[int, list[float]]:
-    """Seconds by number of zones, for gangs that need most of what is free in them."""
+    """Measure seconds by number of zones, for gangs that need most of what is free in them."""
     seconds: dict[int, list[float]] = {}
     for count in zones:
         fabric = flat_zones(count)

@@ -45,7 +45,7 @@ def _headline(run: PlacementRun) -> str:
 
 
 def targets(run: PlacementRun) -> str:
-    """Measured values beside the targets of the project."""
+    """Write measured values beside the targets of the project."""
     hard = run.rows
     few = [r for r in [*hard, *run.small] if r.gang <= 64]
     gaps = [r.gap for r in hard]
@@ -222,7 +222,8 @@ def summary_row(name: str, rows: Sequence[Own]) -> Row:
 
 
 def own_tables(rows: Sequence[Own], *, every_family: bool = False) -> str:
-    """In total, by fabric, by capacity and by kind of job; instances of cut 0 apart."""
+    """Write muster's own results in total, by fabric, by capacity and by kind of job; instances of
+    cut 0 apart."""
     hard = [r for r in rows if not r.is_trivial]
     parts = [table(HEAD, _groups(rows, hard))]
     groups: list[tuple[str, Callable[[Own], str]]] = [

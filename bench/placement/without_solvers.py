@@ -30,7 +30,7 @@ USERS_OF_ASSIGN = ("placement.tiers.fragmentation", "placement.replace.near")
 
 @contextmanager
 def no_solver() -> Iterator[None]:
-    """Every program and assignment ends without a solution."""
+    """Return a context in which every program and assignment ends without a solution."""
     with ExitStack() as stack:
         for name in ("cost", "solve"):
             stack.enter_context(patch.object(ColumnLp, name, lambda self: None))
@@ -45,8 +45,8 @@ def no_solver() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class SparedPlacement:
-    """One placement. `wished`: spares that its zones should have, `lacking`: those that they have
-    not; `broken`: domains of all tiers that were wholly free before."""
+    """One placement with spares. `wished`: spares that its zones should have, `lacking`: how many
+    they lack; `broken`: domains of all tiers that were wholly free before."""
 
     cut: int
     is_proved: bool
@@ -57,7 +57,7 @@ class SparedPlacement:
 
 
 def outcome(inst: Instance) -> SparedPlacement:
-    """The instance placed with as many spares as failures ask for."""
+    """Place an instance with as many spares as failures ask for."""
     request = replace(inst.request, spares=AUTO)
     began = time.process_time()
     answer = place(inst.fabric, inst.free, request)
@@ -72,7 +72,7 @@ def outcome(inst: Instance) -> SparedPlacement:
 
 
 def report(rows: list[tuple[SparedPlacement, SparedPlacement]]) -> str:
-    """A table in Markdown: with OR-Tools, and without."""
+    """Write a Markdown table: with OR-Tools, and without."""
     with_, without = zip(*rows, strict=True)
     larger = [b.cut / a.cut - 1 for a, b in rows if a.cut and b.cut > a.cut]
     smaller = [1 - b.cut / a.cut for a, b in rows if b.cut < a.cut]

@@ -32,7 +32,7 @@ POLICIES = (("fifo", "fifo"), ("easy", "easy-kept"), ("easy", "easy"))
 
 @dataclass(frozen=True, slots=True)
 class ReplayLoad:
-    """Jobs for a machine of `hosts`. `is_aimed`: whether the speed there is held to AIM."""
+    """Jobs for a machine of `hosts`. `is_aimed`: whether AIM is the goal for its speed."""
 
     name: str
     hosts: int
@@ -72,7 +72,8 @@ class ReplayRow:
 
     @property
     def is_met(self) -> bool:
-        """As it comes its EASY is another policy, of which only the speed is of interest."""
+        """Whether the speed meets its goal; where AccaSim's EASY is another policy, only the speed
+        counts."""
         is_same = self.other == "easy" or not self.differ
         return is_same and (self.ratio >= AIM or not self.is_aimed)
 
@@ -84,7 +85,7 @@ LOGS = (
 
 
 def measured(folder: Path | None, jobs: int | None) -> Iterator[ReplayLoad]:
-    """The logs of `folder`, then drawn loads for a machine of 3,072 hosts."""
+    """Measure the logs of `folder`, then drawn loads for a machine of 3,072 hosts."""
     for name, file, hosts, count in LOGS if folder else ():
         path = Path(str(folder), "swf", file)
         if path.exists():
@@ -185,7 +186,7 @@ def _pair(ours: str, theirs: str, is_same: bool) -> str:
 
 
 def text(found: Sequence[ReplayRow], changes: dict[str, dict[str, int]]) -> str:
-    """The tables of the page."""
+    """Write the tables of the page."""
     said = [
         f"- {load}: " + ", ".join(f"{what} ({count:,})" for what, count in changed.items())
         for load, changed in changes.items()

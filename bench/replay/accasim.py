@@ -32,7 +32,7 @@ FORMAT = {
 
 
 def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
-    """Start times in seconds by job number, and what the run cost."""
+    """Simulate by AccaSim: start times in seconds by job number, and what the run cost."""
     # 1.1.3 asks for a name that left the standard library with Python 3.10
     collections.Mapping = collections.abc.Mapping  # type: ignore[attr-defined]
     simulators = import_module("accasim.base.simulator_class")

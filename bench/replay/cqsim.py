@@ -29,7 +29,8 @@ ID, START = 0, 7  # columns of the results
 
 
 def simulate(sources: Path, jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
-    """Start times in seconds by job number, and what the run cost, reading the jobs included."""
+    """Simulate by CQsim: start times in seconds by job number, and what the run cost, reading the
+    jobs included."""
     sys.path.insert(0, str(sources))
     program = import_module("cqsim_main")
     with tempfile.TemporaryDirectory() as folder:

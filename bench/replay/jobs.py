@@ -21,7 +21,7 @@ SIZES = tuple(1 << n for n in range(12))  # 1 .. 2,048 hosts
 
 @dataclass(frozen=True, slots=True)
 class PlainJob:
-    """Times in seconds. `limit` is at least `run`."""
+    """A job of a log in seconds. `limit` is at least `run`."""
 
     number: int
     submit: int
@@ -31,13 +31,13 @@ class PlainJob:
 
     @property
     def line(self) -> str:
-        """A record of the Standard Workload Format."""
+        """Write the job as a record of the Standard Workload Format."""
         fields = [self.number, self.submit, -1, self.run, self.size, -1, -1, self.size, self.limit]
         return " ".join(map(str, [*fields, -1, 1, 1, 1, -1, 1, -1, -1, -1]))
 
 
 def of_log(path: Path, hosts: int, limit: int | None) -> tuple[list[PlainJob], Counter[str]]:
-    """The jobs of an SWF log in order of submission, and how many had to be changed."""
+    """Read the jobs of an SWF log in order of submission, and count how many had to be changed."""
     jobs: list[PlainJob] = []
     changed: Counter[str] = Counter()
     for job in TraceFile(path, find_format("swf"), _count_unusable(changed)):
@@ -67,7 +67,8 @@ def _plain(job: TraceJob, number: int, changed: Counter[str]) -> PlainJob:
 
 
 def drawn(count: int, hosts: int, load: float, seed: int) -> list[PlainJob]:
-    """Log-normal runs (median 50 min), sizes of powers of two, Poisson arrivals at `load`."""
+    """Draw jobs: log-normal runs (median 50 min), sizes of powers of two, Poisson arrivals at
+    `load`."""
     rng = Random(f"{seed}/against")
     sizes = [size for size in SIZES if size <= hosts]
     weights = [1 / (1 + n) for n in range(len(sizes))]

@@ -55,7 +55,7 @@ LARGE = "98,304 GPUs"
 
 @dataclass(frozen=True)
 class QueueRun:
-    """One replay. `seconds` of the processor."""
+    """One replay of a long queue. `seconds` of the processor."""
 
     setting: str
     policy: str
@@ -75,7 +75,7 @@ class QueueRun:
 
 
 def burst(count: int, seed: int = 1) -> Iterator[TraceJob]:
-    """Jobs that all come at once, each of one of eleven users."""
+    """Return jobs that all come at once, each of one of eleven users."""
     rng = random.Random(f"{seed}/queue")
     for number in range(1, count + 1):
         run_s = max(60, min(3 * 86_400, round(rng.lognormvariate(8.0, 1.2))))
@@ -87,7 +87,7 @@ def burst(count: int, seed: int = 1) -> Iterator[TraceJob]:
 
 
 def arriving(count: int, fabric: Fabric) -> Iterator[TraceJob]:
-    """Jobs of the mix of RSC-1, with limits of one to three times their run."""
+    """Return jobs of the mix of RSC-1, with limits of one to three times their run."""
     rng = random.Random("limits")
     request = MixRequest(fit(MIXES["rsc-1"]), count, fabric.host_count, fabric.gpus_per_host, LOAD)
     for job in generate(request):
@@ -97,7 +97,7 @@ def arriving(count: int, fabric: Fabric) -> Iterator[TraceJob]:
 def replayed(
     setting: str, fabric: Fabric, jobs: Iterable[TraceJob], policy: str, tenants: Tenants | None
 ) -> QueueRun:
-    """As `muster replay` does it, log and totals included."""
+    """Replay jobs as `muster replay` does, log and totals included."""
     metrics, log, events = Metrics(), EventLogWriter(), 0
 
     def sink(event: Event, state: State) -> None:
@@ -124,7 +124,7 @@ def run_one(setting: str, count: int, policy: str) -> QueueRun:
 
 
 def apart(setting: str, count: int, policy: str) -> QueueRun:
-    """One replay in a process of its own."""
+    """Replay jobs in a process of its own."""
     command = [sys.executable, "-m", "bench.replay.long_queue", "--one", setting]
     command += ["--jobs", str(count), "--policy", policy]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout

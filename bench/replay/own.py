@@ -26,13 +26,13 @@ from simulator.traces.load import TraceFile, find_format
 
 
 def machine(hosts: int) -> Fabric:
-    """One tier of hosts with a processor each."""
+    """Return a fabric of one tier of hosts with a processor each."""
     tiers = [{"name": "zone", "count": 1}, {"name": "host", "count": hosts}]
     return from_spec({"name": "machine", "gpus_per_host": 1, "tiers": tiers})
 
 
 def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
-    """As `muster replay` does it, log and totals included."""
+    """Replay jobs as `muster replay` does, log and totals included."""
     expect_no_cycles()
     starts: dict[str, int] = {}
     begin = time.process_time()

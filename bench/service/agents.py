@@ -82,7 +82,8 @@ async def be_agent(address: str, host: str, there: asyncio.Semaphore) -> None:
 
 
 async def write(call: Any, words: asyncio.Queue[bytes]) -> None:
-    """Send answers, and a beat each BEAT_S, from one task: a call takes one message at a time."""
+    """Send answers, and a beat every BEAT_S, from one task, for a call takes one message at a
+    time."""
     beat_s = time.monotonic() + BEAT_S
     while True:
         try:

@@ -35,7 +35,7 @@ HOSTS = 4
 
 
 def requests(first: int, *, varied: bool = False) -> Iterator[tuple[bytes, bytes]]:
-    """Submits of jobs that nobody has submitted yet, and what cancels each."""
+    """Make submits of new jobs, and the request that cancels each."""
     message = service_pb2.CreateJobRequest(spec=spec_to_proto(spec("x", HOSTS, gpus=8)))
     for number in count(first):
         message.spec.name = message.request_id = f"load-{number:08d}"
@@ -46,7 +46,7 @@ def requests(first: int, *, varied: bool = False) -> Iterator[tuple[bytes, bytes
 
 
 class Client:
-    """One of them."""
+    """One client of the load."""
 
     def __init__(self, address: str, method: str, bodies: Iterator[tuple[bytes, bytes]]) -> None:
         self.connection = Connection(address)
@@ -58,7 +58,7 @@ class Client:
         self.connection.ask(*next(self._calls))
 
     def answered_us(self) -> int | None:
-        """How long the call took; None while its answer is not there. Raises: CallFailed."""
+        """Return how long the call took; None while it has no answer. Raises: CallFailed."""
         if not self.connection.read_answer():
             return None
         return (time.perf_counter_ns() - self._begun_ns) // 1_000
@@ -72,7 +72,8 @@ class Client:
 
 
 def load(address: str, method: str, clients: int, seconds: float, first: int) -> dict[str, object]:
-    """Let them ask for so long, and wait for what is under way then. Raises: CallFailed."""
+    """Let clients call for so long, and wait for calls that are then under way. Raises:
+    CallFailed."""
     bodies, took = requests(first, varied=method == "vary"), []
     with DefaultSelector() as selector:
         for _ in range(clients):

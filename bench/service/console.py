@@ -71,7 +71,7 @@ class _AnybodyCalls:
 
 
 def alone(port: Any) -> None:
-    """The console of a cluster that changes by itself; never returns."""
+    """Serve the console of a cluster that changes by itself; never returns."""
     state = apply(State.empty(), FabricLoaded(0, PRESETS["roce-24k"]))
     # A window of failed hosts moves on: of two pictures a tenth of a second apart 1,000 differ.
     shift = CHANGED // 4
@@ -94,7 +94,7 @@ def alone(port: Any) -> None:
 
 
 async def read(port: int, counts: list[int]) -> None:
-    """One reader, until it is cancelled."""
+    """Read the live map as one reader, until cancelled."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     await reader.readuntil(b"\r\n\r\n")
@@ -103,7 +103,7 @@ async def read(port: int, counts: list[int]) -> None:
 
 
 def many(port: int, readers: int, ready: Any) -> None:
-    """So many readers, until they are killed. `ready`: told the bytes read, every second."""
+    """Run so many readers, until they are killed. `ready` gets the bytes read, every second."""
 
     async def run() -> None:
         counts = [0]
@@ -118,7 +118,7 @@ def many(port: int, readers: int, ready: Any) -> None:
 
 @contextmanager
 def reading(port: int, readers: int) -> Iterator[Any]:
-    """So many readers in a process of their own, from their first second on."""
+    """Run so many readers in a process of their own, from their first second on."""
     told: Any = multiprocessing.Queue()
     process = multiprocessing.Process(target=many, args=(port, readers, told), daemon=True)
     if readers:
@@ -133,13 +133,13 @@ def reading(port: int, readers: int) -> Iterator[Any]:
 
 
 def spent_s(pid: int) -> float:
-    """Processor time of a process."""
+    """Return the processor time of a process, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def live_cost(readers: int, seconds: float) -> float:
-    """Share of a core for so many readers; of each reader's bytes a word is printed."""
+    """Return the share of a core that so many readers cost, and print the bytes that each gets."""
     port_of: Any = multiprocessing.Queue()
     process = multiprocessing.Process(target=alone, args=(port_of,), daemon=True)
     process.start()
@@ -158,7 +158,7 @@ def live_cost(readers: int, seconds: float) -> float:
 
 
 async def commits(readers: int, calls: int) -> dict[str, list[float]]:
-    """Latencies of durable submits in ms, with readers and without, in turns."""
+    """Measure durable submits in ms, with readers and without, in turns."""
     took: dict[str, list[float]] = {"without": [], "with": []}
     with tempfile.TemporaryDirectory() as folder:
         ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
@@ -205,7 +205,7 @@ PAINT = """
 
 
 def still(port: Any) -> None:
-    """The console of a log with nothing but a fabric; never returns."""
+    """Serve the console of a log with nothing but a fabric; never returns."""
     state = apply(State.empty(), FabricLoaded(0, PRESETS["roce-24k"]))
     listening = bound(ConsoleEndpoint("127.0.0.1", 0))
     port.put(listening.getsockname()[1])

@@ -46,7 +46,7 @@ PODS = "/api/v1/namespaces/muster/pods"
 
 
 class PodWatch(threading.Thread):
-    """`changes`: (seconds, type, node, pod) as they come."""
+    """Watches pods. `changes`: (seconds, type, node, pod) as they come."""
 
     def __init__(self, cluster: KubernetesCluster) -> None:
         super().__init__(daemon=True)
@@ -61,7 +61,7 @@ class PodWatch(threading.Thread):
                 self.changes.append((time.time(), kind, node, pod))
 
     def until(self, count: int, kind: str = "ADDED") -> float:
-        """When that many of a kind had come since the last `clear`."""
+        """Return when that many changes of a kind had come since the last `clear`."""
         until_s = time.monotonic() + 120
         while True:
             times = [at for at, what, _, _ in list(self.changes) if what == kind]
@@ -73,14 +73,14 @@ class PodWatch(threading.Thread):
 
 
 def empty(cluster: KubernetesCluster) -> None:
-    """No pod is left: nobody else would end them."""
+    """Delete all pods, for nobody else would end them."""
     cluster.api.call("DELETE", f"{PODS}?gracePeriodSeconds=0")
     while cluster.api.call("GET", f"{PODS}?limit=1")["items"]:
         time.sleep(0.2)
 
 
 def bare(cluster: KubernetesCluster, nodes: list[str], body: Any) -> float:
-    """Seconds for the same pods by a client that does nothing else."""
+    """Measure the seconds for the same pods by a client that does nothing else."""
     watch = PodWatch(cluster)
     time.sleep(0.5)
 
@@ -118,7 +118,8 @@ def server(folder: Path, cluster: KubernetesCluster, keys: Any) -> Iterator[Clie
 
 
 def gang_s(cluster: KubernetesCluster, client: Client, name: str, hosts: int) -> tuple[float, Any]:
-    """Seconds from the start in the log, its last change, to the last pod; one of the pods."""
+    """Measure the seconds from the start in the log to the last change and to the last pod; return
+    also one of the pods."""
     watch = PodWatch(cluster)
     time.sleep(0.5)
     made = spec(name, hosts, spares=SpareRule(hosts=1))
@@ -129,7 +130,8 @@ def gang_s(cluster: KubernetesCluster, client: Client, name: str, hosts: int) ->
 
 
 def swap(cluster: KubernetesCluster, client: Client, name: str) -> tuple[float, set[str], str]:
-    """Seconds until the spare's pod says that it is of the gang now; nodes whose pods changed."""
+    """Measure the seconds until the spare's pod belongs to the gang, and count the nodes whose pods
+    changed."""
     job = client.get_job(name)
     victim, (spare,) = job.placement.hosts[7], job.placement.spares
     watch = PodWatch(cluster)

@@ -60,12 +60,12 @@ ROWS = {
 
 
 class NotAsMeant(Exception):
-    """The gang did not do what is to be measured."""
+    """The gang did not do what was to be measured."""
 
 
 @contextmanager
 def serving(folder: Path, hosts: int, gpus: int) -> Iterator[Client]:
-    """A server with an agent on each of its hosts."""
+    """Start a server with an agent on each of its hosts."""
     (folder / "fabric.yaml").write_text(fabricyaml.dump(fabric_spec(1, 1, hosts, gpus=gpus)))
     command = [MUSTER, "serve", "--launcher", "local", "--agent-lease-s", str(LEASE_S)]
     command += ["--fabric", "fabric.yaml", "--store", "sqlite:///m.db", "--listen", "127.0.0.1:0"]
@@ -86,7 +86,7 @@ def serving(folder: Path, hosts: int, gpus: int) -> Iterator[Client]:
 
 
 class TimedGang:
-    """One gang, on which one fault after the other is tried. `settle_s`: until all spares are
+    """One gang, on which one fault after the other is measured. `settle_s`: until all spares are
     warm again."""
 
     def __init__(
@@ -197,7 +197,7 @@ class TimedGang:
 
 
 def measure(ranks: int, repeat: int, torch: str, *, warm: bool) -> dict[str, list[float]]:
-    """Seconds of everything, on a new server."""
+    """Measure all faults, on a new server."""
     with tempfile.TemporaryDirectory(prefix="muster-launch-") as name:
         folder = Path(name)
         folder.chmod(0o711)

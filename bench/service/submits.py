@@ -76,17 +76,17 @@ class BenchServer:
     address: str
 
     def memory_mib(self) -> float:
-        """Resident memory of the server itself, without the process that decides."""
+        """Return the resident memory of the server itself, without the process that decides."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1_024
 
     def cpu_s(self) -> float:
-        """Processor time of all its threads (Linux: clock_getcpuclockid)."""
+        """Return the processor time of all threads of the server (Linux: clock_getcpuclockid)."""
         return time.clock_gettime(~self.process.pid << 3 | 2)
 
     def fill(self) -> None:
-        """Return once the fabric is full, for placing its gangs is another question: some 2 s of
-        processor, and three times as long of rest while many call."""
+        """Wait until the fabric is full, so that placing its gangs (some 2 s of processor) is not
+        measured with the calls."""
         load(self.address, "submit", WARM_S)
         began = time.monotonic()
         with Client(self.address) as client:
@@ -138,7 +138,7 @@ async def serve_echo() -> None:
 
 @contextmanager
 def echoing() -> Iterator[BenchServer]:
-    """A server that only answers."""
+    """Start a server that only answers."""
     command = [sys.executable, "-m", "bench.service.submits", "--echo"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

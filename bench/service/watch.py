@@ -73,7 +73,8 @@ class Latencies:
 
 @dataclass(frozen=True)
 class LoadPhase:
-    """Latencies beside one load. `lasted_s`: seconds of the load; `outcome`: its closing words."""
+    """Latencies during one kind of load. `lasted_s`: seconds of the load; `outcome`: its closing
+    words."""
 
     title: str
     creates: Latencies
@@ -150,7 +151,7 @@ async def gang(stub: service_pb2_grpc.SchedulerServiceAsyncStub):  # type: ignor
 
 
 def resumed(address: str, streams: int, after: int, until: int, longest_s: float) -> str:
-    """Let so many watches resume, until each has all there was when they began or so much time
+    """Resume so many watches, until each has read what there was when they began or so much time
     has passed."""
     command = [sys.executable, "-m", "bench.service.watchers", address, "--streams", str(streams)]
     command += ["--after", str(after), "--until", str(until), "--longest", str(longest_s)]
@@ -170,7 +171,7 @@ def rested(seconds: float) -> str:
 
 
 def dry_run(address: str, callers: int, seconds: float) -> str:
-    """Dry runs of the gang by so many callers, each one after the other, for so long."""
+    """Let so many callers make dry runs of the gang, each one after the other, for so long."""
 
     async def ask() -> int:
         begun, done = time.monotonic(), 0
@@ -198,7 +199,7 @@ async def calling(server: BenchServer) -> AsyncIterator[Callers]:
 
 
 async def filled(server: BenchServer, back: int) -> None:
-    """The gang runs, and so many versions are behind."""
+    """Start the gang, and fill the log with so many versions."""
     async with grpc.aio.insecure_channel(server.address) as channel:
         stub = service_pb2_grpc.SchedulerServiceStub(channel)
         await stub.CreateJob(pb.CreateJobRequest(spec=spec_to_proto(big())))
@@ -223,7 +224,7 @@ async def measured(
     longest_s: float,
     wanted: Collection[str],
 ) -> dict[str, LoadPhase]:
-    """By name, of ALONE and those that are `wanted`."""
+    """Measure latencies by name of the load: ALONE, and those that are `wanted`."""
     (folder / "tenants.yaml").write_text(TENANTS + AGAIN)
     options = ("--tenants", str(folder / "tenants.yaml"))
 

@@ -28,7 +28,7 @@ OPTIONS = (("grpc.use_local_subchannel_pool", 1),)
 
 @dataclass
 class Watch:
-    """Versions received on one watch stream."""
+    """The versions received on one watch stream."""
 
     versions: list[int] = field(default_factory=list)
 

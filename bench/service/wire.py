@@ -35,11 +35,12 @@ _message = Struct(">BI")  # not compressed, length
 
 
 class CallFailed(Exception):
-    """A call that did not end with grpc-status 0; the message has what came instead."""
+    """A call did not end with grpc-status 0; the message has what came instead."""
 
 
 class Connection:
-    """One connection. `ask`, then `read_answer` whenever the socket is readable, until True."""
+    """One connection: call `ask`, then `read_answer` whenever the socket is readable, until it
+    returns True."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")

@@ -51,7 +51,7 @@ class EmulatedRow:
 
     @property
     def best(self) -> float:
-        """Seconds by packets, else by simulation."""
+        """Seconds of a step, measured by packets if they were sent, else simulated."""
         return self.simulated if self.measured is None else self.measured
 
 
@@ -105,7 +105,7 @@ def labs(steps: int) -> Iterator[Measure]:
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:
-    """Correlate ranks; equal values share one."""
+    """Return Spearman's rank correlation; equal values share one rank."""
     return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
 
 
@@ -115,12 +115,13 @@ def _ranks(values: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float6
 
 
 def by_instance(rows: Sequence[EmulatedRow]) -> list[list[EmulatedRow]]:
-    """The ways of one job on one seed together, muster's first."""
+    """Group the ways of one job on one seed, muster's first."""
     return [list(each) for _, each in groupby(rows, lambda row: (row.job, row.seed))]
 
 
 def summary(rows: Sequence[EmulatedRow], noise: float = NOISE) -> dict[str, float]:
-    """Errors of the formula as shares, its order, and what it predicts of gains."""
+    """Summarise the errors of the formula as shares, how it orders the ways, and which gains it
+    predicts."""
     errors = [abs(row.formula / row.best - 1) for row in rows]
     gains, slower = [], 0
     for ways in by_instance(rows):
@@ -139,7 +140,7 @@ def summary(rows: Sequence[EmulatedRow], noise: float = NOISE) -> dict[str, floa
 
 
 def text(rows: Sequence[EmulatedRow]) -> str:
-    """A line for each job and seed, then the summary."""
+    """Write a line for each job and seed, then the summary."""
     ways = list(dict.fromkeys(row.way for row in rows))
     body = []
     for each in by_instance(rows):

@@ -33,7 +33,7 @@ LEAST_FREE = 18
 
 
 def fabric_of(ranks_per_host: int, zone_ratio: float = 8) -> Fabric:
-    """32 hosts whose network cards carry 20 Gbit/s together."""
+    """Return a fabric of 32 hosts whose network cards carry 20 Gbit/s together."""
     tiers = [
         {"name": "zone", "count": 4, "oversubscription": zone_ratio},
         {"name": "rack", "count": 2, "oversubscription": 2},

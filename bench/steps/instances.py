@@ -95,7 +95,7 @@ def time_fabric(name: str) -> Fabric:
 
 @dataclass(frozen=True, slots=True)
 class StepInstance:
-    """`busy`: share of the fabric that others hold."""
+    """A job on a fabric that others partly fill. `busy`: share of the fabric that others hold."""
 
     name: str
     fabric: Fabric

@@ -35,7 +35,7 @@ FAILED = {
 
 
 def llama3() -> Request:
-    """Row 2 of table 4: 16,384 GPUs."""
+    """Return Llama 3 on 16,384 GPUs: row 2 of table 4 of the paper."""
     shape, model, batch = LLAMA3_ROWS[2]
     return Request(shape, model=model, batch=batch, spares=NO_SPARES)
 
@@ -50,7 +50,7 @@ def orders(fabric: Fabric, job: Request) -> Iterator[tuple[str, Sequence[int]]]:
 
 
 def is_the_cut(found: Congestion, fabric: Fabric, job: Request, hosts: Sequence[int]) -> bool:
-    """Each layer's uplinks carry what the referee counts on its tier."""
+    """Return whether each layer's uplinks carry what the referee counts on its tier."""
     counted = [tier.bytes_per_step for tier in reversed(cut(fabric, job, hosts))]
     climbed = [load.sum() for load in found.loads.up[1 : len(counted) + 1]]
     return bool(np.allclose(climbed, counted, rtol=1e-9))

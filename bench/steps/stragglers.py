@@ -29,7 +29,7 @@ INJECTED, STEPS = 40, 30
 
 
 def print_made() -> None:
-    """Print precision and recall over gangs that are made up."""
+    """Print precision and recall over made-up gangs."""
     for groups in (False, True):
         print("ranks and collectives" if groups else "ranks alone")
         print("| hosts | slower | noise of a step | precision | recall |\n|---|---|---|---|---|")
@@ -44,14 +44,15 @@ def print_made() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """`seconds`: that a worker computed in a step. `stages`: of each worker."""
+    """A recorded trace of workers. `stages`: of each worker."""
 
     seconds: dict[tuple[int, int], float]
     stages: dict[int, int]
 
     @property
     def gang(self) -> MeasuredGang:
-        """Each worker on a host of its own; which shared one the traces do not say."""
+        """Return the workers as a gang, each on a host of its own, for traces do not say which
+        shared one."""
         names = tuple(f"worker-{number}" for number in range(len(self.stages)))
         return MeasuredGang(names, 1, {})
 

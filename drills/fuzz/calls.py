@@ -63,7 +63,7 @@ NAMES: Final = (
 
 
 class Refusal(Exception):
-    """How a call was ended."""
+    """How a call was refused."""
 
     def __init__(self, status: Status) -> None:
         super().__init__(status.message)
@@ -93,7 +93,8 @@ class Call:
 
 
 def calls(random: Random, method: str) -> Iterator[Call]:
-    """Requests without end: random, right ones changed a little, and garbled on the wire."""
+    """Yield requests without end: random ones, valid ones changed a little, and some garbled on the
+    wire."""
     messages = Messages(random, NAMES)
     kind = GetMessageClass(METHODS[method].input_type)
     valid = list(_valid(method)) or [kind()]
@@ -146,14 +147,16 @@ def _valid(method: str) -> Iterator[Message]:
 
 
 class World:
-    """A servicer with some jobs and hosts. `call` may be tried by many, one at a time."""
+    """A servicer with some jobs and hosts, to be called. `call` may be tried by many, one at a
+    time."""
 
     def __init__(self, servicer: object) -> None:
         self._servicer = servicer
         self.answer: Message | None = None  # to the last call; None: refused, or a stream
 
     async def call(self, call: Call) -> bool:
-        """Whether it was answered. Raises: what no call may end with."""
+        """Make a call, and return whether it was answered. Raises: any error that no call may end
+        with."""
         method, self.answer = getattr(self._servicer, call.method), None
         try:
             async with asyncio.timeout(LIMIT_S):
@@ -202,7 +205,7 @@ def _expected(method: str, status: Status) -> None:
 
 @asynccontextmanager
 async def world() -> AsyncIterator[World]:
-    """A servicer on a new store, with a job that runs, two that wait and a window."""
+    """Return a servicer on a new store, with a job that runs, two that wait and a window."""
     uids, now_ns = count(1), count(START_NS, 1_000_000)
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:
         store = open_store(f"sqlite:///{folder}/muster.db")
@@ -247,16 +250,17 @@ def maintenance(name: str, start_s: int, hosts: Sequence[str]) -> window_pb2.Win
 
 
 def scratch() -> str | None:
-    """A folder in memory, where there is one: what is looked for is not on the disk."""
+    """Return a folder in memory, where there is one, for the disk is not what is tested."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 async def run(
     source: Iterator[Call], inputs: int, on_done: Callable[[Call, bool], Awaitable[None] | None]
 ) -> None:
-    """Make `inputs` calls. An exception says what the last one must not have done.
+    """Make `inputs` calls, and check what each may have done. An exception says what the last one
+    must not have done.
 
-    A source that has a method `on_answer` is told each call and its answer.
+    The method `on_answer` of a source, if it has one, gets each call and its answer.
     """
     done, on_answer = 0, getattr(source, "on_answer", lambda _call, _answer: None)
     while done < inputs:

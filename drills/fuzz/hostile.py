@@ -59,11 +59,11 @@ _ORDER: Final = {"ranks": [{"rank": 0}, {"rank": 1}], "env": {"LOCAL_WORLD_SIZE"
 
 
 class Refused(Exception):
-    """How a door says no where it raises nothing."""
+    """How an entry point refuses an input without an exception."""
 
 
 def hostile() -> Iterator[Target]:
-    """All of them, in a fixed order."""
+    """Return all hostile inputs, in a fixed order."""
     yield Target("rank times", _texts(_TIMES), _times, encoding=_LATIN)
     yield Target("rank stacks", ['File "train.py", line 3 in step\n'], _stacks)
     yield Target("rank log", ["step 3\nTraceback\nRuntimeError: CUDA\n", "é\n" * 900], _log)

@@ -26,7 +26,7 @@ SECOND_NS: Final = 10**9
 
 
 class Life:
-    """A source of calls without end that hears what is answered."""
+    """A source of calls without end that learns from the answers."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

@@ -36,7 +36,7 @@ _WORD = re.compile(r"[A-Za-z_][\w-]*")
 
 
 def text(random: Random, seeds: Sequence[str], words: Sequence[str]) -> bytes:
-    """One of `seeds` with one to eight changes; seldom no text at all.
+    """Return one of `seeds` with one to eight changes; seldom no text at all.
 
     `words`: keys and values that the format knows.
     """
@@ -50,7 +50,7 @@ def text(random: Random, seeds: Sequence[str], words: Sequence[str]) -> bytes:
 
 
 def raw(random: Random, seed: bytes) -> bytes:
-    """`seed` with some bytes changed, cut off or repeated; seldom none of it."""
+    """Return `seed` with some bytes changed, cut off or repeated; seldom none of it."""
     found = seed
     for _ in range(random.choice((1, 1, 2, 3))):
         found = _bytes(random, found)
@@ -148,13 +148,13 @@ class Messages:
         self._names = names
 
     def any_of(self, kind: type[Message]) -> Message:
-        """Every field by chance."""
+        """Make a message with each field set at random."""
         message = kind()
         self._fill(message, 0, self._random.random())
         return message
 
     def changed(self, valid: Message) -> Message:
-        """A copy of `valid` in which one to three fields are others."""
+        """Return a copy of `valid` in which one to three fields are others."""
         message = type(valid)()
         message.CopyFrom(valid)
         for _ in range(self._random.choice((0, 1, 1, 2, 3))):

@@ -243,7 +243,7 @@ SACCT = {
 
 
 def traces() -> dict[str, Sequence[str]]:
-    """By format; a format without a sample fails the test that all have one."""
+    """Return sample traces by format. A format without a sample fails a test."""
     job = '{"submit_s": 0, "run_s": 60.5, "parallelism": {"tp": 8, "dp": 2}, "traffic": {"dp": 10}}'
     return {
         "swf": (
@@ -304,7 +304,7 @@ def traces() -> dict[str, Sequence[str]]:
 
 
 def topologies(form: str) -> Sequence[str]:
-    """The example of docs/fabric-formats.md; the two of a topology.yaml are read alike."""
+    """Return the topologies of docs/fabric-formats.md as samples."""
     blocks = dict(re.findall(r"```(\S+)\n(.*?)```", FORMATS_PAGE.read_text(), re.DOTALL))
     return [blocks.get(form, blocks["slurm-yaml"])]
 

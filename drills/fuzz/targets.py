@@ -48,7 +48,7 @@ STATE = started(loaded(SMALL), cordon("z1-r1-h1"), submit("a", 2), submit("b", 8
 
 @dataclass(frozen=True)
 class Target:
-    """One reader. `read` takes a file; it may raise `refusals` and nothing else.
+    """One reader to be fuzzed. `read` takes a file; it may raise `refusals` and nothing else.
 
     `weight`: its share of a long run. `encoding`: of the seeds; latin-1 where they are no texts.
     """
@@ -67,7 +67,8 @@ class Target:
         return mutate.text(random, self.seeds, self.words)
 
     def run(self, raw: bytes, file: Path) -> bool:
-        """Whether it was taken. Raises: what no reader may."""
+        """Read one input, and return whether it was accepted. Raises: any error that no reader may
+        raise."""
         file.write_bytes(raw)
         try:
             self.read(file)
@@ -79,7 +80,7 @@ class Target:
 
 
 def targets() -> Iterator[Target]:
-    """All of them, in a fixed order."""
+    """Return all targets, in a fixed order."""
     keys = (*JobKeys.model_fields, "tp", "pp", "dp", "layers", "hidden", "global_sequences")
     yield Target("yaml", samples.YAML, lambda path: yaml12.load(path), weight=3)
     yield Target("job file", samples.JOBS, _job, words=keys, weight=3)

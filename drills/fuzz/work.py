@@ -26,7 +26,7 @@ MOST_FAULTS = 5
 
 @dataclass(frozen=True)
 class Count:
-    """Results over a target's inputs. `faults`: the first few, as text."""
+    """Counts of results over a target's inputs. `faults`: the first few, as text."""
 
     name: str
     inputs: int

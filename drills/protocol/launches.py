@@ -35,12 +35,12 @@ _MOST_SETTLING = 2_000  # steps
 
 
 class LaunchFaults(NamedTuple):
-    """How often each may happen. `breaks` of a stream, `cuts` of a host from the network, `freezes`
-    of a host with its ranks, `agent_crashes` beside ranks that run on, `deaths` of a host with all
-    that it knew, `reboots` after which it knows what it ran; `rank_failures`, `rank_ends` that are
-    well, `refusals` of an agent; `successions`: another server takes the lead while the leader
-    stands still, `crashes`: after it has crashed; `commands` of the scope in their order;
-    `blackouts`: servers are cut off from all hosts, until they reach all again."""
+    """How often each fault may happen in a search. `breaks` of a stream, `cuts` of a host from the
+    network, `freezes` of a host with its ranks, `agent_crashes` beside ranks that run on, `deaths`
+    of a host with all that it knew, `reboots` after which it knows what it ran; `rank_failures`,
+    `rank_ends` that are well, `refusals` of an agent; `successions`: another server takes the lead
+    while the leader stands still, `crashes`: after it has crashed; `commands` of the scope in their
+    order; `blackouts`: servers are cut off from all hosts, until they reach all again."""
 
     breaks: int = 0
     cuts: int = 0
@@ -75,7 +75,7 @@ class LaunchScope:
 
     @property
     def spares_ranks(self) -> bool:
-        """Whether servers and their network alone fail: no gang that runs is stopped then."""
+        """Whether only servers and their network fail, so that no running gang may be stopped."""
         return not any(self.faults._replace(blackouts=0, crashes=0))
 
 
@@ -101,7 +101,8 @@ class Link:
 
 
 class HostSim:
-    """A host. `is_up`: its agent runs; `is_frozen`, `is_cut`: host and ranks, the network."""
+    """A simulated host. `is_up`: its agent runs; `is_frozen`, `is_cut`: the host with its ranks,
+    its network."""
 
     def __init__(self, agent: SteppedAgent) -> None:
         self.agent = agent
@@ -129,7 +130,7 @@ class HostSim:
 
 
 class ServerSim:
-    """`stands`: paused, and it has been replaced."""
+    """A simulated server. `stands`: it is paused, and has been replaced."""
 
     def __init__(self, server: LaunchServer) -> None:
         self.server = server
@@ -141,7 +142,8 @@ class ServerSim:
 
 
 class LaunchWorld:
-    """One state. `node`: the end of the log; `seen`: of each server the log node of its state."""
+    """One state of the search. `node`: the end of the log; `seen`: of each server the log node of
+    its state."""
 
     def __init__(self, scope: LaunchScope, tree: LogTree, node: LogNode) -> None:
         self.scope, self.tree, self.node = scope, tree, node
@@ -228,7 +230,7 @@ class LaunchWorld:
     # --- the log ----------------------------------------------------------------------------------
 
     def lead(self, number: int) -> None:
-        """A server takes the lead: it reads the log and serves agents."""
+        """Let a server take the lead: it reads the log and serves agents."""
         server = self.servers[number].server
         self.leader = number
         server.writer.state, server.writer.now = self.node.state, self.node.now_ns
@@ -238,7 +240,7 @@ class LaunchWorld:
         self.settle_server(number)
 
     def give_up(self, number: int) -> None:
-        """A server has learnt that another leads."""
+        """Let a server learn that another one leads."""
         server = self.servers[number].server
         server.writer.term = None
         server.launcher.pending_checks.clear()
@@ -247,7 +249,8 @@ class LaunchWorld:
         self._close_ended()
 
     def settle_server(self, number: int) -> None:
-        """Hear the gateway, write what is wanted, feed what is written, until nothing is left."""
+        """Let a server read its gateway, write what is wanted, and process what is written, until
+        nothing is left."""
         server = self.servers[number].server
         server.hear_gateway()
         while server.launcher.pending_checks:
@@ -262,7 +265,7 @@ class LaunchWorld:
         self._close_ended()
 
     def write(self, answer: Answer) -> None:
-        """The leader's events: append, apply, publish."""
+        """Append the leader's events, apply and publish them."""
         assert isinstance(answer, tuple)
         server = self.servers[self.leader].server
         for event in answer:
@@ -283,7 +286,7 @@ class LaunchWorld:
             self.settle_server(self.leader)
 
     def plan(self) -> bool:
-        """Decide and commit; whether there was anything to do."""
+        """Decide and commit, and return whether there was anything to do."""
         plan = self.tree.plan(self.node)
         if not plan.actions:
             return False
@@ -314,7 +317,7 @@ class LaunchWorld:
         link.to_server = (host.agent.hello().SerializeToString(deterministic=True),)
 
     def hear_agent(self, name: str) -> None:
-        """A server hears the next word of a host."""
+        """Deliver the next message of a host to a server."""
         link = self.hosts[name].link
         assert link is not None
         server = self.servers[link.server].server
@@ -333,7 +336,7 @@ class LaunchWorld:
         self.settle_server(link.server)
 
     def hear_server(self, name: str) -> None:
-        """A host hears the next word of its server, or that the stream has ended."""
+        """Deliver the next message of its server to a host, or that the stream has ended."""
         host = self.hosts[name]
         link = host.link
         assert link is not None
@@ -352,7 +355,7 @@ class LaunchWorld:
         host.term = link.term
 
     def break_link(self, name: str) -> None:
-        """Both ends learn that the stream is no more; what was on its way is lost."""
+        """Break a stream; both ends learn of it, and messages on their way are lost."""
         host = self.hosts[name]
         link, host.link = host.link, None
         host.agent.on_disconnect()
@@ -368,7 +371,7 @@ class LaunchWorld:
             host.agent.look()
 
     def tick(self) -> None:
-        """A lease and a little passes."""
+        """Let a little more time pass than a lease."""
         self.now_s += TICK_S
         Clock.now_s = self.now_s
         for name, host in self.hosts.items():
@@ -404,7 +407,7 @@ class LaunchWorld:
     # --- what must hold ------------------------------------------------------------------------
 
     def is_reached(self, name: str) -> bool:
-        """Whether the leader has a stream with this host, and it acts."""
+        """Return whether the leader, which is active, has a stream with this host."""
         host = self.hosts[name]
         link = host.link
         if link is None or host.is_cut or not host.acts or link.server != self.leader:
@@ -413,7 +416,8 @@ class LaunchWorld:
         return link.is_known and not link.has_ended and name in gateway.streams
 
     def check_start(self, name: str, key: Key) -> None:
-        """Ranks start. Raises: Broken where others run there, or they have been started before."""
+        """Check a start of ranks. Raises: Broken where other ranks run there, or these were started
+        before."""
         host = self.hosts[name]
         others = [k for k in host.agent.alive() if k != key]
         if others:
@@ -423,8 +427,8 @@ class LaunchWorld:
         host.launched |= {key}
 
     def check_launch(self, key: Key) -> None:
-        """The leader has ranks started. Raises: Broken where others of the job run on a host that
-        it reaches: it had to wait until they have ended."""
+        """Check that the leader starts ranks of a job only once others of that job have ended on
+        every host that it reaches. Raises: Broken."""
         if (self.term, key) in self.launches:  # the same once more
             return
         self.launches |= {(self.term, key)}
@@ -435,14 +439,14 @@ class LaunchWorld:
                 raise Broken(f"attempt {key.attempt} is launched while {words}")
 
     def check_kept(self, before: State, change: JobChange) -> None:
-        """Raises: Broken where a gang that runs is stopped, and nothing but servers failed."""
+        """Check that no running gang is stopped where only servers failed. Raises: Broken."""
         job = before.jobs.get(change.job.name)
         was_running = job is not None and job.present.launched_ns is not None
         if self.scope.spares_ranks and was_running and change.job.state is not JobState.RUNNING:
             raise Broken(f"{change.job.name} is stopped, and only the servers were cut off")
 
     def check_launched(self, event: GangLaunched) -> None:
-        """The log says that all ranks have started."""
+        """Check the log's word that all ranks have started. Raises: Broken."""
         job = self.node.state.jobs[event.name]
         for name in self.node.state.loaded_fabric.names(job.hosts):
             host = self.hosts[name]
@@ -491,7 +495,7 @@ class LaunchWorld:
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing can happen at once but time and faults."""
+        """Whether nothing can happen but time and faults."""
         return next(quick(self), None) is None
 
 
@@ -499,8 +503,9 @@ Step = Callable[[LaunchWorld], None]
 
 
 def quick(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
-    """Yield steps that happen at once: words arrive, ranks die, agents get ready, plans are made.
-    In this order all comes right: else an agent would ask a replaced leader for ever."""
+    """Yield steps that happen at once: messages arrive, ranks die, agents get ready, plans are
+    made. In this order everything recovers; in others an agent could ask a replaced leader for
+    ever."""
     for number, sim in enumerate(world.servers):
         if sim.acts and sim.server.writer.term not in (None, world.term):
             yield f"server {number} learns that another leads", _on(LaunchWorld.give_up, number)
@@ -535,7 +540,7 @@ def quick(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
 
 
 def recoveries(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
-    """Faults that end."""
+    """Yield the ends of faults."""
     for name, host in world.hosts.items():
         if host.is_frozen:
             yield f"{name} thaws", _on(_thaw, name)
@@ -717,8 +722,8 @@ def _start_server(world: LaunchWorld, number: int) -> None:
 
 
 class Launches:
-    """The model. `is_strict`: no two attempts of a job may run, not even where one of them is on a
-    host that nobody reaches."""
+    """The model of launches. `is_strict`: no two attempts of a job may run, not even where one of
+    them is on a host that nobody reaches."""
 
     def __init__(self, scope: LaunchScope, *, is_strict: bool = False) -> None:
         self._scope = scope
@@ -760,7 +765,8 @@ class Launches:
         return state.broken() or (state.overlap() if self._is_strict else "")
 
     def unsettled(self, state: LaunchWorld) -> str:
-        """Run on without a fault: all that stands still goes on, then what is first, and time."""
+        """Run on without faults, paused parts first, then the first step that there is, then time;
+        return what never recovers."""
         world, way = state.clone(), list[Hashable]()
         seen_at_rest: Hashable = None
         for _ in range(_MOST_SETTLING):

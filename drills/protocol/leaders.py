@@ -24,7 +24,7 @@ from tests.build import exactly, spec
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Rules that make the protocol safe, each True as muster has it."""
+    """The rules that make the protocol safe; each is True in muster."""
 
     append_compares_term: bool = True
     append_compares_version: bool = True
@@ -40,7 +40,7 @@ AS_IT_IS = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A caller's command, made once the requests `after` have been answered."""
+    """A caller's command, made once the requests in `after` have been answered."""
 
     command: Command
     after: tuple[int, ...] = ()
@@ -64,8 +64,8 @@ class Scope:
 
 
 class Server(NamedTuple):
-    """`term`: in which it believes that it leads. `at`: number of the log node of its state.
-    `plans`: made, and not yet entered: (kind, node). `queue`: what waits for the writer."""
+    """A simulated server. `at`: number of the log node of its state. `plans`: made, and not yet
+    entered: (kind, node). `queue`: what waits for the writer."""
 
     is_up: bool = True
     is_paused: bool = False
@@ -76,8 +76,9 @@ class Server(NamedTuple):
 
 
 class Append(NamedTuple):
-    """On its way to the store, or `done`, and the answer on its way back. `before`: the node after
-    which it is to be written; `after`: the node that it makes. `batch`: what it answers."""
+    """An append on its way to the store, or `done`, with its answer on the way back. `before`: the
+    node after which it is to be written; `after`: the node that it makes. `batch`: what it
+    answers."""
 
     server: int
     term: int
@@ -97,8 +98,8 @@ class Faults(NamedTuple):
 
 
 class World(NamedTuple):
-    """`log`: number of the node at the end of the store's log. `calls`: of each request "", that
-    it waits "waiting", was answered "done" or "refused". `holder`: who has the lead's lock."""
+    """One state of the search. `calls`: of each request "", that it waits "waiting", was answered
+    "done" or "refused". `holder`: who has the lead's lock."""
 
     log: int
     term: int
@@ -111,7 +112,7 @@ class World(NamedTuple):
 
 
 class Leaders:
-    """The model. `rules`: those that hold."""
+    """The model of leaders. `rules`: those that hold."""
 
     def __init__(self, scope: Scope, rules: Rules = AS_IT_IS) -> None:
         self._scope = scope
@@ -128,7 +129,7 @@ class Leaders:
         return World(0, 1, 0, 0, servers, (), ("",) * len(scope.requests), faults)
 
     def key(self, state: World) -> World:
-        """Two servers are alike: of states that differ by their numbers one stands for both."""
+        """Return a key that is equal for states that differ only by the numbers of servers."""
         if len(state.servers) != 2:
             return state
         mirrored = _swap_servers(state)
@@ -399,8 +400,9 @@ class Leaders:
         return times
 
     def unsettled(self, state: World) -> str:
-        """Run on without a fault, always the first step that there is; all ends answered, and
-        every gang has its hosts, waits for want of them, or is over."""
+        """Run on without faults, always by the first possible step; return what never recovers: all
+        requests should be answered, and every gang have its hosts, wait for want of hosts, or be
+        over."""
         way: list[World] = []
         while state not in self._settled:
             way.append(state)

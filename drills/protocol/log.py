@@ -34,7 +34,7 @@ OPTIONS = SchedulingOptions()
 
 @dataclass(slots=True, eq=False)
 class LogNode:
-    """A log up to one event. `version`: how many it has."""
+    """A log up to one event. `version`: how many events it has."""
 
     number: int
     version: int
@@ -46,18 +46,18 @@ class LogNode:
 
     @property
     def now_ns(self) -> int:
-        """When the next event is."""
+        """The time of the next event."""
         return (self.version + 1) * HOUR_NS
 
     def begins(self, other: LogNode) -> bool:
-        """Whether the other log begins with this one."""
+        """Return whether the other log begins with this one."""
         while other.version > self.version and other.parent is not None:
             other = other.parent
         return other is self
 
 
 class LogTree:
-    """All logs that begin with a fabric of so many hosts."""
+    """All logs that begin with a fabric of so many hosts, as a tree."""
 
     def __init__(self, hosts: int, gpus: int = 1) -> None:
         loaded = FabricLoaded(0, fabric_spec(1, 1, hosts, gpus=gpus))
@@ -66,7 +66,7 @@ class LogTree:
         self.nodes = [self.root]
 
     def after(self, node: LogNode, *events: Event) -> LogNode:
-        """The log with these as well. Raises: Broken for what no log may hold."""
+        """Return the log with these events added. Raises: Broken for what no log may hold."""
         for event in events:
             if (known := node.next.get(event)) is None:
                 check_event(node.state, event)
@@ -99,13 +99,13 @@ def committed(state: State, plan: Plan, now_ns: int) -> Answer:
 
 
 def is_answer(answer: Answer) -> bool:
-    """Whether it is events, perhaps none."""
+    """Return whether a value is a sequence of events, perhaps empty."""
     return not isinstance(answer, Rejected | Conflict)
 
 
 def check_event(before: State, event: Event) -> None:
-    """A gang begins on as many hosts as it has blocks, all of them free and in service, or its
-    own already. Raises: Broken."""
+    """Check that a gang begins on as many hosts as it has blocks, all of them free and in service,
+    or its own already. Raises: Broken."""
     if not isinstance(event, JobStarted | GangSwapped):
         return
     names = before.built_fabric.index_by_name
@@ -129,7 +129,7 @@ def check_event(before: State, event: Event) -> None:
 
 
 def holders_of(state: State) -> dict[int, str]:
-    """Who has which host, by the jobs alone. Raises: Broken where two have one."""
+    """Return who has which host, by the jobs alone. Raises: Broken where two have one."""
     holders: dict[int, str] = {}
     for job in state.jobs.values():
         for host in (*job.hosts, *job.spares):
@@ -140,8 +140,8 @@ def holders_of(state: State) -> dict[int, str]:
 
 
 def check_state(state: State) -> None:
-    """No host is in two gangs, a gang is whole, and what is written of hosts is so. Raises:
-    Broken."""
+    """Check that no host is in two gangs, every gang is whole, and the index of hosts is right.
+    Raises: Broken."""
     holders = holders_of(state)
     if hostset.of(holders) != state.index.held:
         raise Broken("the state says of other hosts than those of gangs that they are held")

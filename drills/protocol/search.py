@@ -14,28 +14,28 @@ class Model(Protocol[S]):
     """A protocol as states and steps. A state is never changed."""
 
     def start(self) -> S:
-        """Where all begins."""
+        """Return the state in which the search begins."""
 
     def key(self, state: S) -> Hashable:
-        """Equal for states of which the same may come."""
+        """Return a key that is equal for states from which the same can follow."""
 
     def steps(self, state: S) -> Iterable[tuple[str, S]]:
         """Yield each possible next step in words, with the state after it. Raises: Broken."""
 
     def broken(self, state: S) -> str:
-        """Return the invariant that does not hold; empty: all do."""
+        """Return the invariant that does not hold; "" where all do."""
 
     def unsettled(self, state: S) -> str:
-        """Return what never comes right though nothing fails any more; empty: all does."""
+        """Return what never recovers though nothing fails any more; "" where everything does."""
 
 
 class Broken(Exception):
-    """A step does what must not be."""
+    """A step broke an invariant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """`steps`: the words of each, from the start."""
+    """A way to a broken invariant. `steps`: in words, from the start."""
 
     fault: str
     steps: tuple[str, ...]
@@ -47,8 +47,8 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Result of a search. `depth`: steps from the start to the farthest state. `is_whole`: no
-    state was left out."""
+    """Result of a search. `depth`: steps from the start to the farthest state. `is_whole`: whether
+    no state was left out."""
 
     states: int
     steps: int
@@ -67,8 +67,8 @@ def search(
     most_cpu_s: float = float("inf"),
     settle_every: int = 1,
 ) -> Found:
-    """Search all states, or up to the first that must not be. `settle_every`: of so many states
-    one is checked to come right from there; 0: none."""
+    """Search all states, or up to the first that breaks an invariant. `settle_every`: of so many
+    states one is checked to come right from there; 0: none."""
     return _Search(model, most_states, most_depth, most_cpu_s, settle_every).run()
 
 

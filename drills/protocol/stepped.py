@@ -42,7 +42,7 @@ Words = Callable[[agent_pb2.SessionRequest], None]
 
 
 class Clock:
-    """The time of the state that is being stepped."""
+    """The clock of the state that is being stepped."""
 
     now_s = 1_000.0
 
@@ -53,14 +53,14 @@ def now_s() -> float:
 
 @contextmanager
 def stepped_clock() -> Iterator[None]:
-    """Agents read the clock of the search."""
+    """Let agents read the clock of the search."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agent_module, "now_s", now_s)
         yield
 
 
 def ago(at_s: float) -> float:
-    """How long ago, or ahead, as far as it matters."""
+    """Return how long ago, or ahead, a time is, as far as that matters."""
     return max(-_FAR, min(_FAR, Clock.now_s - at_s))
 
 
@@ -68,7 +68,8 @@ def ago(at_s: float) -> float:
 
 
 class SteppedAttempt(HostAttempt):
-    """One whose rank is a flag. `is_alive`: the rank runs; `is_dying`: it has been killed."""
+    """An attempt whose rank is a flag. `is_alive`: the rank runs; `is_dying`: it has been
+    killed."""
 
     def __init__(self, key: Key, order: dict[str, Any]) -> None:
         super().__init__(key, _NOWHERE, order)
@@ -128,7 +129,7 @@ class SteppedAttempt(HostAttempt):
         pass
 
     def rank_ends(self, code: int = 0, number: int = 9) -> None:
-        """The rank is no more; the agent has yet to look."""
+        """End the rank; the agent has yet to notice."""
         self.is_alive = self.is_dying = False
         self.ends = (code, number)
 
@@ -173,7 +174,8 @@ class _LeaseFile:
 
 
 class SteppedAgent(Agent):
-    """`on_start`: is told of each attempt whose ranks start."""
+    """An agent that runs step by step. `on_start`: is called with each attempt whose ranks
+    start."""
 
     on_start: Callable[[Key], None]
 
@@ -230,7 +232,7 @@ class SteppedAgent(Agent):
         return self._epoch, lease, given_up, attempts, tuple(sorted(self.preparing))
 
     def started_anew(self) -> SteppedAgent:
-        """As after a crash: what the folders of its attempts say is all that it knows."""
+        """Return the agent as after a crash: it knows only what the folders of its attempts say."""
         other = SteppedAgent(self.host)
         other._epoch = self._epoch
         other._lease_file = copy.copy(self._lease_file)
@@ -244,11 +246,11 @@ class SteppedAgent(Agent):
         return other
 
     def alive(self) -> list[Key]:
-        """Attempts whose ranks run here."""
+        """Return the attempts whose ranks run here."""
         return [key for key, attempt in self.attempts.items() if attempt.is_alive]
 
     def hear_word(self, body: bytes) -> None:
-        """Raises: StaleLeader."""
+        """Carry out a message of the server. Raises: StaleLeader."""
         self.hear(agent_pb2.SessionResponse.FromString(body))
         self.drop_cancelled()
 
@@ -270,13 +272,13 @@ class SteppedAgent(Agent):
                 self.say(agent_pb2.SessionRequest(prepared=self._prepared(made)))
 
     def refuse(self) -> None:
-        """It cannot prepare what it should."""
+        """Refuse to prepare an attempt."""
         for key in list(self.preparing):
             del self.preparing[key]
             self._refuse(key, "there is no program")
 
     def tick(self) -> None:
-        """As `run` does."""
+        """Do what is due by the clock, as `run` does."""
         self._check_lease()
         self.drop_cancelled()
         self._look()
@@ -308,7 +310,7 @@ class SteppedAgent(Agent):
 
 
 class SteppedStream:
-    """As AgentStream: what is sent goes to `send`."""
+    """A stream as AgentStream, which passes what is sent to `send`."""
 
     def __init__(self, host: str, number: int, send: Callable[[bytes], None]) -> None:
         self.host, self.number, self.send = host, number, send
@@ -331,7 +333,7 @@ class SteppedGateway(Gateway):
         return self._epoch is not None
 
     def admit_stream(self, stream: Any, hello: bytes) -> None:
-        """As `session` does with a first word."""
+        """Admit a stream by its first message, as `session` does."""
         self._drop(stream.host, "another stream is open for this host")
         self._streams[stream.host] = stream
         self._broken_s.pop(stream.host, None)
@@ -339,7 +341,7 @@ class SteppedGateway(Gateway):
         self._tell(Frame(FrameKind.HELLO, stream.host, hello))
 
     def stream_ends(self, host: str, number: int) -> None:
-        """As `session` does when a stream breaks."""
+        """End a stream that breaks, as `session` does."""
         if host in self._streams and self.streams[host].number == number:
             del self._streams[host]
             self._broken_s[host] = Clock.now_s
@@ -389,7 +391,7 @@ class SteppedReports(LaunchReports):
 
 
 class SteppedLauncher(AgentLauncher):
-    """It writes by SteppedReports."""
+    """A launcher that reports by SteppedReports."""
 
     _reports: SteppedReports
 
@@ -447,7 +449,7 @@ class _ServerWriter:
 
 
 class LaunchServer:
-    """A server as far as agents go: launcher, sessions and gateway on a state of the log."""
+    """A server as agents see it: launcher, sessions and gateway on a state of the log."""
 
     def __init__(self, state: State, *, keeps_ranks: bool = True) -> None:
         self.writer = _ServerWriter(state)
@@ -460,7 +462,7 @@ class LaunchServer:
         self.launcher._reports = SteppedReports()
 
     def clone(self, send: Callable[[str, int], Callable[[bytes], None]]) -> LaunchServer:
-        """`send`: where the words of a stream go in the copy, by host and number."""
+        """Copy the server. `send`: takes messages of the copy's streams, by host and number."""
         other = copy.copy(self)
         other.writer = copy.copy(self.writer)
         other.gateway = gateway = copy.copy(self.gateway)
