@@ -31,9 +31,9 @@ import numpy.typing as npt
 
 from placement.objective.axis_loads import axis_loads
 from placement.objective.compute_time import ComputeParts, compute_parts, compute_seconds
-from placement.objective.step_constants import (
+from placement.objective.fitted_constants import (
     KINS,
-    StepConstants,
+    FittedConstants,
     precision_class,
     read_constants,
 )
@@ -43,7 +43,7 @@ from scheduler.console import theme
 from scheduler.files.step_table import StepRow, read_table
 
 Floats = npt.NDArray[np.float64]
-FILE = Path(__file__).parents[1] / "placement" / "objective" / "step_constants.toml"
+FILE = Path(__file__).parents[1] / "placement" / "objective" / "fitted_constants.toml"
 REPEATS = 4
 NOISE = {"dense": 0.10, "experts": 0.25}  # of a step that the model has right, as a logarithm
 OUTLIER = 1.5  # times the noise from which on a residual counts less
@@ -298,7 +298,7 @@ def predict_unseen_gpus(fit: Fit) -> list[tuple[int, float]]:
 def content_of(
     fit: Fit, outside: dict[str, tuple[float, float]], resolution: float
 ) -> dict[str, Any]:
-    """Fit all rows; return the constants as step_constants.toml has them."""
+    """Fit all rows; return the constants as fitted_constants.toml has them."""
     x, covariance = fit.fit_rows(np.arange(len(fit.table)))
 
     def entry(names: Sequence[str], **more: Any) -> dict[str, Any]:
@@ -459,7 +459,7 @@ def _interval_ends(errors: Floats) -> tuple[float, float]:
     return round(float(low), 3), round(float(high), 3)
 
 
-def print_fit_errors(table: Table, constants: StepConstants) -> None:
+def print_fit_errors(table: Table, constants: FittedConstants) -> None:
     """Print errors of the product itself with constants that were fitted to all rows."""
     errors = np.log(estimated(table, constants) / table.measured)
     print("\nfitted to all, by GPU")
@@ -472,7 +472,7 @@ def print_fit_errors(table: Table, constants: StepConstants) -> None:
     print(error_line("  with experts", errors[table.has_experts]))
 
 
-def estimated(table: Table, constants: StepConstants) -> Floats:
+def estimated(table: Table, constants: FittedConstants) -> Floats:
     """Return the seconds of each row by the product itself."""
     assumed, steps = Assumptions(constants=constants), []
     for row in table.rows:

@@ -29,7 +29,7 @@ from placement import warm_up
 from placement.fabric import hostset
 from placement.objective.check import violations
 from placement.objective.cut import cut
-from placement.objective.step_constants import step_constants
+from placement.objective.fitted_constants import fitted_constants
 from placement.objective.step_time import step_time
 from placement.tiers.step_clock import RESOLUTION
 from placement.workload.request import Objective
@@ -38,13 +38,13 @@ PROVED, AT = 0.01, 0.9  # within which gap steps are proved, in which share of t
 MOST_S, BIG_MEDIAN_S = 3.0, 1.0  # to solve: at p99, and for 16,384 GPUs in the median
 BIG = "405b-16k"
 SEEDS = (1, 101)
-SLACK = step_constants().resolution
+SLACK = fitted_constants().resolution
 
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """`seconds`: of a step, muster's and by peer. `cut`: bytes between zones. `solve_s`: that
-    muster took, by the clock; `cpu_s`: on both cores together."""
+    """One instance: seconds of a step, muster's and by peer. `cut`: bytes between zones. `solve_s`:
+    that muster took, by the clock; `cpu_s`: on both cores together."""
 
     name: str
     fabric: str
@@ -63,7 +63,7 @@ class StepRow:
         return self.seconds / self.bound - 1
 
     def gain(self, peer: str) -> float:
-        """By how much the peer's step is slower."""
+        """Return by which share the peer's step is longer."""
         return self.peers[peer] / self.seconds - 1
 
     @property
@@ -104,7 +104,7 @@ def faster_peers(rows: Sequence[StepRow]) -> list[tuple[StepRow, str]]:
 
 
 def cutting_less(rows: Sequence[StepRow], *, is_own: bool = False) -> list[tuple[StepRow, str]]:
-    """Peers that send fewer bytes between zones at a step within the slack of the shortest.
+    """Return peers that send fewer bytes between zones at a step within the slack of the shortest.
     `is_own`: muster itself with the objective `cut`, which searches longer for that."""
     return [
         (r, peer)
@@ -133,7 +133,7 @@ def _gains(name: str, rows: Sequence[StepRow], gains: Sequence[float]) -> Sequen
 
 
 def group_table(rows: Sequence[StepRow]) -> str:
-    """Gain over two peers, gap, and time to solve, by fabric and by job."""
+    """Write gains over two peers, gaps, and times to solve, by fabric and by job."""
     head = (
         *("", "instances", "by name, mean", "most", "fewest domains, mean", "most"),
         *("gap p90", "worst", "solved in, median", "most"),

@@ -10,7 +10,7 @@ attention    causal scores and values at a share of the 16-bit peak, a third mor
 elementwise  norms, activations, residuals: bytes a layer and token over memory bandwidth.
 optimizer    bytes of the state of a GPU over memory bandwidth.
 
-The constants are in step_constants.toml, with what they were fitted on. The arithmetic of
+The constants are in fitted_constants.toml, with what they were fitted on. The arithmetic of
 `compute_seconds` takes numbers and arrays alike: scripts/fit_steps.py fits with it.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 from muster.structs import struct
 from placement.fabric.gpus import Gpu
-from placement.objective.step_constants import Rates, StepConstants
+from placement.objective.fitted_constants import FittedConstants, Rates
 from placement.workload.flops import (
     dense_parameters,
     expert_parameters,
@@ -40,7 +40,7 @@ KERNEL_TILE = 64  # and of matrices of this
 
 @struct(frozen=True, slots=True)
 class ComputeParts:
-    """Work of one GPU in a step, as seconds at the peaks that its maker states.
+    """Work of one GPU in a step, part by part, as seconds at the peaks that its maker states.
 
     `gemm_s`, `expert_s`: at the peak of the job's precision; `attention_s`: at the 16-bit peak.
     `byte_s`: of one byte for each layer, column and token; `optimizer_s`: of the optimizer.
@@ -60,15 +60,15 @@ class ComputeParts:
     is_misaligned: float
 
 
-def compute_seconds(parts: ComputeParts | Any, rates: Rates | Any, c: StepConstants | Any) -> Any:
-    """Seconds of compute in a step, without the bubble of a pipeline."""
+def compute_seconds(parts: ComputeParts | Any, rates: Rates | Any, c: FittedConstants | Any) -> Any:
+    """Return the seconds of compute in a step, without the bubble of a pipeline."""
     return sum(seconds_by_part(parts, rates, c).values())
 
 
 def seconds_by_part(
-    parts: ComputeParts | Any, rates: Rates | Any, c: StepConstants | Any
+    parts: ComputeParts | Any, rates: Rates | Any, c: FittedConstants | Any
 ) -> dict[str, Any]:
-    """Seconds of each part of compute."""
+    """Return the seconds of each part of compute."""
     narrow = c.narrow_columns / parts.width
     misaligned = 1 + (c.misaligned - 1) * parts.is_misaligned
     gemm = parts.gemm_s * (1 + c.short_tokens / parts.tokens + narrow) * misaligned
@@ -86,7 +86,8 @@ def seconds_by_part(
 
 @lru_cache(maxsize=4096)
 def compute_parts(request: Request, gpu: Gpu) -> ComputeParts | None:
-    """None without a model and a batch. Raises: BadInput where the GPU lacks the precision."""
+    """Return the parts of compute; None without a model and a batch. Raises: BadInput where the GPU
+    lacks the precision."""
     work = work_of(request)
     if work is None:
         return None

@@ -8,7 +8,7 @@ bubble    idle share of compute: (p-1) / (v m) for p stages, v chunks each, m mi
           and ep expose is part of each micro-batch, so it has the same share on top.
 exposed   an axis' time on its slowest layer (axis_loads.py) but for what hides behind
           compute. The rules, each with its source, are the functions below; their shares are in
-          step_constants.toml.
+          fitted_constants.toml.
 busiest   all axes together on one link: no step is shorter, however much overlaps.
 
 Messages take time beside their bytes where the fabric file says how much (`latency_us`, `km`).
@@ -40,7 +40,7 @@ from placement.objective.axis_loads import (
     shared_links,
 )
 from placement.objective.compute_time import compute_parts, seconds_by_part
-from placement.objective.step_constants import StepConstants, step_constants
+from placement.objective.fitted_constants import FittedConstants, fitted_constants
 from placement.workload.flops import training_flops
 from placement.workload.request import FIRST_STEP_MODEL, Request, StepBound
 from placement.workload.roles import blocks_of_roles
@@ -73,7 +73,7 @@ class Assumptions:
     peak_tflops: float | None = None
     compute_s: float | None = None
     hidden: tuple[tuple[str, float], ...] = ()
-    constants: StepConstants | None = None
+    constants: FittedConstants | None = None
 
 
 AS_FITTED = Assumptions()
@@ -81,7 +81,8 @@ AS_FITTED = Assumptions()
 
 @struct(frozen=True, slots=True)
 class AxisTime:
-    """One axis: where it runs, how long it takes, how much of that the step waits for."""
+    """One axis in a step: where it runs, how long it takes, and how much of that the step waits
+    for."""
 
     load: AxisLoad
     seconds: float
@@ -89,7 +90,7 @@ class AxisTime:
 
 
 class LinkTime(Protocol):
-    """A link, or all links that an axis meets, and how long they are busy in a step."""
+    """A link, or all links that an axis uses, and how long they are busy in a step."""
 
     @property
     def name(self) -> str: ...
@@ -103,7 +104,7 @@ class RoutedFlows(Protocol):
     @property
     def busiest(self) -> LinkTime: ...
     def axis_seconds(self, name: str) -> float:
-        """0 for an axis that stays within hosts."""
+        """Return the seconds of an axis; 0 for an axis that stays within hosts."""
         ...
 
 
@@ -146,7 +147,7 @@ class StepTime:
 
 @struct(frozen=True, slots=True)
 class Pipeline:
-    """Stages, chunks on each, micro-batches in turn, and their order."""
+    """The schedule of a pipeline: stages, chunks on each, micro-batches, and their order."""
 
     stages: int
     chunks: int
@@ -163,7 +164,7 @@ class Pipeline:
 
     @property
     def bubble(self) -> Fraction:
-        """Idle time as a share of compute.
+        """Return idle time as a share of compute.
 
         DualPipe: (p/2 - 1) (F&B + B - 3 W) against (p - 1) (F + B) of 1F1B, with F = W and B = 2 F
         (DeepSeek-V3, 2024, table 2), whatever the chunks.
@@ -196,7 +197,7 @@ class Pipeline:
 
     @property
     def least_hop_share(self) -> float:
-        """The share of all hops together that a step waits for at least."""
+        """Return the share of all hops together that a step waits for at least."""
         first = 1 / self.micro_batches
         return first if self.chunks > 1 else first + (1 - first) / self.stages
 
@@ -210,11 +211,11 @@ def step_time(
     routed: RoutedFlows | None = None,
     rule: Exposure | None = None,
 ) -> StepTime:
-    """The step of a gang on the hosts of its blocks.
+    """Return the step of a gang on the hosts of its blocks.
 
-    `routed`: of the same gang on the same hosts; each axis then takes as long outside
-    the hosts as its busiest cable. `rule`: what the step waits for, in place of what follows from
-    the GPUs of the hosts.
+    `routed`: of the same gang on the same hosts; each axis then takes as long outside the hosts as
+    its busiest cable. `rule`: what the step waits for, in place of what follows from the GPUs of
+    the hosts.
 
     Raises: BadInput as `axis_traffic`, or as `refuse_precision`. Cost: 3 ms for 16,384 ranks.
     """
@@ -282,7 +283,7 @@ def _step_of_roles(
 
 
 def peak_flops(request: Request, gpu: Gpu, assumed: Assumptions) -> float:
-    """FLOP/s of one GPU at most, in the precision of the job."""
+    """Return the most FLOP/s of one GPU, in the precision of the job."""
     if assumed.peak_tflops is not None:
         return assumed.peak_tflops * 1e12
     if request.step_model == FIRST_STEP_MODEL:
@@ -308,20 +309,22 @@ def _interval(request: Request, gpu: Gpu, assumed: Assumptions) -> tuple[float, 
     is_stated = any(each is not None for each in stated)
     if request.model is None or is_stated or request.step_model == FIRST_STEP_MODEL:
         return None
-    constants = assumed.constants or step_constants()
+    constants = assumed.constants or fitted_constants()
     is_measured = constants.rates(gpu.name, request.model.dtype).is_measured
     return constants.interval(has_experts=bool(request.model.experts), is_measured=is_measured)
 
 
 def step_bound(fabric: Fabric, request: Request, hosts: Sequence[int]) -> StepBound | None:
-    """The step where the request says enough to know it; nothing is proved of it."""
+    """Return the step of a gang where the request says enough to know it; nothing is proved of
+    it."""
     if not request.has_step_time:
         return None
     return StepBound(step_time(fabric, request, hosts).seconds)
 
 
 def refuse_precision(fabric: Fabric, request: Request) -> None:
-    """Raises: BadInput where a GPU that the gang may be given lacks the precision of the job."""
+    """Refuse a job in a precision that a GPU lacks which the gang may be given. Raises:
+    BadInput."""
     if request.model is None:
         return
     every = hostset.full(fabric.host_count)
@@ -347,8 +350,9 @@ def exposure(
     assumed: Assumptions = AS_FITTED,
     hosts: Sequence[int] | None = None,
 ) -> Exposure:
-    """Say how much of each axis the step waits for on these hosts; with None, no less than on any:
-    compute of the fastest GPU that the gang may be given, hidden behind that of the slowest.
+    """Return how much of each axis the step waits for on these hosts. With None it is no less than
+    on any hosts: compute of the fastest GPU that the gang may be given, hidden behind that of the
+    slowest.
 
     Raises: BadInput as `axis_traffic`, or where a GPU lacks the precision.
     """
@@ -356,7 +360,7 @@ def exposure(
     seconds = [_compute_s(request, gpu, assumed) for gpu in kinds]
     slowest_s = max(seconds)
     compute_s = min(seconds) if hosts is None else slowest_s
-    constants = assumed.constants or step_constants()
+    constants = assumed.constants or fitted_constants()
     line = Pipeline.of(request)
     shares = _exposed_shares(request, line, constants)
     return Exposure(request, line, compute_s, dict(assumed.hidden), shares, slowest_s)
@@ -394,21 +398,22 @@ def _compute_s(request: Request, gpu: Gpu, assumed: Assumptions) -> float:
 def compute_by_part(
     request: Request, gpu: Gpu, assumed: Assumptions = AS_FITTED
 ) -> dict[str, float]:
-    """Seconds of each part of compute on such GPUs; empty without a model and a batch."""
+    """Return the seconds of each part of compute on such GPUs; empty without a model and a
+    batch."""
     if request.model is not None and assumed.peak_tflops is not None:
         peaks = {**dict(gpu.tflops), request.model.dtype: assumed.peak_tflops}
         gpu = replace(gpu, tflops=tuple(peaks.items()))
     parts = compute_parts(request, gpu)
     if parts is None or request.model is None:
         return {}
-    constants = assumed.constants or step_constants()
+    constants = assumed.constants or fitted_constants()
     rates = constants.rates(gpu.name, request.model.dtype)
     named = seconds_by_part(parts, rates, constants)
     return {name: float(seconds) for name, seconds in named.items() if seconds}
 
 
 def _exposed_shares(
-    request: Request, line: Pipeline, constants: StepConstants
+    request: Request, line: Pipeline, constants: FittedConstants
 ) -> Mapping[str, float]:
     """Shares of an axis' time that the step waits for: of activations by axis, each micro-batch
     in turn and while the pipeline fills as well; of state under `dp`."""
@@ -448,10 +453,9 @@ def _hops(load: AxisLoad, seconds: float) -> Sequence[float]:
 
 
 def busiest_link(loads: Sequence[AxisLoad], routed: RoutedFlows | None) -> tuple[str, float]:
-    """The layer, or cable, that all axes together keep busy longest: its name and seconds.
+    """Return the layer, or cable, that all axes together keep busy longest: its name and seconds.
 
-    On a layer each axis counts with its own busiest domain, the same one in a balanced
-    placement.
+    On a layer each axis counts with its own busiest domain, the same one in a balanced placement.
     """
     names = dict.fromkeys(load.layer for axis in loads for load in axis.loads)
     totals = {name: sum(axis.on(name) for axis in loads) for name in names}
@@ -464,8 +468,7 @@ def busiest_link(loads: Sequence[AxisLoad], routed: RoutedFlows | None) -> tuple
 
 @struct(frozen=True, slots=True)
 class Exposure:
-    """Return the seconds of each axis that the step waits for: convex in the time that the axis
-    takes.
+    """The part of each axis' time that the step waits for: convex in the time that the axis takes.
 
     `shares`: of activations that are waited for, by axis, and of state under `dp`. `hiding_s`:
     compute behind which communication hides.
@@ -479,7 +482,7 @@ class Exposure:
     hiding_s: float
 
     def slope(self, axis: str, start_s: float, end_s: float) -> float:
-        """The share of the time between for which the step waits at least."""
+        """Return the least share of the time between these two for which the step waits."""
         if end_s <= start_s:
             return 0.0
         waited_s = self.least_exposed_s(axis, end_s) - self.least_exposed_s(axis, start_s)
@@ -508,8 +511,8 @@ class Exposure:
 
     @property
     def counts_stages(self) -> bool:
-        """Whether stages are told apart on links: where no share was fitted to clusters, which
-        has what they do to each other in it."""
+        """Whether stages are told apart on links: only where no share was fitted to clusters, for a
+        fitted share includes what stages do to each other."""
         request = self.request
         return request.has_hops and request.model is None and self.pipeline.stages > 1
 

@@ -24,7 +24,7 @@ from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Hardware, Ints, Tier
 from placement.grid.block_grid import block_grid
 from placement.kernels import INFINITE
-from placement.objective.step_constants import step_constants
+from placement.objective.fitted_constants import fitted_constants
 from placement.objective.step_floor import least_step_s, step_floor
 from placement.objective.step_time import StepTime, exposure, fastest_gpu, step_time
 from placement.workload.request import Request
@@ -94,7 +94,7 @@ class StepClock:
     def cut_slack(self) -> float:
         """How much longer than the shortest a step may be for a smaller cut, as a share of it."""
         wanted = self._request.cut_slack
-        return step_constants().resolution if wanted is None else wanted
+        return fitted_constants().resolution if wanted is None else wanted
 
     @property
     def slack(self) -> int:

@@ -107,7 +107,7 @@ class Request:
     keeps the one it was given in with, so that logs replay as they were decided.
     `cut_slack`: how much longer than the shortest a step may be for fewer bytes between zones, as
     a share of it, with the objective *time*; None: as much as the model cannot tell apart
-    (`resolution` of objective/step_constants.py).
+    (`resolution` of objective/fitted_constants.py).
     `roles`: of a gang of several roles (workload/roles.py), the shape and the traffic of each;
     `parallelism` then counts the ranks of all roles, one role after the other.
     `is_on_cpus`: its ranks are, of which neither a step nor bytes are modelled.

@@ -28,17 +28,18 @@ from scheduler.core.model.records import failure_rates
 from scheduler.core.model.records.host import HostRecord
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking, Shares
-from scheduler.core.rules.job_size import fitted
+from scheduler.core.rules.job_size import sized_for_fabric
 
 Entry = TypeVar("Entry")
 
 
 @struct(frozen=True, slots=True)
 class Renumbering:
-    """Hosts by the numbers of another fabric: how what is kept by index follows a change of it.
+    """Maps the host numbers of one fabric to those of another.
 
     `numbers[i]`: the new number of what was host i; None: it is gone. `joined`: new numbers of
-    hosts that were not there."""
+    hosts that were not there.
+    """
 
     numbers: tuple[int | None, ...]
     joined: HostSet
@@ -75,7 +76,7 @@ class Renumbering:
 
 
 def changed(state: State, event: FabricChanged) -> State:
-    """The state on the other fabric. Cost: building that, and O(hosts + jobs)."""
+    """Return the state on another fabric. Cost: building that, and O(hosts + jobs)."""
     before, after, renames = state.built_fabric, from_spec(event.spec), dict(event.renames)
     numbers = Renumbering.between(before, after, renames)
     jobs = {name: _on(job, after, numbers) for name, job in state.jobs.items()}
@@ -137,7 +138,7 @@ def _renumbered(index: Index, numbers: Renumbering, windows: Mapping[str, Bookin
 
 
 def effects(before: State, event: FabricChanged, after: State) -> Iterator[EventEffect]:
-    """The hosts that are new, or elsewhere, and the names of removed ones."""
+    """Return the hosts that are new, or in other domains, and the names of removed hosts."""
     renames = dict(event.renames)
     was = {renames.get(name, name): _place(before, host) for host, name in _hosts(before)}
     touched = tuple(host for host, name in _hosts(after) if was.get(name) != _place(after, host))
@@ -172,7 +173,7 @@ def _on(job: Job, fabric: Fabric, numbers: Renumbering) -> Job:
         gang=gang,
         strikes=tuple(replace(each, host=host) for each, host in strikes if host is not None),
     )
-    return fitted(job, fabric) if job.state is JobState.QUEUED else job
+    return sized_for_fabric(job, fabric) if job.state is JobState.QUEUED else job
 
 
 def _named(job: Job, fabric: Fabric) -> Job:

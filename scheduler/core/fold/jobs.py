@@ -65,12 +65,13 @@ from scheduler.core.model.records.goodput import Goodput
 from scheduler.core.model.state import State
 from scheduler.core.policies.job_terms import SavedCheckpoint
 from scheduler.core.rules.crash_loop import record_strike, stopped
-from scheduler.core.rules.job_size import fitted, sized_as
+from scheduler.core.rules.job_size import sized_as, sized_for_fabric
 from scheduler.core.tenancy.ownership import owned
 
 
 def applied(state: State, event: JobEvent) -> State:
-    """The state after `event`. Raises: KeyError on a job or a move that cannot be."""
+    """Return the state after an event of jobs. Raises: KeyError on a job or a move that cannot
+    be."""
     match event:
         case JobSubmitted():
             return _submitted(state, event)
@@ -189,7 +190,7 @@ def _submitted(state: State, event: JobSubmitted) -> State:
         hold=Hold.OWNER if event.spec.hold else None,
         dependencies=event.dependencies,
     )
-    job = owned(fitted(job, state.loaded_fabric), state.tenants)
+    job = owned(sized_for_fabric(job, state.loaded_fabric), state.tenants)
     state, job = _admit_task(state, job)
     return with_job(state, None, with_eligibility(job, event.time_ns), event.time_ns)
 

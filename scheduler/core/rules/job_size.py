@@ -20,8 +20,8 @@ from scheduler.core.rules import memory_copies
 from scheduler.core.rules.calendar import Calendar
 
 
-def fitted(job: Job, fabric: Fabric) -> Job:
-    """A job that waits, with its legal sizes on this fabric, at the smallest of them.
+def sized_for_fabric(job: Job, fabric: Fabric) -> Job:
+    """Return a waiting job with its legal sizes on this fabric, at the smallest of them.
 
     Raises: IndexError where there is none.
     """
@@ -50,7 +50,7 @@ def job_after(state: State, job: Job, action: Resize) -> Job:
 
 def sized_as(state: State, job: Job, spec: JobSpec, dp: int) -> Job:
     """Return the job with another specification, which says other sizes, at one of them."""
-    return fitted(replace(job, spec=spec), state.loaded_fabric).at(dp)
+    return sized_for_fabric(replace(job, spec=spec), state.loaded_fabric).at(dp)
 
 
 def may_keep_other_roles(before: Job, after: Job) -> bool:
@@ -72,7 +72,7 @@ def keeps_other_roles(before: Job, after: Job, hosts: tuple[int, ...]) -> bool:
 
 
 def misfit(state: State, action: Resize, room: HostSet) -> Stale | None:
-    """Why the gang cannot be resized so on hosts of `room`; None when it can."""
+    """Return why the gang cannot be resized to these hosts of `room`; None when it can."""
     job = state.jobs[action.name]
     if job.hosts != action.left:
         return stale_job(action.name, StaleReason.JOB, "its hosts changed meanwhile")
@@ -83,7 +83,8 @@ def misfit(state: State, action: Resize, room: HostSet) -> Stale | None:
 
 
 def is_needless(state: State, action: Resize) -> bool:
-    """Whether a running gang would drop replicas though it has to leave none of its hosts."""
+    """Return whether a running gang would drop replicas although it has to leave none of its
+    hosts."""
     job = state.jobs.get(action.name)
     if job is None or job.state is not JobState.RUNNING or action.dp >= job.dp or action.spec:
         return False

@@ -15,7 +15,7 @@ from placement.fabric.reader import from_spec, preset
 from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.objective.cut import cut
-from placement.objective.step_constants import step_constants
+from placement.objective.fitted_constants import fitted_constants
 from placement.objective.step_time import Pipeline, step_time
 from placement.tiers.step_clock import LEAST_PRICE, RESOLUTION, StepClock
 from placement.workload.request import Objective, Placement, Request
@@ -107,7 +107,7 @@ def test_bytes_that_hide_have_the_least_price() -> None:
     fabric, request = _fabric(7, 1), JOBS["dense"]
     clock = StepClock(fabric, request)
     prices = dict(clock.prices(clock.step((0, 4, 1, 5))))
-    share = step_constants().exposed["tp"] * (1 + float(Pipeline.of(request).bubble))
+    share = fitted_constants().exposed["tp"] * (1 + float(Pipeline.of(request).bubble))
     assert prices["tp"] == pytest.approx(FULL_PRICE * share, abs=1)  # the rest hides behind GEMMs
     assert prices["pp"] < FULL_PRICE
     # Of two stages, which keep two micro-batches under way, each waits for half of a round trip.

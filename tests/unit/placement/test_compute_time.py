@@ -12,7 +12,7 @@ from placement.fabric.gpus import catalogue
 from placement.fabric.reader import from_spec, preset
 from placement.fabric.tree import Fabric
 from placement.objective.compute_time import compute_parts
-from placement.objective.step_constants import step_constants
+from placement.objective.fitted_constants import fitted_constants
 from placement.objective.step_time import Assumptions, Pipeline, compute_by_part, step_time
 from placement.tiers.step_clock import step_clock
 from placement.workload.request import STEP_MODEL, Objective, Placement, Request
@@ -99,7 +99,7 @@ def test_small_experts_are_slower_than_their_flops() -> None:
     assert parts is not None
     assert (
         compute_by_part(moe, H100)["experts"]
-        > 2 * parts.expert_s / step_constants().gemm["bf16:H100"]
+        > 2 * parts.expert_s / fitted_constants().gemm["bf16:H100"]
     )
 
 
@@ -126,7 +126,7 @@ def test_a_peak_of_ones_own_scales_matrices() -> None:
 
 
 def test_intervals_are_wider_where_less_was_measured() -> None:
-    constants = step_constants()
+    constants = fitted_constants()
     dense = constants.interval(has_experts=False, is_measured=True)
     experts = constants.interval(has_experts=True, is_measured=True)
     foreign = constants.interval(has_experts=False, is_measured=False)
@@ -136,13 +136,13 @@ def test_intervals_are_wider_where_less_was_measured() -> None:
 
 
 def test_kin_stand_in_for_gpus_that_nobody_measured() -> None:
-    constants = step_constants()
+    constants = fitted_constants()
     assert constants.rates("MI300X", "fp8").gemm == constants.gemm["fp8:MI325X"]
     assert constants.rates("own", "bf16").gemm == constants.gemm["bf16"]
 
 
 def test_the_step_waits_for_shares_of_communication() -> None:
-    shares = step_constants().exposed
+    shares = fitted_constants().exposed
     step = step_time(ROCE, job(), range(2_048))
     stretched = 1 + float(Pipeline.of(job()).bubble)
     axes = {axis.load.traffic.axis: axis for axis in step.axes}

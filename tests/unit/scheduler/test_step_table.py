@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placement.objective.step_constants import step_constants
+from placement.objective.fitted_constants import fitted_constants
 from placement.objective.step_time import step_time
 from scheduler.cli.calls import AnswerFormat
 from scheduler.cli.offline.step_table import print_table
@@ -114,7 +114,7 @@ def test_constants_lie_in_their_intervals_and_name_their_sources() -> None:
         for name, entry in content[section].items():
             assert entry["low"] <= entry["value"] <= entry["high"], name
     assert all(entry["source"] for entry in content["kernel"].values())
-    assert 0 < step_constants().resolution < 0.02
+    assert 0 < fitted_constants().resolution < 0.02
 
 
 def runs(path: Path, slower: float) -> Table:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from network.collectives.recommend import Advice, AlgorithmChoice
 from network.collectives.schedules import Algorithm
 from network.routing import Congestion
-from placement.objective.step_constants import step_constants
+from placement.objective.fitted_constants import fitted_constants
 from placement.objective.step_time import Assumptions, StepTime
 from scheduler.cli.render.place.steps import MUSTER, Estimate
 from scheduler.cli.render.text import bytes_text, columns, percent_text, seconds_text
@@ -16,7 +16,7 @@ LONG_BUBBLE = 0.25  # of compute: worth a word
 
 
 def ways_text(estimates: Sequence[Estimate]) -> str:
-    """One line for each way to place the job, fabric by fabric."""
+    """Write one line for each way to place the job, fabric by fabric."""
     axes = [axis.load.traffic.axis for axis in estimates[0].placed.axes]
     is_known = estimates[0].placed.compute_s > 0
     head = ["fabric", "placed", "step" if is_known else "communication", "", "MFU", "bubble"]
@@ -48,7 +48,7 @@ def verdict_text(estimates: Sequence[Estimate]) -> str:
         for each in ranked
     ]
     listed = f"a step on {', '.join(names)}"
-    if share <= step_constants().resolution:
+    if share <= fitted_constants().resolution:
         return f"equivalent within {100 * share:.1f} %: {listed}"
     return f"{ranked[0].question.fabric.name} is faster by up to {100 * share:.1f} %: {listed}"
 
@@ -72,7 +72,7 @@ def _layout_cells(step: StepTime, best: StepTime) -> list[str]:
 
 
 def layers_text(step: StepTime) -> str:
-    """Axis by axis, the layers it takes and what the step waits for."""
+    """Write for each axis which layers of the network it takes, and what the step waits for."""
     rows = [["axis", "runs on", "over", "per step", "busiest", "time", "busy", "exposed"]]
     for axis in step.axes:
         first = [axis.load.traffic.axis, axis.load.runs_on]
@@ -153,7 +153,7 @@ def _choice_text(choice: AlgorithmChoice) -> str:
 
 
 def assumptions_text(estimate: Estimate, assumed: Assumptions) -> str:
-    """Where the seconds of compute come from."""
+    """Say where the seconds of compute come from."""
     step = estimate.placed
     if assumed.compute_s is not None or estimate.question.request.compute_s is not None:
         return f"compute {seconds_text(step.compute_s)} a step, as given"
@@ -198,7 +198,7 @@ def _number(value: float) -> str:
 
 
 def bubble_text(step: StepTime) -> str:
-    """A word on pipelines that idle for long; empty for others."""
+    """Warn of pipelines that idle for long; "" for others."""
     if step.bubble_s <= LONG_BUBBLE * step.compute_s:
         return ""
     share = percent_text(step.bubble_s / step.compute_s)
@@ -209,7 +209,7 @@ def bubble_text(step: StepTime) -> str:
 
 
 def section_text(estimate: Estimate, assumed: Assumptions) -> str:
-    """The estimate of one fabric, as it stands below a placement."""
+    """Write the estimate of one fabric, as it stands below a placement."""
     parts = [
         f"a step: {assumptions_text(estimate, assumed)}",
         ways_text([estimate]),

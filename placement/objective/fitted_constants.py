@@ -1,6 +1,6 @@
 """Constants of the step: shares of peaks, exposed shares of communication, and their intervals.
 
-They stand in step_constants.toml, which `make fit-steps` writes: each with its interval, what it
+They stand in fitted_constants.toml, which `make fit-steps` writes: each with its interval, what it
 was fitted on and where it is from. What a cluster measured of itself may replace them.
 """
 
@@ -34,8 +34,7 @@ KINS = {
 
 @struct(frozen=True, slots=True)
 class Rates:
-    """Shares of a GPU's peaks that kernels reach while they run; `is_measured`: on this GPU in
-    this precision, not only on its kin or on others."""
+    """Shares of a GPU's peaks that kernels reach while they run."""
 
     gemm: float
     attention: float
@@ -43,7 +42,7 @@ class Rates:
 
 
 @struct(frozen=True, slots=True, eq=False)
-class StepConstants:
+class FittedConstants:
     """All constants of the step.
 
     `gemm`: shares of the peak, by class of precision, then `class:GPU`; `attention`: by GPU,
@@ -85,26 +84,26 @@ class StepConstants:
 
 
 def precision_class(precision: str) -> str:
-    """Precisions of one width share a rate."""
+    """Return the class of a precision: precisions of one width have the same rates."""
     if precision in SIXTEEN_BITS:
         return "bf16"
     return "fp4" if precision == "nvfp4" else "fp8"
 
 
 @lru_cache(maxsize=1)
-def step_constants() -> StepConstants:
-    """Read the constants of step_constants.toml, once."""
-    text = Path(__file__).with_name("step_constants.toml").read_text(encoding="utf-8")
+def fitted_constants() -> FittedConstants:
+    """Read the constants of fitted_constants.toml, once."""
+    text = Path(__file__).with_name("fitted_constants.toml").read_text(encoding="utf-8")
     return read_constants(tomllib.loads(text))
 
 
-def read_constants(content: Mapping[str, Any]) -> StepConstants:
+def read_constants(content: Mapping[str, Any]) -> FittedConstants:
     """Read the content of a file of constants, whose entries say their value under `value`."""
 
     def values(section: str) -> dict[str, Any]:
         return {name: entry["value"] for name, entry in content[section].items()}
 
-    return StepConstants(
+    return FittedConstants(
         gemm=values("gemm"),
         attention=values("attention"),
         exposed=values("exposed"),
