@@ -2,8 +2,9 @@
 
 `power_kw` of the fabric file is what a host of a gang draws, of all or by GPU; `power_caps_kw` are
 caps of domains of a tier, or of hosts with the same value of a label, such as a row or a feed. A
-host that no gang holds counts as off. Which hosts may run together is then a matter of sets:
-`Power.within` leaves of the free hosts those that may all be switched on beside the held ones.
+host that no gang holds counts as off, and so do the GPUs that nobody has of a host that jobs share.
+Which hosts may run together is then a matter of sets: `Power.within` leaves of the free hosts those
+that may all be switched on beside the held ones.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from placement.fabric.labels import Labels
 
 KW = "number of kW above 0"
+NO_IDLE: Mapping[int, int] = {}
 
 
 @struct(frozen=True, slots=True)
@@ -35,35 +37,49 @@ class PowerCap:
 @struct(frozen=True, slots=True)
 class Power:
     """The power that hosts draw, and the caps on it. `kinds`: the hosts that draw so many kW each;
-    `caps`: those of the fewest hosts first; `groups`: the hosts of each innermost domain."""
+    `caps`: those of the fewest hosts first; `groups`: the hosts of each innermost domain;
+    `gpu_kw`: the hosts of whose kW one GPU is so much.
+
+    `idle` of a method: how many GPUs of a host nobody has; of hosts that are not in it, none.
+    """
 
     kinds: tuple[tuple[float, HostSet], ...]
     caps: tuple[PowerCap, ...]
     groups: tuple[HostSet, ...]
+    gpu_kw: tuple[tuple[float, HostSet], ...] = ()
 
-    def draw(self, hosts: HostSet) -> float:
+    def draw(self, hosts: HostSet, idle: Mapping[int, int] = NO_IDLE) -> float:
         """Return what these hosts draw together, in kW."""
-        return sum(kw * (hosts & of_kind).bit_count() for kw, of_kind in self.kinds)
+        whole_kw = sum(kw * (hosts & of_kind).bit_count() for kw, of_kind in self.kinds)
+        if not idle:
+            return whole_kw
+        spared = (host for host in hostset.members(hosts) if host in idle)
+        return whole_kw - sum(idle[host] * self._kw_of_gpu(host) for host in spared)
 
-    def exceeded_cap(self, hosts: HostSet, started: HostSet) -> PowerCap | None:
+    def _kw_of_gpu(self, host: int) -> float:
+        return next((kw for kw, of_kind in self.gpu_kw if hostset.has(of_kind, host)), 0.0)
+
+    def exceeded_cap(
+        self, hosts: HostSet, started: HostSet, idle: Mapping[int, int] = NO_IDLE
+    ) -> PowerCap | None:
         """Return a cap that these hosts exceed together, of the caps that apply to the hosts
         `started`, or None."""
         touched = (cap for cap in self.caps if cap.hosts & started)
-        return next((cap for cap in touched if self.draw(hosts & cap.hosts) > cap.kw), None)
+        return next((cap for cap in touched if self.draw(hosts & cap.hosts, idle) > cap.kw), None)
 
-    def within(self, free: HostSet, held: HostSet) -> HostSet:
+    def within(self, free: HostSet, held: HostSet, idle: Mapping[int, int] = NO_IDLE) -> HostSet:
         """Return free hosts that may all run beside the held ones: under each cap as many as it has
         power for, from the innermost domains with the most free hosts."""
         for cap in self.caps:
             mine = free & cap.hosts
-            left_kw = cap.kw - self.draw(held & cap.hosts)
-            if self.draw(mine) <= left_kw:
+            left_kw = cap.kw - self.draw(held & cap.hosts, idle)
+            if self.draw(mine) <= left_kw or self.draw(mine, idle) <= left_kw:
                 continue
             kept = 0
             parts = (group & mine for group in self.groups if group & mine)
             for part in sorted(parts, key=lambda part: -part.bit_count()):
                 for host in hostset.members(part):
-                    kw = self.draw(1 << host)
+                    kw = self.draw(1 << host, {host: idle.get(host, 0)})
                     if kw <= left_kw:
                         kept |= 1 << host
                         left_kw -= kw
@@ -108,7 +124,8 @@ def read_power(
     found.sort(key=lambda cap: cap.hosts.bit_count())
     innermost = tuple(tiers[list(tiers)[-1]].values()) if tiers else ()
     whole = tuple(hosts for _, hosts in draws)
-    return Power(draws, tuple(found), innermost or whole)
+    gpu_kw = tuple((gpu.watts / 1000, hosts) for gpu, hosts in kinds)
+    return Power(draws, tuple(found), innermost or whole, gpu_kw)
 
 
 def _draws(value: Any, kinds: Sequence[tuple[Gpu, HostSet]]) -> tuple[tuple[float, HostSet], ...]:

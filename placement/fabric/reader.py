@@ -26,6 +26,7 @@ from placement.fabric.tree import (
     GpuGroups,
     Hardware,
     Tier,
+    hosts_by_kind,
     masks,
     with_goodput,
     with_rates,
@@ -150,15 +151,11 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
 
 def _power(fabric: Fabric) -> Power:
     """Read the caps of a fabric's file. Raises: BadInput."""
-    by_host = fabric.by_host
-    kinds = [(by_host.kinds[0], hostset.full(fabric.host_count))]
-    if (kind := by_host.kind_by_host) is not None:
-        kinds = [(gpu, hostset.from_mask(kind == n)) for n, gpu in enumerate(by_host.kinds)]
     tiers = {
         tier.name: dict(zip(tier.domains, masks(fabric, depth), strict=True))
         for depth, tier in enumerate(fabric.tiers)
     }
-    return read_power(fabric.spec, tiers, fabric.labels, kinds)
+    return read_power(fabric.spec, tiers, fabric.labels, hosts_by_kind(fabric))
 
 
 def _with_kinds(

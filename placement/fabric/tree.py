@@ -18,6 +18,7 @@ from functools import cached_property, lru_cache, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from muster.structs import replace, struct
+from placement.fabric import hostset
 from placement.fabric.calibration import NIC, SCALE_UP
 from placement.fabric.gpus import ASSUMED, ASSUMED_SCALE_UP_GBPS, Gpu
 from placement.fabric.hostset import HostSet, Mask
@@ -336,6 +337,14 @@ def masks(fabric: Fabric, tier: int) -> tuple[HostSet, ...]:
     for host, domain in enumerate(fabric.tiers[tier].domain_by_host.tolist()):
         by_domain[domain] |= 1 << host
     return tuple(by_domain)
+
+
+def hosts_by_kind(fabric: Fabric) -> list[tuple[Gpu, HostSet]]:
+    """Return the hosts of each kind of GPU."""
+    by_host = fabric.by_host
+    if (kind := by_host.kind_by_host) is None:
+        return [(by_host.kinds[0], hostset.full(fabric.host_count))]
+    return [(gpu, hostset.from_mask(kind == n)) for n, gpu in enumerate(by_host.kinds)]
 
 
 def with_rates(fabric: Fabric, rates: Mapping[str, Mapping[str, float]]) -> Fabric:

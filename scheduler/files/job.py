@@ -38,6 +38,7 @@ from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.job_terms import (
     CheckpointTerms,
     ContainerSpec,
+    DatasetTerms,
     HangTerms,
     Requeueing,
     RestartRule,
@@ -81,6 +82,7 @@ _OWN_FORM = (
     "restarts",
     "requeue",
     "hang",
+    "dataset",
 )
 
 # Keys whose value is a field of JobSpec by the same name, as it is, with its default.
@@ -107,9 +109,10 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         raise document.error(("priority", message))
     if keys.name and not is_name(keys.name):
         raise document.error(("name", f"{NAME_RULE}, not {short(keys.name)}"))
+    request = _request(keys, document)
     return JobSpec(
         keys.name or default_name,
-        _request(keys, document),
+        request,
         **{key: getattr(keys, key) for key in _SCALARS},
         affinity=_affinity_of(keys),
         labels=tuple(sorted(keys.labels.items())),
@@ -122,7 +125,27 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         restarts=_restarts(keys),
         requeue=keys.requeue,
         hang=HangTerms(**vars(keys.hang)),
+        dataset=_dataset(keys, request, document),
     )
+
+
+def _dataset(keys: JobKeys, request: Request, document: Document) -> DatasetTerms | None:
+    """Return what the job reads. Raises: InputError where that cannot be counted in GB/s."""
+    dataset = keys.dataset
+    if dataset is None:
+        return None
+    if dataset.read_gb_per_s:
+        counted = sorted(dataset.model_fields_set - {"read_gb_per_s"})
+        if counted:
+            message = "conflicts with read_gb_per_s, which is what its steps read"
+            raise document.error(*((f"dataset.{key}", message) for key in counted))
+    elif request.roles or not request.has_step_time:
+        message = "is required: nothing says how long a step takes (model and batch do, or"
+        raise document.error(("dataset.read_gb_per_s", f"{message} compute_time_s)"))
+    elif not dataset.tokens and (request.model is None or request.batch is None):
+        message = "is required, for the job has no model and batch: tokens that a step reads"
+        raise document.error(("dataset.tokens", message))
+    return DatasetTerms(**vars(dataset))
 
 
 def _restarts(keys: JobKeys) -> RestartRule:
@@ -409,6 +432,8 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["requeue"] = spec.requeue.value
     if hang := _changed(spec.hang):
         mapping["hang"] = hang
+    if spec.dataset is not None:
+        mapping["dataset"] = _changed(spec.dataset)
     return mapping
 
 

@@ -42,6 +42,7 @@ from scheduler.core.policies.job_terms import (
     MOST_PEERS,
     PEER_INTERVAL_S,
     RANK_VARIABLES,
+    TOKEN_BYTES,
     WARN_S,
     HangAction,
     Requeueing,
@@ -569,6 +570,14 @@ class _CheckpointKeys(Keys):
     interval_s: Seconds | None = None
     peers: Annotated[int, BeforeValidator(_PEERS)] = 0
     peer_interval_s: Seconds = PEER_INTERVAL_S
+    keep: Number = 0
+
+
+class _DatasetKeys(Keys):
+    token_bytes: Positive = TOKEN_BYTES
+    tokens: Number = 0
+    shards: Number = 0
+    read_gb_per_s: Positive = 0.0
 
 
 class _ContainerKeys(Keys):
@@ -668,6 +677,7 @@ class JobKeys(Keys):
     restarts: _RestartKeys = _RestartKeys()
     requeue: Annotated[Requeueing, BeforeValidator(_requeue)] = Requeueing.ALWAYS
     hang: _HangKeys = _HangKeys()
+    dataset: _DatasetKeys | None = None
 
 
 SomeKeys = TypeVar("SomeKeys", bound=Keys)

@@ -551,6 +551,7 @@ class JobSpec(_message.Message):
     ROLES_FIELD_NUMBER: _builtins.int
     STEP_MODEL_FIELD_NUMBER: _builtins.int
     CUT_SLACK_FIELD_NUMBER: _builtins.int
+    DATASET_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What its tenant calls the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live
     jobs of the tenant; free again once the job has ended. Required.
@@ -680,6 +681,12 @@ class JobSpec(_message.Message):
         order of its ranks. What it says of itself the job does not say. Empty: one role.
         """
 
+    @_builtins.property
+    def dataset(self) -> Global___Dataset:
+        """What the gang reads from storage while it trains. A site may hold jobs back whose reads the
+        storage of the fabric file cannot serve beside those of running gangs. Unset: not stated.
+        """
+
     def __init__(
         self,
         *,
@@ -713,10 +720,11 @@ class JobSpec(_message.Message):
         roles: _abc.Iterable[Global___Role] | None = ...,
         step_model: _builtins.int = ...,
         cut_slack: _builtins.float | None = ...,
+        dataset: Global___Dataset | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack", "_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "cut_slack", b"cut_slack", "hang", b"hang", "model", b"model", "parallelism", b"parallelism", "restarts", b"restarts", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack", "_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "cut_slack", b"cut_slack", "dataset", b"dataset", "hang", b"hang", "model", b"model", "parallelism", b"parallelism", "restarts", b"restarts", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack", "_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "cut_slack", b"cut_slack", "dependencies", b"dependencies", "hang", b"hang", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "requeue", b"requeue", "restarts", b"restarts", "roles", b"roles", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "step_model", b"step_model", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack", "_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "cut_slack", b"cut_slack", "dataset", b"dataset", "dependencies", b"dependencies", "hang", b"hang", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "requeue", b"requeue", "restarts", b"restarts", "roles", b"roles", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "step_model", b"step_model", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cut_slack: _TypeAlias = _typing.Literal["cut_slack"]  # noqa: Y015
     _WhichOneofArgType__cut_slack: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack"]  # noqa: Y015
@@ -1277,10 +1285,13 @@ class Checkpoint(_message.Message):
     INTERVAL_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     PEER_INTERVAL_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
     peers: _builtins.int
     """Hosts that each have a copy of a host's state in memory, 0 to 3: outside its rack, its TP and
     its PP groups, chosen with the placement.
     """
+    keep: _builtins.int
+    """The newest checkpoints that stay in storage, for what they take of its capacity. 0: all."""
     @_builtins.property
     def interval(self) -> _duration_pb2.Duration:
         """Productive time between two checkpoints in storage, in whole seconds. Unset: as the tenants
@@ -1297,14 +1308,51 @@ class Checkpoint(_message.Message):
         interval: _duration_pb2.Duration | None = ...,
         peers: _builtins.int = ...,
         peer_interval: _duration_pb2.Duration | None = ...,
+        keep: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "peer_interval", b"peer_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "peer_interval", b"peer_interval", "peers", b"peers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "keep", b"keep", "peer_interval", b"peer_interval", "peers", b"peers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
+
+@_typing.final
+class Dataset(_message.Message):
+    """What a gang reads from storage while it trains."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_BYTES_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    READ_GB_PER_S_FIELD_NUMBER: _builtins.int
+    token_bytes: _builtins.float
+    """Bytes of a token as it is stored. Unset means 4."""
+    tokens: _builtins.int
+    """Tokens that a step reads. 0: those of the batch."""
+    shards: _builtins.int
+    """Files that replicas share out: each reads its own where their number divides by that of the
+    replicas, and else all of them. 0: each replica reads its own part.
+    """
+    read_gb_per_s: _builtins.float
+    """GB/s that the whole gang reads, as measured; in place of the other fields. 0: not given."""
+    def __init__(
+        self,
+        *,
+        token_bytes: _builtins.float = ...,
+        tokens: _builtins.int = ...,
+        shards: _builtins.int = ...,
+        read_gb_per_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["read_gb_per_s", b"read_gb_per_s", "shards", b"shards", "token_bytes", b"token_bytes", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Dataset: _TypeAlias = Dataset  # noqa: Y015
 
 @_typing.final
 class Constraints(_message.Message):

@@ -10,21 +10,24 @@ import typer
 
 from muster.structs import replace
 from placement import BadInput
+from placement.fabric.storage import Storage
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.numbers import finite
 from scheduler.cli.parameters import FabricName, JobPath
 from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from placement.fabric.storage import Storage
+    from collections.abc import Sequence
+
     from placement.fabric.tree import Fabric
-    from placement.workload.request import Request
-    from scheduler.cli.offline.checkpoint_intervals import CheckpointSizes, FailureModel
+    from scheduler.cli.offline.checkpoint_intervals import FailureModel
+    from scheduler.core.model.job import JobSpec
+    from scheduler.core.policies.storage_use import CheckpointSizes, StorageUse
 
 
 # In seconds some thirty years and a nanosecond: beyond them anything is a slip of the hand.
 LEAST, MOST = 1e-9, 1e9
-TOKEN_BYTES = 4  # of one token of a dataset in storage
+NO_STORAGE = Storage(0.0, 0.0, 0.0)
 
 
 def register(app: typer.Typer) -> None:
@@ -52,8 +55,8 @@ def checkpoint_command(
     beside: Annotated[
         list[Path] | None,
         typer.Option(
-            help="The job file of another gang that writes there at the interval advised for it;"
-            " may be repeated."
+            help="The job file of another gang that writes there, at the interval that it states,"
+            " else at the one advised for it; may be repeated."
         ),
     ] = None,
     restart_s: Annotated[
@@ -80,7 +83,8 @@ def checkpoint_command(
     docs/reliability.md has the formula.
     """
     from placement.fabric.constraints import gpus_wanted
-    from scheduler.cli.offline.checkpoint_intervals import sizes_of
+    from scheduler.cli.offline.checkpoint_intervals import STORAGE_GB_PER_S
+    from scheduler.core.policies.storage_use import sizes_of
     from scheduler.files import inputs
 
     file, network = inputs.read_job(str(job)), inputs.load_fabric(fabric)
@@ -90,65 +94,83 @@ def checkpoint_command(
         sizes = sizes_of(network, file.spec.request)
     except BadInput as error:
         raise file.document.error((error.field, error.message)) from None
-    storage, after_s = network.storage, (restart_s, down_s)
-    shared = bandwidth or (storage.write_gb_per_s if storage is not None else None)
+    stated, after_s = network.storage, (restart_s, down_s)
+    shared = bandwidth or (stated.write_gb_per_s if stated is not None else None)
     own = shared if write_s is None else bandwidth
     faults = _faults(hosts, rate, sizes, write_s, own, after_s)
-    busy = sum(_busy_share(each, network, rate, shared, after_s) for each in beside or ())
+    others = [_neighbour(each, network, rate, shared, after_s) for each in beside or ()]
+    storage = replace(stated or NO_STORAGE, write_gb_per_s=shared or STORAGE_GB_PER_S)
+    busy = sum(each.busy_share(storage) for each in others)
     faults = replace(faults, write_s=faults.write_s * (1 + busy))
     body = _mapping(file.spec.name, hosts, faults, sizes)
-    body["storage"] = _storage(storage, sizes, busy, len(beside or ()), request)
+    known = {"busy_with_others": busy, "other_gangs": len(others)}
+    body["storage"] = known | _storage(storage, file.spec, sizes, others, body["period_seconds"])
     typer.echo(_text(body) if output is AnswerFormat.TABLE else formatted(body, output))
 
 
-def _busy_share(
+def _neighbour(
     path: Path,
     fabric: Fabric,
     rate: float | None,
     bandwidth: float | None,
     after_s: tuple[float, float],
-) -> float:
-    """The part of the time in which this file's gang writes, at the interval advised for it."""
+) -> StorageUse:
+    """Return what this file's gang does to the storage, at the interval that it states, else at the
+    one advised for it."""
     from placement.fabric.constraints import gpus_wanted
-    from scheduler.cli.offline.checkpoint_intervals import optimal, sizes_of
+    from scheduler.cli.offline.checkpoint_intervals import optimal
+    from scheduler.core.policies.costs import Costs
+    from scheduler.core.policies.storage_use import storage_use
     from scheduler.files import inputs
 
     file = inputs.read_job(str(path))
-    request = file.spec.request
+    spec, request = file.spec, file.spec.request
     try:
         hosts = request.hosts_needed(gpus_wanted(fabric, request.where))
-        sizes = sizes_of(fabric, request)
+        use = storage_use(fabric, request, spec.dataset, spec.checkpoint, Costs())
     except BadInput as error:
         raise file.document.error((error.field, error.message)) from None
-    if sizes is None:
+    if use.sizes is None:
         raise InputError(Problem("model", "is needed to size its checkpoints", str(path)))
-    faults = _faults(hosts, rate, sizes, None, bandwidth, after_s)
-    return faults.write_s / optimal(faults)
+    if spec.checkpoint.interval_s is not None:
+        return use
+    faults = _faults(hosts, rate, use.sizes, None, bandwidth, after_s)
+    return replace(use, interval_s=optimal(faults) - faults.write_s)
 
 
 def _storage(
-    storage: Storage | None,
+    storage: Storage,
+    spec: JobSpec,
     sizes: CheckpointSizes | None,
-    busy: float,
-    gangs: int,
-    request: Request,
+    others: Sequence[StorageUse],
+    period_s: float,
 ) -> dict[str, Any]:
-    """Say what the storage of the fabric means for the job: None where the file does not say it.
-    `busy`: the part of the time in which other gangs write there."""
-    room = loads_s = tokens_s = None
-    if storage is not None and sizes is not None:
-        room = int(storage.capacity_tb * 1e12 // sizes.total) if storage.capacity_tb else None
-        if storage.read_gb_per_s:
-            loads_s = sizes.write_s(storage.read_gb_per_s * 1e9)
-            if request.model and request.batch:
-                tokens = request.batch.global_sequences * request.model.sequence
-                tokens_s = tokens * TOKEN_BYTES / (storage.read_gb_per_s * 1e9)
+    """Say what the storage means for the job: None where the fabric file does not say it.
+    `period_s`: from one of its checkpoints to the next."""
+    from scheduler.core.policies.job_terms import DatasetTerms
+    from scheduler.core.policies.storage_use import GB, bytes_of_step, rate_beside
+
+    room = loads_s = reads_s = full_s = None
+    dataset = spec.dataset or DatasetTerms()
+    kept_tb = sum(each.stored_tb for each in others)
+    if sizes is not None and storage.capacity_tb:
+        room = int(storage.capacity_tb * 1e12 // sizes.total)
+        if spec.checkpoint.keep:
+            kept_tb += spec.checkpoint.keep * sizes.total / 1e12
+        else:
+            full_s = max(0.0, storage.capacity_tb - kept_tb) * 1e12 / sizes.total * period_s
+    if sizes is not None and storage.read_gb_per_s:
+        loads_s = sizes.write_s(storage.read_gb_per_s * GB)
+        reads = (each.read_gb_per_s for each in others)
+        step_bytes = bytes_of_step(spec.request, dataset)
+        reads_s = step_bytes / GB / rate_beside(reads, storage.read_gb_per_s) or None
     return {
-        "busy_with_others": busy,
-        "other_gangs": gangs,
         "checkpoints_that_fit": room,
+        "kept_tb": kept_tb,
+        "capacity_tb": storage.capacity_tb or None,
+        "full_after_seconds": full_s,
         "load_seconds": loads_s,
-        "read_seconds_of_a_step": tokens_s,
+        "read_seconds_of_a_step": reads_s,
     }
 
 
@@ -254,7 +276,8 @@ def _text(body: dict[str, Any]) -> str:
 
 
 def _storage_text(body: dict[str, Any]) -> str:
-    from scheduler.cli.render.text import seconds_text
+    from scheduler.cli.render.goodput import elapsed_text
+    from scheduler.cli.render.text import bytes_text, seconds_text
 
     said = []
     if body["other_gangs"]:
@@ -265,6 +288,14 @@ def _storage_text(body: dict[str, Any]) -> str:
         said.append(f"{busy} of the time, {slower}")
     if body["checkpoints_that_fit"] is not None:
         said.append(f"it holds {body['checkpoints_that_fit']:,} such checkpoints")
+    if body["kept_tb"] and body["capacity_tb"]:
+        kept, most = (bytes_text(body[key] * 1e12) for key in ("kept_tb", "capacity_tb"))
+        is_full = body["kept_tb"] > body["capacity_tb"]
+        verb = "are to be kept, more than" if is_full else "are kept of"
+        said.append(f"{kept} of checkpoints {verb} its {most}")
+    if body["full_after_seconds"] is not None:
+        after = elapsed_text(body["full_after_seconds"])
+        said.append(f"with all of them kept it is full after {after}")
     if body["load_seconds"] is not None:
         said.append(f"one loads in {seconds_text(body['load_seconds'])}")
     if body["read_seconds_of_a_step"] is not None:

@@ -1,5 +1,4 @@
-"""How large a checkpoint is, how long it takes to write and to load, how often to write it, and how
-much of the time is then productive.
+"""How often to write a checkpoint, and how much of the time is then productive.
 
 A gang fails every `mean_s` seconds on average (mu, exponential). A write stops it for
 `write_s` (C). After a failure it is down for `down_s` (D) and then reads its state and
@@ -20,10 +19,6 @@ from __future__ import annotations
 from math import exp, expm1, inf
 
 from muster.structs import struct
-from placement.fabric.constraints import view_for_gang
-from placement.fabric.tree import Fabric
-from placement.workload.flops import parameter_count
-from placement.workload.request import Request
 
 DAY_S = 86_400
 
@@ -96,38 +91,4 @@ def effective_share(faults: FailureModel) -> float:
     return max(0.0, 1 - faults.lost_s / faults.mean_s)
 
 
-STATE_BYTES = 12  # of a parameter: fp32 copy and two moments, or fp32 parameter and moments
 STORAGE_GB_PER_S = 2_000.0  # sustained, for all of Llama 3's cluster (2024, 3.3.1)
-
-
-@struct(frozen=True, slots=True)
-class CheckpointSizes:
-    """Bytes of a checkpoint, in all and of the fullest host, and what the NICs of the gang and
-    of one host carry in one direction. Units: bytes, bytes/s."""
-
-    total: int
-    of_host: int
-    gang_bytes_per_s: float
-    host_bytes_per_s: float
-
-    def write_s(self, storage_bytes_per_s: float) -> float:
-        """Return seconds to write to storage or read from it, all hosts at once."""
-        return self.total / min(storage_bytes_per_s, self.gang_bytes_per_s)
-
-    @property
-    def from_peer_s(self) -> float:
-        """Return the seconds in which one host loads its state from the memory of another."""
-        return self.of_host / self.host_bytes_per_s
-
-
-def sizes_of(fabric: Fabric, request: Request) -> CheckpointSizes | None:
-    """Return the sizes of a checkpoint; None without a model. Bf16 parameters are made again from
-    the fp32 copy, so they are not written; every host has an equal share of what data parallel
-    ranks share out."""
-    if request.model is None:
-        return None
-    seen = view_for_gang(fabric, request.where)
-    hosts = request.hosts_needed(seen.gpus_per_host)
-    total = STATE_BYTES * parameter_count(request.model)
-    host_rate = seen.gpus_per_host * seen.nic_gbps * 1e9 / 8
-    return CheckpointSizes(total, -(-total // hosts), hosts * host_rate, host_rate)

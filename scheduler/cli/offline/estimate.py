@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from placement.workload.request import Answer
     from scheduler.cli.render.place.question import Question
     from scheduler.cli.render.place.steps import Estimate, NetworkChoice
+    from scheduler.core.policies.storage_use import StorageUse
     from scheduler.files.inputs import JobFile
 
 
@@ -92,6 +93,13 @@ def estimate_command(
         list[str] | None,
         typer.Option(help="A switch, cable or range that is down; with --routing."),
     ] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="The job file of another gang that reads and writes the same storage; may be"
+            " repeated."
+        ),
+    ] = None,
     simulate: Annotated[
         bool,
         typer.Option(
@@ -142,7 +150,8 @@ def estimate_command(
     if sweep:
         from scheduler.cli.offline.sweep import run_sweep
 
-        _refuse_beside_sweep(fabric, *assumptions, routing, failed, picture_by, simulate or None)
+        network_options = (routing, failed, picture_by, simulate or None, beside)
+        _refuse_beside_sweep(fabric, *assumptions, *network_options)
         taken, carried = (_by_fabric(fabric, busy, "--busy"), _by_fabric(fabric, links, "--links"))
         named = (str(job), fabric[0], taken[0], carried[0])
         code = run_sweep(*named, gpus, top or 20, output, picture)
@@ -159,8 +168,9 @@ def estimate_command(
     if (run := job_file.spec.run) and run.cpu_ranks:
         message = "its ranks run on CPUs, of which no step is modelled: `muster place` says where"
         raise InputError(Problem("run.cpu_ranks", message, str(job)))
+    others = tuple(inputs.read_job(str(path)) for path in beside or ())
     runs = [
-        _run(job_file, name, taken, carried, assumed, network)
+        _run(job_file, name, taken, carried, assumed, network, others)
         for name, taken, carried in zip(
             fabric,
             _by_fabric(fabric, busy, "--busy"),
@@ -182,7 +192,7 @@ def _refuse_beside_sweep(fabrics: list[str], *others: object) -> None:
     rates = ("achieved-tflops", "efficiency", "peak-tflops", "compute-seconds", "hidden")
     if len(fabrics) > 1:
         raise InputError(Problem("--sweep", f"takes one --fabric, not {len(fabrics)}"))
-    names = (*rates, "routing", "failed", "plot-by", "simulate")
+    names = (*rates, "routing", "failed", "plot-by", "simulate", "beside")
     for name, value in zip(names, others, strict=True):
         if value is not None:
             raise InputError(Problem(f"--{name}", "is of one layout: leave it out with --sweep"))
@@ -300,6 +310,7 @@ def _run(
     links: Path | None,
     assumed: Assumptions,
     network: NetworkChoice,
+    beside: tuple[JobFile, ...],
 ) -> Run:
     from muster.structs import replace
     from network.routing import parse_routing
@@ -313,6 +324,7 @@ def _run(
     question, answer, _ = place_job(job, cluster_of(job, machine, taken, 0, links=links), 0)
     if not isinstance(answer, Placement):
         return question, answer, None
+    question = replace(question, beside=tuple(_storage_use(machine, other) for other in beside))
     try:
         if network.routing is None and machine.routing and not network.is_simulated:
             network = replace(network, routing=parse_routing(machine.routing))
@@ -323,6 +335,20 @@ def _run(
     except BadInput as error:
         if error.field == "failed":
             raise InputError(Problem("--failed", error.message)) from None
+        raise job.document.error((error.field, error.message)) from None
+
+
+def _storage_use(fabric: Fabric, job: JobFile) -> StorageUse:
+    """Return what another gang does to the storage. Raises: InputError where there is none."""
+    from scheduler.core.policies.costs import Costs
+    from scheduler.core.policies.storage_use import storage_use
+
+    if fabric.storage is None:
+        raise InputError(Problem("--beside", f"needs `storage` in the file of {fabric.name}"))
+    spec = job.spec
+    try:
+        return storage_use(fabric, spec.request, spec.dataset, spec.checkpoint, Costs())
+    except BadInput as error:
         raise job.document.error((error.field, error.message)) from None
 
 
@@ -393,6 +419,7 @@ def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
             routed = estimate.routed[0]
             parts.append(step_tables.routing_text(routed) if routed else "")
             parts.append(step_tables.advice_text(estimate))
+            parts.append(step_tables.storage_text(estimate))
         else:
             parts.append(_without_estimate(question, answer))
     parts.append(step_tables.verdict_text(estimates) if len(estimates) > 1 else "")

@@ -325,6 +325,7 @@ def place_job(
     from scheduler.core.model.scheduling_options import time_limit_ns
     from scheduler.core.names import is_name
     from scheduler.core.policies.affinity import Affinity
+    from scheduler.core.policies.storage_use import storage_use
     from scheduler.core.rules.calendar import Calendar
     from scheduler.core.rules.network.links import fabric_between
     from scheduler.core.spares.shortage import spare_shortages
@@ -362,8 +363,13 @@ def place_job(
         return question, Infeasible(outcome.message), seconds
     gang, state = outcome.job, outcome.state
     end_ns, started = now_ns + time_limit_ns(gang, limits), outcome.started(now_ns)
+    use = None
+    if cluster.loaded_fabric.storage is not None:
+        terms, usual = (spec.dataset, spec.checkpoint), cluster.tenants.preemption.costs
+        use = storage_use(cluster.loaded_fabric, gang.request, *terms, usual)
     question = replace(
         question,
+        storage_use=use,
         fabric=view_for_gang(fabric_between(state, now_ns, end_ns), gang.request.where),
         request=gang.request,
         free=state.free & ~Calendar(state).closed(gang, now_ns, end_ns),

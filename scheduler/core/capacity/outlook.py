@@ -34,7 +34,7 @@ from scheduler.core.model.scheduling_options import (
     time_limit_ns,
 )
 from scheduler.core.model.state import State
-from scheduler.core.rules.affinity_index import AffinityIndex, is_bound
+from scheduler.core.rules.affinity_index import ROUNDING_GB_PER_S, AffinityIndex, is_bound
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.rules.crash_loop import avoided, clear_moments
 from scheduler.core.tenancy.future_quota import FutureQuota
@@ -185,7 +185,8 @@ class Outlook:
         key = (job.tenant, job.is_preemptible)
         # Short jobs may have room before others of their tenant that long ones have not.
         lasts_ns = time_limit_ns(job, self._options) if self._before(job) else 0
-        bound = (*key, job.request.where, job.spec.affinity, job.needed, lasts_ns)
+        reads = self._affinity.reads(job)
+        bound = (*key, job.request.where, job.spec.affinity, job.needed, lasts_ns, reads)
         if bound in self._bound_in_vain:
             return None
         for has_repairs in (False, True) if self.repairs() else (False,):
@@ -194,7 +195,7 @@ class Outlook:
                 earliest = self._earliest(job, free, has_repairs, is_sure=False)
             if earliest is not None:
                 return earliest
-        if is_bound(job.request, job.spec.affinity):
+        if reads or is_bound(job.request, job.spec.affinity):
             self._bound_in_vain.add(bound)
         else:
             self._hopeless[key] = (job.needed, lasts_ns)
@@ -211,13 +212,16 @@ class Outlook:
         if not _leaves(job, self._now_ns + lasts_ns, before):
             return None
         moments, has_windows = self._moments_for(job, has_repairs), bool(self.calendar)
+        if (reads_ns := self._reads_from_ns(job)) is None:
+            return None
         closed = self._closed_after(job, moments)
         least = 0 if before else job.needed
         for end_ns, then, quotas in self._futures(free, least, moments):
             left = then.bit_count() - (quotas.due_in_cells(job) if is_sure else 0)
             if before and not _leaves(job, end_ns + lasts_ns, before):
                 return None
-            if left < job.needed or not self._may_take(job, then, quotas.book):
+            may_take = end_ns >= reads_ns and self._may_take(job, then, quotas.book)
+            if left < job.needed or not may_take:
                 continue
             barred = closed.get(end_ns, 0) | avoided(job, self._state.tenants.restarts, end_ns)
             if has_windows:
@@ -231,6 +235,18 @@ class Outlook:
                     earliest = replace(earliest, repairs=sum(map(int.bit_count, back)))
                 is_among = not earliest.kept and (has_windows or then & barred)
                 return replace(earliest, among=reach) if is_among else earliest
+        return None
+
+    def _reads_from_ns(self, job: Job) -> int | None:
+        """Return when the storage has left what the job reads, as gangs end: 0 from now on, None:
+        never."""
+        missing = self._affinity.missing_reads(job)
+        if not missing:
+            return 0
+        for gang in self.ends():
+            missing -= self._affinity.reads(self._state.jobs[gang.name])
+            if missing <= ROUNDING_GB_PER_S:
+                return gang.end_ns
         return None
 
     def _before(self, job: Job) -> dict[str, BackfillReservation]:

@@ -250,12 +250,11 @@ def _unwanted(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
         host = names[hostset.members(closed)[0]]
         text = f"host {host} is closed by exclusive or avoid"
         return stale_job(job.name, StaleReason.AFFINITY, text)
-    power = state.loaded_fabric.power
-    if power is not None and isinstance(action, Start):
-        cap = power.exceeded_cap(hosts | (state.index.held & ~state.index.unhealthy), hosts)
-        if cap is not None:
-            text = f"the power of {cap.name} ({cap.kw:g} kW) is used up"
-            return stale_job(job.name, StaleReason.AFFINITY, text)
+    if isinstance(action, Start) and not ledger.affinity.may_read(job):
+        return stale_job(job.name, StaleReason.AFFINITY, ledger.affinity.reads_text(job))
+    if isinstance(action, Start) and (cap := ledger.affinity.exceeded_cap(job, hosts)):
+        text = f"the power of {cap.name} ({cap.kw:g} kW) is used up"
+        return stale_job(job.name, StaleReason.AFFINITY, text)
     return None
 
 

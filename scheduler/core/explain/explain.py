@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cached_property
 
 from muster.structs import replace, struct
 from placement.fabric import hostset
@@ -23,6 +24,12 @@ from scheduler.core.model.scheduling_options import SchedulingOptions, time_limi
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Window, WindowKind
 from scheduler.core.names import stated_tenant
+from scheduler.core.policies.storage_use import (
+    StorageCost,
+    StorageUse,
+    storage_cost,
+    storage_use,
+)
 from scheduler.core.preemption.stage import PreemptionStage
 from scheduler.core.queue.backfill import Backfill
 from scheduler.core.queue.cycle import SchedulingCycle
@@ -80,6 +87,8 @@ class Reasons:
             size += step_text(present_step(self._state, job))
             slow = slow_gang(self._state, job) if job.state is JobState.RUNNING else None
             size += f"; {slow.text}" if slow and slow.slower > 0 else ""
+            cost = self._storage_cost(job) if job.state is JobState.RUNNING else None
+            size += f"; {cost.text}" if cost and cost.text else ""
             terms, fabric = self._state.tenants.restarts, self._state.loaded_fabric
             size += resting_text(fabric, job, terms, self._now_ns)
             return Reason(name, WaitReason.NOT_WAITING, f"{name} is {job.state}{size}")
@@ -89,6 +98,26 @@ class Reasons:
             turn = self._explainer.next_turn(next(self._walk))
             self._turns[turn.verdict.job.name] = turn
         return self._explainer.reason(self._turns[name])
+
+    def _storage_cost(self, job: Job) -> StorageCost | None:
+        """Return what the storage costs a running gang; None where the fabric file states none."""
+        storage = self._state.loaded_fabric.storage
+        if storage is None:
+            return None
+        others = [use for name, use in self._storage_uses.items() if name != job.name]
+        return storage_cost(storage, self._storage_uses[job.name], others)
+
+    @cached_property
+    def _storage_uses(self) -> dict[str, StorageUse]:
+        """Reads and writes of each gang that holds hosts, by name."""
+        state = self._state
+        uses = {}
+        for job in state.holding:
+            terms, usual = (job.spec.dataset, job.spec.checkpoint), state.tenants.preemption.costs
+            use = storage_use(state.loaded_fabric, job.request, *terms, usual)
+            step = present_step(state, job)
+            uses[job.name] = use.at_step(step.seconds) if step and step.seconds else use
+        return uses
 
     def _deferred(self, job: Job) -> Reason:
         """The reason of a job that is not considered yet."""
@@ -269,12 +298,14 @@ class _Explainer:
         job = turn.verdict.job
         reservation = self._own_reservation(job)
         running = self._obstacles.running(reservation, hosts_for=job)
-        room = AffinityIndex(self._state).room_text(job, self._state.free)
+        affinity = AffinityIndex(self._state)
+        room = affinity.room_text(job, self._state.free)
         when = (
             self._when(job, reservation, running)
             or "; the ends of running jobs do not free enough hosts"
         )
-        sentence = f"needs {needs_text(job)}{room}{when}"
+        reads = f"; {text}" if (text := affinity.reads_text(job)) else ""
+        sentence = f"needs {needs_text(job)}{room}{reads}{when}"
         base = self._base(turn, WaitReason.CONSTRAINTS, sentence, running)
         return self._until(base, reservation, running)
 

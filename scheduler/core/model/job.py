@@ -26,6 +26,7 @@ from scheduler.core.policies.job_terms import (
     AS_USUAL,
     AS_WARNED,
     CheckpointTerms,
+    DatasetTerms,
     HangTerms,
     Holders,
     Requeueing,
@@ -53,7 +54,7 @@ class JobSpec:
     `cancel_unmet`: it is cancelled when that can never be, and does not wait on. `array`: of which
     it is a task, or that it is submitted as. `restarts`: after which failures it is started again.
     `requeue`: whether it waits again when others need its hosts. `hang`: when its steps are taken
-    to have stopped, and what is done then.
+    to have stopped, and what is done then. `dataset`: what it reads from storage, None: not stated.
     """
 
     name: str
@@ -75,6 +76,7 @@ class JobSpec:
     restarts: RestartRule = AS_TENANTS
     requeue: Requeueing = Requeueing.ALWAYS
     hang: HangTerms = AS_WARNED
+    dataset: DatasetTerms | None = None
 
 
 class Strike(Struct, frozen=True):

@@ -147,11 +147,13 @@ Holders = tuple[tuple[int, ...], ...]  # of each block, the blocks that have cop
 class CheckpointTerms:
     """How a job saves its state. `interval_s`: productive time between two checkpoints in storage,
     None = as the tenants file says. `peers`: hosts that each have a copy of a host's state in
-    memory, renewed every `peer_interval_s`; 0 = none."""
+    memory, renewed every `peer_interval_s`; 0 = none. `keep`: the newest checkpoints that stay in
+    storage; 0 = all."""
 
     interval_s: int | None = None
     peers: int = 0
     peer_interval_s: int = PEER_INTERVAL_S
+    keep: int = 0
 
     def costs(self, usual: Costs, *, is_restored: bool = False) -> Costs:
         """Return this job's costs of an interruption. `is_restored`: its state comes from peers."""
@@ -160,6 +162,23 @@ class CheckpointTerms:
 
 
 AS_USUAL = CheckpointTerms()
+TOKEN_BYTES = 4.0
+
+
+@struct(frozen=True, slots=True)
+class DatasetTerms:
+    """The dataset that a gang reads from storage while it trains.
+
+    `token_bytes`: of a token as it is stored. `tokens`: of a step, 0 = those of the batch.
+    `shards`: files that replicas share out, each reading its own where their number divides by
+    that of the replicas, and else all of them; 0 = each replica reads its own part.
+    `read_gb_per_s`: GB/s of the whole gang as measured, in place of all these; 0 = not given.
+    """
+
+    token_bytes: float = TOKEN_BYTES
+    tokens: int = 0
+    shards: int = 0
+    read_gb_per_s: float = 0.0
 
 
 class HangAction(StrEnum):

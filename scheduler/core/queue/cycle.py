@@ -271,6 +271,7 @@ class SchedulingCycle:
         if (placement := self._by_preempting(job, end_ns)) is not None:
             return placement
         self.backfill.reserve_blocked(job, self.free)
+        self.affinity.await_reads(job)
         if needed > self._free_count:
             return WaitReason.HOSTS
         if needed > by_quota.pool:
@@ -412,6 +413,7 @@ class SchedulingCycle:
         kind, first = self._kind(job, end_ns), self._first()
         if not (
             self._loans.may(job, self.free, kind)
+            and self.affinity.may_read(job)
             and self.limit_reservations.leaves_room(job, end_ns, first)
         ):
             return None

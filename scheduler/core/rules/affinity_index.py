@@ -1,7 +1,8 @@
 """The gangs that hold hosts while a decision is made, and the hosts that they leave a job.
 
 Everything that a job's constraints say about hosts comes together here: labels and shapes
-(placement.constraints) on the hosts that the affinity of other jobs leaves open.
+(placement.constraints) on the hosts that the affinity of other jobs leaves open, and the power and
+the reads of storage that gangs leave each other.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import reduce
 from operator import or_
 
 from muster.structs import replace
+from placement.fabric import hostset
 from placement.fabric.constraints import (
     ANYWHERE,
     Constraints,
@@ -21,12 +23,16 @@ from placement.fabric.constraints import (
     wish_text,
 )
 from placement.fabric.hostset import HostSet
+from placement.fabric.power import PowerCap
 from placement.fabric.tree import Fabric
 from placement.workload.request import Placement, Request
 from placement.workload.segments import segments_text, usable_for
 from scheduler.core.model.job import Job
 from scheduler.core.model.state import State
 from scheduler.core.policies.affinity import ANYBODY, Affinity, Occupant, closed_by, matches
+from scheduler.core.policies.storage_use import most_read_gb_per_s
+
+ROUNDING_GB_PER_S = 1e-9
 
 
 class AffinityIndex:
@@ -48,18 +54,24 @@ class AffinityIndex:
         self._fitting: dict[tuple[Constraints | Request, int, HostSet], HostSet] = {}
         self._closed: dict[tuple[Affinity, tuple[bool, ...]], HostSet] = {}
         self._avoided: tuple[tuple[str, ...], ...] | None = None
-        self._powered: dict[HostSet, HostSet] = {}
+        self._powered: dict[tuple[HostSet, int], HostSet] = {}
+        self._idle: dict[int, int] | None = None  # GPUs that nobody has, of hosts that jobs share
+        storage = self._fabric.storage
+        self._most_read = storage.read_gb_per_s if storage and storage.hold_jobs else None
+        self._awaited_reads = dict[str, float]()
 
     def record_allocation(self, job: Job, hosts: HostSet) -> None:
         """Record that `job` starts on these hosts."""
         wants, name = job.spec.affinity, job.spec.name
+        if job.part_gpus and self._fabric.power is not None:
+            self._idle = self._idle_gpus | self._idle_after(job, hosts)
         self._change(Occupant(name, wants, hosts))
         if wants is not ANYBODY and wants != ANYBODY and name not in self._wanting:
             self._wanting.append(name)
         self._forget()
 
     def remove_gangs(self, names: Collection[str]) -> None:
-        """Remove gangs that ran."""
+        """Remove gangs that ran. The GPUs of those that shared a host still count as in use."""
         self._change(frozenset(names))
         self._wanting = [name for name in self._wanting if name not in names]
         self._forget()
@@ -70,6 +82,7 @@ class AffinityIndex:
         copied._since = [*self._since]
         copied._by_name = None if self._by_name is None else self._by_name.copy()
         copied._wanting = [*self._wanting]
+        copied._awaited_reads = self._awaited_reads.copy()
         copied.remove_gangs(names)
         return copied
 
@@ -128,18 +141,104 @@ class AffinityIndex:
 
     def room(self, job: Job, hosts: HostSet) -> HostSet:
         """The hosts among `hosts` that `job` may use; fewer than it needs if it cannot start."""
+        if not self.may_read(job):
+            return 0
         hosts &= ~self.closed(job.name, job.spec.affinity)
-        return self.fitting(job, self.powered(hosts))
+        return self.fitting(job, self.powered(hosts, job.part_gpus))
 
-    def powered(self, hosts: HostSet) -> HostSet:
-        """Return those of `hosts` that may run beside all hosts of gangs under the power caps."""
+    def powered(self, hosts: HostSet, part_gpus: int = 0) -> HostSet:
+        """Return those of `hosts` that may run beside all hosts of gangs under the power caps.
+        `part_gpus`: of a job that takes so many of one host, which others may share; 0: all."""
         if (power := self._fabric.power) is None:
             return hosts
-        if (left := self._powered.get(hosts)) is None:
-            held = reduce(or_, (each.hosts for each in self._occupants.values()), 0)
-            held &= ~(hosts | self._state.index.unhealthy)
-            left = self._powered[hosts] = power.within(hosts, held)
+        if (left := self._powered.get((hosts, part_gpus))) is None:
+            idle, held = self._idle_gpus, self._drawing_hosts
+            shared = hosts & hostset.of(idle) if part_gpus else 0
+            fresh = hosts & ~shared
+            idle = {host: count for host, count in idle.items() if not hostset.has(fresh, host)}
+            if part_gpus:
+                gpus = self._fabric.as_built.by_host.gpus
+                idle |= {host: int(gpus[host]) - part_gpus for host in hostset.members(fresh)}
+            left = power.within(fresh, held & ~fresh, idle)
+            for host in hostset.members(shared):
+                after = idle | {host: idle[host] - part_gpus}
+                is_full = power.exceeded_cap(held & ~fresh | 1 << host, 1 << host, after)
+                left |= 0 if is_full else 1 << host
+            self._powered[hosts, part_gpus] = left
         return left
+
+    def exceeded_cap(self, job: Job, hosts: HostSet) -> PowerCap | None:
+        """Return a power cap that `job` would exceed on these hosts, or None."""
+        power = self._fabric.power
+        if power is None:
+            return None
+        whole = dict.fromkeys(hostset.members(hosts), 0)
+        idle = self._idle_gpus | (self._idle_after(job, hosts) if job.part_gpus else whole)
+        return power.exceeded_cap(self._drawing_hosts | hosts, hosts, idle)
+
+    @property
+    def _drawing_hosts(self) -> HostSet:
+        """Hosts of gangs that draw power."""
+        held = reduce(or_, (each.hosts for each in self._occupants.values()), 0)
+        return held & ~self._state.index.unhealthy
+
+    @property
+    def _idle_gpus(self) -> dict[int, int]:
+        """How many GPUs nobody has of each host that jobs share; empty without power caps."""
+        if self._idle is None:
+            gpus, shared = self._fabric.as_built.by_host.gpus, self._state.index.shared
+            self._idle = {
+                host: int(gpus[host]) - len(self._state.gpus_taken(host))
+                for host in (shared if self._fabric.power is not None else ())
+            }
+        return self._idle
+
+    def _idle_after(self, job: Job, hosts: HostSet) -> dict[int, int]:
+        """Return the GPUs that are left of the host of a job that takes a part of it."""
+        gpus = self._fabric.as_built.by_host.gpus
+        return {
+            host: self._idle_gpus.get(host, int(gpus[host])) - job.part_gpus
+            for host in hostset.members(hosts)
+        }
+
+    def reads(self, job: Job) -> float:
+        """Return the GB/s that `job` reads of storage that holds jobs back; 0 of any other."""
+        if self._most_read is None or job.spec.dataset is None:
+            return 0.0
+        return most_read_gb_per_s(self._fabric, job.spec.request, job.spec.dataset)
+
+    def _reads_left(self, job: Job) -> float:
+        """Return the GB/s that other gangs, and earlier jobs that wait for them, leave `job`."""
+        others = (name for name in self._occupants if name != job.name)
+        taken = sum(self.reads(self._state.jobs[name]) for name in others)
+        awaited = (rate for name, rate in self._awaited_reads.items() if name != job.name)
+        return (self._most_read or 0.0) - taken - sum(awaited)
+
+    def missing_reads(self, job: Job) -> float:
+        """Return the GB/s by which the reads of `job` exceed what the storage has left."""
+        rate = self.reads(job)
+        missing = rate - self._reads_left(job) if rate else 0.0
+        return missing if missing > ROUNDING_GB_PER_S else 0.0
+
+    def may_read(self, job: Job) -> bool:
+        """Whether the storage has left what the dataset of `job` needs, where it holds jobs
+        back."""
+        return not self.missing_reads(job)
+
+    def await_reads(self, job: Job) -> None:
+        """Leave the reads of a blocked job to it: later jobs do not pass it with theirs."""
+        if not self.may_read(job):
+            self._awaited_reads[job.name] = self.reads(job)
+
+    def reads_text(self, job: Job) -> str:
+        """Describe the reads that storage has left for a job that it holds back; else ""."""
+        if not (rate := self.reads(job)):
+            return ""
+        left, most = max(0.0, self._reads_left(job)), self._most_read
+        text = f"reads {rate:.3g} GB/s of its dataset; of the {most:.3g} GB/s of the storage"
+        if self.may_read(job):
+            return f"{text} jobs ahead of it take too much"
+        return f"{text} running gangs leave {left:.3g}"
 
     def fitting(self, job: Job, hosts: HostSet) -> HostSet:
         """Return those of `hosts` on which the job's shape and labels can be had."""
@@ -159,7 +258,7 @@ class AffinityIndex:
         closed_text = (
             f", {closed.bit_count():,} of them closed by exclusive or avoid" if closed else ""
         )
-        left = self.powered(free & ~closed)
+        left = self.powered(free & ~closed, job.part_gpus)
         if dark := (free & ~closed & ~left).bit_count():
             closed_text += f", {dark:,} of them beyond the power caps"
         parts = (

@@ -7,11 +7,13 @@ from placement import impossible as too_large
 from placement.fabric import hostset
 from placement.fabric.constraints import gpus_wanted, labelled
 from placement.fabric.power import Power
+from placement.fabric.storage import Storage
 from placement.fabric.tree import Fabric
 from placement.workload.replicas import check_batch, sized
 from placement.workload.request import Infeasible, Request
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.state import State
+from scheduler.core.policies.storage_use import most_read_gb_per_s
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.tenancy.ownership import level_of, tenant_of
 from scheduler.core.tenancy.quota import empty_book
@@ -52,6 +54,8 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
     never = too_large(fabric, spec.request)
     if never is None and fabric.power is not None:
         never = _beyond_power(fabric, fabric.power, spec)
+    if never is None and fabric.storage is not None and fabric.storage.hold_jobs:
+        never = _beyond_reads(fabric, fabric.storage, spec)
     if not spec.min_dp:
         return never
     if spec.request.part_gpus(gpus_wanted(fabric, spec.request.where)):
@@ -67,11 +71,25 @@ def _beyond_power(fabric: Fabric, power: Power, spec: JobSpec) -> Infeasible | N
     request = least_request(fabric, spec)
     gang = request.hosts_needed(gpus_wanted(fabric, request.where))
     needed = gang + request.spares.required(gang)
-    may = power.within(labelled(fabric, request.where, hostset.full(fabric.host_count)), 0)
+    fit = labelled(fabric, request.where, hostset.full(fabric.host_count))
+    part_gpus, gpus = request.part_gpus(fabric.gpus_per_host), fabric.by_host.gpus
+    idle = {host: int(gpus[host]) - part_gpus for host in hostset.members(fit) if part_gpus}
+    may = power.within(fit, 0, idle)
     if needed <= may.bit_count():
         return None
     return Infeasible(
         f"needs {hosts_text(needed)}; the power caps of {fabric.name} let {may.bit_count():,} run"
+    )
+
+
+def _beyond_reads(fabric: Fabric, storage: Storage, spec: JobSpec) -> Infeasible | None:
+    """Return why the storage can never serve the job's dataset; None when it can."""
+    rate = most_read_gb_per_s(fabric, spec.request, spec.dataset)
+    if rate <= storage.read_gb_per_s:
+        return None
+    return Infeasible(
+        f"reads {rate:.3g} GB/s of its dataset; the storage of {fabric.name} reads"
+        f" {storage.read_gb_per_s:.3g}"
     )
 
 

@@ -55,10 +55,13 @@ def _sizes(tier: Tier) -> Ints:
 
 
 def _oddities(fabric: Fabric) -> Iterator[str]:
-    """Yield settings that are allowed and seldom meant, and what power caps mean for them."""
+    """Yield settings that are allowed and seldom meant, and what power caps and storage mean for
+    jobs."""
     if fabric.power is not None:
         may = fabric.power.within(hostset.full(fabric.host_count), 0).bit_count()
         yield f"its power caps let {may:,} of {fabric.host_count:,} hosts run at once"
+    if (storage := fabric.storage) is not None and storage.hold_jobs:
+        yield f"jobs wait whose datasets exceed what is left of {storage.read_gb_per_s:g} GB/s"
     if not fabric.tiers:
         yield "no tier above the hosts: no placement is better than another"
         return

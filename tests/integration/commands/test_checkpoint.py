@@ -195,6 +195,24 @@ def test_gangs_that_write_there_as_well_make_intervals_longer() -> None:
     assert beside["period_seconds"] > alone["period_seconds"]
 
 
+def test_intervals_and_checkpoints_that_neighbours_state_count() -> None:
+    Path("keeps.yaml").write_text(JOB + "checkpoint: {interval_s: 100, keep: 5}\n")
+    alone, beside = stored(), stored("--beside", "keeps.yaml")
+    write_s, size = alone["write_seconds"], alone["bytes"]
+    assert beside["storage"]["busy_with_others"] == pytest.approx(write_s / (100 + write_s))
+    assert beside["storage"]["kept_tb"] == pytest.approx(5 * size / 1e12)
+    left = 240 - 5 * size / 1e12
+    full_s = left * 1e12 / size * beside["period_seconds"]
+    assert beside["storage"]["full_after_seconds"] == pytest.approx(full_s)
+
+
+def test_more_checkpoints_than_the_storage_holds_are_called_so() -> None:
+    Path("stored.yaml").write_text(STORED.replace("240", "1"))
+    Path("keeps.yaml").write_text(JOB + "checkpoint: {keep: 30}\n")
+    text = muster("checkpoint", "keeps.yaml", "--fabric", "stored.yaml").output
+    assert "TB of checkpoints are to be kept, more than its 1.00 TB" in text
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

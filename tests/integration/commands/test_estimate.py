@@ -187,6 +187,34 @@ def test_place_carries_the_same_estimate() -> None:
     assert "at random" in text
 
 
+def test_steps_wait_for_data_and_checkpoints_beside_other_gangs() -> None:
+    storage = "storage: {write_gb_per_s: 10, read_gb_per_s: 2, capacity_tb: 1}\n"
+    Path("stored.yaml").write_text(FABRIC.format(name="stored", oversubscription=1) + storage)
+    reading = "dataset: {token_bytes: 2000}\ncheckpoint: {interval_s: 600, keep: 10}\n"
+    Path("reads.yaml").write_text(JOB + reading)
+    answer = estimate("--beside", "reads.yaml", job="reads.yaml", fabrics=("stored",))
+    found, step_s = answer["estimates"][0]["storage"], placements(answer)["muster"]["step_seconds"]
+    read_bytes = 96 * 8192 * 2000
+    assert found["read_gb_per_s"] == pytest.approx(read_bytes / step_s / 1e9)
+    assert (found["left_gb_per_s"], found["other_gangs"]) == (1, 1)
+    assert found["read_exposed_seconds"] == pytest.approx(read_bytes / 1e9 - step_s)
+    assert found["checkpoint_seconds"] > found["checkpoint_seconds_alone"]
+    cost = found["checkpoint_seconds"] * step_s / 600
+    assert found["checkpoint_exposed_seconds"] == pytest.approx(cost)
+    text = muster("estimate", "reads.yaml", "--fabric", "stored.yaml", "--beside", "reads.yaml")
+    assert "warning: storage: reads" in text.stdout
+    assert "a step with that: " in text.stdout
+    placed = muster("place", "reads.yaml", "--fabric", "stored.yaml").stdout
+    assert "storage: reads" in placed
+
+
+def test_neighbours_need_storage_that_they_share() -> None:
+    error = muster(
+        "estimate", "job.yaml", "--fabric", "wide.yaml", "--beside", "job.yaml"
+    ).exception
+    assert "--beside: needs `storage` in the file of wide" in str(error)
+
+
 def test_a_gang_that_never_talks_has_no_estimate() -> None:
     Path("alone.yaml").write_text("name: alone\nparallelism: {dp: 1}\nspares: 0\n")
     Path("one.yaml").write_text(FABRIC.format(name="one", oversubscription=1).replace(": 8", ": 1"))

@@ -13,6 +13,7 @@ from placement.fabric import hostset
 from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
 from scheduler.core import Conflict, State, commit, decide, explain
+from scheduler.core.model.commands import SubmitJob
 from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.files.errors import InputError
@@ -157,3 +158,49 @@ def test_draws_and_caps_go_together(changes: dict[str, Any], field: str, message
     with pytest.raises(BadInput) as told:
         from_spec(fabric_spec() | changes)
     assert (told.value.field, told.value.message) == (field, message)
+
+
+def gpus(name: str, count: int, **job: Any) -> SubmitJob:
+    """A job on so many GPUs of one host."""
+    return submit(name, gpus=count, **job)
+
+
+def test_gpus_that_nobody_has_of_a_shared_host_draw_nothing() -> None:
+    small = capped({"zone": {"z0": 10.3, "z1": 1}})  # six of eight GPUs spared: 6 kW, 4.2 kW less
+    state = schedule(run(loaded(small), gpus("a", 2)))
+    assert running(state) == {"a"}
+    state = schedule(run(state, gpus("b", 2), gpus("c", 4)))
+    assert running(state) == {"a", "b", "c"}
+    assert small.power is not None
+    held = state.index.held
+    assert small.power.draw(held) == pytest.approx(KW)
+    (host,) = hostset.members(held)
+    assert small.power.draw(held, {host: 6}) == pytest.approx(KW - 6 * 0.7)
+
+
+def test_a_part_of_a_host_waits_for_power_that_its_gpus_would_exceed() -> None:
+    small = capped({"zone": {"z0": 8, "z1": 1}})
+    state = schedule(run(loaded(small), gpus("a", 4)))  # 10.2 - 4 x 0.7 = 7.4
+    assert running(state) == {"a"}
+    state = schedule(run(state, gpus("b", 1), gpus("c", 1)))
+    assert running(state) == {"a"}
+    assert "beyond the power caps" in explain(state, "b", 0, SchedulingOptions()).sentence
+    state = schedule(run(state, end("a")))
+    assert running(state) == {"b", "c"}
+
+
+def test_parts_of_hosts_and_gangs_never_draw_more_than_the_caps() -> None:
+    small = capped({"rack": 16, "zone": 26})
+    assert small.power is not None
+    for seed in range(5):
+        draw, state = random.Random(seed), loaded(small)
+        for number in range(25):
+            if (names := sorted(running(state))) and draw.random() < 0.4:
+                state = run(state, end(draw.choice(names)))
+            else:
+                count = draw.choice([1, 2, 4, 8])
+                state = run(state, gpus(f"j{number}", count) if count < 8 else submit(f"j{number}"))
+            state = schedule(state)
+            idle = {host: 8 - len(state.gpus_taken(host)) for host in state.index.shared}
+            for cap in small.power.caps:
+                assert small.power.draw(state.index.held & cap.hosts, idle) <= cap.kw

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from placement.workload.memory import GIB, USABLE_SHARE, fits, memory
 from placement.workload.request import Placement
-from scheduler.cli.offline.checkpoint_intervals import sizes_of
 from scheduler.cli.render.text import bytes_text, counted, seconds_text
 from scheduler.core.policies.job_terms import Holders
+from scheduler.core.policies.storage_use import sizes_of
 from scheduler.core.rules.peer_copies import (
     choose_holders,
     close_copies,

@@ -208,6 +208,17 @@ def bubble_text(step: StepTime) -> str:
     )
 
 
+def storage_text(estimate: Estimate) -> str:
+    """Say what the storage of the fabric costs a step; empty where nothing is known."""
+    cost = estimate.storage
+    if cost is None or not cost.text:
+        return ""
+    step_s = estimate.placed.seconds + cost.exposed_s
+    longer = f"\na step with that: {seconds_text(step_s)}" if cost.exposed_s else ""
+    warning = "warning: " if cost.is_full else ""
+    return f"{warning}storage: {cost.text}{longer}"
+
+
 def section_text(estimate: Estimate, assumed: Assumptions) -> str:
     """Write the estimate of one fabric, as it stands below a placement."""
     parts = [
@@ -216,5 +227,6 @@ def section_text(estimate: Estimate, assumed: Assumptions) -> str:
         layers_text(estimate.placed),
         "\n".join(_advice_line(item) for item in estimate.advice),
         bubble_text(estimate.placed),
+        storage_text(estimate),
     ]
     return "\n\n".join(part for part in parts if part)

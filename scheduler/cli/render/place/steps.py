@@ -20,6 +20,7 @@ from placement.fabric.links import islands
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.step_time import Assumptions, StepTime, compute_by_part, step_time
 from placement.workload.request import Placement
+from scheduler.core.policies.storage_use import StorageCost, storage_cost
 
 if TYPE_CHECKING:
     from scheduler.cli.render.place.question import Question
@@ -56,6 +57,16 @@ class Estimate:
     @property
     def placed(self) -> StepTime:
         return self.steps[0][1]
+
+    @property
+    def storage(self) -> StorageCost | None:
+        """Cost of the storage to muster's placement; None where the fabric file states none."""
+        storage, use = self.question.fabric.storage, self.question.storage_use
+        if storage is None or use is None:
+            return None
+        if self.placed.compute_s:
+            use = use.at_step(self.placed.seconds)
+        return storage_cost(storage, use, self.question.beside)
 
 
 @struct(frozen=True, slots=True)
@@ -170,6 +181,21 @@ def to_mapping(estimated: Estimate) -> dict[str, Any]:
         },
         "compute_seconds": estimated.compute or None,
         "collectives": {item.axis: _advice(item) for item in estimated.advice},
+        **({"storage": _storage(estimated.storage)} if estimated.storage else {}),
+    }
+
+
+def _storage(cost: StorageCost) -> dict[str, Any]:
+    return {
+        "other_gangs": cost.gangs,
+        "read_gb_per_s": cost.use.read_gb_per_s,
+        "left_gb_per_s": cost.left_gb_per_s,
+        "read_exposed_seconds": cost.read_exposed_s,
+        "checkpoint_seconds": cost.write_s,
+        "checkpoint_seconds_alone": cost.alone_s,
+        "checkpoint_exposed_seconds": cost.write_exposed_s,
+        "kept_tb": cost.stored_tb,
+        "capacity_tb": cost.capacity_tb or None,
     }
 
 

@@ -1,0 +1,268 @@
+"""What gangs read and write on the storage that they share, and how long their steps wait for it.
+
+Reads of a dataset run ahead of the steps, so a step waits for data only where reading its bytes
+takes longer than the step. Of what the storage reads, gangs that want little get it, and the rest
+is shared out evenly (max-min). A checkpoint stops its gang while it is written; beside others who
+write for the part m of the time it takes 1 + m times as long, as bytes do on uplinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from muster.structs import replace, struct
+from placement import BadInput
+from placement.fabric.constraints import view_for_gang
+from placement.fabric.storage import Storage
+from placement.fabric.tree import Fabric
+from placement.objective.step_time import exposure
+from placement.workload.flops import parameter_count
+from placement.workload.request import Request
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.job_terms import CheckpointTerms, DatasetTerms
+from scheduler.core.wording import duration
+
+GB = 1e9
+STATE_BYTES = 12  # of a parameter: fp32 copy and two moments, or fp32 parameter and moments
+
+
+@struct(frozen=True, slots=True)
+class CheckpointSizes:
+    """Bytes of a checkpoint, in all and of the fullest host, and what the NICs of the gang and
+    of one host carry in one direction. Units: bytes, bytes/s."""
+
+    total: int
+    of_host: int
+    gang_bytes_per_s: float
+    host_bytes_per_s: float
+
+    def write_s(self, storage_bytes_per_s: float) -> float:
+        """Return seconds to write to storage or read from it, all hosts at once."""
+        return self.total / min(storage_bytes_per_s, self.gang_bytes_per_s)
+
+    @property
+    def from_peer_s(self) -> float:
+        """Return the seconds in which one host loads its state from the memory of another."""
+        return self.of_host / self.host_bytes_per_s
+
+
+def sizes_of(fabric: Fabric, request: Request) -> CheckpointSizes | None:
+    """Return the sizes of a checkpoint; None without a model. Bf16 parameters are made again from
+    the fp32 copy, so they are not written; every host has an equal share of what data parallel
+    ranks share out."""
+    if request.model is None:
+        return None
+    seen = view_for_gang(fabric, request.where)
+    hosts = request.hosts_needed(seen.gpus_per_host)
+    total = STATE_BYTES * parameter_count(request.model)
+    host_rate = seen.gpus_per_host * seen.nic_gbps * 1e9 / 8
+    return CheckpointSizes(total, -(-total // hosts), hosts * host_rate, host_rate)
+
+
+def bytes_of_step(request: Request, dataset: DatasetTerms) -> float:
+    """Return the bytes of its dataset that all replicas together read in a step."""
+    tokens = dataset.tokens
+    if not tokens and request.model and request.batch:
+        tokens = request.batch.global_sequences * request.model.sequence
+    return tokens * dataset.token_bytes * copies_read(request, dataset)
+
+
+def copies_read(request: Request, dataset: DatasetTerms) -> int:
+    """Return how often each byte is read: once by each replica that has no shards of its own.
+
+    Source: split_dataset_by_node of Hugging Face Datasets: where the number of shards does not
+    divide, each node reads all of them and skips the examples of the others.
+    """
+    return request.replicas if dataset.shards % request.replicas else 1
+
+
+@lru_cache(maxsize=4_096)
+def most_read_gb_per_s(fabric: Fabric, request: Request, dataset: DatasetTerms | None) -> float:
+    """Return the GB/s that a gang of full size reads in the shortest step it can have here: compute
+    and bubble on the fastest GPUs that it may be given, nothing exposed. 0 without a dataset, and
+    where GPUs lack the job's precision."""
+    if dataset is None or dataset.read_gb_per_s:
+        return dataset.read_gb_per_s if dataset else 0.0
+    try:
+        rule = exposure(fabric, request)
+    except BadInput:
+        return 0.0
+    step_s = rule.compute_s * (1 + float(rule.pipeline.bubble))
+    return bytes_of_step(request, dataset) / GB / step_s
+
+
+@struct(frozen=True, slots=True)
+class StorageUse:
+    """Reads and writes of one gang on the storage.
+
+    `read_gb_per_s`: while nothing holds up its steps, in the shortest step unless `step_s` says how
+    long one takes. `step_bytes`: that each step reads, 0 where the rate is measured; `copies`: how
+    often each byte is read. `sizes`: None: its checkpoints are not known.
+    """
+
+    read_gb_per_s: float
+    step_bytes: float
+    copies: int
+    sizes: CheckpointSizes | None
+    interval_s: float
+    keep: int
+    step_s: float | None = None
+
+    def at_step(self, step_s: float) -> StorageUse:
+        """Return what the gang does where a step takes so long without the storage."""
+        rate = self.step_bytes / GB / step_s if self.step_bytes else self.read_gb_per_s
+        return replace(self, step_s=step_s, read_gb_per_s=rate)
+
+    def busy_share(self, storage: Storage) -> float:
+        """Return the part of the time in which it writes, alone."""
+        if self.sizes is None or not self.interval_s:
+            return 0.0
+        write_s = self.sizes.write_s(storage.write_gb_per_s * GB)
+        return write_s / (self.interval_s + write_s)
+
+    @property
+    def stored_tb(self) -> float:
+        """TB of the checkpoints that it keeps; 0 where they are not known or all stay."""
+        return self.keep * self.sizes.total / 1e12 if self.sizes else 0.0
+
+
+def storage_use(
+    fabric: Fabric,
+    request: Request,
+    dataset: DatasetTerms | None,
+    checkpoint: CheckpointTerms,
+    usual: Costs,
+) -> StorageUse:
+    """Return what a gang does to the storage. `usual`: where it states no interval."""
+    is_counted = dataset is not None and not dataset.read_gb_per_s
+    return StorageUse(
+        most_read_gb_per_s(fabric, request, dataset),
+        bytes_of_step(request, dataset) if dataset is not None and is_counted else 0.0,
+        copies_read(request, dataset) if dataset is not None else 1,
+        sizes_of(fabric, request),
+        float(checkpoint.costs(usual).checkpoint_s),
+        checkpoint.keep,
+    )
+
+
+def rate_beside(others: Iterable[float], most: float) -> float:
+    """Return the rate that is left to one who takes all that it gets, of at most `most`, beside
+    others who want these rates: shared evenly but for those who want less (max-min)."""
+    wanted = sorted(others)
+    sharers = len(wanted) + 1
+    for rate in wanted:
+        if rate * sharers >= most:
+            break
+        most, sharers = most - rate, sharers - 1
+    return most / sharers
+
+
+@struct(frozen=True, slots=True)
+class StorageCost:
+    """Cost of the storage to a gang beside `gangs` others.
+
+    `left_gb_per_s`: that it can read, None: the file does not say. `read_exposed_s`: of a step, 0
+    where its length is not known. `write_s`: of a checkpoint beside the others, `alone_s`: without
+    them; None: not known. `write_exposed_s`: of each step. `stored_tb`: checkpoints that all gangs
+    keep, as far as they say how many; `capacity_tb`: of the storage, 0: not stated.
+    """
+
+    use: StorageUse
+    gangs: int
+    left_gb_per_s: float | None
+    read_exposed_s: float
+    write_s: float | None
+    alone_s: float | None
+    write_exposed_s: float
+    stored_tb: float
+    capacity_tb: float
+
+    @property
+    def exposed_s(self) -> float:
+        """Seconds of a step that wait for storage."""
+        return self.read_exposed_s + self.write_exposed_s
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the checkpoints that gangs keep do not fit."""
+        return 0 < self.capacity_tb < self.stored_tb
+
+    @property
+    def text(self) -> str:
+        """`reads 12 GB/s of its dataset, and the storage leaves it 8.5 beside 2 other gangs: each
+        step waits 0.41 s for data; ...`; empty where nothing is known."""
+        return "; ".join(filter(None, (self._reads_text, self._writes_text, self.retention_text)))
+
+    @property
+    def _neighbours_text(self) -> str:
+        others = f"{self.gangs:,} other gang{'' if self.gangs == 1 else 's'}"
+        return f" beside {others}" if self.gangs else ""
+
+    @property
+    def _reads_text(self) -> str:
+        rate, left = self.use.read_gb_per_s, self.left_gb_per_s
+        if not rate:
+            return ""
+        text = f"reads {rate:.3g} GB/s of its dataset"
+        if self.use.copies > 1:
+            replicas = f"{self.use.copies:,} replicas read all of its shards"
+            text += f" ({replicas}, whose number does not divide by theirs)"
+        if left is None:
+            return text
+        if rate > left:
+            text += f", and the storage leaves it {left:.3g}{self._neighbours_text}"
+            waits = f": each step waits {self.read_exposed_s:.3g} s for data"
+            return text + (waits if self.read_exposed_s else "")
+        return f"{text} of {left:.3g} that the storage leaves it{self._neighbours_text}"
+
+    @property
+    def _writes_text(self) -> str:
+        if self.write_s is None or not self.use.interval_s:
+            return ""
+        alone = f"{self._neighbours_text} ({self.alone_s:.3g} s alone)" if self.gangs else ""
+        every = duration(round(self.use.interval_s))
+        cost = f": {self.write_exposed_s:.3g} s of each step" if self.write_exposed_s else ""
+        return f"a checkpoint takes {self.write_s:.3g} s{alone}, every {every}{cost}"
+
+    @property
+    def retention_text(self) -> str:
+        """`12 TB of checkpoints are kept of the 2,400 TB that the storage holds`, or that they
+        do not fit; empty where that is not known."""
+        if not self.stored_tb or not self.capacity_tb:
+            return ""
+        kept, most = f"{_tb_text(self.stored_tb)} of checkpoints", _tb_text(self.capacity_tb)
+        if self.is_full:
+            return f"{kept} are to be kept, and the storage holds {most}"
+        return f"{kept} are kept of the {most} that the storage holds"
+
+
+def _tb_text(tb: float) -> str:
+    return f"{tb:,.0f} TB" if tb >= 99.5 else f"{tb:.3g} TB"
+
+
+def storage_cost(storage: Storage, own: StorageUse, others: Sequence[StorageUse]) -> StorageCost:
+    """Return what the storage costs a gang beside these others."""
+    left, read_exposed_s = None, 0.0
+    if storage.read_gb_per_s:
+        left = rate_beside((each.read_gb_per_s for each in others), storage.read_gb_per_s)
+        read_exposed_s = max(0.0, (own.step_s or 0.0) * (own.read_gb_per_s / left - 1))
+    write_s = alone_s = None
+    write_exposed_s = 0.0
+    if own.sizes is not None:
+        alone_s = own.sizes.write_s(storage.write_gb_per_s * GB)
+        write_s = alone_s * (1 + sum(each.busy_share(storage) for each in others))
+        if own.interval_s:
+            write_exposed_s = write_s * (own.step_s or 0.0) / own.interval_s
+    stored_tb = sum(each.stored_tb for each in (own, *others))
+    return StorageCost(
+        own,
+        len(others),
+        left,
+        read_exposed_s,
+        write_s,
+        alone_s,
+        write_exposed_s,
+        stored_tb,
+        storage.capacity_tb,
+    )

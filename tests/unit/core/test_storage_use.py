@@ -1,0 +1,274 @@
+"""Storage that gangs share: what it costs their steps, and jobs that wait for its reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placement.errors import BadInput
+from placement.fabric.reader import from_spec
+from placement.fabric.storage import Storage
+from placement.fabric.tree import Fabric
+from placement.workload.training import Batch
+from scheduler.core import Conflict, State, commit, decide, explain
+from scheduler.core.model.commands import SubmitJob
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.scheduling_options import SchedulingOptions
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.job_terms import CheckpointTerms, DatasetTerms
+from scheduler.core.policies.storage_use import (
+    StorageUse,
+    bytes_of_step,
+    most_read_gb_per_s,
+    rate_beside,
+    sizes_of,
+    storage_cost,
+    storage_use,
+)
+from scheduler.core.queue.verdict import WaitReason
+from scheduler.files.errors import InputError
+from scheduler.files.inputs import load_job
+from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.wire.specs import spec_from_proto, spec_to_proto
+from tests.build import (
+    LLAMA3,
+    end,
+    fabric,
+    fabric_spec,
+    llama3,
+    loaded,
+    refused,
+    request,
+    run,
+    running,
+    schedule,
+    submit,
+)
+
+OPTIONS = SchedulingOptions()
+
+
+def stored(**storage: Any) -> Fabric:
+    """Two zones of two racks of two hosts, and storage."""
+    return from_spec(fabric_spec() | {"storage": {"write_gb_per_s": 10, **storage}})
+
+
+HOLDING = stored(read_gb_per_s=70, hold_jobs=True)
+
+
+def reading(name: str, gb_per_s: float, hosts: int = 1, **job: Any) -> SubmitJob:
+    command = submit(name, hosts, **job)
+    dataset = DatasetTerms(read_gb_per_s=gb_per_s)
+    return replace(command, spec=replace(command.spec, dataset=dataset))
+
+
+def use(rate: float, **changes: Any) -> StorageUse:
+    return replace(StorageUse(rate, 0.0, 1, None, 1800.0, 0), **changes)
+
+
+# --- what gangs leave each other -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("others", "left"),
+    [((), 70.0), ((10.0, 20.0), 40.0), ((60.0,), 35.0), ((5.0, 90.0, 90.0), 65 / 3)],
+)
+def test_gangs_that_want_little_get_it_and_the_rest_is_shared_evenly(
+    others: tuple[float, ...], left: float
+) -> None:
+    assert rate_beside(others, 70.0) == pytest.approx(left)
+
+
+def test_a_step_waits_for_data_that_takes_longer_than_the_step() -> None:
+    storage = Storage(10.0, 70.0, 0.0)
+    alone = storage_cost(storage, use(60.0, step_s=2.0), ())
+    assert alone.read_exposed_s == 0
+    shared = storage_cost(storage, use(60.0, step_s=2.0), [use(60.0)])
+    assert shared.left_gb_per_s == 35
+    assert shared.read_exposed_s == pytest.approx(2 * 60 / 35 - 2)
+    assert "each step waits 1.43 s for data" in shared.text
+
+
+def test_a_checkpoint_takes_longer_beside_those_who_write() -> None:
+    storage, sizes = Storage(10.0, 0.0, 0.0), sizes_of(fabric(), llama3())
+    assert sizes is not None
+    writer = use(0.0, sizes=sizes, interval_s=sizes.total / 10e9, step_s=5.0)
+    cost = storage_cost(storage, writer, [writer, writer])
+    assert cost.alone_s == pytest.approx(sizes.total / 10e9)
+    assert cost.write_s == pytest.approx(2 * sizes.total / 10e9)  # each writes half of the time
+    assert cost.write_exposed_s == pytest.approx(10.0)
+
+
+def test_checkpoints_that_are_kept_are_counted_against_the_capacity() -> None:
+    sizes = sizes_of(fabric(), llama3())
+    assert sizes is not None
+    keeping = use(0.0, sizes=sizes, keep=10)
+    tb = 20 * sizes.total / 1e12
+    full = storage_cost(Storage(10.0, 0.0, tb - 1), keeping, [keeping])
+    assert full.is_full
+    assert "are to be kept, and the storage holds" in full.retention_text
+    assert not storage_cost(Storage(10.0, 0.0, tb + 1), keeping, [keeping]).is_full
+
+
+def test_reads_follow_from_tokens_and_steps() -> None:
+    wanted, dataset = llama3(), DatasetTerms(token_bytes=2.0)
+    assert bytes_of_step(wanted, dataset) == 2_048 * 8_192 * 2
+    assert bytes_of_step(wanted, DatasetTerms(tokens=10)) == 40
+    own = storage_use(fabric(), wanted, dataset, CheckpointTerms(), Costs())
+    assert own.at_step(4.0).read_gb_per_s == pytest.approx(2_048 * 8_192 * 2 / 4e9)
+    assert own.read_gb_per_s == most_read_gb_per_s(fabric(), wanted, dataset)
+
+
+@pytest.mark.parametrize(("shards", "times"), [(0, 1), (8, 1), (12, 1), (6, 4), (3, 4)])
+def test_replicas_read_all_shards_whose_number_does_not_divide(shards: int, times: int) -> None:
+    wanted = request(dp=4, model=LLAMA3, batch=Batch(4))
+    once = bytes_of_step(wanted, DatasetTerms())
+    assert bytes_of_step(wanted, DatasetTerms(shards=shards)) == times * once
+
+
+# --- jobs that wait for reads ----------------------------------------------------
+
+
+def test_a_job_waits_for_reads_and_starts_when_a_gang_that_reads_ends() -> None:
+    state = loaded(HOLDING)
+    state = run(state, reading("a", 40, limit_s=3600), reading("b", 20, limit_s=7200))
+    state = schedule(run(state, reading("c", 20), submit("d", 2)))
+    assert running(state) == {"a", "b", "d"}
+    reason = explain(state, "c", 0, OPTIONS)
+    assert reason.cause is WaitReason.CONSTRAINTS
+    assert (
+        "reads 20 GB/s of its dataset; of the 70 GB/s of the storage running gangs leave 10"
+        in reason.sentence
+    )
+    assert reason.start_ns == 3600 * SECOND_NS
+    state = schedule(run(state, end("a")), 1)
+    assert running(state) == {"b", "c", "d"}
+
+
+def test_nobody_waits_unless_the_site_says_so() -> None:
+    state = loaded(stored(read_gb_per_s=70))
+    state = schedule(run(state, reading("a", 60), reading("b", 60)))
+    assert running(state) == {"a", "b"}
+    assert (
+        "the storage leaves it 35 beside 1 other gang" in explain(state, "a", 0, OPTIONS).sentence
+    )
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy", "conservative", "production"])
+def test_small_readers_do_not_pass_a_large_one_for_ever(policy: str) -> None:
+    state = loaded(HOLDING)
+    state = schedule(run(state, reading("a", 40, limit_s=3600)), policy=policy)
+    state = run(state, reading("large", 60, limit_s=3600), reading("small", 5, limit_s=90_000))
+    state = schedule(state, policy=policy)
+    assert running(state) == {"a"}
+    state = schedule(run(state, end("a")), 1, policy=policy)
+    assert running(state) == {"large", "small"}
+
+
+def test_no_order_of_jobs_reads_more_than_the_storage() -> None:
+    state = loaded(HOLDING)
+    for number in range(30):
+        state = run(state, reading(f"j{number}", 7 * (number % 6 + 1), limit_s=60))
+        state = schedule(state)
+        assert reads_of(state) <= 70
+        if number % 3 == 2:
+            state = schedule(run(state, end(min(running(state)))))
+            assert reads_of(state) <= 70
+    while running(state):
+        state = schedule(run(state, end(min(running(state)))))
+        assert reads_of(state) <= 70
+    assert not state.index.queue
+
+
+def reads_of(state: State) -> float:
+    terms = (state.jobs[name].spec.dataset for name in running(state))
+    return sum(dataset.read_gb_per_s for dataset in terms if dataset)
+
+
+def test_a_plan_that_reads_more_than_is_left_is_stale() -> None:
+    before = run(loaded(HOLDING), reading("a", 40))
+    plan = decide(before, 0, OPTIONS)
+    other = schedule(run(loaded(HOLDING), reading("b", 40)))
+    answer = commit(run(other, reading("a", 40)), plan, 1)
+    assert isinstance(answer, Conflict)
+    assert "running gangs leave 30" in str(answer)
+
+
+def test_a_job_that_the_storage_can_never_serve_is_refused() -> None:
+    told = refused(loaded(HOLDING), reading("a", 71))
+    assert "reads 71 GB/s of its dataset; the storage of small reads 70" in str(told)
+
+
+# --- files -----------------------------------------------------------------------
+
+JOB = """\
+name: job
+parallelism: {tp: 8, dp: 4}
+model: {layers: 32, hidden: 4096, ffn: 14336, heads: 32, kv_heads: 8, vocab: 128256, sequence: 8192}
+batch: {global_sequences: 96}
+spares: 0
+"""
+BARE = "name: bare\nparallelism: {tp: 8, dp: 4}\ntraffic: {dp: 9}\nspares: 0\n"
+
+
+@pytest.mark.parametrize(
+    ("job", "line", "message"),
+    [
+        (JOB, "dataset: {shard: 4}", "6: dataset.shard: unknown key 'shard', did you mean shards?"),
+        (JOB, "dataset: {token_bytes: 0}", "6: dataset.token_bytes: must be a number above 0"),
+        (JOB, "dataset: {tokens: -1}", "6: dataset.tokens: must not be negative, is -1"),
+        (JOB, "checkpoint: {keep: many}", "6: checkpoint.keep: must be a whole number, not"),
+        (
+            JOB,
+            "dataset: {read_gb_per_s: 3, shards: 9}",
+            "6: dataset.shards: conflicts with read_gb_per_s, which is what its steps read",
+        ),
+        (BARE, "dataset: {tokens: 9}", "5: dataset.read_gb_per_s: is required: nothing says how"),
+        (
+            BARE + "compute_time_s: 2\n",
+            "dataset: {shards: 9}",
+            "6: dataset.tokens: is required, for the job has no model and batch",
+        ),
+    ],
+)
+def test_bad_keys_are_named_with_their_line(
+    tmp_path: Path, job: str, line: str, message: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"{job}{line}\n")
+    with pytest.raises(InputError) as told:
+        load_job(str(path))
+    assert f"job.yaml:{message}" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "dataset", [{}, {"token_bytes": 2.5, "tokens": 7, "shards": 9}, {"read_gb_per_s": 0.25}]
+)
+def test_a_dataset_survives_file_and_wire(dataset: dict[str, Any]) -> None:
+    import yaml
+
+    spec = job_from_mapping({**yaml.safe_load(JOB), "dataset": dataset, "checkpoint": {"keep": 3}})
+    assert spec.dataset == DatasetTerms(**dataset)
+    assert spec.checkpoint.keep == 3
+    assert job_from_mapping(job_to_mapping(spec)) == spec
+    assert spec_from_proto(spec_to_proto(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("storage", "field", "message"),
+    [
+        ({"hold_jobs": 1}, "storage.hold_jobs", "must be true or false, not 1"),
+        (
+            {"hold_jobs": True},
+            "storage.read_gb_per_s",
+            "is required with hold_jobs: what it reads",
+        ),
+    ],
+)
+def test_bad_storage_is_named(storage: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(BadInput) as told:
+        stored(**storage)
+    assert (told.value.field, told.value.message) == (field, message)
