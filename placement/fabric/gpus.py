@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.errors import BadInput, positive
 
 PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4", "int8")
@@ -51,6 +51,23 @@ class Gpu:
     def rate(self, precision: str) -> float:
         """Return the factor on the usual rate of such a GPU; 1 where it was not measured."""
         return dict(self.rates).get(precision, 1.0)
+
+
+def with_power_limit(gpu: Gpu, watts: float) -> Gpu:
+    """Return the GPU held to so many watts: the kind `NAME-<watts>W` of the catalogue where there
+    is one, else with peaks that fall as its clock does. Unchanged where it draws no more than that.
+
+    Dynamic power is C V^2 f, and the voltage falls with the clock, so the clock falls as the cube
+    root of the power. What makers state of Hopper lies on both sides of that: 0.92 of the peak at
+    500 W (0.89 by the rule), 0.84 at 400 W (0.83), 0.76 at 350 W (0.79), all against 700 W.
+    """
+    if watts >= gpu.watts:
+        return gpu
+    if (sold := catalogue().get(f"{gpu.name}-{watts:g}W")) is not None:
+        return sold
+    clock = (watts / gpu.watts) ** (1 / 3)
+    peaks = tuple((precision, rate * clock) for precision, rate in gpu.tflops)
+    return replace(gpu, watts=watts, tflops=peaks)
 
 
 @lru_cache(maxsize=1)

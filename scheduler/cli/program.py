@@ -151,6 +151,7 @@ COMMANDS = {
         "offline.calibrate": "calibrate",
         "offline.gpus": "gpus",
         "offline.checkpoint": "checkpoint",
+        "offline.hall": "hall",
         "offline.fabric": "fabric",
         "offline.config": "config",
     },

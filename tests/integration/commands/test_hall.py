@@ -1,0 +1,182 @@
+"""`muster hall`: power against racks, hosts, uplinks and the speed of a job."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from placement.fabric.gpus import catalogue, with_power_limit
+from scheduler.cli.program import app
+from scheduler.files.errors import InputError
+
+FABRIC = """\
+name: small
+gpus_per_host: 8
+gpu: H100
+nic_gbps: 400
+{more}
+tiers:
+  - {{name: zone, count: 2, oversubscription: 7}}
+  - {{name: rack, count: 4}}
+  - {{name: host, count: {hosts}}}
+"""
+JOB = """\
+name: job
+parallelism: {tp: 8, pp: 2, dp: 4}
+model: {layers: 32, hidden: 4096, ffn: 14336, heads: 32, kv_heads: 8, vocab: 128256, sequence: 8192}
+batch: {global_sequences: 64}
+spares: 0
+"""
+CAPS = "power_kw: 10.2\npower_caps_kw: {rack: 31, zone: 80}"
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text(JOB)
+    Path("plain.yaml").write_text(FABRIC.format(more="kind: roce", hosts=4))
+    Path("capped.yaml").write_text(FABRIC.format(more=CAPS, hosts=4))
+
+
+def muster(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def choices(fabric: str, *options: str) -> list[dict[str, Any]]:
+    result = muster("hall", "job.yaml", "--fabric", fabric, "-o", "json", *options)
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, Any]] = json.loads(result.stdout)["choices"]
+    return found
+
+
+def test_a_hall_holds_as_many_hosts_as_its_power_feeds() -> None:
+    (found,) = choices("plain.yaml", "--mw", "1", "--host-kw", "10", "--watts", "700")
+    assert (found["hosts"], found["kw"], found["held_back_by"]) == (100, 1000, "hall")
+    assert found["racks"] == 25
+    assert found["gangs"] == pytest.approx(100 / 8)
+    tokens = 64 * 8192 / found["step_seconds"]
+    assert found["tokens_per_second"] == pytest.approx(tokens * 100 / 8)
+
+
+def test_racks_hold_what_their_power_feeds() -> None:
+    options = ("--mw", "1", "--host-kw", "10", "--watts", "700")
+    narrow, wide = choices("plain.yaml", *options, "--rack-kw", "32", "--rack-kw", "72")
+    assert (narrow["rack_kw"], narrow["racks"], narrow["hosts"]) == (32, 34, 100)
+    assert (wide["rack_kw"], wide["racks"], wide["hosts"]) == (72, 15, 100)
+
+
+def test_a_lower_limit_runs_more_hosts_and_each_is_slower() -> None:
+    full, limited = choices(
+        "plain.yaml", "--mw", "1", "--host-kw", "10.2", "--watts", "700", "--watts", "600"
+    )
+    assert limited["host_kw"] == pytest.approx(10.2 - 0.8)
+    assert (full["hosts"], limited["hosts"]) == (98, 106)
+    assert limited["step_seconds"] > full["step_seconds"]
+    share = limited["gpus"]["H100"]["bf16"] / full["gpus"]["H100"]["bf16"]
+    assert share == pytest.approx((600 / 700) ** (1 / 3))
+
+
+def test_caps_of_the_fabric_file_say_what_holds_hosts_back() -> None:
+    (found,) = choices("capped.yaml", "--watts", "700")
+    assert found["hosts"] == 14  # of a zone of 16, racks feed 12 and the zone 7
+    assert found["held_back_by"] == "rack (4 of 8), zone (2 of 2)"
+    (roomy,) = choices("capped.yaml", "--watts", "600")
+    assert roomy["hosts"] == 16
+
+
+def test_limits_that_are_not_given_go_down_to_half() -> None:
+    assert [each["gpu_watts"] for each in choices("capped.yaml")] == [700, 600, 500, 400]
+
+
+def test_a_kind_that_is_sold_with_that_limit_is_taken() -> None:
+    h100 = catalogue()["H100"]
+    assert with_power_limit(h100, 500) is catalogue()["H100-500W"]
+    assert with_power_limit(h100, 700) is h100
+    assert with_power_limit(h100, 400).peak("bf16") / h100.peak("bf16") == pytest.approx(
+        835 / 989,
+        rel=0.02,  # of an H100 NVL, by its maker
+    )
+
+
+def test_uplinks_that_suffice_lengthen_no_step_by_more_than_a_percent() -> None:
+    Path("wide.yaml").write_text(JOB.replace("dp: 4", "dp: 16"))
+    options = ("--fabric", "plain.yaml", "--mw", "1", "--watts", "700", "-o", "json")
+    found = json.loads(muster("hall", "wide.yaml", *options).stdout)["choices"][0]
+    ratio = found["uplink_ratio"]
+    assert found["uplink_gbps"] == pytest.approx(16 * 8 * 400 / ratio)
+    steps = {}
+    for over in (1, ratio, 2 * ratio):
+        text = FABRIC.format(more="kind: roce", hosts=4).replace(": 7}", f": {over}}}")
+        Path("over.yaml").write_text(text.replace("zone, count: 2", "zone, count: 7"))
+        options = ("--fabric", "over.yaml", "--mw", "1", "--watts", "700", "-o", "json")
+        (one,) = json.loads(muster("hall", "wide.yaml", *options).stdout)["choices"]
+        steps[over] = one["step_seconds"]
+    assert steps[ratio] <= 1.01 * steps[1]
+
+
+def test_the_table_names_the_best() -> None:
+    text = muster("hall", "job.yaml", "--fabric", "plain.yaml", "--mw", "1").stdout
+    assert "held back by" in text
+    assert "most tokens: GPUs of" in text
+    assert "hosts draw 1.82 times their GPUs" in text
+    assert "500 W: H100-500W with 0.92 of the peak and 0.61 of the memory bandwidth" in text
+
+
+def test_a_job_that_does_not_fit_says_so() -> None:
+    text = muster("hall", "job.yaml", "--fabric", "plain.yaml", "--mw", "0.05").stdout
+    assert "the job fits in none of these" in text
+
+
+@pytest.mark.parametrize(
+    ("fabric", "options", "message"),
+    [
+        ("plain", (), "--mw: is needed: small states no power_caps_kw"),
+        ("plain", ("--mw", "0"), "--mw: must be a positive number, not 0"),
+        ("plain", ("--mw", "nan"), "--mw: must be a positive number, not nan"),
+        ("plain", ("--rack-kw", "72"), "--rack-kw: needs --mw"),
+        ("plain", ("--mw", "1", "--watts", "90"), "--watts: must be 350 to 700 for H100, not 90"),
+        (
+            "plain",
+            ("--mw", "1", "--rack-kw", "9"),
+            "--rack-kw: 9 kW feed no host, which draws 10.2",
+        ),
+        (
+            "plain",
+            ("--mw", "1", "--host-kw", "5"),
+            "--host-kw: must be more than its GPUs draw, 5.6 kW (H100), not 5",
+        ),
+        ("capped", ("--mw", "1"), "--mw: conflicts with power_caps_kw of small"),
+    ],
+)
+def test_bad_options_are_named(fabric: str, options: tuple[str, ...], message: str) -> None:
+    error = muster("hall", "job.yaml", "--fabric", f"{fabric}.yaml", *options).exception
+    assert isinstance(error, InputError)
+    assert message in str(error)
+
+
+def test_racks_of_nvlink_are_whole() -> None:
+    error = muster("hall", "job.yaml", "--fabric", "nvl72-24k", "--mw", "9", "--rack-kw", "72")
+    assert "--rack-kw: 72 kW feed no rack: its 18 hosts, all of them over NVLink" in str(
+        error.exception
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (
+            "name: j\nparallelism: {tp: 8}\ntraffic: {tp: 9}\n",
+            "job.yaml: model: is needed: the step follows from the work of its GPUs",
+        ),
+        (
+            JOB + "compute_time_s: 3\n",
+            "job.yaml:6: compute_time_s: conflicts with a power limit",
+        ),
+    ],
+)
+def test_jobs_whose_compute_is_not_known_are_refused(job: str, message: str) -> None:
+    Path("job.yaml").write_text(job)
+    error = muster("hall", "job.yaml", "--fabric", "plain.yaml", "--mw", "1").exception
+    assert message in str(error)
