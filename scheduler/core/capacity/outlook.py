@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from itertools import groupby
+from math import inf
 from operator import attrgetter
 
 from muster.structs import replace
@@ -34,7 +35,12 @@ from scheduler.core.model.scheduling_options import (
     time_limit_ns,
 )
 from scheduler.core.model.state import State
-from scheduler.core.rules.affinity_index import ROUNDING_GB_PER_S, AffinityIndex, is_bound
+from scheduler.core.rules.affinity_index import (
+    ROUNDING_GB_PER_S,
+    AffinityIndex,
+    ReadReservation,
+    is_bound,
+)
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.rules.crash_loop import avoided, clear_moments
 from scheduler.core.tenancy.future_quota import FutureQuota
@@ -212,7 +218,7 @@ class Outlook:
         if not _leaves(job, self._now_ns + lasts_ns, before):
             return None
         moments, has_windows = self._moments_for(job, has_repairs), bool(self.calendar)
-        if (reads_ns := self._reads_from_ns(job)) is None:
+        if (reads := self.read_reservation(job)) is None:
             return None
         closed = self._closed_after(job, moments)
         least = 0 if before else job.needed
@@ -220,7 +226,7 @@ class Outlook:
             left = then.bit_count() - (quotas.due_in_cells(job) if is_sure else 0)
             if before and not _leaves(job, end_ns + lasts_ns, before):
                 return None
-            may_take = end_ns >= reads_ns and self._may_take(job, then, quotas.book)
+            may_take = end_ns >= reads.from_ns and self._may_take(job, then, quotas.book)
             if left < job.needed or not may_take:
                 continue
             barred = closed.get(end_ns, 0) | avoided(job, self._state.tenants.restarts, end_ns)
@@ -237,16 +243,15 @@ class Outlook:
                 return replace(earliest, among=reach) if is_among else earliest
         return None
 
-    def _reads_from_ns(self, job: Job) -> int | None:
-        """Return when the storage has left what the job reads, as gangs end: 0 from now on, None:
-        never."""
+    def read_reservation(self, job: Job) -> ReadReservation | None:
+        """Return when the storage has left what the job reads, as gangs end; None: never."""
         missing = self._affinity.missing_reads(job)
         if not missing:
-            return 0
+            return ReadReservation(0, inf)
         for gang in self.ends():
             missing -= self._affinity.reads(self._state.jobs[gang.name])
             if missing <= ROUNDING_GB_PER_S:
-                return gang.end_ns
+                return ReadReservation(gang.end_ns, -missing)
         return None
 
     def _before(self, job: Job) -> dict[str, BackfillReservation]:

@@ -271,7 +271,8 @@ class SchedulingCycle:
         if (placement := self._by_preempting(job, end_ns)) is not None:
             return placement
         self.backfill.reserve_blocked(job, self.free)
-        self.affinity.await_reads(job)
+        if (reads := self._outlook.read_reservation(job)) is not None and reads.from_ns:
+            self.affinity.reserve_reads(job, reads, self.end_ns)
         if needed > self._free_count:
             return WaitReason.HOSTS
         if needed > by_quota.pool:

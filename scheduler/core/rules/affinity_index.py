@@ -7,10 +7,11 @@ the reads of storage that gangs leave each other.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from copy import copy
 from functools import reduce
 from operator import or_
+from typing import NamedTuple
 
 from muster.structs import replace
 from placement.fabric import hostset
@@ -33,6 +34,18 @@ from scheduler.core.policies.affinity import ANYBODY, Affinity, Occupant, closed
 from scheduler.core.policies.storage_use import most_read_gb_per_s
 
 ROUNDING_GB_PER_S = 1e-9
+
+
+class ReadReservation(NamedTuple):
+    """Reads of the storage that a blocked job waits for. `from_ns`: when it is foreseen to have
+    them, 0 = it has them; `left`: GB/s that are left beside it then."""
+
+    from_ns: int
+    left: float
+
+
+def _at_once(_: Job) -> int:
+    return 0
 
 
 class AffinityIndex:
@@ -58,11 +71,13 @@ class AffinityIndex:
         self._idle: dict[int, int] | None = None  # GPUs that nobody has, of hosts that jobs share
         storage = self._fabric.storage
         self._most_read = storage.read_gb_per_s if storage and storage.hold_jobs else None
-        self._awaited_reads = dict[str, float]()
+        self._reserved_reads = dict[str, ReadReservation]()
+        self._expected_end_ns: Callable[[Job], int] = _at_once
 
     def record_allocation(self, job: Job, hosts: HostSet) -> None:
         """Record that `job` starts on these hosts."""
         wants, name = job.spec.affinity, job.spec.name
+        self._charge_reads(job)
         if job.part_gpus and self._fabric.power is not None:
             self._idle = self._idle_gpus | self._idle_after(job, hosts)
         self._change(Occupant(name, wants, hosts))
@@ -82,7 +97,7 @@ class AffinityIndex:
         copied._since = [*self._since]
         copied._by_name = None if self._by_name is None else self._by_name.copy()
         copied._wanting = [*self._wanting]
-        copied._awaited_reads = self._awaited_reads.copy()
+        copied._reserved_reads = self._reserved_reads.copy()
         copied.remove_gangs(names)
         return copied
 
@@ -208,16 +223,19 @@ class AffinityIndex:
         return most_read_gb_per_s(self._fabric, job.spec.request, job.spec.dataset)
 
     def _reads_left(self, job: Job) -> float:
-        """Return the GB/s that other gangs, and earlier jobs that wait for them, leave `job`."""
+        """Return the GB/s that other gangs leave `job`."""
         others = (name for name in self._occupants if name != job.name)
-        taken = sum(self.reads(self._state.jobs[name]) for name in others)
-        awaited = (rate for name, rate in self._awaited_reads.items() if name != job.name)
-        return (self._most_read or 0.0) - taken - sum(awaited)
+        return (self._most_read or 0.0) - sum(self.reads(self._state.jobs[name]) for name in others)
 
     def missing_reads(self, job: Job) -> float:
-        """Return the GB/s by which the reads of `job` exceed what the storage has left."""
-        rate = self.reads(job)
-        missing = rate - self._reads_left(job) if rate else 0.0
+        """Return the GB/s by which the reads of `job` exceed what gangs leave, or what it may take
+        without delaying earlier jobs that wait for them."""
+        if not (rate := self.reads(job)):
+            return 0.0
+        missing = rate - self._reads_left(job)
+        for name, reserved in self._reserved_reads.items():
+            if name != job.name and self._expected_end_ns(job) > reserved.from_ns:
+                missing = max(missing, rate - reserved.left)
         return missing if missing > ROUNDING_GB_PER_S else 0.0
 
     def may_read(self, job: Job) -> bool:
@@ -225,10 +243,23 @@ class AffinityIndex:
         back."""
         return not self.missing_reads(job)
 
-    def await_reads(self, job: Job) -> None:
-        """Leave the reads of a blocked job to it: later jobs do not pass it with theirs."""
-        if not self.may_read(job):
-            self._awaited_reads[job.name] = self.reads(job)
+    def reserve_reads(
+        self, job: Job, reserved: ReadReservation, end_ns: Callable[[Job], int]
+    ) -> None:
+        """Reserve reads for a blocked job, so that later ones do not delay it with theirs.
+        `end_ns`: when a job ends that starts now."""
+        self._reserved_reads[job.name] = reserved
+        self._expected_end_ns = end_ns
+
+    def _charge_reads(self, job: Job) -> None:
+        """Take the reads of a job that starts from what reservations leave."""
+        self._reserved_reads.pop(job.name, None)
+        if not self._reserved_reads or not (rate := self.reads(job)):
+            return
+        for name, reserved in self._reserved_reads.items():
+            if self._expected_end_ns(job) > reserved.from_ns:
+                left = reserved.left - rate
+                self._reserved_reads[name] = ReadReservation(reserved.from_ns, left)
 
     def reads_text(self, job: Job) -> str:
         """Describe the reads that storage has left for a job that it holds back; else ""."""
@@ -236,9 +267,8 @@ class AffinityIndex:
             return ""
         left, most = max(0.0, self._reads_left(job)), self._most_read
         text = f"reads {rate:.3g} GB/s of its dataset; of the {most:.3g} GB/s of the storage"
-        if self.may_read(job):
-            return f"{text} jobs ahead of it take too much"
-        return f"{text} running gangs leave {left:.3g}"
+        text += f" running gangs leave {left:.3g}"
+        return text if rate > left else f"{text}, which jobs ahead of it wait for"
 
     def fitting(self, job: Job, hosts: HostSet) -> HostSet:
         """Return those of `hosts` on which the job's shape and labels can be had."""

@@ -161,11 +161,21 @@ def test_nobody_waits_unless_the_site_says_so() -> None:
 def test_small_readers_do_not_pass_a_large_one_for_ever(policy: str) -> None:
     state = loaded(HOLDING)
     state = schedule(run(state, reading("a", 40, limit_s=3600)), policy=policy)
-    state = run(state, reading("large", 60, limit_s=3600), reading("small", 5, limit_s=90_000))
+    state = run(state, reading("large", 50, limit_s=3600), reading("late", 15, limit_s=90_000))
+    state = run(state, reading("later", 15, limit_s=90_000))
     state = schedule(state, policy=policy)
-    assert running(state) == {"a"}
+    assert running(state) == ({"a"} if policy == "fifo" else {"a", "late"})
     state = schedule(run(state, end("a")), 1, policy=policy)
-    assert running(state) == {"large", "small"}
+    assert {"large", "late"} <= running(state)
+    assert "later" not in running(state)
+
+
+def test_a_short_reader_passes_one_that_waits_for_longer() -> None:
+    state = schedule(run(loaded(HOLDING), reading("a", 40, limit_s=3600)))
+    state = run(state, reading("large", 60, limit_s=3600), reading("short", 30, limit_s=600))
+    assert running(schedule(state)) == {"a", "short"}
+    long = run(state, reading("long", 30, limit_s=7200))
+    assert "which jobs ahead of it wait for" in explain(long, "long", 0, OPTIONS).sentence
 
 
 def test_no_order_of_jobs_reads_more_than_the_storage() -> None:
