@@ -25,9 +25,12 @@ from scheduler.core import State
 from scheduler.core.fold.attempts import AttemptStopped, EffectReader, GangTracker
 from scheduler.core.fold.effects import HostTransition
 from scheduler.core.model.events import Event
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.health import HealthPolicy
 from simulator.collectors.metrics import Metrics
 from simulator.experiment import Experiment
-from simulator.failures import parse
+from simulator.failures import Outage, parse
 from simulator.failures.presets import LLAMA3
 from simulator.replay import Replay
 from simulator.timing import load_time_model
@@ -57,9 +60,14 @@ def smaller(racks: int) -> Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
+    """`costs`: by which the scheduler counts; None: those of the time model. `health`: its
+    policy."""
+
     name: str
     racks: int = 192
     times: str = "llama3"
+    costs: Costs | None = None
+    health: HealthPolicy | None = None
 
     @property
     def fabric(self) -> Fabric:
@@ -77,11 +85,14 @@ VARIANTS = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`parts`: seconds of the job by what they went to."""
+    """`parts`: seconds of the job by what they went to. `retired`: hosts that the gang was to leave
+    before they failed, `false_swaps` of them without need."""
 
     ettr: float
     causes: Counter[str]
     parts: dict[str, float]
+    retired: int = 0
+    false_swaps: int = 0
 
     @property
     def interruptions(self) -> int:
@@ -94,29 +105,38 @@ def refused(path: Path, bad: BadRecord) -> None:
 
 def run(variant: Variant, seed: int) -> Result:
     fabric = variant.fabric
+    return replayed(variant, fabric, parse(FAILURES)(fabric, seed))
+
+
+def replayed(variant: Variant, fabric: Fabric, outages: Iterable[Outage]) -> Result:
+    """Replay the 54 days with these outages."""
     experiment = Experiment(
         fabric,
-        costs=load_time_model(variant.times).costs,
+        costs=variant.costs or load_time_model(variant.times).costs,
         decision_ns=SECOND_NS,
         times=load_time_model(variant.times),
         until_ns=DAYS * 86_400 * SECOND_NS,
+        health=variant.health,
     )
     metrics, gangs, causes = Metrics(), GangTracker(), Counter[str]()
+    moves = Counter[HostMove]()
     effects = EffectReader()
 
     def sink(event: Event, state: State) -> None:
         metrics.feed(event, state)
         done = effects.read(event, state)
+        moves.update(e.move for e in done if isinstance(e, HostTransition))
         stops = [c for c in gangs.feed(done) if isinstance(c, AttemptStopped)]
         if stops:
             causes[next(e.detail for e in done if isinstance(e, HostTransition))] += len(stops)
 
     jobs = TraceFile(TRACE, find_format("muster"), refused)
-    replay = Replay(experiment, jobs, sink, parse(FAILURES)(fabric, seed))
+    replay = Replay(experiment, jobs, sink, outages)
     metrics.use_times(replay.modelled)
     replay.run()
     parts = metrics.parts()
-    return Result(parts["ettr"], causes, parts["job_s"])
+    retired = moves[HostMove.RETIRE]
+    return Result(parts["ettr"], causes, parts["job_s"], retired, replay.false_swaps)
 
 
 def run_reported(variant: Variant, seed: int) -> Result:

@@ -76,6 +76,7 @@ class Replay:
         on_refused: Callable[[RefusedJob], None] | None = None,
     ) -> None:
         self.tally = ArrivalCounts()
+        self.false_swaps = 0  # hosts that came back from a repair for a failure that never came
         self.effects = EffectReader()
         self.modelled = (
             ModelledTiming(experiment.fabric, experiment.times) if experiment.times else None
@@ -234,8 +235,10 @@ class Replay:
         outage = self._outage
         if outage is None:
             raise RuntimeError("an outage is due, but none is left")
-        after_ns = self._detection_ns(outage)
-        if after_ns:
+        after_ns = 0 if outage.signal else self._detection_ns(outage)
+        if outage.signal:
+            self._announce(outage)
+        elif after_ns:
             if outage.is_down:
                 self._launcher.fail_silently(outage.host)
             at_ns = self._kernel.now_ns + after_ns
@@ -263,6 +266,24 @@ class Replay:
         for signal in ("host-down",) if outage.is_down else self._repaired(outage.host):
             if refusal := self._engine.send(ReportHost(outage.host, signal, outage.cause)):
                 raise RuntimeError(f"an outage was refused: {refusal.message}")
+
+    def _announce(self, outage: Outage) -> None:
+        """Report the signal as often as its first threshold asks for, or that nothing was wrong
+        with a host that was taken out for it."""
+        state = self._engine.state
+        if not outage.is_down:
+            host = state.host(self._experiment.fabric.index_by_name[outage.host])
+            if host.state is HostState.IN_REPAIR:
+                self.false_swaps += 1
+                self._engine.send(ReportHost(outage.host, "repaired", outage.cause))
+            return
+        signal = state.health.signal(outage.signal)
+        count = min((threshold.count for threshold in signal.thresholds), default=1)
+        value, times = (count, 1) if signal.has_value else (0, count)
+        report = ReportHost(outage.host, outage.signal, outage.cause, value=value)
+        for _ in range(times):
+            if refusal := self._engine.send(report):
+                raise RuntimeError(f"a report was refused: {refusal.message}")
 
     def _repaired(self, host: str) -> Iterator[str]:
         """Return the reports of a host that comes back, in order: one that went back

@@ -58,11 +58,32 @@ class LemonHosts:
 
 
 @struct(frozen=True, slots=True)
+class Precursor:
+    """Reports of `signal` that come before failures, and also without any.
+
+    `recall`: share of a cause's failures that are announced. `precision`: share of the
+    announcements that a failure follows. `lead_h`: mean time from one to the other, uniform up to
+    twice that.
+    """
+
+    signal: str
+    recall: float
+    precision: float
+    lead_h: float
+
+    @property
+    def false_share(self) -> float:
+        """Return how many announcements without a failure there are for each failure."""
+        return self.recall * (1 - self.precision) / self.precision
+
+
+@struct(frozen=True, slots=True)
 class FailureCause:
     """A cause of failures, and how often it strikes. `rate`: failures per 1,000 unit-days, in the
     long run. `shape`: of the Weibull time between two failures of a unit; 1 is exponential, less
     than 1 fails most when new (early life), more than 1 wears out. `age_days`: how long units have
-    run when the replay begins."""
+    run when the replay begins. `precursor`: what announces its failures, of causes of single hosts;
+    None: nothing does."""
 
     name: str
     rate: float
@@ -72,6 +93,7 @@ class FailureCause:
     scope: str = HOST
     group: int = 1
     lemons: LemonHosts | None = None
+    precursor: Precursor | None = None
 
 
 @struct(frozen=True, slots=True)

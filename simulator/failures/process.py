@@ -2,8 +2,9 @@
 
 Exponential causes are a Poisson process over all units; lemons are a second one over the
 bad hosts, which adds what they fail more. Others are renewals unit by unit: a repaired
-unit is as good as new. Streams are named by seed and cause, failures apart from repairs,
-so that adding or changing a cause, its repairs or its lemons shifts nothing else.
+unit is as good as new. Streams are named by seed and cause, failures apart from repairs and from
+what announces them, so that adding or changing a cause, its repairs, its lemons or its precursor
+shifts nothing else.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace, merge
 from random import Random
 
+from muster.structs import replace
 from placement.fabric.tree import Fabric
-from simulator.failures.cause import DAY_S, HOST, FailureCause, FailureUnits
+from simulator.failures.cause import DAY_S, HOST, FailureCause, FailureUnits, Precursor
 from simulator.failures.outage import Outage
 from simulator.traces.record import SECOND_NS
 
@@ -29,14 +31,51 @@ def outages(cause: FailureCause, fabric: Fabric, seed: int) -> Iterator[Outage]:
     name = f"{seed}/failures/{cause.name}"
     lemons = cause.lemons if cause.scope == HOST else None
     bad = lemons.choose(fabric.hosts, seed) if lemons else ()
-    if cause.shape != 1:
-        failures = _renewals(cause, units, frozenset(bad), name)
-        return _with_repairs(cause, failures, seed)
-    streams = [_poisson(units, cause.rate, name)]
-    if lemons and bad:
-        extra = cause.rate * (lemons.factor - 1)
-        streams.append(_poisson([(host,) for host in bad], extra, f"{name}/lemons"))
-    return _with_repairs(cause, merge(*streams), seed)
+
+    def failures() -> Iterator[Failure]:
+        if cause.shape != 1:
+            return _renewals(cause, units, frozenset(bad), name)
+        streams = [_poisson(units, cause.rate, name)]
+        if lemons and bad:
+            extra = cause.rate * (lemons.factor - 1)
+            streams.append(_poisson([(host,) for host in bad], extra, f"{name}/lemons"))
+        return merge(*streams)
+
+    true = _with_repairs(cause, failures(), seed)
+    if cause.precursor is None:
+        return true
+    announced = _announcements(cause, cause.precursor, failures(), seed)
+    streams = [true, announced, *_false_alarms(cause, cause.precursor, units, seed)]
+    return merge(*streams, key=lambda outage: outage.time_ns)
+
+
+def _announcements(
+    cause: FailureCause, precursor: Precursor, failures: Iterator[Failure], seed: int
+) -> Iterator[Outage]:
+    """Yield what is reported of hosts before they fail, in time order; what would come before the
+    replay begins comes with it."""
+    random = Random(f"{seed}/precursors/{cause.name}")
+    most_ns = round(2 * precursor.lead_h * 3600 * SECOND_NS)
+    waiting: list[Outage] = []
+    for down_ns, hosts in failures:
+        while waiting and waiting[0].time_ns <= down_ns - most_ns:
+            yield heappop(waiting)
+        is_announced, lead = random.random() < precursor.recall, random.random()
+        at_ns = max(0, down_ns - round(lead * most_ns))
+        for host in hosts if is_announced else ():
+            heappush(waiting, Outage(at_ns, host, True, cause.name, precursor.signal))
+
+
+def _false_alarms(
+    cause: FailureCause, precursor: Precursor, units: Sequence[Hosts], seed: int
+) -> Iterator[Iterator[Outage]]:
+    """Yield the stream of reports that no failure follows, and of ends of repairs that were for
+    nothing; none if every announcement is true."""
+    if rate := cause.rate * precursor.false_share:
+        named = replace(cause, name=f"{cause.name}/false")
+        alarms = _poisson(units, rate, f"{seed}/precursors/{named.name}")
+        found = _with_repairs(named, alarms, seed)
+        yield (replace(o, cause=cause.name, signal=precursor.signal) for o in found)
 
 
 def _poisson(units: Sequence[Hosts], rate: float, name: str) -> Iterator[Failure]:

@@ -20,6 +20,9 @@
         rate: 2
         life: {shape: 0.6, age_days: 30}    # Weibull; shape 1, the default, is exponential
         repair: {mean_h: 24}
+        # 70 % of these failures are announced, a day before on average; of 10 reports 1 is
+        # followed by a failure. The health policy says what the reports do.
+        precursor: {signal: ecc-correctable, recall: 0.7, precision: 0.1, lead_h: 24}
 
 A cause of the preset's that is named again is replaced.
 """
@@ -32,12 +35,22 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.structs import replace
+from scheduler.core.policies.health_signals import SIGNALS, XID
 from scheduler.files.field_types import one_of
 from scheduler.files.job_keys import Count, Keys, Text, checked_keys
 from scheduler.files.yaml12 import Document, load
-from simulator.failures.cause import HOST, REPAIRS, FailureCause, LemonHosts, RepairTime
+from simulator.failures.cause import (
+    HOST,
+    REPAIRS,
+    FailureCause,
+    LemonHosts,
+    Precursor,
+    RepairTime,
+)
 from simulator.failures.presets import PRESETS, preset
 from simulator.field_types import Amount, Positive
+
+COUNTED = tuple(name for name, signal in SIGNALS.items() if signal.thresholds and name != XID)
 
 
 class _RepairKeys(Keys):
@@ -51,6 +64,13 @@ class _LifeKeys(Keys):
     age_days: Amount = 0.0
 
 
+class _PrecursorKeys(Keys):
+    signal: Annotated[str, one_of(*COUNTED)]
+    recall: Positive
+    precision: Positive
+    lead_h: Positive
+
+
 class _CauseKeys(Keys):
     name: Text
     rate: Positive
@@ -58,6 +78,7 @@ class _CauseKeys(Keys):
     life: _LifeKeys = Field(default_factory=_LifeKeys)
     scope: Text = HOST
     group: Count = 1
+    precursor: _PrecursorKeys | None = None
 
 
 class _LemonKeys(Keys):
@@ -101,13 +122,29 @@ def _check(document: Document, keys: _FileKeys) -> None:
     for at, name in enumerate(names):
         if name in names[:at]:
             wrong.append((f"causes.{at}.name", f"cause {name} is given twice"))
+    for at, entry in enumerate(keys.causes):
+        if (precursor := entry.precursor) is None:
+            continue
+        for key in ("recall", "precision"):
+            if getattr(precursor, key) > 1:
+                wrong.append((f"causes.{at}.precursor.{key}", "must be at most 1"))
+        if entry.scope != HOST or entry.group > 1:
+            message = "is of causes of single hosts; leave scope and group out"
+            wrong.append((f"causes.{at}.precursor", message))
     if wrong:
         raise document.error(*wrong)
 
 
 def _cause(keys: _CauseKeys) -> FailureCause:
     repair = RepairTime(keys.repair.mean_h, keys.repair.kind, keys.repair.sigma)
-    life = keys.life
+    life, precursor = keys.life, keys.precursor
     return FailureCause(
-        keys.name, keys.rate, repair, life.shape, life.age_days, keys.scope, keys.group
+        keys.name,
+        keys.rate,
+        repair,
+        life.shape,
+        life.age_days,
+        keys.scope,
+        keys.group,
+        precursor=precursor and Precursor(**precursor.model_dump()),
     )

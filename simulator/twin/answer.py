@@ -46,7 +46,10 @@ ROWS: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
     ("restarts", "restarts", count_text, -1),
     ("preemptions", "preemptions", count_text, -1),
     ("host_failures", "hosts that failed", count_text, 0),
+    ("retired_hosts", "hosts left before they failed", count_text, 0),
+    ("false_swaps", "of them without need", count_text, -1),
 )
+IF_ANY = ("retired_hosts", "false_swaps")
 MONEY_ROWS = (
     ("gpus", "GPUs"),
     ("hosts", "hosts"),
@@ -168,12 +171,17 @@ class Section:
 def sections(answer: Values) -> Iterator[Section]:
     """Return the tables of an answer."""
     scenarios = answer["scenarios"]
-    yield Section("", ("",), tuple(_rows(scenarios, "figures", "differences", ROWS)))
+    rows = [
+        row
+        for row in ROWS
+        if row[0] not in IF_ANY or any(each["figures"][row[0]]["mean"] for each in scenarios)
+    ]
+    yield Section("", ("",), tuple(_rows(scenarios, "figures", "differences", rows)))
     if answer["currency"]:
         spent = {key for each in scenarios for key in each["money"] if each["money"][key]["mean"]}
-        rows = [(key, words, money, -1) for key, words in MONEY_ROWS if key in spent]
+        bill = [(key, words, money, -1) for key, words in MONEY_ROWS if key in spent]
         title = f"Money, {answer['currency']} in {duration(answer['horizon_s'])}"
-        yield Section(title, ("",), tuple(_rows(scenarios, "money", "money_differences", rows)))
+        yield Section(title, ("",), tuple(_rows(scenarios, "money", "money_differences", bill)))
     kinds = {(w["tenant"], w["size"]): None for each in scenarios for w in each["waits"]}
     if kinds:
         title, head = "Mean waits by tenant and size", ("tenant", "size", "jobs a run")

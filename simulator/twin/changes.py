@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from muster.structs import replace, struct
 from placement import BadInput
 from scheduler.core import Rejected, SchedulingOptions, State, admit, replay
-from scheduler.core.model.commands import ChangeFabric, Command, LoadTenants, SetWindow
+from scheduler.core.model.commands import ChangeFabric, Command, LoadHealth, LoadTenants, SetWindow
 from scheduler.core.model.window import Leave, Window, WindowKind
+from scheduler.core.policies.health import PreventionAction
 from scheduler.core.policies.tenants import Defragmentation
 from scheduler.core.queue.policies import queue_policy
 from scheduler.files.errors import InputError, Problem
@@ -34,6 +35,7 @@ FORMS = (
     "checkpoint 30m",
     "defrag every 6h for 16 hosts",
     "quotas tenants.yaml",
+    "prevention swap",
     "drain z5 on 2026-12-01 for 8h",
 )
 
@@ -180,6 +182,14 @@ def _quotas(_: TwinClock, state: State, __: SchedulingOptions, words: re.Match[s
     return Change((LoadTenants(file.tenants),))
 
 
+def _prevention(_: TwinClock, state: State, __: SchedulingOptions, words: re.Match[str]) -> Change:
+    action, policy = PreventionAction(words["action"]), state.health.prevention
+    if action is policy.action:
+        raise BadInput("", f"prevention is {action} already")
+    changed = replace(state.health, prevention=replace(policy, action=action))
+    return Change((LoadHealth(changed),))
+
+
 def _drain(asked: TwinClock, state: State, _: SchedulingOptions, words: re.Match[str]) -> Change:
     length_ns = parse_duration(words["length"])
     start_ns = _moment(words, asked)
@@ -210,6 +220,7 @@ _READERS: tuple[tuple[re.Pattern[str], _Read], ...] = (
         _defrag,
     ),
     (re.compile(r"quotas (?P<file>\S+)"), _quotas),
+    (re.compile(r"prevention (?P<action>off|show|swap)"), _prevention),
     (_DRAIN, _drain),
 )
 

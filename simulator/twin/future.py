@@ -71,6 +71,7 @@ class Future(Replay):
             worked_ns = self._worked_ns() - worked_ns
         return {
             **self.counts.figures(self._kernel.now_ns, worked_ns),
+            "false_swaps": self.false_swaps,
             "refused": dict(sorted(self.tally.refused.items())),
             "log_sha256": self._digest.hexdigest(),
         }

@@ -5,7 +5,8 @@ seen, with the operator's rate for as many host-days as the tenants file says. R
 exponential. Domains fail as a whole at the rate at which they did: a day on which most of the
 hosts of a rack or zone (three quarters, and three) failed is one failure of all of it, the
 outermost that it holds for. Days are all that records keep of past failures, for four weeks. What
-fails besides, each host for itself, keeps the whole rate of hosts what it is.
+fails besides, each host for itself, keeps the whole rate of hosts what it is. Hosts that failed
+while they were suspect for a signal are announced by it, as surely and as long before as they were.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from random import Random
 
 from muster.structs import struct
 from scheduler.core import HostState, State
-from scheduler.core.model.records.failure_rates import DAY_NS, DOWN, sizing
+from scheduler.core.model.records.failure_rates import DAY_NS, DOWN, SuspicionCount, sizing
 from scheduler.core.model.records.host import DAYS, DailyCount
 from simulator.failures import Outage, merged
-from simulator.failures.cause import DAY_S, FailureCause, RepairTime
+from simulator.failures.cause import DAY_S, FailureCause, Precursor, RepairTime
 from simulator.failures.process import outages
 from simulator.traces.record import SECOND_NS
 
@@ -52,7 +53,8 @@ class FittedFailures:
     """Failures of hosts as fitted to the log. `repair_s`: mean time out of service. `failures`,
     `repairs`, `host_days`: what of it was seen; `prior_host_days`, `prior_repairs`: as if seen
     beside that, at the rates of the tenants file. `dispersion`: variance to mean of hosts out in a
-    zone, 1 = each fails for itself. `groups`: whole domains that failed, by tier."""
+    zone, 1 = each fails for itself. `groups`: whole domains that failed, by tier. `announced`: how
+    often hosts were suspect, by signals after which some of them failed."""
 
     per_host_day: float
     repair_s: float
@@ -63,6 +65,7 @@ class FittedFailures:
     prior_repairs: int
     dispersion: float
     groups: tuple[GroupFailures, ...] = ()
+    announced: tuple[SuspicionCount, ...] = ()
 
     def sentences(self) -> list[str]:
         """Say what the failures were fitted from."""
@@ -82,6 +85,11 @@ class FittedFailures:
             f"whole {group.tier}s failed {group.seen:,} times in {group.domain_days:,.0f}"
             f" {group.tier}-days of the last four weeks: {group.per_1000_days:.3g} per 1,000"
             for group in self.groups
+        ]
+        sentences += [
+            f"{count.failures:,} of {self.failures:,} failures followed {count.signal}, which had"
+            f" made hosts suspect {count.ended:,} times"
+            for count in self.announced
         ]
         if not self.groups and self.dispersion > 1.5 and self.failures > 9:
             sentences.append(
@@ -103,15 +111,27 @@ class FittedFailures:
             known.append(Outage(1 + round(back_s * SECOND_NS), name, False, CAUSE))
         known.sort(key=lambda outage: outage.time_ns)
         streams: list[Iterator[Outage]] = [iter(known)]
-        grouped = sum(group.per_host_day for group in self.groups)
-        if self.per_host_day > grouped:
-            cause = FailureCause(CAUSE, 1000 * (self.per_host_day - grouped), repair)
+        elsewhere = sum(group.per_host_day for group in self.groups)
+        for count in self.announced:
+            cause = self._announced_cause(count, repair)
+            elsewhere += cause.rate / 1000
+            streams.append(outages(cause, fabric, seed))
+        if self.per_host_day > elsewhere:
+            cause = FailureCause(CAUSE, 1000 * (self.per_host_day - elsewhere), repair)
             streams.append(outages(cause, fabric, seed))
         for group in self.groups:
             name = f"{group.tier} failure, {CAUSE}"
             cause = FailureCause(name, group.per_1000_days, repair, scope=group.tier)
             streams.append(outages(cause, fabric, seed))
         return (outage for outage in merged(streams) if outage.time_ns)
+
+    def _announced_cause(self, count: SuspicionCount, repair: RepairTime) -> FailureCause:
+        """Return the failures that a signal announces, for as long as hosts were suspect for it."""
+        rate = 1000 * self.per_host_day * count.failures / self.failures
+        lead_h = count.host_ns / count.ended / SECOND_NS / 3600
+        precursor = Precursor(count.signal, 1, count.failures / count.ended, lead_h)
+        name = f"after {count.signal}, {CAUSE}"
+        return FailureCause(name, rate, repair, precursor=precursor)
 
 
 def fit_failures(state: State, now_ns: int) -> FittedFailures:
@@ -130,6 +150,7 @@ def fit_failures(state: State, now_ns: int) -> FittedFailures:
         policy.prior_repairs,
         faults.dispersion(now_ns),
         tuple(_groups(state, now_ns)),
+        tuple(count for count in faults.suspicions if count.failures),
     )
 
 

@@ -26,6 +26,7 @@ FIGURES = (
     *("effective_gpu_h", "goodput", "effective_share", "wait_mean_s", "wait_p95_s"),
     *("lost_gpu_h", "spare_gpu_h", "restart_gpu_h", "rework_gpu_h", "out_gpu_h"),
     *("restarts", "preemptions", "host_failures", "still_waiting", "submitted", "ended"),
+    *("retired_hosts", "false_swaps"),
 )
 # 97.5 % quantiles of Student's t by degrees of freedom, from 1 on.
 _T = (

@@ -11,6 +11,7 @@ from scheduler.core.model.events import (
     Event,
     GangResized,
     GangSwapped,
+    HostMoved,
     JobEnded,
     JobPreempted,
     JobRequeued,
@@ -18,13 +19,14 @@ from scheduler.core.model.events import (
     JobSubmitted,
 )
 from scheduler.core.model.job_account import shown
+from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.records.goodput import Parts
 from simulator.collectors.metrics import percentile
 from simulator.collectors.size_classes import label, size_class
 from simulator.traces.record import SECOND_NS
 
 HOUR_NS = 3600 * SECOND_NS
-COUNTS = ("submitted", "ended", "restarts", "requeues", "preemptions")
+COUNTS = ("submitted", "ended", "restarts", "requeues", "preemptions", "retired_hosts")
 Kind = tuple[str, int]  # tenant, class of sizes
 
 
@@ -68,6 +70,8 @@ class RunTally:
             self._counts["preemptions"] += 1
         elif isinstance(event, JobRequeued):
             self._counts["requeues"] += 1
+        elif isinstance(event, HostMoved):
+            self._counts["retired_hosts"] += event.move is HostMove.RETIRE
 
     def _waited(self, waiting: _Waiting, until_ns: int) -> None:
         self._waits_s[waiting.kind].append((until_ns - waiting.since_ns) / SECOND_NS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from muster.structs import replace
 from placement.fabric import hostset
 from scheduler.core.capacity.window_hosts import domain
 from scheduler.core.fold.host_record import is_trouble, reported
@@ -11,9 +12,10 @@ from scheduler.core.model.lifecycle import HOST_MOVES, HostMove, HostState, Move
 from scheduler.core.model.records.host import HostRecord, parse_measures
 from scheduler.core.model.rejected import Code, Rejected, invalid, no_host
 from scheduler.core.model.state import State
-from scheduler.core.policies.health import BLAMES, HealthPolicy
+from scheduler.core.policies.health import BLAMES, HealthPolicy, PreventionAction
 from scheduler.core.policies.health_signals import ENDS, MEASURED, SIGNALS, XID, Effect
 from scheduler.core.policies.xids import MOST, UNKNOWN, XIDS
+from scheduler.core.rules.hosts.prevention import preventive_swap
 
 _SECOND_NS = 1_000_000_000
 _ORDER = (Effect.NOTE, Effect.SUSPECT, Effect.RETIRE, Effect.FAIL)
@@ -54,8 +56,13 @@ def report(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] 
     effect = _effect(state.health, state.record(index), command, now_ns)
     if effect is SIGNALS[command.signal].effect and effect in _BARE:
         return _move_only(state, index, command, effect, now_ns)
+    note = ""
+    if effect is Effect.SUSPECT and (swap := preventive_swap(state, index, command.signal, now_ns)):
+        is_wanted = state.health.prevention.action is PreventionAction.SWAP
+        effect = Effect.RETIRE if is_wanted and swap.pays else effect
+        note = f"; {swap.text}"
     signalled = _signalled(command, now_ns)
-    return (signalled, *_consequence(state, index, command, effect, now_ns))
+    return (signalled, *_consequence(state, index, command, effect, now_ns, note))
 
 
 def _misfit(state: State, command: ReportHost) -> Rejected | None:
@@ -121,9 +128,10 @@ def _move_only(
 
 
 def _consequence(
-    state: State, index: int, command: ReportHost, effect: Effect, now_ns: int
+    state: State, index: int, command: ReportHost, effect: Effect, now_ns: int, note: str
 ) -> tuple[Event, ...]:
-    """Return the events that a report causes in the host's state; often none."""
+    """Return the events that a report causes in the host's state; often none. `note`: ends the
+    reason of its move."""
     host, name = state.host(index), command.host
     move = _MOVES.get(effect)
     if move is None or move not in HOST_MOVES[host.state]:
@@ -132,7 +140,8 @@ def _consequence(
         return (_move_by_signal(command, name, HostMove.DEMOTE, now_ns),) if is_tarnished else ()
     if move is HostMove.START_REPAIR and state.runs_gang(index):
         return ()
-    events = [_move_by_signal(command, name, move, now_ns)]
+    moved = _move_by_signal(command, name, move, now_ns)
+    events = [replace(moved, reason=moved.reason + note)]
     if move is HostMove.RETIRE and not state.runs_gang(index):
         empty = HostMoved(now_ns, name, HostMove.EMPTY, _text(command), cause=Mover.POLICY)
         events.append(empty)

@@ -27,6 +27,11 @@ def is_trouble(policy: HealthPolicy, signal: str, xid: int = 0) -> bool:
     return signal != XID or policy.blame(xid) is not Blame.APPLICATION
 
 
+def is_blameless(signal: str) -> bool:
+    """Return whether a host that fails by this signal fails for something outside it."""
+    return signal in _NOT_ITS_FAULT
+
+
 def reported(record: HostRecord, event: HostSignalled, policy: HealthPolicy) -> HostRecord:
     """Return the record with one report more."""
     now_ns, keep_ns = event.time_ns, 0
@@ -62,7 +67,7 @@ def record_move(record: HostRecord, event: HostMoved, stopped_hosts: int) -> Hos
         case HostMove.PASS:
             return replace(record, service_ns=now_ns, tested_ns=now_ns, mended_ns=now_ns)
         case HostMove.FAIL | HostMove.RETIRE:
-            if event.signal in _NOT_ITS_FAULT:
+            if is_blameless(event.signal):
                 return record
             is_failure = event.move is HostMove.FAIL
             failures = record.failures + is_failure

@@ -124,6 +124,12 @@ def _move_host(state: State, event: HostMoved) -> State:
     seen = failure_rates.record_move(
         state.faults, before.is_down, host.is_down, event.time_ns, zone
     )
+    if before.state is HostState.SUSPECT and now is not HostState.SUSPECT:
+        has_failed = event.move is HostMove.FAIL and not host_record.is_blameless(event.signal)
+        suspect_ns = event.time_ns - before.since_ns
+        seen = failure_rates.record_suspicion(
+            seen, before.signal, suspect_ns, has_failed=has_failed
+        )
     moved = with_host(replace(state, faults=seen), index, host)
     lost = moved.holders(index) if event.move is HostMove.FAIL else ()
     if now not in RUNS and hostset.has(moved.index.lent, index):

@@ -50,6 +50,47 @@ class LemonPolicy:
     single_node_failure_percent: int = 10
 
 
+class PreventionAction(StrEnum):
+    """What is done about a host of a gang that is likelier to fail than others."""
+
+    OFF = "off"
+    SHOW = "show"  # the report that makes it suspect says what a swap would be worth
+    SWAP = "swap"  # its gang leaves it at the next checkpoint, where that pays
+
+
+FAILURE_RATIOS: Final[dict[str, float]] = {"ecc-correctable": 2.4}
+"""How many times as often as others a host fails that is suspect for a signal; 1 where nothing was
+published.
+
+Schroeder, Pinheiro and Weber (DRAM errors in the wild, SIGMETRICS 2009): a corrected error of memory
+makes an uncorrectable one 9 to 400 times as probable. High-bandwidth memory was the cause of 72 of
+419 failures (Llama 3, table 5), so that a host fails 1 + 72 / 419 x (9 - 1) times as often, by the
+lower of the two. Wu et al. (USENIX ATC 2024), who looked at such memory itself, find no clear
+relation between the two kinds of errors.
+"""
+
+
+@struct(frozen=True, slots=True)
+class PreventionPolicy:
+    """When a gang leaves a suspect host before it fails (rules/hosts/prevention.py).
+
+    `ratios`: in place of those of FAILURE_RATIOS, by signal. `evidence_host_days`: how much they
+    weigh against the log, as if observed on suspect hosts for so long. `early_ratio`: how many
+    times as often as others a host fails in its early life. Schroeder and Gibson (DSN 2006) fit
+    times between failures by Weibull distributions of shape 0.7 to 0.8, by which the first 30 days
+    have 1.6 to 2.1 times the failures of an average month of the first year.
+    """
+
+    action: PreventionAction = PreventionAction.OFF
+    ratios: tuple[tuple[str, float], ...] = ()
+    evidence_host_days: int = 100
+    early_ratio: float = 2.0
+
+    def ratio(self, signal: str) -> float:
+        """Return how many times as often as others a host that is suspect for `signal` fails."""
+        return (FAILURE_RATIOS | dict(self.ratios)).get(signal, 1.0)
+
+
 @struct(frozen=True, slots=True)
 class HealthPolicy:
     """The operator's rules for the health of hosts. `rules`: signals that differ from the table.
@@ -69,6 +110,7 @@ class HealthPolicy:
     golden_s: int = 30 * DAY_S
     large_hosts: int = 64
     lemons: LemonPolicy = field(default_factory=LemonPolicy)
+    prevention: PreventionPolicy = field(default_factory=PreventionPolicy)
 
     def signal(self, name: str) -> Signal:
         """Return the signal of this name, by the policy's own rule if it has one. Raises: KeyError

@@ -8,13 +8,14 @@
     burn_in: {after_repair: true, early_life_days: 30}
     golden: {clean_days: 30, large_gang_hosts: 64}
     lemons: {action: rma, at_least: 2, out_count: 4, xid_cnt: 3}
+    prevention: {action: show, ratios: {link-flap: 40}, evidence_host_days: 100}
 
 Every key is optional; what is left out is as the tables in docs/lifecycle.md say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import Field, ValidationError
@@ -27,6 +28,8 @@ from scheduler.core.policies.health import (
     HealthRule,
     LemonAction,
     LemonPolicy,
+    PreventionAction,
+    PreventionPolicy,
 )
 from scheduler.core.policies.health_signals import (
     DAY_S,
@@ -38,12 +41,22 @@ from scheduler.core.policies.health_signals import (
     Threshold,
 )
 from scheduler.core.policies.xids import MOST, Blame
-from scheduler.files.job_keys import Count, Flag, Keys, Number, checked_keys, message_of, path_of
+from scheduler.files.job_keys import (
+    Count,
+    Flag,
+    Keys,
+    Number,
+    Positive,
+    checked_keys,
+    message_of,
+    path_of,
+)
 from scheduler.files.yaml12 import load
 
 EFFECTS = (Effect.NOTE, Effect.SUSPECT, Effect.RETIRE, Effect.FAIL)
 MOST_HOURS = 7 * 24  # that thresholds look back
 _L = LemonPolicy()
+_P = PreventionPolicy()
 
 
 class _ThresholdKeys(Keys):
@@ -79,6 +92,13 @@ class _LemonKeys(Keys):
     single_node_failure_percent: Number = _L.single_node_failure_percent
 
 
+class _PreventionKeys(Keys):
+    action: PreventionAction = _P.action
+    ratios: dict[str, Positive] = Field(default_factory=dict)
+    early_life_ratio: Positive = _P.early_ratio
+    evidence_host_days: Number = _P.evidence_host_days
+
+
 class _FileKeys(Keys):
     signals: dict[str, Any] = Field(default_factory=dict)
     xids: dict[Any, Blame] = Field(default_factory=dict)
@@ -86,6 +106,7 @@ class _FileKeys(Keys):
     burn_in: _BurnInKeys = Field(default_factory=_BurnInKeys)
     golden: _GoldenKeys = Field(default_factory=_GoldenKeys)
     lemons: _LemonKeys = Field(default_factory=_LemonKeys)
+    prevention: _PreventionKeys = Field(default_factory=_PreventionKeys)
 
 
 def load_health(path: str) -> HealthPolicy:
@@ -104,6 +125,12 @@ def load_health(path: str) -> HealthPolicy:
         keys.golden.clean_days * DAY_S,
         keys.golden.large_gang_hosts,
         LemonPolicy(**keys.lemons.model_dump()),
+        PreventionPolicy(
+            keys.prevention.action,
+            tuple(keys.prevention.ratios.items()),
+            keys.prevention.evidence_host_days,
+            keys.prevention.early_life_ratio,
+        ),
     )
 
 
@@ -138,8 +165,23 @@ def _faults(keys: _FileKeys) -> Iterator[tuple[str, str]]:
     for code in keys.xids:
         if not str(code).isdecimal() or not 0 < int(code) <= MOST:
             yield f"xids.{code}", f"must be the code of an XID, 1 to {MOST:,}"
+    yield from _prevention_faults(keys.prevention, changeable)
     if keys.lemons.days > DAYS:
         yield "lemons.days", f"must be at most {DAYS}, for which records are kept"
+
+
+def _prevention_faults(
+    keys: _PreventionKeys, changeable: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    for name, ratio in keys.ratios.items():
+        if name not in changeable:
+            known = ", ".join(changeable)
+            yield f"prevention.ratios.{name}", f"is not a signal that counts; known are {known}"
+        elif ratio < 1:
+            yield f"prevention.ratios.{name}", f"must be at least 1, not {ratio:g}"
+    if keys.early_life_ratio < 1:
+        message = f"must be at least 1, not {keys.early_life_ratio:g}"
+        yield "prevention.early_life_ratio", message
 
 
 def _threshold_faults(field: str, entry: Any) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core.policies.health import AS_STATED, HealthPolicy, LemonAction
+from scheduler.core.policies.health import AS_STATED, HealthPolicy, LemonAction, PreventionAction
 from scheduler.core.policies.health_signals import DAY_S, HOUR_S, Effect, Threshold
 from scheduler.core.policies.xids import Blame
 from scheduler.files.errors import InputError
@@ -34,6 +34,8 @@ def test_the_example() -> None:
     assert (policy.clear_s, policy.has_burn_in, policy.early_s) == (48 * HOUR_S, True, 14 * DAY_S)
     assert (policy.golden_s, policy.large_hosts) == (28 * DAY_S, 128)
     assert policy.lemons.action is LemonAction.RMA
+    assert policy.prevention.action is PreventionAction.SHOW
+    assert (policy.prevention.ratio("link-flap"), policy.prevention.ratio("thermal")) == (40, 1)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,11 @@ def test_the_example() -> None:
         ("lemons: {days: 60}", "lemons.days: must be at most 28"),
         ("lemons: {action: burn}", "must be 'show', 'retire' or 'rma'"),
         ("golden: {clean_days: -1}", "golden.clean_days"),
+        ("prevention: {action: act}", "prevention.action: must be 'off', 'show' or 'swap'"),
+        ("prevention:\n  ratios: {smoke: 3}", "2: prevention.ratios.smoke: is not a signal that"),
+        ("prevention: {ratios: {thermal: 0.5}}", "prevention.ratios.thermal: must be at least 1"),
+        ("prevention: {ratios: {thermal: x}}", "prevention.ratios.thermal: must be a number"),
+        ("prevention: {early_life_ratio: 0.5}", "1: prevention.early_life_ratio: must be at least"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_line_and_field(

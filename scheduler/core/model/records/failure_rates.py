@@ -31,12 +31,22 @@ DAY_NS = DAY_S * SECOND_NS
 DOWN = frozenset({HostState.FAILED, HostState.IN_REPAIR, HostState.RMA})
 
 
+class SuspicionCount(Struct, frozen=True):
+    """Times that a host was suspect for `signal`: how many are over, how many of them ended as the
+    host failed, and the host-time of all."""
+
+    signal: str
+    ended: int
+    failures: int
+    host_ns: int
+
+
 class FailureRates(Struct, frozen=True):
     """Sums over the failures and repairs of the fleet in the log. `since_ns`: when the fleet was
     first seen. `down`: hosts out by failure at `at_ns`; `out_ns`: host-time that failures had taken
     by then. `by_zone`: hosts out in each outermost domain; `square_ns`: the integral of the sum of
     their squares. `more_ns`: host-time by which the fleet was larger than now while it was seen,
-    negative where it was smaller."""
+    negative where it was smaller. `suspicions`: times that hosts were suspect, by signal."""
 
     failures: int = 0
     repairs: int = 0
@@ -47,6 +57,7 @@ class FailureRates(Struct, frozen=True):
     by_zone: tuple[int, ...] = ()
     square_ns: int = 0
     more_ns: int = 0
+    suspicions: tuple[SuspicionCount, ...] = ()
 
     def out_by(self, now_ns: int) -> int:
         """Return the host-time out of service until `now_ns`."""
@@ -91,6 +102,18 @@ def record_move(
         by_zone=(*out[:zone], out[zone] + change, *out[zone + 1 :]),
         square_ns=faults.squares_by(now_ns),
     )
+
+
+def record_suspicion(
+    faults: FailureRates, signal: str, host_ns: int, *, has_failed: bool
+) -> FailureRates:
+    """Count a time of `host_ns` that a host was suspect for `signal`, which is over."""
+    counts = {count.signal: count for count in faults.suspicions}
+    old = counts.get(signal) or SuspicionCount(signal, 0, 0, 0)
+    counts[signal] = SuspicionCount(
+        signal, old.ended + 1, old.failures + has_failed, old.host_ns + host_ns
+    )
+    return replace(faults, suspicions=tuple(counts.values()))
 
 
 def regrouped(

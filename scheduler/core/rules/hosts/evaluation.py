@@ -164,15 +164,22 @@ def leave_ns(state: State, now_ns: int, options: SchedulingOptions) -> int | Non
     calendar, affinity = Calendar(state), AffinityIndex(state)
 
     def could(job: Job) -> bool:
-        blocks = [b for b, host in enumerate(job.hosts) if hostset.has(retiring, host)]
         barred = calendar.closed(job, now_ns, now_ns + time_limit_ns(job, options))
-        own = hostset.of(job.spares) & ~(state.index.out_of_service | barred)
-        free = state.free & ~(barred | affinity.closed(job.name, job.spec.affinity))
-        swaps = choose_swaps(state.loaded_fabric, job.request, job.hosts, blocks, own, free)
-        return bool(blocks) and swaps is not None
+        barred |= affinity.closed(job.name, job.spec.affinity)
+        return can_leave(state, job, retiring, barred)
 
     gangs = (job for job in state.in_state(JobState.RUNNING) if job.allocation & retiring)
     return min((job.next_save_ns(now_ns, costs) for job in gangs if could(job)), default=None)
+
+
+def can_leave(state: State, job: Job, hosts: HostSet, barred: HostSet) -> bool:
+    """Return whether the gang has blocks on `hosts`, and its own idle spares or free hosts can take
+    all of them. `barred`: hosts that it may not use."""
+    blocks = [b for b, host in enumerate(job.hosts) if hostset.has(hosts, host)]
+    own = hostset.of(job.spares) & ~(state.index.out_of_service | barred)
+    free = state.free & ~barred
+    swaps = choose_swaps(state.loaded_fabric, job.request, job.hosts, blocks, own, free)
+    return bool(blocks) and swaps is not None
 
 
 @struct(frozen=True, slots=True)

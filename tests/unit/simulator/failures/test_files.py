@@ -10,6 +10,7 @@ import pytest
 
 from scheduler.files.errors import InputError
 from simulator.failures import ALL, LogExtent, LogWindow, Outage, parse
+from simulator.failures.cause import Precursor
 from simulator.failures.fleetlog import FleetLog, Interval, laid_out
 from simulator.failures.yamlfile import load_causes
 from simulator.traces.record import SECOND_NS
@@ -59,11 +60,27 @@ def test_a_file_of_causes(tmp_path: Path) -> None:
     assert (new.shape, new.age_days, new.repair.mean_h) == (0.6, 30, 0)
 
 
+def test_a_cause_with_a_precursor(tmp_path: Path) -> None:
+    (cause,) = load_causes(write(tmp_path / "model.yaml", told_by("recall: 0.7")))
+
+    assert cause.precursor == Precursor("link-flap", 0.7, 0.1, 24)
+
+
 def test_a_cause_named_again_replaces_the_presets(tmp_path: Path) -> None:
     text = "preset: rsc1\ncauses: [{name: rsc1-host, rate: 1, repair: {mean_h: 1}}]\n"
     (cause,) = load_causes(write(tmp_path / "model.yaml", text))
 
     assert cause.rate == 1
+
+
+def told_by(change: str) -> str:
+    """A file of one cause with a precursor, one key of which is another."""
+    keys = {"signal": "link-flap", "recall": 0.5, "precision": 0.1, "lead_h": 24}
+    key, value = change.split(": ")
+    precursor = ", ".join(f"{k}: {v}" for k, v in {**keys, key: value}.items())
+    return (
+        f"causes:\n- {{name: a, rate: 1, repair: {{mean_h: 1}},\n   precursor: {{{precursor}}}}}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,6 +98,13 @@ def test_a_cause_named_again_replaces_the_presets(tmp_path: Path) -> None:
         ("preset: rsc1\nlemons: {share: 2, factor: 3}\n", ":2: lemons.share: must be at most 1"),
         ("preset: rsc1\nlemons: {share: 0.1, factor: 1}\n", "lemons.factor: must be more than 1"),
         ("preset: rsc1\nscale: .inf\n", ":2: scale: must be from 0 to 1e+12"),
+        (told_by("recall: 1.5"), ":3: causes.0.precursor.recall: must be at most 1"),
+        (told_by("signal: smoke"), ":3: causes.0.precursor.signal: must be one of"),
+        (told_by("lead: 3"), "did you mean lead_h?"),
+        (
+            told_by("recall: 1").replace("rate: 1", "rate: 1, scope: zone"),
+            ":3: causes.0.precursor: is of causes of single hosts; leave scope and group out",
+        ),
     ],
 )
 def test_a_bad_file_of_causes_is_named(tmp_path: Path, text: str, told: str) -> None:

@@ -14,9 +14,10 @@ import pytest
 from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError
-from simulator.failures import Outage, parse
-from simulator.failures.cause import FailureUnits, LemonHosts, RepairTime
+from simulator.failures import Outage, merged, parse
+from simulator.failures.cause import FailureCause, FailureUnits, LemonHosts, Precursor, RepairTime
 from simulator.failures.presets import LLAMA3, PRESETS
+from simulator.failures.process import outages
 from simulator.traces.record import SECOND_NS
 
 DAY_NS = 86_400 * SECOND_NS
@@ -222,3 +223,38 @@ def test_a_bad_model_is_named(text: str, told: str) -> None:
         parse(text)
 
     assert told in str(raised.value)
+
+
+def test_reports_come_before_as_many_failures_as_announced_and_some_for_nothing() -> None:
+    told = FailureCause("gpu", 100, RepairTime(0), precursor=Precursor("link-flap", 0.5, 0.25, 12))
+    days = 1_000
+    plain = FailureCause("gpu", 100, RepairTime(0))
+
+    def seen(cause: FailureCause) -> list[Outage]:
+        stream = outages(cause, FABRIC, 5)
+        return list(takewhile(lambda o: o.time_ns < days * DAY_NS, stream))
+
+    found = seen(told)
+    failures = [o for o in found if not o.signal]
+    reports = [o for o in found if o.signal == "link-flap" and o.is_down]
+    assert [o.time_ns for o in found] == sorted(o.time_ns for o in found)
+    assert failures == seen(plain)  # what announces them shifts none
+    due = 100 / 1000 * 40 * days
+    assert_poisson(len(reports), due * 0.5 / 0.25)
+    ends = [o for o in found if o.signal and not o.is_down]
+    assert_poisson(len(ends), due * 0.5 * 3)  # of those that no failure follows
+    by_host: dict[str, list[int]] = {}
+    for o in reports:
+        by_host.setdefault(o.host, []).append(o.time_ns)
+    downs = [o for o in failures if o.is_down]
+    announced = sum(
+        any(o.time_ns - DAY_NS <= at <= o.time_ns for at in by_host.get(o.host, ())) for o in downs
+    )
+    # A report for nothing comes within the day before by chance: 0.15 a host-day.
+    assert announced / len(downs) == pytest.approx(0.5 + 0.5 * (1 - math.exp(-0.15)), abs=0.05)
+
+
+def test_nothing_is_reported_of_hosts_that_are_down() -> None:
+    down = [Outage(1, "a", True, "x"), Outage(5, "a", False, "x")]
+    told = [Outage(at, "a", True, "y", "link-flap") for at in (0, 3, 6)]
+    assert [o.time_ns for o in merged([down, told]) if o.signal] == [0, 6]

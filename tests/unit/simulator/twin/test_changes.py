@@ -11,6 +11,7 @@ from scheduler.core import JobSpec, SchedulingOptions, State
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import FabricLoaded, JobStarted, JobSubmitted
 from scheduler.core.model.window import WindowKind
+from scheduler.core.policies.health import PreventionAction
 from scheduler.core.policies.job_terms import RunSpec
 from scheduler.files.errors import InputError
 from simulator.twin.changes import Scenario, scenario
@@ -112,6 +113,12 @@ def test_uplinks_of_a_fabric_that_lists_its_domains() -> None:
     found = changed("oversubscription 4", of=fork(state)).state.built_fabric
     before = listed.tiers[0].uplink_bytes_per_s
     assert found.tiers[0].uplink_bytes_per_s.tolist() == [before[0] / 2, before[1] / 4]
+
+
+def test_prevention_is_an_action_of_the_health_policy() -> None:
+    assert changed("prevention swap").state.health.prevention.action is PreventionAction.SWAP
+    with pytest.raises(InputError, match="prevention is off already"):
+        changed("prevention off")
 
 
 def test_quotas_of_a_tenants_file(tmp_path: Path) -> None:

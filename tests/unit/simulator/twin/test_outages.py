@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.core import State, Tenants
 from simulator.experiment import Experiment
-from simulator.failures.cause import FailureCause, RepairTime
+from simulator.failures.cause import FailureCause, Precursor, RepairTime
 from simulator.failures.process import outages
 from simulator.replay import Replay
 from simulator.twin.outages import CAUSE, fit_failures
@@ -68,3 +68,21 @@ def test_hosts_that_fail_each_for_itself_make_no_group() -> None:
     state, now_ns = lived(FailureCause("gpu", 10, RepairTime(6)))
     assert state.faults.failures > 5
     assert fit_failures(state, now_ns).groups == ()
+
+
+def test_failures_that_followed_a_signal_follow_it_again() -> None:
+    told = FailureCause("gpu", 30, RepairTime(6), precursor=Precursor("link-flap", 0.8, 0.5, 6))
+    state, now_ns = lived(told)
+    fitted = fit_failures(state, now_ns)
+    (count,) = fitted.announced
+    assert count.signal == "link-flap"
+    assert 0 < count.failures < count.ended
+    assert any("failures followed link-flap, which had" in each for each in fitted.sentences())
+    days = 400
+    found = list(takewhile(lambda o: o.time_ns < days * DAY_NS, fitted.outages(state, 1)))
+    reports = [o for o in found if o.signal == "link-flap" and o.is_down]
+    failures = [o for o in found if not o.signal and o.is_down]
+    due = fitted.per_host_day * FABRIC.host_count * days
+    assert len(failures) == pytest.approx(due, rel=0.15)
+    announced = due * count.failures / fitted.failures
+    assert len(reports) == pytest.approx(announced * count.ended / count.failures, rel=0.25)
