@@ -137,7 +137,7 @@ def _check(document: Document, keys: _FileKeys) -> None:
 
 def _cause(keys: _CauseKeys) -> FailureCause:
     repair = RepairTime(keys.repair.mean_h, keys.repair.kind, keys.repair.sigma)
-    life, precursor = keys.life, keys.precursor
+    life, told = keys.life, keys.precursor
     return FailureCause(
         keys.name,
         keys.rate,
@@ -146,5 +146,5 @@ def _cause(keys: _CauseKeys) -> FailureCause:
         life.age_days,
         keys.scope,
         keys.group,
-        precursor=precursor and Precursor(**precursor.model_dump()),
+        precursor=None if told is None else Precursor(**told.model_dump()),
     )

@@ -62,11 +62,11 @@ FAILURE_RATIOS: Final[dict[str, float]] = {"ecc-correctable": 2.4}
 """How many times as often as others a host fails that is suspect for a signal; 1 where nothing was
 published.
 
-Schroeder, Pinheiro and Weber (DRAM errors in the wild, SIGMETRICS 2009): a corrected error of memory
-makes an uncorrectable one 9 to 400 times as probable. High-bandwidth memory was the cause of 72 of
-419 failures (Llama 3, table 5), so that a host fails 1 + 72 / 419 x (9 - 1) times as often, by the
-lower of the two. Wu et al. (USENIX ATC 2024), who looked at such memory itself, find no clear
-relation between the two kinds of errors.
+Schroeder, Pinheiro and Weber (DRAM errors in the wild, SIGMETRICS 2009): a corrected error of
+memory makes an uncorrectable one 9 to 400 times as probable. High-bandwidth memory was the cause of
+72 of 419 failures (Llama 3, table 5), so that a host fails 1 + 72 / 419 x (9 - 1) times as often,
+by the lower of the two. Wu et al. (USENIX ATC 2024), who looked at such memory itself, find no
+clear relation between the two kinds of errors.
 """
 
 

@@ -52,7 +52,7 @@ class PreventiveSwap:
         """Say what staying and the swap cost, for operators."""
         loss_h, price_h = self.loss_s / _HOUR_S, self.price_s / _HOUR_S
         return (
-            f"fails {self.ratio:.3g} times as often as others: staying is expected to cost"
+            f"fails {self.ratio:,.1f} times as often as others: staying is expected to cost"
             f" {loss_h:,.1f} GPU-hours, a swap {price_h:,.1f}"
         )
 

@@ -1,9 +1,8 @@
 """Whether a gang leaves a suspect host before it fails: prices, policy, and the log's lessons."""
 
-from dataclasses import replace
-
 import pytest
 
+from muster.structs import replace
 from scheduler.core import HostState, State
 from scheduler.core.model.commands import LoadHealth, LoadTenants, ReportHost
 from scheduler.core.model.events import HostMoved
@@ -67,7 +66,7 @@ def test_a_host_like_all_others_is_never_worth_a_swap() -> None:
 
 def test_a_policy_that_shows_says_what_a_swap_is_worth_and_moves_nothing() -> None:
     state, move = suspected(PreventionAction.SHOW, 1000)
-    assert "fails 1e+03 times as often as others: staying is expected to cost" in move.reason
+    assert "fails 1,000.0 times as often as others: staying is expected to cost" in move.reason
     host = state.loaded_fabric.index_by_name[move.host]
     assert state.host(host).state is HostState.SUSPECT
     assert host in job(state, "a").hosts
