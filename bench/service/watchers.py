@@ -44,9 +44,9 @@ class Watch:
         stream = stub.WatchJobs(request)
         await stream.initial_metadata()
         self.begun.set()
-        async for change in stream:
-            self.versions.append(change.version)
-            if change.version >= until:
+        async for message in stream:
+            self.versions += [change.version for change in message.changes or (message,)]
+            if self.versions[-1] >= until:
                 self.reached.set()
 
 
@@ -58,7 +58,7 @@ async def watch(
     longest_s: float | None = None,
 ) -> dict[str, object]:
     watches = [Watch() for _ in range(streams)]
-    request = service_pb2.WatchJobsRequest(after_version=after)
+    request = service_pb2.WatchJobsRequest(after_version=after, in_batches=True)
     async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
         stub = service_pb2_grpc.SchedulerServiceStub(channel)
         tasks = [asyncio.create_task(w.read(stub, request, until or 0)) for w in watches]

@@ -16,7 +16,6 @@ from contextlib import aclosing
 from hashlib import blake2b
 from typing import Any
 
-import grpc
 from google.protobuf.message import Message
 
 from scheduler.access.auth_file.entries import EVERY_TENANT
@@ -28,7 +27,7 @@ from scheduler.access.tenant_filter import TenantFilter, is_map
 from scheduler.core.model.requests import RequestId
 from scheduler.identity import ANYBODY, Caller, act_for
 from scheduler.service.errors import ApiError, denied, error_boundary, undecodable
-from scheduler.service.interceptors import Continuation, Handler, Undecodable, wrapped
+from scheduler.service.interceptors import Handler, Undecodable, WrappingInterceptor, wrapped
 from scheduler.service.required import check_required
 
 _QUIET_S = 60.0
@@ -37,7 +36,7 @@ _LOOK_S = 2.0  # at whether a caller who says nothing still may
 log = logging.getLogger("muster.access")
 
 
-class AuthInterceptor(grpc.aio.ServerInterceptor):
+class AuthInterceptor(WrappingInterceptor):
     """Refuses calls that the caller may not make. `identify`: returns the caller; `anybody` where
     callers are not asked who they are.
 
@@ -52,6 +51,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         identify: Identify = anybody,
         rules: dict[str, MethodRule] = METHODS,
     ) -> None:
+        super().__init__()
         self._tenant_filter = tenant_filter
         self._limits = limits
         self._identify = identify
@@ -60,12 +60,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         self._rate = Rate(limits, clock)
         self._garbled = _GarbledLog(clock)
 
-    async def intercept_service(
-        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
-    ) -> Handler | None:
-        handler, method = await continuation(handler_call_details), handler_call_details.method
-        if handler is None:
-            return handler
+    def wrap(self, method: str, handler: Handler) -> Handler:
         return wrapped(handler, lambda inner: self._around(method, inner))
 
     def _around(self, method: str, inner: Any) -> Any:

@@ -28,7 +28,7 @@ from scheduler.access.tls import TlsFiles, channel_credentials
 from scheduler.access.tokens import SERVER_URI
 from scheduler.files.errors import InputError
 from scheduler.service.errors import ApiError, error_boundary
-from scheduler.service.interceptors import Continuation, Handler, wrapped
+from scheduler.service.interceptors import Handler, WrappingInterceptor, wrapped
 from scheduler.v1 import error_pb2, service_pb2_grpc
 
 FORWARD = "muster-forward"
@@ -43,23 +43,21 @@ _OPTIONS = (
 )
 
 
-class Forwarding(grpc.aio.ServerInterceptor):
+class Forwarding(WrappingInterceptor):
     """Passes calls that change something on to the server that leads. `leader`: the address of the
     server that leads; "" where it is this one, or is not known."""
 
     def __init__(self, files: TlsFiles | None, leader: Callable[[], str]) -> None:
+        super().__init__()
         self._files = files
         self._leader = leader
         self._address = ""
         self._channel: grpc.aio.Channel | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def intercept_service(
-        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
-    ) -> Handler | None:
-        handler, method = await continuation(handler_call_details), handler_call_details.method
+    def wrap(self, method: str, handler: Handler) -> Handler:
         rule = METHODS.get(method)
-        if handler is None or rule is None or not rule.is_change:
+        if rule is None or not rule.is_change:
             return handler
         name = method.rpartition("/")[2]
         return wrapped(handler, lambda inner: self._around(name, inner))

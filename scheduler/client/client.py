@@ -298,7 +298,7 @@ class Client:
         first the jobs at hand, and a bookmark. Ends after `timeout_s`, by ServiceError, or when the
         caller stops reading."""
         request = service_pb2.WatchJobsRequest(
-            after_version=after_version, name=name, filter=filter
+            after_version=after_version, name=name, filter=filter, in_batches=True
         )
         return self._to.watch(
             self._stub.WatchJobs, request, initial_list=initial_list, timeout_s=timeout_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import grpc
@@ -147,7 +147,7 @@ class Connection:
                 for key, value in stream.initial_metadata():
                     if key == "muster-version":
                         after, failed = int(value), 0
-                for change in stream:
+                for change in _changes_of(stream):
                     is_shown = is_listing or not is_bookmark(change)
                     if is_bookmark(change):
                         is_listing = False
@@ -165,6 +165,12 @@ class Connection:
                 time.sleep(min(2.0, 0.05 * 2**failed))
             finally:
                 stream.cancel()
+
+
+def _changes_of(messages: Iterable[Any]) -> Iterator[Any]:
+    """Yield each change of messages, of which some may have several."""
+    for message in messages:
+        yield from getattr(message, "changes", ()) or (message,)
 
 
 def is_bookmark(change: Any) -> bool:

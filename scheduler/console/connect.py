@@ -162,6 +162,7 @@ class _Call:
         self.request = request
         self.context = CallContext(metadata_of(request.headers), peer_of(request))
         self._input = message_factory.GetMessageClass(method.input_type)
+        self._output = message_factory.GetMessageClass(method.output_type)
 
     def timeout_s(self) -> float | None:
         """Raises: CallFailed for what is no number of milliseconds."""
@@ -187,8 +188,10 @@ class _Call:
             return Undecodable(str(error) or type(error).__name__)
         return message
 
-    async def encoded(self, message: Message) -> bytes:
+    async def encoded(self, message: Message | bytes) -> bytes:
         """A long answer is written in a thread, beside what else the console sends."""
+        if isinstance(message, bytes):
+            message = self._output.FromString(message)
         if message.ByteSize() > _LONG_BYTES:
             return await asyncio.to_thread(self._encode, message)
         return self._encode(message)

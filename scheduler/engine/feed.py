@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -158,9 +158,15 @@ class Ring(Generic[Change]):
 
     def at(self, number: int) -> Change:
         """Return the change of this number. Raises: IndexError for one that is no longer kept."""
+        return self.some(number, 1)[0]
+
+    def some(self, number: int, most: int) -> list[Change]:
+        """Return the changes from this number on, at most so many. Raises: IndexError for one that
+        is no longer kept."""
         if not self.first <= number < self.end:
             raise IndexError(number)
-        return self._changes[number % self._most]
+        numbers = range(number, min(number + most, self.end))
+        return [self._changes[each % self._most] for each in numbers]
 
     def after(self, version: int) -> int:
         """Return the number of the first change after a version."""
@@ -174,7 +180,7 @@ class Subscription(Generic[Change]):
     They go in turns, which leaves room for calls. A reader that has caught up once may lag by
     `depth` changes. From half of that on its changes go as fast as they can, and calls come more
     slowly; beyond it is cut off. One that resumes may be as far behind as the ring goes back, and
-    has turns of another kind, `resuming`.
+    has turns of another kind, `resuming`. `most`: changes that it takes at a time.
     """
 
     def __init__(
@@ -185,8 +191,10 @@ class Subscription(Generic[Change]):
         turns: Turns,
         resuming: Turns,
         idle_s: float | None,
+        most: int = 1,
     ) -> None:
         self._idle_s = idle_s
+        self._most = most
         self._ring: Ring[Change] = ring
         self._after_version = after_version
         self._next = ring.after(after_version)
@@ -231,24 +239,26 @@ class Subscription(Generic[Change]):
     def _is_too_far(self) -> bool:
         return self._next < self._ring.first or self.lag > self._depth
 
-    def _take(self) -> Change:
-        """The next change. Raises: FellBehind when it is no longer kept."""
+    def _take(self) -> list[Change]:
+        """The next changes. Raises: FellBehind when they are no longer kept."""
         try:
-            change = self._ring.at(self._next)
+            changes = self._ring.some(self._next, min(self._most, self.pending))
         except IndexError:
             raise FellBehind from None
-        self._next += 1
+        self._next += len(changes)
         self._has_caught_up |= self._next == self._ring.end
-        return change
+        # What a page out of the log had is known.
+        return [change for change in changes if change.version > self._after_version]
 
-    async def __aiter__(self) -> AsyncIterator[Change | None]:
-        """None whenever all there is has been read and nothing came for `idle_s`."""
+    async def __aiter__(self) -> AsyncIterator[Sequence[Change]]:
+        """The next changes, at least one; none whenever all there is has been read and nothing came
+        for `idle_s`."""
         while True:
             while self.pending:
                 async with self._choose_turn():
-                    # It may be cut off while it waits; what a page out of the log had is known.
-                    if self.pending and (change := self._take()).version > self._after_version:
-                        yield change
+                    # It may be cut off while it waits.
+                    if self.pending and (changes := self._take()):
+                        yield changes
             if self._end is not None:
                 raise self._end
             self._wake.clear()
@@ -257,7 +267,7 @@ class Subscription(Generic[Change]):
                     await self._wake.wait()
             except TimeoutError:
                 if not self.pending and self._end is None:
-                    yield None
+                    yield ()
 
 
 class Feed:
@@ -281,14 +291,14 @@ class Feed:
         return after_version >= self._rings[kind].complete_after
 
     def subscribe(
-        self, kind: type[Change], after_version: int, idle_s: float | None = None
+        self, kind: type[Change], after_version: int, idle_s: float | None = None, most: int = 1
     ) -> Subscription[Change]:
-        """Subscribe to changes of jobs, hosts, windows or links. Raises: FellBehind unless it `has`
-        them."""
+        """Subscribe to changes of jobs, hosts, windows or links, so many at a time at most. Raises:
+        FellBehind unless it `has` them."""
         if not self.has(kind, after_version):
             raise FellBehind
         ring, turns = self._rings[kind], (self._turns, self.resuming)
-        subscription = Subscription(ring, after_version, self._depth, *turns, idle_s)
+        subscription = Subscription(ring, after_version, self._depth, *turns, idle_s, most)
         if self._is_closed:
             subscription.end(Closed())
         self._subscriptions[kind].add(subscription)

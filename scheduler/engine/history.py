@@ -72,8 +72,11 @@ class Pass:
         to_version = self.version - 1 if self._is_over else ahead
         return self.complete_after <= after_version <= to_version
 
-    async def changes(self, after_version: int, to_version: int) -> AsyncGenerator[AnyChange, None]:
-        """Yield the changes after one version, up to another or to the end of the pass.
+    async def changes(
+        self, after_version: int, to_version: int, most: int = 1
+    ) -> AsyncGenerator[list[AnyChange], None]:
+        """Yield the changes after one version, up to another or to the end of the pass, of those
+        read already up to `most` at a time.
 
         Raises: FellBehind for a reader too far behind the first, Closed, StoreError.
         """
@@ -83,16 +86,20 @@ class Pass:
             raise FellBehind
         skipped = (at for at, change in enumerate(self._changes) if change.version > after_version)
         number = self._first + next(skipped, len(self._changes))
-        while (change := await self._at(number)) is not None and change.version <= to_version:
-            yield change
-            number += 1
+        while some := await self._some(number, most):
+            due = [change for change in some if change.version <= to_version]
+            if due:
+                yield due
+            if len(due) < len(some):
+                return
+            number += len(due)
 
     def end(self) -> None:
         """End readers with Closed."""
         self._is_closed = True
 
-    async def _at(self, number: int) -> AnyChange | None:
-        """The change of this number; None after the last."""
+    async def _some(self, number: int, most: int) -> list[AnyChange]:
+        """The changes from this number on that are read, one at least; none after the last."""
         while number >= self._first + len(self._changes) and not self._is_over:
             await self._read_on()
         if self._is_closed:
@@ -100,7 +107,7 @@ class Pass:
         if number < self._first:
             raise FellBehind
         at = number - self._first
-        return self._changes[at] if at < len(self._changes) else None
+        return self._changes[at : at + most]
 
     async def _read_on(self) -> None:
         """Read one more page, for all who wait for it."""

@@ -202,7 +202,15 @@ class Writer:
         self, kind: type[Change], after_version: int, idle_s: float | None = None
     ) -> AsyncGenerator[Change | Bookmark, None]:
         """Yield every change of jobs, hosts or windows after `after_version`, without end, and a
-        bookmark when there was none for `idle_s`.
+        bookmark when there was none for `idle_s`. Raises: as `watch_batches`."""
+        async with aclosing(self.watch_batches(kind, after_version, 1, idle_s)) as batches:
+            async for batch in batches:
+                yield batch if isinstance(batch, Bookmark) else batch[0]
+
+    async def watch_batches(
+        self, kind: type[Change], after_version: int, most: int, idle_s: float | None = None
+    ) -> AsyncGenerator[Sequence[Change] | Bookmark, None]:
+        """Yield as `watch` does, up to `most` changes at a time where several have gathered.
 
         Changes that the feed no longer keeps come out of the log first.
 
@@ -213,18 +221,18 @@ class Writer:
             to_version = self._state.version
             async with (
                 self.history.reading(after_version) as shared,
-                aclosing(shared.changes(after_version, to_version)) as recorded,
+                aclosing(shared.changes(after_version, to_version, most)) as recorded,
             ):
-                async for change in recorded:
-                    if isinstance(change, kind):
+                async for changes in recorded:
+                    if of_kind := [change for change in changes if isinstance(change, kind)]:
                         async with self.feed.resuming.hold_turn():
-                            yield change
+                            yield of_kind
                 after_version = min(shared.version, to_version)
-        subscription = self.feed.subscribe(kind, after_version, idle_s)
+        subscription = self.feed.subscribe(kind, after_version, idle_s, most)
         try:
-            async for update in subscription:
+            async for batch in subscription:
                 # A state is published in the moment in which it becomes the newest.
-                yield Bookmark(self._state.version) if update is None else update
+                yield batch or Bookmark(self._state.version)
         finally:
             self.feed.unsubscribe(subscription)
 

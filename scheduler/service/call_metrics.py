@@ -15,7 +15,7 @@ import grpc
 from scheduler.core.model.job import SECOND_NS
 from scheduler.identity import caller
 from scheduler.observe.instruments import Instruments
-from scheduler.service.interceptors import Continuation, Handler, wrapped
+from scheduler.service.interceptors import Handler, WrappingInterceptor, wrapped
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -25,21 +25,19 @@ _MOST_LOGGED = 500  # characters of a reason
 log = logging.getLogger("muster.rpc")
 
 
-class CallMetrics(grpc.aio.ServerInterceptor):
+class CallMetrics(WrappingInterceptor):
     """Measures calls. It is the outermost interceptor, so that refusals by the others count as
     well."""
 
     def __init__(self, instruments: Instruments) -> None:
+        super().__init__()
         self._instruments = instruments
 
-    async def intercept_service(
-        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
-    ) -> Handler | None:
-        handler = await continuation(handler_call_details)
-        if handler is None:  # no method has this name, which is the caller's, and not kept
-            self._instruments.calls[UNKNOWN, "UNIMPLEMENTED"] += 1
-            return handler
-        name = short_name(handler_call_details.method)
+    def note_unknown(self) -> None:
+        self._instruments.calls[UNKNOWN, "UNIMPLEMENTED"] += 1
+
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        name = short_name(method)
         if handler.unary_unary and inspect.iscoroutinefunction(handler.unary_unary):
             return wrapped(handler, lambda inner: self._unary(name, inner))
         if inspect.isasyncgenfunction(handler.unary_stream or handler.stream_stream):

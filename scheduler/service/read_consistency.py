@@ -19,7 +19,7 @@ from scheduler.engine.replica import Replica
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Unreachable
 from scheduler.service.errors import error_boundary, invalid, not_caught_up
-from scheduler.service.interceptors import Continuation, Handler, wrapped
+from scheduler.service.interceptors import Handler, WrappingInterceptor, wrapped
 
 MIN_VERSION, READ, LATEST = "muster-min-version", "muster-read", "latest"
 VERSION, ROLE, AGE_MS = "muster-version", "muster-role", "muster-age-ms"
@@ -29,11 +29,12 @@ _ASKS = frozenset({MIN_VERSION, READ})
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class ReadConsistency(grpc.aio.ServerInterceptor):
+class ReadConsistency(WrappingInterceptor):
     """Makes reads wait until the state is as new as the caller asks. `service`: full name of the
     one it is for."""
 
     def __init__(self, service: str, patience_s: float = PATIENCE_S) -> None:
+        super().__init__()
         self._prefix = f"/{service}/"
         self._patience_s = patience_s
         self._writer: Writer | None = None
@@ -43,11 +44,8 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
         """Begin to answer. `replica` None: no other server has the store open."""
         self._writer, self._replica = writer, replica
 
-    async def intercept_service(
-        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
-    ) -> Handler | None:
-        handler = await continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith(self._prefix):
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        if not method.startswith(self._prefix):
             return handler
         is_stream = (handler.unary_stream or handler.stream_stream) is not None
         return wrapped(handler, self._stream if is_stream else self._unary)

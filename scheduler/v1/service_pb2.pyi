@@ -1669,6 +1669,7 @@ class WatchJobsRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     INITIAL_LIST_FIELD_NUMBER: _builtins.int
     BOOKMARK_INTERVAL_FIELD_NUMBER: _builtins.int
+    IN_BATCHES_FIELD_NUMBER: _builtins.int
     after_version: _builtins.int
     """Changes after this version of the log: 0 for all there ever were, or the version of the last
     change you have seen. Nothing is left out and nothing repeated. OUT_OF_RANGE when changes so
@@ -1686,6 +1687,10 @@ class WatchJobsRequest(_message.Message):
     bookmark of that version; then the changes after it. Not with after_version. When the stream breaks before the bookmark, begin
     again.
     """
+    in_batches: _builtins.bool
+    """The caller reads `changes`: changes that have gathered, and jobs of an initial list, may come as
+    one message, which costs the server much less than one each.
+    """
     @_builtins.property
     def bookmark_interval(self) -> _duration_pb2.Duration:
         """A bookmark when nothing was sent for so long, 1 second to 1 hour, at most twice that: it has a
@@ -1701,10 +1706,11 @@ class WatchJobsRequest(_message.Message):
         filter: _builtins.str = ...,
         initial_list: _builtins.bool = ...,
         bookmark_interval: _duration_pb2.Duration | None = ...,
+        in_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "bookmark_interval", b"bookmark_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "bookmark_interval", b"bookmark_interval", "filter", b"filter", "initial_list", b"initial_list", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "bookmark_interval", b"bookmark_interval", "filter", b"filter", "in_batches", b"in_batches", "initial_list", b"initial_list", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_version: _TypeAlias = _typing.Literal["after_version"]  # noqa: Y015
     _WhichOneofArgType__after_version: _TypeAlias = _typing.Literal["_after_version", b"_after_version"]  # noqa: Y015
@@ -1714,7 +1720,7 @@ Global___WatchJobsRequest: _TypeAlias = WatchJobsRequest  # noqa: Y015
 
 @_typing.final
 class WatchJobsResponse(_message.Message):
-    """One change of one job."""
+    """One change of one job, or several of them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1722,6 +1728,7 @@ class WatchJobsResponse(_message.Message):
     CHANGE_TIME_FIELD_NUMBER: _builtins.int
     CHANGE_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the log that this change made; of the list, or of the bookmark."""
     change: Global___JobChange.ValueType
@@ -1734,6 +1741,12 @@ class WatchJobsResponse(_message.Message):
     def job(self) -> _job_pb2.Job:
         """The job after the change."""
 
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchJobsResponse]:
+        """Only of a watch `in_batches`: one or more changes, the oldest first, each as it would come by
+        itself. All other fields are unset then.
+        """
+
     def __init__(
         self,
         *,
@@ -1741,10 +1754,11 @@ class WatchJobsResponse(_message.Message):
         change_time: _timestamp_pb2.Timestamp | None = ...,
         change: Global___JobChange.ValueType = ...,
         job: _job_pb2.Job | None = ...,
+        changes: _abc.Iterable[Global___WatchJobsResponse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["change_time", b"change_time", "job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "change_time", b"change_time", "job", b"job", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "change_time", b"change_time", "changes", b"changes", "job", b"job", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -145,18 +145,22 @@ async def test_an_error_has_the_details_that_grpc_has(tmp_path: Path) -> None:
         assert (await call(served, "GetJob", {}, content_type="text/plain")).status == 415
 
 
-async def test_a_stream_comes_in_envelopes_and_ends_when_the_server_stops(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_batches", [False, True])
+async def test_a_stream_comes_in_envelopes_and_ends_when_the_server_stops(
+    in_batches: bool, tmp_path: Path
+) -> None:
     async with serving(tmp_path, console=LOCAL) as served:
         await served.stub.CreateJob(create("a"))
         await served.until("a", RUNNING)
-        body = envelope({"afterVersion": 0})
+        body = envelope({"afterVersion": 0, "inBatches": in_batches})
         kind = "application/connect+json"
         watching = asyncio.create_task(call(served, "WatchJobs", body, content_type=kind))
         await asyncio.sleep(0.3)
         served.stop.set()
         reply = await watching
     *messages, (flags, end) = envelopes(reply.body)
-    changes = [message["change"] for _, message in messages]
+    told = [each for _, message in messages for each in message.get("changes", [message])]
+    changes = [each["change"] for each in told]
     assert changes[:2] == ["JOB_CHANGE_SUBMITTED", "JOB_CHANGE_STARTED"]
     assert (flags, end["error"]["code"]) == (2, "unavailable")
     assert end["metadata"]["muster-version"]

@@ -88,6 +88,18 @@ async def test_a_change_shows_the_job_as_it_was_then(served: Served) -> None:
     assert now.state == CANCELLED
 
 
+async def test_a_watch_in_batches_has_the_same_changes_in_one_message(served: Served) -> None:
+    await _some_life(served)
+    request = service_pb2.WatchJobsRequest(after_version=1)
+    stream = served.stub.WatchJobs(request)
+    one_by_one = [await anext(aiter(stream)) for _ in LIFE]
+    stream.cancel()
+    request.in_batches = True
+    stream = served.stub.WatchJobs(request)
+    assert [*(await anext(aiter(stream))).changes] == one_by_one
+    stream.cancel()
+
+
 @pytest.mark.parametrize("after", [2, 4, 6, 8])
 async def test_a_resumed_watch_has_neither_gap_nor_repeat(tmp_path: Path, after: int) -> None:
     expected = [seen for seen in LIFE if seen[0] > after]

@@ -70,6 +70,20 @@ async def test_jobs_at_hand_come_first_then_a_bookmark_then_every_change(served:
     )
 
 
+async def test_a_list_in_batches_has_all_jobs_in_one_message(served: Served) -> None:
+    for name in ("a", "b"):
+        await served.stub.CreateJob(create(name))
+        await served.until(name, RUNNING)
+    request = service_pb2.WatchJobsRequest(initial_list=True, in_batches=True)
+    with opened(served.stub.WatchJobs(request)) as messages:
+        listed, mark = [await anext(messages) for _ in range(2)]
+    assert [(each.change, each.job.spec.name) for each in listed.changes] == [
+        (LISTED, "a"),
+        (LISTED, "b"),
+    ]
+    assert mark.change == BOOKMARK
+
+
 async def test_a_list_has_what_the_watch_is_for(served: Served) -> None:
     async with asyncio.timeout(60):
         for name in ("a", "b", "c"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any, Final, Generic, TypeVar
 
@@ -43,7 +43,9 @@ from scheduler.wire.lists import listing
 from scheduler.wire.lists.listing import domains, list_hosts
 
 MOST_HOSTS: Final = 2_000  # of one message: half a megabyte
-_KEPT: Final = 256  # changes whose messages are kept for those who watch a little later
+MOST_CHANGES: Final = 100  # of one message: 70 KB where gangs are small
+_LONG_BYTES: Final = 1 << 20  # of a message, to which no more changes are added
+_KEPT: Final = 2_000  # changes whose messages are kept for those who watch a little later
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Made = TypeVar("Made")
@@ -92,34 +94,62 @@ def _hosts(change: HostsChange) -> list[service_pb2.WatchHostsResponse]:
     ]
 
 
+def _encode_part(change: service_pb2.WatchJobsResponse) -> bytes:
+    """Encode a message that has this one alone among its `changes`."""
+    return service_pb2.WatchJobsResponse(changes=[change]).SerializeToString()
+
+
+def _join_parts(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Join encoded messages to fewer ones, which have the `changes` of several."""
+    joined, length = list[bytes](), 0
+    for part in parts:
+        joined.append(part)
+        length += len(part)
+        if len(joined) == MOST_CHANGES or length > _LONG_BYTES:
+            yield b"".join(joined)
+            joined, length = [], 0
+    if joined:
+        yield b"".join(joined)
+
+
 class WatchServicer:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._job_changes = _Shared(change_to_proto)
+        self._parts = _Shared(lambda change: _encode_part(change_to_proto(change)))
         self._host_changes = _Shared(_hosts)
 
     async def WatchJobs(
         self, request: service_pb2.WatchJobsRequest, context: Context
-    ) -> AsyncIterator[service_pb2.WatchJobsResponse]:
+    ) -> AsyncIterator[service_pb2.WatchJobsResponse | bytes]:
         async with error_boundary(context):
             writer, who = self._backend.writer, caller()
+            is_of_all = not (request.name or request.filter or who.tenant)
+            in_batches = request.in_batches and is_of_all
             matches, pace = listing.job_filter(request.filter), _Pace(request)
             state = writer.state
             is_named = _job_named(state, request.name)
             after = await _begun(state, request, context, is_leading=writer.is_leading)
             if request.initial_list:
-                for job in await self._backend.reads.make(
-                    pagination.all_jobs, state, request.filter
-                ):
-                    if is_named(job):
-                        yield listed_job(state, job)
+                jobs = await self._backend.reads.make(pagination.all_jobs, state, request.filter)
+                listed = (listed_job(state, job) for job in jobs if is_named(job))
+                for message in _join_parts(map(_encode_part, listed)) if in_batches else listed:
+                    yield message
                 yield _job_bookmark(after)
-            async with aclosing(writer.watch(JobChange, after, pace.interval_s)) as changes:
-                async for change in changes:
-                    if isinstance(change, Bookmark):
+            most = MOST_CHANGES if in_batches else 1
+            watching = writer.watch_batches(JobChange, after, most, pace.interval_s)
+            async with aclosing(watching) as batches:
+                async for batch in batches:
+                    if isinstance(batch, Bookmark):
                         pace.note_sent()
-                        yield _job_bookmark(change.version)
+                        yield _job_bookmark(batch.version)
                         continue
+                    if in_batches:
+                        pace.note_sent()
+                        for message in _join_parts(map(self._parts.of, batch)):
+                            yield message
+                        continue
+                    (change,) = batch
                     is_wanted = is_named(change.job) and (
                         matches(change.job)
                         or (change.before is not None and matches(change.before))

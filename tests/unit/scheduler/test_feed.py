@@ -24,6 +24,12 @@ def change(version: int) -> HostsChange:
     return HostsChange(version, 0, (), State.empty())
 
 
+async def one_by_one(subscription: Subscription[HostsChange]) -> Watch:
+    async for changes in subscription:
+        for each in changes:
+            yield each
+
+
 def watches(feed: Feed, count: int) -> list[Subscription[HostsChange]]:
     return [feed.subscribe(HostsChange, 0) for _ in range(count)]
 
@@ -82,7 +88,7 @@ async def test_turns_that_are_held_begin_late_but_do() -> None:
 
 async def test_no_more_watches_are_sent_a_change_at_a_time() -> None:
     feed = Feed(depth=100)
-    begun: list[Watch] = [aiter(w) for w in watches(feed, AT_A_TIME + 3)]
+    begun: list[Watch] = [one_by_one(w) for w in watches(feed, AT_A_TIME + 3)]
     feed.publish(change(1))
     reading = [asyncio.create_task(anext(watch)) for watch in begun]
     await settled()
@@ -96,7 +102,7 @@ async def test_no_more_watches_are_sent_a_change_at_a_time() -> None:
 
 async def test_readers_that_do_not_read_keep_others_waiting_for_a_moment_only() -> None:
     feed = Feed(depth=100)
-    begun: list[Watch] = [aiter(w) for w in watches(feed, 3 * AT_A_TIME + 1)]
+    begun: list[Watch] = [one_by_one(w) for w in watches(feed, 3 * AT_A_TIME + 1)]
     feed.publish(change(1))
     async with asyncio.timeout(60):
         found = await asyncio.gather(*(anext(watch) for watch in begun))
@@ -105,7 +111,7 @@ async def test_readers_that_do_not_read_keep_others_waiting_for_a_moment_only() 
 
 async def test_who_is_half_way_to_being_cut_off_waits_for_no_turn() -> None:
     feed = Feed(depth=10)
-    begun: list[Watch] = [aiter(w) for w in watches(feed, AT_A_TIME + 1)]
+    begun: list[Watch] = [one_by_one(w) for w in watches(feed, AT_A_TIME + 1)]
     for version in range(1, 7):
         feed.publish(change(version))
     reading = [asyncio.create_task(anext(watch)) for watch in begun]
@@ -116,11 +122,11 @@ async def test_who_is_half_way_to_being_cut_off_waits_for_no_turn() -> None:
 async def test_a_watch_is_cut_off_while_it_waits_for_its_turn() -> None:
     feed = Feed(depth=4)
     *others, last = watches(feed, AT_A_TIME + 1)
-    begun: list[Watch] = [aiter(w) for w in others]
+    begun: list[Watch] = [one_by_one(w) for w in others]
     feed.publish(change(1))
     for watch in begun:
         await anext(watch)
-    waiting = asyncio.create_task(anext(aiter(last)))
+    waiting = asyncio.create_task(anext(one_by_one(last)))
     await settled()
     for version in range(2, 10):
         feed.publish(change(version))
@@ -130,7 +136,7 @@ async def test_a_watch_is_cut_off_while_it_waits_for_its_turn() -> None:
 
 async def read(subscription: Subscription[HostsChange], count: int) -> list[int]:
     """Versions of the next changes."""
-    changes = aiter(subscription)
+    changes = one_by_one(subscription)
     return [(await anext(changes)).version for _ in range(count)]
 
 
@@ -195,10 +201,10 @@ async def test_watches_that_resume_leave_turns_to_the_others() -> None:
     feed = Feed(depth=100)
     feed.publish(change(1))
     resuming: list[Watch] = [
-        aiter(feed.subscribe(HostsChange, 0)) for _ in range(RESUMING_AT_A_TIME + 3)
+        one_by_one(feed.subscribe(HostsChange, 0)) for _ in range(RESUMING_AT_A_TIME + 3)
     ]
     reading = [asyncio.create_task(anext(watch)) for watch in resuming]
-    live: Watch = aiter(feed.subscribe(HostsChange, 1))
+    live: Watch = one_by_one(feed.subscribe(HostsChange, 1))
     feed.publish(change(2))
     hearing = asyncio.create_task(anext(live))
     await settled()
@@ -206,3 +212,12 @@ async def test_watches_that_resume_leave_turns_to_the_others() -> None:
     assert hearing.result().version == 2
     for task in reading:
         task.cancel()
+
+
+async def test_a_watch_takes_all_that_has_gathered_up_to_so_many_at_a_time() -> None:
+    feed = Feed(depth=10)
+    batches = aiter(feed.subscribe(HostsChange, 0, most=3))
+    for version in range(1, 6):
+        feed.publish(change(version))
+    taken = [[each.version for each in await anext(batches)] for _ in range(2)]
+    assert taken == [[1, 2, 3], [4, 5]]
