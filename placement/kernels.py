@@ -14,10 +14,11 @@ line warns whoever waits for it. Where there is no numba, everything runs as it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -39,8 +40,11 @@ class _Process:
     def __init__(self) -> None:
         self.steps = 0
         self.has_told = False
+        self.compiling_thread: int | None = None  # which alone compiles; None: any may
 
     def compiles(self, steps: int) -> bool:
+        if self.compiling_thread not in (None, get_ident()):
+            return False
         self.steps += steps
         return self.steps > PLAIN_STEPS and self.numba is not None
 
@@ -64,9 +68,15 @@ _process = _Process()
 kernels: list[Kernel[Any, Any]] = []
 
 
-def compile_from_now_on() -> None:
-    """Compile loops at their first run from now on, instead of running them uncompiled at first."""
-    _process.steps = PLAIN_STEPS
+@contextmanager
+def compiling_ahead() -> Iterator[None]:
+    """Compile all that this thread runs in the block; other threads wait for no compiler meanwhile:
+    they run loops as they are written."""
+    _process.steps, _process.compiling_thread = PLAIN_STEPS, get_ident()
+    try:
+        yield
+    finally:
+        _process.compiling_thread = None
 
 
 def refill(into: Ints, source: Ints) -> None:

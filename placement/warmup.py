@@ -14,7 +14,7 @@ from placement.bound.size_relaxation import least_sum
 from placement.graph.hypergraph import block_graph
 from placement.grid.block_grid import block_grid
 from placement.grid.isoperimetry import BlockAxis, _plane, min_plus
-from placement.kernels import compile_from_now_on
+from placement.kernels import compiling_ahead
 from placement.search.graph_slicing import grid_sweeper
 from placement.search.multilevel import Multilevel
 from placement.search.segmentation import LineSearch
@@ -28,8 +28,13 @@ GPUS = 2  # of the hosts of a small gang
 
 def warm_up() -> None:
     """Load or compile the machine code of all loops, and run each of them and an integer program
-    once. Cost: half a second where the code is kept from before, else half a minute or more."""
-    compile_from_now_on()
+    once, while other threads place without it. Cost: half a second where the code is kept from
+    before, else half a minute or more."""
+    with compiling_ahead():
+        _run_each_loop()
+
+
+def _run_each_loop() -> None:
     gang = Request(Parallelism(tp=GPUS, pp=2, dp=3), traffic=(("dp", 3), ("pp", 1)))
     room, grid = [4, 2], block_grid(gang, GPUS)
     assert grid is not None

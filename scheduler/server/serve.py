@@ -71,6 +71,7 @@ log = logging.getLogger("muster.server")
 
 SERVICE = DESCRIPTOR.full_name
 
+_LOAD_S = 5.0  # for which the first calls wait for machine code
 _TELL_S = 1.0  # between two looks at the parts of the server
 _NEARLY_FULL = 0.95  # of the disk of the store
 _CALL_TASK = "rpc_task"  # what gRPC calls the task of each call
@@ -202,7 +203,8 @@ async def _serve(
             if replica:
                 await _first(writing, signals.stop, replica.is_ready)
             if not (writing.done() or signals.stop.is_set()):
-                await asyncio.to_thread(warm_up)  # no decision waits for a compiler
+                # Machine code is loaded in a second; calls do not wait until it is made.
+                await asyncio.wait({tasks.start(asyncio.to_thread(warm_up))}, timeout=_LOAD_S)
                 if settings.health_file is not None:
                     await _load_health(settings.health_file, writer)
                 backend.attach(writer)

@@ -95,8 +95,7 @@ class Backend:
     def writer(self) -> Writer:
         """The writer. Raises: ApiError before `attach`."""
         if self._writer is None:
-            doing = "it is replaying its log, or compiling at its first start"
-            raise starting(f"the server is starting: {doing}")
+            raise starting("the server is starting: it is replaying its log")
         return self._writer
 
     async def run(self, command: Command, prefix: str = "", *, only_checked: bool = False) -> State:

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
@@ -129,6 +130,20 @@ def test_planes_are_the_same_bytes(
 ) -> None:
     a, b = (BlockAxis("dp", n, 1, kind, 3) for n, kind in zip(sizes, patterns, strict=True))
     both(lambda: _plane.__wrapped__(a, b).tolist())
+
+
+def test_loops_of_other_threads_wait_for_no_compiler() -> None:
+    """While one thread compiles ahead, they run as they are written."""
+    pytest.importorskip("numba")
+    kernel = Kernel(_doubled)
+    compiled.kernels.remove(kernel)
+    with (
+        patch.object(Kernel, "compiled", lambda self, number: -number),
+        ThreadPoolExecutor(1) as other,
+        compiled.compiling_ahead(),
+    ):
+        here, there = kernel.run(1, 5), other.submit(kernel.run, 1, 5).result()
+    assert (here, there) == (-5, 10)
 
 
 def test_a_small_gang_is_placed_without_numba() -> None:
