@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 import time
 from contextlib import suppress
@@ -175,7 +174,7 @@ def _spec(
 
 
 def _unique(name: str) -> str:
-    return f"{name}-{secrets.token_hex(3)}"
+    return f"{name}-{os.urandom(3).hex()}"
 
 
 def _follow(client: Client, name: str, rank: int) -> int:

@@ -267,13 +267,17 @@ def cluster_of(
     from scheduler.core.model.lifecycle import HostMove
     from scheduler.core.policies import affinity
     from scheduler.files.links.linksfile import load_links
-    from scheduler.files.tenants import load_tenants
-    from scheduler.files.windows import load_windows
 
-    calendar = load_windows(str(windows)) if windows else None
+    calendar = None
+    if windows:
+        from scheduler.files.windows import load_windows
+
+        calendar = load_windows(str(windows))
     if tenants is None:
         known = _named_tenants(job, calendar)
     else:
+        from scheduler.files.tenants import load_tenants
+
         file = load_tenants(str(tenants))
         file.check(fabric)
         known = file.tenants
