@@ -139,7 +139,7 @@ class RequestId(NamedTuple):
     @property
     def key(self) -> str:
         """Key of a caller's request id, whatever the request asks for."""
-        return self._replace(digest="").text
+        return f"@{self.tenant}//{len(self.caller)}:{self.caller}:{self.id}"
 
 
 def parse_request_id(text: str) -> RequestId:
