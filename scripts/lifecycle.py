@@ -78,7 +78,7 @@ HOST_MOVES_SAID: dict[StrEnum, str] = {
     HostMove.START_REPAIR: "a ticket was opened",
     HostMove.PROMOTE: "passed its tests, and had no trouble for the period of the policy",
     HostMove.DEMOTE: "a report counts against it",
-    HostMove.RETURN: "a lemon, and the policy returns lemons to the vendor",
+    HostMove.RETURN: "a lemon or a report, where the policy returns such hosts to the vendor",
     HostMove.INSTALL: "another machine is installed: its record begins",
 }
 
@@ -199,6 +199,7 @@ _SAID = {
     Effect.SUSPECT: "suspect",
     Effect.RETIRE: "retiring",
     Effect.FAIL: "failed",
+    Effect.RMA: "failed, then rma",
     Effect.REPAIR: "back in service",
     Effect.PASS: "ends a burn-in, clears a suspect",
     Effect.TEST: "burn_in",
@@ -236,7 +237,8 @@ def _several(signal: Signal) -> str:
 def _threshold(threshold: Threshold) -> str:
     minutes = threshold.within_s // 60
     within = f"{minutes} min" if minutes < 60 else f"{minutes // 60} h"
-    return f"{threshold.count:,} in {within}: {_SAID[threshold.then]}"
+    of_gpu = " of one GPU" if threshold.per_gpu else ""
+    return f"{threshold.count:,}{of_gpu} in {within}: {_SAID[threshold.then]}"
 
 
 def _xids() -> Iterator[str]:

@@ -36,7 +36,7 @@ SYSTEMS: Final[dict[str, tuple[str, str]]] = {
     "nvswitch": ("nvlink-down", "nvlink-errors"),
     "connectx": ("nic-down", "predicted-failure"),
     "thermal": ("thermal", "thermal"),
-    "power": ("predicted-failure", "thermal"),
+    "power": ("predicted-failure", "power-fault"),
     "inforom": ("predicted-failure", "predicted-failure"),
     "mcu": ("predicted-failure", "predicted-failure"),
     "pmu": ("predicted-failure", "predicted-failure"),
@@ -54,7 +54,11 @@ LIMITS: Final = {
 }
 # Why clocks are low: its name since DCGM 3.3, and before. Bits that heat or lack of power sets.
 SLOWED: Final = ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")
-SLOWED_BY: Final = {0x20: "slowed by heat", 0x40: "halved by heat", 0x80: "halved by power brake"}
+SLOWED_BY: Final = {
+    0x20: ("thermal", "slowed by heat"),
+    0x40: ("thermal", "halved by heat"),
+    0x80: ("power-fault", "halved by power brake"),
+}
 XIDS: Final = "DCGM_FI_DEV_XID_ERRORS"
 _KNOWN: Final = (XIDS, *FIELDS, *LIMITS, *LIMITS.values(), *SLOWED)
 _FINE, _WARNING, _FAILURE = "healthy", "warning", "failure"
@@ -244,9 +248,10 @@ def _fields(file: JsonFile, host: str, fields: Any) -> Iterator[ImportedReport]:
                     detail = f"dcgm: {value} C, the limit is {most} C"
                     yield ImportedReport(host, 0, field, "thermal", detail, gpu)
             elif name in SLOWED:
-                why = ", ".join(word for bit, word in SLOWED_BY.items() if value & bit)
-                if why:
-                    yield ImportedReport(host, 0, field, "thermal", f"dcgm: clocks {why}", gpu)
+                causes = [cause for bit, cause in SLOWED_BY.items() if value & bit]
+                for signal in dict.fromkeys(signal for signal, _ in causes):
+                    why = ", ".join(words for each, words in causes if each == signal)
+                    yield ImportedReport(host, 0, field, signal, f"dcgm: clocks {why}", gpu)
             elif value and name == XIDS:
                 yield ImportedReport(host, 0, field, "xid", "dcgm", gpu, value)
             elif value and name in FIELDS:

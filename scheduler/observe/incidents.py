@@ -48,7 +48,7 @@ from scheduler.core.model.events import (
     WindowSet,
 )
 from scheduler.core.model.lifecycle import HostMove
-from scheduler.core.policies.health_signals import AGENT_AWAITED
+from scheduler.core.policies.health_signals import AGENT_AWAITED, LEMON, PROBED
 from scheduler.core.wording import share_text
 from scheduler.eventlog.store import Compacted, Store
 
@@ -69,9 +69,12 @@ class IncidentKind(StrEnum):
     ROLE_RESTARTED = "role_restarted"
     LAUNCH_FAILED = "launch_failed"
     LINK_CHANGED = "link_changed"
+    HOST_SUSPECTED = "host_suspected"
 
 
-_OF_NO_JOB = frozenset({IncidentKind.HOST_FAILED, IncidentKind.LINK_CHANGED})
+_OF_NO_JOB = frozenset(
+    {IncidentKind.HOST_FAILED, IncidentKind.LINK_CHANGED, IncidentKind.HOST_SUSPECTED}
+)
 
 
 @struct(frozen=True, slots=True)
@@ -131,6 +134,8 @@ def _classify(event: Event) -> tuple[IncidentKind, str, str] | None:
     match event:
         case HostMoved(move=HostMove.FAIL, signal=signal) if signal != AGENT_AWAITED:
             return IncidentKind.HOST_FAILED, event.host, event.reason
+        case HostSignalled(signal=signal, detail=detail) if detail and signal in (PROBED, LEMON):
+            return IncidentKind.HOST_SUSPECTED, event.host, detail
         case GangSwapped():
             swaps = (f"{swap.left} by {swap.joined}" for swap in event.swaps)
             return IncidentKind.GANG_SWAPPED, event.name, ", ".join(swaps) or "started again"

@@ -91,6 +91,10 @@ class _IncidentKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Incident
     """The uplink of a domain carries more or less from here on."""
     INCIDENT_KIND_ROLE_RESTARTED: _IncidentKind.ValueType  # 10
     """A role of a gang began again alone, for one of its ranks ended other than well."""
+    INCIDENT_KIND_HOST_SUSPECTED: _IncidentKind.ValueType  # 11
+    """A host has become a lemon, or a probe by its agent has found something wrong; by itself that
+    changes nothing.
+    """
 
 class IncidentKind(_IncidentKind, metaclass=_IncidentKindEnumTypeWrapper):
     """Kinds of incidents."""
@@ -117,6 +121,10 @@ INCIDENT_KIND_LINK_CHANGED: IncidentKind.ValueType  # 9
 """The uplink of a domain carries more or less from here on."""
 INCIDENT_KIND_ROLE_RESTARTED: IncidentKind.ValueType  # 10
 """A role of a gang began again alone, for one of its ranks ended other than well."""
+INCIDENT_KIND_HOST_SUSPECTED: IncidentKind.ValueType  # 11
+"""A host has become a lemon, or a probe by its agent has found something wrong; by itself that
+changes nothing.
+"""
 Global___IncidentKind: _TypeAlias = IncidentKind  # noqa: Y015
 
 @_typing.final

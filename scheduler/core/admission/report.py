@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from muster.structs import replace
 from placement.fabric import hostset
 from scheduler.core.capacity.window_hosts import domain
+from scheduler.core.fold.apply import apply
 from scheduler.core.fold.host_record import is_trouble, reported
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.events import Event, HostMoved, HostSignalled
@@ -12,13 +15,14 @@ from scheduler.core.model.lifecycle import HOST_MOVES, HostMove, HostState, Move
 from scheduler.core.model.records.host import HostRecord, parse_measures
 from scheduler.core.model.rejected import Code, Rejected, invalid, no_host
 from scheduler.core.model.state import State
-from scheduler.core.policies.health import BLAMES, HealthPolicy, PreventionAction
-from scheduler.core.policies.health_signals import ENDS, MEASURED, SIGNALS, XID, Effect
+from scheduler.core.policies.health import BLAMES, HealthPolicy, LemonAction, PreventionAction
+from scheduler.core.policies.health_signals import ENDS, LEMON, MEASURED, SIGNALS, XID, Effect
 from scheduler.core.policies.xids import MOST, UNKNOWN, XIDS
+from scheduler.core.rules.hosts.evaluation import lemon_text
 from scheduler.core.rules.hosts.prevention import preventive_swap
 
 _SECOND_NS = 1_000_000_000
-_ORDER = (Effect.NOTE, Effect.SUSPECT, Effect.RETIRE, Effect.FAIL)
+_ORDER = (Effect.NOTE, Effect.SUSPECT, Effect.RETIRE, Effect.FAIL, Effect.RMA)
 _MOVES = {
     Effect.SUSPECT: HostMove.SUSPECT,
     Effect.RETIRE: HostMove.RETIRE,
@@ -55,14 +59,32 @@ def report(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] 
         return ()  # it is out for another reason, or not at all
     effect = _effect(state.health, state.record(index), command, now_ns)
     if effect is SIGNALS[command.signal].effect and effect in _BARE:
-        return _move_only(state, index, command, effect, now_ns)
-    note = ""
-    if effect is Effect.SUSPECT and (swap := preventive_swap(state, index, command.signal, now_ns)):
-        is_wanted = state.health.prevention.action is PreventionAction.SWAP
-        effect = Effect.RETIRE if is_wanted and swap.pays else effect
-        note = f"; {swap.text}"
-    signalled = _signalled(command, now_ns)
-    return (signalled, *_consequence(state, index, command, effect, now_ns, note))
+        events = _move_only(state, index, command, effect, now_ns)
+    else:
+        is_suspect, note = effect is Effect.SUSPECT, ""
+        if is_suspect and (swap := preventive_swap(state, index, command.signal, now_ns)):
+            is_wanted = state.health.prevention.action is PreventionAction.SWAP
+            effect = Effect.RETIRE if is_wanted and swap.pays else effect
+            note = f"; {swap.text}"
+        consequence = _consequence(state, index, command, effect, now_ns, note)
+        events = (_signalled(command, now_ns), *consequence)
+    if isinstance(events, Rejected):
+        return events
+    return (*events, *_lemon_reported(state, index, command, events, now_ns))
+
+
+def _lemon_reported(
+    state: State, index: int, command: ReportHost, events: tuple[Event, ...], now_ns: int
+) -> tuple[HostSignalled, ...]:
+    """Say that a host has become a lemon by `events`, once until it comes back into service."""
+    policy = state.health
+    if policy.lemons.action is not LemonAction.REPORT or not events:
+        return ()
+    record = reduce(apply, events, state).record(index)
+    if record.trouble_ns <= record.mended_ns or record.lemon_ns > record.mended_ns:
+        return ()
+    text = lemon_text(record, policy.lemons, now_ns)
+    return (HostSignalled(now_ns, command.host, LEMON, text),) if text else ()
 
 
 def _misfit(state: State, command: ReportHost) -> Rejected | None:
@@ -103,7 +125,10 @@ def _effect(policy: HealthPolicy, record: HostRecord, command: ReportHost, now_n
     met = [
         t.then
         for t in signal.thresholds
-        if after.amount(command.signal, now_ns - t.within_s * _SECOND_NS) >= t.count
+        if after.amount(
+            command.signal, now_ns - t.within_s * _SECOND_NS, command.gpu if t.per_gpu else None
+        )
+        >= t.count
     ]
     return max((effect, *met), key=_ORDER.index)
 
@@ -133,6 +158,10 @@ def _consequence(
     """Return the events that a report causes in the host's state; often none. `note`: ends the
     reason of its move."""
     host, name = state.host(index), command.host
+    if effect is Effect.RMA:
+        moves = [HostMove.FAIL] if HostMove.FAIL in HOST_MOVES[host.state] else []
+        moves += [HostMove.RETURN] if host.state is not HostState.RMA else []
+        return tuple(_move_by_signal(command, name, move, now_ns) for move in moves)
     move = _MOVES.get(effect)
     if move is None or move not in HOST_MOVES[host.state]:
         has_trouble = is_trouble(state.health, command.signal, command.xid)

@@ -13,7 +13,7 @@ from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.records.host import DailyCount, HostMark, HostRecord, parse_measures
 from scheduler.core.model.state import State
 from scheduler.core.policies.health import HealthPolicy
-from scheduler.core.policies.health_signals import ENDS, MEASURED, SIGNALS, XID
+from scheduler.core.policies.health_signals import ENDS, LEMON, MEASURED, PROBED, SIGNALS, XID
 from scheduler.core.policies.xids import Blame
 
 _SECOND_NS = 1_000_000_000
@@ -39,7 +39,7 @@ def reported(record: HostRecord, event: HostSignalled, policy: HealthPolicy) -> 
         signal = policy.signal(event.signal)
         keep_ns = max((t.within_s for t in signal.thresholds), default=0) * _SECOND_NS
     has_trouble = is_trouble(policy, event.signal, event.xid)
-    mark = HostMark(now_ns, event.signal, max(1, event.value))
+    mark = HostMark(now_ns, event.signal, max(1, event.value), event.gpu)
     record = record.marked(mark, keep_ns if has_trouble else 0)
     if has_trouble:
         record = replace(record, trouble_ns=now_ns)
@@ -50,6 +50,10 @@ def reported(record: HostRecord, event: HostSignalled, policy: HealthPolicy) -> 
         record = record.record_signal(f"job {event.detail}", now_ns)
     if event.signal == MEASURED:
         record = replace(record, measures=parse_measures(event.detail), measured_ns=now_ns)
+    if event.signal == PROBED:
+        record = replace(record, findings=event.detail)
+    if event.signal == LEMON:
+        record = replace(record, lemon_ns=now_ns)
     if event.signal == "ticket":
         record = record.counted(DailyCount.TICKET, now_ns)
     if event.signal == "stress-test-passed":

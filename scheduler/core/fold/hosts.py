@@ -97,8 +97,8 @@ def _record_signal(state: State, event: HostSignalled) -> State:
     before = state.records.get(index) or HostRecord(since_ns=event.time_ns)
     record = host_record.reported(before, event, state.health)
     state = host_record.with_record(state, index, record)
-    if event.signal == MEASURED:
-        state = replace(state, slow=slow_hosts(state.records))
+    if event.signal == MEASURED:  # another host may be golden, or slow, by that
+        return next_reviews(replace(state, slow=slow_hosts(state.records)), event.time_ns)
     return _due(state, index, event.time_ns)
 
 
@@ -159,7 +159,7 @@ def _absolved(state: State, index: int, failed_ns: int) -> State:
 def _due(state: State, index: int, now_ns: int) -> State:
     """When the policy next looks, now that something is new of this host."""
     record, bit = state.records.get(index, BLANK), 1 << index
-    judgement = verdict(state.health, state.host(index), record, now_ns)
+    judgement = verdict(state, index, now_ns)
     early = state.early & ~bit | bit * is_early(state.health, record, now_ns)
     if early != state.early:
         state = replace(state, early=early)
@@ -175,7 +175,7 @@ def next_reviews(state: State, now_ns: int) -> State:
     for index in {*state.records, *state.hosts}:
         record = state.records.get(index, BLANK)
         early |= is_early(state.health, record, now_ns) << index
-        judgement = verdict(state.health, state.host(index), record, now_ns)
+        judgement = verdict(state, index, now_ns)
         due_ns += [] if judgement is None else [judgement.at_ns]
     return replace(state, judge_ns=min(due_ns, default=0), early=early)
 

@@ -237,7 +237,7 @@ MOVERS: Final[dict[HostMove, tuple[Mover, ...]]] = {
     HostMove.START_REPAIR: (Mover.SIGNAL,),
     HostMove.PROMOTE: (Mover.POLICY,),
     HostMove.DEMOTE: (Mover.SIGNAL,),
-    HostMove.RETURN: (Mover.POLICY,),
+    HostMove.RETURN: (Mover.SIGNAL, Mover.POLICY),
     HostMove.INSTALL: (Mover.SIGNAL,),
 }
 

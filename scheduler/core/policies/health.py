@@ -17,6 +17,7 @@ class LemonAction(StrEnum):
     """Fate of hosts that fail again and again."""
 
     SHOW = "show"
+    REPORT = "report"  # the log says once of each that it is one, whenever it is back in service
     RETIRE = "retire"  # gangs leave at their next checkpoint, then repair
     RMA = "rma"  # the same, and then back to the maker
 
@@ -40,7 +41,7 @@ class LemonPolicy:
 
     days: int = 28
     at_least: int = 2
-    action: LemonAction = LemonAction.SHOW
+    action: LemonAction = LemonAction.REPORT
     excl_jobid_count: int = 3
     xid_cnt: int = 3
     tickets: int = 2
@@ -91,6 +92,21 @@ class PreventionPolicy:
         return (FAILURE_RATIOS | dict(self.ratios)).get(signal, 1.0)
 
 
+class ProbeAction(StrEnum):
+    """Effect of what agents find by themselves."""
+
+    REPORT = "report"  # the log says it, and the host takes gangs as before
+    ACT = "act"  # each is a report of its signal, as of any monitor
+
+
+@struct(frozen=True, slots=True)
+class ProbePolicy:
+    """`every_s`: between two probes of an idle host; 0: none are made."""
+
+    every_s: int = 600
+    then: ProbeAction = ProbeAction.REPORT
+
+
 @struct(frozen=True, slots=True)
 class HealthPolicy:
     """The operator's rules for the health of hosts. `rules`: signals that differ from the table.
@@ -111,6 +127,7 @@ class HealthPolicy:
     large_hosts: int = 64
     lemons: LemonPolicy = field(default_factory=LemonPolicy)
     prevention: PreventionPolicy = field(default_factory=PreventionPolicy)
+    probes: ProbePolicy = field(default_factory=ProbePolicy)
 
     def signal(self, name: str) -> Signal:
         """Return the signal of this name, by the policy's own rule if it has one. Raises: KeyError

@@ -5,7 +5,9 @@ many and what happens then can be said otherwise in a health file (policy.py); t
 the defaults.
 
 Sources: checks and their severities, Kokolis et al. (HPCA 2025, section III); ranges of
-causes, Llama 3 (table 5); early-life cables and links, RoCE at scale (SIGCOMM 2024).
+causes, Llama 3 (table 5); early-life cables and links, RoCE at scale (SIGCOMM 2024); 8 PCIe
+replays a minute, NVIDIA/DCGM (dcgm_gpu_hardware_limits.h). Limits at which agents report by
+themselves: agent/probe.py.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ class Effect(StrEnum):
     SUSPECT = "suspect"  # preemptible gangs only from here on
     RETIRE = "retire"  # what runs leaves at its next checkpoint
     FAIL = "fail"  # out of service now; what runs is stopped
+    RMA = "rma"  # the same, and it goes back to its maker
     REPAIR = "repair"  # back in service
     PASS = "pass"  # it passed its stress tests
     TEST = "test"  # its stress tests begin
@@ -36,11 +39,12 @@ class Effect(StrEnum):
 @struct(frozen=True, slots=True)
 class Threshold:
     """Reports that together have an effect: `count` of them within `within_s` seconds have the
-    effect `then`."""
+    effect `then`. `per_gpu`: of one GPU, where reports name one; else of the whole host."""
 
     count: int
     within_s: int
     then: Effect
+    per_gpu: bool = False
 
 
 @struct(frozen=True, slots=True)
@@ -66,8 +70,11 @@ def _retires(text: str) -> Signal:
     return Signal(text, Effect.RETIRE)
 
 
-def _counts(text: str, *thresholds: tuple[int, int, Effect], has_value: bool = False) -> Signal:
-    return Signal(text, Effect.NOTE, tuple(Threshold(*t) for t in thresholds), True, has_value)
+def _counts(
+    text: str, *thresholds: tuple[int, int, Effect] | Threshold, has_value: bool = False
+) -> Signal:
+    made = tuple(t if isinstance(t, Threshold) else Threshold(*t) for t in thresholds)
+    return Signal(text, Effect.NOTE, made, True, has_value)
 
 
 def _says(text: str, effect: Effect, *, is_domain: bool = False) -> Signal:
@@ -79,8 +86,13 @@ AGENT_LOST: Final = "agent-lost"
 AGENT_AWAITED: Final = "agent-awaited"
 POWER_LOST: Final = "power-lost"
 MEASURED: Final = "measured"
+PROBED: Final = "probed"
+LEMON: Final = "lemon"
 BURN_IN: Final = "burn-in"  # also the reason with which hosts are cordoned to be checked
 BUILT_IN_CHECKS: Final = ("gpus", "memory", "network")
+
+_FLAPS: Final = (Threshold(3, HOUR_S, Effect.SUSPECT), Threshold(6, DAY_S, Effect.RETIRE))
+_LASTS: Final = (Threshold(3, HOUR_S, Effect.SUSPECT), Threshold(10, DAY_S, Effect.RETIRE))
 
 SIGNALS: Final[dict[str, Signal]] = {
     "host-down": _fails("crashed, or cannot be reached"),
@@ -100,6 +112,7 @@ SIGNALS: Final[dict[str, Signal]] = {
     AGENT_LOST: _fails("no message came from its agent for a lease"),
     AGENT_AWAITED: _says("its agent has not come in yet", Effect.FAIL),
     "row-remap-pending": _retires("a memory row is remapped at the next reset"),
+    "sram-threshold": _retires("SRAM errors are at the limit from which the maker replaces a GPU"),
     "pcie-degraded": _retires("a PCIe link lost lanes or speed"),
     "predicted-failure": _retires("a failure is predicted"),
     "heartbeat-missed": _counts("no heartbeat in time", (3, 5 * MINUTE_S, Effect.FAIL)),
@@ -118,15 +131,17 @@ SIGNALS: Final[dict[str, Signal]] = {
         (100, HOUR_S, Effect.RETIRE),
         has_value=True,
     ),
-    "nic-flap": _counts(
-        "a NIC went down and up", (3, HOUR_S, Effect.SUSPECT), (6, DAY_S, Effect.RETIRE)
+    "pcie-replays": _counts(
+        "packets that a GPU's PCIe link had to send again",
+        Threshold(480, HOUR_S, Effect.SUSPECT, per_gpu=True),
+        has_value=True,
     ),
-    "link-flap": _counts(
-        "a link went down and up", (3, HOUR_S, Effect.SUSPECT), (6, DAY_S, Effect.RETIRE)
-    ),
-    "thermal": _counts(
-        "too hot, or slowed down by heat", (3, HOUR_S, Effect.SUSPECT), (10, DAY_S, Effect.RETIRE)
-    ),
+    "nic-flap": _counts("times that a NIC went down and up", *_FLAPS, has_value=True),
+    "link-flap": _counts("times that a link went down and up", *_FLAPS, has_value=True),
+    "link-errors": _counts("a link has more errors than its maker allows", *_LASTS),
+    "thermal": _counts("too hot, or slowed down by heat", *_LASTS),
+    "fan-fault": _counts("a fan stands still, or is too slow", *_LASTS),
+    "power-fault": _counts("a power supply gives too little, or a GPU draws too much", *_LASTS),
     STRAGGLER: _counts(
         "a rank is slower than the others", (3, HOUR_S, Effect.RETIRE), (5, DAY_S, Effect.RETIRE)
     ),
@@ -149,6 +164,8 @@ SIGNALS: Final[dict[str, Signal]] = {
     "power-back": _says("has power again", Effect.REPAIR, is_domain=True),
     BURN_IN: _says("its stress tests begin", Effect.TEST),
     MEASURED: _says("measured in a burn-in: NAME=VALUE, more is better", Effect.NOTE),
+    PROBED: _says("its agent probed it: what is wrong, or nothing any more", Effect.NOTE),
+    LEMON: _says("it fails again and again", Effect.NOTE),
     "stress-test-passed": _says("passed its stress tests", Effect.PASS),
     "installed": _says("another machine was installed; its record begins", Effect.INSTALL),
 }

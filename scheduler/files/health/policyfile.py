@@ -2,13 +2,15 @@
 
     signals:
       thermal: note                                        # one effect, however many there are
-      ecc-correctable: [{count: 500, within_h: 24, then: suspect}]
+      ecc-correctable: [{count: 500, within_h: 24, then: suspect, per_gpu: true}]
+      row-remap-failure: rma                               # out of service, and back to its maker
     xids: {94: fatal, 63: application}
     suspect: {clear_h: 24}
     burn_in: {after_repair: true, early_life_days: 30}
     golden: {clean_days: 30, large_gang_hosts: 64}
     lemons: {action: rma, at_least: 2, out_count: 4, xid_cnt: 3}
     prevention: {action: show, ratios: {link-flap: 40}, evidence_host_days: 100}
+    probes: {every_min: 10, then: act}                     # what agents find by themselves
 
 Every key is optional; what is left out is as the tables in docs/lifecycle.md say.
 """
@@ -30,10 +32,13 @@ from scheduler.core.policies.health import (
     LemonPolicy,
     PreventionAction,
     PreventionPolicy,
+    ProbeAction,
+    ProbePolicy,
 )
 from scheduler.core.policies.health_signals import (
     DAY_S,
     HOUR_S,
+    MINUTE_S,
     SIGNALS,
     XID,
     Effect,
@@ -53,16 +58,18 @@ from scheduler.files.job_keys import (
 )
 from scheduler.files.yaml12 import load
 
-EFFECTS = (Effect.NOTE, Effect.SUSPECT, Effect.RETIRE, Effect.FAIL)
+EFFECTS = (Effect.NOTE, Effect.SUSPECT, Effect.RETIRE, Effect.FAIL, Effect.RMA)
 MOST_HOURS = 7 * 24  # that thresholds look back
 _L = LemonPolicy()
 _P = PreventionPolicy()
+_PROBES = ProbePolicy()
 
 
 class _ThresholdKeys(Keys):
     count: Count
     within_h: Count
     then: Effect
+    per_gpu: Flag = False
 
 
 class _SuspectKeys(Keys):
@@ -99,6 +106,11 @@ class _PreventionKeys(Keys):
     evidence_host_days: Number = _P.evidence_host_days
 
 
+class _ProbeKeys(Keys):
+    every_min: Number = _PROBES.every_s // MINUTE_S
+    then: ProbeAction = _PROBES.then
+
+
 class _FileKeys(Keys):
     signals: dict[str, Any] = Field(default_factory=dict)
     xids: dict[Any, Blame] = Field(default_factory=dict)
@@ -107,6 +119,7 @@ class _FileKeys(Keys):
     golden: _GoldenKeys = Field(default_factory=_GoldenKeys)
     lemons: _LemonKeys = Field(default_factory=_LemonKeys)
     prevention: _PreventionKeys = Field(default_factory=_PreventionKeys)
+    probes: _ProbeKeys = Field(default_factory=_ProbeKeys)
 
 
 def load_health(path: str) -> HealthPolicy:
@@ -131,6 +144,7 @@ def load_health(path: str) -> HealthPolicy:
             keys.prevention.evidence_host_days,
             keys.prevention.early_life_ratio,
         ),
+        ProbePolicy(keys.probes.every_min * MINUTE_S, keys.probes.then),
     )
 
 
@@ -139,7 +153,7 @@ def _rule(name: str, value: Any) -> Signal:
     if isinstance(value, str):
         return replace(SIGNALS[name], effect=Effect(value), thresholds=())
     thresholds = tuple(
-        Threshold(t.count, t.within_h * HOUR_S, t.then)
+        Threshold(t.count, t.within_h * HOUR_S, t.then, t.per_gpu)
         for t in map(_ThresholdKeys.model_validate, value)
     )
     return replace(SIGNALS[name], effect=Effect.NOTE, thresholds=thresholds)

@@ -120,20 +120,27 @@ def test_results_of_dcgm_4_name_entities_and_have_a_summary(tmp_path: Path) -> N
             ["dcgm: 99 C, the limit is 95 C"],
         ),
         (
-            {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0x40 | 0x80},
-            ["dcgm: clocks halved by heat, halved by power brake"],
+            {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0x20 | 0x40},
+            ["dcgm: clocks slowed by heat, halved by heat"],
         ),
         ({"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": 0x20}, ["dcgm: clocks slowed by heat"]),
         ({"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0x1 | 0x4}, []),  # idle, or at its power limit
     ],
 )
-def test_heat_and_power_brakes_are_thermal_signals(
+def test_heat_is_a_thermal_signal(
     tmp_path: Path, values: dict[str, int], details: list[str]
 ) -> None:
     found = read(tmp_path, {"n1": {"fields": {"2": values}}})
     assert [(each.signal, each.gpu, each.detail) for each in found] == [
         ("thermal", 2, detail) for detail in details
     ]
+
+
+def test_a_power_brake_is_a_fault_of_power(tmp_path: Path) -> None:
+    values = {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0x40 | 0x80}
+    heat, power = read(tmp_path, {"n1": {"fields": {"2": values}}})
+    assert (heat.signal, heat.detail) == ("thermal", "dcgm: clocks halved by heat")
+    assert (power.signal, power.detail) == ("power-fault", "dcgm: clocks halved by power brake")
 
 
 def test_a_temperature_without_its_limit_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core.policies.health import AS_STATED, HealthPolicy, LemonAction, PreventionAction
+from scheduler.core.policies.health import (
+    AS_STATED,
+    HealthPolicy,
+    LemonAction,
+    PreventionAction,
+    ProbeAction,
+    ProbePolicy,
+)
 from scheduler.core.policies.health_signals import DAY_S, HOUR_S, Effect, Threshold
 from scheduler.core.policies.xids import Blame
 from scheduler.files.errors import InputError
@@ -28,6 +35,7 @@ def test_the_example() -> None:
     assert policy.signal("thermal").thresholds == ()
     rule = policy.signal("ecc-correctable")
     assert rule.thresholds[0] == Threshold(500, DAY_S, Effect.SUSPECT)
+    assert rule.thresholds[1] == Threshold(2_000, 7 * DAY_S, Effect.RMA, per_gpu=True)
     assert rule.has_value
     assert policy.blame(94) is Blame.FATAL
     assert policy.blame(79) is Blame.FATAL
@@ -36,6 +44,14 @@ def test_the_example() -> None:
     assert policy.lemons.action is LemonAction.RMA
     assert policy.prevention.action is PreventionAction.SHOW
     assert (policy.prevention.ratio("link-flap"), policy.prevention.ratio("thermal")) == (40, 1)
+    assert policy.probes == ProbePolicy(600, ProbeAction.ACT)
+
+
+def test_probes_report_first_and_a_signal_may_send_a_host_back(tmp_path: Path) -> None:
+    assert AS_STATED.probes == ProbePolicy(600, ProbeAction.REPORT)
+    policy = read(tmp_path, "probes: {every_min: 0}\nsignals: {row-remap-failure: rma}")
+    assert policy.probes == ProbePolicy(0, ProbeAction.REPORT)
+    assert policy.signal("row-remap-failure").effect is Effect.RMA
 
 
 @pytest.mark.parametrize(
@@ -58,7 +74,15 @@ def test_the_example() -> None:
         ("xids: {a: fatal}", "xids.a: must be the code of an XID"),
         ("xids: {79: deadly}", "must be 'application', 'counts', 'retire' or 'fatal'"),
         ("lemons: {days: 60}", "lemons.days: must be at most 28"),
-        ("lemons: {action: burn}", "must be 'show', 'retire' or 'rma'"),
+        ("lemons: {action: burn}", "must be 'show', 'report', 'retire' or 'rma'"),
+        ("probes: {then: fail}", "1: probes.then: must be 'report' or 'act'"),
+        ("probes: {every_min: -1}", "1: probes.every_min: must not be negative"),
+        ("probes:\n  every_s: 3", "2: probes.every_s: unknown key 'every_s'"),
+        ("signals: {probed: fail}", "signals.probed: is not a signal that can be changed"),
+        (
+            "signals: {thermal: [{count: 1, within_h: 1, then: fail, per_gpu: 3}]}",
+            "signals.thermal.0.per_gpu: must be true or false",
+        ),
         ("golden: {clean_days: -1}", "golden.clean_days"),
         ("prevention: {action: act}", "prevention.action: must be 'off', 'show' or 'swap'"),
         ("prevention:\n  ratios: {smoke: 3}", "2: prevention.ratios.smoke: is not a signal that"),

@@ -18,7 +18,7 @@ from muster.structs import replace
 
 DAY_NS = 86_400 * 1_000_000_000
 DAYS: Final = 28
-MOST: Final = 64  # distinct reports of one kind that are kept
+MOST: Final = 64  # distinct reports of one kind, and of one GPU, that are kept
 
 
 class DailyCount(StrEnum):
@@ -32,11 +32,13 @@ class DailyCount(StrEnum):
 
 
 class HostMark(Struct, frozen=True):
-    """One report about a host: `amount` of `kind`, at `time_ns` or on the day that begins then."""
+    """One report about a host: `amount` of `kind`, at `time_ns` or on the day that begins then; of
+    a `gpu` where the report named one."""
 
     time_ns: int
     kind: str
     amount: int = 1
+    gpu: int | None = None
 
 
 class HostRecord(Struct, frozen=True):
@@ -47,7 +49,9 @@ class HostRecord(Struct, frozen=True):
 
     `marks`: reports, oldest first. `days`: counts by day. `seen`: XIDs and jobs that excluded it,
     `xid 79` or `job a`, with when last. `reports`, `failures`: since it was installed. `measures`:
-    what its newest burn-in measured, at `measured_ns`, by name; more is better.
+    what its newest burn-in measured, at `measured_ns`, by name; more is better. `findings`: what
+    the newest probe by its agent found wrong, "" for nothing. `lemon_ns`: when the log said last
+    that it is a lemon.
     """
 
     since_ns: int = 0
@@ -62,11 +66,14 @@ class HostRecord(Struct, frozen=True):
     seen: tuple[tuple[str, int], ...] = ()
     measures: tuple[tuple[str, float], ...] = ()
     measured_ns: int = 0
+    findings: str = ""
+    lemon_ns: int = 0
 
     def marked(self, mark: HostMark, keep_ns: int) -> HostRecord:
         """Add a report; no threshold looks back beyond `keep_ns`."""
-        same = [m for m in self.marks if m.kind == mark.kind]
-        remaining = tuple(m for m in self.marks if m.kind != mark.kind)
+        source = (mark.kind, mark.gpu)
+        same = [m for m in self.marks if (m.kind, m.gpu) == source]
+        remaining = tuple(m for m in self.marks if (m.kind, m.gpu) != source)
         kept = [m for m in same if m.time_ns > mark.time_ns - keep_ns]
         if len(kept) >= MOST:
             kept = [replace(kept[1], amount=kept[0].amount + kept[1].amount), *kept[2:]]
@@ -85,9 +92,10 @@ class HostRecord(Struct, frozen=True):
         kept = (s for s in self.seen if s[0] != signal and s[1] > time_ns - DAYS * DAY_NS)
         return replace(self, seen=(*tuple(kept)[-MOST + 1 :], (signal, time_ns)))
 
-    def amount(self, kind: str, from_ns: int) -> int:
-        """Return how much of `kind` was reported after `from_ns`."""
-        return total(m for m in self.marks if m.kind == kind and m.time_ns > from_ns)
+    def amount(self, kind: str, from_ns: int, gpu: int | None = None) -> int:
+        """Return how much of `kind` was reported after `from_ns`. `gpu`: of this one alone."""
+        marks = (m for m in self.marks if m.kind == kind and m.time_ns > from_ns)
+        return total(m for m in marks if gpu is None or m.gpu == gpu)
 
     def of_days(self, tally: DailyCount, from_ns: int) -> int:
         """Return how many were counted on days that end after `from_ns`."""

@@ -50,10 +50,9 @@ def straggler_hosts(state: State, now_ns: int) -> HostSet:
     )
 
 
-def verdict(
-    policy: HealthPolicy, host: Host, record: HostRecord, now_ns: int
-) -> HostVerdict | None:
+def verdict(state: State, index: int, now_ns: int) -> HostVerdict | None:
     """Return the policy's next move of a host at `now_ns`, None without one."""
+    policy, host, record = state.health, state.host(index), state.record(index)
     if lemon := _as_lemon(policy, host, record, now_ns):
         return lemon
     verdicts: list[HostVerdict] = []
@@ -61,7 +60,8 @@ def verdict(
         quiet_ns = max(host.since_ns, record.trouble_ns) + policy.clear_s * _SECOND_NS
         verdicts.append(HostVerdict(quiet_ns, HostMove.CLEAR, "nothing more was reported"))
     is_tested = record.tested_ns > 0 and record.tested_ns >= record.trouble_ns
-    if host.state is HostState.HEALTHY and is_tested:
+    is_proven = is_tested and not record.findings and not hostset.has(state.slow, index)
+    if host.state is HostState.HEALTHY and is_proven:
         clean_ns = record.clean_ns + policy.golden_s * _SECOND_NS
         verdicts.append(HostVerdict(clean_ns, HostMove.PROMOTE, "passed its tests, clean record"))
     grown_ns = record.service_ns + policy.early_s * _SECOND_NS
@@ -75,7 +75,8 @@ def _as_lemon(
 ) -> HostVerdict | None:
     """A lemon is dealt with once for each new trouble, not again after every repair."""
     action = policy.lemons.action
-    if action is LemonAction.SHOW or record.trouble_ns <= record.mended_ns:
+    acts = action in (LemonAction.RETIRE, LemonAction.RMA)
+    if not acts or record.trouble_ns <= record.mended_ns:
         return None
     if host.state in IN_SERVICE:
         move = HostMove.RETIRE
@@ -124,7 +125,7 @@ def evaluation_events(
         return Stale(StaleReason.HEALTH, "the hosts have new reports meanwhile")
     events: list[Event] = []
     for index in sorted({*state.records, *state.hosts}):
-        verdicts = verdict(state.health, state.host(index), state.record(index), now_ns)
+        verdicts = verdict(state, index, now_ns)
         if verdicts is None or verdicts.move is None or verdicts.at_ns > now_ns:
             continue
         name = state.loaded_fabric.hosts[index]

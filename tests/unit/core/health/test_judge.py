@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.core import HostState, SchedulingOptions, State, decide, replay
 from scheduler.core.model.commands import LoadHealth, LoadTenants, ReportHost
-from scheduler.core.model.events import GangSwapped, HostMoved
+from scheduler.core.model.events import GangSwapped, HostMoved, HostSignalled
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.core.model.records.host import DAY_NS, MOST, DailyCount, HostMark, HostRecord
@@ -14,6 +14,7 @@ from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolic
 from scheduler.core.policies.tenants import OPEN, PriorityClass
 from scheduler.core.rules.hosts.evaluation import lemon_signals, lemon_text, seven_signals
 from tests.build import (
+    admitted,
     committed,
     end,
     fabric,
@@ -158,10 +159,53 @@ def of_lemons(action: LemonAction) -> LoadHealth:
     return LoadHealth(HealthPolicy(lemons=LemonPolicy(action=action)))
 
 
-def test_lemons_are_only_shown_unless_the_policy_says_more() -> None:
+def said_to_be_lemons(state: State, *commands: ReportHost, now_ns: int) -> list[str]:
+    """Why hosts are lemons, by the events of these commands."""
+    texts = []
+    for command in commands:
+        events = admitted(state, command, now_ns)
+        state = replay(events, state)
+        texts += [e.detail for e in events if isinstance(e, HostSignalled) and e.signal == "lemon"]
+    return texts
+
+
+def test_lemons_are_only_reported_unless_the_policy_says_more() -> None:
     state = settled(fails(EMPTY, 5), 5 * HOUR_NS)
     assert lemon_signals(state.record(0), state.health.lemons, 5 * HOUR_NS)
     assert now(state) is HostState.HEALTHY
+
+
+def test_a_host_that_becomes_a_lemon_is_said_to_be_one_once_until_it_is_back() -> None:
+    excluded = [ReportHost(H, "excluded", f"job-{i}") for i in range(3)]
+    trouble = ReportHost(H, "thermal")
+    state = run(fails(EMPTY, 2), *excluded, now_ns=HOUR_NS + 2)
+    text = "lemon: excl_jobid_count 3, tickets 2 in 28 days"
+    later = 2 * HOUR_NS
+    assert said_to_be_lemons(state, trouble, trouble, trouble, now_ns=later) == [text]
+    state = run(state, trouble, now_ns=later)
+    back = run(state, ReportHost(H, "gpu-lost"), repair(H), now_ns=later + 1)
+    (again,) = said_to_be_lemons(back, trouble, trouble, now_ns=later + 2)
+    assert again == text
+    shown = run(
+        state, of_lemons(LemonAction.SHOW), ReportHost(H, "gpu-lost"), repair(H), now_ns=later
+    )
+    assert said_to_be_lemons(shown, trouble, now_ns=later + 2) == []
+
+
+def test_a_host_is_golden_by_its_measures_and_probes_too() -> None:
+    state = EMPTY
+    for number, value in enumerate((40, 100, 98, 102)):
+        name = state.loaded_fabric.hosts[number]
+        passed = ReportHost(name, "stress-test-passed")
+        state = run(state, passed, ReportHost(name, "measured", f"memory={value}"), now_ns=5)
+    state = run(state, ReportHost(state.loaded_fabric.hosts[1], "probed", "fan-fault: f"), now_ns=6)
+    month = settled(state, 31 * DAY_NS)
+    states = [now(month, index) for index in range(4)]
+    assert states == [*[HostState.HEALTHY] * 2, *[HostState.GOLDEN] * 2]
+    fast = run(month, ReportHost(H, "measured", "memory=99"), now_ns=32 * DAY_NS)
+    assert now(settled(fast, 32 * DAY_NS)) is HostState.GOLDEN
+    quiet = run(month, ReportHost(state.loaded_fabric.hosts[1], "probed"), now_ns=32 * DAY_NS)
+    assert now(settled(quiet, 32 * DAY_NS), 1) is HostState.GOLDEN
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from muster.structs import replace
 from scheduler.core import HostState, State, replay
 from scheduler.core.model.commands import LoadHealth, ReportHost
 from scheduler.core.model.events import HostMoved, HostSignalled
@@ -10,7 +11,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import ALLOWS, HOST_MOVES, MOVERS, HostMove, Mover
 from scheduler.core.model.requests import parse_request_id
 from scheduler.core.policies.health import HealthPolicy, HealthRule
-from scheduler.core.policies.health_signals import SIGNALS, XID, Effect, Signal
+from scheduler.core.policies.health_signals import DAY_S, SIGNALS, XID, Effect, Signal, Threshold
 from scheduler.core.policies.xids import XIDS, Blame
 from tests.build import (
     admitted,
@@ -122,6 +123,44 @@ def test_a_health_file_changes_what_a_report_does() -> None:
     state = run(EMPTY, LoadHealth(milder), report("gpu-lost"))
     assert now(state) is HostState.SUSPECT
     assert now(run(EMPTY, LoadHealth(milder), report(XID, xid=79))) is HostState.HEALTHY
+
+
+def of_rule(signal: str, *thresholds: Threshold, effect: Effect = Effect.NOTE) -> State:
+    rule = replace(SIGNALS[signal], effect=effect, thresholds=thresholds)
+    return run(EMPTY, LoadHealth(HealthPolicy(rules=(HealthRule(signal, rule),))))
+
+
+def test_a_host_goes_back_to_its_maker_where_the_site_says_so() -> None:
+    state = of_rule("row-remap-failure", effect=Effect.RMA)
+    gang = started(state, submit("a", 8))
+    sent = run(gang, report("row-remap-failure", gpu=3))
+    assert now(sent) is HostState.RMA
+    assert sent.host(0).reason == "row-remap-failure: GPU 3: a=1"
+    assert job(sent, "a").state.value == "interrupted"
+    assert sent.record(0).failures == 1
+    assert "back to the vendor" in refused(sent, repair(H)).message
+    assert now(run(sent, report("row-remap-failure"))) is HostState.RMA
+    broken = run(state, report("gpu-lost"), report("row-remap-failure"))
+    assert now(broken) is HostState.RMA
+    assert now(run(broken, report("installed"))) is HostState.NEW
+
+
+def test_a_threshold_may_count_each_gpu_by_itself() -> None:
+    state = of_rule("ecc-correctable", Threshold(10, DAY_S, Effect.RMA, per_gpu=True))
+    spread = run(state, *[report("ecc-correctable", gpu=gpu, value=9) for gpu in range(8)])
+    assert now(spread) is HostState.HEALTHY
+    assert spread.record(0).amount("ecc-correctable", -1) == 72
+    assert now(run(spread, report("ecc-correctable", gpu=5))) is HostState.RMA
+    whole = of_rule("ecc-correctable", Threshold(10, DAY_S, Effect.RMA))
+    two = [report("ecc-correctable", gpu=gpu, value=5) for gpu in (1, 2)]
+    assert now(run(whole, *two)) is HostState.RMA
+
+
+def test_what_a_probe_found_is_on_record_until_the_next_finds_nothing() -> None:
+    state = run(EMPTY, ReportHost(H, "probed", "fan-fault: fan1"))
+    assert (now(state), state.record(0).findings) == (HostState.HEALTHY, "fan-fault: fan1")
+    assert state.record(0).trouble_ns == 0
+    assert run(state, ReportHost(H, "probed")).record(0).findings == ""
 
 
 def test_what_is_wrong_with_a_report_is_said_of_its_field() -> None:
