@@ -362,6 +362,8 @@ class SteppedSessions(AgentSessions):
         self.on_launch: Callable[[str, Key], None] = lambda *_: None
 
     def send(self, host: str, message: agent_pb2.SessionResponse) -> None:
+        if message.WhichOneof("message") == "probe_host":
+            return  # a probe changes nothing of what is searched here
         if message.WhichOneof("message") == "launch" and host in self.connected:
             self.on_launch(host, Key(message.launch.key.job_uid, message.launch.key.attempt))
         super().send(host, message)

@@ -40,6 +40,7 @@ from scheduler.agent.channels import Channels
 from scheduler.agent.containers import OWN_CONTAINER, container_key, container_order, find_engine
 from scheduler.agent.gate import GateFailed, pass_gates
 from scheduler.agent.order import order_of
+from scheduler.agent.prober import HostProber
 from scheduler.agent.processes import CgroupRoot, adopt_orphans, end_strays
 from scheduler.agent.rank_times import ComputedStep
 from scheduler.release import release
@@ -120,6 +121,7 @@ class Agent:
         self._socket_path = str(state / "agent.sock")
         self._socket = self._listen()
         self._burn_in = BurnIn(allowed, address, _SEARCH)
+        self.prober = HostProber(state / "probe.json")
         self._over = asyncio.Event()
         self.has_expired = asyncio.Event()  # its lease ran out, and nothing runs
         self.is_for_one = False  # attempt, with which it leaves
@@ -203,6 +205,8 @@ class Agent:
                         attempt.kill(now_s())
                 if self._only is None and now_s() - self._begun_s > UNUSED_S:
                     self.has_finished.set()
+                if self.prober.begins(now_s(), is_idle=self._has_no_ranks()):
+                    self._spawn(self._probe())
                 await asyncio.sleep(_TICK_S)
         finally:
             loop.remove_reader(self._socket.fileno())
@@ -256,17 +260,22 @@ class Agent:
                 self.import_ahead(wanted.interpreter, tuple(wanted.modules), wanted.user)
             case "check_host":
                 self._spawn(self._check_host(message.check_host))
+            case "probe_host":
+                self.prober.follow(message.probe_host)
             case None:
                 log.warning(
                     "an unknown message from the server: is this agent of an older release?"
                 )
 
     async def _check_host(self, order: agent_pb2.CheckHost) -> None:
-        if self._running() or self._preparing:
-            word = agent_pb2.HostChecked(request_id=order.request_id, is_busy=True)
-        else:
+        if self._has_no_ranks():
             word = await self._burn_in.check(order)
+        else:
+            word = agent_pb2.HostChecked(request_id=order.request_id, is_busy=True)
         self.say(Request(host_checked=word))
+
+    async def _probe(self) -> None:
+        self.say(Request(host_probed=await self.prober.probe()))
 
     async def end_ranks(self) -> None:
         """Kill what runs, and return when nothing is left."""
@@ -341,6 +350,10 @@ class Agent:
             preparation.task.cancel()
 
     # --- attempts --------------------------------------------------------------------
+
+    def _has_no_ranks(self) -> bool:
+        """Whether none run here, and none are about to."""
+        return not (self._running() or self._preparing)
 
     def _running(self) -> list[HostAttempt]:
         return [attempt for attempt in self._attempts.values() if attempt.has_processes]

@@ -61,6 +61,7 @@ from scheduler.launch.gangs.orders import NO_TERMS, SiteTerms
 from scheduler.launch.gangs.reports import AGENT_BACK, AGENT_REACHED, LaunchReports, lacks_agent
 from scheduler.launch.gangs.step_watch import StepWatch
 from scheduler.launch.joining import HostJoins
+from scheduler.launch.probes import HostProbes
 from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import Substrate
 from scheduler.launch.tails import LogTails
@@ -125,6 +126,7 @@ class AgentLauncher(Launcher):
         self._tails, self._channels = tails, channels
         self._site = site
         self._burn_ins = BurnIns(sessions, self._reports.submit, site.burn_in, site.limit_s)
+        self.probes = HostProbes(sessions, self._reports.submit)
         self._unfit: set[str] = set()  # hosts that have failed it since one has passed it
         self._substrate = substrate
 
@@ -169,6 +171,7 @@ class AgentLauncher(Launcher):
         self._seen.clear()
         self._ran_on.clear()
         self._burn_ins.forget()
+        self.probes.forget()
         self._forget_cuts()
         self._sessions.lead(term, self._lease_s, self, keeps_ranks=self._keeps_ranks)
 
@@ -410,6 +413,7 @@ class AgentLauncher(Launcher):
                 self._sessions.drop(host, reason)
             return
         self._seen.add(host)
+        self.probes.on_hello(host)
         (self._with_containers.add if hello.containers else self._with_containers.discard)(host)
         runs = any(a.phase == agent_pb2.ATTEMPT_PHASE_STARTED for a in hello.attempts)
         (self._ran_on.add if runs else self._ran_on.discard)(host)
@@ -513,6 +517,10 @@ class AgentLauncher(Launcher):
             return
         if kind == "host_checked":
             self._burn_ins.on_checked(host, message.host_checked)
+            return
+        if kind == "host_probed":
+            writer = self._writer
+            self.probes.on_probed(writer.state, host, message.host_probed, writer.now_ns())
             return
         if kind in (None, "hello", "beat"):
             return
@@ -773,6 +781,7 @@ class AgentLauncher(Launcher):
             self._offer_lead_if_unreached(now_s)
             self._judge_again(now_s)
             self._burn_ins.tick(self._writer.state, self.busy_hosts(), now_s)
+            self.probes.order(self._writer.state)
         self._ending.tick(now_s)
         for gang in list(self._gangs.values()):
             self._look_after(gang, now_s)

@@ -18,6 +18,7 @@ from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import Substrate
 from scheduler.launch.tails import LogTails
 from scheduler.observe.supervision import Heartbeats, Tasks
+from scheduler.service.backend import HostReading
 
 log = logging.getLogger("muster.launch")
 
@@ -85,6 +86,10 @@ class LaunchService:
     def step_times(self, uid: str, attempt: int) -> Mapping[int, Sequence[float]]:
         """Return how long the ranks of an attempt computed, by step."""
         return self._launcher.step_times(uid, attempt) if self._launcher is not None else {}
+
+    def host_reading(self, host: str) -> HostReading | None:
+        """Return what the agent of a host has read of its health last, None where it has not."""
+        return self._launcher.probes.reading(host) if self._launcher is not None else None
 
     def progress(self, uid: str, attempt: int) -> tuple[StepWatch, float] | None:
         """Return how far the ranks of an attempt are, and how many seconds ago they reported

@@ -219,6 +219,7 @@ async def _serve(
                     launches.start(writer, *([replica.offer_lead] if replica else []))
                     backend.tails, backend.step_times = launches.tails, launches.step_times
                     backend.channels = launches.channels
+                    backend.host_reading = launches.host_reading
                     backend.container_refusal = launches.container_refusal
                     backend.progress = gauges.progress = launches.progress
                 seen_at = console.address if console else ""

@@ -60,6 +60,13 @@ class NoLog(Exception):
     """There is no such log, or nobody to ask for it or for a command; the text says why."""
 
 
+class HostReading(NamedTuple):
+    """Health of a host as its agent read it, in words, and when that was."""
+
+    time_ns: int
+    text: str
+
+
 class Backend:
     """Parts that the servicers of one server share. `questions`: where they compute for long;
     `reads`: where they make long answers. `has_agents`: whether jobs with a command can be run;
@@ -75,6 +82,7 @@ class Backend:
         self.step_times: StepTimeSource | None = None
         self.progress: ProgressSource | None = None
         self.container_refusal: Callable[[ContainerSpec], str] = lambda _: ""
+        self.host_reading: Callable[[str], HostReading | None] = lambda _: None
         self._writer: Writer | None = None
 
     def attach(self, writer: Writer) -> None:

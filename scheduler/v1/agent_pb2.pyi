@@ -66,6 +66,7 @@ class SessionRequest(_message.Message):
     STEP_TIMES_FIELD_NUMBER: _builtins.int
     CHANNEL_DATA_FIELD_NUMBER: _builtins.int
     HOST_CHECKED_FIELD_NUMBER: _builtins.int
+    HOST_PROBED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """The first word of a stream."""
@@ -114,6 +115,10 @@ class SessionRequest(_message.Message):
     def host_checked(self) -> Global___HostChecked:
         """What checks of an idle host have come to."""
 
+    @_builtins.property
+    def host_probed(self) -> Global___HostProbed:
+        """What the agent has read of the health of its host."""
+
     def __init__(
         self,
         *,
@@ -129,12 +134,13 @@ class SessionRequest(_message.Message):
         step_times: Global___StepTimes | None = ...,
         channel_data: Global___ChannelData | None = ...,
         host_checked: Global___HostChecked | None = ...,
+        host_probed: Global___HostProbed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "hello", b"hello", "host_checked", b"host_checked", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "hello", b"hello", "host_checked", b"host_checked", "host_probed", b"host_probed", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "hello", b"hello", "host_checked", b"host_checked", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "hello", b"hello", "host_checked", b"host_checked", "host_probed", b"host_probed", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "prepared", "refused", "started", "exited", "stopped", "progress", "log_chunk", "step_times", "channel_data", "host_checked"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "prepared", "refused", "started", "exited", "stopped", "progress", "log_chunk", "step_times", "channel_data", "host_checked", "host_probed"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -158,6 +164,7 @@ class SessionResponse(_message.Message):
     OPEN_CHANNEL_FIELD_NUMBER: _builtins.int
     CHANNEL_DATA_FIELD_NUMBER: _builtins.int
     CHECK_HOST_FIELD_NUMBER: _builtins.int
+    PROBE_HOST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lease(self) -> Global___Lease:
         """The agent may go on."""
@@ -206,6 +213,10 @@ class SessionResponse(_message.Message):
     def check_host(self) -> Global___CheckHost:
         """Run the checks of a burn-in on the host, on which nothing else runs."""
 
+    @_builtins.property
+    def probe_host(self) -> Global___ProbeHost:
+        """Read the health of the host from time to time."""
+
     def __init__(
         self,
         *,
@@ -221,12 +232,13 @@ class SessionResponse(_message.Message):
         open_channel: Global___OpenChannel | None = ...,
         channel_data: Global___ChannelData | None = ...,
         check_host: Global___CheckHost | None = ...,
+        probe_host: Global___ProbeHost | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "probe_host", b"probe_host", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "probe_host", b"probe_host", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["lease", "prepare", "launch", "stop", "save_checkpoint", "forget", "tail_logs", "warm", "dump_stacks", "open_channel", "channel_data", "check_host"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["lease", "prepare", "launch", "stop", "save_checkpoint", "forget", "tail_logs", "warm", "dump_stacks", "open_channel", "channel_data", "check_host", "probe_host"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -1074,6 +1086,100 @@ class HostChecked(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HostChecked: _TypeAlias = HostChecked  # noqa: Y015
+
+@_typing.final
+class ProbeHost(_message.Message):
+    """Read the health of the host now, after each job, and while it is idle: counters and sensors, which
+    keep nothing from starting.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVERY_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    gpus: _builtins.int
+    """How many GPUs the host should have."""
+    @_builtins.property
+    def every(self) -> _duration_pb2.Duration:
+        """How often while it is idle. Zero: never."""
+
+    def __init__(
+        self,
+        *,
+        every: _duration_pb2.Duration | None = ...,
+        gpus: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["every", b"every"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["every", b"every", "gpus", b"gpus"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProbeHost: _TypeAlias = ProbeHost  # noqa: Y015
+
+@_typing.final
+class HostProbed(_message.Message):
+    """What a probe has read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READINGS_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    readings: _builtins.str
+    """What was read, in words, or why nothing was."""
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
+        """What is wrong."""
+
+    def __init__(
+        self,
+        *,
+        readings: _builtins.str = ...,
+        findings: _abc.Iterable[Global___Finding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "readings", b"readings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostProbed: _TypeAlias = HostProbed  # noqa: Y015
+
+@_typing.final
+class Finding(_message.Message):
+    """Something that is wrong with a host."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIGNAL_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    GPU_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    signal: _builtins.str
+    """A health signal."""
+    detail: _builtins.str
+    """In words."""
+    gpu: _builtins.int
+    """Of which GPU. Unset: of no single one."""
+    value: _builtins.int
+    """Errors since the last probe. 0: none are counted."""
+    def __init__(
+        self,
+        *,
+        signal: _builtins.str = ...,
+        detail: _builtins.str = ...,
+        gpu: _builtins.int | None = ...,
+        value: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_gpu", b"_gpu", "gpu", b"gpu"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gpu", b"_gpu", "detail", b"detail", "gpu", b"gpu", "signal", b"signal", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__gpu: _TypeAlias = _typing.Literal["gpu"]  # noqa: Y015
+    _WhichOneofArgType__gpu: _TypeAlias = _typing.Literal["_gpu", b"_gpu"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu) -> _WhichOneofReturnType__gpu | None: ...
+
+Global___Finding: _TypeAlias = Finding  # noqa: Y015
 
 @_typing.final
 class Launch(_message.Message):

@@ -106,6 +106,7 @@ class Host(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     GPU_COUNT_FIELD_NUMBER: _builtins.int
+    PROBE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the host, as the fabric gives it."""
     state: Global___HostState.ValueType
@@ -156,6 +157,12 @@ class Host(_message.Message):
         holds all of the host, or none does.
         """
 
+    @_builtins.property
+    def probe(self) -> Global___HostProbe:
+        """What its agent has read of its health last, in GetHost of the server that leads. Unset: nothing
+        since that server leads.
+        """
+
     def __init__(
         self,
         *,
@@ -175,16 +182,45 @@ class Host(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         parts: _abc.Iterable[Global___HostPart] | None = ...,
         gpu_count: _builtins.int = ...,
+        probe: Global___HostProbe | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "create_time", b"create_time", "record", b"record", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "create_time", b"create_time", "probe", b"probe", "record", b"record", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "cordon_reason", b"cordon_reason", "cordoned", b"cordoned", "create_time", b"create_time", "domains", b"domains", "etag", b"etag", "gpu_count", b"gpu_count", "job", b"job", "name", b"name", "parts", b"parts", "reason", b"reason", "record", b"record", "state", b"state", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "cordon_reason", b"cordon_reason", "cordoned", b"cordoned", "create_time", b"create_time", "domains", b"domains", "etag", b"etag", "gpu_count", b"gpu_count", "job", b"job", "name", b"name", "parts", b"parts", "probe", b"probe", "reason", b"reason", "record", b"record", "state", b"state", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__block: _TypeAlias = _typing.Literal["block"]  # noqa: Y015
     _WhichOneofArgType__block: _TypeAlias = _typing.Literal["_block", b"_block"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__block) -> _WhichOneofReturnType__block | None: ...
 
 Global___Host: _TypeAlias = Host  # noqa: Y015
+
+@_typing.final
+class HostProbe(_message.Message):
+    """What the agent of a host has read of its health."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBE_TIME_FIELD_NUMBER: _builtins.int
+    READINGS_FIELD_NUMBER: _builtins.int
+    readings: _builtins.str
+    """What it read, in words."""
+    @_builtins.property
+    def probe_time(self) -> _timestamp_pb2.Timestamp:
+        """When."""
+
+    def __init__(
+        self,
+        *,
+        probe_time: _timestamp_pb2.Timestamp | None = ...,
+        readings: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["probe_time", b"probe_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["probe_time", b"probe_time", "readings", b"readings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostProbe: _TypeAlias = HostProbe  # noqa: Y015
 
 @_typing.final
 class HostPart(_message.Message):
@@ -273,6 +309,7 @@ class HostRecord(_message.Message):
     MEASURES_FIELD_NUMBER: _builtins.int
     MEASURE_TIME_FIELD_NUMBER: _builtins.int
     SLOW_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
     reports: _builtins.int
     """Health signals that were recorded; signals that take it out at once are failures."""
     failures: _builtins.int
@@ -283,6 +320,8 @@ class HostRecord(_message.Message):
     """Enough of them do."""
     slow: _builtins.bool
     """It measured less than nine tenths of the median of all hosts: gangs take it last."""
+    findings: _builtins.str
+    """What the newest probe by its agent has found wrong. Empty: nothing."""
     @_builtins.property
     def last_trouble_time(self) -> _timestamp_pb2.Timestamp:
         """The last signal that counts against it."""
@@ -331,10 +370,11 @@ class HostRecord(_message.Message):
         measures: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         measure_time: _timestamp_pb2.Timestamp | None = ...,
         slow: _builtins.bool = ...,
+        findings: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_test_time", b"last_test_time", "last_trouble_time", b"last_trouble_time", "lemon_signals", b"lemon_signals", "measure_time", b"measure_time", "service_time", b"service_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["early_life", b"early_life", "failures", b"failures", "last_test_time", b"last_test_time", "last_trouble_time", b"last_trouble_time", "lemon", b"lemon", "lemon_signals", b"lemon_signals", "measure_time", b"measure_time", "measures", b"measures", "over_threshold", b"over_threshold", "recent", b"recent", "reports", b"reports", "service_time", b"service_time", "slow", b"slow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["early_life", b"early_life", "failures", b"failures", "findings", b"findings", "last_test_time", b"last_test_time", "last_trouble_time", b"last_trouble_time", "lemon", b"lemon", "lemon_signals", b"lemon_signals", "measure_time", b"measure_time", "measures", b"measures", "over_threshold", b"over_threshold", "recent", b"recent", "reports", b"reports", "service_time", b"service_time", "slow", b"slow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

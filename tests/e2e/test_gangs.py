@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
 from tests.e2e.gangs import LocalServer, begins_at, gang, is_launched, local_server, until
 from tests.e2e.processes import MUSTER
+from tests.waiting import wait_until
 
 COMPLETED, FAILED = job_pb2.JOB_STATE_COMPLETED, job_pb2.JOB_STATE_FAILED
 
@@ -269,6 +271,10 @@ def test_idle_hosts_are_checked_and_keep_what_was_measured(tmp_path: Path) -> No
             shown = muster("host", name, "--address", server.address).stdout
             assert "burn-in" in shown
             assert "rate 7.5" in shown
+        probed = min(checked)
+        wait_until(lambda: client.get_host(probed).HasField("probe"))
+        shown = muster("host", probed, "--address", server.address).stdout
+        assert re.search(r"^probe +(no NVIDIA|[0-9]+) GPU.* ago$", shown, re.MULTILINE), shown
         refused = muster("burn-in", min(held), "--address", server.address)
         assert (refused.returncode, "no idle host" in refused.stderr) == (2, True)
         client.cancel_job("a")

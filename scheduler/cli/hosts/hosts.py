@@ -96,7 +96,7 @@ def show_host(
     server: AskedServer,
     name: HostName,
 ) -> None:
-    """Show one host: its job, its record and its etag."""
+    """Show one host: its job, its record, the last probe by its agent, and its etag."""
     from scheduler.cli.render import messages
 
     server.show(lambda client: client.get_host(name), messages.host_text)

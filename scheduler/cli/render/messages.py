@@ -443,6 +443,7 @@ def host_text(host: host_pb2.Host) -> str:
         ("reports", str(host.record.reports or "")),
         ("failures", str(host.record.failures or "")),
         ("burn-in", measures_text(host.record)),
+        ("probe", probe_text(host.probe)),
         ("etag", host.etag),
     ]
     return columns([(title, text) for title, text in rows if text])
@@ -453,8 +454,16 @@ def measures_text(record: host_pb2.HostRecord) -> str:
     if not record.measures:
         return ""
     said = ", ".join(f"{name} {value:.4g}" for name, value in sorted(record.measures.items()))
-    age_s = max(0, int(time.time() - record.measure_time.seconds))
-    return f"{said}, {seconds_text(age_s)} ago"
+    return f"{said}, {_age_text(record.measure_time)}"
+
+
+def probe_text(probe: host_pb2.HostProbe) -> str:
+    """Return what the agent has read, and how long ago that was; "" where it has not."""
+    return f"{probe.readings}, {_age_text(probe.probe_time)}" if probe.readings else ""
+
+
+def _age_text(moment: Timestamp) -> str:
+    return f"{seconds_text(max(0, int(time.time() - moment.seconds)))} ago"
 
 
 def measures_table(answer: service_pb2.ListHostsResponse) -> str:
@@ -483,6 +492,7 @@ def host_words(host: host_pb2.Host) -> str:
     words += ["early life"] if host.record.early_life else []
     words += ["lemon"] if host.record.lemon else []
     words += ["slower than others"] if host.record.slow else []
+    words += [f"probe: {host.record.findings}"] if host.record.findings else []
     return "; ".join(words)
 
 

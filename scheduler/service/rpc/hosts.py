@@ -14,7 +14,7 @@ from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary, not_found
 from scheduler.service.pagination import hosts_page
 from scheduler.v1 import host_pb2, service_pb2
-from scheduler.wire.jobs import host_to_proto
+from scheduler.wire.jobs import host_to_proto, timestamp
 from scheduler.wire.lists.listing import describe_host
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -32,7 +32,11 @@ class HostServicer:
             writer = self._backend.writer
             if request.name not in writer.state.loaded_fabric.index_by_name:
                 raise not_found("host", request.name)
-            return host_message(writer.state, request.name, writer.now_ns())
+            message = host_message(writer.state, request.name, writer.now_ns())
+            if (reading := self._backend.host_reading(request.name)) is not None:
+                message.probe.readings = reading.text
+                message.probe.probe_time.CopyFrom(timestamp(reading.time_ns))
+            return message
 
     async def ListHosts(
         self, request: service_pb2.ListHostsRequest, context: Context

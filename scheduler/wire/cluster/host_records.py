@@ -56,4 +56,5 @@ def record_to_proto(
         measures=dict(record.measures),
         measure_time=moment(record.measured_ns),
         slow=hostset.has(state.slow, index),
+        findings=record.findings,
     )

@@ -716,7 +716,7 @@ async def test_ranks_that_do_not_save_in_time_are_stopped_all_the_same(world: Wo
     await world.give(drain(second))
     world.words()
     await world.after(MOST_SAVE_S - 0.1)
-    assert world.words() == []
+    assert {kind for _, kind in world.words()} == {"probe_host"}  # as agents are told once
     await world.after(0.2)
     assert [kind for _, kind in world.words()] == ["stop", "stop"]
 
