@@ -119,6 +119,11 @@ def _check(
             raise InputError(Problem(option, message))
         if option in ("--rack-kw", "--host-kw") and value is not None and mw is None:
             raise InputError(Problem(option, "needs --mw"))
+    if mw is not None and host_kw is None and fabric.has_scale_up_tier:
+        message = (
+            "is needed: hosts in racks of NVLink draw other shares of their GPUs than a DGX H100"
+        )
+        raise InputError(Problem("--host-kw", message))
     if mw is None and fabric.power is None:
         message = f"is needed: {fabric.name} states no power_caps_kw"
         raise InputError(Problem("--mw", message))

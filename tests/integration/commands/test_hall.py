@@ -157,7 +157,9 @@ def test_bad_options_are_named(fabric: str, options: tuple[str, ...], message: s
 
 
 def test_racks_of_nvlink_are_whole() -> None:
-    error = muster("hall", "job.yaml", "--fabric", "nvl72-24k", "--mw", "9", "--rack-kw", "72")
+    asked = ("hall", "job.yaml", "--fabric", "nvl72-24k", "--mw", "9", "--rack-kw", "72")
+    assert "--host-kw: is needed: hosts in racks of NVLink" in str(muster(*asked).exception)
+    error = muster(*asked, "--host-kw", "7")
     assert "--rack-kw: 72 kW feed no rack: its 18 hosts, all of them over NVLink" in str(
         error.exception
     )
