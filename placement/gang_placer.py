@@ -1,4 +1,4 @@
-"""One gang on hosts that may all take it, with its spares: by cut, spread or step time.
+"""One gang on hosts that may all take it, with its spares: by cut or spread.
 
 First the zone step with its certificate, unless one domain holds the gang; then hosts inside each
 zone, and the spares beside them. Several placements may come of it: what the request minimises
@@ -12,19 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property, partial
-from itertools import islice, product
+from itertools import islice
 from math import ceil
 
 import numpy as np
 
-from muster.structs import replace, struct
-from placement.baselines import by_spread, consecutive
+from muster.structs import struct
 from placement.bound.size_relaxation import by_sizes
-from placement.fabric.tree import Fabric, Ints, innermost
+from placement.fabric.tree import Fabric, Ints
 from placement.graph.hypergraph import block_graph
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Layout, layout_cost
-from placement.kernels import INFINITE
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut
 from placement.replace.near import Hint, Near
@@ -46,16 +44,13 @@ from placement.tiers.objectives import (
     measure,
     solve_spread,
     spread_notes,
-    trade_notes,
 )
 from placement.tiers.preference import NO_PREFERENCE, Preference, move_to_preferred
 from placement.tiers.seating import Hosts, Seating, ZoneChoice
 from placement.tiers.single_domain import single_domains
-from placement.tiers.stage_bands import banded_layouts
-from placement.tiers.step_clock import MOST_PRICINGS, StepClock, step_clock
+from placement.tiers.step_clock import step_clock
 from placement.workload.request import (
     Limits,
-    Objective,
     Placement,
     Request,
     StepBound,
@@ -63,14 +58,11 @@ from placement.workload.request import (
     TierCut,
 )
 
-MOST_SUBSETS = 2  # of the free hosts, on which the least cut is looked for once steps are short
-SMALL_GANG = 64  # blocks, whose steps are reckoned often enough to be shortened by exchanges
-TREES_A_STEP = 20  # slicing trees in the time of one exchange: some 0.4 ms
 MOST_ZONES = 400  # beyond, zones are small and packed as racks are
 
 
 @struct(frozen=True, slots=True)
-class _Option:
+class PlacementOption:
     """One way to place the gang, with its spares."""
 
     hosts: Hosts
@@ -79,9 +71,8 @@ class _Option:
 
 
 class GangPlacer:
-    """One placement in the making, by the least cut. `free`: host indices, ascending. `stand_by`:
-    those of them that a site keeps as spares of whatever zones the gang takes; None where it
-    insists on none."""
+    """Places one gang by the least cut. `free`: host indices, ascending. `stand_by`: those of them
+    that a site keeps as spares of whatever zones the gang takes; None where it insists on none."""
 
     def __init__(
         self,
@@ -111,7 +102,7 @@ class GangPlacer:
 
     @cached_property
     def grid(self) -> BlockGrid | None:
-        """None where the ranks form no grid of hosts."""
+        """The blocks as a grid; None where the ranks form no grid of hosts."""
         return block_grid(self.request, self.fabric.gpus_per_host)
 
     def place(self) -> Placement:
@@ -165,7 +156,9 @@ class GangPlacer:
         """Add candidates that the objective asks for, which zones by the cut do not know."""
         return layouts
 
-    def _objective_notes(self, best: _Option, options: Sequence[_Option]) -> list[str]:
+    def _objective_notes(
+        self, best: PlacementOption, options: Sequence[PlacementOption]
+    ) -> list[str]:
         """State what the objective came to."""
         return []
 
@@ -201,14 +194,20 @@ class GangPlacer:
             least = clock.bound(self.all_free)
         return StepBound(seconds, min(seconds, least))
 
-    def _option(self, hosts: Hosts) -> _Option:
+    def layouts(self) -> list[Hosts]:
+        """Return layouts by the objective, before its candidates are added; one, where nothing is
+        to be proved."""
+        seating, ways, _ = self._ways()
+        return seating.seated([*islice(ways, None if self.limits.rounds else 1)])
+
+    def _option(self, hosts: Hosts) -> PlacementOption:
         cuts = cut(self.fabric, self.request, hosts)
         held = hold_spares(
             self.fabric, self.request, self.all_free, hosts, self.most_spares, self.sizing
         )
-        return _Option(hosts, held, cuts)
+        return PlacementOption(hosts, held, cuts)
 
-    def _best(self, options: list[_Option]) -> _Option:
+    def _best(self, options: list[PlacementOption]) -> PlacementOption:
         """Choose by what the request minimises, then the cut between zones, then spares, then the
         cuts inside, then harm. Near an old placement the objective has been met already."""
         if len(options) == 1:
@@ -217,24 +216,24 @@ class GangPlacer:
         ranked = zip(values, options, strict=True)
         return min(ranked, key=lambda each: (each[0], *self._rank(each[1])))[1]
 
-    def _values(self, options: Sequence[_Option]) -> Sequence[float]:
+    def _values(self, options: Sequence[PlacementOption]) -> Sequence[float]:
         """Return what the request minimises, of each option."""
         return [measure(self.fabric, self.request, o.hosts, o.cuts) for o in options]
 
-    def _suited(self, best: _Option) -> _Option:
+    def _suited(self, best: PlacementOption) -> PlacementOption:
         """As good a placement on hosts that it prefers, with no fewer spares."""
         if not self.preference or self.hint is not None:
             return best
         others = move_to_preferred(self.fabric, self.free, best.hosts, self.preference)
 
-        def key(option: _Option) -> tuple[float | int, ...]:
+        def key(option: PlacementOption) -> tuple[float | int, ...]:
             value = measure(self.fabric, self.request, option.hosts, option.cuts)
             cuts = (tier.bytes_per_step for tier in option.cuts)
             return (value, *cuts, option.held.lacking, self.preference.cost(option.hosts))
 
         return min([best, *map(self._option, others)], key=key)
 
-    def _rank(self, option: _Option) -> tuple[int, ...]:
+    def _rank(self, option: PlacementOption) -> tuple[int, ...]:
         cuts = [tier.bytes_per_step for tier in option.cuts]
         left = rate_harm(self.fabric, self.all_free, option.hosts + option.held.spares)
         return (*cuts[:1], option.held.lacking, *cuts[1:], *left, *option.hosts)
@@ -303,25 +302,27 @@ class GangPlacer:
         """The outermost tier. `wanted`: spares by zone."""
         if (grid := self.grid) is None:
             gpus = self.fabric.gpus_per_host
-            return solve_ragged(self.request, gpus, capacities, self._cut_limits)
+            return solve_ragged(self.request, gpus, capacities, self.cut_limits)
         reserved = [c - w for c, w in zip(capacities, wanted, strict=True)]
         return grid, self._solve_grid(grid, capacities, reserved)
 
     def _solve_grid(
         self, grid: BlockGrid, capacities: Sequence[int], reserved: Sequence[int]
     ) -> Incumbent:
-        return solve_zones(grid, capacities, reserved, self._cut_limits)
+        return solve_zones(grid, capacities, reserved, self.cut_limits)
 
     @property
-    def _cut_limits(self) -> Limits:
-        """The work that the cut of the outermost tier may take."""
+    def cut_limits(self) -> Limits:
+        """The work that may be spent on the cut of the outermost tier."""
         return self.limits
 
 
 class SpreadPlacer(GangPlacer):
-    """A placement whose groups lie in few zones; the cut breaks ties."""
+    """Places a gang so that its groups lie in few zones; the cut breaks ties."""
 
-    def _objective_notes(self, best: _Option, options: Sequence[_Option]) -> list[str]:
+    def _objective_notes(
+        self, best: PlacementOption, options: Sequence[PlacementOption]
+    ) -> list[str]:
         return spread_notes(self.fabric, self.request, self.free, best.hosts)
 
     def _with_room(
@@ -338,121 +339,3 @@ class SpreadPlacer(GangPlacer):
         self, grid: BlockGrid, capacities: Sequence[int], reserved: Sequence[int]
     ) -> Incumbent:
         return solve_spread(self.request, grid, capacities, reserved, self.limits)
-
-
-class TimePlacer(GangPlacer):
-    """A placement of the shortest step; of steps within `cut_slack` of it, of the least cut."""
-
-    @cached_property
-    def _clock(self) -> StepClock:
-        return step_clock(self.fabric, self.request)
-
-    @property
-    def _cut_limits(self) -> Limits:
-        """One turn for the cut, which comes second."""
-        return replace(self.limits, turns=1)
-
-    def _near_options(
-        self, near: Near, seating: Seating, ways: Sequence[ZoneChoice], bound: int
-    ) -> list[Hosts]:
-        return near.in_time(self._add_candidates(seating.seated(ways)), self.limits)
-
-    def _objective_notes(self, best: _Option, options: Sequence[_Option]) -> list[str]:
-        """State what was given up, also beside what other schedulers place."""
-        if self.hint is not None:
-            return []
-        hosts = [option.hosts for option in options]
-        if best.cuts and self._clock.delay(best.hosts):
-            hosts += self._tidy_hosts(self.fabric, self.free)
-        return trade_notes(self.fabric, self.request, best.hosts, hosts)
-
-    def _values(self, options: Sequence[_Option]) -> Sequence[float]:
-        """Steps within `cut_slack` of the shortest are equal."""
-        delays = [self._clock.delay(option.hosts) for option in options]
-        most = min(delays) + self._clock.slack
-        return [delay if delay > most else 0 for delay in delays]
-
-    def _add_candidates(self, layouts: list[Hosts]) -> list[Hosts]:
-        """Where the step waits for uplinks: what other schedulers place (hosts by name, the fewest
-        domains in either order), stages in bands, the least cuts at the prices that bytes have,
-        until these are the same again, also where innermost domains are not used up; at last
-        Arnold's spread."""
-        clock, tried = self._clock, set()
-        best = min(layouts, key=clock.delay)
-        if clock.is_good(best, self.free):
-            return layouts
-        layouts = [*layouts, *self._tidy_hosts(self.fabric, self.free)[:1]]
-        if self.grid is not None:
-            layouts += banded_layouts(self.fabric, self.grid, self.free, best)
-        needed = self.gang + self.request.spares.required(self.gang)
-        trees = [self.fabric]
-        if self.fabric.has_scale_up_tier:  # what leaves racks may cost more than what goes far
-            trees.append(innermost(self.fabric))
-        thinner = clock.thin_hosts(self.free, needed)
-        subsets = [
-            *product(trees, thinner),
-            *product(trees[:1], clock.behind_better_links(self.free, needed)),
-        ]
-        unproved = replace(self.limits, rounds=0)
-        shortest = [INFINITE] * len(subsets)  # delays of layouts on each
-
-        def add(subset: int, more: list[Hosts]) -> None:
-            layouts.extend(more)
-            shortest[subset] = min([shortest[subset], *map(clock.delay, more)])
-
-        for k, (tree, free) in enumerate(subsets):
-            add(k, self._tidy_hosts(tree, free)[1:])
-        for _ in range(MOST_PRICINGS):
-            best = min(layouts, key=clock.delay)
-            prices = clock.prices(clock.step(best))
-            if prices in tried or clock.is_good(best, self.free):
-                break
-            tried.add(prices)
-            for k, (tree, free) in enumerate(subsets):
-                add(k, self._of_least_cut(tree, free, unproved, prices))
-        best = min(layouts, key=clock.delay)
-        if not clock.is_good(best, self.free):
-            bands = replace(unproved, trees=self.limits.first.trees, turns=1)
-            if not self.request.roles:
-                layouts += self._solved(self.fabric, by_spread(self.request), self.free, bands)
-            best = min(layouts, key=clock.delay)
-            if self.gang <= SMALL_GANG:
-                best = clock.shorten(best, self.free, self.limits.trees // TREES_A_STEP)
-                layouts.append(best)
-        # The least cut on hosts where steps are as short, bytes that hide behind compute and all.
-        most = clock.delay(best) + clock.slack
-        as_short = [k for k in np.argsort(shortest, kind="stable") if shortest[k] <= most]
-        for k in as_short[:MOST_SUBSETS]:
-            layouts += self._of_least_cut(self.fabric, subsets[k][1], self._cut_limits)
-        return layouts
-
-    def _tidy_hosts(self, fabric: Fabric, free: Ints) -> list[Hosts]:
-        """Return what other schedulers would place: hosts by name, then the fewest domains, in the
-        order in which they were filled and by name."""
-        fewest = consecutive(fabric)(free, self.gang)
-        return [
-            tuple(free[: self.gang].tolist()),
-            tuple(fewest.tolist()),
-            tuple(np.sort(fewest).tolist()),
-        ]
-
-    def _of_least_cut(
-        self, fabric: Fabric, free: Ints, limits: Limits, prices: tuple[tuple[str, int], ...] = ()
-    ) -> list[Hosts]:
-        """By the cut on some of the hosts, at prices of bytes, or on other tiers."""
-        by_cut = replace(self.request, objective=Objective.CUT, prices=prices)
-        return self._solved(fabric, by_cut, free, limits)
-
-    def _solved(self, fabric: Fabric, request: Request, free: Ints, limits: Limits) -> list[Hosts]:
-        """Return layouts of a request of another objective; one, where nothing is to be proved."""
-        placer = placer_of(request)(
-            fabric, request, limits, free, self.most_spares, None, self.sizing
-        )
-        seating, ways, _ = placer._ways()
-        return seating.seated([*islice(ways, None if limits.rounds else 1)])
-
-
-def placer_of(request: Request) -> type[GangPlacer]:
-    """The placer of the request's objective."""
-    by_objective = {Objective.SPREAD: SpreadPlacer, Objective.TIME: TimePlacer}
-    return by_objective.get(request.objective, GangPlacer)

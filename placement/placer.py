@@ -10,7 +10,7 @@ from placement.fabric import hostset
 from placement.fabric.constraints import check, labelled, room_text, wish_text, with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.gang_placer import placer_of
+from placement.gang_placer import GangPlacer, SpreadPlacer
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut, no_cuts
 from placement.objective.step_time import refuse_precision
@@ -27,6 +27,7 @@ from placement.tiers.preference import NO_PREFERENCE, Preference
 from placement.tiers.seating import Hosts
 from placement.tiers.shape import NoRoom, placed_inside
 from placement.tiers.step_clock import step_clock
+from placement.time_placer import TimePlacer
 from placement.workload.memory import refuse_too_large
 from placement.workload.request import (
     Answer,
@@ -42,16 +43,21 @@ from placement.workload.request import (
 from placement.workload.segments import Segments, segments_of, segments_text, usable_for
 
 MOST_NAMED = 4  # domains in a refusal
+PLACERS: dict[Objective, type[GangPlacer]] = {
+    Objective.CUT: GangPlacer,
+    Objective.SPREAD: SpreadPlacer,
+    Objective.TIME: TimePlacer,
+}
 
 
 @with_gang_view
 @lru_cache(maxsize=4096)
 def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
-    """Proof that `request` never fits `fabric`, however empty; None if it may.
+    """Return the proof that `request` never fits `fabric`, however empty; None if it may.
 
-    Raises: BadInput when the ranks do not fill whole hosts, or need more memory than the
-    job says a GPU has, or a precision that the GPUs lack, or when its constraints name a tier or
-    label that is not there.
+    Raises: BadInput when the ranks do not fill whole hosts, or need more memory than the job says a
+    GPU has, or a precision that the GPUs lack, or when its constraints name a tier or label that is
+    not there.
     """
     gang, required = _hosts_and_spares(fabric, request)
     fabric, everything = fabric.as_built, hostset.full(fabric.host_count)
@@ -94,15 +100,15 @@ def place(
     sizing: Sizing = BY_DEFAULT,
     preference: Preference = NO_PREFERENCE,
 ) -> Answer:
-    """Hosts in block order and spares, with the cut and how far from optimal it can be.
+    """Place a gang: return its hosts in block order and spares, with the cut and how far from
+    optimal it can be.
 
-    `hint`: where the gang was; the answer moves few of its blocks. `most_spares` caps
-    what an *auto* rule may hold, `sizing` is what it asks for.
-    `preference`: which hosts are taken first and last where every cut is the same; unused with
-    a hint or segments.
+    `hint`: where the gang was; the answer moves few of its blocks. `most_spares`: the most spares
+    that an *auto* rule may hold; `sizing`: how many it asks for. `preference`: which hosts are
+    taken first and last where every cut is the same; unused with a hint or segments.
 
-    Raises: BadInput as `impossible`, or when the hint is of another size.
-    Cost: 16,384 ranks on 3,072 hosts in about half a second.
+    Raises: BadInput as `impossible`, or when the hint is of another size. Cost: 16,384 ranks on
+    3,072 hosts in about half a second.
     """
     limits = limits or Limits()
     gang, required = _hosts_and_spares(fabric, request)
@@ -139,7 +145,7 @@ def place(
             stand_by = standing_by(fabric, request, hosts, gang, must_keep, sizing)
             if len(hosts) - len(stand_by) < gang:
                 raise NoRoom(0)
-        placer = placer_of(request)(
+        placer = PLACERS[request.objective](
             fabric, request, limits, hosts, most, hint, sizing, preference, stand_by
         )
         return placer.place()
@@ -216,7 +222,7 @@ class _SegmentPlacer:
         answer = place(small.fabric, small.free, small.request, self.limits, hint)
         if not isinstance(answer, Placement):
             return None
-        hosts = tuple(small.expand(answer.hosts, old, self.limits.trees).tolist())
+        hosts = tuple(small.expand(answer.hosts, old, self.limits).tolist())
         spares = hostset.indices(self.free), hosts, self.most_spares, self.sizing
         held = hold_spares(self.fabric, self.request, *spares, at=self.segments.inner.depth)
         return answer, hosts, held

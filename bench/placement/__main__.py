@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.peers.scoring import PEERS, absent
-from bench.placement import arnold_setting, duel, many_zones, own, page
+from bench.placement import ablation, arnold_setting, duel, many_zones, own, page
 from bench.placement.instances import instance
 from bench.placement.numbers import PlacementRun, engine_commit, read, write
 from bench.tables import renew_page
@@ -23,7 +23,7 @@ ZONES = (4, 8, 16, 32, 64)
 
 
 def measure(options: argparse.Namespace) -> PlacementRun:
-    """muster first and alone, so that its times and memory are its own; then the peers."""
+    """Measure muster first and alone, so that its times and memory are its own; then the peers."""
     began = time.perf_counter()
     seed, traces = options.seed, options.traces
     run = PlacementRun(seed, traces, engine_commit())
@@ -70,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     if options.mode == "zones":
         return _zones(options)
+    if options.mode == "ablation":
+        return _ablation(options)
     run = read(Path(options.read)) if options.read else measure(options)
     print(page.text(run, every_family=options.families))
     if options.json:
@@ -97,9 +99,27 @@ def _zones(options: argparse.Namespace) -> int:
     return 0
 
 
+def _ablation(options: argparse.Namespace) -> int:
+    """Measure what each technique buys, and print the table."""
+    if options.read:
+        measured = ablation.read(Path(options.read))
+    else:
+        warm_up()
+        expect_no_cycles()
+        names = [name for name in options.without.split(",") if name]
+        path = Path(options.json) if options.json else None
+        measured = ablation.measure(options.instances, options.seed, names, path)
+    tables = ablation.text(measured)
+    print(tables)
+    if options.docs:
+        markers = ablation.ABLATION_BEGIN, ablation.ABLATION_END
+        renew_page(tables, Path(options.docs), *markers)
+    return 0
+
+
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.placement", description=__doc__)
-    parser.add_argument("--mode", choices=("instances", "zones"), default="instances")
+    parser.add_argument("--mode", choices=("instances", "zones", "ablation"), default="instances")
     parser.add_argument("--instances", type=int, help="336, or 12 with --quick")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--peers", default="", help="all, none, or names with commas")
@@ -107,6 +127,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a handful, no peers")
     parser.add_argument("--traces", default="", help="folder of the real traces")
     parser.add_argument("--families", action="store_true", help="a row for every family")
+    parser.add_argument("--without", default="", help="techniques to leave out; all unless given")
     parser.add_argument("--json", default="", help="write every number to this file")
     parser.add_argument("--from", dest="read", default="", help="numbers of an earlier --json")
     parser.add_argument("--docs", default="", help="renew the tables of this page")

@@ -41,7 +41,7 @@ from placement.tiers.descent import Descent
 from placement.tiers.objectives import like_zones, measure
 from placement.tiers.seating import Hosts
 from placement.tiers.step_clock import RESOLUTION, step_clock
-from placement.workload.request import Limits, Objective, Request
+from placement.workload.request import UNSEARCHED, Limits, Objective, Request
 from placement.workload.traffic import Pattern
 
 Option = TypeVar("Option")
@@ -51,7 +51,8 @@ MOST_ZONES = 1_000  # beyond that they are not exchanged
 
 @struct(frozen=True, slots=True)
 class Hint:
-    """Hosts in block order of an old placement; -1 for a host that no longer exists.
+    """An old placement, near which a gang is placed: its hosts in block order; -1 for a host that
+    no longer exists.
 
     `slack`: share by which the cut may exceed the best one found if fewer blocks move.
     """
@@ -60,7 +61,7 @@ class Hint:
     slack: float = 0.0
 
     def check(self, gang: int, fabric: Fabric) -> None:
-        """Raises: BadInput when this is no placement of `gang` blocks on the fabric."""
+        """Refuse a hint that is no placement of `gang` blocks on the fabric. Raises: BadInput."""
         if len(self.hosts) != gang:
             raise BadInput(
                 "near", f"the old placement is of {len(self.hosts):,}, the job of {gang:,} hosts"
@@ -76,12 +77,12 @@ class Hint:
             raise BadInput("near", f"slack must not be negative, is {self.slack}")
 
     def count_moved(self, hosts: Hosts) -> int:
-        """Blocks that are on another host now."""
+        """Count the blocks that are on another host now."""
         return sum(new != old for new, old in zip(hosts, self.hosts, strict=True))
 
 
 class Near:
-    """Layouts of one gang near an old one. `free`: host indices, ascending."""
+    """Finds layouts of one gang near an old one. `free`: host indices, ascending."""
 
     def __init__(self, fabric: Fabric, request: Request, free: Ints, hint: Hint) -> None:
         self._fabric = fabric
@@ -103,7 +104,7 @@ class Near:
 
     @cached_property
     def swapped(self) -> Hosts | None:
-        """The old hosts, each lost one swapped for the free one that adds the least cut."""
+        """The old hosts, with each lost host swapped for the free one that adds the least cut."""
         lost = np.flatnonzero(~self._is_here)
         stays = self._old[self._is_here]
         if not len(stays):
@@ -120,10 +121,11 @@ class Near:
         return tuple(now.tolist())
 
     def options(self, fresh: Sequence[Ints], bound: int, limits: Limits) -> list[Hosts]:
-        """Placements near the old one that tie on moves and, within `slack`, on the objective.
+        """Return placements near the old one that tie on moves and, within `slack`, on the
+        objective.
 
-        `fresh`: the zone of each block in the best layouts with no regard to the old one;
-        `bound`: bytes over the outermost tier that no placement cuts fewer than.
+        `fresh`: the zone of each block in the best layouts with no regard to the old one; `bound`:
+        bytes over the outermost tier that no placement cuts fewer than.
         """
         swapped = self.swapped
         if swapped is None:
@@ -173,7 +175,8 @@ class Near:
         return cuts[0].bytes_per_step if cuts else 0
 
     def notes(self, hosts: Hosts) -> list[str]:
-        """Say what the objective is, against `hosts`, when no more than the lost blocks move."""
+        """Say how much worse the objective would be than on `hosts` if no more than the lost blocks
+        moved."""
         if self.swapped is None or self._moved(self.swapped) == self._moved(hosts):
             return []
         moved = self._moved(self.swapped)
@@ -254,10 +257,11 @@ class Near:
         return int((named == self._old_zone).sum()), np.asarray(named)
 
     def seated(self, zone_by_block: Ints) -> Hosts:
-        """Blocks on their old hosts where the zone is the same, the others beside them."""
+        """Return hosts for the blocks: their old hosts where the zone is the same, else hosts
+        beside these."""
         stays = self._is_here & (zone_by_block == self._old_zone)
         grid = self._grid or BlockGrid.shapeless(len(stays))
-        descent = Descent(self._fabric, grid, 0, self._request)
+        descent = Descent(self._fabric, grid, UNSEARCHED, self._request)
         others = np.setdiff1d(self._free, self._old[stays], assume_unique=True)
         depth = min(1, len(self._fabric.tiers))
         for zone in np.unique(zone_by_block[~stays]):
@@ -270,9 +274,9 @@ class Near:
 def placed_near(
     fabric: Fabric, request: Request, room: HostSet, hint: Hint, limits: Limits
 ) -> Hosts | None:
-    """The gang on hosts of `room`, near where it was: hosts that are gone are swapped, and
-    zones sliced anew two at a time. Nothing is proved of it; `place` looks further. None
-    when too few hosts can be had for a swap."""
+    """Place the gang on hosts of `room`, near where it was: hosts that are gone are swapped, and
+    zones sliced anew two at a time. Nothing is proved of it; `place` looks further. None when too
+    few hosts can be had for a swap."""
     stays = hostset.of(host for host in hint.hosts if host >= 0) & room
     room &= joinable(fabric, request.where, stays)
     near = Near(fabric, request, hostset.indices(room), hint)
@@ -293,8 +297,8 @@ def swapped_near(fabric: Fabric, request: Request, room: HostSet, hint: Hint) ->
 def seated_near(
     fabric: Fabric, request: Request, room: HostSet, hint: Hint, zone_by_block: Ints
 ) -> Hosts:
-    """The gang on hosts of `room` with each block in this zone: on its old host where that
-    is in it."""
+    """Return the hosts of the gang with each block in this zone, out of `room`: on its old host
+    where that is in the zone."""
     return Near(fabric, request, hostset.indices(room), hint).seated(zone_by_block)
 
 

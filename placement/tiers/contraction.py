@@ -25,7 +25,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Hardware, Ints, Tier, Uplink, nth_of_each
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.tiers.descent import Descent
-from placement.workload.request import NO_SPARES, Request
+from placement.workload.request import NO_SPARES, UNSEARCHED, Limits, Request
 from placement.workload.segments import Segments, part_by_block
 
 NOWHERE = -1
@@ -53,8 +53,10 @@ class Contraction:
     _hosts: Ints
     _domain_by_slot: Ints
 
-    def expand(self, slots: Sequence[int], old: Sequence[int] = (), tries: int = 0) -> Ints:
-        """The host of each block, on the free hosts of the domains that these slots are in.
+    def expand(
+        self, slots: Sequence[int], old: Sequence[int] = (), limits: Limits = UNSEARCHED
+    ) -> Ints:
+        """Return the host of each block, on the free hosts of the domains that these slots are in.
         `old`: where each block was; it stays on its host where that may be."""
         level, gpus = self._segments.inner, self._outer.gpus_per_host
         number = part_by_block(self._outer, self._whole, self._segments)
@@ -66,7 +68,7 @@ class Contraction:
             free, mine = self._hosts[tier[self._hosts] == d], by_block == d
             if not self.is_innermost:
                 grid = block_grid(self._whole, gpus) or BlockGrid.shapeless(len(by_block))
-                descent = Descent(self._outer, grid, tries, self._whole)
+                descent = Descent(self._outer, grid, limits, self._whole)
                 region = mine[grid.block]
                 descent.into(region, free, level.depth + 1)
                 expanded[grid.block[region]] = descent.host[region]
@@ -79,8 +81,8 @@ class Contraction:
         return expanded
 
     def old_slots(self, hosts: Sequence[int]) -> tuple[int, ...]:
-        """The slot of each segment of a gang that was on these hosts: in the domain that most
-        of it was in, NOWHERE where that has no free slot left."""
+        """Return the slot of each segment of a gang that was on these hosts: in the domain that
+        most of the segment was in, NOWHERE where that has no free slot left."""
         level = self._segments.inner
         number = part_by_block(self._outer, self._whole, self._segments)
         was = np.empty(len(number), dtype=np.int64)
@@ -97,7 +99,8 @@ class Contraction:
 
 
 def contract(fabric: Fabric, free: HostSet, request: Request, segments: Segments) -> Contraction:
-    """The gang on slots of its innermost segments. `free`: hosts that it may take."""
+    """Make the smaller problem of a gang on slots of its innermost segments. `free`: hosts that it
+    may take."""
     level = segments.inner
     slots = _slots(fabric, level.depth, level.blocks)
     hosts = hostset.indices(free)

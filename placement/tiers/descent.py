@@ -13,25 +13,25 @@ from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region
 from placement.tiers.packing import Gang
-from placement.workload.request import Request
+from placement.workload.request import Limits, Request
 
 
 class Descent:
     """Assigns hosts to the blocks of one grid; `host` holds the answer by row and slot.
 
-    `tries`: none, and the first walks must do. `request`: of a gang whose ranks form no
-    grid; without it the blocks stay in order.
+    `request`: of a gang whose ranks form no grid; without it the blocks stay in order. `limits`: of
+    the searches inside domains, for which first walks must do where no trees are allowed.
     """
 
     def __init__(
         self,
         fabric: Fabric,
         grid: BlockGrid,
-        tries: int,
+        limits: Limits,
         request: Request | None = None,
     ) -> None:
         self._fabric = fabric
-        self._tries = tries
+        self._limits = limits
         self._gang = Gang(grid, request, fabric.gpus_per_host)
         self.host = np.full((grid.rows, grid.width), -1, dtype=np.int64)
 
@@ -49,7 +49,7 @@ class Descent:
             self.into(region, free[domain == child], tier + 1)
             return
         layout = np.full(region.shape, -1, dtype=np.int64)
-        layout[region] = self._gang.packed(region, room.tolist(), is_searched=self._tries > 0)
+        layout[region] = self._gang.packed(region, room.tolist(), self._limits)
         if tier + 1 == len(self._fabric.tiers):
             self._seat(region, layout, children, free)
             return

@@ -34,7 +34,7 @@ from placement.search.graph_slicing import level_room, slice_grid
 from placement.search.multilevel import improve
 from placement.search.segmentation import LineSearch, box_walks
 from placement.tiers.inner_bound import proved
-from placement.workload.request import Request
+from placement.workload.request import Limits, Request
 
 FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after the proof
 MOST_PROPOSALS = 1_000_000  # in all the passes
@@ -50,8 +50,8 @@ TREES, FEW = 1_000, 24  # slicing trees, and up to how many children
 
 
 class Part:
-    """The blocks of a region in reading order: their graph, and the child of each where they were
-    `packed` before, by the room of the children, roomiest first."""
+    """The blocks of a region in reading order, as a graph. `packed`: where these blocks were packed
+    before, by the room of the children, roomiest first: the child of each block."""
 
     def __init__(self, graph: Hypergraph, walks: Iterator[Ints]) -> None:
         self.graph = graph
@@ -65,7 +65,8 @@ class Part:
 
 
 class Gang:
-    """The blocks of a gang, and what parts of it cut at least, in units of their graph.
+    """The blocks of a gang to be packed into inner domains, and bounds on what parts of it cut, in
+    units of their graph.
 
     `request`: of a gang whose ranks form no grid; without it, or where its graph has too many
     edges, its blocks send each other nothing.
@@ -105,47 +106,49 @@ class Gang:
             self._parts[look] = Part(self.graph.inside(blocks), walks)
         return self._parts[look]
 
-    def packed(self, region: Region, room: Sequence[int], *, is_searched: bool) -> Ints:
-        """The child of each block of a region in reading order, an index into `room`: as before
-        where a region that looks alike was packed onto as much room."""
+    def packed(self, region: Region, room: Sequence[int], limits: Limits) -> Ints:
+        """Return the child of each block of a region in reading order, an index into `room`."""
         if max(room) == 1:  # every block is alone, wherever it is
             return np.flatnonzero(room)[: np.count_nonzero(region)]
         part, descending = self.part(region), tuple(sorted(room, reverse=True))
         if descending in part.packed:
-            return fitted(part.packed[descending], room)
-        at = self._packing(part, region, room, is_searched=is_searched)
+            return in_tightest_children(part.packed[descending], room)
+        at = self._packing(part, region, room, limits)
         part.packed[descending] = at
         return at
 
-    def _packing(
-        self, part: Part, region: Region, room: Sequence[int], *, is_searched: bool
-    ) -> Ints:
+    def _packing(self, part: Part, region: Region, room: Sequence[int], limits: Limits) -> Ints:
         """From cheap to dear, until the cut is what cannot be beaten."""
         graph, gang = part.graph, self._grid.size
         roomy = level_room(room, graph.blocks)
         lines = LineSearch(graph, part.walks(), roomy, self.least(region, room))
         lines.walk(FIRST_WALKS)
-        if not is_searched or lines.is_done:
-            return fitted(lines.layout(), room)
+        if not limits.trees or lines.is_done:
+            return in_tightest_children(lines.layout(), room)
         if graph.blocks == gang:
             lines.least = max(lines.least, self.proved(room, lines.cost))
         per_block = min(QUICK, MOST_PROPOSALS // gang, graph.blocks)
         share = min(-(-PASSES * graph.blocks // gang), -(-graph.blocks // A_PASS))
         passes = min(share, MOST_PROPOSALS // (per_block * gang))
-        lines.walk(MORE_WALKS)
-        lines.climb(passes * SEQUENCES)
+        if limits.may_use("more walks inside a domain"):
+            lines.walk(MORE_WALKS)
+        if limits.may_use("other sequences of domains"):
+            lines.climb(passes * SEQUENCES)
         best = lines.layout()
-        if self._is_grid and len(room) <= FEW and not (lines.can_climb or lines.is_done):
+        is_sliced = self._is_grid and len(room) <= FEW and not (lines.can_climb or lines.is_done)
+        if is_sliced and limits.may_use("slicing trees inside a domain"):
             slices = best_fit(slice_grid(self._grid, room, TREES, 0, region=region)[region], roomy)
             best = best if slices is None else min(best, slices, key=graph.cost)
-        return fitted(improve(graph, roomy, best, passes, lines.least, per_block), room)
+        if limits.may_use("annealing inside a domain"):
+            best = improve(graph, roomy, best, passes, lines.least, per_block)
+        return in_tightest_children(best, room)
 
     @cached_property
     def _part_bound(self) -> PartBound:
         return PartBound(self.graph)
 
     def least(self, region: Region, room: Sequence[int]) -> int:
-        """A cut inside the region that no packing beats, at once."""
+        """Bound the cut inside the region that no packing beats, at once."""
         if self._is_grid:
             return -(-size_bound(self._grid).least_cut(region, room) // 2)
         return -(-self._part_bound.least_cut(room) // 2) if region.all() else 0
@@ -178,7 +181,8 @@ def best_fit(at: Ints, room: Sequence[int]) -> Ints | None:
     return child[part]
 
 
-def fitted(at: Ints, room: Sequence[int]) -> Ints:
-    """The best fit of a packing that these children hold, or as it is."""
+def in_tightest_children(at: Ints, room: Sequence[int]) -> Ints:
+    """Return a packing with each part in the tightest child that holds it, or as it is where they
+    do not fit."""
     parts = best_fit(at, room)
     return at if parts is None else parts

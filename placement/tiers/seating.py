@@ -26,8 +26,8 @@ Hosts = tuple[int, ...]
 
 @struct(frozen=True, slots=True, eq=False)
 class ZoneChoice:
-    """Zones of the blocks, or one domain (`zones` None) with children on `tier`; hosts come from
-    `free`."""
+    """One choice of zones for a gang: the zone of each block, or one domain (`zones` None) with
+    children on `tier`. Hosts come from `free`."""
 
     zones: Layout | None
     free: Ints
@@ -35,7 +35,7 @@ class ZoneChoice:
 
 
 class Seating:
-    """Hosts for the blocks of one grid. `free`: host indices, ascending."""
+    """Chooses hosts for the blocks of one grid. `free`: host indices, ascending."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class Seating:
         self._free = free
         self._grid = grid
         self._few_trees = limits.first.trees
-        self._descent = Descent(fabric, grid, limits.trees, request)
+        self._descent = Descent(fabric, grid, limits, request)
         self._known: dict[tuple[bytes, bytes], Ints] = {}
 
     def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> Iterator[ZoneChoice]:
-        """The zones of `layout`, and zones that it harms less to use.
+        """Yield the zones of `layout`, and zones with the same cut whose use fragments less.
 
-        `kept`: spares wished for beside the part in each zone; `kind`: zones are exchanged
-        within one kind. Both of shape (zones,).
+        `kept`: spares wished for beside the part in each zone; `kind`: zones are exchanged within
+        one kind. Both of shape (zones,).
         """
         layouts = [layout]
         yield ZoneChoice(layout, self._free)
@@ -81,7 +81,8 @@ class Seating:
         return np.full(self._grid.size, tiers[0].domain_by_host[way.free[0]] if tiers else 0)
 
     def seated(self, ways: Sequence[ZoneChoice]) -> list[Hosts]:
-        """Each way, and each with fewer whole domains broken, if that is likely to go."""
+        """Return hosts for each choice, and, where that is likely to fit, hosts that break fewer
+        whole domains."""
         layouts = [self._hosts(way) for way in ways]
         for way, hosts in zip(ways, list(layouts), strict=True):
             if way.zones is None and way.tier >= len(self._fabric.tiers):

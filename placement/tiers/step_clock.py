@@ -40,7 +40,7 @@ RESOLUTION = 1_000  # steps are told apart by so small a part of the least
 
 
 class StepClock:
-    """Steps of one request on hosts of one fabric."""
+    """Times steps of one request on hosts of one fabric, and bounds them."""
 
     def __init__(self, fabric: Fabric, request: Request) -> None:
         self._fabric, self._request = fabric, request
@@ -84,10 +84,13 @@ class StepClock:
 
     def delay(self, hosts: Sequence[int]) -> int:
         """How much slower the step is than on one switch, in parts of RESOLUTION."""
+        return self._delay_of(self.step(hosts).seconds)
+
+    def _delay_of(self, seconds: float) -> int:
         least_s = self.on_one_switch.seconds
         if not least_s:
             return 0
-        slower = (self.step(hosts).seconds / least_s - 1) * RESOLUTION
+        slower = (seconds / least_s - 1) * RESOLUTION
         return int(slower) if isfinite(slower) else INFINITE  # an uplink that it needs is down
 
     @property
@@ -106,20 +109,19 @@ class StepClock:
         cut; in parts of RESOLUTION."""
         return max(0, self.delay(hosts) - self.slack)
 
-    def is_good(self, hosts: Sequence[int], free: Ints) -> bool:
-        """Whether more search is not worth its time: nearly as fast as on one switch, or, on
-        NVLink racks, where nothing is that fast, near what no placement on the free hosts goes
-        below."""
+    def good_delay(self, free: Ints) -> int:
+        """Return the delay up to which more search is not worth its time: nearly as fast as on one
+        switch, or, on NVLink racks, where nothing is that fast, near what no placement on the free
+        hosts goes below."""
         if not self._fabric.has_scale_up_tier:
-            return not self.excess(hosts)
-        near = max(NEAR_BOUND, 1 + self.cut_slack)
-        return self.step(hosts).seconds <= self.bound(free) * near
+            return self.slack
+        return self._delay_of(self.bound(free) * max(NEAR_BOUND, 1 + self.cut_slack))
 
     def shorten(self, hosts: tuple[int, ...], free: Ints, tries: int) -> tuple[int, ...]:
         """Exchange blocks for one another, or their hosts for free ones, while no step gets longer.
 
-        Prices know no link by itself: this sees which one is busiest. The exchanges are drawn;
-        those inside an innermost domain are left out, for they change no uplink.
+        Unlike prices, this sees which link is busiest. The exchanges are drawn at random; those
+        inside an innermost domain are left out, for they change no uplink.
         """
         tiers, draw = self._fabric.tiers, Random(f"shorten {hosts}")
         rest = np.setdiff1d(free, hosts).tolist()
@@ -139,8 +141,8 @@ class StepClock:
         return tuple(at[: len(hosts)])
 
     def prices(self, step: StepTime) -> tuple[tuple[str, int], ...]:
-        """Return each axis' price of a byte, in thousandths of its time in the step. It has what
-        messages take beside their bytes in it. Bytes of roles that others wait for cost nothing."""
+        """Return each axis' price of a byte, in thousandths of its time in the step. It includes
+        the latency of messages. Bytes of roles that others wait for cost nothing."""
         if self._request.roles:
             costs = {t.load.traffic.axis: t.exposed_s / t.seconds for t in step.axes if t.seconds}
             return tuple(
@@ -159,9 +161,9 @@ class StepClock:
         return tuple(prices)
 
     def thin_hosts(self, free: Ints, needed: int) -> Iterator[Ints]:
-        """The free hosts, and some of each innermost domain whose uplink carries less than its
-        hosts send: hosts that share it with fewer others have more of it. Of NVLink racks, as
-        many hosts as whole groups of an axis take, or equal parts of a group."""
+        """Yield the free hosts, and then fewer hosts of each innermost domain whose uplink carries
+        less than its hosts send, for hosts that share it with fewer others have more of it. Of
+        NVLink racks, as many hosts as whole groups of an axis take, or equal parts of a group."""
         yield free
         if not self._fabric.tiers:
             return
@@ -190,8 +192,8 @@ class StepClock:
         return sorted(groups & set(range(1, room)), reverse=True)[:MOST_RACK_SHARES]
 
     def behind_better_links(self, free: Ints, needed: int) -> Iterator[Ints]:
-        """The free hosts without those of domains whose uplink has lost most of what it was
-        built for, level by level; and without those of slow network cards or GPUs."""
+        """Yield the free hosts without those of domains whose uplink has lost most of its capacity,
+        level by level; and without those of slow network cards or GPUs."""
         cards = self._fabric.by_host.nic_gbps[free]
         for slow in np.unique(cards)[:-1][::-1]:
             some = free[cards > slow]
@@ -224,7 +226,7 @@ class StepClock:
                 yield some
 
     def bound(self, free: Ints) -> float:
-        """Seconds that no placement on the free hosts goes below."""
+        """Return the seconds below which no placement on the free hosts goes."""
         if self._request.roles:  # none is faster than with all hosts to itself
             alone = max(clock.bound(free) for clock in self.of_roles)
             is_mixed = self._fabric.by_host.kind_by_host is not None
@@ -265,7 +267,7 @@ class StepClock:
 @with_gang_view
 @lru_cache(maxsize=64)
 def step_clock(fabric: Fabric, request: Request) -> StepClock:
-    """Return the clock of a gang, from a cache: a search asks for it many times."""
+    """Return the clock of a gang, from a cache, for a search asks for it many times."""
     return StepClock(fabric, request)
 
 

@@ -72,7 +72,7 @@ class SpareRule:
         return self.hosts is None and self.share is None
 
     def required(self, gang_hosts: int) -> int:
-        """Spares without which the job does not start."""
+        """Return how many spares the job needs to start."""
         if self.hosts is not None:
             return self.hosts
         # ceil, with room for 0.02 * 50 landing a hair above 1
@@ -143,7 +143,7 @@ class Request:
 
     @property
     def resized_part(self) -> Request:
-        """The part whose replicas a resize changes: the last role, or all of it."""
+        """The part whose replicas a resize changes: the last role, or the whole gang."""
         return self.roles[-1].request if self.roles else self
 
     @property
@@ -163,8 +163,8 @@ class Request:
         return own or any(role.request.has_step_time for role in self.roles)
 
     def part_gpus(self, gpus_per_host: int) -> int:
-        """GPUs of its only host that a job takes which fills none: others may have the rest.
-        0 of a gang of whole hosts."""
+        """Return how many GPUs of its only host a job takes that does not fill it; 0 for a gang of
+        whole hosts."""
         ranks = self.parallelism.world_size
         return ranks if ranks < gpus_per_host and not self.roles else 0
 
@@ -173,7 +173,8 @@ class Request:
         return self.part_gpus(gpus_per_host) or gpus_per_host
 
     def hosts_needed(self, gpus_per_host: int) -> int:
-        """Blocks of the gang: ranks / GPUs per host; one where they fill only a part of it.
+        """Return the number of blocks of the gang: ranks / GPUs per host; one where they fill only
+        a part of it.
 
         Raises: BadInput when the last of several hosts would be filled only in part.
         """
@@ -205,7 +206,7 @@ class GangRole:
     sends: tuple[tuple[str, int], ...] = ()
 
     def hosts_needed(self, number: int, gpus_per_host: int) -> int:
-        """Return its blocks. `number`: its place among the roles.
+        """Return the number of blocks of the role. `number`: its place among the roles.
 
         Raises: BadInput when its ranks do not fill whole hosts.
         """
@@ -233,7 +234,8 @@ class Limits:
     tables, and with them memory and the longest single step; less of them proves less. `entries`:
     of tables of part sizes, a second at most; `states`: of the pricing table of a proof, some
     0.3 s a round; `walk`: steps of the dynamic programs along a frontier, about a second.
-    `turns`: of proof and search, each with a larger share of all that.
+    `turns`: of proof and search, each with a larger share of all that. `without`: names of
+    techniques that are left out, to measure what each of them buys.
     """
 
     rounds: int = 100
@@ -242,6 +244,7 @@ class Limits:
     states: int = 30_000_000
     walk: int = 600_000_000
     turns: int = 3
+    without: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if min(self.rounds, self.trees, self.entries, self.states, self.walk) < 0 or self.turns < 1:
@@ -249,12 +252,16 @@ class Limits:
 
     @property
     def first(self) -> Limits:
-        """The work of the first turn, which is all that a quick search gets."""
+        """The limits of the first turn, which are all that a quick search gets."""
         return self.part(SHARES[0])
 
+    def may_use(self, technique: str) -> bool:
+        """Return whether the technique of this name is not left out."""
+        return technique not in self.without
+
     def part(self, share: int) -> Limits:
-        """One part in so many of rounds, trees and entries; of rounds and trees, if any, at least
-        one. The other budgets stay whole."""
+        """Return limits with one part in so many of rounds, trees and entries; of rounds and trees,
+        if any, at least one. The other budgets stay whole."""
         return replace(
             self,
             rounds=-(-self.rounds // share),
@@ -263,9 +270,12 @@ class Limits:
         )
 
 
+UNSEARCHED = Limits(rounds=0, trees=0)
+
+
 @struct(frozen=True, slots=True)
 class TierCut:
-    """Bytes per step crossing the boundaries of one tier, each counted once."""
+    """Bytes per step that cross the boundaries of one tier, each counted once."""
 
     tier: str
     bytes_per_step: int
@@ -283,8 +293,8 @@ class TierBound:
 
 @struct(frozen=True, slots=True)
 class StepBound:
-    """Seconds of a training step, and what no placement on the same free hosts goes below; 0
-    where that is not known."""
+    """Seconds of a training step, and a bound below which no placement on the same free hosts goes;
+    0 where that is not known."""
 
     seconds: float
     least_seconds: float = 0.0
@@ -337,7 +347,8 @@ class Placement:
 
 @struct(frozen=True, slots=True)
 class Insufficient:
-    """Fits the fabric, not what is free now: wait. `free_by_domain` is outermost."""
+    """The gang fits the fabric, but not the hosts that are free now: wait. `free_by_domain`: of the
+    outermost tier."""
 
     needed: int
     free: int
@@ -347,7 +358,7 @@ class Insufficient:
 
 @struct(frozen=True, slots=True)
 class Infeasible:
-    """Proved: never on this fabric, however empty."""
+    """Proof that the gang never fits this fabric, however empty."""
 
     reason: str
 

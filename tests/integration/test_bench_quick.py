@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from bench.peers.rank_order import best_fit, fewest_domains, randomly
 from bench.peers.scoring import Guarded, fitted
 from bench.placement import arnold_setting
 from bench.placement.__main__ import main
+from bench.placement.ablation import ABLATION_BEGIN, ABLATION_END, Outcome, growth, read
 from bench.placement.instances import families, instance
 from bench.placement.page import ZONES_BEGIN, ZONES_END
 from bench.steps import seconds
@@ -161,3 +162,35 @@ def test_the_tables_of_steps_are_made_again_from_stored_numbers(
     assert text.endswith("after\n")
     assert "last year" not in text
     assert "| gap of the step at p90" in text
+
+
+def test_an_ablation_leaves_out_techniques_and_renews_its_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, numbers = tmp_path / "page.md", tmp_path / "numbers.json"
+    page.write_text(f"above\n{ABLATION_BEGIN}\nSTALE\n{ABLATION_END}\nbelow\n")
+    left_out = "annealing inside a domain,moves of single blocks"
+    options = ["--mode", "ablation", "--seed", "201", "--instances", "3", "--without", left_out]
+    assert main([*options, "--json", str(numbers), "--docs", str(page)]) == 0
+    measured = read(numbers)
+    assert sorted(measured.outcomes) == ["", *sorted(left_out.split(","))]
+    for technique in left_out.split(","):
+        for name, without in measured.outcomes[technique].items():
+            assert technique in measured.outcomes[""][name].techniques
+            assert technique in without.techniques  # which asked for it in vain
+    printed = capsys.readouterr().out
+    assert printed.strip() in page.read_text()
+    assert main(["--mode", "ablation", "--from", str(numbers)]) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_a_technique_that_no_gang_asks_for_is_refused() -> None:
+    with pytest.raises(SystemExit, match="no gang asks for witchcraft; they ask for"):
+        main(["--mode", "ablation", "--seed", "201", "--instances", "1", "--without", "witchcraft"])
+
+
+def test_growth_counts_what_is_minimised_first() -> None:
+    before = Outcome((10.0, 100.0), 0.01, 9.0, True, 1.0, ())
+    assert growth(before, replace(before, values=(10.05, 90.0))) == pytest.approx(-0.1)
+    assert growth(before, replace(before, values=(11.0, 90.0))) == pytest.approx(0.1)
+    assert growth(before, before) == 0

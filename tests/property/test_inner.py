@@ -21,7 +21,7 @@ from placement.search.exact_assignment import assign_blocks
 from placement.search.multilevel import Multilevel
 from placement.tiers.inner_bound import proved
 from placement.tiers.packing import Gang
-from placement.workload.request import Collective, Placement, Request
+from placement.workload.request import Collective, Limits, Placement, Request
 from tests.build import request, two_tiers
 
 AXES = ("cp", "ep", "pp", "dp")
@@ -140,7 +140,7 @@ def test_bounds_and_packings_enclose_the_optimum(
     if region.all():
         assert proved(grid, room, optimum + 2) <= optimum
     gang = Gang(grid, None, 1)
-    at, again = (gang.packed(region, each, is_searched=True) for each in (room, room[::-1]))
+    at, again = (gang.packed(region, each, Limits()) for each in (room, room[::-1]))
     assert np.all(np.bincount(at, minlength=len(room)) <= room)
     assert np.all(np.bincount(again, minlength=len(room)) <= room[::-1])
     assert inside(grid, region, at) == inside(grid, region, again) >= optimum

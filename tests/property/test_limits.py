@@ -75,6 +75,7 @@ def test_every_limit_may_be_halved_or_doubled(name: str) -> None:
     changed = [
         replace(usual, **{field.name: max(1, int(getattr(usual, field.name) * factor))})
         for field in fields(Limits)
+        if field.name != "without"
         for factor in (0.01, 0.5, 2)
     ]
     placed = [answer(gang, zones, limits) for limits in (usual, *changed)]
@@ -109,7 +110,7 @@ ROOMS = ("bound", "graph", "grid", "proof", "search", "tiers")
 CODES = {
     *("WHOLE_GANG", "NOWHERE", "INFINITE", "WORD", "DRAWS", "MOVES"),
     *("ENTER", "TOUCH", "LEAVE", "SWAP", "TURN", "LEAN", "SHUFFLE", "GRAFT", "SHARED"),
-    *("TAKEN", "OF", "FULL_PRICE", "RESOLUTION", "SHARES"),
+    *("TAKEN", "OF", "FULL_PRICE", "RESOLUTION", "SHARES", "ONCE", "LAST_TURN"),
 }
 
 

@@ -30,6 +30,15 @@ def test_the_page_names_modules_that_exist() -> None:
     assert [p for p in sorted(named) if not any((f / p).exists() for f in folders)] == []
 
 
+def test_the_page_names_functions_that_exist() -> None:
+    modules = {path.stem: path.read_text() for path in (ROOT / "placement").rglob("*.py")}
+    found = re.findall(r"`(\w+)\.(?!py`)([A-Za-z_]+)`", PAGE)
+    named = [(module, name) for module, name in found if module in modules]
+    assert len(named) > 1
+    for module, name in named:
+        assert re.search(rf"(def|class) {name}\b|^{name} =", modules[module], re.MULTILINE), name
+
+
 def test_every_module_names_a_section_of_the_page() -> None:
     sections = set(re.findall(r"^## (.+)$", PAGE, re.MULTILINE))
     for path in [p for room in ROOMS for p in (ROOT / "placement" / room).glob("*.py")]:
