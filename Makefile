@@ -57,6 +57,7 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+	$(BIN)/mypy -p bench -p drills
 	$(BIN)/python -m scripts.console_types
 
 imports: $(READY)

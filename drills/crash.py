@@ -108,7 +108,9 @@ class Worker:
                 self._over(name)
             case "fail" | "repair":
                 signal = "gpu-lost" if what == "fail" else "repaired"
-                self.state_by_host[name] = client.report_host(name, signal).state
+                reported = client.report_host(name, signal)
+                assert reported is not None, name
+                self.state_by_host[name] = reported.state
             case "cordon":
                 self.state_by_host[name] = client.cordon_host(name).state
             case "drain":

@@ -71,14 +71,6 @@ def _heal(_: Trio, leader: ReplicaProcess) -> None:
     leader.proxy.heal()
 
 
-def _crash(trio: Trio, _: ReplicaProcess) -> None:
-    trio.kill_a_backend()
-
-
-def _nothing(_: Trio, __: ReplicaProcess) -> None:
-    pass
-
-
 FAULTS: dict[str, Fault] = {
     "killed": (_kill, _restart),
     "paused": (_pause, _resume),

@@ -82,7 +82,7 @@ class FailureLab:
             self._submit("before", 2)
             self._submit("beside", 2)
         hosts = {DEFRAGMENTED: 2, **dict.fromkeys(ACROSS, 6)}.get(kind, 3)
-        words = ("--step-s", str(BUSY_STEP_S if kind in ACROSS else STEP_S))
+        words: tuple[str, ...] = ("--step-s", str(BUSY_STEP_S if kind in ACROSS else STEP_S))
         if kind == "a slow host":
             words += ("--slow-rank", "2", "--slower", "1.5")
         self._submit(GANG, hosts, *words, spares=int(hosts == 3), save_every=2)
@@ -196,7 +196,7 @@ class FailureLab:
 
     def _far_zone(self) -> str:
         """The zone in which fewest hosts of the gang are."""
-        zones = [host.partition("-")[0] for host in self.job()["placement"]["hosts"]]
+        zones: list[str] = [host.partition("-")[0] for host in self.job()["placement"]["hosts"]]
         return min(set(zones), key=zones.count)
 
     def _flap(self, host: str, off_s: float, on_s: float) -> float:
@@ -292,7 +292,8 @@ def simulated_attempts(folder: Path, downs: list[tuple[float, str, str]]) -> int
     command = [*_MUSTER, "replay", str(jobs), *given, "--report", str(report)]
     subprocess.run(command, check=True, capture_output=True)
     lines = (report / "events.jsonl").read_text().splitlines()
-    return max(json.loads(line)["event"].get("attempt", 0) for line in lines) - 1
+    attempts: list[int] = [json.loads(line)["event"].get("attempt", 0) for line in lines]
+    return max(attempts) - 1
 
 
 ACROSS = ("uplink of the zone at half", "uplink of the zone loses 1 %")

@@ -15,6 +15,7 @@ from typing import Any
 
 import urllib3
 
+from lab.slurm import missing_slurm
 from scheduler.access.tokens import join_token
 from scheduler.agent.program import AgentOptions
 from scripts.local_host import LocalHost, command_line, parent, send
@@ -22,7 +23,7 @@ from tests import kubernetes
 from tests.build import fabric, fabric_spec
 from tests.e2e.processes import MUSTER
 from tests.kubernetes import KubernetesCluster, RefusedCall, ToyKubelet
-from tests.slurm import SlurmCluster, missing_slurm
+from tests.slurm import SlurmCluster
 
 ROOT = Path(__file__).parents[1]
 GPUS = 2  # of a host
@@ -280,7 +281,7 @@ class KubernetesHosts(DrillHosts):
         self._kubelet.start()
 
     def keys(self, servers: str) -> dict[str, Any]:
-        pods = {"kubeconfig": str(self._cluster.kubeconfig), "image": "train"}
+        pods: dict[str, Any] = {"kubeconfig": str(self._cluster.kubeconfig), "image": "train"}
         pods |= {"holding": self._holding, "allow": str(self.allow), "grace_s": 20}
         return {"launcher": "kubernetes", "kubernetes": pods | {"server": servers}}
 

@@ -360,7 +360,7 @@ class Breaker:
 
     def _agent(self) -> bool:
         name = self._any(busy=False)
-        return bool(name) and self._hosts.kill_agent(name, self._rng.uniform(0, 2))
+        return name is not None and self._hosts.kill_agent(name, self._rng.uniform(0, 2))
 
     def _host(self) -> bool:
         name = self._any()
@@ -388,7 +388,12 @@ class Breaker:
             return False
         resume = self._hosts.drain(name) if self._rng.random() < 0.5 else None
         if resume is not None:
-            self._in(10, 20, lambda: (self._resume_controller(), resume()))
+
+            def end() -> None:
+                self._resume_controller()
+                resume()
+
+            self._in(10, 20, end)
         else:
             self._client.drain_host(name)
             self._in(10, 20, lambda: within(60, lambda: self._client.uncordon_host(name)))

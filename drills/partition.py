@@ -393,7 +393,7 @@ class PartitionLab:
     def _check_gang(self, kind: str, before: dict[str, Any]) -> None:
         """It runs in its attempt, on hosts that are well; the elastic one runs in its last."""
         for name in (GANG, ELASTIC):
-            self._wait(lambda name=name: self.job(name).get("launch_time"))  # type: ignore[misc]
+            self._wait(lambda name=name: self.job(name).get("launch_time"))
         now = self.job()
         assert now["attempt"] == before["attempt"], f"{kind}: {before} became {now}"
         found = self._check_attempts(kind)

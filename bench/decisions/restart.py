@@ -137,8 +137,8 @@ def row(
 ) -> RestartRow:
     ordered = sorted(spent)
     ways = ", ".join(f"{option} {count}" for option, count in sorted(options.items()))
-    at = [ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for p in (50, 99, 100)]
-    return RestartRow(question, target_ms, *at, moved, ways)
+    p50, p99, worst = (ordered[min(len(spent) - 1, len(spent) * p // 100)] for p in (50, 99, 100))
+    return RestartRow(question, target_ms, p50, p99, worst, moved, ways)
 
 
 def at_once(question: str, state: State, hosts: Sequence[str], repeats: int = 5) -> RestartRow:

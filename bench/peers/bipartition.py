@@ -11,9 +11,10 @@ import numpy as np
 
 from bench.peers.graph import Task
 from bench.peers.partitioners import in_all
+from placement.fabric.hostset import Mask
 from placement.fabric.tree import Ints
 
-Halves = Callable[[Task, Ints, int, int, int, int], Ints]
+Halves = Callable[[Task, Ints, int, int, int, int], Mask]
 Sides = tuple[list[int], list[int]]
 
 
@@ -77,7 +78,7 @@ def _kahip_halves(seed: int, use_slack: bool) -> Halves:
 
     def halves(
         task: Task, blocks: Ints, left: int, right: int, room_left: int, room_right: int
-    ) -> Ints:
+    ) -> Mask:
         heads, tails, weights = _subgraph(task, blocks)
         dummy = abs(left - right)
         n = len(blocks) + (dummy > 0)
@@ -101,7 +102,7 @@ def _kahip_halves(seed: int, use_slack: bool) -> Halves:
         # The dummy stands with the smaller half.
         small = int(side[-1]) if dummy else 1
         in_small = side[: len(blocks)] == small
-        return in_small if left < right else ~in_small
+        return np.asarray(in_small if left < right else ~in_small)
 
     return halves
 
@@ -142,8 +143,8 @@ def kernighan_lin(task: Task) -> Iterator[Ints]:
 
     def halves(
         task: Task, blocks: Ints, left: int, right: int, room_left: int, room_right: int
-    ) -> Ints:
-        graph = networkx.Graph()
+    ) -> Mask:
+        graph: networkx.Graph[int] = networkx.Graph()
         graph.add_nodes_from(range(len(blocks)))
         graph.add_weighted_edges_from(
             zip(*(a.tolist() for a in _subgraph(task, blocks)), strict=True)

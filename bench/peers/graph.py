@@ -139,4 +139,4 @@ def _scaled(weights: np.ndarray) -> Ints:
     scale = min(HEAVIEST / weights.max(), TOTAL / weights.sum())
     if scale > 1 and (weights == weights.astype(np.int64)).all():
         scale = 1.0
-    return np.maximum(1, np.rint(weights * scale)).astype(np.int64)
+    return np.asarray(np.maximum(1, np.rint(weights * scale)), dtype=np.int64)

@@ -29,7 +29,7 @@ def in_all(task: Task, narrowed: Task, part: Sequence[int] | Ints) -> Ints:
 
 
 def _fractions(task: Task) -> list[float]:
-    return (np.array(task.capacities) / sum(task.capacities)).tolist()
+    return [capacity / sum(task.capacities) for capacity in task.capacities]
 
 
 def metis(task: Task) -> Iterator[Ints]:

@@ -103,7 +103,7 @@ def _gang_size(fabric: Fabric, job: str, rng: random.Random) -> int:
     if job == "small":
         return round(2 ** rng.uniform(1, 6))
     most = min(MOST, round(fabric.host_count * 0.97))
-    return round(SMALL * (most / SMALL) ** rng.uniform(0.1, 1))
+    return round(SMALL * float((most / SMALL) ** rng.uniform(0.1, 1)))
 
 
 def small_instance(index: int, seed: int = 1, traces: str = "") -> Instance:

@@ -35,7 +35,8 @@ from scheduler.core import JobSpec
 from scheduler.core.policies.job_terms import RunSpec
 from scheduler.v1 import agent_pb2, service_pb2
 from tests.build import gang, spec
-from tests.e2e.processes import MUSTER, free_port
+from tests.e2e.processes import MUSTER
+from tests.ports import free_port
 
 MOST_CORE, MOST_RATIO = 15.0, 1.25
 MOST_LAUNCH_S = 60.0
@@ -66,7 +67,7 @@ async def be_agents(address: str, hosts: list[str], spread_s: float) -> None:
 async def be_agent(address: str, host: str, there: asyncio.Semaphore) -> None:
     async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
         metadata = [("authorization", f"Bearer {join_token(SECRET, host)}")]
-        call = channel.stream_stream(SESSION)(metadata=metadata)
+        call: Any = channel.stream_stream(SESSION)(metadata=metadata)
         await call.write(request(hello=agent_pb2.Hello(host=host, has_cgroup=True)))
         await call.read()
         there.release()

@@ -163,7 +163,7 @@ def main() -> int:
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(cluster.add_node, nodes))
         print(f"{len(nodes):,} nodes in {time.monotonic() - begun_s:.1f} s")
-        keys = {"fabric": "fabric.yaml", "listen": f"127.0.0.1:{free_port()}"}
+        keys: dict[str, Any] = {"fabric": "fabric.yaml", "listen": f"127.0.0.1:{free_port()}"}
         keys |= {"store": "sqlite:///m.db", "launcher": "kubernetes"}
         keys["kubernetes"] = {"kubeconfig": str(cluster.kubeconfig), "image": "train"}
         with server(folder, cluster, keys) as client:

@@ -64,8 +64,8 @@ def load(address: str, method: str, seconds: float, first: int = 0) -> CallLoad:
     command += ["--clients", str(CLIENTS), "--seconds", str(seconds), "--first", str(first)]
     found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     took = sorted(found["took_us"])
-    rank = [took[min(len(took) - 1, len(took) * share // 100)] / 1_000 for share in (50, 99, 100)]
-    return CallLoad(len(took), len(took) / found["seconds"], *rank, found["client_us"])
+    p50, p99, worst = (took[min(len(took) - 1, len(took) * p // 100)] / 1e3 for p in (50, 99, 100))
+    return CallLoad(len(took), len(took) / found["seconds"], p50, p99, worst, found["client_us"])
 
 
 @dataclass

@@ -18,6 +18,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import grpc
 
@@ -91,7 +92,8 @@ async def _wait_all_set(tasks: list[asyncio.Task[None]], events: list[asyncio.Ev
     """Wait until all events are set. Raises: the error of a stream that ends before."""
     every = asyncio.ensure_future(asyncio.gather(*(event.wait() for event in events)))
     try:
-        await asyncio.wait({every, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        pending: set[asyncio.Future[Any]] = {every, *tasks}
+        await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:  # out of time
         every.cancel()
         await asyncio.gather(every, return_exceptions=True)

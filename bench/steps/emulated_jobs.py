@@ -8,6 +8,7 @@ the model that was fitted to clusters stands between formula, simulation and pac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ def _job(
     schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B,
     kind: DataParallel = DataParallel.FSDP,
     compute_s: float = 2.0,
-    **sizes: int,
+    **sizes: Any,
 ) -> Request:
     replicas = sizes.get("dp", 1) * sizes.get("ep", 1)
     return Request(

@@ -13,7 +13,7 @@ from placement.fabric.tree import Ints
 from placement.tiers.single_domain import single_domains
 from placement.workload.request import Objective, Placement, Request
 
-Peer = Callable[[StepInstance, Ints, int], Sequence[int]]
+Peer = Callable[[StepInstance, Ints, int], Sequence[int] | Ints]
 
 
 def placed(inst: StepInstance, request: Request) -> Placement:
@@ -22,20 +22,20 @@ def placed(inst: StepInstance, request: Request) -> Placement:
     return answer
 
 
-def _by_name(inst: StepInstance, free: Ints, gang: int) -> Sequence[int]:
+def _by_name(inst: StepInstance, free: Ints, gang: int) -> Sequence[int] | Ints:
     return free[:gang]
 
 
-def _random(inst: StepInstance, free: Ints, gang: int) -> Sequence[int]:
+def _random(inst: StepInstance, free: Ints, gang: int) -> Sequence[int] | Ints:
     return np.random.default_rng(0).permutation(free)[:gang]
 
 
-def _slurm_tree(inst: StepInstance, free: Ints, gang: int) -> Sequence[int]:
+def _slurm_tree(inst: StepInstance, free: Ints, gang: int) -> Sequence[int] | Ints:
     """topology/tree: the fewest switches; nodes are handed out in the order of their names."""
     return np.sort(consecutive(inst.fabric)(free, gang))
 
 
-def _slurm_block(inst: StepInstance, free: Ints, gang: int) -> Sequence[int]:
+def _slurm_block(inst: StepInstance, free: Ints, gang: int) -> Sequence[int] | Ints:
     """topology/block: the smallest aggregate of 1, 2, 4, ... neighbouring blocks that holds the
     job, of those the one with the fewest free nodes; in it the blocks with most free nodes, whole
     ones first; nodes in the order of their names. A block is an innermost domain."""
@@ -58,22 +58,22 @@ def _slurm_block(inst: StepInstance, free: Ints, gang: int) -> Sequence[int]:
     return free[inside][np.isin(block[inside], fullest[:needed])][:gang]
 
 
-def _kueue(inst: StepInstance, free: Ints, gang: int) -> Sequence[int]:
+def _kueue(inst: StepInstance, free: Ints, gang: int) -> Sequence[int] | Ints:
     """Topology-aware scheduling: the fewest domains, best fit, ranks in their order."""
     return consecutive(inst.fabric)(free, gang)
 
 
-def _volcano(inst: StepInstance, free: Ints, gang: int) -> Sequence[int]:
+def _volcano(inst: StepInstance, free: Ints, gang: int) -> Sequence[int] | Ints:
     """The smallest HyperNode that holds the job, anywhere in it."""
     inside = single_domains(inst.fabric, free, gang, gang)
     return (inside[0][0] if inside else free)[:gang]
 
 
-def _arnold(inst: StepInstance, free: Ints, gang: int) -> Sequence[int]:
+def _arnold(inst: StepInstance, free: Ints, gang: int) -> Sequence[int] | Ints:
     return placed(inst, by_spread(inst.request)).hosts
 
 
-def _by_cut(inst: StepInstance, free: Ints, gang: int) -> Sequence[int]:
+def _by_cut(inst: StepInstance, free: Ints, gang: int) -> Sequence[int] | Ints:
     return placed(inst, replace(inst.request, objective=Objective.CUT)).hosts
 
 

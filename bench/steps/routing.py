@@ -86,7 +86,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
     head = ("fabric", "order", "routing", "failed", "busiest link", "slowdown", "MMR", "link", "s")
-    lines, wrong = [head], 0
+    lines: list[tuple[str, ...]] = [head]
+    wrong = 0
     for name in FAILED:
         for row, holds in rows(name):
             lines.append(row)

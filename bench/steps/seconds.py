@@ -83,13 +83,23 @@ def measured(inst: StepInstance) -> StepRow:
     wrong = violations(fabric, inst.free, request, answer)
     assert not wrong, wrong
     assert answer.step is not None
-    layouts = {name: choose(inst, free, gang) for name, choose in PEERS.items()}
+    chosen = {name: choose(inst, free, gang) for name, choose in PEERS.items()}
+    layouts = {name: np.asarray(hosts).tolist() for name, hosts in chosen.items()}
     peers = {name: step_time(fabric, inst.request, on).seconds for name, on in layouts.items()}
     cuts = {n: cut(fabric, inst.request, on)[0].bytes_per_step for n, on in layouts.items()}
     step, where = answer.step, inst.name.split()
     return StepRow(
-        *(inst.name, where[1], where[2], inst.busy),
-        *(step.seconds, step.least_seconds, solve_s, cpu_s, answer.cut, peers, cuts),
+        name=inst.name,
+        fabric=where[1],
+        job=where[2],
+        busy=inst.busy,
+        seconds=step.seconds,
+        bound=step.least_seconds,
+        solve_s=solve_s,
+        cpu_s=cpu_s,
+        cut=answer.cut,
+        peers=peers,
+        peer_cuts=cuts,
     )
 
 

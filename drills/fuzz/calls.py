@@ -121,7 +121,7 @@ def _valid(method: str) -> Iterator[Message]:
         for name, hosts, more in (
             *(("e", 2, {"pp": 2}), ("f", 1, {"spares": exactly(1)}), ("g", 8, {"priority": 3})),
         ):
-            yield kind(spec=spec_to_proto(spec(name, hosts, **more)))  # type: ignore[arg-type]
+            yield kind(spec=spec_to_proto(spec(name, hosts, **more)))
             yield kind(spec=spec_to_proto(spec(name, hosts)), validate_only=True)
     elif method == "UpdateJob":
         wanted = job_pb2.JobSpec(priority=2, labels={"team": "nlp"}, time_limit=duration(60))

@@ -31,7 +31,7 @@ from scheduler.access.oidc import http, issuer
 from scheduler.access.oidc.id_tokens import IdTokens
 from scheduler.access.oidc.section import OidcKeys, RuleKeys
 from scheduler.agent import agent, ranklog, stacks
-from scheduler.agent.attempt import HostAttempt
+from scheduler.agent.attempt import HostAttempt, Key
 from scheduler.agent.rank_times import TimesOfRanks
 from scheduler.console.connect import ConnectService
 from scheduler.console.live import LiveMaps, LiveStream
@@ -98,7 +98,7 @@ def _times(path: Path) -> object:
     """Up to the message of the agent."""
     times = TimesOfRanks([path, path])
     times._newest = 0
-    attempt: Any = mock.Mock(key=agent.Key("uid-a", 1))
+    attempt: Any = mock.Mock(key=Key("uid-a", 1))
     return agent._step_times(attempt, times.look(20.0)).SerializeToString()
 
 
@@ -259,7 +259,7 @@ class _Calls:
     """As scheduler.console.calls.Calls, with empty answers."""
 
     def is_stream(self, path: str) -> bool:
-        return _method(path).server_streaming
+        return bool(_method(path).server_streaming)
 
     async def unary(self, path: str, message: Any, *_: Any) -> Any:
         return GetMessageClass(_method(path).output_type)()

@@ -80,7 +80,7 @@ def _drop(random: Random, found: str, _: Sequence[str]) -> str:
 
 def _insert(random: Random, found: str, words: Sequence[str]) -> str:
     at = _place(random, found)
-    pool = random.choice((PUNCTUATION, TEXTS, NUMBERS, words or TEXTS))
+    pool: Sequence[str] = random.choice((PUNCTUATION, TEXTS, NUMBERS, words or TEXTS))
     return found[:at] + random.choice(pool) + found[at:]
 
 
@@ -177,11 +177,10 @@ class Messages:
 
     def _change(self, message: Message, depth: int) -> None:
         """One field, here or further in."""
-        field = (
-            self._random.choice(message.DESCRIPTOR.fields) if message.DESCRIPTOR.fields else None
-        )
-        if field is None:
+        fields: Sequence[Any] = message.DESCRIPTOR.fields
+        if not fields:
             return
+        field = self._random.choice(fields)
         is_plain = field.type == FieldDescriptor.TYPE_MESSAGE and not field.is_repeated
         if is_plain and message.HasField(field.name) and self._random.random() < 0.8:
             self._change(getattr(message, field.name), depth + 1)
@@ -190,7 +189,7 @@ class Messages:
         if self._random.random() < 0.8:
             self._set(message, field, depth)
 
-    def _set(self, message: Message, field: FieldDescriptor, depth: int) -> None:
+    def _set(self, message: Message, field: Any, depth: int) -> None:
         entry = field.message_type
         if entry is not None and entry.GetOptions().map_entry:
             self._set_map(getattr(message, field.name), entry, depth)
@@ -219,7 +218,7 @@ class Messages:
             elif depth < DEEPEST:
                 self._fill(items[self._value(key)], depth + 1, self._random.random())
 
-    def _value(self, field: FieldDescriptor) -> Any:
+    def _value(self, field: Any) -> Any:
         random = self._random
         match field.cpp_type:
             case FieldDescriptor.CPPTYPE_STRING:

@@ -305,7 +305,9 @@ def traces() -> dict[str, Sequence[str]]:
 
 def topologies(form: str) -> Sequence[str]:
     """Return the topologies of docs/fabric-formats.md as samples."""
-    blocks = dict(re.findall(r"```(\S+)\n(.*?)```", FORMATS_PAGE.read_text(), re.DOTALL))
+    blocks: dict[str, str] = dict(
+        re.findall(r"```(\S+)\n(.*?)```", FORMATS_PAGE.read_text(), re.DOTALL)
+    )
     return [blocks.get(form, blocks["slurm-yaml"])]
 
 

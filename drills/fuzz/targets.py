@@ -40,6 +40,7 @@ from scheduler.v1 import agent_pb2
 from scheduler.wire.lists import filters, listing, paging
 from simulator import failures
 from simulator.traces.load import FORMATS, TraceFile
+from simulator.traces.record import BadRecord
 from tests.build import cordon, fabric, loaded, started, submit
 
 SMALL, LARGE = fabric(), preset("roce-24k")
@@ -214,9 +215,13 @@ def _failures(path: Path) -> object:
     return list(source(SMALL, 1))
 
 
+def _put_into_words(_: Path, bad: BadRecord) -> None:
+    str(bad)
+
+
 def _trace_reader(name: str) -> Callable[[Path], object]:
     def read(path: Path) -> object:
-        return list(TraceFile(path, FORMATS[name], lambda _path, bad: str(bad)))
+        return list(TraceFile(path, FORMATS[name], _put_into_words))
 
     return read
 

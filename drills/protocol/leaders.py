@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drills.protocol.log import LogNode, LogTree, admitted, committed, is_answer
 from drills.protocol.search import Broken
@@ -250,7 +250,7 @@ class Leaders:
     def _checked(self, at: State, kind: str, what: int, now_ns: int) -> Sequence[Event] | None:
         """The events; None for a refusal."""
         if kind == "call":
-            command = self._scope.requests[what].command
+            command: Any = self._scope.requests[what].command
             if not self._rules.requests_have_ids:
                 command = replace(command, request_id="")
             answer = admitted(at, command, now_ns)

@@ -21,7 +21,7 @@ from scheduler.agent.agent import Agent, Preparation
 from scheduler.agent.attempt import HostAttempt, Key, Phase, RankExit
 from scheduler.agent.rank_times import ComputedStep
 from scheduler.core import State, admit
-from scheduler.core.model.commands import EndJob, ReportHost, RequeueJob
+from scheduler.core.model.commands import EndJob, MoveHost, ReportHost, RequeueJob
 from scheduler.engine.proposal import Answer
 from scheduler.launch.gangs.ending import EndingAttempt, EndingAttempts
 from scheduler.launch.gangs.gang import LaunchedGang
@@ -112,7 +112,7 @@ class SteppedAttempt(HostAttempt):
     def look_at_times(self, now_s: float) -> list[ComputedStep]:
         return []  # nobody is slow here
 
-    def ask_to_save(self) -> None:
+    def ask_to_save(self, left_s: float | None = None) -> None:
         pass
 
     def stop(self, grace_s: float, now_s: float) -> None:
@@ -265,7 +265,11 @@ class SteppedAgent(Agent):
             if self._end_others(key, preparation.gpus):
                 wanted = preparation.task.wanted
                 env = {"WORLD_SIZE": str(wanted.world_size)}
-                order = {"port": 0 if wanted.node else 4_000, "env": env, "warm": []}
+                order: dict[str, Any] = {
+                    "port": 0 if wanted.node else 4_000,
+                    "env": env,
+                    "warm": [],
+                }
                 order |= {"ranks": [{"rank": wanted.first_rank}], "gpus": list(wanted.gpus)}
                 self.attempts[key] = made = SteppedAttempt(key, order)
                 del self.preparing[key]
@@ -388,7 +392,7 @@ class SteppedReports(LaunchReports):
         if then is not None:
             then()
 
-    def submit(self, command: EndJob | ReportHost | RequeueJob) -> None:
+    def submit(self, command: EndJob | MoveHost | ReportHost | RequeueJob) -> None:
         self.pending_checks.append(lambda state, now_ns: admit(state, command, now_ns))
 
 
@@ -415,8 +419,9 @@ class SteppedLauncher(AgentLauncher):
         )
         times = ago(self._led_s), ago(self._looked_s) > 1.0
         silent = self._cut_off
-        cut = sorted(silent._domains_by_host.items()), sorted(silent._counts.items())
-        cut = *cut, silent._launched, ago(silent._judged_s) if silent.hosts else 0.0
+        judged = ago(silent._judged_s) if silent.hosts else 0.0
+        silences = sorted(silent._domains_by_host.items()), sorted(silent._counts.items())
+        cut = *silences, silent._launched, judged
         hosts = tuple(sorted(self._seen)), tuple(sorted(self._ran_on))
         return gangs, leaving, tracked, times, hosts, cut
 
