@@ -72,8 +72,8 @@ HOST_URI = "urn:muster:host:"  # before the name of a host, in the certificate o
 
 
 def certified_host(alternatives: Iterable[str]) -> str | None:
-    """Return the host that a certificate with these alternative names is for; None: for none, as
-    that of a caller."""
+    """Return the host that a certificate with these alternative names identifies; None for a
+    certificate of no host, such as a caller's."""
     uris = (name for name in alternatives if name.startswith(HOST_URI))
     return next((uri.removeprefix(HOST_URI) for uri in uris), None)
 

@@ -356,7 +356,7 @@ class HostAttempt:
             end_process(self.supervisor_pid, self._supervisor_begun, signal.SIGTERM)
 
     def kill(self, now_s: float) -> None:
-        """End every process of the attempt. Again where some are left after a second."""
+        """Kill every process of the attempt, and again after a second where some are left."""
         if now_s - self._killed_s < 1.0:
             return
         is_again, self._killed_s = self._killed_s > 0, now_s

@@ -190,10 +190,8 @@ class Timeline:
 
 
 def rows(fabric: Fabric) -> tuple[str, tuple[str, ...], np.ndarray[Any, np.dtype[np.int64]]]:
-    """Return the rows of the map: a tier's name, the rows' names, and each host's row.
-
-    The outermost tier with more than one domain, or hosts below a single one.
-    """
+    """Return the rows of the map: a tier's name, the rows' names, and each host's row. Rows are
+    domains of the outermost tier that has more than one, else hosts."""
     tier = next((tier for tier in fabric.tiers if len(tier.domains) > 1), None)
     name, names = ("host", fabric.hosts) if tier is None else (tier.name, tier.domains)
     row = np.arange(fabric.host_count) if tier is None else tier.domain_by_host

@@ -100,8 +100,9 @@ def host_environment(gang: GangOption, node: int, master: str) -> dict[str, str]
 def rendezvous_environment(gang: GangOption, node: int) -> dict[str, str]:
     """Return the environment of the `node`th host of a live job's attempt.
 
-    PET_RDZV_... are for launchers whose own rendezvous gives out ranks, as ft_launcher's, which
-    goes by its infrastructure rank: CROSS_SLURM_PROCID beats whatever Slurm itself has set.
+    The variables PET_RDZV_... are for launchers whose own rendezvous gives out ranks. That of
+    ft_launcher goes by its infrastructure rank, for which CROSS_SLURM_PROCID has precedence over
+    what Slurm sets.
     """
     part, own, role = list(gang.nodes())[node]
     master = part.hosts[0]

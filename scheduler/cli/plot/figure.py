@@ -314,7 +314,8 @@ AXES = {ColourBy.STAGE: "pp", ColourBy.REPLICA: "dp"}
 
 @struct(frozen=True, slots=True)
 class Grouping:
-    """`group_by_host`: the stage or replica of a host's first rank, -1 outside the job."""
+    """Groups of hosts that a picture colours. `group_by_host`: the stage or replica of a host's
+    first rank, -1 outside the job."""
 
     by: ColourBy
     count: int
