@@ -33,6 +33,11 @@ MOST_TASKS = 2_000_000
 SAME = 1e-9  # of a share or a time: what counts as equal
 GRAIN = 1e-4  # of a step, of large jobs: messages that end within it end together
 LARGE = 1_000  # units
+# How far weights of groups lie apart, where no rate control shares exactly evenly. Flows that are
+# exactly alike end together and wait together; any difference lets some go while others compute
+# (Rajasekaran et al., HotNets 2022), and 0.1 does as much as 1 (docs/lab.md).
+UNEVEN = 0.1
+GOLDEN = 0.6180339887498949
 
 
 @struct(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class _Player:
         self._bytes, self._flows = np.empty(0), np.empty(0)
         self._owner: Ints = np.empty(0, dtype=np.int64)
         self._rates = np.empty(0)
+        self._ranks_per_unit = step.ranks_per_unit
         self._is_large = len(step.host_by_unit) >= LARGE
         self._messages = self._events = 0
 
@@ -117,7 +123,7 @@ class _Player:
             if exchange is not None and len(exchange.src):
                 paths.append(self._links.path(exchange))
                 sizes.append(exchange.bytes * task.share)
-                flows.append(exchange.flows)
+                flows.append(exchange.flows * self._weight(exchange))
                 owners.append(np.full(len(exchange.src), number))
                 self._left[number] = len(exchange.src)
             elif task.seconds > 0:
@@ -133,6 +139,14 @@ class _Player:
             self._rates = np.empty(0)
             self._messages += sum(map(len, owners))
         return ended
+
+    def _weight(self, exchange: Exchange) -> float:
+        """The weight of a group's messages on links, spread by its first member; 1 in large jobs,
+        where too few messages would end together."""
+        if self._is_large:
+            return 1.0
+        first_rank = int(exchange.members[0]) * self._ranks_per_unit
+        return 1 + UNEVEN * (2 * (first_rank * GOLDEN % 1) - 1)
 
     def _share(self) -> None:
         self._rates = max_min_rates(self._path, self._flows, self._links.bytes_per_s)

@@ -226,6 +226,7 @@ class _Builder:
         # Without bytes a message still says that its stage may begin.
         edges = 1 if self._message_bytes else 0
         size, flows = np.full(edges, self._message_bytes), np.full(edges, self._width)
+        before: dict[tuple[int, int], int] = {}  # the last message of each pair of units
         for stage, order in enumerate(orders):
             for slot in order:
                 target = self._next(stage, slot)
@@ -237,7 +238,10 @@ class _Builder:
                     src, dst = (np.full(edges, end) for end in ends)
                     late_s = self._late_s[number][edge]
                     exchange = Exchange("pp", np.array(ends), src, dst, size, flows, late_s)
-                    message = self._add(Task(int(ends[0]), exchange=exchange, share=1.0))
+                    pair = int(ends[0]), int(ends[1])
+                    after = [before[pair]] if pair in before else []
+                    message = self._add(Task(pair[0], exchange=exchange, share=1.0, after=after))
+                    before[pair] = message
                     sent[int(ends[1]), target[1]] = message
         return sent
 

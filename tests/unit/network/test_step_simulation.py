@@ -94,6 +94,12 @@ def test_1f1b_waits_for_the_messages_of_a_round_trip_every_p_micro_batches(
     assert waited == pytest.approx(2 * m * (p - 1) / p + 2 * (p - 2), rel=1e-6)
 
 
+def test_messages_of_one_pair_arrive_one_after_the_other() -> None:
+    """Of four long messages two are under way: the second back comes with the third out."""
+    request = Request(Parallelism(pp=2), (("pp", 8 * GB),), batch=Batch(4), compute_s=0.004)
+    assert seconds(request, range(2), 0.004) == pytest.approx(5, rel=0.01)
+
+
 def test_interleaved_chunks_hide_all_messages_but_those_of_one_micro_batch() -> None:
     message_s, p, m, v = 0.001, 4, 16, 2
     sent = round(2 * m * v * message_s * GB)
@@ -151,7 +157,7 @@ def test_one_unit_stands_for_a_tensor_parallel_group_in_a_host() -> None:
     assert len(step_tasks(fabric, request, range(4), 1.0).host_by_unit) == 4
     apart = play(fabric, step_tasks(fabric, request, range(4), 1.0, merged=False))
     assert apart.messages > 4 * merged.messages
-    assert merged.seconds == pytest.approx(apart.seconds, rel=1e-6)
+    assert merged.seconds == pytest.approx(apart.seconds, rel=0.01)
 
 
 def test_over_an_uplink_that_is_down_a_step_never_ends() -> None:
