@@ -51,8 +51,8 @@ def replenishments(
     if all(job.spec.request.spares.hosts == 0 for job in gangs):
         return ()
     pools = SparePools(state)
-    if home := tuple(_home(state, now_ns)):
-        return home
+    if moved := (*_home(state, now_ns), *_release_unusable(state)):
+        return moved
     if room.free:
         actions = [
             *_required(pools, now_ns, options, room),
@@ -74,6 +74,18 @@ def _home(state: State, now_ns: int) -> Iterator[ReplenishSpares]:
             yield ReplenishSpares(
                 job.name, spares, more, f"gets back {hosts_text(more.bit_count())}"
             )
+
+
+def _release_unusable(state: State) -> Iterator[ReplenishSpares]:
+    """Release spares that are cordoned or drained: nobody may start on them, and their site waits
+    for them to be empty."""
+    hosts = state.index.unhealthy & state.index.held
+    for job in state.in_state(JobState.RUNNING) if hosts else ():
+        unusable = hostset.of(job.spares) & hosts
+        if unusable:
+            kept = tuple(s for s in job.spares if not hostset.has(unusable, s))
+            text = f"releases {hosts_text(unusable.bit_count())} that nothing may start on"
+            yield ReplenishSpares(job.name, kept, 0, text)
 
 
 def _required(

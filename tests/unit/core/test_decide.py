@@ -26,6 +26,7 @@ from tests.build import (
     run,
     running,
     schedule,
+    settled,
     spares_of,
     started,
     submit,
@@ -165,6 +166,16 @@ def test_a_long_job_overtakes_on_hosts_that_stay_idle_anyway() -> None:
 def test_extra_hosts_are_given_once() -> None:
     state = run(held_up(), submit("x", 1, limit_s=99 * HOUR), submit("y", 1, limit_s=99 * HOUR))
     assert decided(run(state, submit("z", 1, limit_s=99 * HOUR))) == ["x", "y"]
+
+
+@pytest.mark.parametrize("spares", [SpareRule(), exactly(1)])
+def test_drained_spare_is_released_and_replaced(spares: SpareRule) -> None:
+    state = settled(run(TEN, submit("a", 3, spares=spares)))
+    (spare,) = spares_of(state, "a")
+    state = settled(run(state, drain(spare)))
+    (other,) = spares_of(state, "a")
+    assert other != spare
+    assert not hostset.has(state.index.held, state.loaded_fabric.index_by_name[spare])
 
 
 def test_spares_of_a_long_job_come_out_of_the_extra_hosts() -> None:
