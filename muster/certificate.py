@@ -61,6 +61,12 @@ def claims(value: Any, path: str) -> None:
     check(value, {**CLAIMS, "decision": DECISION} if is_decided else CLAIMS, path)
 
 
+def job(value: Any, path: str) -> None:
+    """The job; a gang of roles says also what constraints these have, if any."""
+    has_roles = isinstance(value, dict) and "roles" in value
+    check(value, {**JOB, "roles": [ROLE]} if has_roles else JOB, path)
+
+
 def counter(value: Any, path: str) -> None:
     """Check a counter: how many zones hold `least` slots of a row, or what they climb on
     stairs."""
@@ -160,6 +166,28 @@ AXIS = {
     "wrap_bytes": non_negative,
 }
 RANKS = {"first": non_negative, "ranks": count, "to": non_negative}
+JOB = {
+    "name": text,
+    "gpus_per_host": count,
+    "ranks": count,
+    "labels": [text],
+    "same": text,
+    "max_zones": non_negative,
+    "segment": non_negative,
+    "within": [{"axis": text, "tier": text}],
+    "traffic": [axis],
+    "step": facts_of_step,
+}
+ROLE = {
+    "name": text,
+    "first": non_negative,
+    "ranks": count,
+    "same": text,
+    "segment": non_negative,
+    "within": [{"size": count, "stride": count, "tier": text}],
+    "beside": [{"tier": text, "roles": [text]}],
+    "avoid": [{"tier": text, "roles": [text]}],
+}
 CERTIFICATE = {
     "format": text,
     "digests": dict.fromkeys(SEALED, text),
@@ -174,18 +202,7 @@ CERTIFICATE = {
         "links": {"scale_up": RUNS, "nic": RUNS, "joined": RUNS, "uplinks": [RUNS]},
     },
     "free": RUNS,
-    "job": {
-        "name": text,
-        "gpus_per_host": count,
-        "ranks": count,
-        "labels": [text],
-        "same": text,
-        "max_zones": non_negative,
-        "segment": non_negative,
-        "within": [{"axis": text, "tier": text}],
-        "traffic": [axis],
-        "step": facts_of_step,
-    },
+    "job": job,
     "claims": claims,
 }
 
@@ -230,8 +247,10 @@ class Certificate:
                 raise Malformed("fabric.labels", f"must say once which hosts are {label}")
             labelled = runs(has[0], many, "fabric.labels")
             self.free = {host for host in self.free if labelled[host]}
+        self.roles = {role["name"]: role for role in self.job.get("roles", [])}
         self._check_names()
         self._check_ranks()
+        self._check_roles()
         self._check_links(fabric["links"])
 
     def _check_links(self, links: dict[str, Any]) -> None:
@@ -252,6 +271,10 @@ class Certificate:
         given = [("job.same", self.job["same"] or self.tiers[-1:])]
         given += [(f"fabric.barred.{i}.tier", each["tier"]) for i, each in enumerate(self.barred)]
         given += [(f"job.within.{i}.tier", w["tier"]) for i, w in enumerate(self.job["within"])]
+        for i, role in enumerate(self.roles.values()):
+            given.append((f"job.roles.{i}.same", role["same"] or self.tiers[-1:]))
+            named = [(key, each) for key in ("within", "beside", "avoid") for each in role[key]]
+            given += [(f"job.roles.{i}.{key}.tier", each["tier"]) for key, each in named]
         for kind in ("cuts", "bounds"):
             each = enumerate(self.claims[kind])
             given += [(f"claims.{kind}.{i}.tier", claim["tier"]) for i, claim in each]
@@ -280,6 +303,24 @@ class Certificate:
             if first < end or (end := first + ranks) > self.ranks or first % self.gpus:
                 raise Malformed("job.traffic", "roles lie one after the other, on whole hosts")
             self._check_axes(axes, ranks, may_be_silent=self.has_roles)
+
+    def _check_roles(self) -> None:
+        """Raises: Malformed unless roles lie on whole hosts, and name each other."""
+        if len(self.roles) != len(self.job.get("roles", [])):
+            raise Malformed("job.roles", "names repeat")
+        for name, role in self.roles.items():
+            ends = (role["first"], role["first"] + role["ranks"])
+            spans = [role["segment"] * self.gpus or 1]
+            spans += [each["size"] * each["stride"] for each in role["within"]]
+            if ends[1] > self.ranks or any(end % self.gpus for end in ends):
+                raise Malformed(f"job.roles.{name}", "must lie on whole hosts of the job")
+            if any(role["ranks"] % span for span in spans):
+                raise Malformed(f"job.roles.{name}", "groups and segments must divide its ranks")
+            others = [
+                other for key in ("beside", "avoid") for e in role[key] for other in e["roles"]
+            ]
+            if any(other not in self.roles for other in others):
+                raise Malformed(f"job.roles.{name}", "names a role that there is not")
 
     def _check_axes(
         self, axes: list[dict[str, Any]], of: int, *, may_be_silent: bool = False

@@ -152,6 +152,35 @@ class _Case(Certificate):
                 groups = [at[first : first + size] for first in range(0, len(at), size)]
             if any(len(set(group)) > 1 for group in groups):
                 raise Refused(f"groups or segments that must lie in one {each['tier']} do not")
+        for name in self.roles:
+            self._check_role(name)
+
+    def _check_role(self, name: str) -> None:
+        """The role, its groups and its segments lie where they must, beside others and apart."""
+        role = self.roles[name]
+        together = [(each["tier"], [name, *each["roles"]]) for each in role["beside"]]
+        for tier, names in [*together, *([(role["same"], [name])] if role["same"] else [])]:
+            if len(set().union(*(self._role_lies_in(each, tier) for each in names))) > 1:
+                raise Refused(f"{' and '.join(names)} must lie in one {tier}")
+        for each in role["avoid"]:
+            for other in each["roles"]:
+                shared = self._role_lies_in(name, each["tier"])
+                if shared & self._role_lies_in(other, each["tier"]):
+                    raise Refused(f"{name} and {other} must share no {each['tier']}")
+        segment = {"size": role["segment"] * self.gpus, "stride": 1}
+        segments = [{**segment, "tier": tier} for tier in self.tiers[-1:] if role["segment"]]
+        for each in role["within"] + segments:
+            domain = self.domain.get(each["tier"], list(range(len(self.number))))
+            at = [domain[host] for host in self.hosts for _ in range(self.gpus)]
+            ranks = {"first": role["first"], "ranks": role["ranks"], "pattern": "ring"}
+            if any(len(set(group)) > 1 for group in groups_of({**each, **ranks}, at)):
+                raise Refused(f"groups or segments of {name} must lie in one {each['tier']}")
+
+    def _role_lies_in(self, name: str, tier: str) -> set[int]:
+        """Return the domains of a tier that a role lies in."""
+        first, ranks = self.roles[name]["first"], self.roles[name]["ranks"]
+        own = self.hosts[first // self.gpus : (first + ranks) // self.gpus]
+        return {self.domain[tier][host] for host in own}
 
     def _checked_cut(self, claim: dict[str, Any]) -> int:
         domain = self.domain[claim["tier"]]

@@ -31,8 +31,9 @@ from placement.spares.holding import Holding, hold_spares
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.contraction import contract
 from placement.tiers.shape import placed_inside
-from placement.workload.request import Objective, Placement, Request, TierCut
-from placement.workload.segments import segments_of, usable_for
+from placement.workload.request import NO_SPARES, Objective, Placement, Request, TierCut
+from placement.workload.role_domains import place_by_role
+from placement.workload.segments import role_rules, segments_of, usable_for
 
 # (free hosts ascending, how many of them) -> those taken, in block order
 Choose = Callable[[Ints, int], Ints]
@@ -54,11 +55,21 @@ def chosen(
     room = usable_for(fabric, request, free, gang + required)
     if room.bit_count() < gang + required:
         return None
-    segments = segments_of(fabric, request)
+    segments, rules = segments_of(fabric, request), role_rules(fabric, request)
+
+    def choose_role(role: int, inside: HostSet) -> tuple[int, ...]:
+        part = replace(request.roles[role].request, spares=NO_SPARES)
+        its = chosen(fabric, inside, part, choose, 0, sizing)
+        assert its is not None  # for these hosts have room for the role
+        return its.hosts
 
     def solve(inside: HostSet) -> Placement:
         hosts, at = hostset.indices(inside), 0
-        if segments is None:
+        if rules is not None:
+            by_role = place_by_role(fabric, rules, inside, (), choose_role)
+            assert by_role is not None  # for these hosts have room for all roles
+            taken = by_role
+        elif segments is None:
             taken = tuple(choose(hosts, gang).tolist())
         else:
             small, at = contract(fabric, inside, request, segments), segments.inner.depth

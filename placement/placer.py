@@ -15,7 +15,8 @@ from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut, no_cuts
 from placement.objective.step_time import refuse_precision
 from placement.part_of_host import choose_gpus
-from placement.replace.near import Hint
+from placement.replace.near import Hint, swapped_near
+from placement.replace.swaps import choose_swaps
 from placement.spares.holding import (
     Holding,
     hold_spares,
@@ -23,13 +24,15 @@ from placement.spares.holding import (
 )
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.contraction import contract
+from placement.tiers.objectives import measure
 from placement.tiers.preference import NO_PREFERENCE, Preference
 from placement.tiers.seating import Hosts
 from placement.tiers.shape import NoRoom, placed_inside
 from placement.tiers.step_clock import step_clock
-from placement.time_placer import TimePlacer
+from placement.time_placer import SMALL_GANG, TimePlacer
 from placement.workload.memory import refuse_too_large
 from placement.workload.request import (
+    NO_SPARES,
     Answer,
     Infeasible,
     Insufficient,
@@ -40,7 +43,16 @@ from placement.workload.request import (
     StepBound,
     Undecided,
 )
-from placement.workload.segments import Segments, segments_of, segments_text, usable_for
+from placement.workload.role_domains import RoleRules, place_by_role
+from placement.workload.segments import (
+    Segments,
+    is_undecided,
+    parted,
+    role_rules,
+    segments_of,
+    segments_text,
+    usable_for,
+)
 
 MOST_NAMED = 4  # domains in a refusal
 PLACERS: dict[Objective, type[GangPlacer]] = {
@@ -62,6 +74,8 @@ def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
     gang, required = _hosts_and_spares(fabric, request)
     fabric, everything = fabric.as_built, hostset.full(fabric.host_count)
     if usable_for(fabric, request, everything, gang + required).bit_count() >= gang + required:
+        return None
+    if is_undecided(fabric, request, everything):
         return None
     wish = wish_text(fabric, request.where)
     has = room_text(fabric, request.where, everything) or f"{fabric.host_count:,} in all"
@@ -124,11 +138,11 @@ def place(
         most_spares = 0
 
     is_any_as_good = _is_any_as_good(fabric, request) and hint is None and not preference
-    segments = segments_of(fabric, request)
+    segments, rules = segments_of(fabric, request), role_rules(fabric, request)
     insists = sizing.is_strict and request.spares.is_auto and hint is None
 
     def solve(inside: HostSet) -> Placement:
-        if is_any_as_good:
+        if is_any_as_good and rules is None:
             any_hosts = hostset.first(inside, gang)
             notes = request_notes(fabric, request)
             return Placement(any_hosts, cuts=no_cuts(fabric), is_optimal=True, notes=notes)
@@ -148,7 +162,12 @@ def place(
         placer = PLACERS[request.objective](
             fabric, request, limits, hosts, most, hint, sizing, preference, stand_by
         )
-        return placer.place()
+        best = placer.place()
+        if rules is None or not parted(fabric, request, best.hosts):
+            return best
+        blocks = hostset.of(placer.free.tolist())  # without those that stand by
+        by_role = _RolePlacer(fabric, request, rules, limits, inside, blocks, most, hint, sizing)
+        return by_role.place(best)
 
     try:
         answer = placed_inside(fabric, room, request, gang + required, solve)
@@ -252,6 +271,101 @@ class _SegmentPlacer:
         if self.request.where.is_shape or not is_rack:  # other hosts, or slots that share NVLink
             least = clock.on_one_switch.seconds
         return StepBound(seconds, min(seconds, least))
+
+
+@struct(frozen=True, slots=True)
+class _RolePlacer:
+    """A placement of a gang whose roles have constraints: hosts are shared out among the roles by
+    domain (workload/role_domains.py), and each is placed on its own. `free`: all hosts that are
+    free; `inside`: those of them that blocks may take."""
+
+    fabric: Fabric
+    request: Request
+    rules: RoleRules
+    limits: Limits
+    free: HostSet
+    inside: HostSet
+    most_spares: int
+    hint: Hint | None
+    sizing: Sizing
+
+    def place(self, loose: Placement) -> Placement:
+        """Return the best of a few. `loose`: the placement without constraints of roles, whose
+        bounds hold with them as well. Raises: NoRoom."""
+        old = () if self.hint is None else self.hint.hosts
+        layouts = dict.fromkeys(filter(None, (self._near(like) for like in (loose.hosts, old, ()))))
+        if self.hint is not None:
+            swapped = swapped_near(self.fabric, self.request, self.inside, self.hint)
+            layouts |= dict.fromkeys([swapped] if swapped else [])
+        if not layouts:
+            raise NoRoom(0)
+        hosts = self._improved(self._best(list(layouts)))
+        cuts = cut(self.fabric, self.request, hosts)
+        held = hold_spares(
+            *(self.fabric, self.request, hostset.indices(self.free), hosts),
+            *(self.most_spares, self.sizing),
+        )
+        lower = min(cuts[0].bytes_per_step, loose.lower_bound)
+        first_cut = next((each.tier for each in cuts if each.bytes_per_step), "")
+        inner = loose.inner if loose.inner and loose.inner.tier == first_cut else None
+        step = loose.step
+        if step is not None:
+            seconds = step_clock(self.fabric, self.request).step(hosts).seconds
+            step = StepBound(seconds, min(seconds, step.least_seconds))
+        notes = (
+            *request_notes(self.fabric, self.request),
+            "the bound is that of the gang without the constraints of its roles",
+            *spare_notes(self.fabric, held),
+        )
+        moved = None if self.hint is None else self.hint.count_moved(hosts)
+        is_optimal = lower == cuts[0].bytes_per_step
+        return Placement(
+            *(hosts, held.spares, cuts, lower, is_optimal, notes, moved), inner=inner, step=step
+        )
+
+    def _near(self, like: Hosts) -> Hosts | None:
+        """Return hosts of the gang, much like those of a placement; None where no way was found."""
+        # Nothing is to be proved of a role.
+        searched = replace(self.limits, rounds=0, trees=max(1, self.limits.trees))
+
+        def place_role(role: int, hosts: HostSet) -> Hosts | None:
+            part, hint = self.request.roles[role].request, self.hint
+            if hint is not None:
+                hint = replace(hint, hosts=tuple(self.rules.part(hint.hosts, role)))
+            answer = place(self.fabric, hosts, replace(part, spares=NO_SPARES), searched, hint)
+            return answer.hosts if isinstance(answer, Placement) else None
+
+        return place_by_role(self.fabric, self.rules, self.inside, like, place_role)
+
+    def _improved(self, hosts: Hosts) -> Hosts:
+        """Return a small gang with its roles, then its blocks, one after the other where they cut
+        less."""
+        if self.hint is not None or len(hosts) > SMALL_GANG:
+            return hosts
+        for part in [*self.rules.blocks, *([block] for block in range(len(hosts)))]:
+            stays = hostset.of(host for block, host in enumerate(hosts) if block not in part)
+            swaps = choose_swaps(self.fabric, self.request, hosts, part, 0, self.inside & ~stays)
+            if swaps is not None:
+                joined = dict(swaps.joined)
+                other = tuple(joined.get(block, host) for block, host in enumerate(hosts))
+                hosts = self._best([hosts, other])
+        return hosts
+
+    def _best(self, layouts: list[Hosts]) -> Hosts:
+        """Return the layout of the least cut, or whatever else is minimised; beside an old
+        placement that which moves the fewest blocks, of those about as good."""
+        every = [cut(self.fabric, self.request, hosts) for hosts in layouts]
+        each = zip(layouts, every, strict=True)
+        values = [measure(self.fabric, self.request, hosts, cuts) for hosts, cuts in each]
+        if self.hint is not None:
+            most = min(values) * (1 + self.hint.slack)
+            moves = [self.hint.count_moved(hosts) for hosts in layouts]
+            values = [0 if value <= most else value for value in values]
+        else:
+            moves = [0] * len(layouts)
+        bytes_cut = [[tier.bytes_per_step for tier in cuts] for cuts in every]
+        ranked = zip(values, moves, bytes_cut, layouts, strict=True)
+        return min(ranked)[3]
 
 
 def _insufficient(

@@ -163,7 +163,7 @@ def _begun(model: cpp_elemental.CppElemental) -> mathopt.Solver:
 
 class IntegerSolution(NamedTuple):
     """The value of each variable, and a cost that no values go below; None where nothing is
-    known."""
+    known. No values and a bound: it is proved that there are none."""
 
     values: tuple[int, ...] | None
     bound: int | None
@@ -219,6 +219,8 @@ class IntegerProgram:
             parameters.cut_level = 0
         solver.set_parameters(parameters)
         response, status = solver.solve(self._model), cp_sat.CpSolverStatus
+        if response.status == status.INFEASIBLE:
+            return IntegerSolution(None, _UNBOUNDED)
         if response.status not in (status.OPTIMAL, status.FEASIBLE):
             return IntegerSolution(None, None)
         return IntegerSolution(tuple(response.solution), response.inner_objective_lower_bound)

@@ -48,6 +48,8 @@ _OWN_FORM = {
     "compute_time_s": "seconds",
     "roles": "[[see below](#roles), ...]",
     "roles.compute_time_s": "seconds",
+    "roles.beside": "{TIER: [role, ...]}",
+    "roles.avoid": "{TIER: [role, ...]}",
     "cut_slack": "number, or share such as 0.5%",
     "spares": "auto, whole number, or share such as 2%",
     "dependencies": "afterok:a:b,singleton",

@@ -50,6 +50,9 @@ JOBS: Final = (
     "time_limit_s: 60\ntenant: a\nlabels: {team: nlp}\nobjective: spread\nspread_alpha: 0.5\n"
     "compute_time_s: 3.2\ncollectives: {dp: hierarchical}\nconstraints:\n  max_zones: 1\n"
     "  same: rack\n  hosts: {gpu: h100}\n  avoid: {zone: [b, 'eval-*']}\n  near: c\n",
+    "name: a\nroles:\n  - {name: t, parallelism: {tp: 8, dp: 2}, sends: {w: 5}, same: rack}\n"
+    "  - {name: w, parallelism: {tp: 8, pp: 2}, within: {pp: rack}, segment: 2,\n"
+    "     beside: {zone: [t]}, avoid: {rack: [t]}}\n",
 )
 FABRICS: Final = (
     *map(_example, ("fabric-irregular.yaml", "fabric-128-hosts.yaml")),

@@ -11,11 +11,11 @@ room cut the least, and a bound for these holds for every other choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
@@ -31,13 +31,41 @@ Result = TypeVar("Result")
 
 
 @struct(frozen=True, slots=True)
+class RoleConstraints:
+    """Constraints on the hosts of one role of a gang, its spares aside.
+
+    `same`, `within`, `segment`: as of a gang. `beside`: tiers, and roles that one domain of the
+    tier holds together with this one. `avoid`: tiers, and roles with which it shares no domain.
+    """
+
+    role: str
+    same: str = ""
+    within: tuple[tuple[str, str], ...] = ()
+    segment: int = 0
+    beside: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    avoid: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def is_any(self) -> bool:
+        """Whether the role is bound in any way."""
+        return self != RoleConstraints(self.role)
+
+    @property
+    def named_roles(self) -> Iterator[tuple[str, str]]:
+        """Yield each other role that it names, after the key that does so."""
+        for key, by_tier in (("beside", self.beside), ("avoid", self.avoid)):
+            for tier, roles in by_tier:
+                yield from ((f"{key}.{tier}", role) for role in roles)
+
+
+@struct(frozen=True, slots=True)
 class Constraints:
     """Constraints on the hosts of a gang and its spares.
 
     `max_zones`: outermost domains at most, 0 = any number. `same`: a tier of which one
     domain holds everything. `labels`: what every host is labelled with. `within`: axes, and
     the tier of which one domain holds each of their groups. `segment`: so many consecutive
-    hosts lie in one innermost domain, 0 = each by itself.
+    hosts lie in one innermost domain, 0 = each by itself. `roles`: of a gang of roles, those of
+    each role that has some.
     """
 
     max_zones: int = 0
@@ -45,6 +73,7 @@ class Constraints:
     labels: tuple[tuple[str, str], ...] = ()
     within: tuple[tuple[str, str], ...] = ()
     segment: int = 0
+    roles: tuple[RoleConstraints, ...] = ()
 
     @property
     def is_shape(self) -> bool:
@@ -54,7 +83,15 @@ class Constraints:
     @property
     def has_segments(self) -> bool:
         """Whether blocks of the gang are bound to each other (workload/segments.py)."""
-        return bool(self.within or self.segment)
+        return bool(self.within or self.segment or self.roles)
+
+    def of_role(self, name: str) -> Constraints:
+        """Return what a role of the gang has to keep by itself."""
+        for own in self.roles:
+            if own.role == name:
+                same = own.same or self.same
+                return replace(self, same=same, within=own.within, segment=own.segment, roles=())
+        return replace(self, roles=()) if self.roles else self
 
 
 ANYWHERE = Constraints()

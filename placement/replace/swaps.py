@@ -64,7 +64,7 @@ def choose_swaps(
     for block in blocks:
         may = joinable(fabric, request.where, kept)
         if request.where.has_segments:
-            may &= may_take(fabric, request, now.tolist(), block, leaving)
+            may &= may_take(fabric, request, now.tolist(), block, leaving, may & (own | free))
         swap = _Swap(fabric, request, now, block, own & may, free & may)
         if not len(swap.candidates):
             return None

@@ -147,6 +147,11 @@ class Request:
         return self.roles[-1].request if self.roles else self
 
     @property
+    def room_key(self) -> Request | Constraints:
+        """Return what beside the number of its hosts decides on which ones it has room."""
+        return self if self.where.has_segments else self.where
+
+    @property
     def replicas(self) -> int:
         """Data parallel replicas of all of it, or of its last role."""
         return self.resized_part.parallelism.dp

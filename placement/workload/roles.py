@@ -18,23 +18,34 @@ from placement.workload.request import GangRole, Request
 
 def request_of_roles(roles: Sequence[GangRole], gang: Request) -> Request:
     """Return `gang` with these roles and as many ranks as they have together; where the gang may
-    lie, each role may.
+    lie, each role may, as far as its own constraints let it.
 
-    Raises: BadInput on a name that is given twice, or bytes for no other role.
+    Raises: BadInput on a name that is given twice, and bytes for, or constraints with, no other
+    role.
     """
     names = [role.name for role in roles]
     for number, role in enumerate(roles):
         if role.name in names[:number]:
             raise BadInput(f"roles.{number}.name", f"{role.name} is the name of two roles")
-        for to, _ in role.sends:
+        named = [("sends", to) for to, _ in role.sends]
+        named += [
+            each for own in gang.where.roles if own.role == role.name for each in own.named_roles
+        ]
+        for key, to in named:
             if to == role.name or to not in names:
                 others = ", ".join(name for name in names if name != role.name) or "none"
-                raise BadInput(f"roles.{number}.sends", f"{to} is no other role; others: {others}")
+                raise BadInput(f"roles.{number}.{key}", f"{to} is no other role; others: {others}")
     if gang.where.within or gang.where.segment:
         name = "segment" if gang.where.segment else "within"
-        raise BadInput(f"constraints.{name}", "is not for a gang of roles")
+        message = f"is not for a gang of roles: each role has its own, as roles.0.{name}"
+        raise BadInput(f"constraints.{name}", message)
+    if gang.where.roles and gang.where.max_zones > 1:
+        raise BadInput("constraints.max_zones", "must be 1 beside constraints of roles")
     ranks = sum(role.request.parallelism.world_size for role in roles)
-    placed = (replace(role, request=replace(role.request, where=gang.where)) for role in roles)
+    placed = (
+        replace(role, request=replace(role.request, where=gang.where.of_role(role.name)))
+        for role in roles
+    )
     return replace(gang, parallelism=Parallelism(dp=ranks), roles=tuple(placed))
 
 

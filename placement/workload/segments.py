@@ -15,7 +15,7 @@ answers and bounds are those of the gang (tiers/contraction.py).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import lcm
 
 import numpy as np
@@ -23,11 +23,22 @@ import numpy as np
 from muster.structs import replace, struct
 from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.constraints import Room, broken, gpus_wanted, labelled, tier_of, usable
+from placement.fabric.constraints import (
+    Room,
+    broken,
+    gpus_wanted,
+    labelled,
+    room_text,
+    tier_of,
+    usable,
+    wish_text,
+)
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, masks
+from placement.workload import role_domains
 from placement.workload.parallelism import AXES, Parallelism
 from placement.workload.request import Request
+from placement.workload.role_domains import RoleRules
 
 HOST = "host"
 
@@ -54,12 +65,44 @@ class Segments:
 
 
 def segments_of(fabric: Fabric, request: Request) -> Segments | None:
-    """Return the segments that a request asks for; None where every block may lie by itself.
-    Raises: BadInput naming the key that cannot be met: no such axis or tier, a tier too small, a
-    segment that does not divide the gang."""
-    if not request.where.has_segments:
+    """Return the segments that a request asks for; None where every block may lie by itself, and of
+    a gang of roles. Raises: BadInput naming the key that cannot be met: no such axis or tier, a
+    tier too small, a segment that does not divide the gang."""
+    if not request.where.has_segments or role_rules(fabric, request) is not None:
         return None
     return _segments(fabric, request)
+
+
+def role_rules(fabric: Fabric, request: Request) -> RoleRules | None:
+    """Return the constraints of the roles of a gang; None where they bind no role.
+
+    Raises: BadInput as `segments_of`, of a role.
+    """
+    return _role_rules(fabric, request) if request.where.roles else None
+
+
+@lru_cache(maxsize=1024)
+def _role_rules(fabric: Fabric, request: Request) -> RoleRules | None:
+    segments: list[tuple[int, int] | None] = []
+    for number, role in enumerate(request.roles):
+        try:
+            own = segments_of(fabric, role.request)
+            if own is not None and len(own.levels) > 1:
+                raise BadInput("constraints.within", "must name one tier alone in a role")
+        except BadInput as error:
+            field = error.field.removeprefix("constraints.")
+            raise BadInput(f"roles.{number}.{field}", error.message) from None
+        segments.append((own.inner.depth, own.inner.blocks) if own else None)
+    rules = role_domains.resolve(fabric, request, segments)
+    return rules if rules.bound else None
+
+
+def hosts_for_roles(fabric: Fabric, request: Request, hosts: HostSet) -> HostSet:
+    """Return hosts that the roles with constraints may take, of these; none of other gangs, and
+    where there is no room."""
+    rules = role_rules(fabric, request)
+    reserved = role_domains.reserve_hosts(fabric, rules, hosts) if rules is not None else None
+    return sum(reserved.values()) if reserved else 0  # roles share no host
 
 
 @lru_cache(maxsize=1024)
@@ -187,6 +230,8 @@ def usable_for(fabric: Fabric, request: Request, hosts: HostSet, count: int) -> 
 def room_for(fabric: Fabric, request: Request, count: int) -> Room:
     """Return how many of `count` hosts, of the gang and its spares, a set can take; spares need no
     segments."""
+    if (rules := role_rules(fabric, request)) is not None:
+        return partial(_room_for_roles, fabric, request, rules, count)
     segments = segments_of(fabric, request)
     if segments is None:
         return int.bit_count
@@ -196,6 +241,44 @@ def room_for(fabric: Fabric, request: Request, count: int) -> Room:
         return min(hosts.bit_count(), spares + _in_segments(fabric, segments, hosts).bit_count())
 
     return room
+
+
+def _room_for_roles(
+    fabric: Fabric, request: Request, rules: RoleRules, count: int, hosts: HostSet
+) -> int:
+    """Return one host too few where some role has no room among the hosts."""
+    if hosts.bit_count() < count:
+        return hosts.bit_count()
+    return hosts.bit_count() if _have_room(fabric, request, rules, hosts) else count - 1
+
+
+def _have_room(fabric: Fabric, request: Request, rules: RoleRules, hosts: HostSet) -> bool | None:
+    """Whether all roles have room among the hosts; None where that was not decided."""
+    if _role_without_room(fabric, request, rules, hosts) is not None:
+        return False
+    return rules.are_independent or role_domains.have_room(fabric, rules, hosts)
+
+
+def is_undecided(fabric: Fabric, request: Request, hosts: HostSet) -> bool:
+    """Whether it could not be decided that roles of the gang have room on these hosts."""
+    rules = role_rules(fabric, request)
+    return rules is not None and _have_room(fabric, request, rules, hosts) is None
+
+
+def _role_without_room(
+    fabric: Fabric, request: Request, rules: RoleRules, hosts: HostSet
+) -> int | None:
+    """Return the number of the first role for which there is no room, by itself."""
+    sizes = [rules.size(role) for role in range(len(rules.names))]
+    parts = [role.request for role in request.roles]
+    return next(
+        (
+            number
+            for number, (size, part) in enumerate(zip(sizes, parts, strict=True))
+            if usable_for(fabric, part, hosts, size).bit_count() < size
+        ),
+        None,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -221,7 +304,17 @@ def part_by_block(fabric: Fabric, request: Request, segments: Segments) -> Ints:
 
 
 def parted(fabric: Fabric, request: Request, hosts: Sequence[int]) -> list[str]:
-    """Name the segments of a gang on these hosts that lie in more than one domain, in sentences."""
+    """Name the segments of a gang on these hosts that lie in more than one domain, and the roles
+    that do not lie as they must, in sentences."""
+    if (rules := role_rules(fabric, request)) is not None:
+        if len(hosts) != rules.size(*range(len(rules.names))):
+            return []
+        wrong = [
+            f"role {role.name}: {text}"
+            for number, role in enumerate(request.roles)
+            for text in parted(fabric, role.request, rules.part(hosts, number))
+        ]
+        return wrong + role_domains.broken_rules(fabric, rules, hosts)
     segments = segments_of(fabric, request)
     if segments is None or len(hosts) != request.hosts_needed(gpus_wanted(fabric, request.where)):
         return []
@@ -245,8 +338,10 @@ def misplaced(fabric: Fabric, request: Request, hosts: Sequence[int]) -> list[st
 
 
 def segments_text(fabric: Fabric, request: Request, hosts: HostSet) -> str:
-    """Say for how many segments the hosts have room: `room for 12 segments of 16 hosts`; "" where a
-    gang has none."""
+    """Say for how many segments the hosts have room: `room for 12 segments of 16 hosts`; which role
+    has no room; "" where a gang has no segments, and where all roles have room."""
+    if (rules := role_rules(fabric, request)) is not None:
+        return _roles_text(fabric, request, rules, hosts)
     if (segments := segments_of(fabric, request)) is None:
         return ""
     room = room_for(fabric, request, request.hosts_needed(gpus_wanted(fabric, request.where)))
@@ -256,11 +351,39 @@ def segments_text(fabric: Fabric, request: Request, hosts: HostSet) -> str:
     return f"room for {many:,} segment{'' if many == 1 else 's'} of {outer:,} hosts"
 
 
+def _roles_text(fabric: Fabric, request: Request, rules: RoleRules, hosts: HostSet) -> str:
+    """Say which constraint of a role has no room: `role learner needs 8 hosts in one rack: at most
+    6 in one rack`."""
+    hosts = usable(fabric, request.where, hosts, fabric.host_count + 1)  # the roomiest
+    number = _role_without_room(fabric, request, rules, hosts)
+    if number is None:
+        if _have_room(fabric, request, rules, hosts):
+            return ""
+        return role_domains.lacking_text(fabric, rules, hosts)
+    part, name = request.roles[number].request, rules.names[number]
+    has = (room_text(fabric, part.where, hosts), segments_text(fabric, part, hosts))
+    needs = f"role {name} needs {rules.size(number):,} hosts{wish_text(fabric, part.where)}"
+    return f"{needs}: {', '.join(filter(None, has))}"
+
+
 def may_take(
-    fabric: Fabric, request: Request, hosts: Sequence[int], block: int, leaving: Collection[int]
+    fabric: Fabric,
+    request: Request,
+    hosts: Sequence[int],
+    block: int,
+    leaving: Collection[int],
+    room: HostSet,
 ) -> HostSet:
-    """Return the hosts that may take over a block: in the domains that the rest of its segments is
-    in. `leaving`: blocks that have no host yet, this one among them."""
+    """Return the hosts that may take over a block: in the domains that the rest of its segments, or
+    of its role, is in. `leaving`: blocks that have no host yet, this one among them; `room`: hosts
+    that may take them."""
+    if (rules := role_rules(fabric, request)) is not None:
+        role = rules.role_of(block)
+        own, alone = rules.blocks[role], request.roles[role].request
+        its = [other - own.start for other in leaving if other in own]
+        allowed = role_domains.may_join(fabric, rules, hosts, block, leaving, room)
+        hosts = rules.part(hosts, role)
+        return allowed & may_take(fabric, alone, hosts, block - own.start, its, room)
     segments, allowed = segments_of(fabric, request), hostset.full(fabric.host_count)
     if segments is None:
         return allowed

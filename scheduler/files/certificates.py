@@ -19,7 +19,7 @@ from muster.step import CLOSE, MEGASECOND, shown_step
 from muster.structs import replace
 from placement import BoundProof, bound_proofs, place
 from placement.fabric import hostset
-from placement.fabric.constraints import tier_of, with_gang_view
+from placement.fabric.constraints import RoleConstraints, tier_of, with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Floats
 from placement.objective.axis_loads import BYTES_PER_S
@@ -33,6 +33,7 @@ from placement.workload.request import (
     Request,
     StepBound,
 )
+from placement.workload.roles import ranks_of_roles
 from placement.workload.traffic import AxisTraffic, axis_traffic
 from placement.workload.training import DataParallel
 from placement.workload.volumes import LAYERS_OF_CHUNK, state_share
@@ -146,6 +147,7 @@ def _sealed(
             "within": [{"axis": axis, "tier": _tier_name(fabric, t)} for axis, t in where.within],
             "traffic": [_axis(each) for each in axis_traffic(request)],
             "step": None,
+            **({"roles": _roles(fabric, request)} if where.roles else {}),
         },
         "claims": {
             "hosts": list(fabric.names(placement.hosts)),
@@ -167,6 +169,36 @@ def _sealed(
         parts["job"]["step"] = _facts_of_step(fabric, request, placement.hosts)
         parts["claims"]["step"] = _step_claim(step, _unsealed(parts))
     return {"format": FORMAT, "digests": {p: digest(parts[p]) for p in SEALED}, **parts}
+
+
+def _roles(fabric: Fabric, request: Request) -> list[dict[str, Any]]:
+    """Ranks of each role, and the constraints of those that have some."""
+    own, roles = {each.role: each for each in request.where.roles}, list[dict[str, Any]]()
+    for role, ranks in zip(request.roles, ranks_of_roles(request), strict=True):
+        wanted, p = own.get(role.name, RoleConstraints(role.name)), role.request.parallelism
+        within = [
+            {"size": p.size(axis), "stride": p.stride(axis), "tier": _tier_name(fabric, tier)}
+            for axis, tier in wanted.within
+        ]
+        roles.append(
+            {
+                "name": role.name,
+                "first": ranks.start,
+                "ranks": len(ranks),
+                "same": _tier_name(fabric, wanted.same) if wanted.same else "",
+                "segment": wanted.segment,
+                "within": within,
+                "beside": _named_by_tier(fabric, wanted.beside),
+                "avoid": _named_by_tier(fabric, wanted.avoid),
+            }
+        )
+    return roles
+
+
+def _named_by_tier(
+    fabric: Fabric, by_tier: Iterable[tuple[str, tuple[str, ...]]]
+) -> list[dict[str, Any]]:
+    return [{"tier": _tier_name(fabric, tier), "roles": list(roles)} for tier, roles in by_tier]
 
 
 def _axis(traffic: AxisTraffic) -> dict[str, Any]:

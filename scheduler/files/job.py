@@ -6,7 +6,7 @@ value types of placement.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from muster.structs import replace
 from placement import BadInput
-from placement.fabric.constraints import Constraints
+from placement.fabric.constraints import Constraints, RoleConstraints
 from placement.workload.framework_limits import check_parallelism
 from placement.workload.parallelism import AXES, Parallelism
 from placement.workload.replicas import batch_sizes, check_batch
@@ -257,8 +257,7 @@ def _axes(**sizes: Any) -> Parallelism:
 
 def _affinity_of(keys: JobKeys) -> Affinity:
     wanted = keys.constraints
-    avoid = tuple((tier, tuple(names)) for tier, names in wanted.avoid.items())
-    return Affinity(wanted.exclusive, avoid, wanted.near)
+    return Affinity(wanted.exclusive, _by_tier(wanted.avoid), wanted.near)
 
 
 def _where(keys: JobKeys) -> Constraints:
@@ -269,7 +268,23 @@ def _where(keys: JobKeys) -> Constraints:
         labels=tuple(sorted(wanted.hosts.items())),
         within=tuple(sorted(wanted.within.items())),
         segment=wanted.segment or 0,
+        roles=tuple(filter(RoleConstraints.is_any, map(_role_constraints, keys.roles))),
     )
+
+
+def _role_constraints(role: RoleKeys) -> RoleConstraints:
+    return RoleConstraints(
+        role.name,
+        same=role.same,
+        within=tuple(sorted(role.within.items())),
+        segment=role.segment or 0,
+        beside=_by_tier(role.beside),
+        avoid=_by_tier(role.avoid),
+    )
+
+
+def _by_tier(names: Mapping[str, Sequence[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple((tier, tuple(each)) for tier, each in names.items())
 
 
 def _request(keys: JobKeys, document: Document) -> Request:
@@ -392,7 +407,10 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     request = spec.request
     mapping: dict[str, Any] = {"name": spec.name} if spec.name else {}
     if request.roles:
-        mapping["roles"] = [_role_mapping(role, spec.run) for role in request.roles]
+        own = {each.role: _role_constraints_mapping(each) for each in request.where.roles}
+        mapping["roles"] = [
+            _role_mapping(role, spec.run) | own.get(role.name, {}) for role in request.roles
+        ]
     else:
         mapping |= _shape_mapping(request)
     if spec.min_dp:
@@ -473,6 +491,17 @@ def _role_mapping(role: GangRole, run: RunSpec | None) -> dict[str, Any]:
     if "env" in changed:
         changed["env"] = dict(changed["env"])
     return mapping | changed
+
+
+def _role_constraints_mapping(own: RoleConstraints) -> dict[str, Any]:
+    constraints = {
+        "same": own.same,
+        "within": dict(own.within),
+        "segment": own.segment,
+        "beside": {tier: list(roles) for tier, roles in own.beside},
+        "avoid": {tier: list(roles) for tier, roles in own.avoid},
+    }
+    return {key: value for key, value in constraints.items() if value}
 
 
 def _restarts_mapping(rule: RestartRule) -> dict[str, Any]:

@@ -228,10 +228,10 @@ def _within(value: Any) -> dict[str, str]:
     return {axis: _text(tier) for axis, tier in value.items()}
 
 
-def _avoided(value: Any) -> dict[str, list[str]]:
+def _names_by_tier(of: str, value: Any) -> dict[str, list[str]]:
     if not isinstance(value, Mapping) or not value:
-        raise wrong_value(f"must map tiers to job names, as {{zone: [a]}}, not {short(value)}")
-    return {_text(tier): _names(names) for tier, names in value.items()}
+        raise wrong_value(f"must map tiers to {of} names, as {{zone: [a]}}, not {short(value)}")
+    return {_text(tier): _names(of, names) for tier, names in value.items()}
 
 
 def _begin(value: Any) -> int:
@@ -406,7 +406,7 @@ def _hang_action(value: Any) -> HangAction:
 
 
 def _modules(value: Any) -> tuple[str, ...]:
-    names = _names(value)
+    names = _names("module", value)
     for name in names:
         if not _MODULE.fullmatch(name):
             raise wrong_value(f"{short(name)} is not the name of a Python module")
@@ -439,9 +439,9 @@ def _resume_from(value: Any) -> str:
         raise wrong_value(error.message) from None
 
 
-def _names(value: Any) -> list[str]:
+def _names(of: str, value: Any) -> list[str]:
     if not isinstance(value, list) or not value:
-        raise wrong_value(f"must be a list of job names, not {short(value)}")
+        raise wrong_value(f"must be a list of {of} names, not {short(value)}")
     return [_text(name) for name in value]
 
 
@@ -468,6 +468,8 @@ Seconds = Annotated[int, BeforeValidator(lambda value: _COUNT(_seconds(value)))]
 SomeSeconds = Annotated[int, BeforeValidator(lambda value: _NUMBER(_seconds(value)))]
 Bytes = Annotated[int, BeforeValidator(_BYTES)]
 Text = Annotated[str, BeforeValidator(_text)]
+JobsByTier = Annotated[dict[str, list[str]], BeforeValidator(partial(_names_by_tier, "job"))]
+RolesByTier = Annotated[dict[str, list[str]], BeforeValidator(partial(_names_by_tier, "role"))]
 Rank = Annotated[int, BeforeValidator(_RANK)]
 Nanoseconds = Annotated[float, BeforeValidator(_compute_time)]
 Positive = Annotated[float, BeforeValidator(_positive)]
@@ -560,7 +562,7 @@ class _ConstraintKeys(Keys):
     same: Text = ""
     exclusive: Text = ""
     hosts: HostLabels = Field(default_factory=dict)
-    avoid: Annotated[dict[str, list[str]], BeforeValidator(_avoided)] = Field(default_factory=dict)
+    avoid: JobsByTier = Field(default_factory=dict)
     near: Text = ""
     within: Annotated[dict[str, str], BeforeValidator(_within)] = Field(default_factory=dict)
     segment: Count | None = None
@@ -599,6 +601,11 @@ class RoleKeys(Keys):
     env: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_variables)] = ()
     per_host: Annotated[int, BeforeValidator(_per_host)] = 0
     restart: Annotated[RoleRestart, BeforeValidator(_role_restart)] = RoleRestart.GANG
+    same: Text = ""
+    within: Annotated[dict[str, str], BeforeValidator(_within)] = Field(default_factory=dict)
+    segment: Count | None = None
+    beside: RolesByTier = Field(default_factory=dict)
+    avoid: RolesByTier = Field(default_factory=dict)
 
 
 class _RunKeys(Keys):

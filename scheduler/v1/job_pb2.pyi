@@ -823,6 +823,26 @@ class Role(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class WithinEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     PARALLELISM_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
@@ -836,6 +856,11 @@ class Role(_message.Message):
     ENV_FIELD_NUMBER: _builtins.int
     PER_HOST_FIELD_NUMBER: _builtins.int
     RESTART_FIELD_NUMBER: _builtins.int
+    SAME_FIELD_NUMBER: _builtins.int
+    WITHIN_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    BESIDE_FIELD_NUMBER: _builtins.int
+    AVOID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What it is called in the traffic and by its ranks: as a name of a job. Required."""
     per_host: _builtins.int
@@ -844,6 +869,12 @@ class Role(_message.Message):
     """What is started again when a rank of it fails. The job is complete when those roles are with
     which the gang restarts: a role that restarts alone serves the others, and is stopped then.
     Unspecified means gang.
+    """
+    same: _builtins.str
+    """A tier of which one domain holds the role. Empty: none."""
+    segment: _builtins.int
+    """Consecutive hosts of the role that lie in one innermost domain; divides its hosts. 0: each by
+    itself.
     """
     @_builtins.property
     def parallelism(self) -> Global___Parallelism:
@@ -885,6 +916,20 @@ class Role(_message.Message):
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Variables of its ranks, which win over those of `run`."""
 
+    @_builtins.property
+    def within(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """By axis (tp, cp, ep, pp, dp), the tier of which one domain holds each of the role's groups:
+        with tp and pp, each of its replicas. All name one tier. `host` is the host itself.
+        """
+
+    @_builtins.property
+    def beside(self) -> _containers.RepeatedCompositeFieldContainer[Global___RolesByTier]:
+        """Roles that one domain of a tier holds together with this one."""
+
+    @_builtins.property
+    def avoid(self) -> _containers.RepeatedCompositeFieldContainer[Global___RolesByTier]:
+        """Roles with which no domain of a tier is shared."""
+
     def __init__(
         self,
         *,
@@ -901,14 +946,47 @@ class Role(_message.Message):
         env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         per_host: _builtins.int = ...,
         restart: Global___RoleRestart.ValueType = ...,
+        same: _builtins.str = ...,
+        within: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        segment: _builtins.int = ...,
+        beside: _abc.Iterable[Global___RolesByTier] | None = ...,
+        avoid: _abc.Iterable[Global___RolesByTier] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "compute_time", b"compute_time", "model", b"model", "parallelism", b"parallelism", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "collectives", b"collectives", "command", b"command", "compute_time", b"compute_time", "env", b"env", "model", b"model", "name", b"name", "parallelism", b"parallelism", "per_host", b"per_host", "restart", b"restart", "sends", b"sends", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["avoid", b"avoid", "batch", b"batch", "beside", b"beside", "collectives", b"collectives", "command", b"command", "compute_time", b"compute_time", "env", b"env", "model", b"model", "name", b"name", "parallelism", b"parallelism", "per_host", b"per_host", "restart", b"restart", "same", b"same", "segment", b"segment", "sends", b"sends", "traffic", b"traffic", "training", b"training", "within", b"within"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Role: _TypeAlias = Role  # noqa: Y015
+
+@_typing.final
+class RolesByTier(_message.Message):
+    """Other roles of a gang, and a tier that they are near or apart by."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIER_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    tier: _builtins.str
+    """The tier."""
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of other roles."""
+
+    def __init__(
+        self,
+        *,
+        tier: _builtins.str = ...,
+        roles: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["roles", b"roles", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RolesByTier: _TypeAlias = RolesByTier  # noqa: Y015
 
 @_typing.final
 class Hang(_message.Message):

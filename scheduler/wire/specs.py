@@ -3,9 +3,10 @@
 A message has the keys of the job file by the same names, so that both ways go through the
 mapping that files.job reads and writes: one schema, and the same errors at the same paths. How
 a field is copied follows from its descriptor. Some keys have another shape in a message:
-`parallelism.dp` of an elastic gang, `constraints.avoid`, `restarts.on.exit`, and durations, which
-the key gives in seconds: `time_limit_s` is the field `time_limit`. In a message jobs have the names
-that their tenant calls them by; a specification that the core gets has full names.
+`parallelism.dp` of an elastic gang, `avoid` and `beside` of constraints, `restarts.on.exit`, and
+durations, which the key gives in seconds: `time_limit_s` is the field `time_limit`. In a message
+jobs have the names that their tenant calls them by; a specification that the core gets has full
+names.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
     causes = mapping.get("restarts", {}).get("on", {})
     if "exit" in causes:
         causes["exit"] = causes["exit"].get("codes", [])
-    if avoid := mapping.get("constraints", {}).get("avoid"):
-        mapping["constraints"]["avoid"] = {a.get("tier", ""): a.get("jobs", []) for a in avoid}
+    for constraints, key, names in _named_by_tier(mapping):
+        constraints[key] = {each.get("tier", ""): each.get(names, []) for each in constraints[key]}
     try:
         return job_from_mapping(mapping)
     except InputError as error:
@@ -117,10 +118,19 @@ def _spec_message(spec: JobSpec) -> job_pb2.JobSpec:
     causes = mapping.get("restarts", {}).get("on", {})
     if "exit" in causes:
         causes["exit"] = {"codes": causes["exit"]}
-    if avoid := mapping.get("constraints", {}).get("avoid"):
-        mapping["constraints"]["avoid"] = [{"tier": t, "jobs": jobs} for t, jobs in avoid.items()]
+    for constraints, key, names in _named_by_tier(mapping):
+        constraints[key] = [{"tier": t, names: each} for t, each in constraints[key].items()]
     _fill_spec(message, mapping)
     return message
+
+
+def _named_by_tier(mapping: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Yield constraints that name jobs or roles by tier: the section that they are in, their key,
+    and what a message calls the names."""
+    if "avoid" in (constraints := mapping.get("constraints", {})):
+        yield constraints, "avoid", "jobs"
+    for role in mapping.get("roles", ()):
+        yield from ((role, key, "roles") for key in ("beside", "avoid") if key in role)
 
 
 def in_full(spec: JobSpec) -> JobSpec:

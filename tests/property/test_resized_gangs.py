@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from placement.objective.cut import cut
+from placement.workload.segments import parted
 from scheduler.core import Conflict, JobSpec, Rejected, SchedulingOptions, State
 from scheduler.core.admission import launch
 from scheduler.core.model.commands import CancelJob, Command, ResizeJob, SubmitJob
@@ -40,6 +41,7 @@ class Resized(Driver):
             assert len(job.hosts) == job.gang_hosts == job.request.hosts_needed(8)
             assert not job.sizes or job.dp in job.sizes
             assert job.present.cuts == cut(F, job.request, job.hosts)
+            assert parted(F, job.request, job.hosts) == []
 
     def resize(self, random: Random, job: Job) -> None:
         """Have its ranks start, and give it another size, if it can have that."""
@@ -62,6 +64,7 @@ def any_roles(random: Random, name: str) -> JobSpec:
     trainer |= {"sends": {"w": random.choice([10, 10**9])}, "traffic": {"dp": 10**9}}
     worker = {"name": "w", "parallelism": {"tp": 8, "dp": dp}}
     worker |= {"restart": random.choice(["role", "gang"])}
+    worker |= random.choice([{}, {}, {"same": "zone"}, {"avoid": {"rack": ["t"]}}])
     mapping = {"name": name, "spares": 0, "roles": [trainer, worker], "run": {"command": ["x"]}}
     return job_from_mapping(mapping | {"time_limit_s": random.choice([600, 40_000])})
 

@@ -36,6 +36,24 @@ def test_roles_are_the_same_through_a_mapping_and_a_message() -> None:
     assert spec_from_proto(spec_to_proto(spec)) == spec
 
 
+def test_constraints_of_roles_are_the_same_through_a_mapping_and_a_message() -> None:
+    trainer = {"name": "a", "parallelism": {"tp": 8, "dp": 4}, "same": "rack", "segment": 2}
+    worker = {"name": "b", "parallelism": {"tp": 8, "pp": 2}, "within": {"pp": "rack"}}
+    worker |= {"beside": {"zone": ["a"]}, "avoid": {"rack": ["a"], "zone": ["c"]}}
+    other = {"name": "c", "parallelism": {"tp": 8}}
+    mapping = {"name": "j", "roles": [trainer, worker, other], "constraints": {"same": "zone"}}
+    spec = job_from_mapping(mapping)
+    where = [role.request.where for role in spec.request.roles]
+    assert [(each.same, each.within, each.segment) for each in where] == [
+        ("rack", (), 2),
+        ("zone", (("pp", "rack"),), 0),
+        ("zone", (), 0),
+    ]
+    assert job_to_mapping(spec)["roles"][1]["avoid"] == {"rack": ["a"], "zone": ["c"]}
+    assert job_from_mapping(job_to_mapping(spec)) == spec
+    assert spec_from_proto(spec_to_proto(spec)) == spec
+
+
 def test_numbers_in_commands_of_roles_are_taken_as_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     role = "{name: a, parallelism: {tp: 8}, command: [train, 3e-4], env: {LR: 1e-5}}"
@@ -62,6 +80,14 @@ def test_numbers_in_commands_of_roles_are_taken_as_they_are_written(tmp_path: Pa
         ("command: [a]", "objective: time", "objective"),
         ("command: [a]", "checkpoint: {peers: 1}", "checkpoint.peers"),
         ("command: [a]", "constraints: {segment: 2}", "constraints.segment"),
+        ("same: x, command: [a]", "constraints: {max_zones: 2}", "constraints.max_zones"),
+        ("within: rack", "", "roles.0.within"),
+        ("within: {xp: rack}", "", "roles.0.within.xp"),
+        ("segment: 0", "", "roles.0.segment"),
+        ("beside: {zone: y}", "", "roles.0.beside"),
+        ("beside: {zone: [y]}", "", "roles.0.beside.zone"),
+        ("avoid: {rack: [x]}", "", "roles.0.avoid.rack"),
+        ("avoid: [x]", "", "roles.0.avoid"),
         ("per_host: 1", "run: {workdir: /tmp}", "roles.0.command"),
         ("command: [python, a.py]", "run: {warm: [torch]}", "run.warm"),
     ],

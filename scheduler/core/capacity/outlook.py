@@ -25,6 +25,7 @@ from placement.fabric import hostset
 from placement.fabric.constraints import tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, masks
+from placement.workload.segments import hosts_for_roles
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.plan import BackfillReservation
 from scheduler.core.model.records.failure_rates import mean_repair_ns
@@ -46,7 +47,7 @@ from scheduler.core.rules.crash_loop import avoided, clear_moments
 from scheduler.core.tenancy.future_quota import FutureQuota
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import QuotaBook, domain_masks
-from scheduler.core.tenancy.quota_check import Allowance, Quotas
+from scheduler.core.tenancy.quota_check import Allowance, Quotas, limit_key
 from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
@@ -192,7 +193,7 @@ class Outlook:
         # Short jobs may have room before others of their tenant that long ones have not.
         lasts_ns = time_limit_ns(job, self._options) if self._before(job) else 0
         reads = self._affinity.reads(job)
-        bound = (*key, job.request.where, job.spec.affinity, job.needed, lasts_ns, reads)
+        bound = (*key, job.request.room_key, job.spec.affinity, job.needed, lasts_ns, reads)
         if bound in self._bound_in_vain:
             return None
         for has_repairs in (False, True) if self.repairs() else (False,):
@@ -226,7 +227,7 @@ class Outlook:
             left = then.bit_count() - (quotas.due_in_cells(job) if is_sure else 0)
             if before and not _leaves(job, end_ns + lasts_ns, before):
                 return None
-            may_take = end_ns >= reads.from_ns and self._may_take(job, then, quotas.book)
+            may_take = end_ns >= reads.from_ns and self._may_take(job, then, quotas)
             if left < job.needed or not may_take:
                 continue
             barred = closed.get(end_ns, 0) | avoided(job, self._state.tenants.restarts, end_ns)
@@ -235,7 +236,7 @@ class Outlook:
             reach = self._affinity.fitting(job, then & ~(quotas.withheld_from(job, then) | barred))
             if reach.bit_count() >= job.needed:
                 surplus = min(left, reach.bit_count()) - job.needed
-                earliest = self._reserved(job, end_ns, then, reach, free, quotas.book, surplus)
+                earliest = self._reserved(job, end_ns, then, reach, free, quotas, surplus)
                 if has_repairs:
                     back = (hosts for at_ns, hosts in self.repairs() if at_ns <= end_ns)
                     earliest = replace(earliest, repairs=sum(map(int.bit_count, back)))
@@ -257,8 +258,8 @@ class Outlook:
     def _before(self, job: Job) -> dict[str, BackfillReservation]:
         """For each limit on `job`: the job before it that waits for room below it."""
         ahead = self._ahead.get(job.name)
-        path = self._quotas.path(job.tenant) if ahead else ()
-        return {name: self.held_back[name] for name in path if ahead and name in ahead}
+        limits = self._quotas.limits_on(job) if ahead else ()
+        return {name: self.held_back[name] for name in limits if ahead and name in ahead}
 
     def is_hopeless(self, job: Job) -> bool:
         """Return whether no reservation was found before for a job of this tenant that is no larger
@@ -343,11 +344,12 @@ class Outlook:
         """All that it holds, or has lent."""
         return gang.hosts | self._state.jobs[gang.name].owned
 
-    def _may_take(self, job: Job, then: HostSet, book: QuotaBook) -> bool:
+    def _may_take(self, job: Job, then: HostSet, quotas: FutureQuota) -> bool:
         """Whether limits and promises leave so many hosts."""
         if self._quotas.is_open:
             return True
-        if job.needed > book.headroom(job.tenant)[0]:
+        book, rooms = quotas.book, (later for _, _, later in self._rooms_of_kinds(job, quotas))
+        if job.needed > min([book.headroom(job.tenant)[0], *rooms]):
             return False
         borrowed = self._quotas.borrowed(job, job.needed, book)
         return borrowed <= max(0, then.bit_count() - book.promised)
@@ -359,9 +361,10 @@ class Outlook:
         then: HostSet,
         reach: HostSet,
         free: HostSet,
-        book: QuotaBook,
+        quotas: FutureQuota,
         surplus: int,
     ) -> BackfillReservation:
+        book = quotas.book
         place = self._place(job, reach, free)
         kept = self._affinity.hosts_to_reserve(job, place)
         borrowed = self._quotas.borrowed(job, job.needed, book)
@@ -375,20 +378,30 @@ class Outlook:
             kept,
             None,
             *self._own(job, then, book),
-            self._below_limits(job, book),
+            self._below_limits(job, quotas),
         )
 
-    def _below_limits(self, job: Job, book: QuotaBook) -> tuple[tuple[str, int, int], ...]:
+    def _rooms_of_kinds(self, job: Job, quotas: FutureQuota) -> Iterator[tuple[str, int, int]]:
+        """Yield each limit on a kind of hosts that counts all of `job`, with what it leaves now and
+        then."""
+        for name in self._quotas.path(job.tenant):
+            for kind in self._quotas.kinds_of(job, name):
+                now = kind.limit - self._quotas.count_held(name, kind.hosts)
+                then = kind.limit - quotas.count_held(name, kind.hosts)
+                yield limit_key(name, kind.text), now, then
+
+    def _below_limits(self, job: Job, quotas: FutureQuota) -> tuple[tuple[str, int, int], ...]:
         """For each limit on `job`: what it leaves beside it now, and then, and beside
         those before it that wait for room below it, if `job` may count on what they leave."""
         if self._quotas.is_open:
             return ()
-        now, then = (b.headrooms(job.tenant) for b in (self._quotas.book, book))
+        now, then = (b.headrooms(job.tenant) for b in (self._quotas.book, quotas.book))
+        of_all = ((name, room, later) for (name, room), (_, later) in zip(now, then, strict=True))
         before = self._before(job)
         extra = {name: first.extra for name, first in before.items() if job.needed <= first.extra}
         return tuple(
             (name, room - job.needed, min(later, extra.get(name, later)) - job.needed)
-            for (name, room), (_, later) in zip(now, then, strict=True)
+            for name, room, later in (*of_all, *self._rooms_of_kinds(job, quotas))
         )
 
     def _own(self, job: Job, then: HostSet, book: QuotaBook) -> tuple[tuple[str, ...], int]:
@@ -403,12 +416,14 @@ class Outlook:
 
     def _place(self, job: Job, reach: HostSet, free: HostSet) -> HostSet:
         """The hosts to reserve, of the ones that `AffinityIndex.room` leaves."""
-        where = job.request.where
-        if not where.same:
-            return nearest(self._fabric, reach, free, job.needed)
-        domains = masks(self._fabric, tier_of(self._fabric, where.same, "constraints.same"))
-        fits = [reach & mask for mask in domains if (reach & mask).bit_count() >= job.needed]
-        return _busy_first(min(fits, key=int.bit_count), free, job.needed)
+        where, fabric = job.request.where, self._fabric
+        if where.same:
+            domains = masks(fabric, tier_of(fabric, where.same, "constraints.same"))
+            fits = [reach & mask for mask in domains if (reach & mask).bit_count() >= job.needed]
+            reach = min(fits, key=int.bit_count)
+        place = hosts_for_roles(fabric, job.request, reach)
+        others = job.needed - place.bit_count()
+        return place | nearest(fabric, reach & ~place, free, others)
 
     def limit_reservation(self, job: Job, allowed: Allowance) -> BackfillReservation | None:
         """Predict when the ends of gangs of the tenant `allowed.whose` leave `job` room below that

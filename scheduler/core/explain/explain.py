@@ -266,7 +266,7 @@ class _Explainer:
         holds, limit = book.held[allowed.whose], book.limit(allowed.whose)
         if allowed.kind:
             of_kind = self._quotas.kind_limit(allowed.whose, allowed.kind)
-            holds, limit = self._quotas.held_of(allowed.whose, of_kind.hosts), of_kind.limit
+            holds, limit = self._quotas.count_held(allowed.whose, of_kind.hosts), of_kind.limit
             kind = f" on hosts of {allowed.kind}"
         reservation = self._outlook.limit_reservation(job, replace(allowed, limit=limit - holds))
         running = self._obstacles.running(reservation, tenant=allowed.whose)

@@ -156,8 +156,8 @@ def below_limits(first: BackfillReservation, job: Job, end_ns: int, quotas: Quot
     `first` starts leaves it this room all the same: held back by a limit it would have no
     reservation."""
     is_longer = end_ns > first.start_ns
-    path = quotas.path(job.tenant) if first.limits else ()
-    rooms = (min(now, then) if is_longer else now for n, now, then in first.limits if n in path)
+    own = {*quotas.limits_on(job)} if first.limits else ()
+    rooms = (min(now, then) if is_longer else now for n, now, then in first.limits if n in own)
     return min(rooms, default=UNLIMITED)
 
 
@@ -194,9 +194,9 @@ def charged(
     """Return the reservation after `job` has taken `hosts` until `end_ns`. Limits count those
     `borrowed` as well; nobody waits for these."""
     is_longer, count = end_ns > first.start_ns, hosts.bit_count()
-    path = quotas.path(job.tenant) if first.limits else ()
+    own = {*quotas.limits_on(job)} if first.limits else ()
     limits = tuple(
-        (name, now - count, then - count * is_longer) if name in path else (name, now, then)
+        (name, now - count, then - count * is_longer) if name in own else (name, now, then)
         for name, now, then in first.limits
     )
     if not is_longer:
@@ -204,8 +204,8 @@ def charged(
     lendable, hosts = first.lendable, hosts & ~borrowed
     count = hosts.bit_count()
     uncovered = quotas.uncovered(job, count)
-    own = first.own - (count if draws_alike(first, job, quotas) else uncovered)
+    left = first.own - (count if draws_alike(first, job, quotas) else uncovered)
     if lendable is not None:
         lendable -= uncovered
     count -= unusable_hosts(first, hosts).bit_count()
-    return replace(first, extra=first.extra - count, lendable=lendable, own=own, limits=limits)
+    return replace(first, extra=first.extra - count, lendable=lendable, own=left, limits=limits)

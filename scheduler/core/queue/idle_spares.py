@@ -147,4 +147,4 @@ class QueueLoans:
 
 
 def _kind(job: Job, kind: Hashable) -> Hashable:
-    return (kind, job.request.where, job.spec.affinity)
+    return (kind, job.request.room_key, job.spec.affinity)

@@ -22,7 +22,7 @@ from placement.objective.cut import cut
 from placement.objective.step_time import step_bound
 from placement.workload.request import Limits as PlaceLimits
 from placement.workload.request import Objective, TierCut
-from placement.workload.segments import misplaced, usable_for
+from placement.workload.segments import may_take, misplaced, usable_for
 from scheduler.core.capacity.eviction import parted, yielding
 from scheduler.core.capacity.shrink import resize, without_hosts
 from scheduler.core.capacity.spare_pools import SparePools
@@ -427,6 +427,9 @@ class RestartSearch:
         stays = hostset.of(h for b, h in enumerate(job.hosts) if b not in blocks)
         may = self.loss.own | self.loss.free
         may &= joinable(self.state.loaded_fabric, job.request.where, stays | self.loss.own)
+        if job.request.where.has_segments:
+            gang = self.state.loaded_fabric, job.request, job.hosts
+            may &= reduce(or_, (may_take(*gang, block, blocks, may) for block in blocks))
         lost = f"{len(blocks):,} {'failed' if job.present.stop_ns is not None else 'to leave'}"
         return f"no host to swap in ({lost}, {may.bit_count():,} to swap in)"
 

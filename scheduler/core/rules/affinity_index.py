@@ -276,7 +276,7 @@ class AffinityIndex:
         is_free = where == ANYWHERE and not self._fabric.barred
         if is_free or hosts.bit_count() < needed:
             return hosts
-        key = (job.request if where.has_segments else where, needed, hosts)
+        key = (job.request.room_key, needed, hosts)
         if key not in self._fitting:
             self._fitting[key] = usable_for(self._fabric, job.request, hosts, needed)
         return self._fitting[key]

@@ -16,7 +16,7 @@ from scheduler.core.model.job import Job, Release
 from scheduler.core.model.records.tenant import hosts_filled
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.tenancy.guarantees import withhold_for_cells
-from scheduler.core.tenancy.quota import QuotaBook, QuotaNode, cell_hosts, cells_of
+from scheduler.core.tenancy.quota import QuotaBook, QuotaNode, cell_hosts, cells_of, count_of_kind
 
 
 class FutureQuota:
@@ -39,8 +39,12 @@ class FutureQuota:
     def remove_gang(self, gang: Release, hosts: HostSet) -> None:
         """Record that `gang` ends. `hosts`: all that it holds, or has lent."""
         self.book.take(gang.tenant, -self._counted(gang), -gang.borrowed)
-        if self._tenants.has_cells:
+        if self._held:
             self._held[gang.tenant] = self._held.get(gang.tenant, 0) & ~hosts
+
+    def count_held(self, tenant: str, kind: HostSet) -> int:
+        """Return how many hosts of a kind the tenant holds then, with its sub-tenants."""
+        return count_of_kind(self._by_name, self._held, tenant, kind)
 
     def _counted(self, gang: Release) -> int:
         """As how many hosts the tenant had it; see `Quotas.counted`."""

@@ -50,6 +50,15 @@ class QuotaNode:
     kinds: tuple[KindLimit, ...] = ()
 
 
+def count_of_kind(
+    by_name: Mapping[str, QuotaNode], held: Mapping[str, HostSet], tenant: str, kind: HostSet
+) -> int:
+    """Return how many hosts of a kind a tenant holds, with its sub-tenants. `held`: hosts by tenant
+    without sub-tenants."""
+    leaves = (hosts for leaf, hosts in held.items() if tenant in by_name[leaf].path)
+    return sum((hosts & kind).bit_count() for hosts in leaves)
+
+
 @lru_cache(maxsize=8)
 def nodes(tenants: Tenants, fabric: Fabric) -> Mapping[str, QuotaNode]:
     """Return the quotas of all tenants, in hosts. GPUs that fill no whole host do not count."""

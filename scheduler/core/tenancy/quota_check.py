@@ -18,7 +18,7 @@ from scheduler.core.model.records.tenant import hosts_filled
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.future_quota import FutureQuota
 from scheduler.core.tenancy.guarantees import highest, withhold_for_cells
-from scheduler.core.tenancy.quota import UNLIMITED, KindLimit, QuotaBook, empty_book
+from scheduler.core.tenancy.quota import UNLIMITED, KindLimit, QuotaBook, count_of_kind, empty_book
 from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
@@ -125,19 +125,20 @@ class Quotas:
         """Yield a key for each limit that counts all hosts of `job`."""
         for name in self.path(job.tenant):
             yield name
-            for kind in self._by_name[name].kinds:
-                if self._is_of(job, kind):
-                    yield limit_key(name, kind.text)
+            yield from (limit_key(name, kind.text) for kind in self.kinds_of(job, name))
+
+    def kinds_of(self, job: Job, tenant: str) -> list[KindLimit]:
+        """Return the limits of a tenant on kinds of hosts, of those that count all of `job`."""
+        return [kind for kind in self._by_name[tenant].kinds if self._is_of(job, kind)]
 
     def _is_of(self, job: Job, kind: KindLimit) -> bool:
         """Whether `job` takes no other hosts."""
         everything = hostset.full(self._fabric.host_count)
         return not labelled(self._fabric, job.request.where, everything) & ~kind.hosts
 
-    def held_of(self, tenant: str, kind: HostSet) -> int:
+    def count_held(self, tenant: str, kind: HostSet) -> int:
         """Return how many hosts of a kind the tenant holds, with its sub-tenants."""
-        leaves = (hosts for leaf, hosts in self._held.items() if tenant in self.path(leaf))
-        return sum((hosts & kind).bit_count() for hosts in leaves)
+        return count_of_kind(self._by_name, self._held, tenant, kind)
 
     def kind_limit(self, tenant: str, kind: str) -> KindLimit:
         """Return the limit of a tenant on hosts of the kind of this text."""
@@ -147,7 +148,10 @@ class Quotas:
         """Return the allowance with no more hosts of each kind than limits on it leave."""
         for name in self.path(job.tenant):
             for kind in self._by_name[name].kinds:
-                room, own = kind.limit - self.held_of(name, kind.hosts), allowed.reach & kind.hosts
+                room, own = (
+                    kind.limit - self.count_held(name, kind.hosts),
+                    allowed.reach & kind.hosts,
+                )
                 if self._is_of(job, kind):
                     if room < allowed.limit:
                         allowed = replace(allowed, limit=room, whose=name, kind=kind.text)

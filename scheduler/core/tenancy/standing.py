@@ -62,7 +62,7 @@ def standings(state: State, now_ns: int) -> tuple[TenantStanding, ...]:
             used[tenant.name] / siblings[tenant.parent] if siblings[tenant.parent] else 0.0,
             kept.get(tenant.name, 0).bit_count(),
             tuple(
-                quotas.held_of(tenant.name, of_kind(fabric, kind.labels)) * gpus
+                quotas.count_held(tenant.name, of_kind(fabric, kind.labels)) * gpus
                 for kind in tenant.kinds
             ),
         )

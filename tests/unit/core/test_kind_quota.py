@@ -96,6 +96,19 @@ def test_a_later_small_job_does_not_pass_one_that_waits_for_a_limit() -> None:
     assert running(schedule(state)) == {"a", "short", "other"}
 
 
+def test_reservation_of_hosts_keeps_room_below_a_limit_on_their_kind() -> None:
+    """`large` waits for hosts: `long` would leave it two of them, and one below the limit."""
+    busy = submit_job("s", 3, tenant="shop", where=ON_H100, limit_s=600)
+    state = run(
+        schedule(run(mixed(LIMITED), busy)),
+        submit_job("large", 2, tenant="lab", where=ON_H100, limit_s=600),
+        submit_job("long", 1, tenant="lab", where=ON_H100, limit_s=6000),
+        submit_job("other", 1, tenant="lab", where=ON_A100, limit_s=6000),
+        submit_job("next", 1, tenant="shop", where=ON_H100, limit_s=6000),
+    )
+    assert running(schedule(state)) == {"s", "other", "next"}
+
+
 def test_many_that_wait_for_a_limit_hold_back_no_job_on_hosts_of_another_kind() -> None:
     state = mixed(LIMITED)
     for name in ("a", "b", "c", "d", "e"):

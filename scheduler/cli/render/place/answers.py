@@ -117,6 +117,8 @@ def _runners_up(question: Question, answer: Placement) -> tuple[RunnerUp, ...]:
         question.request.where,
         labelled(question.fabric, question.request.where, question.free),
     )
+    if where.roles:  # these layouts know nothing of roles
+        return ()
     if where.max_zones:
         free = fullest(question.fabric, free, where.max_zones)
     hosts = np.flatnonzero(to_mask(free, question.fabric.host_count)).astype(np.int64)
