@@ -68,6 +68,7 @@ def _picture(answer: Values) -> Markup | None:
         each.set_yticks(range(len(scenarios)), [scenario["name"] for scenario in scenarios])
         each.set_ylim(len(scenarios) - 0.5, -0.5)
         each.margins(x=0.15)
+        each.set_xlim(min(-1, each.get_xlim()[0]), max(1, each.get_xlim()[1]))
         theme.titled(each, f"{words}, % of now")
     return _inlined(made, sentence(answer))
 

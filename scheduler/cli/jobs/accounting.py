@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -73,9 +74,7 @@ def accounting(
     elif output is TableFormat.CSV:
         text = tables.usage_csv(answer, keys)
     elif output is TableFormat.HTML:
-        text = tables.usage_html(
-            answer, keys, f"since {since}" + (f", until {until}" if until else "")
-        )
+        text = tables.usage_html(answer, keys, start_ns, end_ns or time.time_ns())
     else:
         rows = tables.records(answer, keys)
         text = formatted({"rows": rows}, AnswerFormat(output.value)) + "\n"
