@@ -33,7 +33,7 @@ SEALED = ("fabric", "free", "job", "claims")  # parts with a digest each
 DECISIONS = ("start", "swap", "resize", "dry run")  # of a server, on a placement
 SYNCS = ("step", "micro_batch")  # how often parameters and gradients are exchanged
 SCHEDULES = ("1f1b", "zero_bubble", "dualpipe")
-PATTERNS = ("ring", "chain", "hierarchical", "all_to_all", "pairs")
+PATTERNS = ("ring", "chain", "hierarchical", "all_to_all", "pairs", "tree")
 MOST_BRANCHES = 200  # one below the other
 
 
@@ -43,9 +43,12 @@ def pattern(value: Any, path: str) -> None:
 
 
 def axis(value: Any, path: str) -> None:
-    """An axis; that of a role says also which ranks it has."""
-    of_role = isinstance(value, dict) and "ranks" in value
-    check(value, AXIS | RANKS if of_role else AXIS, path)
+    """An axis; that of a role says also which ranks it has, and trees how many lie on a host."""
+    said = value if isinstance(value, dict) else {}
+    of_role, is_tree = "ranks" in said, said.get("pattern") == "tree"
+    check(value, AXIS | (RANKS if of_role else {}) | (NODE if is_tree else {}), path)
+    if is_tree and said["size"] % said["node"]:
+        raise Malformed(path, "ranks on a host must divide those of a group")
     if value["pattern"] == "pairs" and not (of_role and value["ranks"] < value["size"]):
         raise Malformed(path, "pairs are of the ranks of one role and those of another")
 
@@ -166,6 +169,7 @@ AXIS = {
     "wrap_bytes": non_negative,
 }
 RANKS = {"first": non_negative, "ranks": count, "to": non_negative}
+NODE = {"node": count}
 JOB = {
     "name": text,
     "gpus_per_host": count,

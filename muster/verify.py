@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import pairwise, product, zip_longest
 from typing import Any
 
 from muster.bound import CutBound, Refused, grid_of
@@ -247,12 +247,37 @@ def crossing(axis: dict[str, Any], at: list[int]) -> int:
                 total += edge * steps + axis["wrap_bytes"] * wraps
             case "hierarchical":
                 total += edge * (len(set(group)) - 1)
+            case "tree":
+                edges = tree_edges(size, axis["node"])
+                total += edge * sum(group[a] != group[b] for a, b in edges)
             case "pairs":
                 there = Counter(group[axis["ranks"] :])
                 total += edge * sum(there.total() - there[own] for own in group[: axis["ranks"]])
             case _:
                 total += edge * (size * size - sum(n * n for n in Counter(group).values()))
-    return -(-total * size // (size - 1)) if axis["pattern"] == "hierarchical" else total
+    # Of a vector S, of which a ring's edge carries 2 (n-1)/n S, a hierarchy sends 2 S for each
+    # domain more, and each edge of a tree S / node there and back.
+    parts = {"hierarchical": 1, "tree": 2 * axis.get("node", 1)}.get(axis["pattern"])
+    return total if parts is None else -(-total * size // (parts * (size - 1)))
+
+
+def tree_edges(size: int, node: int) -> Iterator[tuple[int, int]]:
+    """Yield both ends of each edge of NCCL's two trees, once for each of the `node` ranks of a host
+    that take turns as its head: between heads, and along the chain that ends at a head."""
+    nodes = size // node
+    for head, is_second, own in product(range(node), (False, True), range(nodes)):
+        low = own & -own
+        up = (own ^ low) | (low << 1)
+        both = (own, up if up < nodes else own ^ low)
+        if is_second and nodes % 2:
+            both = (both[0] + 1) % nodes, (both[1] + 1) % nodes
+        elif is_second:
+            both = nodes - 1 - both[0], nodes - 1 - both[1]
+        if own:
+            yield both[0] * node + head, both[1] * node + head
+        first = both[0] * node
+        for step in range(head, head + node - 1):
+            yield first + step % node, first + (step + 1) % node
 
 
 def main() -> int:

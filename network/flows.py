@@ -7,6 +7,7 @@ host, or of one scale-up domain, go over NVLink and are no flow.
     ring          each rank to the next of its group
     chain         both ways between neighbours, half an edge's bytes each
     all-to-all    every ordered pair
+    tree          along the edges of both trees, and the chains inside hosts, both ways
     hierarchical  inside each domain, a ring over the domains (hosts, at last) that the
                   group touches there, carried by the members of each in equal parts:
                   S (c-1)/c leave each of c domains, S (c-1) in all
@@ -24,6 +25,7 @@ from placement.fabric.constraints import with_gang_view
 from placement.fabric.tree import Fabric, Ints
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
+from placement.workload.trees import tree_edges
 
 
 @struct(frozen=True, slots=True, eq=False)
@@ -63,7 +65,7 @@ def flows_of(fabric: Fabric, request: Request, hosts: Sequence[int]) -> Flows:
     rank = np.arange(request.parallelism.world_size)
     host = np.asarray(hosts, dtype=np.int64)[rank // fabric.gpus_per_host]
     gpu = host * fabric.gpus_per_host + rank % fabric.gpus_per_host
-    traffics = axis_traffic(request)
+    traffics = axis_traffic(request, request.ranks_per_host(fabric.gpus_per_host))
     axes = tuple(traffic.axis for traffic in traffics)
     none = np.empty(0, dtype=np.int64)
     parts = [Flows(none, none, np.empty(0), none, axes)]
@@ -110,6 +112,10 @@ def edges_of(fabric: Fabric, traffic: AxisTraffic, groups: Ints) -> Iterator[Edg
         case Pattern.PAIRS:
             near, far = np.split(groups[0], [traffic.ranks])
             yield np.repeat(near, len(far)), np.tile(far, len(near)), w
+        case Pattern.TREE:
+            tail, head, parts = tree_edges(traffic.size, traffic.node)
+            sizes = np.tile(parts * float(traffic.tree_part), len(groups))
+            yield groups[:, tail].ravel(), groups[:, head].ravel(), sizes
         case Pattern.HIERARCHICAL:
             yield from _hierarchical(fabric, groups, w * traffic.size / (traffic.size - 1))
 

@@ -175,7 +175,7 @@ class _Builder:
         self._message_bytes = 0.0
         self._late_s = [[0.0]] * len(host_by_unit)  # by pipe, of a message to the next stage
         self._ended: dict[tuple[str, int, str], int] = {}  # the exchange before, of each group
-        for traffic in axis_traffic(request):
+        for traffic in axis_traffic(request, request.ranks_per_host(fabric.gpus_per_host)):
             self._read_axis(fabric, traffic, host_by_unit)
 
     def _read_axis(self, fabric: Fabric, traffic: AxisTraffic, host_by_unit: Ints) -> None:

@@ -36,8 +36,15 @@ from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
 from placement.workload.request import Collective, Request
-from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
-from placement.workload.training import ContextParallel, DataParallel
+from placement.workload.traffic import (
+    AxisTraffic,
+    Pattern,
+    axis_traffic,
+    groups_of,
+    is_summed_whole,
+)
+from placement.workload.training import ContextParallel
+from placement.workload.trees import ranks_of_node
 from placement.workload.volumes import REPLICATE, work_of
 
 ALPHA_S = 10e-6  # seconds for one message between hosts, as alpha-beta tables assume
@@ -49,6 +56,7 @@ ALGORITHM_OF = {
     Collective.HALVING_DOUBLING: Algorithm.NEAR,
     Collective.HALVING_DOUBLING_FAR: Algorithm.FAR,
     Collective.PAT: Algorithm.NEAR,
+    Collective.TREE: Algorithm.TREE,
 }
 AS_GOOD = 1.1  # times the fastest: what the model cannot tell apart
 
@@ -94,7 +102,8 @@ class AxisCollective:
     `nodes`: of each rank, group by group. `calls`: one after another in a step, which together
     carry the `payload`. `stated`: in the job file; None: the cut takes a ring. `operation`:
     all-reduce where the whole vector is summed; else gathered and scattered apart, which is an
-    all-reduce in two halves and sends the same.
+    all-reduce in two halves and sends the same. `per_host`: neighbouring ranks on a host, which
+    trees chain up where the job file states them; else 1.
     """
 
     axis: str
@@ -103,6 +112,7 @@ class AxisCollective:
     nodes: Ints
     calls: int
     payload: Fraction
+    per_host: int = 1
 
     @property
     def size(self) -> int:
@@ -119,20 +129,24 @@ def _collectives(
 ) -> Iterator[AxisCollective]:
     """Each axis that is a collective, carries bytes and leaves its nodes, in rank order."""
     joined = fabric.scale_up_by_host[np.asarray(hosts, dtype=np.int64)]
-    by_rank = np.repeat(joined, request.ranks_per_host(fabric.gpus_per_host))
+    per_host = request.ranks_per_host(fabric.gpus_per_host)
+    by_rank = np.repeat(joined, per_host)
     used = dict(request.collectives)
     for traffic in axis_traffic(replace(request, collectives=())):
         nodes = groups_of(by_rank, traffic)
         if _has_choice(request, traffic) and (nodes != nodes[:, :1]).any():
             # The ring's edge carries 2 (n-1)/n of the payload, which gives the payload.
             payload = Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
+            stated = used.get("dp" if traffic.axis == REPLICATE else traffic.axis)
+            is_tree = stated is Collective.TREE
             yield AxisCollective(
                 traffic.axis,
                 _operation(request, traffic.axis),
-                used.get("dp" if traffic.axis == REPLICATE else traffic.axis),
+                stated,
                 nodes,
-                _calls_per_step(request, traffic.axis),
+                calls_per_step(request, traffic.axis),
                 payload,
+                ranks_of_node(traffic.size, traffic.stride, per_host) if is_tree else 1,
             )
 
 
@@ -146,16 +160,11 @@ def _has_choice(request: Request, traffic: AxisTraffic) -> bool:
 
 
 def _operation(request: Request, axis: str) -> Operation:
-    training = request.training
-    whole = {
-        "tp": not training.sequence_parallel,
-        "dp": training.data_parallel is DataParallel.DDP,
-        REPLICATE: True,
-    }
-    return Operation.ALL_REDUCE if whole.get(axis) else Operation.ALL_GATHER
+    is_whole = is_summed_whole(request, axis) or (axis, Collective.TREE) in request.collectives
+    return Operation.ALL_REDUCE if is_whole else Operation.ALL_GATHER
 
 
-def _calls_per_step(request: Request, axis: str) -> int:
+def calls_per_step(request: Request, axis: str) -> int:
     """Return the calls of one rank: by layer, and by micro-batch but for FSDP's; tensor parallelism
     calls after attention and after the feed-forward, forward, backward and when recomputing."""
     work = work_of(request)
@@ -200,7 +209,7 @@ def _choice_on(
     outside = Link(ALPHA_S, fabric.nic_gbps * BYTES_PER_S)
     crossing, slowest, out = Fraction(0), 0.0, np.zeros(len(uplinks))
     for zone_by_rank, host_by_rank, count in groups:
-        plan = schedule_of(Operation.ALL_REDUCE, algorithm, zone_by_rank)
+        plan = schedule_of(Operation.ALL_REDUCE, algorithm, zone_by_rank, axis.per_host)
         units = leaving(plan, zone_by_rank, len(uplinks)) * count
         crossing += payload * Fraction(int(units.sum()), plan.parts)
         out += units * float(payload / plan.parts)

@@ -17,7 +17,7 @@ closed forms of the literature are tests of it.
     payload   S, bytes: the whole vector, so that a rank's own block is S/n
     unit      S / parts, the grain in which a schedule counts
 
-Source: Thakur, Rabenseifner and Gropp 2005; trees after NVIDIA/nccl, src/graph/trees.cc.
+Source: Thakur, Rabenseifner and Gropp 2005; trees: placement/workload/trees.py.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import numpy as np
 
 from muster.structs import struct
 from placement.fabric.tree import Ints
+from placement.workload.trees import depth_of_trees, tree_edges
 
 
 class Operation(StrEnum):
@@ -169,35 +170,11 @@ def recursive_doubling(n: int) -> Schedule:
     return Schedule(n, n, (*fold.inwards(n), *rounds, *fold.outwards(n)))
 
 
-def tree_parents(n: int) -> Ints:
-    """Return the parent of each rank in NCCL's binary tree, -1 for the root, which is 0. Shape:
-    (n,).
-
-    Source: NVIDIA/nccl, src/graph/trees.cc, ncclGetBtree.
-    """
-    ranks = np.arange(n)
-    low = ranks & -ranks
-    up = (ranks ^ low) | (low << 1)
-    parents = np.where(up < n, up, ranks ^ low)
-    parents[0] = -1
-    return parents
-
-
-def tree(n: int) -> Schedule:
+def tree(n: int, node: int = 1) -> Schedule:
     """Return the schedule of NCCL's double tree: half of the vector goes up and down each of two
-    trees, pipelined. Leaves of one tree are inner nodes of the other, which is the mirror image for
-    an even number of ranks, and shifted by one rank for an odd number."""
-    parents = tree_parents(n)
-    child = np.arange(1, n)
-    depth = np.zeros(n, dtype=np.int64)
-    for rank in sorted(range(1, n), key=lambda r: -(r & -r)):  # parents before children
-        depth[rank] = depth[parents[rank]] + 1
-    ranks = np.arange(n)
-    other = ranks[::-1] if n % 2 == 0 else np.roll(ranks, -1)  # its rank in the second tree
-    up_src = np.concatenate([child, other[child]])
-    up_dst = np.concatenate([parents[1:], other[parents[1:]]])
-    src, dst = np.concatenate([up_src, up_dst]), np.concatenate([up_dst, up_src])
-    return Schedule(n, 2, (_messages(src, dst, 1, 2 * int(depth.max())),))
+    trees, pipelined. `node`: ranks on each host."""
+    steps = 2 * depth_of_trees(n // node)
+    return Schedule(n, 2 * node, (_messages(*tree_edges(n, node), steps),))
 
 
 def hierarchical(zones: Ints) -> Schedule:
@@ -246,14 +223,16 @@ def algorithms(operation: Operation) -> tuple[Algorithm, ...]:
     return (*_ALL_GATHERS, Algorithm.HIERARCHICAL, *whole)
 
 
-def schedule_of(operation: Operation, algorithm: Algorithm, zones: Ints) -> Schedule:
-    """Return the messages of one group whose ranks lie in `zones`, shape (n,).
+def schedule_of(operation: Operation, algorithm: Algorithm, zones: Ints, node: int = 1) -> Schedule:
+    """Return the messages of one group whose ranks lie in `zones`, shape (n,). `node`: of trees.
 
     Only the hierarchical algorithm looks at the zones; the others know n alone. Raises: KeyError on
     a pair that `algorithms` does not list.
     """
     if algorithm is Algorithm.HIERARCHICAL:
         return _from_all_gather(operation, hierarchical(zones))
+    if algorithm is Algorithm.TREE and node > 1:
+        return tree(len(zones), node)
     return _of_size(operation, algorithm, len(zones))
 
 

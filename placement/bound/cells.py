@@ -21,7 +21,7 @@ import numpy as np
 from muster.structs import replace, struct
 from placement.grid.block_grid import BlockGrid, block_axes, block_grid
 from placement.workload.request import Request
-from placement.workload.traffic import Pattern
+from placement.workload.traffic import Pattern, without_trees
 
 
 @struct(frozen=True, slots=True)
@@ -39,7 +39,9 @@ class Cells:
 
 
 def cells_of(request: Request, gpus: int) -> Cells:
-    """Return the grid of cells of a gang, whose bounds hold for its blocks."""
+    """Return the grid of cells of a gang, whose bounds hold for its blocks; that of hierarchies
+    bounds trees."""
+    request = without_trees(request)
     cell, grid = _cells(request, gpus)
     lot = gpus // cell
     chain = next((a for a in block_axes(request, cell) or () if a.pattern is Pattern.CHAIN), None)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from math import lcm
+from math import floor, lcm
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +27,10 @@ from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
+from placement.workload.trees import tree_edges
 
 MOST_LINKS = 400_000  # edges between ranks; a larger graph costs more than it saves
+MOST_WEIGHT = 1 << 59  # of all edges together, that sums stay whole numbers of 64 bits
 FEW = 8  # members of a group up to which all of them are near each other
 
 Triples = tuple[Ints, Ints, Ints]
@@ -340,12 +342,22 @@ def block_graph(request: Request, gpus_per_host: int) -> Hypergraph | None:
     """Return the graph of a request's blocks; None when it has too many edges. It is cached, for a
     gang is placed and moved again and again."""
     world = request.parallelism.world_size
-    axes = axis_traffic(request)
+    axes = axis_traffic(request, gpus_per_host)
     if sum(_links(t, world, gpus_per_host) for t in axes) > MOST_LINKS:
         return None
     scale = lcm(*(t.size - 1 for t in axes if t.pattern is Pattern.HIERARCHICAL))
+    trees = [t for t in axes if t.pattern is Pattern.TREE]
+    exact = lcm(scale, *(t.tree_part.denominator for t in trees))
+    if exact * world * sum(t.edge_bytes for t in axes) < MOST_WEIGHT:  # else whole parts, rounded
+        scale = exact
     block, made = np.arange(world) // gpus_per_host, _Builder()
     for t in axes:
+        if t.pattern is Pattern.TREE:
+            tail, head, parts = tree_edges(t.size, t.node)
+            once, lines = tail < head, groups_of(block, t)
+            each = 2 * parts[once] * floor(t.tree_part * scale)
+            made.edges(lines[:, tail[once]], lines[:, head[once]], each)
+            continue
         if t.pattern is Pattern.PAIRS:
             near, far = np.split(groups_of(block, t)[0], [t.ranks])
             tail, head = np.meshgrid(np.unique(near), np.unique(far))
@@ -391,6 +403,8 @@ def _links(traffic: AxisTraffic, world: int, gpus_per_host: int) -> int:
     ranks = traffic.ranks or world
     if traffic.pattern is Pattern.PAIRS:
         return ranks * (traffic.size - ranks) // gpus_per_host**2
+    if traffic.pattern is Pattern.TREE:
+        return ranks // traffic.size * len(tree_edges(traffic.size, traffic.node)[0]) // 2
     return ranks * _steps(traffic)
 
 

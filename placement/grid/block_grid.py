@@ -146,7 +146,8 @@ def joint_cost(slopes: Slopes, most: int) -> Ints:
 
 
 def block_axes(request: Request, gpus_per_host: int) -> tuple[BlockAxis, ...] | None:
-    """Return the axes wider than a host with weights in bytes; None when blocks form no grid."""
+    """Return the axes wider than a host with weights in bytes; None when blocks form no grid, as
+    with trees, whose edges lead to ranks at any distance."""
     if request.roles:
         return None
     axes = []
@@ -154,9 +155,8 @@ def block_axes(request: Request, gpus_per_host: int) -> tuple[BlockAxis, ...] | 
         span = traffic.stride * traffic.size
         if gpus_per_host % span == 0:
             continue
-        if traffic.stride % gpus_per_host and (
-            gpus_per_host % traffic.stride or span % gpus_per_host
-        ):
+        is_split = gpus_per_host % traffic.stride or span % gpus_per_host
+        if traffic.pattern is Pattern.TREE or (traffic.stride % gpus_per_host and is_split):
             return None
         axes.append(_block_axis(traffic, gpus_per_host))
     return tuple(axes)

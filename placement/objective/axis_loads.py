@@ -23,6 +23,7 @@ from placement.fabric.tree import Fabric, Floats, Ints
 from placement.objective.cut import egress_by_axis, egress_by_host, leaving
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
+from placement.workload.trees import both_trees
 from placement.workload.volumes import axis_of, passes_per_step
 
 SCALE_UP = "scale-up"
@@ -123,7 +124,8 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
     if fabric.has_scale_up_tier:
         joined = fabric.scale_up_by_host[chosen]
         cards = egress_by_host(request, gpus, chosen, joined, fabric.host_count)
-    for i, (traffic, by_rank) in enumerate(egress_by_axis(request, 1, np.arange(ranks), ranks)):
+    sending = egress_by_axis(request, 1, np.arange(ranks), ranks, gpus)
+    for i, (traffic, by_rank) in enumerate(sending):
         sent = np.bincount(host_by_rank, by_rank, fabric.host_count)
         out = [by_axis[i][1] for by_axis in outbound]
         # The first kind of domain that nothing leaves holds every group.
@@ -177,8 +179,8 @@ def latencies(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Int
     their bytes. `hosts`: of the ranks of each group, shape (groups, ranks).
 
     In a ring, the data of each rank pass all edges but one; in a hierarchy, those of each domain's
-    part. All-to-all waits for the farthest. Shape: (groups,); of a chain that of each hop, as in
-    `AxisLoad.hops`: (groups, hops).
+    part; in a tree, its longest branch. All-to-all waits for the farthest. Shape: (groups,); of a
+    chain that of each hop, as in `AxisLoad.hops`: (groups, hops).
     """
     passes, group = passes_per_step(request, traffic.axis), np.arange(len(hosts))
     match traffic.pattern:
@@ -191,6 +193,15 @@ def latencies(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Int
             return np.asarray(late.sum(axis=1) - late.min(axis=1))
         case Pattern.ALL_TO_ALL | Pattern.PAIRS:  # farthest from one: farthest of all, in a tree
             return np.asarray(fabric.latency_between(hosts, hosts[:, :1]).max(axis=1) * passes)
+        case Pattern.TREE:
+            heads, longest = hosts[:, :: traffic.node], np.zeros(len(hosts))
+            for tree in both_trees(heads.shape[1]):
+                down = np.zeros(heads.shape)
+                for child, parent in zip(*tree, strict=True):
+                    hop = fabric.latency_between(heads[:, child], heads[:, parent])
+                    down[:, child] = down[:, parent] + hop
+                longest = np.maximum(longest, down.max(axis=1))
+            return longest * passes
         case Pattern.HIERARCHICAL:
             total, around = np.zeros(len(hosts)), np.zeros_like(hosts)
             left_s = fabric.latency_s + sum(tier.latency_s for tier in fabric.tiers)
@@ -235,7 +246,7 @@ def shared_links(fabric: Fabric, request: Request, hosts: Sequence[int]) -> dict
         domain, count = tier.domain_by_host[chosen], len(tier.domains)
         at = np.repeat(domain, gpus) * p.pp + stage
         whole.append(tuple(sent for _, sent in egress_by_axis(request, gpus, domain, count)))
-        stages = egress_by_axis(request, 1, at, count * p.pp)
+        stages = egress_by_axis(request, 1, at, count * p.pp, gpus)
         parted.append([sent.reshape(count, p.pp) for _, sent in stages])
     speeds = np.concatenate([kind.bytes_per_s for kind in (nic, *uplinks)])
     axes = axis_traffic(request)

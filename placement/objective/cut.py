@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from placement.fabric.constraints import with_gang_view
 from placement.fabric.tree import Fabric, Floats, Ints, Uplink, of_built
 from placement.workload.request import Request, TierCut
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
+from placement.workload.trees import tree_edges
 
 FIRST, LAST = slice(0, 1), slice(-1, None)
 ROUNDING = 1 + 1e-9
@@ -58,7 +60,7 @@ def cut_by_axis(
         return ()
     by_rank = np.repeat(domain_by_block, gpus_per_host)
     crossing = []
-    for traffic in axis_traffic(request):
+    for traffic in axis_traffic(request, gpus_per_host):
         crossed = _crossing(traffic, groups_of(by_rank, traffic))
         if crossed:
             crossing.append((traffic.axis, crossed))
@@ -85,13 +87,14 @@ def _egress(request: Request, gpus_per_host: int, domain_by_block: Ints, domains
 
 
 def egress_by_axis(
-    request: Request, gpus_per_host: int, domain_by_block: Ints, domains: int
+    request: Request, gpus_per_host: int, domain_by_block: Ints, domains: int, per_host: int = 0
 ) -> tuple[tuple[AxisTraffic, Floats], ...]:
-    """Return for each axis the bytes per step that leave each domain. Shape: (domains,)."""
+    """Return for each axis the bytes per step that leave each domain. Shape: (domains,).
+    `per_host`: ranks of a host, where blocks are not those of hosts."""
     by_rank = np.repeat(domain_by_block, gpus_per_host)
     return tuple(
         (traffic, leaving(traffic, groups_of(by_rank, traffic), domains))
-        for traffic in axis_traffic(request)
+        for traffic in axis_traffic(request, per_host or gpus_per_host)
     )
 
 
@@ -107,7 +110,7 @@ def egress_by_host(
     host, domain = np.repeat(hosts, gpus_per_host), np.repeat(domain_by_block, gpus_per_host)
     return tuple(
         leaving(t, groups_of(domain, t), host_count, groups_of(host, t))
-        for t in axis_traffic(request)
+        for t in axis_traffic(request, gpus_per_host)
     )
 
 
@@ -174,6 +177,10 @@ def _crossing(traffic: AxisTraffic, groups: Ints) -> int:
             near, far = np.split(groups[0], [traffic.ranks])
             there = np.bincount(far, minlength=int(near.max()) + 1)
             return w * int(np.sum(len(far) - there[near]))
+        case Pattern.TREE:
+            tail, head, parts = tree_edges(n, traffic.node)
+            sent = int(np.sum((groups[:, tail] != groups[:, head]) * parts))
+            return ceil(sent * traffic.tree_part)
 
 
 def _parts(groups: Ints) -> tuple[Ints, Ints, Ints]:
@@ -208,6 +215,11 @@ def leaving(traffic: AxisTraffic, groups: Ints, units: int, unit: Ints | None = 
         near, far = np.split(groups[0], [traffic.ranks])
         there = np.bincount(far, minlength=int(near.max()) + 1)
         return _by_unit(unit[0, : traffic.ranks], (len(far) - there[near]) * float(w), units)
+    if traffic.pattern is Pattern.TREE:
+        senders, receivers, parts = tree_edges(n, traffic.node)
+        is_out = groups[:, senders] != groups[:, receivers]
+        sent = is_out * (parts * float(traffic.tree_part))
+        return _by_unit(unit[:, senders], sent, units)
     if traffic.pattern is Pattern.RING:
         return _bytesleaving(groups, np.roll(groups, -1, axis=1), unit, w, units)
     # A chain edge carries as much forwards as back: each end sends half.

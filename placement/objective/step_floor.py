@@ -10,7 +10,8 @@ domain they do not: an axis may stay inside racks, or leave them. Of an axis
 - what has to leave racks needs network cards. A rack holds R ranks at most, so a group of n
   ranks lies in k = ceil(n / R) racks at least. In all-to-all each rank then sends to n - R
   others outside; a ring leaves each of the k racks once, a chain crosses k - 1 times, a
-  hierarchical collective k - 1 times its payload. Some host sends at least the mean.
+  hierarchical collective k - 1 times its payload, and a double tree no less. Some host sends at
+  least the mean.
 
 With the free hosts known: racks with c_r of them hold sum(c_r // s) whole groups of s hosts. Is
 that fewer than there are, some group lies in several racks, and in the smallest of its parts,
@@ -74,7 +75,7 @@ class _Racks:
     def _axes(self) -> list[_AxisFloor]:
         blocks, gpus, ranks = self.blocks, self.gpus, self.ranks
         leaving = egress_by_axis(self.request, gpus, np.arange(blocks), blocks)
-        sending = egress_by_axis(self.request, 1, np.arange(ranks), ranks)
+        sending = egress_by_axis(self.request, 1, np.arange(ranks), ranks, gpus)
         axes = []
         for (traffic, out), (_, sent) in zip(leaving, sending, strict=True):
             mean, every = float(sent.sum()) / blocks, sent.reshape(blocks, gpus).sum(axis=1)
@@ -82,7 +83,7 @@ class _Racks:
             outside = (
                 _leaves_racks(traffic, self.most) * (ranks // traffic.size) / blocks / self.cards
             )
-            hosts, _ = _hosts_of_group(traffic, gpus)
+            hosts, _ = hosts_of_group(traffic, gpus)
             parted, whole = _parted(traffic, gpus) / self.cards, float(every.max()) / self.nvlink
             if not self.can_hold(hosts):
                 outside = max(outside, parted)
@@ -159,7 +160,7 @@ class _Racks:
         a ring, and either the last hop leaves racks as well or one more of the others does.
         """
         traffic, p = axis.traffic, axis.traffic.size
-        _, inside = _hosts_of_group(traffic, self.gpus)
+        _, inside = hosts_of_group(traffic, self.gpus)
         stages = self.most // (self.gpus * together) * inside
         if stages >= p and not self.can_hold(together * axis.hosts):
             stages = p - 1
@@ -192,7 +193,7 @@ def least_step_s(fabric: Fabric, request: Request, free: Ints) -> float:
 def _least_hops(traffic: AxisTraffic, gpus: int, most: int, nvlink: float, cards: float) -> float:
     """Seconds of all hops of a pipeline at least: those out of racks of `most` ranks by network
     cards, the others by NVLink, each of all pipelines that a host holds at once."""
-    _, inside = _hosts_of_group(traffic, gpus)
+    _, inside = hosts_of_group(traffic, gpus)
     if not inside:
         return 0.0
     out = -(-traffic.size // most) - 1
@@ -200,7 +201,7 @@ def _least_hops(traffic: AxisTraffic, gpus: int, most: int, nvlink: float, cards
     return sent * ((traffic.size - 1 - out) / max(nvlink, cards) + out / cards)
 
 
-def _hosts_of_group(traffic: AxisTraffic, gpus: int) -> tuple[int, int]:
+def hosts_of_group(traffic: AxisTraffic, gpus: int) -> tuple[int, int]:
     """Hosts of a group, and its ranks on each of them; (1, 0) where hosts end inside groups."""
     if traffic.stride % gpus and (gpus % traffic.stride or traffic.stride * traffic.size % gpus):
         return 1, 0
@@ -211,7 +212,7 @@ def _hosts_of_group(traffic: AxisTraffic, gpus: int) -> tuple[int, int]:
 def _parted(traffic: AxisTraffic, gpus: int) -> float:
     """Bytes that leave the rack of some host at least, as soon as one group lies in several."""
     w, n = traffic.edge_bytes, traffic.size
-    hosts, inside = _hosts_of_group(traffic, gpus)
+    hosts, inside = hosts_of_group(traffic, gpus)
     if hosts <= 1:
         return 0.0
     lines = gpus // inside
@@ -224,6 +225,8 @@ def _parted(traffic: AxisTraffic, gpus: int) -> float:
             return w * lines / 2
         case Pattern.HIERARCHICAL:
             return lines * w * n / (n - 1) / hosts
+        case Pattern.TREE:  # one edge of one tree, which carries half of the vector each way
+            return lines * w * n / (n - 1) / 4
         case Pattern.PAIRS:
             return 0.0
 
@@ -241,7 +244,7 @@ def _leaves_racks(traffic: AxisTraffic, most: int) -> float:
             return float(w) * racks
         case Pattern.CHAIN:
             return float(w) * (racks - 1)
-        case Pattern.HIERARCHICAL:
+        case Pattern.HIERARCHICAL | Pattern.TREE:
             return w * n / (n - 1) * (racks - 1)
         case Pattern.PAIRS:
             return 0.0

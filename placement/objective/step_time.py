@@ -226,7 +226,7 @@ def step_time(
     loads = axis_loads(fabric, request, hosts)
     has_links = routed is None and rule.counts_stages
     links = shared_links(fabric, request, hosts) if has_links else {}
-    axes = tuple(_axis_time(rule, load, routed, links.get(load.traffic.axis)) for load in loads)
+    axes = tuple(axis_time(rule, load, routed, links.get(load.traffic.axis)) for load in loads)
     link, link_s = busiest_link(loads, routed)
     bubble_s = rule.compute_s * float(rule.pipeline.bubble)
     kinds = fabric.by_host.kinds_of(hosts)
@@ -236,10 +236,11 @@ def step_time(
     return StepTime(rule.compute_s, bubble_s, axes, link, link_s, flops, peak, interval)
 
 
-def _axis_time(
+def axis_time(
     rule: Exposure, load: AxisLoad, routed: RoutedFlows | None, links: SharedLinks | None
 ) -> AxisTime:
-    """`links`: where stages are told apart on them."""
+    """Return the time of an axis, and what of it the step waits for. `links`: where stages are told
+    apart on them."""
     axis, seconds = load.traffic.axis, axis_seconds(load, routed)
     if load.rounds or links is None or load.hops or axis in rule.hidden or not isfinite(seconds):
         exposed_s = rule.exposed_s(axis, seconds, _hops(load, seconds))

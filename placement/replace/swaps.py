@@ -24,6 +24,7 @@ from placement.tiers.step_clock import step_clock
 from placement.workload.request import Objective, Request, TierCut
 from placement.workload.segments import may_take
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
+from placement.workload.trees import tree_edges
 
 MOST_TIMED = 16  # blocks that lost their hosts at once; beyond, the cut alone decides
 MOST_OTHER_ZONES = 3  # where a host is looked for with which the step is shorter
@@ -185,7 +186,7 @@ def added_cut(
     """
     cost = np.zeros(domains)
     ranks = block * gpus_per_host + np.arange(gpus_per_host)
-    for traffic in axis_traffic(request):
+    for traffic in axis_traffic(request, gpus_per_host):
         if traffic.pattern is Pattern.PAIRS:
             cost += _pair_edges(traffic, ranks, gpus_per_host, domain_by_block, domains)
         elif not traffic.ranks or 0 <= ranks[0] - traffic.first < traffic.ranks:
@@ -226,6 +227,12 @@ def _edges(
             wrap = np.where((at == 0) | (at == n - 1), float(traffic.wrap_bytes), 0.0)
             to = np.hstack([np.where(is_there, neighbours, at), n - 1 - at])
             weight = np.hstack([np.where(is_there, float(w), 0.0), wrap])
+        case Pattern.TREE:
+            to = np.broadcast_to(np.arange(n), (len(ranks), n))
+            tail, head, parts = tree_edges(n, traffic.node)
+            each = 2.0 * float(traffic.tree_part) * parts
+            mine = [tail == rank for rank in at[:, 0]]
+            weight = np.array([np.bincount(head[m], each[m], n) for m in mine])
         case _:
             to = np.broadcast_to(np.arange(n), (len(ranks), n))
             weight = np.full(to.shape, 2.0 * w)

@@ -27,6 +27,7 @@ from placement.grid.block_grid import BlockGrid, block_grid
 from placement.tiers.descent import Descent
 from placement.workload.request import NO_SPARES, UNSEARCHED, Limits, Request
 from placement.workload.segments import Segments, part_by_block
+from placement.workload.traffic import without_trees
 
 NOWHERE = -1
 
@@ -110,7 +111,8 @@ def contract(fabric: Fabric, free: HostSet, request: Request, segments: Segments
     ordered = replace(request.parallelism, order=segments.order)
     outer = tuple((f, t) for f, t in request.where.within if _is_outside(fabric, t, level.depth))
     where = Constraints(within=outer)  # who calls keeps the gang in one domain, or in few zones
-    smaller = replace(request, parallelism=ordered, where=where, spares=NO_SPARES)
+    whole = without_trees(request)  # whose nodes are hosts, and not slots
+    smaller = replace(whole, parallelism=ordered, where=where, spares=NO_SPARES)
     return Contraction(
         slots.fabric, hostset.of(usable.tolist()), smaller, level.depth == len(fabric.tiers) - 1,
         fabric, request, segments, hosts, slots.domain_by_slot,

@@ -24,11 +24,13 @@ from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Hardware, Ints, Tier
 from placement.grid.block_grid import block_grid
 from placement.kernels import INFINITE
+from placement.objective.axis_loads import shared_links
+from placement.objective.distance_floor import NearStep, least_distant_step_s
 from placement.objective.fitted_constants import fitted_constants
 from placement.objective.step_floor import least_step_s, step_floor
 from placement.objective.step_time import StepTime, exposure, fastest_gpu, step_time
-from placement.workload.request import Request
-from placement.workload.traffic import FULL_PRICE, Pattern, axis_traffic
+from placement.workload.request import Collective, Request
+from placement.workload.traffic import FULL_PRICE, Pattern, axis_traffic, without_trees
 
 LEAST_PRICE = FULL_PRICE // 100  # of bytes that hide: of two such layouts the tidier is taken
 AT_FIRST = 1.01  # times the least that an axis takes: where its slope is taken at the least
@@ -52,20 +54,36 @@ class StepClock:
             if self.of_roles:  # the slowest, as if it had the racks to itself
                 return max((c.on_one_switch for c in self.of_roles), key=lambda step: step.seconds)
             return step_floor(self._fabric, self._request)
+        if self._request.roles:
+            gang = self._request.hosts_needed(self._fabric.gpus_per_host)
+            return step_time(self._switch, self._request, range(gang))
+        return self._near.step
+
+    @cached_property
+    def _switch(self) -> Fabric:
+        """One switch that joins hosts as fast as the fastest."""
         fabric, own = self._fabric, self._fabric.by_host
         mine = own.gpus == fabric.gpus_per_host
-        gang = self._request.hosts_needed(fabric.gpus_per_host)
         fastest = Hardware(
             np.full(fabric.host_count, fabric.gpus_per_host),
             np.full(fabric.host_count, own.nic_gbps[mine].max(initial=0.0)),
             np.full(fabric.host_count, own.scale_up_gbps[mine].max(initial=0.0)),
             kinds=(fastest_gpu(fabric, self._shapes[0]),),
         )
-        switch = replace(fabric, tiers=(), by_host=fastest)
-        if self._request.roles:
-            return step_time(switch, self._request, range(gang))
-        rule = exposure(fabric, self._request)
-        return step_time(switch, self._request, range(gang), rule=rule)
+        # A hierarchy over domains has fewer messages in turn than one over all hosts at once.
+        late_s = 0.0 if self._has_pattern(Pattern.HIERARCHICAL) else fabric.latency_s
+        return replace(fabric, tiers=(), by_host=fastest, latency_s=late_s)
+
+    @cached_property
+    def _near(self) -> NearStep:
+        rule, switch = exposure(self._fabric, self._request), self._switch
+        hosts = range(self._request.hosts_needed(self._fabric.gpus_per_host))
+        step = step_time(switch, self._request, hosts, rule=rule)
+        links = shared_links(switch, self._request, hosts) if rule.counts_stages else {}
+        return NearStep(step, rule, links)
+
+    def _has_pattern(self, *patterns: Pattern) -> bool:
+        return any(traffic.pattern in patterns for traffic in axis_traffic(self._request))
 
     @cached_property
     def _shapes(self) -> list[Request]:
@@ -234,7 +252,11 @@ class StepClock:
         best = self.on_one_switch.seconds
         if self._fabric.has_scale_up_tier:
             best = least_step_s(self._fabric, self._request, free)
-        if any(t.pattern is Pattern.HIERARCHICAL for t in axis_traffic(self._request)):
+        elif self._fabric.has_latency:
+            far_s = least_distant_step_s(self._fabric, self._request, free, self._near)
+            best = max(best, far_s)
+        # What hierarchies send out of a domain is not known of the domain alone.
+        if self._has_pattern(Pattern.HIERARCHICAL):
             return best
         return max([best, *self._by_uplinks(free)])
 
@@ -255,10 +277,17 @@ class StepClock:
         # The busiest link says nothing of what an axis adds.
         alone_s = least.compute_s + least.bubble_s + least.exposed_s
         exposed = [axis for axis, slope in slopes.items() if slope]
+        # A domain with a part of a tree's group sends the vector, half of it on an edge of each
+        # tree; on the edge of a ring it would send 2 (n-1)/n of it.
+        rings, shares = without_trees(self._request, Collective.RING), dict.fromkeys(slopes, 1.0)
+        for traffic in axis_traffic(self._request):
+            if traffic.pattern is Pattern.TREE:
+                shares[traffic.axis] = traffic.size / (2 * (traffic.size - 1))
         for axes in [*([axis] for axis in exposed), exposed]:
-            prices = tuple((axis, slopes[axis] if axis in axes else 0) for axis in slopes)
-            already = sum(already_s[axis] for axis, price in prices if price)
-            priced = replace(self._request, prices=prices)
+            prices = {axis: slopes[axis] if axis in axes else 0 for axis in slopes}
+            already = sum(already_s[axis] for axis, price in prices.items() if price)
+            sent = tuple((axis, int(price * shares[axis])) for axis, price in prices.items())
+            priced = replace(rings, prices=sent)
             for tier in self._fabric.tiers:
                 busiest = _least_busiest(self._fabric, free, priced, tier)
                 yield alone_s + busiest - already

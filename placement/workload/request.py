@@ -27,6 +27,7 @@ class Collective(StrEnum):
     HALVING_DOUBLING = "halving_doubling"
     HALVING_DOUBLING_FAR = "halving_doubling_far"
     PAT = "pat"
+    TREE = "tree"  # NCCL's double binary tree over hosts, a chain inside each; sums whole vectors
 
     @classmethod
     def _missing_(cls, value: object) -> Collective | None:
@@ -36,7 +37,7 @@ class Collective(StrEnum):
     @property
     def is_in_rounds(self) -> bool:
         """Whether each round has partners of its own."""
-        return self not in (Collective.RING, Collective.HIERARCHICAL)
+        return self not in (Collective.RING, Collective.HIERARCHICAL, Collective.TREE)
 
 
 class Objective(StrEnum):

@@ -20,6 +20,8 @@ from placement.errors import BadInput
 from placement.workload.parallelism import AXES
 from placement.workload.request import Collective, Request
 from placement.workload.roles import ranks_of_roles
+from placement.workload.training import DataParallel
+from placement.workload.trees import ranks_of_node
 from placement.workload.volumes import REPLICATE, edge_volumes, is_all_to_all
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class Pattern(StrEnum):
 
     RING: i -> (i+1) mod n. CHAIN: i -> i+1, and `wrap_bytes` from the last to the first.
     HIERARCHICAL: w (Z-1) n/(n-1) over Z domains. ALL_TO_ALL: every ordered pair. PAIRS: from each
-    rank of a role to each of another, which are one group.
+    rank of a role to each of another, which are one group. TREE: as `tree_edges` lists them.
     """
 
     RING = "ring"
@@ -42,6 +44,7 @@ class Pattern(StrEnum):
     HIERARCHICAL = "hierarchical"
     ALL_TO_ALL = "all_to_all"
     PAIRS = "pairs"
+    TREE = "tree"
 
 
 @struct(frozen=True, slots=True)
@@ -49,10 +52,10 @@ class AxisTraffic:
     """The traffic of one axis wider than 1: its groups, its pattern and its bytes.
 
     A group is `size` ranks at distance `stride`. An axis whose collective has rounds stands as one
-    for each distance (`dp/1`, `dp/2`, ..). With a shard group smaller than dp, dp stands as two:
-    `dp` inside a shard group, `dp_replicate` across them. In a gang of roles, an axis is that of
-    the `ranks` from `first` on; 0: of all. With PAIRS these send to the other ranks of the group,
-    from `to` on.
+    for each distance (`dp/1`, `dp/2`, ..). With a shard group smaller than dp, dp
+    stands as two: `dp` inside a shard group, `dp_replicate` across them. In a gang of roles, an
+    axis is that of the `ranks` from `first` on; 0: of all. With PAIRS these send to the other
+    ranks of the group, from `to` on. `node`: ranks of a group that lie on one host, of TREE.
     """
 
     axis: str
@@ -64,6 +67,7 @@ class AxisTraffic:
     first: int = 0
     ranks: int = 0
     to: int = 0
+    node: int = 1
 
     @property
     def reversed(self) -> AxisTraffic:
@@ -72,16 +76,23 @@ class AxisTraffic:
             return self
         return replace(self, first=self.to, ranks=self.size - self.ranks, to=self.first)
 
+    @property
+    def tree_part(self) -> Fraction:
+        """Return the bytes of one part of a tree's vector, of which the edge of a ring carries
+        2 (n-1)/n."""
+        return Fraction(self.edge_bytes * self.size, 4 * self.node * (self.size - 1))
+
 
 @lru_cache(maxsize=4096)
-def axis_traffic(request: Request) -> tuple[AxisTraffic, ...]:
-    """Return the traffic of each axis wider than 1, fastest-varying first.
+def axis_traffic(request: Request, per_host: int = 1) -> tuple[AxisTraffic, ...]:
+    """Return the traffic of each axis wider than 1, fastest-varying first. `per_host`: ranks of a
+    host, by which trees know their nodes.
 
     Raises: BadInput on negative bytes, unknown axes, a collective that an axis cannot use, a model
     without a batch, or training that does not suit the axes.
     """
     if request.roles:
-        return tuple(_role_traffic(request))
+        return tuple(_role_traffic(request, per_host))
     edge_bytes = {**edge_volumes(request), **_explicit(request)}
     collectives, prices = _collectives(request), dict(request.prices)
     axes = []
@@ -90,7 +101,9 @@ def axis_traffic(request: Request) -> tuple[AxisTraffic, ...]:
             continue
         pattern = _pattern(request, axis, collectives)
         sent = edge_bytes.get(name, 0) * prices.get(name, FULL_PRICE) // FULL_PRICE
-        whole = AxisTraffic(name, size, stride, pattern, sent, _wrap(request, axis, sent))
+        node = ranks_of_node(size, stride, per_host) if pattern is Pattern.TREE else 1
+        wrap = _wrap(request, axis, sent)
+        whole = AxisTraffic(name, size, stride, pattern, sent, wrap, node=node)
         used = collectives.get(axis, Collective.RING)
         axes += _rounds(whole, used) if used.is_in_rounds else [whole]
     return tuple(axes)
@@ -102,9 +115,7 @@ def _rounds(whole: AxisTraffic, used: Collective) -> list[AxisTraffic]:
 
     Each round halves what is left to send, and those near by or far away come first.
     """
-    odd = whole.size // (whole.size & -whole.size)
-    factors = [2] * (whole.size // odd).bit_length()
-    factors[-1] = odd
+    factors = factors_of_rounds(whole.size)
     left = Fraction(whole.edge_bytes * whole.size, 2 * (whole.size - 1))
     apart, rounds = [1, *accumulate(factors[:-1], mul)], []
     order = list(zip(apart, factors, strict=True))
@@ -114,6 +125,45 @@ def _rounds(whole: AxisTraffic, used: Collective) -> list[AxisTraffic]:
         rounds.append(replace(each, stride=whole.stride * distance, edge_bytes=sent))
         left /= size
     return sorted((each for each in rounds if each.size > 1), key=lambda each: each.stride)
+
+
+def is_summed_whole(request: Request, axis: str) -> bool:
+    """Return whether an axis sums whole vectors, and does not gather and scatter them apart."""
+    training = request.training
+    whole = {
+        "tp": not training.sequence_parallel,
+        "dp": training.data_parallel is DataParallel.DDP,
+        REPLICATE: True,
+    }
+    return whole.get(axis, False)
+
+
+def check_whole_sums(request: Request, axis: str, needing: str) -> None:
+    """Refuse what sums whole vectors where the model's are gathered and scattered along an axis.
+
+    `needing`: what sums them, for the message. Raises: BadInput.
+    """
+    if request.model and not is_summed_whole(request, axis):
+        hint = "; with training.data_parallel: ddp it sums" if axis == "dp" else ""
+        message = f"{needing}, and {axis} gathers and scatters them{hint}"
+        raise BadInput(f"collectives.{axis}", message)
+
+
+def without_trees(request: Request, used: Collective = Collective.HIERARCHICAL) -> Request:
+    """Return the request with hierarchies, or another collective, in place of trees. No layout
+    sends less over its trees than over hierarchies: over Z domains each of the two has Z - 1 edges
+    at least, which carry half of the vector there and back."""
+    instead = {Collective.TREE: used}
+    changed = tuple((axis, instead.get(each, each)) for axis, each in request.collectives)
+    return replace(request, collectives=changed)
+
+
+def factors_of_rounds(size: int) -> list[int]:
+    """Return the ranks of each round's ring, nearest first: 2, and at last what has no factor 2."""
+    odd = size // (size & -size)
+    factors = [2] * (size // odd).bit_length()
+    factors[-1] = odd
+    return factors
 
 
 def groups_of(by_rank: Ints, traffic: AxisTraffic) -> Ints:
@@ -130,14 +180,14 @@ def groups_of(by_rank: Ints, traffic: AxisTraffic) -> Ints:
     return apart.swapaxes(1, 2).reshape(-1, traffic.size)
 
 
-def _role_traffic(request: Request) -> Iterator[AxisTraffic]:
+def _role_traffic(request: Request, per_host: int) -> Iterator[AxisTraffic]:
     """The axes of each role, by its name, then what it sends to others."""
     prices = dict(request.prices)
     ranks = dict(zip([role.name for role in request.roles], ranks_of_roles(request), strict=True))
     for number, role in enumerate(request.roles):
         own = ranks[role.name]
         try:
-            inside = axis_traffic(role.request)
+            inside = axis_traffic(role.request, per_host)
         except BadInput as error:
             raise BadInput(f"roles.{number}.{error.field}", error.message) from None
         for axis in inside:
@@ -199,6 +249,8 @@ def _collectives(request: Request) -> dict[str, Collective]:
         if axis == "pp" or is_all_to_all(axis, request.training):
             fixed = "a chain" if axis == "pp" else "all-to-all"
             raise BadInput(f"collectives.{axis}", f"{axis} is {fixed} and takes no collective")
+        if collective is Collective.TREE:
+            check_whole_sums(request, axis, "a tree sums whole vectors")
     return dict(request.collectives)
 
 

@@ -27,6 +27,7 @@ from placement.objective.cut import cut
 from placement.objective.step_time import exposure, step_bound
 from placement.workload.request import (
     NO_SPARES,
+    Collective,
     Limits,
     Objective,
     Placement,
@@ -34,7 +35,7 @@ from placement.workload.request import (
     StepBound,
 )
 from placement.workload.roles import ranks_of_roles
-from placement.workload.traffic import AxisTraffic, axis_traffic
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 from placement.workload.training import DataParallel
 from placement.workload.volumes import LAYERS_OF_CHUNK, state_share
 
@@ -145,7 +146,7 @@ def _sealed(
             "max_zones": where.max_zones if fabric.tiers else 0,
             "segment": where.segment,
             "within": [{"axis": axis, "tier": _tier_name(fabric, t)} for axis, t in where.within],
-            "traffic": [_axis(each) for each in axis_traffic(request)],
+            "traffic": [_axis(each) for each in axis_traffic(request, fabric.gpus_per_host)],
             "step": None,
             **({"roles": _roles(fabric, request)} if where.roles else {}),
         },
@@ -162,8 +163,9 @@ def _sealed(
         },
     }
     step = placement.step
-    # Of the formula of a step the checker knows neither roles nor latency nor rounds.
-    is_whole = not any(used.is_in_rounds for _, used in request.collectives)
+    # Of the formula of a step the checker knows neither roles nor latency, rounds or trees.
+    known = (Collective.RING, Collective.HIERARCHICAL)
+    is_whole = all(used in known for _, used in request.collectives)
     is_checked = is_whole and not request.roles and not fabric.has_latency
     if step is not None and isfinite(step.seconds) and is_checked:
         parts["job"]["step"] = _facts_of_step(fabric, request, placement.hosts)
@@ -203,7 +205,10 @@ def _named_by_tier(
 
 def _axis(traffic: AxisTraffic) -> dict[str, Any]:
     parts = {**asdict(traffic), "pattern": traffic.pattern.value}
-    return parts if traffic.ranks else {k: v for k, v in parts.items() if k not in OF_ROLE}
+    unsaid = () if traffic.ranks else OF_ROLE
+    if traffic.pattern is not Pattern.TREE:
+        unsaid = (*unsaid, "node")
+    return {name: value for name, value in parts.items() if name not in unsaid}
 
 
 def _links(fabric: Fabric) -> dict[str, Any]:

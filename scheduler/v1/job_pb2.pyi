@@ -353,6 +353,8 @@ class _CollectiveEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Collective
     """The same, with the large messages far away."""
     COLLECTIVE_PAT: _Collective.ValueType  # 5
     """As COLLECTIVE_HALVING_DOUBLING; NCCL sends so where groups have one rank a node."""
+    COLLECTIVE_TREE: _Collective.ValueType  # 6
+    """Two binary trees over hosts, as NCCL has them, with a chain inside each; sums whole vectors."""
 
 class Collective(_Collective, metaclass=_CollectiveEnumTypeWrapper):
     """How a parallelism axis moves its bytes."""
@@ -369,6 +371,8 @@ COLLECTIVE_HALVING_DOUBLING_FAR: Collective.ValueType  # 4
 """The same, with the large messages far away."""
 COLLECTIVE_PAT: Collective.ValueType  # 5
 """As COLLECTIVE_HALVING_DOUBLING; NCCL sends so where groups have one rank a node."""
+COLLECTIVE_TREE: Collective.ValueType  # 6
+"""Two binary trees over hosts, as NCCL has them, with a chain inside each; sums whole vectors."""
 Global___Collective: _TypeAlias = Collective  # noqa: Y015
 
 class _GoodputPart:

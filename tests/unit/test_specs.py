@@ -135,7 +135,7 @@ def test_all_faults_are_reported_at_once() -> None:
         {
             "parallelism": {"tp": 0, "dp": "no", "xp": 2, "ordr": "tp-dp"},
             "traffic": {"zp": 1, "dp": -1},
-            "collectives": {"dp": "tree"},
+            "collectives": {"dp": "bush"},
             "model": {"layers": 1, "dtype": "fp3"},
             "batch": [],
             "spare": 1,
@@ -159,8 +159,8 @@ def test_all_faults_are_reported_at_once() -> None:
     assert said["parallelism.ordr"].startswith("unknown axis 'ordr', did you mean order?")
     assert said["traffic.zp"] == "unknown axis 'zp'; axes are tp, cp, ep, pp, dp"
     assert said["spare"].startswith("unknown key 'spare', did you mean spares?")
-    known = "'ring', 'hierarchical', 'halving_doubling', 'halving_doubling_far' or 'pat'"
-    assert said["collectives.dp"] == f"must be {known}, not 'tree'"
+    known = "'ring', 'hierarchical', 'halving_doubling', 'halving_doubling_far', 'pat' or 'tree'"
+    assert said["collectives.dp"] == f"must be {known}, not 'bush'"
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ from network.collectives.schedules import (
     leaving,
     schedule_of,
     schedule_seconds,
-    tree_parents,
 )
 from placement.fabric.tree import Ints
+from placement.workload.trees import tree_parents
 from scripts.published.collectives import bus_factor
 from tests.cases import case
 
@@ -97,7 +97,7 @@ def test_every_rank_receives_the_blocks_it_lacks(algorithm: Algorithm) -> None:
 def test_both_trees_span_all_ranks_and_no_rank_is_inner_in_both(n: int) -> None:
     """Sent: half the vector up and to two children, half up as a leaf: 2 S in all."""
     plan = one(AR, Algorithm.TREE, n)
-    assert sum(len(m.src) for m in plan.rounds) == 2 * 2 * (n - 1)
+    assert sum(int(m.units.sum()) for m in plan.rounds) == 2 * 2 * (n - 1)
     assert busiest_share(plan) <= 2
 
 

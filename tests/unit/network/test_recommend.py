@@ -25,7 +25,8 @@ def dp_advice(req: Request, hosts: list[int]) -> Advice:
 @pytest.mark.parametrize("collective", list(Collective))
 @pytest.mark.parametrize("hosts", [WHOLE_REPLICAS, POWERS], ids=["uneven", "even"])
 def test_the_cut_of_what_is_used_is_the_referees(collective: Collective, hosts: list[int]) -> None:
-    req = llama3(2, collectives=(("dp", collective),))
+    kind = DataParallel.DDP if collective is Collective.TREE else DataParallel.FSDP
+    req = llama3(2, collectives=(("dp", collective),), training=Training(data_parallel=kind))
     found = dp_advice(req, hosts)
     mine = found.of(found.used)
     assert mine is not None

@@ -1,5 +1,6 @@
 """Messages that take time beside their bytes: distance in the step, its bound, its simulation."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,22 +14,28 @@ from placement.fabric.tree import Fabric
 from placement.objective.step_time import StepTime, step_time
 from placement.tiers.step_clock import step_clock
 from placement.workload.parallelism import Parallelism
-from placement.workload.request import Collective, Objective, Placement, Request
+from placement.workload.request import (
+    NO_SPARES,
+    Collective,
+    Objective,
+    Placement,
+    Request,
+)
 from placement.workload.training import Batch
 
 LATE_S = 3 * SECONDS_PER_KM
 
 
-def buildings(**latency: float) -> Fabric:
-    """Two buildings of eight hosts, in racks of four, nothing oversubscribed."""
+def buildings(hosts_us: float = 0.0, racks: int = 2, **latency: float) -> Fabric:
+    """Two buildings of two racks, or more, of four hosts, nothing oversubscribed."""
     return from_spec(
         {
             "name": "two",
             "gpus_per_host": 8,
             "tiers": [
                 {"name": "building", "count": 2, **latency},
-                {"name": "rack", "count": 2},
-                {"name": "host", "count": 4},
+                {"name": "rack", "count": racks},
+                {"name": "host", "count": 4, **({"latency_us": hosts_us} if hosts_us else {})},
             ],
         }
     )
@@ -141,12 +148,55 @@ def test_distance_has_gradients_cross_in_place_of_the_pipeline() -> None:
     assert placed.step.seconds < stages_s
 
 
-def test_no_layout_is_faster_than_the_bound() -> None:
+def collective(used: Collective, **sizes: int) -> Request:
+    return job(collectives=(("dp", used),), **sizes)
+
+
+BOUNDED = [
+    job(),
+    job(pp=2, dp=8),
+    job(pp=1, dp=16),
+    replace(job(), batch=Batch(64 * 4, virtual_stages=2)),
+    *(collective(used, pp=2, dp=8) for used in Collective),
+    *(collective(used, pp=1, dp=16) for used in Collective),
+    Request(
+        parallelism=Parallelism(tp=8, cp=2, ep=4, dp=2),
+        traffic=(("cp", 10**7), ("ep", 10**6), ("dp", 10**7)),
+        batch=Batch(64 * 8),
+        compute_s=0.02,
+    ),
+]
+
+
+@pytest.mark.parametrize("request_", BOUNDED)
+@pytest.mark.parametrize("hosts_us", [0.0, 300.0])
+def test_no_layout_is_faster_than_the_bound(request_: Request, hosts_us: float) -> None:
+    """Random layouts, and consecutive ones, on free hosts of unlike buildings."""
     draw = np.random.default_rng(11)
-    for kind in (job(), job(pp=2, dp=8), job(collectives=(("dp", Collective.HIERARCHICAL),))):
-        for latency in ({"km": 3}, {"latency_us": 500}):
-            far = buildings(**latency)
-            bound_s = step_clock(far, kind).bound(np.arange(16))
-            for _ in range(30):
-                hosts = draw.permutation(16).tolist()
-                assert step_time(far, kind, hosts).seconds >= bound_s * (1 - 1e-9)
+    for latency, many in (({"km": 3}, 24), ({"latency_us": 500}, 18), ({"km": 100}, 20)):
+        far = buildings(hosts_us, 3, **latency)
+        free = np.sort(draw.choice(24, many, replace=False))
+        bound_s = step_clock(far, request_).bound(free)
+        layouts = [free[:16].tolist(), free[-16:].tolist()]
+        layouts += [draw.permutation(free)[:16].tolist() for _ in range(20)]
+        for hosts in layouts:
+            assert step_time(far, request_, hosts).seconds >= bound_s * (1 - 1e-9)
+
+
+def test_what_has_to_leave_a_building_is_in_the_bound() -> None:
+    """Sixteen hosts in buildings of twelve: gradients or messages between stages have to cross."""
+    near, far = buildings(racks=3), buildings(racks=3, km=100)
+    free = np.arange(24)
+    for request in (job(), job(pp=1, dp=16)):
+        bounds = [step_clock(network, request).bound(free) for network in (near, far)]
+        assert bounds[1] > bounds[0] * 1.02
+        small = replace(request, parallelism=Parallelism(tp=8, dp=8))
+        same = [step_clock(network, small).bound(free) for network in (near, far)]
+        assert same[0] == same[1]
+    # A ring of all hosts: of its edges two leave a building in every order, and no more have to.
+    ring = replace(job(pp=1, dp=16), objective=Objective.TIME)
+    placed = place(far, hostset.full(24), replace(ring, spares=NO_SPARES))
+    assert isinstance(placed, Placement)
+    assert placed.step is not None
+    assert placed.step.gap is not None
+    assert placed.step.gap < 0.05
