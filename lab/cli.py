@@ -249,6 +249,13 @@ def measure_command(
     over: Annotated[
         str, typer.Option(help="What carries messages: `sockets`, or `gloo`, if torch is here.")
     ] = "sockets",
+    schedule: Annotated[
+        bool,
+        typer.Option(
+            "--schedule",
+            help="In place of a step: the all-reduce that `muster place --format msccl` writes.",
+        ),
+    ] = False,
     folder: Folder = None,
 ) -> None:
     """Send what a step of a job sends, from real ranks, as placed by muster and otherwise.
@@ -264,7 +271,9 @@ def measure_command(
     if not under_load:
         refuse_load()
     with _progress("placements") as show:
-        found = measure_ways(lab, job, steps, seed, show, is_busy=busy, over=over)
+        found = measure_ways(
+            lab, job, steps, seed, show, is_busy=busy, over=over, is_scheduled=schedule
+        )
     rows = [["placed", "formula", "simulated", "measured", "fastest", "slowest"]]
     for way, formula_s, simulated_s, measured in found:
         middle = sorted(measured)[len(measured) // 2]

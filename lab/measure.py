@@ -16,8 +16,11 @@ from typing import Any
 
 from lab.cluster import Lab, refuse
 from lab.plan import scale_up_address
-from network.step_simulation import simulate_step
+from network.collectives.msccl import axis_program
+from network.scheduled_tasks import scheduled_tasks
+from network.step_simulation import play, simulate_step
 from network.step_tasks import StepTasks, Task, step_tasks
+from placement import BadInput
 from placement.fabric.tree import Fabric
 from placement.objective.step_time import step_time
 from placement.workload.request import Placement, Request
@@ -63,12 +66,15 @@ def measure_ways(
     *,
     is_busy: bool = False,
     over: str = "sockets",
+    is_scheduled: bool = False,
 ) -> list[Measured]:
     """Measure a job as muster places it in the lab and as others would. `is_busy`: compute takes
-    cores. `over`: what carries messages, of `MODULES`.
+    cores. `over`: what carries messages, of `MODULES`. `is_scheduled`: in place of a step, the
+    all-reduce of one axis message by message, as MSCCL would be given it.
 
     Returns each way with the seconds of the formula, of the simulation, and of each step.
-    Raises: InputError on a job that has no place, or more ranks than can run here.
+    Raises: InputError on a job that has no place or no such all-reduce, or more ranks than can run
+    here.
     """
     job = inputs.read_job(str(path))
     fabric = inputs.load_fabric(str(lab.folder / "fabric.yaml"))
@@ -80,15 +86,35 @@ def measure_ways(
         raise refuse(f"{job.spec.name} has {ranks} ranks; {MOST_RANKS} can run in a lab", "job")
     ways, found = ways_to_place(question, answer, seed), list[Measured]()
     for way, hosts in ways.items():
-        step = step_time(fabric, question.request, hosts)
-        simulated = simulate_step(fabric, question.request, hosts, step.compute_s)
-        request, compute_s = question.request, step.compute_s
-        measured = measure_step(
-            lab, fabric, request, hosts, compute_s, steps, is_busy=is_busy, over=over
-        )
-        found.append((way, step.seconds, simulated.seconds, measured))
+        try:
+            formula_s, simulated_s, tasks = predict(
+                fabric, question.request, hosts, is_scheduled=is_scheduled
+            )
+        except BadInput as error:
+            raise job.document.error((error.field, error.message)) from None
+        measured = measure_tasks(lab, fabric, tasks, steps, is_busy=is_busy, over=over)
+        found.append((way, formula_s, simulated_s, measured))
         show(len(found), len(ways))
     return found
+
+
+def predict(
+    fabric: Fabric, request: Request, hosts: Sequence[int], *, is_scheduled: bool
+) -> tuple[float, float, StepTasks]:
+    """Return the seconds of the formula and of the simulation, and the tasks to measure: of a step,
+    or with `is_scheduled` of one axis' all-reduce in it.
+
+    Raises: BadInput as `step_tasks`, or `axis_program`.
+    """
+    step = step_time(fabric, request, hosts)
+    if not is_scheduled:
+        simulated = simulate_step(fabric, request, hosts, step.compute_s)
+        tasks = step_tasks(fabric, request, hosts, step.compute_s, merged=False)
+        return step.seconds, simulated.seconds, tasks
+    axis = axis_program(request, request.ranks_per_host(fabric.gpus_per_host)).traffic.axis
+    tasks = scheduled_tasks(fabric, request, hosts)
+    seconds = next(each.seconds for each in step.axes if each.load.traffic.axis == axis)
+    return seconds, play(fabric, tasks).seconds, tasks
 
 
 def measure_step(
@@ -108,6 +134,19 @@ def measure_step(
     Raises: OSError when ranks do not run; BadInput as `step_tasks`.
     """
     tasks = step_tasks(fabric, request, hosts, compute_s, merged=False)
+    return measure_tasks(lab, fabric, tasks, steps, is_busy=is_busy, over=over)
+
+
+def measure_tasks(
+    lab: Lab,
+    fabric: Fabric,
+    tasks: StepTasks,
+    steps: int,
+    *,
+    is_busy: bool = False,
+    over: str = "sockets",
+) -> list[float]:
+    """Play tasks on hosts of the lab, as `measure_step`."""
     told = {
         "steps": steps + 1,
         "is_busy": is_busy,

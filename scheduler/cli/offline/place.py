@@ -43,6 +43,7 @@ class PlacementFormat(StrEnum):
     TORCHRUN = "torchrun"
     ENV = "env"
     NCCL = "nccl"
+    MSCCL = "msccl"
     K8S = "k8s"
 
 
@@ -188,7 +189,10 @@ def place_command(
             file, network, taken, now_ns, windows=windows, tenants=tenants, links=links
         )
         question, answer, solve_s = place_job(file, cluster, now_ns, hint)
-        _write(question, answer, output, solve_s)
+        try:
+            _write(question, answer, output, solve_s)
+        except BadInput as error:
+            raise file.document.error((error.field, error.message)) from None
         draw(question, answer)
         if certificate is not None:
             _write_certificate(certificate, question, answer)
@@ -404,6 +408,8 @@ def _write(question: Question, answer: Answer, output: PlacementFormat, solve_s:
         text = answers.to_text(question, answer, seconds)
     elif isinstance(answer, Placement) and output is PlacementFormat.NCCL:
         text = "\n".join(nccl_lines(question.name, question.fabric, question.request, answer.hosts))
+    elif isinstance(answer, Placement) and output is PlacementFormat.MSCCL:
+        text = "\n".join(msccl_lines(question, answer.hosts))
     elif isinstance(answer, Placement):
         text = "\n".join(LAUNCHER_FILES[output](_gang(question, answer)))
     else:
@@ -469,6 +475,35 @@ def nccl_lines(name: str, fabric: Fabric, request: Request, hosts: Sequence[int]
         exchanged=exchanged,
         queue_pairs=parse_routing(fabric.routing).queue_pairs if fabric.routing else 1,
     )
+
+
+def msccl_lines(question: Question, hosts: Sequence[int]) -> Iterable[str]:
+    """Yield the schedule of one axis as MSCCL's XML, with what the step model predicts of it.
+
+    Raises: BadInput as `axis_program`.
+    """
+    from network.collectives.msccl import axis_program, msccl_algorithm
+    from network.collectives.recommend import calls_per_step
+    from placement.objective.axis_loads import axis_loads
+    from scheduler.cli.offline.nccl_file import AROUND
+    from scheduler.cli.render.text import bytes_text, seconds_text
+
+    fabric, request = question.fabric, question.request
+    program = axis_program(request, request.ranks_per_host(fabric.gpus_per_host))
+    axis, size = program.traffic.axis, program.traffic.size
+    calls = calls_per_step(request, axis)
+    call = round(program.payload_bytes / calls)
+    load = next(each for each in axis_loads(fabric, request, hosts) if each.traffic.axis == axis)
+    crossing = {each.layer: bytes_text(each.bytes_per_step) for each in load.loads}
+    yield f"<!-- {axis} of {question.name!r}: groups of {size} ranks, {program.used.value} -->"
+    yield (
+        f"<!-- in a step {calls:,} x {call:,} bytes; predicted: {seconds_text(load.seconds)},"
+        f" {', '.join(f'{sent} over {layer}' for layer, sent in crossing.items())} -->"
+    )
+    yield from msccl_algorithm(
+        f"{question.name} {axis}", size, program.chunks, program.messages(),
+        call // AROUND, call * AROUND,
+    )  # fmt: skip
 
 
 def _gang(question: Question, answer: Placement) -> formats.GangOption:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -170,3 +171,15 @@ def test_queue_pairs_of_the_fabric_are_set_for_nccl(place: Muster, tmp_path: Pat
     hashed = place("--format", "nccl", fabric="hashed.yaml").out
     assert "NCCL_IB" not in plain
     assert "#$ export NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IB_SPLIT_DATA_ON_QPS=0\n" in hashed
+
+
+def test_the_schedule_of_an_axis_is_written_and_an_axis_that_has_none_named(place: Muster) -> None:
+    Path("mini.yaml").write_text(RACKS)
+    Path("job.yaml").write_text(JOB + "collectives: {dp: tree}\n")
+    text = place("--format", "msccl").out
+    assert ET.fromstring(text).get("ngpus") == "4"
+    assert text.startswith("<!-- dp of 'a-job': groups of 4 ranks, tree -->\n<!-- in a step 1 x ")
+    Path("job.yaml").write_text(JOB + "collectives: {dp: hierarchical}\n")
+    refused = place("--format", "msccl")
+    assert refused.code == 2
+    assert "job.yaml:4: collectives.dp: is hierarchical" in refused.err
