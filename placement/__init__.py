@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         consecutive,
         runners_up,
     )
+    from placement.collective_sweep import PlacedCollective, compare_collectives
     from placement.errors import BadInput
     from placement.fabric.graph import to_networkx
     from placement.largest import has_room, legal_sizes
@@ -54,6 +55,7 @@ MODULES = {
     module: names.split()
     for module, names in {
         "baselines": "Choose RunnerUp at_random by_spread chosen consecutive runners_up",
+        "collective_sweep": "PlacedCollective compare_collectives",
         "errors": "BadInput",
         "fabric.graph": "to_networkx",
         "largest": "has_room legal_sizes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from scheduler.cli.render.place.steps import Estimate, NetworkChoice
     from scheduler.core.policies.storage_use import StorageUse
     from scheduler.files.inputs import JobFile
+
+# Options that say how fast compute is, or what hides behind it.
+RATES = ("achieved-tflops", "efficiency", "peak-tflops", "compute-seconds", "hidden")
 
 
 def register(app: typer.Typer) -> None:
@@ -116,6 +120,13 @@ def estimate_command(
             "--sweep", help="Rank every parallelism that fits the memory by its placed step."
         ),
     ] = False,
+    collectives: Annotated[
+        bool,
+        typer.Option(
+            "--collectives",
+            help="Place the job once for each collective of each axis, and rank them by step.",
+        ),
+    ] = False,
     gpus: Annotated[
         int | None,
         typer.Option(min=1, help="With --sweep: GPUs to train on. (default: as many as the job)"),
@@ -132,7 +143,8 @@ def estimate_command(
     Compares muster's placement with consecutive ranks in the fewest domains and on the first
     free hosts by name, and with free hosts at random. docs/steptime.md has the rules.
 
-    With --sweep: ranks every parallelism that frameworks take and the GPUs' memory holds.
+    With --sweep: ranks every parallelism that frameworks take and the GPUs' memory holds;
+    with --collectives: rings, hierarchies, halving and doubling, and trees.
 
     Exit code: as `muster place`; with several fabrics the highest.
     """
@@ -147,13 +159,25 @@ def estimate_command(
     if job is None or not fabric:
         raise InputError(Problem("JOB" if job is None else "--fabric", "is missing"))
     assumptions = (achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
-    if sweep:
+    if sweep or collectives:
+        from scheduler.cli.offline.collectives import run_collectives
         from scheduler.cli.offline.sweep import run_sweep
 
-        network_options = (routing, failed, picture_by, simulate or None, beside)
-        _refuse_beside_sweep(fabric, *assumptions, *network_options)
+        excluded: dict[str, object] = {
+            **dict(zip(RATES, assumptions, strict=True)),
+            "routing": routing,
+            "failed": failed,
+            "plot-by": picture_by,
+            "simulate": simulate or None,
+            "beside": beside,
+        }
+        if collectives:
+            excluded |= {"sweep": sweep or None, "gpus": gpus, "top": top, "plot": picture}
+        _refuse_beside("--collectives" if collectives else "--sweep", fabric, excluded)
         taken, carried = (_by_fabric(fabric, busy, "--busy"), _by_fabric(fabric, links, "--links"))
         named = (str(job), fabric[0], taken[0], carried[0])
+        if collectives:
+            raise typer.Exit(run_collectives(*named, output))
         code = run_sweep(*named, gpus, top or 20, output, picture)
         raise typer.Exit(code)
     _refuse_without_sweep(gpus, top)
@@ -188,14 +212,12 @@ def estimate_command(
     raise typer.Exit(max(EXIT_CODES[outcome_of(answer)] for _, answer, _ in runs))
 
 
-def _refuse_beside_sweep(fabrics: list[str], *others: object) -> None:
-    rates = ("achieved-tflops", "efficiency", "peak-tflops", "compute-seconds", "hidden")
+def _refuse_beside(option: str, fabrics: list[str], others: Mapping[str, object]) -> None:
     if len(fabrics) > 1:
-        raise InputError(Problem("--sweep", f"takes one --fabric, not {len(fabrics)}"))
-    names = (*rates, "routing", "failed", "plot-by", "simulate", "beside")
-    for name, value in zip(names, others, strict=True):
+        raise InputError(Problem(option, f"takes one --fabric, not {len(fabrics)}"))
+    for name, value in others.items():
         if value is not None:
-            raise InputError(Problem(f"--{name}", "is of one layout: leave it out with --sweep"))
+            raise InputError(Problem(f"--{name}", f"is of one layout: leave it out with {option}"))
 
 
 def _refuse_beside_table(context: typer.Context) -> None:

@@ -17,7 +17,23 @@ from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from placement import PlacedChoice, Sweep
+    from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
+    from scheduler.files.inputs import JobFile
+
+
+def read_question(
+    job_path: str, fabric_name: str, busy: Path | None, links: Path | None
+) -> tuple[JobFile, Fabric, HostSet]:
+    """Read a job, the fabric with its uplinks as they are, and the hosts that are free."""
+    from scheduler.core.rules.network.links import fabric_between
+    from scheduler.files import inputs
+
+    job = inputs.read_job(job_path)
+    machine = inputs.load_fabric(fabric_name)
+    taken = inputs.load_busy(str(busy), machine) if busy else 0
+    cluster = cluster_of(job, machine, taken, 0, links=links)
+    return job, fabric_between(cluster, 0, 1), cluster.free
 
 
 def run_sweep(
@@ -36,16 +52,11 @@ def run_sweep(
     """
     from placement import sweep
     from scheduler.cli import plot
-    from scheduler.core.rules.network.links import fabric_between
-    from scheduler.files import inputs
 
     if picture is not None:
         plot.check_path(picture)
-    job = inputs.read_job(job_path)
-    machine = inputs.load_fabric(fabric_name)
-    taken = inputs.load_busy(str(busy), machine) if busy else 0
-    cluster = cluster_of(job, machine, taken, 0, links=links)
-    fabric, request = fabric_between(cluster, 0, 1), job.spec.request
+    job, fabric, free = read_question(job_path, fabric_name, busy, links)
+    request = job.spec.request
     ranks = gpus or request.parallelism.world_size
     if ranks > fabric.gpus_per_host and ranks % fabric.gpus_per_host:
         message = f"{ranks} do not fill whole hosts of {fabric.gpus_per_host}"
@@ -55,7 +66,7 @@ def run_sweep(
         raise InputError(Problem("--gpus" if gpus else "parallelism", message))
     try:
         with _progress() as (start, advance):
-            result = sweep(fabric, cluster.free, request, ranks, top, start, advance)
+            result = sweep(fabric, free, request, ranks, top, start, advance)
     except BadInput as error:
         raise job.document.error((error.field, error.message)) from None
     if output is AnswerFormat.TABLE:

@@ -415,6 +415,21 @@ def test_a_sweep_of_a_job_without_a_model_names_the_key() -> None:
     assert "model: is needed to compare parallelism" in str(result.exception)
 
 
+def test_collectives_are_ranked_by_the_step_of_ranks_placed_for_them() -> None:
+    options = ("estimate", "job.yaml", "--fabric", "narrow.yaml", "--collectives")
+    found = json.loads(muster(*options, "--format", "json").stdout)["collectives"]
+    steps = [each["step_seconds"] for each in found]
+    assert steps == sorted(steps)
+    assert {each["axis"] for each in found} == {"dp"}
+    # The job gathers and scatters, which trees do not.
+    assert {each["collective"] for each in found} == {
+        "ring", "hierarchical", "halving_doubling", "halving_doubling_far",
+    }  # fmt: skip
+    assert [each["collective"] for each in found if each["as_given"]] == ["ring"]
+    result = muster(*options, "--gpus", "8")
+    assert "--gpus: is of one layout" in str(result.exception)
+
+
 # --- other ways to place the same gang ---------------------------------------------------
 
 
