@@ -19,6 +19,7 @@ import pytest
 
 from scheduler.agent.agent import Agent, StaleLeader
 from scheduler.agent.allow import AllowList
+from scheduler.agent.prober import HostProber
 from scheduler.agent.processes import begun
 from scheduler.agent.program import _may_leave_processes
 from scheduler.agent.supervisor import children
@@ -152,6 +153,32 @@ async def test_ranks_find_where_copies_of_their_state_go(tmp_path: Path) -> None
         await server.until("stopped")
     assert log(tmp_path, 0).strip() == "3,7 5"
     assert log(tmp_path, 0, attempt=2).strip() == "- -"
+
+
+async def test_a_launch_waits_for_no_probe_and_the_host_is_probed_again_after_it(
+    tmp_path: Path,
+) -> None:
+    hangs, goes_on = tmp_path / "hangs", tmp_path / "goes on"
+    program = f"""
+import os, time
+open({str(hangs)!r}, "a").write("x")
+while not os.path.exists({str(goes_on)!r}):
+    time.sleep(0.01)
+print('{{"readings": "8 GPUs", "findings": []}}')
+"""
+    order = agent_pb2.ProbeHost(gpus=8)
+    order.every.FromSeconds(3_600)
+    async with running(tmp_path / "agent") as server:
+        server.agent.prober = HostProber(tmp_path / "memory", python(program))
+        server.agent.hear(Response(probe_host=order))
+        await until(lambda: hangs.exists() and hangs.read_text())
+        await server.launch(*python("pass"), ranks=1)
+        await server.until("stopped")
+        assert hangs.read_text() == "x"  # which has not ended: no other is begun beside it
+        goes_on.touch()
+        assert (await server.until("host_probed")).readings == "8 GPUs"
+        assert (await server.until("host_probed")).readings == "8 GPUs"
+        assert hangs.read_text() == "xx"
 
 
 def gate(*command: str, is_of_site: bool = False, limit_s: int = 60) -> agent_pb2.Gate:
