@@ -43,7 +43,7 @@ from scheduler.wire.lists import listing
 from scheduler.wire.lists.listing import domains, list_hosts
 
 MOST_HOSTS: Final = 2_000  # of one message: half a megabyte
-MOST_CHANGES: Final = 100  # of one message: 70 KB where gangs are small
+MOST_CHANGES: Final = 500  # of one message: 350 KB where gangs are small
 _LONG_BYTES: Final = 1 << 20  # of a message, to which no more changes are added
 _KEPT: Final = 2_000  # changes whose messages are kept for those who watch a little later
 
