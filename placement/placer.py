@@ -312,13 +312,14 @@ class _RolePlacer:
         if step is not None:
             seconds = step_clock(self.fabric, self.request).step(hosts).seconds
             step = StepBound(seconds, min(seconds, step.least_seconds))
+        is_optimal = lower == cuts[0].bytes_per_step
+        bound = "the bound is that of the gang without the constraints of its roles"
         notes = (
             *request_notes(self.fabric, self.request),
-            "the bound is that of the gang without the constraints of its roles",
+            *([] if is_optimal else [bound]),
             *spare_notes(self.fabric, held),
         )
         moved = None if self.hint is None else self.hint.count_moved(hosts)
-        is_optimal = lower == cuts[0].bytes_per_step
         return Placement(
             *(hosts, held.spares, cuts, lower, is_optimal, notes, moved), inner=inner, step=step
         )

@@ -11,7 +11,9 @@ from scheduler.cli.render.names import as_typed
 from scheduler.cli.render.reason import explain_text
 from scheduler.cli.render.status import _bound, _cut, _gap, status_text
 from scheduler.core import SchedulingOptions
+from scheduler.files.job import job_from_mapping
 from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2, status_pb2
+from scheduler.wire.specs import spec_to_proto
 from tests.build import exactly
 from tests.serving import (
     CANCELLED,
@@ -46,6 +48,25 @@ async def test_the_specification_comes_back_as_it_was_sent(served: Served) -> No
     request = create("a", 4, priority=7, limit_s=60, spares=exactly(1), pp=2)
     await served.stub.CreateJob(request)
     assert (await served.get("a")).spec == request.spec
+
+
+async def test_constraints_of_roles_hold_and_come_back(served: Served) -> None:
+    shape = {"parallelism": {"tp": 8, "dp": 2}}
+    worker = {"name": "b", **shape, "beside": {"zone": ["a"]}, "avoid": {"rack": ["a"]}}
+    roles = [{"name": "a", **shape, "same": "rack"}, worker]
+    mapping = {"name": "gang", "spares": 0, "roles": roles}
+    spec = spec_to_proto(job_from_mapping(mapping))
+    await served.stub.CreateJob(service_pb2.CreateJobRequest(spec=spec))
+    job = await served.until("gang", RUNNING)
+    racks = [host.rpartition("-")[0] for host in job.placement.hosts]
+    assert racks[0] == racks[1]
+    assert racks[0] not in racks[2:]
+    assert {rack.partition("-")[0] for rack in racks} == {racks[0].partition("-")[0]}
+    assert (await served.get("gang")).spec.roles[1] == spec.roles[1]
+    spec.name, spec.roles[0].same = "other", "row"
+    error = await refused(served.stub.CreateJob(service_pb2.CreateJobRequest(spec=spec)))
+    assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.fields == ("spec.roles.0.same",)
 
 
 async def test_the_certificate_of_a_cut_is_its_bound_and_gap(served: Served) -> None:
