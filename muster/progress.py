@@ -10,6 +10,15 @@
             with progress.saving("/scratch/run7", step + 1) as folder:
                 torch.save(state, folder / "rank0.pt")
 
+With `checkpoint.peers` every rank may also keep a copy of its state in memory, which the agents of
+its gang send to other hosts, and from which a restart goes on where it is newer:
+
+    if copy := progress.copied():                        # (step, file) of this rank's own state
+        load(copy.path)
+    if step % 20 == 0:
+        with progress.copying(step) as file:
+            torch.save(state, file)
+
 Every rank may say how long it computed (`computed`, `computing`), so that the slow ones are found,
 and should say that it evaluates (`busy`): a gang that makes no step is taken to hang.
 One rank, as a rule rank 0, resumes, reports and saves; others that write shards use
@@ -34,6 +43,7 @@ import faulthandler
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -50,12 +60,15 @@ __all__ = [
     "busy",
     "computed",
     "computing",
+    "copied",
+    "copying",
     "partial_folder",
     "report",
     "resume",
     "saved",
     "saving",
     "seconds_to_save",
+    "should_copy",
     "should_save",
 ]
 
@@ -79,6 +92,7 @@ class Checkpoint(NamedTuple):
 
 _said: dict[str, object] = {}
 _times: int | None = None  # file
+_copied_s = time.monotonic()  # when this rank began to write its last copy, or to run
 _stacks: int | None = None  # file
 _STACKS_SIGNAL = signal.SIGRTMIN + 7
 
@@ -172,6 +186,56 @@ def seconds_to_save() -> float | None:
     except (OSError, ValueError):
         return None
     return max(0.0, until_s - time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
+def copied() -> Checkpoint | None:
+    """This rank's own state in memory, from which all ranks of the attempt go on; None: there is
+    none that is newer than what `resume` returns. Raises: FileNotFoundError where it is gone."""
+    if not (attempt := os.environ.get("MUSTER_COPY_ATTEMPT")):
+        return None
+    step = int(os.environ["MUSTER_COPY_STEP"])
+    for part in ("own", "kept"):
+        path = _copy_folder() / part / _copy_name(int(attempt), step)
+        if path.exists():
+            return Checkpoint(step, path)
+    raise FileNotFoundError(f"no copy of rank {_rank()} after step {step} is on this host")
+
+
+def should_copy() -> bool:
+    """Whether copies are kept in memory, and `checkpoint.peer_interval_s` has passed since this
+    rank wrote one. Ranks have clocks of their own: let one ask and tell the others."""
+    interval_s = os.environ.get("MUSTER_COPY_INTERVAL")
+    return interval_s is not None and time.monotonic() - _copied_s >= float(interval_s)
+
+
+@contextlib.contextmanager
+def copying(step: int) -> Iterator[Path]:
+    """A file in memory to write this rank's state after `step` into, which goes to other hosts
+    when the block ends well. All ranks do this after the same step. Raises: RuntimeError where no
+    copies are kept, ValueError where the file is too large."""
+    global _copied_s
+    _copied_s = time.monotonic()
+    path = _copy_folder() / "own" / _copy_name(_attempt(), step)
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        yield partial
+        size, most = partial.stat().st_size, int(os.environ["MUSTER_COPY_BYTES"])
+        if size > most:
+            raise ValueError(f"the copy of rank {_rank()} has {size} bytes; {most} may be kept")
+        os.replace(partial, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            partial.unlink()
+
+
+def _copy_folder() -> Path:
+    if not (folder := os.environ.get("MUSTER_COPIES")):
+        raise RuntimeError("no copies are kept in memory: the job needs checkpoint.peers")
+    return Path(folder)
+
+
+def _copy_name(attempt: int, step: int) -> str:
+    return f"rank-{_rank()}.attempt-{attempt}.step-{step}"
 
 
 def saved(step: int, path: str | os.PathLike[str], *, marker: str = "") -> None:
@@ -323,7 +387,8 @@ def _take_up() -> None:
 
 def main(arguments: list[str]) -> int:
     """Serve shell scripts: `saved STEP PATH [MARKER]`, `report STEP`, and `should-save`, whose exit
-    code is 0 when muster asks for a checkpoint."""
+    code is 0 when muster asks for a checkpoint. `copy STEP FILE` keeps a copy of a file in memory;
+    `copied` prints step and path of this rank's copy, and ends with 1 where there is none."""
     _take_up()
     match arguments:
         case ["saved", step, path, *marker] if step.isdecimal() and len(marker) < 2:
@@ -332,6 +397,13 @@ def main(arguments: list[str]) -> int:
             report(int(step))
         case ["should-save"]:
             return 0 if should_save() else 1
+        case ["copy", step, file] if step.isdecimal():
+            with copying(int(step)) as target:
+                shutil.copyfile(file, target)
+        case ["copied"]:
+            if (copy := copied()) is None:
+                return 1
+            sys.stdout.write(f"{copy.step} {copy.path}\n")
         case _:
             sys.stderr.write(f"{main.__doc__}\n")
             return 2

@@ -20,6 +20,7 @@ import json
 import logging
 import math
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -39,6 +40,7 @@ from scheduler.agent.burn_in import BurnIn
 from scheduler.agent.channels import Channels
 from scheduler.agent.containers import OWN_CONTAINER, container_key, container_order, find_engine
 from scheduler.agent.gate import GateFailed, pass_gates
+from scheduler.agent.host_copies import HostCopies
 from scheduler.agent.order import order_of
 from scheduler.agent.prober import HostProber
 from scheduler.agent.processes import CgroupRoot, adopt_orphans, end_strays
@@ -122,6 +124,7 @@ class Agent:
         self._socket = self._listen()
         self._burn_in = BurnIn(allowed, address, _SEARCH)
         self.prober = HostProber(state / "probe.json")
+        self._copies = HostCopies(state, address, lambda word: self.say(word))
         self._over = asyncio.Event()
         self.has_expired = asyncio.Event()  # its lease ran out, and nothing runs
         self.is_for_one = False  # attempt, with which it leaves
@@ -134,6 +137,7 @@ class Agent:
                 attempt.end_strays = self._end_strays
                 self._attempts[attempt.key] = attempt
                 attempt.look_at_progress()  # perhaps nobody has heard of it yet
+                self._resume_copies(attempt)
                 if attempt.has_processes:
                     log.warning(
                         "%s: its ranks have run on without the agent", attempt.key.folder_name
@@ -197,6 +201,7 @@ class Agent:
             while True:
                 self._check_lease()
                 self._look()
+                self._copies.look()
                 self._end_strays()
                 if self._has_lapsed and not self._running():
                     self.has_expired.set()
@@ -215,6 +220,7 @@ class Agent:
                 _dismiss(process)
             for attempt in self._attempts.values():
                 attempt.release()
+            self._copies.close()
             self._cgroups.close()
 
     def hear(self, message: agent_pb2.SessionResponse) -> None:
@@ -249,6 +255,11 @@ class Agent:
                     self._spawn(stacks.dump(attempt))
             case "forget":
                 self._forget(_named(message.forget.key))
+            case "copies_complete":
+                done = message.copies_complete
+                self._copies.note_complete(_named(done.key), done.step)
+            case "drop_copies":
+                self._copies.drop(message.drop_copies.job_uid)
             case "tail_logs":
                 self._tail(message.tail_logs)
             case "open_channel":
@@ -278,12 +289,13 @@ class Agent:
         self.say(Request(host_probed=await self.prober.probe()))
 
     async def end_ranks(self) -> None:
-        """Kill what runs, and return when nothing is left."""
+        """Kill what runs, and return when nothing is left, neither processes nor copies."""
         for attempt in self._running():
             attempt.stop(0, now_s())
         while self._running():
             self._look()
             await asyncio.sleep(0.01)
+        self._copies.close(keeps=False)
 
     async def is_idle(self) -> None:
         """Wait until nothing runs."""
@@ -389,9 +401,12 @@ class Agent:
             await self._clear(key, frozenset(wanted.gpus))
             user = self._allowed.user(wanted.user)
             workdir = self._allowed.workdir(wanted.workdir, user)
+            copies = await self._prepare_copies(key, wanted, user)
             container = None
             if wanted.image and self._own_container is None:
-                own = (self._root / key.folder_name / "run", Path(self._socket_path))
+                own = [self._root / key.folder_name / "run", Path(self._socket_path)]
+                if (folder := self._copies.folder_of(key.job_uid)) is not None:
+                    own.append(folder)
                 image, mounts = wanted.image, wanted.mounts
                 container = container_order(self._engine, image, mounts, workdir, own)
             else:
@@ -403,6 +418,7 @@ class Agent:
                 "cgroup": group,
                 "port": port,
                 "container": container,
+                "copies": copies,
             }
             await pass_gates(wanted.gates, order, self._allowed, _SEARCH)
             attempt = HostAttempt.create(key, self._root, order, user, keeps_logs=wanted.anew)
@@ -413,6 +429,31 @@ class Agent:
         attempt.end_strays = self._end_strays
         self._attempts[key] = attempt
         self.say(Request(prepared=self._prepared(attempt)))
+
+    async def _prepare_copies(
+        self, key: Key, wanted: agent_pb2.Prepare, user: pwd.struct_passwd
+    ) -> dict[str, Any] | None:
+        """Be ready for copies of the job in memory, and have those that the host lacks. Where that
+        cannot be, ranks do without."""
+        if not wanted.HasField("copies"):
+            return None
+        live = {attempt.key.job_uid for attempt in self._attempts.values() if not attempt.is_over}
+        live |= {each.job_uid for each in self._preparing}
+        try:
+            return await self._copies.prepare(key, wanted.copies, user, live)
+        except OSError as error:
+            log.warning("%s: no copies are kept in memory: %s", key.folder_name, error)
+            return None
+
+    def _resume_copies(self, attempt: HostAttempt) -> None:
+        """Go on with copies of an attempt that an earlier life of the agent has prepared."""
+        if attempt.order.get("copies"):
+            try:
+                user = self._allowed.user(attempt.order["user"])
+            except NotAllowed as error:
+                log.warning("%s: no copies are kept: %s", attempt.key.folder_name, error)
+                return
+            self._copies.resume(attempt.key, attempt.order, user)
 
     async def _clear(self, key: Key, gpus: frozenset[int]) -> None:
         """Nothing of another attempt runs any more on these GPUs of the host, none for all, and
@@ -464,6 +505,7 @@ class Agent:
                 "MUSTER_PREDECESSOR": wanted.predecessor,
                 **({"MUSTER_ROLES": wanted.roles} if wanted.roles else {}),
                 **(_copies(wanted) if wanted.copy_to else {}),
+                **(self._copies.begin(key, order, wanted) if order.get("copies") else {}),
                 "MUSTER_RUN_DIR": str(attempt.folder / "run"),
                 "MUSTER_SOCKET": self._socket_path,
             }
@@ -564,8 +606,11 @@ class Agent:
         self.say(Request(refused=word))
 
     def _prepared(self, attempt: HostAttempt) -> agent_pb2.Prepared:
-        port = attempt.order["port"]
-        return agent_pb2.Prepared(key=_key(attempt.key), address=self.address, port=port)
+        word = agent_pb2.Prepared(key=_key(attempt.key), address=self.address)
+        word.port = attempt.order["port"]
+        if attempt.order.get("copies") and (held := self._copies.held(attempt.key)) is not None:
+            word.held.CopyFrom(held)
+        return word
 
     # --- warm starts -----------------------------------------------------------------
 

@@ -47,7 +47,7 @@ from scheduler.launch.burn_in import BurnIns
 from scheduler.launch.channels import AgentChannels
 from scheduler.launch.cut_off import CutOffHosts
 from scheduler.launch.gangs import hang, orders, role_restart
-from scheduler.launch.gangs.checkpoints import Checkpoints
+from scheduler.launch.gangs.checkpoints import LOG_EVERY_S, Checkpoints
 from scheduler.launch.gangs.ending import EndingAttempts
 from scheduler.launch.gangs.gang import (
     FOLLOWERS_S,
@@ -57,6 +57,7 @@ from scheduler.launch.gangs.gang import (
     RoleStage,
 )
 from scheduler.launch.gangs.hang import HangStep
+from scheduler.launch.gangs.memory_copies import MemoryCopies
 from scheduler.launch.gangs.orders import NO_TERMS, SiteTerms
 from scheduler.launch.gangs.reports import AGENT_BACK, AGENT_REACHED, LaunchReports, lacks_agent
 from scheduler.launch.gangs.step_watch import StepWatch
@@ -108,6 +109,7 @@ class AgentLauncher(Launcher):
         self._ended: dict[str, LaunchedGang] = {}  # by job uid, the newest last
         self._ending = EndingAttempts(sessions, clock, lease_s, self._write_down, self._has_left)
         self._checkpoints = Checkpoints()
+        self._copies = MemoryCopies(site.copies_gb * 10**9)
         self._tracker = GangTracker()
         self._reports = LaunchReports(writer)
         self._led_s = self._looked_s = 0.0
@@ -250,6 +252,7 @@ class AgentLauncher(Launcher):
         )
         self._recall(job)
         self._gangs[job.uid] = gang
+        self._copies.begin(gang)
         self._advance(gang)
 
     def _resize(self, gang: LaunchedGang, placed: PlacedGang) -> None:
@@ -300,8 +303,11 @@ class AgentLauncher(Launcher):
 
     def _has_left(self, gang: LaunchedGang | None) -> None:
         """Nothing runs of this attempt any more: others may start in its place."""
-        if gang is not None and _job_is_over(self._writer.state, gang):
-            self._checkpoints.forget(gang.uid)
+        if gang is not None:
+            if is_over := _job_is_over(self._writer.state, gang):
+                self._checkpoints.forget(gang.uid)
+            for host in self._copies.leave(gang, self._gangs.get(gang.uid), is_over=is_over):
+                self._sessions.send(host, orders.drop_copies(gang.uid))
         for each in list(self._gangs.values()):
             if each.phase in (GangPhase.WAITING, GangPhase.PREPARING):
                 self._advance(each)
@@ -354,15 +360,27 @@ class AgentLauncher(Launcher):
     def _prepare(
         self, gang: LaunchedGang, host: str, *, anew: bool = False
     ) -> agent_pb2.SessionResponse:
-        fabric = self._writer.state.loaded_fabric
-        return orders.prepare(gang, host, self._site, fabric, anew=anew)
+        state = self._writer.state
+        saved_step, *_ = self._checkpoints.resume_point(gang, state)
+        copies = self._copies.terms(gang, host, saved_step, self._sessions.connected)
+        return orders.prepare(gang, host, self._site, state.loaded_fabric, copies, anew=anew)
 
     def _launch(self, gang: LaunchedGang, hosts: Sequence[str]) -> None:
         """Start the ranks there, from the newest checkpoint."""
         start = self._checkpoints.resume_point(gang, self._writer.state)
         for host in hosts:
             gang.mark(host, HostPhase.LAUNCHED)
-            self._sessions.send(host, orders.launch(gang, host, *start))
+            self._sessions.send(host, orders.launch(gang, host, *start, self._copies))
+
+    def _note_copies(self, gang: LaunchedGang, host: str, word: agent_pb2.HeldCopies) -> None:
+        """Note which copies a host has; once all hosts have those of a step, older ones may go."""
+        if (step := self._copies.note(gang, host, word)) is None:
+            return
+        gang.watch.copied_step = step
+        self._to_all(gang, orders.copies_complete(gang, step))
+        if self._clock() - gang.renewal_logged_s >= LOG_EVERY_S:
+            gang.renewal_logged_s = self._clock()
+            self._reports.copied(gang, step)
 
     def _refused(self, gang: LaunchedGang) -> None:
         """Some hosts cannot start it; where none can, nothing is gained by trying again."""
@@ -448,6 +466,8 @@ class AgentLauncher(Launcher):
             is_stopped = status.phase == agent_pb2.ATTEMPT_PHASE_STOPPED
             word = orders.forget(status.key) if is_stopped else orders.stop(status.key, 0)
             self._sessions.send(host, word)
+            if status.prepared.HasField("held") and self._has_no_use_for_copies(key[0], host):
+                self._sessions.send(host, orders.drop_copies(key[0]))
             if not is_stopped:
                 self._wait_for_end(host, key)
             return
@@ -474,6 +494,12 @@ class AgentLauncher(Launcher):
         if gang.phase is GangPhase.FAILING:
             self._sessions.send(host, orders.stop(orders.key_of(gang), 0))
         self._advance(gang)
+
+    def _has_no_use_for_copies(self, uid: str, host: str) -> bool:
+        """Whether a job has ended, or goes on without a host that has come back."""
+        if (gang := self._gangs.get(uid)) is not None:
+            return host not in gang.by_host
+        return all(job.uid != uid for job in self._writer.state.jobs.values())
 
     def _wait_for_end(self, host: str, key: tuple[str, int]) -> None:
         """An attempt that is over runs on a host that has come back: the next one of its job,
@@ -560,6 +586,9 @@ class AgentLauncher(Launcher):
                 self._stopped_there(gang, host)
             case "progress":
                 self._progressed(gang, word, host)
+            case "held_copies":
+                self._note_copies(gang, host, word)
+                return
         self._advance(gang)
 
     def _late(self, host: str, key: tuple[str, int], kind: str, word: Any) -> None:
@@ -576,6 +605,8 @@ class AgentLauncher(Launcher):
             self._sessions.send(host, orders.forget(word.key))
 
     def _prepared(self, gang: LaunchedGang, host: str, word: agent_pb2.Prepared) -> None:
+        if word.HasField("held"):
+            self._note_copies(gang, host, word.held)
         if gang.by_host[host] is HostPhase.UNKNOWN:
             gang.mark(host, HostPhase.PREPARED)
         role = gang.role_of(host)

@@ -65,6 +65,7 @@ _FILE_URL = "sqlite:///"
 _MOST_HOURS = 87_600
 OFF = "off"  # where an address could be
 MOST_WATCH_CHANGES = 1_000_000  # some 2 GB
+MOST_COPIES_GB = 1_000_000
 
 
 def _fabric(value: Any, info: ValidationInfo) -> str:
@@ -234,7 +235,8 @@ class AgentKeys(Keys):
     end well on each host before the ranks of a gang start, within `gate_s`, as gates of jobs.
     `burn_in`: what `muster burn-in`, and a burn-in of the health policy, checks on idle hosts, each
     within `gate_s`: program and arguments by name, [] for gpus, memory and network, which are built
-    in. `env_by_label`: variables of ranks on hosts with a label, by LABEL=VALUE.
+    in. `env_by_label`: variables of ranks on hosts with a label, by LABEL=VALUE. `copies_gb`:
+    memory of each host, at most half of it, that copies of gangs' state may take; 0: none are kept.
     """
 
     listen: Annotated[
@@ -260,6 +262,13 @@ class AgentKeys(Keys):
     env_by_label: Annotated[dict[str, EnvironmentVariables], AfterValidator(_of_labels)] = Field(
         default_factory=dict
     )
+    copies_gb: Annotated[
+        Number,
+        AfterValidator(_at_most(MOST_COPIES_GB)),
+        ServerOption(
+            "GB of each host's memory that copies of gangs' state may take.", "agent-copies-gb"
+        ),
+    ] = 0
 
     @property
     def labelled_env(self) -> tuple[tuple[str, str, Mapping[str, str]], ...]:

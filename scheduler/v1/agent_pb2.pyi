@@ -67,6 +67,7 @@ class SessionRequest(_message.Message):
     CHANNEL_DATA_FIELD_NUMBER: _builtins.int
     HOST_CHECKED_FIELD_NUMBER: _builtins.int
     HOST_PROBED_FIELD_NUMBER: _builtins.int
+    HELD_COPIES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """The first word of a stream."""
@@ -119,6 +120,10 @@ class SessionRequest(_message.Message):
     def host_probed(self) -> Global___HostProbed:
         """What the agent has read of the health of its host."""
 
+    @_builtins.property
+    def held_copies(self) -> Global___HeldCopies:
+        """The copies of a job's state in the memory of the host are other ones than before."""
+
     def __init__(
         self,
         *,
@@ -135,12 +140,13 @@ class SessionRequest(_message.Message):
         channel_data: Global___ChannelData | None = ...,
         host_checked: Global___HostChecked | None = ...,
         host_probed: Global___HostProbed | None = ...,
+        held_copies: Global___HeldCopies | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "hello", b"hello", "host_checked", b"host_checked", "host_probed", b"host_probed", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "held_copies", b"held_copies", "hello", b"hello", "host_checked", b"host_checked", "host_probed", b"host_probed", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "hello", b"hello", "host_checked", b"host_checked", "host_probed", b"host_probed", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "held_copies", b"held_copies", "hello", b"hello", "host_checked", b"host_checked", "host_probed", b"host_probed", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "prepared", "refused", "started", "exited", "stopped", "progress", "log_chunk", "step_times", "channel_data", "host_checked", "host_probed"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "prepared", "refused", "started", "exited", "stopped", "progress", "log_chunk", "step_times", "channel_data", "host_checked", "host_probed", "held_copies"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -165,6 +171,8 @@ class SessionResponse(_message.Message):
     CHANNEL_DATA_FIELD_NUMBER: _builtins.int
     CHECK_HOST_FIELD_NUMBER: _builtins.int
     PROBE_HOST_FIELD_NUMBER: _builtins.int
+    COPIES_COMPLETE_FIELD_NUMBER: _builtins.int
+    DROP_COPIES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lease(self) -> Global___Lease:
         """The agent may go on."""
@@ -217,6 +225,14 @@ class SessionResponse(_message.Message):
     def probe_host(self) -> Global___ProbeHost:
         """Read the health of the host from time to time."""
 
+    @_builtins.property
+    def copies_complete(self) -> Global___CopiesComplete:
+        """All copies of a step are in memory, so that older ones may go."""
+
+    @_builtins.property
+    def drop_copies(self) -> Global___DropCopies:
+        """Copies of a job's state are of no use any more."""
+
     def __init__(
         self,
         *,
@@ -233,12 +249,14 @@ class SessionResponse(_message.Message):
         channel_data: Global___ChannelData | None = ...,
         check_host: Global___CheckHost | None = ...,
         probe_host: Global___ProbeHost | None = ...,
+        copies_complete: Global___CopiesComplete | None = ...,
+        drop_copies: Global___DropCopies | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "probe_host", b"probe_host", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "copies_complete", b"copies_complete", "drop_copies", b"drop_copies", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "probe_host", b"probe_host", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "probe_host", b"probe_host", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "copies_complete", b"copies_complete", "drop_copies", b"drop_copies", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "probe_host", b"probe_host", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["lease", "prepare", "launch", "stop", "save_checkpoint", "forget", "tail_logs", "warm", "dump_stacks", "open_channel", "channel_data", "check_host", "probe_host"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["lease", "prepare", "launch", "stop", "save_checkpoint", "forget", "tail_logs", "warm", "dump_stacks", "open_channel", "channel_data", "check_host", "probe_host", "copies_complete", "drop_copies"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -428,6 +446,7 @@ class Prepared(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     address: _builtins.str
     """An address of the host, at which the others reach it."""
     port: _builtins.int
@@ -436,20 +455,185 @@ class Prepared(_message.Message):
     def key(self) -> Global___AttemptKey:
         """Which."""
 
+    @_builtins.property
+    def held(self) -> Global___HeldCopies:
+        """Copies of the job's state in the memory of the host. Unset: it keeps none of this job."""
+
     def __init__(
         self,
         *,
         key: Global___AttemptKey | None = ...,
         address: _builtins.str = ...,
         port: _builtins.int = ...,
+        held: Global___HeldCopies | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "key", b"key", "port", b"port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "held", b"held", "key", b"key", "port", b"port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Prepared: _TypeAlias = Prepared  # noqa: Y015
+
+@_typing.final
+class HeldCopies(_message.Message):
+    """All copies of a job's state in the memory of one host."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    COPIES_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """HOST:PORT at which the agent takes copies from others and gives them away. Empty: nowhere."""
+    @_builtins.property
+    def key(self) -> Global___AttemptKey:
+        """The job, and the newest of its attempts that the host knows."""
+
+    @_builtins.property
+    def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldCopy]:
+        """One entry for each step and attempt."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___AttemptKey | None = ...,
+        address: _builtins.str = ...,
+        copies: _abc.Iterable[Global___HeldCopy] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "copies", b"copies", "key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldCopies: _TypeAlias = HeldCopies  # noqa: Y015
+
+@_typing.final
+class HeldCopy(_message.Message):
+    """Copies of one step in the memory of a host."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.int
+    """The attempt whose ranks wrote them."""
+    step: _builtins.int
+    """The step after which they were written."""
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ranks whose copies are complete, of this host and of others."""
+
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.int = ...,
+        step: _builtins.int = ...,
+        ranks: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "ranks", b"ranks", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldCopy: _TypeAlias = HeldCopy  # noqa: Y015
+
+@_typing.final
+class WantedCopy(_message.Message):
+    """Copies that a host is to fetch from another one before an attempt starts there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    COPY_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """HOST:PORT of the agent that has them."""
+    @_builtins.property
+    def copy(self) -> Global___HeldCopy:
+        """What is wanted of it."""
+
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        copy: Global___HeldCopy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["copy", b"copy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "copy", b"copy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WantedCopy: _TypeAlias = WantedCopy  # noqa: Y015
+
+@_typing.final
+class CopyTerms(_message.Message):
+    """How the agents of a gang keep copies of its state in memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SECRET_FIELD_NUMBER: _builtins.int
+    MOST_BYTES_FIELD_NUMBER: _builtins.int
+    INTERVAL_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    secret: _builtins.bytes
+    """What agents of the gang prove to each other that they know. Ranks are not told."""
+    most_bytes: _builtins.int
+    """Bytes that copies of all jobs may take on the host."""
+    @_builtins.property
+    def interval(self) -> _duration_pb2.Duration:
+        """Time between two renewals, as the job states it."""
+
+    @_builtins.property
+    def wanted(self) -> _containers.RepeatedCompositeFieldContainer[Global___WantedCopy]:
+        """What the host lacks of the newest step of which the hosts of the gang have all copies."""
+
+    def __init__(
+        self,
+        *,
+        secret: _builtins.bytes = ...,
+        most_bytes: _builtins.int = ...,
+        interval: _duration_pb2.Duration | None = ...,
+        wanted: _abc.Iterable[Global___WantedCopy] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "most_bytes", b"most_bytes", "secret", b"secret", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyTerms: _TypeAlias = CopyTerms  # noqa: Y015
+
+@_typing.final
+class CopiesComplete(_message.Message):
+    """All copies of a step are in memory: of each rank on its own host, and on those that keep copies."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """The step after which they were written."""
+    @_builtins.property
+    def key(self) -> Global___AttemptKey:
+        """The attempt whose ranks wrote them."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___AttemptKey | None = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopiesComplete: _TypeAlias = CopiesComplete  # noqa: Y015
 
 @_typing.final
 class Refused(_message.Message):
@@ -855,6 +1039,7 @@ class Prepare(_message.Message):
     ROLE_FIRST_RANK_FIELD_NUMBER: _builtins.int
     ANEW_FIELD_NUMBER: _builtins.int
     GATES_FIELD_NUMBER: _builtins.int
+    COPIES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     workdir: _builtins.str
@@ -917,6 +1102,10 @@ class Prepare(_message.Message):
     def gates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gate]:
         """What has to end well on the host before it answers Prepared, one after the other."""
 
+    @_builtins.property
+    def copies(self) -> Global___CopyTerms:
+        """How copies of its state are kept in memory. Unset: they are not."""
+
     def __init__(
         self,
         *,
@@ -942,10 +1131,11 @@ class Prepare(_message.Message):
         role_first_rank: _builtins.int = ...,
         anew: _builtins.bool = ...,
         gates: _abc.Iterable[Global___Gate] | None = ...,
+        copies: Global___CopyTerms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anew", b"anew", "command", b"command", "env", b"env", "env_from", b"env_from", "first_rank", b"first_rank", "gates", b"gates", "gpus", b"gpus", "image", b"image", "job", b"job", "key", b"key", "mounts", b"mounts", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "role", b"role", "role_first_rank", b"role_first_rank", "tenant", b"tenant", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anew", b"anew", "command", b"command", "copies", b"copies", "env", b"env", "env_from", b"env_from", "first_rank", b"first_rank", "gates", b"gates", "gpus", b"gpus", "image", b"image", "job", b"job", "key", b"key", "mounts", b"mounts", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "role", b"role", "role_first_rank", b"role_first_rank", "tenant", b"tenant", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1182,6 +1372,28 @@ class Finding(_message.Message):
 Global___Finding: _TypeAlias = Finding  # noqa: Y015
 
 @_typing.final
+class DropCopies(_message.Message):
+    """Remove the copies of a job's state from the memory of the host: it has ended, or has left."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    job_uid: _builtins.str
+    """The job."""
+    def __init__(
+        self,
+        *,
+        job_uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_uid", b"job_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropCopies: _TypeAlias = DropCopies  # noqa: Y015
+
+@_typing.final
 class Launch(_message.Message):
     """Start the ranks of an attempt that is prepared."""
 
@@ -1196,6 +1408,9 @@ class Launch(_message.Message):
     ROLES_FIELD_NUMBER: _builtins.int
     COPY_TO_FIELD_NUMBER: _builtins.int
     COPY_OF_FIELD_NUMBER: _builtins.int
+    COPY_ADDRESSES_FIELD_NUMBER: _builtins.int
+    COPY_ATTEMPT_FIELD_NUMBER: _builtins.int
+    COPY_STEP_FIELD_NUMBER: _builtins.int
     master_address: _builtins.str
     """Address of the host with rank 0 of the role."""
     master_port: _builtins.int
@@ -1210,6 +1425,12 @@ class Launch(_message.Message):
     """
     roles: _builtins.str
     """Where the first host of each role is: trainer=ADDRESS:PORT,rollout=ADDRESS:PORT. Empty: one role."""
+    copy_attempt: _builtins.int
+    """The attempt whose copies in memory the ranks go on from, and not from `checkpoint`, which is
+    older. 0: none.
+    """
+    copy_step: _builtins.int
+    """The step of these copies."""
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Which."""
@@ -1221,6 +1442,10 @@ class Launch(_message.Message):
     @_builtins.property
     def copy_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The nodes whose copies this host keeps."""
+
+    @_builtins.property
+    def copy_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """HOST:PORT of the agents of the nodes in `copy_to`, in their order. Empty: agents keep no copies."""
 
     def __init__(
         self,
@@ -1234,10 +1459,13 @@ class Launch(_message.Message):
         roles: _builtins.str = ...,
         copy_to: _abc.Iterable[_builtins.int] | None = ...,
         copy_of: _abc.Iterable[_builtins.int] | None = ...,
+        copy_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        copy_attempt: _builtins.int = ...,
+        copy_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "copy_of", b"copy_of", "copy_to", b"copy_to", "key", b"key", "master_address", b"master_address", "master_port", b"master_port", "predecessor", b"predecessor", "roles", b"roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "copy_addresses", b"copy_addresses", "copy_attempt", b"copy_attempt", "copy_of", b"copy_of", "copy_step", b"copy_step", "copy_to", b"copy_to", "key", b"key", "master_address", b"master_address", "master_port", b"master_port", "predecessor", b"predecessor", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2116,6 +2116,7 @@ class TrainingProgress(_message.Message):
     MODEL_STEP_TIME_LOW_FIELD_NUMBER: _builtins.int
     MODEL_STEP_TIME_HIGH_FIELD_NUMBER: _builtins.int
     SLOWER_THAN_MODEL_FIELD_NUMBER: _builtins.int
+    COPIED_STEP_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """The newest step that is complete."""
     total_steps: _builtins.int
@@ -2126,6 +2127,8 @@ class TrainingProgress(_message.Message):
     """What ranks do instead of steps: saving, evaluating. Empty: nothing that they say."""
     slower_than_model: _builtins.bool
     """Whether a step takes longer than `model_step_time_high`."""
+    copied_step: _builtins.int
+    """The newest step of this attempt of which all copies are in the memory of its hosts. 0: none."""
     @_builtins.property
     def step_time(self) -> _duration_pb2.Duration:
         """How long a step takes, as a rule. Unset: not known yet."""
@@ -2161,10 +2164,11 @@ class TrainingProgress(_message.Message):
         model_step_time_low: _duration_pb2.Duration | None = ...,
         model_step_time_high: _duration_pb2.Duration | None = ...,
         slower_than_model: _builtins.bool = ...,
+        copied_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "age", b"age", "loss", b"loss", "model_step_time", b"model_step_time", "model_step_time_high", b"model_step_time_high", "model_step_time_low", b"model_step_time_low", "step_time", b"step_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "age", b"age", "busy", b"busy", "loss", b"loss", "model_step_time", b"model_step_time", "model_step_time_high", b"model_step_time_high", "model_step_time_low", b"model_step_time_low", "slower_than_model", b"slower_than_model", "step", b"step", "step_time", b"step_time", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "age", b"age", "busy", b"busy", "copied_step", b"copied_step", "loss", b"loss", "model_step_time", b"model_step_time", "model_step_time_high", b"model_step_time_high", "model_step_time_low", b"model_step_time_low", "slower_than_model", b"slower_than_model", "step", b"step", "step_time", b"step_time", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
     _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015

@@ -162,12 +162,14 @@ def fill_lineage(message: job_pb2.Job, state: State, job: Job) -> None:
 
 
 class StepProgress(Protocol):
-    """How far the ranks of an attempt report to be. `busy`: with what, by host."""
+    """How far the ranks of an attempt report to be. `busy`: with what, by host. `copied_step`: of
+    which all copies are in memory."""
 
     step: int
     total: int
     loss: float
     busy: dict[str, str]
+    copied_step: int
 
     @property
     def step_s(self) -> float | None:
@@ -188,6 +190,7 @@ def fill_progress(
         message.model_step_time_high.CopyFrom(duration(likely.high_s))
         message.slower_than_model = now.step_s is not None and now.step_s > likely.high_s
     message.step, message.total_steps = now.step, now.total
+    message.copied_step = now.copied_step
     message.busy = next(iter(now.busy.values()), "")
     message.age.FromMilliseconds(round(age_s * 1_000))
     if now.step_s is not None:

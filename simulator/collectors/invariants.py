@@ -114,6 +114,9 @@ class AttemptLog:
         return ""
 
     def _saved(self, event: CheckpointSaved) -> str:
+        if not event.where:  # copies in memory, of an attempt that runs
+            is_present = self.is_running and event.attempt == self.attempt
+            return "" if is_present else f"attempt {self.attempt} is the present one, or is over"
         is_last = event.attempt == self.attempt - 1 and not self.is_launched
         if event.attempt != self.attempt and not is_last:
             return f"attempt {self.attempt} has been launched"

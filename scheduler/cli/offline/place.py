@@ -365,6 +365,7 @@ def place_job(
         cluster.free,
         hint,
         peers=spec.checkpoint.peers,
+        peer_interval_s=spec.checkpoint.peer_interval_s,
         cpu_ranks=spec.run.cpu_ranks if spec.run else 0,
     )
     if isinstance(outcome, Rejected):

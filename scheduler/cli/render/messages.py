@@ -177,7 +177,8 @@ def job_text(job: job_pb2.Job) -> str:
 
 
 def _progress(now: job_pb2.TrainingProgress) -> str:
-    """`step 1,200 of 5,000, 2.1 s a step, 2.2 h to go, loss 2.31; saving`."""
+    """`step 1,200 of 5,000, 2.1 s a step, 2.2 h to go, loss 2.31, copies of step 1,180 in memory;
+    saving`."""
     text = f"step {now.step:,}"
     if now.total_steps:
         text += f" of {now.total_steps:,}"
@@ -188,6 +189,8 @@ def _progress(now: job_pb2.TrainingProgress) -> str:
             text += f", {seconds_text(step_s * (now.total_steps - now.step))} to go"
     if now.HasField("loss"):
         text += f", loss {now.loss:.4g}"
+    if now.copied_step:
+        text += f", copies of step {now.copied_step:,} in memory"
     age_s = now.age.ToNanoseconds() / 1e9
     text += f"; {seconds_text(age_s)} ago" if age_s >= 1 else ""
     return text + (f"; {now.busy}" if now.busy else "")

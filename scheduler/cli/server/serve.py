@@ -215,7 +215,9 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
         agents.join,
         agents.stragglers_s,
         keeps_ranks=agents.on_server_loss is ServerLoss.KEEP,
-        site=SiteTerms(agents.gate, agents.gate_s, agents.burn_in, agents.labelled_env),
+        site=SiteTerms(
+            agents.gate, agents.gate_s, agents.burn_in, agents.labelled_env, agents.copies_gb
+        ),
     )
 
 

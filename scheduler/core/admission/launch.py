@@ -132,6 +132,16 @@ def checkpoint_saved(
     return (CheckpointSaved(now_ns, name, attempt, step, where),)
 
 
+def copies_renewed(
+    state: State, name: str, uid: str, attempt: int, step: int, now_ns: int
+) -> Answer:
+    """All copies of a step are in the memory of the gang's hosts."""
+    job = _running(state, name, uid, attempt)
+    if isinstance(job, Rejected):
+        return job
+    return (CheckpointSaved(now_ns, name, attempt, step, ""),)
+
+
 def open_channel(state: State, command: OpenChannel, now_ns: int) -> Answer:
     """Check a command beside a rank: the ranks of its attempt must have started."""
     job = _running(state, command.name, command.uid, command.attempt)

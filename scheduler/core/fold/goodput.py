@@ -40,16 +40,16 @@ AccountedEvent = (
 def account(state: State, job: Job, event: AccountedEvent) -> Goodput:
     """Return the account of `job`, as it is in `state`, with its time until `event`. Whatever
     changes the state of a job or its hosts asks here. Cost: some 5 us."""
-    costs, is_restored = state.tenants.preemption.costs, _is_restored(event)
+    costs, is_restored = state.tenants.preemption.costs, _is_restored(job, event)
     return counted(job, event.time_ns, costs, _ending(job, event), is_restored=is_restored)
 
 
-def _is_restored(event: AccountedEvent) -> bool:
+def _is_restored(job: Job, event: AccountedEvent) -> bool:
     """Whether each host that joined loads a copy from a peer. A gang that goes on with the
-    hosts it had has no copy to load, and goes back to what is in storage."""
-    return (
-        isinstance(event, GangSwapped) and bool(event.swaps) and all(s.source for s in event.swaps)
-    )
+    hosts it had goes back to what is in storage, unless agents keep its copies."""
+    if not isinstance(event, GangSwapped) or not all(s.source for s in event.swaps):
+        return False
+    return bool(event.swaps) or job.present.renewed_ns is not None
 
 
 def _ending(job: Job, event: AccountedEvent) -> Ending | None:

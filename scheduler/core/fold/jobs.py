@@ -447,6 +447,10 @@ def _renewed(state: State, job: Job) -> State:
 
 
 def _record_checkpoint(state: State, event: CheckpointSaved) -> State:
+    if not event.where:
+        job = state.jobs[event.name]
+        gang = replace(job.present, renewed_ns=event.time_ns)
+        return _renewed(state, replace(job, gang=gang))
     saved = SavedCheckpoint(event.attempt, event.step, event.where, event.time_ns)
     job = state.ended[event.uid] if event.uid else state.jobs[event.name]
     state = with_lineage(state, job, saved)

@@ -287,9 +287,10 @@ class ChannelOpened(Struct, frozen=True):
 
 
 class CheckpointSaved(Struct, frozen=True):
-    """The ranks of an attempt reported a checkpoint at `where`, in their own words. At most one a
-    minute and job: others between are not in the log. `uid`: of a job that has ended meanwhile, as
-    its ranks saved when they were told to stop; else ""."""
+    """The ranks of an attempt reported a checkpoint at `where`, in their own words; "": agents have
+    all copies of it in the memory of the gang's hosts. At most one a minute and job of either kind:
+    others between are not in the log. `uid`: of a job that has ended meanwhile, as its ranks saved
+    when they were told to stop; else ""."""
 
     time_ns: int
     name: str

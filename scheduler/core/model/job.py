@@ -123,7 +123,8 @@ class Attempt:
 
     Of a job that agents start: `launched_ns`, when all ranks had started, None = not yet; `hang`:
     in a sentence, that its steps have stopped coming, "" = they have not; `role_restarts`: how
-    often each role has begun again alone, of those that have.
+    often each role has begun again alone, of those that have; `renewed_ns`: when copies of its
+    state in memory were complete last, None = never.
 
     `placed`: the names of its hosts, once it is over and the fabric has changed, so that its
     indices mean nothing any more; else None.
@@ -144,6 +145,7 @@ class Attempt:
     launched_ns: int | None = None
     hang: str = ""
     role_restarts: tuple[tuple[str, int], ...] = ()
+    renewed_ns: int | None = None
     placed: HostNames | None = None
 
 

@@ -24,7 +24,10 @@ def counted(
         return account
     costs, observed = job.spec.checkpoint.costs(costs, is_restored=is_restored), job.observed
     if is_restored and observed is not None:
-        observed = replace(observed, saved_ns=None)
+        renewed_ns = job.present.renewed_ns
+        if renewed_ns is not None:
+            renewed_ns = max(renewed_ns - job.present.start_ns, observed.saved_ns or 0)
+        observed = replace(observed, saved_ns=renewed_ns)
     return _shared_out(account, job, ending, costs, observed)
 
 

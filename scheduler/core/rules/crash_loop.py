@@ -60,8 +60,10 @@ def stopped(
 
 
 def has_saved(job: Job, now_ns: int, costs: Costs) -> bool:
-    """Return whether the present attempt has saved anything: as its ranks report, if they ever have
-    reported that, else as its interval makes likely."""
+    """Return whether the present attempt has saved anything, in memory or storage: as its ranks
+    report, if they ever have reported that, else as its interval makes likely."""
+    if job.present.renewed_ns is not None:
+        return True
     if job.saved is not None:
         return job.saved.attempt == job.attempt
     ran_ns = max(0, now_ns - job.present.start_ns)

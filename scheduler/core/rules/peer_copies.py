@@ -164,6 +164,29 @@ def fatal_domains(
     return tuple(counts)
 
 
+def renewal_loads(
+    fabric: Fabric, hosts: Sequence[int], holders: Holders, bytes_of_host: int
+) -> tuple[tuple[str, int, float], ...]:
+    """Return what one renewal of all copies sends: (tier, bytes that leave its domains, seconds of
+    its fullest uplink), by tier from the outermost, and last the NICs of hosts, as tier "host"."""
+    copies = [(hosts[b], hosts[h]) for b, held in enumerate(holders) for h in held]
+    nics = fabric.gpus_per_host * fabric.nic_gbps * 1e9 / 8
+    leaving, coming = Counter(a for a, _ in copies), Counter(b for _, b in copies)
+    most = max((*leaving.values(), *coming.values()), default=0)
+    loads = [("host", len(copies) * bytes_of_host, most * bytes_of_host / nics)]
+    for tier in reversed(fabric.tiers):
+        domain = tier.domain_by_host
+        crossing = [(domain[a], domain[b]) for a, b in copies if domain[a] != domain[b]]
+        full = Counter(a for a, _ in crossing), Counter(b for _, b in crossing)
+        seconds = (
+            count * bytes_of_host / float(tier.uplink_bytes_per_s[each])
+            for counts in full
+            for each, count in counts.items()
+        )
+        loads.append((tier.name, len(crossing) * bytes_of_host, max(seconds, default=0.0)))
+    return tuple(reversed(loads))
+
+
 def _feed(fabric: Fabric, host: int) -> str | None:
     """The power feed that a host is labelled with."""
     feeds = fabric.labels.get(POWER, {})

@@ -15,6 +15,7 @@ a gang has two hosts or two thousand: phases of hosts are counted, and failures 
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
 from collections import Counter
@@ -135,6 +136,7 @@ class LaunchedGang:
     can_save: bool = False
     saved: tuple[int, str] | None = None
     logged: tuple[int, str] | None = None
+    renewal_logged_s: float = -math.inf  # when the log had a renewal of its copies last
     lineage: str = ""
     watch: StepWatch = field(default_factory=StepWatch)
     hung_s: float | None = None  # since when it is known that its steps have stopped

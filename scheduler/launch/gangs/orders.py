@@ -11,6 +11,7 @@ from placement.fabric.tree import Fabric
 from scheduler.core.model.job import Job
 from scheduler.core.policies.job_terms import RunSpec
 from scheduler.launch.gangs.gang import LaunchedGang
+from scheduler.launch.gangs.memory_copies import MemoryCopies
 from scheduler.v1 import agent_pb2
 
 Order = agent_pb2.SessionResponse
@@ -25,12 +26,14 @@ class SiteTerms:
     """Terms of a site for every gang. `gate`: what has to end well on each host before the ranks
     start, within `limit_s`, which is that of gates of jobs too. `burn_in`: what idle hosts are
     checked with, see launch.burn_in. `env_by_label`: label, value, and
-    variables of ranks on hosts that have it; the job's own win."""
+    variables of ranks on hosts that have it; the job's own win. `copies_gb`: memory of a host that
+    copies of gangs' state may take; 0: agents keep none."""
 
     gate: tuple[str, ...] = ()
     limit_s: float = 300.0
     burn_in: Mapping[str, tuple[str, ...]] | None = None
     env_by_label: tuple[tuple[str, str, Mapping[str, str]], ...] = ()
+    copies_gb: int = 0
 
     def env_of(self, fabric: Fabric, host: str) -> dict[str, str]:
         """Return the variables of ranks on a host."""
@@ -67,9 +70,16 @@ def _labelled(fabric: Fabric, label: str, value: str) -> HostSet:
 
 
 def prepare(
-    gang: LaunchedGang, host: str, site: SiteTerms, fabric: Fabric, *, anew: bool = False
+    gang: LaunchedGang,
+    host: str,
+    site: SiteTerms,
+    fabric: Fabric,
+    copies: agent_pb2.CopyTerms | None = None,
+    *,
+    anew: bool = False,
 ) -> Order:
-    """Order an agent to prepare an attempt. `anew`: begin again what was stopped on the host."""
+    """Order an agent to prepare an attempt. `copies`: how they are kept in memory, None: not at
+    all. `anew`: begin again what was stopped on the host."""
     role, ranks = gang.role_of(host), gang.ranks_of(host)
     run = role.run
     return Order(
@@ -96,17 +106,26 @@ def prepare(
             gates=site.all_of(run),
             image=run.container.image if run.container else "",
             mounts=run.container.mounts if run.container else (),
+            copies=copies,
         )
     )
 
 
-def launch(gang: LaunchedGang, host: str, step: int, where: str, predecessor: str) -> Order:
-    """Order an agent to start the ranks from a checkpoint. `predecessor`: uid of the ended job that
-    saved it."""
+def launch(
+    gang: LaunchedGang,
+    host: str,
+    step: int,
+    where: str,
+    predecessor: str,
+    copies: MemoryCopies,
+) -> Order:
+    """Order an agent to start the ranks from a checkpoint, or from newer copies in memory.
+    `predecessor`: uid of the ended job that saved the checkpoint."""
     role = gang.role_of(host)
     address, port = gang.masters[role.name]
     places = [f"{each.name}={':'.join(map(str, gang.masters[each.name]))}" for each in gang.roles]
     copy_to, copy_of = gang.copies(host)
+    copy_attempt, copy_step = copies.start_of(gang, step)
     return Order(
         launch=agent_pb2.Launch(
             key=key_of(gang),
@@ -118,6 +137,9 @@ def launch(gang: LaunchedGang, host: str, step: int, where: str, predecessor: st
             roles=",".join(places) if role.name else "",
             copy_to=copy_to,
             copy_of=copy_of,
+            copy_addresses=copies.addresses(gang, host),
+            copy_attempt=copy_attempt,
+            copy_step=copy_step,
         )
     )
 
@@ -149,6 +171,16 @@ def stop(key: agent_pb2.AttemptKey, grace_s: float) -> Order:
 def forget(key: agent_pb2.AttemptKey) -> Order:
     """Order an agent to forget an attempt."""
     return Order(forget=agent_pb2.Forget(key=key))
+
+
+def copies_complete(gang: LaunchedGang, step: int) -> Order:
+    """Tell an agent that all copies of a step are in memory, so that older ones may go."""
+    return Order(copies_complete=agent_pb2.CopiesComplete(key=key_of(gang), step=step))
+
+
+def drop_copies(uid: str) -> Order:
+    """Order an agent to remove all copies of a job."""
+    return Order(drop_copies=agent_pb2.DropCopies(job_uid=uid))
 
 
 def warm(job: Job, run: RunSpec) -> Order:

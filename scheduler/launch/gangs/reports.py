@@ -60,6 +60,11 @@ class LaunchReports:
             lambda state, now_ns: launch.checkpoint_saved(state, *key, step, where, now_ns), then
         )
 
+    def copied(self, gang: LaunchedGang, step: int) -> None:
+        """All copies of a step are in memory."""
+        key = (gang.name, gang.uid, gang.attempt)
+        self.carry_out(lambda state, now_ns: launch.copies_renewed(state, *key, step, now_ns))
+
     def launch_failed(self, gang: LaunchedGang, host: str, *, is_final: bool) -> None:
         """Report that a host cannot start its ranks. `is_final`: no other host could either."""
         key = (gang.name, gang.uid, gang.attempt)

@@ -26,7 +26,7 @@ class StepWatch:
     of the launcher. `steps`: the last step of each rank that says so. `computed`: the step that
     each has done its own part of, once agents were asked after the newest step. `busy`: with what
     the ranks of a host are, by host. `total`: steps of the run, `loss`: of the newest step; as
-    reported."""
+    reported. `copied_step`: the newest of which all copies are in memory."""
 
     step: int = 0
     since_s: float | None = None  # when that step was complete; None: none has been
@@ -36,6 +36,7 @@ class StepWatch:
     computed: dict[int, int] = field(default_factory=dict)
     total: int = 0
     loss: float = math.nan
+    copied_step: int = 0
     _paces: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
     def take(self, step: int, now_s: float) -> None:

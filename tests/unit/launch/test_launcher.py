@@ -85,7 +85,9 @@ class World:
     """A log, its scheduler, a launcher and a fabric of agents, which say what a test has them say.
     As the writer does, it applies what is found true and tells the launcher of it."""
 
-    def __init__(self, hosts: int, zones: int = 1) -> None:
+    def __init__(
+        self, hosts: int, zones: int = 1, site: orders.SiteTerms = orders.NO_TERMS
+    ) -> None:
         act_for(Caller(SERVER, Role.ADMIN))
         self.events: list[Event] = []
         self.now_s = 0.0
@@ -95,7 +97,7 @@ class World:
         self.sessions = Sessions()
         writer: Any = self
         sessions: Any = self.sessions
-        self.launcher = AgentLauncher(writer, sessions, LEASE_S, lambda: self.now_s)
+        self.launcher = AgentLauncher(writer, sessions, LEASE_S, lambda: self.now_s, site=site)
         self._write(FabricLoaded(0, fabric(zones, 1, hosts, gpus=GPUS).spec))
 
     # --- as a writer ---------------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from placement.workload.memory import GIB, USABLE_SHARE, fits, memory
 from placement.workload.request import Placement
-from scheduler.cli.render.text import bytes_text, counted, seconds_text
+from scheduler.cli.render.text import bytes_text, counted, percent_text, seconds_text
 from scheduler.core.policies.job_terms import Holders
 from scheduler.core.policies.storage_use import sizes_of
 from scheduler.core.rules.peer_copies import (
@@ -14,6 +15,7 @@ from scheduler.core.rules.peer_copies import (
     close_copies,
     fatal_domains,
     refuse_without_peers,
+    renewal_loads,
     survival,
 )
 
@@ -78,6 +80,7 @@ def copies_mapping(question: Question, answer: Placement) -> dict[str, Any]:
     held = holders(question, answer)
     names = question.fabric.names(answer.hosts)
     size = sizes_of(question.fabric, question.request)
+    loads = renewal_loads(question.fabric, answer.hosts, held, size.of_host) if size else ()
     body = {
         "peers": question.peers,
         "survival": [
@@ -92,6 +95,10 @@ def copies_mapping(question: Question, answer: Placement) -> dict[str, Any]:
         "close": [names[b] for b in close_copies(question.fabric, answer.hosts, held)],
         "bytes_per_host": size.of_host * question.peers if size else None,
         "load_seconds": size.from_peer_s if size else None,
+        "renewal": [
+            {"tier": tier, "bytes": sent, "seconds": s, "busy_share": s / question.peer_interval_s}
+            for tier, sent, s in loads
+        ],
         "copies": {names[b]: [names[h] for h in some] for b, some in enumerate(held)},
     }
     return {"checkpoint": body}
@@ -105,6 +112,8 @@ def copies_text(question: Question, answer: Placement) -> str:
     if size := sizes_of(question.fabric, question.request):
         kept = bytes_text(size.of_host * question.peers)
         lines[0] += f", {kept} a host; a swap loads it in {seconds_text(size.from_peer_s)}"
+        loads = renewal_loads(question.fabric, answer.hosts, held, size.of_host)
+        lines.append(_renewal_text(loads, question.peer_interval_s))
     kept_by = [
         f"{k} hosts {'' if share.is_exact else 'at least '}{100 * share.probability:.4g} %"
         for k in SHOWN_FAILED
@@ -118,3 +127,18 @@ def copies_text(question: Question, answer: Placement) -> str:
     if near := close_copies(question.fabric, answer.hosts, held):
         lines.append(f"note: {counted(len(near), 'host')} share a rack or feed with their copy")
     return "\n".join(lines)
+
+
+def _renewal_text(loads: Sequence[tuple[str, int, float]], interval_s: int) -> str:
+    """Say what renewals of copies send over links; of links that none of them crosses nothing."""
+    shares = [
+        f"{percent_text(seconds / interval_s)} of the fullest"
+        f" {'NICs of a host' if tier == 'host' else f'uplink of a {tier}'}"
+        f" ({bytes_text(sent)} in all)"
+        for tier, sent, seconds in loads
+        if sent
+    ]
+    text = f"renewed every {seconds_text(interval_s)}: {', '.join(reversed(shares))}"
+    if any(seconds > interval_s for _, _, seconds in loads):
+        text += "; A RENEWAL TAKES LONGER THAN THAT"
+    return text

@@ -7,6 +7,7 @@ from placement import Hint
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.request import Request
+from scheduler.core.policies.job_terms import PEER_INTERVAL_S
 from scheduler.core.policies.storage_use import StorageUse
 from scheduler.core.spares.shortage import SpareShortage
 
@@ -15,10 +16,10 @@ from scheduler.core.spares.shortage import SpareShortage
 class Question:
     """A question to the placer: the job's name and gang, on which fabric, with which hosts free,
     near which old placement. `legal_dp`: the sizes of an elastic gang, which `request` is at one
-    of. `peers`: how many hosts have copies of each one's state. `shortages`: zones of the gang that
-    would lack spares. `cpu_ranks`: of each host where ranks are on CPUs alone, else 0.
-    `storage_use`: reads and writes of the gang, None where the fabric file states no storage;
-    `beside`: those of other gangs."""
+    of. `peers`: how many hosts have copies of each one's state, renewed every `peer_interval_s`.
+    `shortages`: zones of the gang that would lack spares. `cpu_ranks`: of each host where ranks are
+    on CPUs alone, else 0. `storage_use`: reads and writes of the gang, None where the fabric file
+    states no storage; `beside`: those of other gangs."""
 
     name: str
     fabric: Fabric
@@ -27,6 +28,7 @@ class Question:
     near: Hint | None = None
     legal_dp: tuple[int, ...] = ()
     peers: int = 0
+    peer_interval_s: int = PEER_INTERVAL_S
     shortages: tuple[SpareShortage, ...] = ()
     cpu_ranks: int = 0
     storage_use: StorageUse | None = None

@@ -1,0 +1,342 @@
+"""Agents that keep copies of ranks' state in memory, and give them to each other."""
+
+import asyncio
+import os
+import pwd
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster import progress
+from scheduler.agent import host_copies
+from scheduler.agent.attempt import Key
+from scheduler.agent.host_copies import CopyName, CopyRequest, HostCopies, _asked, _check_answer
+from scheduler.v1 import agent_pb2
+from tests.waiting import until
+
+ME = pwd.getpwuid(os.geteuid())
+SECRET = b"s" * 32
+Held = dict[tuple[int, int], list[int]]
+
+
+class Host:
+    """An agent's copies, and ranks that write some."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said: list[agent_pb2.HeldCopies] = []
+        self.copies = HostCopies(
+            folder, "127.0.0.1", lambda word: self.said.append(word.held_copies)
+        )
+
+    async def prepare(
+        self,
+        attempt: int = 1,
+        *wanted: agent_pb2.WantedCopy,
+        uid: str = "uid",
+        secret: bytes = SECRET,
+        most: int = 10_000,
+    ) -> None:
+        terms = agent_pb2.CopyTerms(secret=secret, most_bytes=most, wanted=wanted)
+        self._terms = await self.copies.prepare(Key(uid, attempt), terms, ME, [])
+
+    def begin(
+        self, attempt: int = 1, *targets: "Host", uid: str = "uid", start: tuple[int, int] = (0, 0)
+    ) -> dict[str, str]:
+        order = {"copies": self._terms, "env": {"LOCAL_WORLD_SIZE": "1"}}
+        launch = agent_pb2.Launch(copy_addresses=[each.address for each in targets])
+        launch.copy_attempt, launch.copy_step = start
+        launch.copy_of.extend([1] if targets else [])
+        return self.copies.begin(Key(uid, attempt), order, launch)
+
+    @property
+    def address(self) -> str:
+        return self._held("uid").address
+
+    def _held(self, uid: str) -> agent_pb2.HeldCopies:
+        held = self.copies.held(Key(uid, 0))
+        assert held is not None
+        return held
+
+    def holds(self, uid: str = "uid") -> Held:
+        self.copies.look()
+        return {(c.attempt, c.step): [*c.ranks] for c in self._held(uid).copies}
+
+    def write(self, rank: int, attempt: int, step: int, data: bytes, uid: str = "uid") -> None:
+        folder = self.copies.folder_of(uid)
+        assert folder is not None
+        (folder / "own" / CopyName(rank, attempt, step).file).write_bytes(data)
+
+    def read(self, rank: int, attempt: int, step: int) -> bytes:
+        folder = self.copies.folder_of("uid")
+        assert folder is not None
+        return (folder / "kept" / CopyName(rank, attempt, step).file).read_bytes()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Callable[[str], Host]]:
+    """Makes hosts by name; the same name is the same agent, started again."""
+    made: list[Host] = []
+
+    def make(name: str) -> Host:
+        (tmp_path / name).mkdir(exist_ok=True)
+        made.append(Host(tmp_path / name))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.copies.close(keeps=False)
+        assert not each.copies.root.exists()
+
+
+def wanted(source: Host, attempt: int, step: int, *ranks: int) -> agent_pb2.WantedCopy:
+    copy = agent_pb2.HeldCopy(attempt=attempt, step=step, ranks=ranks)
+    return agent_pb2.WantedCopy(address=source.address, copy=copy)
+
+
+async def pair(host: Callable[[str], Host], most: int = 10_000) -> tuple[Host, Host]:
+    """Two hosts, of which the first sends its copies to the second."""
+    first, second = host("first"), host("second")
+    for each in (first, second):
+        await each.prepare(most=most)
+    second.begin()
+    first.begin(1, second)
+    return first, second
+
+
+async def test_what_a_rank_writes_comes_to_its_peer_and_from_there_to_the_next_host(
+    host: Callable[[str], Host],
+) -> None:
+    first, second = await pair(host)
+    first.write(0, 1, 5, b"state of rank 0")
+    await until(lambda: first.holds() == {(1, 5): [0]} == second.holds())
+    assert second.read(0, 1, 5) == b"state of rank 0"
+    assert second.said[-1].copies[0].step == 5
+    first.copies.close(keeps=False)
+    joining = host("joining")
+    await joining.prepare(2, wanted(second, 1, 5, 0))
+    assert joining.holds() == {(1, 5): [0]}
+    assert joining.read(0, 1, 5) == b"state of rank 0"
+
+
+async def test_the_step_before_stays_until_the_newer_one_is_complete_everywhere(
+    host: Callable[[str], Host],
+) -> None:
+    first, second = await pair(host)
+    first.write(0, 1, 5, b"x")
+    await until(lambda: first.holds() == second.holds() == {(1, 5): [0]})
+    first.write(0, 1, 10, b"x")  # nothing has been said to be complete
+    await until(lambda: first.holds() == second.holds() == {(1, 10): [0]})
+    for each in (first, second):
+        each.copies.note_complete(Key("uid", 1), 10)
+    first.write(0, 1, 15, b"x")
+    await until(lambda: first.holds() == second.holds() == {(1, 10): [0], (1, 15): [0]})
+    assert first.holds() == second.holds()
+    first.write(0, 1, 20, b"x")
+    await until(lambda: first.holds() == second.holds() == {(1, 10): [0], (1, 20): [0]})
+    second.copies.note_complete(Key("uid", 1), 20)
+    assert second.holds() == {(1, 20): [0]}
+
+
+async def test_an_attempt_begins_with_its_start_and_nothing_else(
+    host: Callable[[str], Host],
+) -> None:
+    first, _ = await pair(host)
+    for step in (5, 10):
+        first.write(0, 1, step, b"x")
+    await first.prepare(2)
+    first.copies.look()  # until it begins nothing is removed
+    variables = first.begin(2, start=(1, 5))
+    assert (variables["MUSTER_COPY_ATTEMPT"], variables["MUSTER_COPY_STEP"]) == ("1", "5")
+    assert first.holds() == {(1, 5): [0]}
+    await first.prepare(3)
+    assert "MUSTER_COPY_STEP" not in first.begin(3)
+    assert first.holds() == {}
+
+
+async def test_copies_outlive_the_agent_which_listens_where_it_did(
+    host: Callable[[str], Host],
+) -> None:
+    first, second = await pair(host)
+    first.write(0, 1, 5, b"x")
+    await until(lambda: first.holds() == second.holds() == {(1, 5): [0]})
+    address = second.address
+    second.copies.close()
+    again = host("second")
+    order = {"copies": second._terms, "user": ME.pw_name, "env": {}}
+    again.copies.resume(Key("uid", 1), order, ME)
+    assert again.holds() == {(1, 5): [0]}
+    assert again.address == address
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"uid": "other"}, "knows another secret"),
+        ({"secret": b"t" * 32}, "knows another secret"),
+        ({"attempt": 1}, "attempt 2 of the job is the present one here"),
+        ({"step": 3}, "copies of a later step are here"),
+        ({"size": 10_001}, "10,001 bytes are too many: 1 of 10,000 are in use"),
+    ],
+)
+async def test_a_copy_that_is_not_wanted_is_refused(
+    host: Callable[[str], Host], change: dict[str, Any], reason: str
+) -> None:
+    """Of another gang, without its secret, of a stale attempt, stale, too large."""
+    there = host("there")
+    await there.prepare(2)
+    there.begin(2)
+    given: dict[str, Any] = {
+        "uid": "uid",
+        "secret": SECRET,
+        "attempt": 2,
+        "step": 5,
+        "size": 1,
+    } | change
+    folder = there.copies.folder_of("uid")
+    assert folder is not None
+    (folder / "kept" / CopyName(7, 2, 4).file).write_bytes(b"x")
+    there.copies.note_complete(Key("uid", 2), 4)
+
+    def put() -> None:
+        name = CopyName(0, given["attempt"], given["step"])
+        request = CopyRequest(given["uid"], True, given["attempt"], name, given["size"])
+        with _asked(there.address, given["secret"], request):
+            pass
+
+    with pytest.raises(host_copies.CopyRefused, match=reason):
+        await asyncio.to_thread(put)
+    assert there.holds() == {(2, 4): [7]}
+
+
+async def test_a_copy_that_is_changed_on_its_way_is_not_kept(host: Callable[[str], Host]) -> None:
+    there = host("there")
+    await there.prepare()
+    there.begin()
+
+    def put() -> None:
+        request = CopyRequest("uid", True, 1, CopyName(0, 1, 5), 4)
+        with _asked(there.address, SECRET, request) as (link, proof):
+            proof.update(b"meant")
+            link.sendall(b"sent" + proof.digest())
+            _check_answer(link)
+
+    with pytest.raises(host_copies.CopyRefused, match="what came is not what was sent"):
+        await asyncio.to_thread(put)
+    assert there.holds() == {}
+
+
+async def test_a_copy_that_never_ends_leaves_nothing(host: Callable[[str], Host]) -> None:
+    there = host("there")
+    await there.prepare()
+    there.begin()
+
+    def put() -> None:
+        with _asked(there.address, SECRET, CopyRequest("uid", True, 1, CopyName(0, 1, 5), 4)) as (
+            link,
+            _,
+        ):
+            link.sendall(b"st")
+
+    await asyncio.to_thread(put)
+    folder = there.copies.folder_of("uid")
+    assert folder is not None
+    await until(lambda: there.copies._reserved == 0)
+    assert not list((folder / "kept").iterdir())
+
+
+async def test_a_peer_that_is_gone_costs_its_copies_alone(host: Callable[[str], Host]) -> None:
+    first, second = await pair(host)
+    source = wanted(second, 1, 5, 0)
+    second.copies.close(keeps=False)
+    first.write(0, 1, 5, b"x")
+    assert first.holds() == {(1, 5): [0]}
+    joining = host("joining")
+    await joining.prepare(2, source)
+    assert joining.holds() == {}
+
+
+async def test_a_rank_s_copy_that_is_too_large_is_removed(host: Callable[[str], Host]) -> None:
+    first, _ = await pair(host)  # two steps of its own rank and of one that it keeps
+    first.write(0, 1, 5, b"x" * 2_500)
+    assert first.holds() == {(1, 5): [0]}
+    first.write(0, 1, 6, b"x" * 2_501)
+    assert first.holds() == {}
+
+
+async def test_what_lies_there_under_the_name_of_a_copy_is_not_followed(
+    host: Callable[[str], Host], tmp_path: Path
+) -> None:
+    first, second = await pair(host)
+    (tmp_path / "secret").write_text("of another user")
+    folder = first.copies.folder_of("uid")
+    assert folder is not None
+    (folder / "own" / CopyName(0, 1, 5).file).symlink_to(tmp_path / "secret")
+    os.mkfifo(folder / "own" / CopyName(1, 1, 5).file)
+    assert first.holds() == {} == second.holds()
+    joining = host("joining")
+    await joining.prepare(2, wanted(first, 1, 5, 0, 1))
+    assert joining.holds() == {}
+
+
+async def test_copies_of_jobs_that_are_gone_are_removed(host: Callable[[str], Host]) -> None:
+    there = host("there")
+    await there.prepare(uid="old")
+    there.begin(uid="old")
+    there.write(0, 1, 5, b"x", "old")
+    before = there.copies.folder_of("old")
+    await there.prepare(uid="new")
+    assert before is not None
+    assert not before.exists()
+    after = there.copies.folder_of("new")
+    there.copies.drop("new")
+    assert after is not None
+    assert not after.exists()
+
+
+async def test_what_is_no_request_is_refused(host: Callable[[str], Host]) -> None:
+    there = host("there")
+    await there.prepare()
+    address, _, port = there.address.rpartition(":")
+
+    def speak(data: bytes) -> bytes:
+        with socket.create_connection((address, int(port)), timeout=10) as link:
+            assert len(link.recv(32)) == 32
+            link.sendall(len(data).to_bytes(2, "big") + data + bytes(32))
+            return link.recv(200)
+
+    for data in (b"", b"[]", b'["uid", true, 1, 0, 1, 5, -1]', b'["uid", 1, 1, 0, 1, 5, 9]', b"{"):
+        assert b"knows another secret" in await asyncio.to_thread(speak, data)
+    assert threading.active_count() < 50
+
+
+async def test_ranks_write_and_find_copies(
+    host: Callable[[str], Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert progress.copied() is None
+    assert not progress.should_copy()
+    with pytest.raises(RuntimeError, match=r"the job needs checkpoint\.peers"), progress.copying(5):
+        pass
+    first, second = await pair(host)
+    for name, value in first.begin(1, second).items():
+        monkeypatch.setenv(name, value)
+    assert progress.should_copy()  # the interval of the test is none
+    with progress.copying(5) as path:
+        path.write_bytes(b"state")
+    await until(lambda: first.holds() == second.holds() == {(1, 5): [0]})
+    refused = pytest.raises(ValueError, match="has 2501 bytes; 2500 may be kept")
+    with refused, progress.copying(6) as path:
+        path.write_bytes(b"x" * 2_501)
+    assert first.holds() == {(1, 5): [0]}
+    for name, value in first.begin(1, second, start=(1, 5)).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MUSTER_ATTEMPT", "2")
+    found = progress.copied()
+    assert found is not None
+    assert (found.step, found.path.read_bytes()) == (5, b"state")
+    monkeypatch.setenv("RANK", "3")
+    with pytest.raises(FileNotFoundError, match="no copy of rank 3 after step 5"):
+        progress.copied()
