@@ -81,7 +81,8 @@ class Ablation:
 
 
 def gangs(count: int, seed: int) -> Iterator[Gang]:
-    """Gangs of `make bench-placement`, by the cut, and of `make bench-time`, by the step."""
+    """Yield gangs of `make bench-placement` with the objective `cut`, then those of `make
+    bench-time` with the objective `time`."""
     for index in range(count):
         inst = instance(index, seed)
         yield Gang(f"cut {seed}:{index}", inst.fabric, inst.free, inst.request)

@@ -40,8 +40,9 @@ class TreeArrays(NamedTuple):
 def plan_of(
     zones: Sequence[Any], capacities: Sequence[int], axes: Sequence[int], lean: int = 2
 ) -> TreeArrays:
-    """Make the tree of zones side by side along the first of the axes; zones of a nested sequence
-    lie in one part of that, side by side along the next axis. `lean`: of all lines."""
+    """Make the tree that cuts a block of ranks into zones: those of `zones` lie side by side along
+    the first of the axes; a nested sequence is one part of that, whose zones lie side by side
+    along the next axis. `lean`: of every cut, as in `TreeArrays`."""
     rows: list[list[int]] = []
 
     def add(inside: Any, depth: int, above: int) -> int:

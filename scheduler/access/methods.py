@@ -18,10 +18,11 @@ REFLECTION: Final = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionI
 
 @struct(frozen=True, slots=True)
 class MethodRule:
-    """Who may call a method: the least role, or with None anybody, unidentified.
+    """Who may call a method. `role`: the least one; None: anybody, unidentified.
 
-    Fields of the request, by path, in which callers who are bound to a tenant `tenant`: name a
-    tenant, theirs by default. Fields that name jobs are read by service.names.
+    `tenant`: path of the request's field that names a tenant; callers who are bound to a tenant
+    may name theirs alone there, and it is the default. Fields that name jobs are read by
+    service.names.
 
     `refused`: the reasons with which a call of its own may end, besides ANY_CALL and, where
     something is changed, ANY_CHANGE.

@@ -111,7 +111,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         return self._files.enter_context(path.open("w", encoding="utf-8", newline=""))
 
     def use_effects(self, effects: EffectReader) -> None:
-        """Share a reader of the log's effects with others."""
+        """Take effects of the log from a reader that others use too."""
         self._effects = effects
 
     def __exit__(self, *error: object) -> None:
@@ -139,7 +139,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         return self.log.digest
 
     def report_data(self, settled: TimeAccount) -> dict[str, Any]:
-        """Return the data of pages, see `ReportData.data`; empty without report data."""
+        """Return the data of report pages, see `ReportData.data`; empty where no page is written."""
         return self._report_data.data(settled) if self._report_data else {}
 
 
@@ -159,10 +159,10 @@ class Collectors:
         self.recorder.feed(event, state)
 
     def use_effects(self, effects: EffectReader) -> None:
-        """Share a reader of the log's effects with others."""
+        """Take effects of the log from a reader that others use too."""
         self.metrics.use_effects(effects)
         self.recorder.use_effects(effects)
 
     def report_data(self) -> dict[str, Any]:
-        """Return the data of pages; empty without report data."""
+        """Return the data of report pages, see `ReportData.data`; empty where no page is written."""
         return self.recorder.report_data(self.metrics.settled())

@@ -13,7 +13,8 @@ POINTS, LINE = 72, 10  # to an inch; of a line of labels
 
 
 def draw_choices(result: Sweep, title: str, path: Path) -> None:
-    """Draw the best choices and the job as given; the first few have their axes beside them."""
+    """Draw memory and step of the best parallelisms of a sweep and of the job as given; the sizes
+    of their axes (tp, pp, ...) stand beside the first few."""
     figure, (axes,) = new(5.2)
     styled(axes, grid="both")
     gib = [choice.memory.total / 2**30 for choice in result.best]

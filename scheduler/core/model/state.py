@@ -171,8 +171,8 @@ class State:
         return self.fabric
 
     def links_with(self, bookings: Iterable[Booking]) -> tuple[dict[str, float], set[str]]:
-        """Return the share of each uplink while these windows last, by domain, and the uplinks that
-        no gang may begin to cross."""
+        """Return the share of its bandwidth that each uplink has during the windows of these
+        bookings, by domain, and the uplinks that no gang may begin to cross."""
         shares = {name: record.share for name, record in self.links.items()}
         barred = {n for n, record in self.links.items() if record.use is not LinkUse.OPEN}
         for booking in bookings:

@@ -22,7 +22,7 @@ MOST: Final = 64  # distinct reports of one kind, and of one GPU, that are kept
 
 
 class DailyCount(StrEnum):
-    """Event that is counted by day."""
+    """An event of a host of which each day's number is kept."""
 
     OUT = "out"  # taken out of service
     TICKET = "ticket"
