@@ -60,8 +60,8 @@ def stepped_clock() -> Iterator[None]:
 
 
 def ago(at_s: float) -> float:
-    """Return the seconds since `at_s`, negative for a time to come, and `_FAR` at most: no deadline is
-    longer, so states that differ beyond it are alike."""
+    """Return the seconds since `at_s`, negative for a time to come, and `_FAR` at most: no deadline
+    is longer, so states that differ beyond it are alike."""
     return max(-_FAR, min(_FAR, Clock.now_s - at_s))
 
 

@@ -51,8 +51,8 @@ class HostProbes:
         self._told.discard(host)
 
     def order(self, state: State) -> None:
-        """Tell agents that have connected how often to probe which GPUs; tell all of them again when
-        the policy or the fabric changes."""
+        """Tell agents that have connected how often to probe which GPUs; tell all of them again
+        when the policy or the fabric changes."""
         fabric, every_s = state.loaded_fabric, state.health.probes.every_s
         if self._terms is None or self._terms[0] != every_s or self._terms[1] is not fabric:
             self._terms = (every_s, fabric)

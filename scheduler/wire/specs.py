@@ -174,7 +174,7 @@ class SpecReader:
         self._parts_by_body: OrderedDict[bytes, tuple[Any, ...]] = OrderedDict()
 
     def read(self, message: job_pb2.JobSpec) -> JobSpec:
-        """Read a specification as `spec_from_proto`, and write names of jobs in it as TENANT/NAME."""
+        """Read a specification as `spec_from_proto`; names of jobs in it become TENANT/NAME."""
         name = message.name
         if "/" in name:
             raise InputError(Problem("name", NAME_RULE))

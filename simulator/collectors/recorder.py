@@ -139,7 +139,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         return self.log.digest
 
     def report_data(self, settled: TimeAccount) -> dict[str, Any]:
-        """Return the data of report pages, see `ReportData.data`; empty where no page is written."""
+        """Return the data of report pages, see `ReportData.data`; empty without a page."""
         return self._report_data.data(settled) if self._report_data else {}
 
 
@@ -164,5 +164,5 @@ class Collectors:
         self.recorder.use_effects(effects)
 
     def report_data(self) -> dict[str, Any]:
-        """Return the data of report pages, see `ReportData.data`; empty where no page is written."""
+        """Return the data of report pages, see `ReportData.data`; empty without a page."""
         return self.recorder.report_data(self.metrics.settled())

@@ -76,8 +76,8 @@ class StepWatch:
         return statistics.median(self._paces) if len(self._paces) > 1 else None
 
     def limit_s(self, after_s: float) -> float:
-        """Return the seconds that may pass without a step: `after_s`, the limit of the job, or longer
-        where its pauses have been."""
+        """Return the seconds that may pass without a step: `after_s`, the limit of the job, or
+        longer where its pauses have been."""
         limit_s = max(after_s, PAUSES * self.longest_s)
         return BUSY * limit_s if self.busy else limit_s
 
