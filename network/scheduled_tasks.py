@@ -23,7 +23,8 @@ from placement.workload.traffic import groups_of
 @with_gang_view
 def scheduled_tasks(fabric: Fabric, request: Request, hosts: Sequence[int]) -> StepTasks:
     """Return the tasks of one axis' all-reduce, by all of its groups at once, with the bytes of a
-    step, in as many pieces one after the other as a step's exchanges; nothing is computed.
+    step, in as many pieces one after the other as a step's exchanges; nothing is computed. Each
+    channel is an axis of its own, as it has connections of its own.
 
     Raises: BadInput as `axis_program`.
     """
@@ -39,7 +40,7 @@ def scheduled_tasks(fabric: Fabric, request: Request, hosts: Sequence[int]) -> S
                 ends = ranks[[message.src, message.dst]]
                 late = fabric.latency_between(host_by_rank[ends[:1]], host_by_rank[ends[1:]])
                 exchange = Exchange(
-                    *(axis, ends, ends[:1], ends[1:]),
+                    *(f"{axis} {message.channel}", ends, ends[:1], ends[1:]),
                     *(np.array([message.count * each_bytes]), np.array([1])),
                     latency_s=float(late[0]),
                 )

@@ -2,12 +2,12 @@
 
 import pytest
 
-from lab.measure import check_over, programs
+from lab.measure import check_over, predict, programs
 from lab.ranks import Piece, RankStep
 from network.step_tasks import step_tasks
 from placement.fabric.reader import from_spec
 from placement.workload.parallelism import Parallelism
-from placement.workload.request import Request
+from placement.workload.request import Collective, Request
 from placement.workload.training import Batch
 from scheduler.files.errors import InputError
 
@@ -52,3 +52,17 @@ def test_gloo_is_refused_where_torch_is_not_installed(monkeypatch: pytest.Monkey
     with pytest.raises(InputError, match="over: must be sockets or gloo, not 'mpi'"):
         check_over("mpi")
     check_over("sockets")
+
+
+def test_a_schedule_sends_the_bytes_of_a_step_and_each_tree_over_connections_of_its_own() -> None:
+    request = Request(
+        Parallelism(dp=8), (("dp", 7_000_000),), (("dp", Collective.TREE),), compute_s=0.1
+    )
+    formula_s, simulated_s, tasks = predict(FABRIC, request, range(8), is_scheduled=True)
+    assert formula_s <= simulated_s < 2 * formula_s
+    made = programs(FABRIC, tasks, 1 / 100)
+    sent = sum(size for each in made for task in each["tasks"] for _, size, _ in task["out"])
+    assert sent == pytest.approx(8 * 70_000, rel=0.01)
+    keys = {key for each in made for key in each["out"]}
+    assert {key.split()[2] for key in keys} == {"0", "1"}
+    assert len(keys) == 2 * 2 * 7
