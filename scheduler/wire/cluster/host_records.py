@@ -18,6 +18,8 @@ from scheduler.core.rules.hosts.evaluation import (
 )
 from scheduler.v1 import host_pb2
 
+MOST_COUNT = 2**63 - 1  # that a message holds
+
 
 def record_to_proto(
     state: State, index: int, now_ns: int, timestamp: Callable[[int], Timestamp]
@@ -33,7 +35,7 @@ def record_to_proto(
     signals, recent = seven_signals(record, policy.lemons, now_ns), Counter[str]()
     for mark in record.marks:
         if mark.time_ns > now_ns - DAY_NS:
-            recent[mark.kind] += mark.amount
+            recent[mark.kind] = min(recent[mark.kind] + mark.amount, MOST_COUNT)
     return host_pb2.HostRecord(
         reports=record.reports,
         failures=record.failures,
