@@ -128,7 +128,7 @@ class FittedFailures:
     def _announced_cause(self, count: SuspicionCount, repair: RepairTime) -> FailureCause:
         """Return the failures that a signal announces, for as long as hosts were suspect for it."""
         rate = 1000 * self.per_host_day * count.failures / self.failures
-        lead_h = count.host_ns / count.ended / SECOND_NS / 3600
+        lead_h = count.failed_ns / count.failures / SECOND_NS / 3600
         precursor = Precursor(count.signal, 1, count.failures / count.ended, lead_h)
         name = f"after {count.signal}, {CAUSE}"
         return FailureCause(name, rate, repair, precursor=precursor)

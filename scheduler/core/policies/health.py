@@ -75,8 +75,8 @@ clear relation between the two kinds of errors.
 class PreventionPolicy:
     """When a gang leaves a suspect host before it fails (rules/hosts/prevention.py).
 
-    `ratios`: in place of those of FAILURE_RATIOS, by signal. `evidence_host_days`: how much they
-    weigh against the log, as if observed on suspect hosts for so long. `early_ratio`: how many
+    `ratios`: in place of those of FAILURE_RATIOS, by signal. `evidence`: how much they
+    weigh against the log, as if hosts had been suspect so many times. `early_ratio`: how many
     times as often as others a host fails in its early life. Schroeder and Gibson (DSN 2006) fit
     times between failures by Weibull distributions of shape 0.7 to 0.8, by which the first 30 days
     have 1.6 to 2.1 times the failures of an average month of the first year.
@@ -84,7 +84,7 @@ class PreventionPolicy:
 
     action: PreventionAction = PreventionAction.OFF
     ratios: tuple[tuple[str, float], ...] = ()
-    evidence_host_days: int = 100
+    evidence: int = 20
     early_ratio: float = 2.0
 
     def ratio(self, signal: str) -> float:

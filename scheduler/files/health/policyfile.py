@@ -9,7 +9,7 @@
     burn_in: {after_repair: true, early_life_days: 30}
     golden: {clean_days: 30, large_gang_hosts: 64}
     lemons: {action: rma, at_least: 2, out_count: 4, xid_cnt: 3}
-    prevention: {action: show, ratios: {link-flap: 40}, evidence_host_days: 100}
+    prevention: {action: show, ratios: {link-flap: 40}, evidence: 20}
     probes: {every_min: 10, then: act}                     # what agents find by themselves
 
 Every key is optional; what is left out is as the tables in docs/lifecycle.md say.
@@ -103,7 +103,7 @@ class _PreventionKeys(Keys):
     action: PreventionAction = _P.action
     ratios: dict[str, Positive] = Field(default_factory=dict)
     early_life_ratio: Positive = _P.early_ratio
-    evidence_host_days: Number = _P.evidence_host_days
+    evidence: Number = _P.evidence
 
 
 class _ProbeKeys(Keys):
@@ -141,7 +141,7 @@ def load_health(path: str) -> HealthPolicy:
         PreventionPolicy(
             keys.prevention.action,
             tuple(keys.prevention.ratios.items()),
-            keys.prevention.evidence_host_days,
+            keys.prevention.evidence,
             keys.prevention.early_life_ratio,
         ),
         ProbePolicy(keys.probes.every_min * MINUTE_S, keys.probes.then),

@@ -33,12 +33,12 @@ DOWN = frozenset({HostState.FAILED, HostState.IN_REPAIR, HostState.RMA})
 
 class SuspicionCount(Struct, frozen=True):
     """Times that a host was suspect for `signal`: how many are over, how many of them ended as the
-    host failed, and the host-time of all."""
+    host failed, and the host-time of these until then."""
 
     signal: str
     ended: int
     failures: int
-    host_ns: int
+    failed_ns: int
 
 
 class FailureRates(Struct, frozen=True):
@@ -105,13 +105,16 @@ def record_move(
 
 
 def record_suspicion(
-    faults: FailureRates, signal: str, host_ns: int, *, has_failed: bool
+    faults: FailureRates, signal: str, suspect_ns: int, *, has_failed: bool
 ) -> FailureRates:
-    """Count a time of `host_ns` that a host was suspect for `signal`, which is over."""
+    """Count a time of `suspect_ns` that a host was suspect for `signal`, which is over."""
     counts = {count.signal: count for count in faults.suspicions}
     old = counts.get(signal) or SuspicionCount(signal, 0, 0, 0)
     counts[signal] = SuspicionCount(
-        signal, old.ended + 1, old.failures + has_failed, old.host_ns + host_ns
+        signal,
+        old.ended + 1,
+        old.failures + has_failed,
+        old.failed_ns + (suspect_ns if has_failed else 0),
     )
     return replace(faults, suspicions=tuple(counts.values()))
 

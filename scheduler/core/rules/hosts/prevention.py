@@ -19,10 +19,9 @@ from muster.structs import struct
 from placement.fabric.constraints import gpus_wanted
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.records.failure_rates import DAY_NS, FailureRates, sizing
-from scheduler.core.model.records.host import HostRecord
+from scheduler.core.model.records.failure_rates import DAY_NS, SuspicionCount, sizing
 from scheduler.core.model.state import State
-from scheduler.core.policies.health import HealthPolicy, PreventionAction, PreventionPolicy
+from scheduler.core.policies.health import PreventionAction, PreventionPolicy
 from scheduler.core.policies.spares import DAY_S
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar
@@ -33,12 +32,10 @@ _HOUR_S = 3600
 
 @struct(frozen=True, slots=True)
 class PreventiveSwap:
-    """A swap of one host of a gang at its next checkpoint. `ratio`: how many times as often as
-    others the host fails. `risk`: failures of it until anything stops the gang, less those of a
-    host in its place. `loss_s`: GPU-seconds that staying is expected to cost; `price_s`: those that
-    the swap costs."""
+    """A swap of one host of a gang at its next checkpoint. `risk`: failures of the host until
+    anything stops the gang, less those of a host in its place. `loss_s`: GPU-seconds that staying
+    is expected to cost; `price_s`: those that the swap costs."""
 
-    ratio: float
     risk: float
     loss_s: float
     price_s: float
@@ -52,8 +49,8 @@ class PreventiveSwap:
         """Say what staying and the swap cost, for operators."""
         loss_h, price_h = self.loss_s / _HOUR_S, self.price_s / _HOUR_S
         return (
-            f"fails {self.ratio:,.1f} times as often as others: staying is expected to cost"
-            f" {loss_h:,.1f} GPU-hours, a swap {price_h:,.1f}"
+            f"stops its gang next with a probability {100 * self.risk:.2g} % above that of another"
+            f" host: staying is expected to cost {loss_h:,.1f} GPU-hours, a swap {price_h:,.1f}"
         )
 
 
@@ -72,48 +69,63 @@ def preventive_swap(state: State, index: int, signal: str, now_ns: int) -> Preve
     if not can_leave(state, job, 1 << index, barred):
         return None
     rates = sizing(state.tenants.spares, state.faults, state.loaded_fabric.host_count, now_ns)
-    per_day, policy = rates.failures_per_host_day, state.health
-    ratio = signal_ratio(policy.prevention, state.faults, signal, per_day)
-    ratio *= early_ratio(policy, state.record(index), now_ns)
     days_left = math.inf if job.limit_ns is None else max(0, end_ns - now_ns) / DAY_NS
-    repair_s = rates.repair_days * DAY_S
-    return priced_swap(state, job, ratio, per_day, days_left, repair_s)
+    is_new = is_early(state.health, state.record(index), now_ns)
+    risk = failure_risk(
+        state.health.prevention,
+        next((count for count in state.faults.suspicions if count.signal == signal), None),
+        signal,
+        NextStop(len(job.hosts) - 1, rates.failures_per_host_day, days_left),
+        is_early=is_new,
+    )
+    return priced_swap(state, job, risk, rates.repair_days * DAY_S)
 
 
-def priced_swap(
-    state: State, job: Job, ratio: float, per_day: float, days_left: float, repair_s: float
-) -> PreventiveSwap:
-    """Price the swap of a host of `job` that fails `ratio` times as often as others, which fail
-    `per_day` times a day. `days_left`: until the gang ends; `repair_s`: for which the host is
-    out."""
-    others = len(job.hosts) - 1
-    reached = -math.expm1(-per_day * (others + ratio) * days_left)
-    risk = reached * (ratio - 1) / (others + ratio)
+def priced_swap(state: State, job: Job, risk: float, repair_s: float) -> PreventiveSwap:
+    """Price the swap of a host of `job` that has this risk, and is out for `repair_s`."""
     costs = job.costs(state.tenants.preemption.costs)
     failure_s = costs.checkpoint_s / 2 + costs.restart_s + costs.detect_s
     gpus = gpus_wanted(state.loaded_fabric, job.request.where)
     held = len(job.hosts) * gpus
     price_s = costs.restart_s * held + (1 - risk) * repair_s * gpus
-    return PreventiveSwap(ratio, risk, risk * failure_s * held, price_s)
+    return PreventiveSwap(risk, risk * failure_s * held, price_s)
 
 
-def signal_ratio(
-    policy: PreventionPolicy, faults: FailureRates, signal: str, per_day: float
+@struct(frozen=True, slots=True)
+class NextStop:
+    """When a gang stops next. `others`: its hosts beside the suspect one, each of which fails
+    `per_day` times a day. `days_left`: until the gang ends."""
+
+    others: int
+    per_day: float
+    days_left: float
+
+    def risk(self, share: float, ratio: float) -> float:
+        """Return failures of a host until then, less those of another host in its place, if with
+        the probability `share` it fails `ratio` times as often as others, and else not at all."""
+        total = self.others + ratio
+        reached = -math.expm1(-self.per_day * total * self.days_left)
+        return max(0.0, reached * (share * ratio - 1) / total)
+
+
+def failure_risk(
+    policy: PreventionPolicy,
+    seen: SuspicionCount | None,
+    signal: str,
+    stop: NextStop,
+    *,
+    is_early: bool = False,
 ) -> float:
-    """Return how many times as often as others, which fail `per_day` times a day, hosts fail that
-    are suspect for `signal`: what the policy states, as if seen for its host-days of evidence, and
-    what the log has beside it. At least 1."""
-    if not per_day:
-        return 1.0
-    seen = next((count for count in faults.suspicions if count.signal == signal), None)
-    failures, days = (seen.failures, seen.host_ns / DAY_NS) if seen else (0, 0.0)
-    evidence = policy.evidence_host_days
-    if not evidence + days:
-        return policy.ratio(signal)
-    stated = policy.ratio(signal) * per_day * evidence
-    return max(1.0, (stated + failures) / (evidence + days) / per_day)
-
-
-def early_ratio(policy: HealthPolicy, record: HostRecord, now_ns: int) -> float:
-    """Return how many times as often as later a host fails at its present age."""
-    return policy.prevention.early_ratio if is_early(policy, record, now_ns) else 1.0
+    """Return the risk of a host that is suspect for `signal`: by what the policy states, which
+    counts as so many times, and by what became of the times that the log has `seen`."""
+    if not stop.per_day:
+        return 0.0
+    stated = stop.risk(1, policy.ratio(signal) * (policy.early_ratio if is_early else 1))
+    if seen is None:
+        return stated
+    logged = 0.0
+    if seen.failures:
+        days = max(1, seen.failed_ns) / DAY_NS / seen.failures
+        logged = stop.risk(seen.failures / seen.ended, 1 / days / stop.per_day)
+    weight = policy.evidence + seen.ended
+    return (policy.evidence * stated + seen.ended * logged) / weight

@@ -1,5 +1,7 @@
 """Whether a gang leaves a suspect host before it fails: prices, policy, and the log's lessons."""
 
+import math
+
 import pytest
 
 from muster.structs import replace
@@ -7,10 +9,15 @@ from scheduler.core import HostState, State
 from scheduler.core.model.commands import LoadHealth, LoadTenants, ReportHost
 from scheduler.core.model.events import HostMoved
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.records.failure_rates import DAY_NS, FailureRates, SuspicionCount
+from scheduler.core.model.records.failure_rates import DAY_NS, SuspicionCount
 from scheduler.core.policies.health import HealthPolicy, PreventionAction, PreventionPolicy
 from scheduler.core.policies.tenants import OPEN
-from scheduler.core.rules.hosts.prevention import preventive_swap, priced_swap, signal_ratio
+from scheduler.core.rules.hosts.prevention import (
+    NextStop,
+    failure_risk,
+    preventive_swap,
+    priced_swap,
+)
 from tests.build import (
     admitted,
     fabric,
@@ -48,25 +55,23 @@ def test_a_swap_is_priced_against_the_failures_until_the_next_stop() -> None:
     terms = replace(OPEN.preemption, costs=costs)
     state = run(state, LoadTenants(replace(OPEN, preemption=terms)))
     gpus = state.loaded_fabric.gpus_per_host
-    endless = priced_swap(state, job(state, "a"), 9, 0.01, float("inf"), repair_s=50)
-    assert endless.risk == pytest.approx(8 / 10)  # of 10 failures 9 are its own, 1 would be anyway
-    assert endless.loss_s == pytest.approx(0.8 * (500 + 100 + 20) * 2 * gpus)
-    assert endless.price_s == pytest.approx((100 * 2 + 0.2 * 50) * gpus)
-    assert endless.pays
-    short = priced_swap(state, job(state, "a"), 9, 0.01, 1, repair_s=50)
-    assert short.risk == pytest.approx(0.8 * (1 - 2.718281828**-0.1))
-    assert not short.pays
+    risk = NextStop(1, 0.01, math.inf).risk(1, 9)
+    assert risk == pytest.approx(8 / 10)  # of 10 failures 9 are its own, 1 would be anyway
+    swap = priced_swap(state, job(state, "a"), risk, repair_s=50)
+    assert swap.loss_s == pytest.approx(0.8 * (500 + 100 + 20) * 2 * gpus)
+    assert swap.price_s == pytest.approx((100 * 2 + 0.2 * 50) * gpus)
+    assert swap.pays
+    assert not priced_swap(state, job(state, "a"), 0.1, repair_s=50).pays
 
 
-def test_a_host_like_all_others_is_never_worth_a_swap() -> None:
-    state = started(EMPTY, submit("a", 2))
-    swap = priced_swap(state, job(state, "a"), 1, 0.01, float("inf"), repair_s=0)
-    assert (swap.risk, swap.loss_s) == (0, 0)
+def test_a_gang_that_ends_soon_has_less_to_lose() -> None:
+    assert NextStop(1, 0.01, 1).risk(1, 9) == pytest.approx(0.8 * (1 - math.exp(-0.1)))
+    assert NextStop(1, 0.01, math.inf).risk(1, 1) == 0  # a host like all others
 
 
 def test_a_policy_that_shows_says_what_a_swap_is_worth_and_moves_nothing() -> None:
     state, move = suspected(PreventionAction.SHOW, 1000)
-    assert "fails 1,000.0 times as often as others: staying is expected to cost" in move.reason
+    assert "% above that of another host: staying is expected to cost" in move.reason
     host = state.loaded_fabric.index_by_name[move.host]
     assert state.host(host).state is HostState.SUSPECT
     assert host in job(state, "a").hosts
@@ -97,26 +102,27 @@ def test_nothing_is_said_while_the_policy_is_off_or_nothing_runs_there() -> None
     assert preventive_swap(run(EMPTY, policy(PreventionAction.SWAP, 9)), 0, FLAP, 0) is None
 
 
-def test_an_early_life_multiplies_the_ratio() -> None:
+def test_an_early_life_multiplies_what_is_stated() -> None:
     state = started(run(EMPTY, policy(PreventionAction.SHOW, 3, early_ratio=2)), submit("a", 2))
-    host = hosts_of(state, "a")[0]
-    index = state.loaded_fabric.index_by_name[host]
+    index = state.loaded_fabric.index_by_name[hosts_of(state, "a")[0]]
     old = preventive_swap(state, index, FLAP, 0)
     records = {index: replace(state.record(index), service_ns=1)}
     new = preventive_swap(replace(state, records=records), index, FLAP, 2)
     assert old is not None
     assert new is not None
-    assert (old.ratio, new.ratio) == (pytest.approx(3), pytest.approx(6))
+    assert (old.risk, new.risk) == (pytest.approx(2 / 4), pytest.approx(5 / 7))
 
 
 def test_what_became_of_suspect_hosts_outweighs_what_was_stated() -> None:
-    stated = PreventionPolicy(ratios=((FLAP, 10),), evidence_host_days=100)
-    assert signal_ratio(stated, FailureRates(), FLAP, 0.01) == pytest.approx(10)
-    seen = FailureRates(suspicions=(SuspicionCount(FLAP, 400, 2, 900 * DAY_NS),))
-    assert signal_ratio(stated, seen, FLAP, 0.01) == pytest.approx((10 + 2) / 1000 / 0.01)
-    assert signal_ratio(stated, seen, "thermal", 0.01) == 1
-    harmless = FailureRates(suspicions=(SuspicionCount(FLAP, 1, 0, 10**6 * DAY_NS),))
-    assert signal_ratio(stated, harmless, FLAP, 0.01) == 1
+    stated, stop = PreventionPolicy(ratios=((FLAP, 10),), evidence=20), NextStop(90, 0.01, math.inf)
+    assert failure_risk(stated, None, FLAP, stop) == pytest.approx(9 / 100)
+    assert failure_risk(stated, None, "thermal", stop) == 0
+    # Half of them failed, after a day: 100 times as often as others.
+    seen = SuspicionCount(FLAP, 60, 30, 30 * DAY_NS)
+    logged = (0.5 * 100 - 1) / 190
+    assert failure_risk(stated, seen, FLAP, stop) == pytest.approx((20 * 0.09 + 60 * logged) / 80)
+    harmless = SuspicionCount(FLAP, 980, 0, 0)
+    assert failure_risk(stated, harmless, FLAP, stop) == pytest.approx(0.09 / 50)
 
 
 def test_the_log_counts_how_times_of_suspicion_end() -> None:
@@ -126,7 +132,7 @@ def test_the_log_counts_how_times_of_suspicion_end() -> None:
     state = run(state, ReportHost(host, "gpu-lost"), now_ns=DAY_NS // 2)
     state = run(state, repair(host), now_ns=DAY_NS // 2)
     state = settled(state, DAY_NS)  # the other one is cleared
-    assert state.faults.suspicions == (SuspicionCount(FLAP, 2, 1, DAY_NS * 3 // 2),)
+    assert state.faults.suspicions == (SuspicionCount(FLAP, 2, 1, DAY_NS // 2),)
     state = run(state, *[ReportHost(host, FLAP)] * 3, now_ns=DAY_NS)
     state = run(state, ReportHost("z0-r0", "tor-down"), now_ns=2 * DAY_NS)  # not the host's fault
-    assert state.faults.suspicions == (SuspicionCount(FLAP, 3, 1, DAY_NS * 5 // 2),)
+    assert state.faults.suspicions == (SuspicionCount(FLAP, 3, 1, DAY_NS // 2),)

@@ -77,6 +77,7 @@ def test_failures_that_followed_a_signal_follow_it_again() -> None:
     (count,) = fitted.announced
     assert count.signal == "link-flap"
     assert 0 < count.failures < count.ended
+    assert count.failed_ns / count.failures < DAY_NS / 2
     assert any("failures followed link-flap, which had" in each for each in fitted.sentences())
     days = 4_000
     found = list(takewhile(lambda o: o.time_ns < days * DAY_NS, fitted.outages(state, 1)))
