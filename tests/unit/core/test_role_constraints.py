@@ -9,8 +9,10 @@ import pytest
 from placement.workload.segments import parted
 from scheduler.core import Job, JobSpec, JobState, Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.commit.commit import Conflict
+from scheduler.core.defrag.proposal import propose
 from scheduler.core.explain.explain import explain
 from scheduler.core.model.commands import ResizeJob, SubmitJob
+from scheduler.core.policies.costs import Costs
 from scheduler.core.queue.requested_size import carried_out, plan_resize
 from scheduler.files.job import job_from_mapping
 from tests.build import HOUR_NS, end, fabric, fail, job, loaded, run, schedule, started, submit
@@ -158,3 +160,15 @@ def test_waiting_gang_reserves_hosts_on_which_its_role_has_room() -> None:
     assert job(state, "a").state is JobState.QUEUED
     assert racks(job(state, "long"), 0, 2) != first
     assert racks(kept(schedule(run(state, end("b0")))), 0, 3) == first
+
+
+@pytest.mark.parametrize(("same", "moved"), [({"same": "rack"}, ["b", "c"]), ({}, ["a"])])
+def test_no_move_that_frees_a_zone_parts_a_role(same: dict[str, str], moved: list[str]) -> None:
+    """The gang alone is the cheapest to move, onto one host in each rack of the other zone."""
+    role = {"name": "x", "parallelism": {"tp": 8, "dp": 2}, **same}
+    state = started(loaded(fabric(2, 2, 2)), SubmitJob(gang(role), "u"))
+    for name in "tubdcv":  # the other rack of the zone, then zone 1 rack by rack
+        state = started(state, submit(name))
+    state = run(state, *map(end, "tudv"))
+    proposal = propose(state, 4, HOUR_NS, OPTIONS, Costs())
+    assert sorted(move.swap.name for move in proposal.moves) == moved
