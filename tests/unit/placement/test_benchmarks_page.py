@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from bench.placement.ablation import ABLATION_BEGIN, ABLATION_END
 from bench.tables import BEGIN, END
 
 PAGE = (Path(__file__).parents[3] / "docs" / "benchmarks.md").read_text()
@@ -28,3 +29,13 @@ def test_what_is_said_of_proofs_and_gaps_stands_in_the_table() -> None:
     assert said is not None
     assert [said[1]] == measured("proved optimal, all")
     assert [said[2], said[3]] == measured("gap p99 / worst")
+
+
+def test_each_technique_of_the_ablation_is_in_the_code() -> None:
+    rows = re.findall(
+        r"^\| ([a-z][^|]+?) +\| +\d+ +\|", between(ABLATION_BEGIN, ABLATION_END), re.MULTILINE
+    )
+    assert len(rows) > 10
+    placement = Path(__file__).parents[3] / "placement"
+    source = "".join(path.read_text() for path in placement.rglob("*.py"))
+    assert [name for name in rows if f'"{name}"' not in source] == []
