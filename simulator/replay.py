@@ -273,9 +273,9 @@ class Replay:
         state = self._engine.state
         if not outage.is_down:
             host = state.host(self._experiment.fabric.index_by_name[outage.host])
-            if host.state is HostState.IN_REPAIR:
+            if host.state in (HostState.IN_REPAIR, HostState.RMA):
                 self.false_swaps += 1
-                self._engine.send(ReportHost(outage.host, "repaired", outage.cause))
+                self._tell(outage)
             return
         signal = state.health.signal(outage.signal)
         count = min((threshold.count for threshold in signal.thresholds), default=1)

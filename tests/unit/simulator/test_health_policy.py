@@ -38,7 +38,9 @@ def test_a_host_that_goes_back_to_its_maker_is_replaced() -> None:
     assert found[-3:] == [HostMove.RETURN, HostMove.INSTALL, HostMove.PASS]
 
 
-def announced(effect: Effect, *, is_true: bool) -> tuple[list[HostMove], int, int]:
+def announced(
+    effect: Effect, *, is_true: bool, has_burn_in: bool = False
+) -> tuple[list[HostMove], int, int]:
     """Report a signal of a gang's host 30 s before it fails, or is found to be well. Return its
     moves, the swaps without need, and how often the gang began."""
     log = list[Event]()
@@ -47,7 +49,7 @@ def announced(effect: Effect, *, is_true: bool) -> tuple[list[HostMove], int, in
         machine(3),
         SchedulingOptions(),
         costs=Costs(checkpoint_s=10, restart_s=1),
-        health=HealthPolicy(rules=(HealthRule("link-flap", rule),)),
+        health=HealthPolicy(rules=(HealthRule("link-flap", rule),), has_burn_in=has_burn_in),
     )
     told = Outage(105 * SECOND_NS, HOST, True, "gpu", "link-flap")
     ends = [(135, is_true, ""), (200, False, "")] if is_true else [(135, False, "link-flap")]
@@ -71,3 +73,8 @@ def test_a_host_that_was_left_for_nothing_comes_back_and_is_counted() -> None:
     left = announced(Effect.RETIRE, is_true=False)
     assert left == ([HostMove.RETIRE, HostMove.REPAIR], 1, 2)
     assert announced(Effect.SUSPECT, is_true=False) == ([HostMove.SUSPECT], 0, 1)
+
+
+def test_a_host_that_was_left_for_nothing_passes_its_burn_in() -> None:
+    left = announced(Effect.RETIRE, is_true=False, has_burn_in=True)
+    assert left == ([HostMove.RETIRE, HostMove.TEST, HostMove.PASS], 1, 2)
