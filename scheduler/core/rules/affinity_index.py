@@ -71,6 +71,7 @@ class AffinityIndex:
         self._idle: dict[int, int] | None = None  # GPUs that nobody has, of hosts that jobs share
         storage = self._fabric.storage
         self._most_read = storage.read_gb_per_s if storage and storage.hold_jobs else None
+        self._read_by_gangs: float | None = None
         self._reserved_reads = dict[str, ReadReservation]()
         self._expected_end_ns: Callable[[Job], int] = _at_once
 
@@ -78,8 +79,8 @@ class AffinityIndex:
         """Record that `job` starts on these hosts."""
         wants, name = job.spec.affinity, job.spec.name
         self._charge_reads(job)
-        if job.part_gpus and self._fabric.power is not None:
-            self._idle = self._idle_gpus | self._idle_after(job, hosts)
+        if self._fabric.power is not None:
+            self._idle = self._idle_beside(hosts, job.part_gpus)
         self._change(Occupant(name, wants, hosts))
         if wants is not ANYBODY and wants != ANYBODY and name not in self._wanting:
             self._wanting.append(name)
@@ -124,6 +125,7 @@ class AffinityIndex:
 
     def _forget(self) -> None:
         self._fitting, self._closed, self._avoided, self._powered = {}, {}, None, {}
+        self._read_by_gangs = None
 
     @property
     def is_open(self) -> bool:
@@ -167,28 +169,22 @@ class AffinityIndex:
         if (power := self._fabric.power) is None:
             return hosts
         if (left := self._powered.get((hosts, part_gpus))) is None:
-            idle, held = self._idle_gpus, self._drawing_hosts
-            shared = hosts & hostset.of(idle) if part_gpus else 0
+            shared = hosts & hostset.of(self._idle_gpus) if part_gpus else 0
             fresh = hosts & ~shared
-            idle = {host: count for host, count in idle.items() if not hostset.has(fresh, host)}
-            if part_gpus:
-                gpus = self._fabric.as_built.by_host.gpus
-                idle |= {host: int(gpus[host]) - part_gpus for host in hostset.members(fresh)}
-            left = power.within(fresh, held & ~fresh, idle)
+            held = self._drawing_hosts & ~fresh
+            left = power.within(fresh, held, self._idle_beside(fresh, part_gpus))
             for host in hostset.members(shared):
-                after = idle | {host: idle[host] - part_gpus}
-                is_full = power.exceeded_cap(held & ~fresh | 1 << host, 1 << host, after)
+                idle = self._idle_beside(1 << host, part_gpus)
+                is_full = power.exceeded_cap(held | 1 << host, 1 << host, idle)
                 left |= 0 if is_full else 1 << host
             self._powered[hosts, part_gpus] = left
         return left
 
     def exceeded_cap(self, job: Job, hosts: HostSet) -> PowerCap | None:
         """Return a power cap that `job` would exceed on these hosts, or None."""
-        power = self._fabric.power
-        if power is None:
+        if (power := self._fabric.power) is None:
             return None
-        whole = dict.fromkeys(hostset.members(hosts), 0)
-        idle = self._idle_gpus | (self._idle_after(job, hosts) if job.part_gpus else whole)
+        idle = self._idle_beside(hosts, job.part_gpus)
         return power.exceeded_cap(self._drawing_hosts | hosts, hosts, idle)
 
     @property
@@ -208,13 +204,14 @@ class AffinityIndex:
             }
         return self._idle
 
-    def _idle_after(self, job: Job, hosts: HostSet) -> dict[int, int]:
-        """Return the GPUs that are left of the host of a job that takes a part of it."""
-        gpus = self._fabric.as_built.by_host.gpus
-        return {
-            host: self._idle_gpus.get(host, int(gpus[host])) - job.part_gpus
-            for host in hostset.members(hosts)
-        }
+    def _idle_beside(self, hosts: HostSet, part_gpus: int) -> dict[int, int]:
+        """Return how many GPUs nobody has of each host that jobs share, once a job takes so many
+        of each of `hosts`; 0: it takes all of them."""
+        idle, gpus = self._idle_gpus, self._fabric.as_built.by_host.gpus
+        if not part_gpus:
+            return {host: count for host, count in idle.items() if not hostset.has(hosts, host)}
+        members = hostset.members(hosts)
+        return idle | {host: idle.get(host, int(gpus[host])) - part_gpus for host in members}
 
     def reads(self, job: Job) -> float:
         """Return the GB/s that `job` reads of storage that holds jobs back; 0 of any other."""
@@ -224,8 +221,11 @@ class AffinityIndex:
 
     def _reads_left(self, job: Job) -> float:
         """Return the GB/s that other gangs leave `job`."""
-        others = (name for name in self._occupants if name != job.name)
-        return (self._most_read or 0.0) - sum(self.reads(self._state.jobs[name]) for name in others)
+        if self._read_by_gangs is None:
+            gangs = (self._state.jobs[name] for name in self._occupants)
+            self._read_by_gangs = sum(self.reads(gang) for gang in gangs)
+        own = self.reads(job) if job.name in self._occupants else 0.0
+        return (self._most_read or 0.0) - self._read_by_gangs + own
 
     def missing_reads(self, job: Job) -> float:
         """Return the GB/s by which the reads of `job` exceed what gangs leave, or what it may take

@@ -69,10 +69,11 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
 def _beyond_power(fabric: Fabric, power: Power, spec: JobSpec) -> Infeasible | None:
     """Return why the power caps let too few hosts run for the least gang; None when enough."""
     request = least_request(fabric, spec)
-    gang = request.hosts_needed(gpus_wanted(fabric, request.where))
+    per_host = gpus_wanted(fabric, request.where)
+    gang = request.hosts_needed(per_host)
     needed = gang + request.spares.required(gang)
     fit = labelled(fabric, request.where, hostset.full(fabric.host_count))
-    part_gpus, gpus = request.part_gpus(fabric.gpus_per_host), fabric.by_host.gpus
+    part_gpus, gpus = request.part_gpus(per_host), fabric.by_host.gpus
     idle = {host: int(gpus[host]) - part_gpus for host in hostset.members(fit) if part_gpus}
     may = power.within(fit, 0, idle)
     if needed <= may.bit_count():

@@ -16,6 +16,7 @@ from scheduler.core import Conflict, State, commit, decide, explain
 from scheduler.core.model.commands import SubmitJob
 from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.queue.verdict import WaitReason
+from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.files.errors import InputError
 from scheduler.files.inputs import load_fabric
 from tests.build import (
@@ -23,6 +24,7 @@ from tests.build import (
     fabric,
     fabric_spec,
     hosts_of,
+    job,
     loaded,
     refused,
     run,
@@ -187,6 +189,13 @@ def test_a_part_of_a_host_waits_for_power_that_its_gpus_would_exceed() -> None:
     assert "beyond the power caps" in explain(state, "b", 0, SchedulingOptions()).sentence
     state = schedule(run(state, end("a")))
     assert running(state) == {"b", "c"}
+
+
+def test_a_gang_on_a_host_that_jobs_shared_draws_all_of_it() -> None:
+    state = schedule(run(loaded(capped({"zone": {"z0": 18, "z1": 1}})), gpus("a", 2)))
+    index = AffinityIndex(state).without({"a"})
+    index.record_allocation(job(run(state, submit("b")), "b"), state.index.held)
+    assert not index.powered(state.free)
 
 
 def test_parts_of_hosts_and_gangs_never_draw_more_than_the_caps() -> None:
