@@ -74,9 +74,8 @@ def hall_choice(question: HallQuestion, rack_kw: float | None, watts: float) -> 
     if question.hall_kw is not None:
         fabric = from_spec(_grown(question.spec, drawn_kw, question.hall_kw, rack_kw))
     kinds = tuple(with_power_limit(gpu, watts) for gpu in fabric.by_host.kinds)
-    draws = _draws(fabric, question.host_kw, watts)
+    power = _power(fabric, _draws(fabric, question.host_kw, watts), question.hall_kw, rack_kw)
     fabric = replace(fabric, by_host=replace(fabric.by_host, kinds=kinds), power=None)
-    power = _power(fabric, draws, question, rack_kw)
     every = hostset.full(fabric.host_count)
     runs = power.within(every, 0)
     racks = sum(1 for group in power.groups if group & runs) if fabric.tiers else 0
@@ -141,19 +140,19 @@ def _grown(
 def _power(
     fabric: Fabric,
     draws: tuple[tuple[float, HostSet], ...],
-    question: HallQuestion,
+    hall_kw: float | None,
     rack_kw: float | None,
 ) -> Power:
+    """Return the caps of the fabric file, or those of the hall and its racks, on these draws."""
+    if hall_kw is None:
+        assert fabric.power is not None
+        return replace(fabric.power, kinds=draws)
     every = hostset.full(fabric.host_count)
     groups = masks(fabric, len(fabric.tiers) - 1) if fabric.tiers else (every,)
-    if question.hall_kw is None:
-        stated = from_spec(question.spec).power
-        assert stated is not None
-        return replace(stated, kinds=draws)
     racks = () if rack_kw is None else groups
     name = fabric.tiers[-1].name if fabric.tiers else "rack"
     caps = [PowerCap(name, hosts, rack_kw or 0.0) for hosts in racks]
-    return Power(draws, (*caps, PowerCap("hall", every, question.hall_kw)), groups)
+    return Power(draws, (*caps, PowerCap("hall", every, hall_kw)), groups)
 
 
 def _binding_caps(power: Power, runs: HostSet, every: HostSet) -> str:

@@ -82,8 +82,10 @@ def most_read_gb_per_s(fabric: Fabric, request: Request, dataset: DatasetTerms |
     """Return the GB/s that a gang of full size reads in the shortest step it can have here: compute
     and bubble on the fastest GPUs that it may be given, nothing exposed. 0 without a dataset, and
     where GPUs lack the job's precision."""
-    if dataset is None or dataset.read_gb_per_s:
-        return dataset.read_gb_per_s if dataset else 0.0
+    if dataset is None:
+        return 0.0
+    if dataset.read_gb_per_s:
+        return dataset.read_gb_per_s
     try:
         rule = exposure(fabric, request)
     except BadInput:
@@ -135,11 +137,10 @@ def storage_use(
     usual: Costs,
 ) -> StorageUse:
     """Return what a gang does to the storage. `usual`: where it states no interval."""
-    is_counted = dataset is not None and not dataset.read_gb_per_s
     return StorageUse(
         most_read_gb_per_s(fabric, request, dataset),
-        bytes_of_step(request, dataset) if dataset is not None and is_counted else 0.0,
-        copies_read(request, dataset) if dataset is not None else 1,
+        bytes_of_step(request, dataset) if dataset and not dataset.read_gb_per_s else 0.0,
+        copies_read(request, dataset) if dataset else 1,
         sizes_of(fabric, request),
         float(checkpoint.costs(usual).checkpoint_s),
         checkpoint.keep,
