@@ -89,8 +89,8 @@ class CopyName(NamedTuple):
 
 
 class CopyRequest(NamedTuple):
-    """What one agent asks another: to take a copy of `size` bytes, or to give one. `attempt`: in
-    which the asking agent is."""
+    """A request of one agent to another: to take a copy of `size` bytes, or to give one. `attempt`:
+    in which the asking agent is."""
 
     uid: str
     is_put: bool

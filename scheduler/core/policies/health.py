@@ -52,7 +52,7 @@ class LemonPolicy:
 
 
 class PreventionAction(StrEnum):
-    """What is done about a host of a gang that is likelier to fail than others."""
+    """Treatment of a host of a gang that is likelier to fail than others."""
 
     OFF = "off"
     SHOW = "show"  # the report that makes it suspect says what a swap would be worth
