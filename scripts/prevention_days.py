@@ -61,6 +61,7 @@ class Monitor:
         return replace(cause, precursor=self.precursor) if cause.name in self.causes else cause
 
 
+SILENT = Monitor("none", (), Precursor(SIGNAL, 1, 1, 1))
 MONITORS = (
     Monitor(
         "half of hardware, a day before, right in 50 %", HARDWARE, Precursor(SIGNAL, 0.5, 0.5, 24)
@@ -95,15 +96,12 @@ def gpu_hours(result: Result) -> float:
     return result.ettr * DAYS * 24 * 16_384
 
 
-def run(monitor: Monitor | None, policy: str, seed: int) -> Result:
-    """Replay the failures of one seed; without a monitor nothing announces them."""
+def run(monitor: Monitor, policy: str, seed: int) -> Result:
+    """Replay the failures of one seed."""
     variant = Variant(policy, costs=COSTS, health=POLICIES.get(policy))
-    silent = Monitor("none", (), Precursor(SIGNAL, 1, 1, 1))
-    stream = (monitor or silent).stream(variant.fabric, seed)
-    result = replayed(variant, variant.fabric, stream)
-    name = monitor.name if monitor else "none"
+    result = replayed(variant, variant.fabric, monitor.stream(variant.fabric, seed))
     counts = f"{result.interruptions} stops, {result.retired} retired, {result.false_swaps} wrongly"
-    print(f"{name}, {policy}, {seed}: {counts}, {result.ettr:.5f}", file=sys.stderr, flush=True)
+    print(f"{monitor.name}, {policy}, {seed}: {counts}, {result.ettr:.5f}", file=sys.stderr)
     return result
 
 
@@ -125,8 +123,8 @@ def main(arguments: list[str]) -> int:
         "| monitor | hosts of which it reports | stops by failures | hosts retired | without need"
         " | effective training time | GPU-hours saved |\n|---|---|---|---|---|---|---|"
     )
-    without = [run(None, "", seed) for seed in seeds]
-    print(row("none", "", without, without), flush=True)
+    without = [run(SILENT, "", seed) for seed in seeds]
+    print(row(SILENT.name, "", without, without), flush=True)
     for monitor in MONITORS:
         for policy in POLICIES:
             results = [run(monitor, policy, seed) for seed in seeds]
