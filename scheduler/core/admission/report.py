@@ -76,9 +76,10 @@ def report(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] 
 def _lemon_reported(
     state: State, index: int, command: ReportHost, events: tuple[Event, ...], now_ns: int
 ) -> tuple[HostSignalled, ...]:
-    """Say that a host has become a lemon by `events`, once until it comes back into service."""
-    policy = state.health
-    if policy.lemons.action is not LemonAction.REPORT or not events:
+    """Say that a host has become a lemon by `events`, once until it comes back into service. What
+    a burn-in has measured makes none of it."""
+    policy, is_measure = state.health, command.signal == MEASURED
+    if policy.lemons.action is not LemonAction.REPORT or not events or is_measure:
         return ()
     record = reduce(apply, events, state).record(index)
     if record.trouble_ns <= record.mended_ns or record.lemon_ns > record.mended_ns:

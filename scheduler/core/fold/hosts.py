@@ -97,8 +97,8 @@ def _record_signal(state: State, event: HostSignalled) -> State:
     before = state.records.get(index) or HostRecord(since_ns=event.time_ns)
     record = host_record.reported(before, event, state.health)
     state = host_record.with_record(state, index, record)
-    if event.signal == MEASURED:  # another host may be golden, or slow, by that
-        return next_reviews(replace(state, slow=slow_hosts(state.records)), event.time_ns)
+    if event.signal == MEASURED and (slow := slow_hosts(state.records)) != state.slow:
+        return next_reviews(replace(state, slow=slow), event.time_ns)  # others may be golden now
     return _due(state, index, event.time_ns)
 
 
