@@ -24,7 +24,7 @@ from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.constraints import around, gpus_wanted, tier_of
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, Ints, masks
+from placement.fabric.tree import Fabric, Ints, above, masks
 from placement.workload.request import Request
 from placement.workload.roles import blocks_of_roles
 
@@ -89,7 +89,7 @@ class RoleRules:
     @property
     def are_independent(self) -> bool:
         """Whether there is room for all as soon as there is room for each by itself."""
-        return len(self.bound) < 2 and all(len(rule.roles) < 2 for rule in self.together)
+        return len(self.bound) < 2
 
 
 def resolve(
@@ -115,19 +115,12 @@ def resolve(
     return RoleRules(names, blocks, tuple(segments), tuple(together), tuple(apart))
 
 
-def _up(fabric: Fabric, inner: int, outer: int) -> Ints:
-    """Return the domain at depth `outer` of each domain at depth `inner`."""
-    up = np.zeros(len(fabric.tiers[inner].domains), dtype=np.int64)
-    up[fabric.tiers[inner].domain_by_host] = fabric.tiers[outer].domain_by_host
-    return up
-
-
 def _dearness(fabric: Fabric, rules: RoleRules, free: Ints, role: int, near: Sequence[int]) -> Ints:
     """Return the cost of a host in each domain of the tier of a role: those of `near` are the
     cheapest, then those in zones with it, then the zones with most room, in these the domains with
     least."""
     tiers, depth = fabric.tiers, rules.depth(role)
-    zone, free_in, room = _up(fabric, depth, 0), tiers[0].count(free), tiers[depth].count(free)
+    zone, free_in, room = above(fabric, depth)[0], tiers[0].count(free), tiers[depth].count(free)
     rank = np.argsort(np.argsort(-free_in, kind="stable"), kind="stable")[zone]
     own, gang = np.array(rules.part(near, role), int), np.array(near, int)
     attraction = tiers[depth].count(own[own >= 0]) * (len(gang) + 1)
@@ -140,12 +133,12 @@ def _few_hosts(fabric: Fabric, rules: RoleRules, free: Ints, near: Sequence[int]
     """Return hosts of a few domains that are cheap for each role, in a few zones each, with room
     for twice as many as it needs."""
     inner, many = rules.depth(rules.bound[0]), len(rules.bound) + 1
-    tier, zone = fabric.tiers[inner], _up(fabric, inner, 0)
+    tier, zone = fabric.tiers[inner], above(fabric, inner)[0]
     room, chosen = tier.count(free), np.zeros(len(tier.domains), dtype=np.bool_)
     for role in rules.bound:
         dear = _dearness(fabric, rules, free, role, near)
         usable = np.flatnonzero(room >= rules.least(role, inner))
-        in_order = usable[np.argsort(dear[_up(fabric, inner, rules.depth(role))][usable])]
+        in_order = usable[np.argsort(dear[above(fabric, inner)[rules.depth(role)]][usable])]
         for number in [*dict.fromkeys(zone[in_order].tolist())][:many]:
             inside = in_order[zone[in_order] == number]
             enough = int(np.searchsorted(room[inside].cumsum(), 2 * rules.size(role)))
@@ -191,10 +184,8 @@ class _RoleProgram:
 
     def _inside(self, role: int, depth: int) -> dict[int, list[tuple[int, int]]]:
         """Return the entries of a role's hosts in each domain at `depth`."""
-        up, inside = (
-            _up(self._fabric, self._rules.depth(role), depth),
-            dict[int, list[tuple[int, int]]](),
-        )
+        inside = dict[int, list[tuple[int, int]]]()
+        up = above(self._fabric, self._rules.depth(role))[depth]
         for domain, count in self._counts[role].items():
             inside.setdefault(int(up[domain]), []).append((count, 1))
         return inside

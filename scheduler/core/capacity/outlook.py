@@ -348,7 +348,7 @@ class Outlook:
         """Whether limits and promises leave so many hosts."""
         if self._quotas.is_open:
             return True
-        book, rooms = quotas.book, (later for _, _, later in self._rooms_of_kinds(job, quotas))
+        book, rooms = quotas.book, (room for _, room in self._rooms_of_kinds(job, quotas))
         if job.needed > min([book.headroom(job.tenant)[0], *rooms]):
             return False
         borrowed = self._quotas.borrowed(job, job.needed, book)
@@ -381,27 +381,26 @@ class Outlook:
             self._below_limits(job, quotas),
         )
 
-    def _rooms_of_kinds(self, job: Job, quotas: FutureQuota) -> Iterator[tuple[str, int, int]]:
-        """Yield each limit on a kind of hosts that counts all of `job`, with what it leaves now and
-        then."""
+    def _rooms_of_kinds(self, job: Job, held: Quotas | FutureQuota) -> Iterator[tuple[str, int]]:
+        """Yield each limit on a kind of hosts that counts all of `job`, with what it leaves."""
         for name in self._quotas.path(job.tenant):
             for kind in self._quotas.kinds_of(job, name):
-                now = kind.limit - self._quotas.count_held(name, kind.hosts)
-                then = kind.limit - quotas.count_held(name, kind.hosts)
-                yield limit_key(name, kind.text), now, then
+                yield limit_key(name, kind.text), kind.limit - held.count_held(name, kind.hosts)
 
     def _below_limits(self, job: Job, quotas: FutureQuota) -> tuple[tuple[str, int, int], ...]:
         """For each limit on `job`: what it leaves beside it now, and then, and beside
         those before it that wait for room below it, if `job` may count on what they leave."""
         if self._quotas.is_open:
             return ()
-        now, then = (b.headrooms(job.tenant) for b in (self._quotas.book, quotas.book))
-        of_all = ((name, room, later) for (name, room), (_, later) in zip(now, then, strict=True))
+        now, then = (
+            (*held.book.headrooms(job.tenant), *self._rooms_of_kinds(job, held))
+            for held in (self._quotas, quotas)
+        )
         before = self._before(job)
         extra = {name: first.extra for name, first in before.items() if job.needed <= first.extra}
         return tuple(
             (name, room - job.needed, min(later, extra.get(name, later)) - job.needed)
-            for name, room, later in (*of_all, *self._rooms_of_kinds(job, quotas))
+            for (name, room), (_, later) in zip(now, then, strict=True)
         )
 
     def _own(self, job: Job, then: HostSet, book: QuotaBook) -> tuple[tuple[str, ...], int]:

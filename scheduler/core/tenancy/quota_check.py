@@ -148,10 +148,8 @@ class Quotas:
         """Return the allowance with no more hosts of each kind than limits on it leave."""
         for name in self.path(job.tenant):
             for kind in self._by_name[name].kinds:
-                room, own = (
-                    kind.limit - self.count_held(name, kind.hosts),
-                    allowed.reach & kind.hosts,
-                )
+                room = kind.limit - self.count_held(name, kind.hosts)
+                own = allowed.reach & kind.hosts
                 if self._is_of(job, kind):
                     if room < allowed.limit:
                         allowed = replace(allowed, limit=room, whose=name, kind=kind.text)
