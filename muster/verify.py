@@ -144,8 +144,7 @@ class _Case(Certificate):
                 raise Refused(f"the gang crosses an uplink of a {each['tier']} that is closed")
 
         for each in self.job["within"] + [{"axis": "", "tier": tier} for tier in self.tiers[-1:]]:
-            domain = self.domain.get(each["tier"], list(range(len(self.number))))
-            at = [domain[host] for host in self.hosts for _ in range(self.gpus)]
+            at = self._domain_by_rank(each["tier"])
             axes = [t for t in self.traffic if t["axis"].split("_")[0] == each["axis"]]
             groups = [group for t in axes for group in groups_of(t, at)]
             if not each["axis"] and (size := self.job["segment"] * self.gpus):
@@ -170,8 +169,7 @@ class _Case(Certificate):
         segment = {"size": role["segment"] * self.gpus, "stride": 1}
         segments = [{**segment, "tier": tier} for tier in self.tiers[-1:] if role["segment"]]
         for each in role["within"] + segments:
-            domain = self.domain.get(each["tier"], list(range(len(self.number))))
-            at = [domain[host] for host in self.hosts for _ in range(self.gpus)]
+            at = self._domain_by_rank(each["tier"])
             ranks = {"first": role["first"], "ranks": role["ranks"], "pattern": "ring"}
             if any(len(set(group)) > 1 for group in groups_of({**each, **ranks}, at)):
                 raise Refused(f"groups or segments of {name} must lie in one {each['tier']}")
@@ -182,9 +180,13 @@ class _Case(Certificate):
         own = self.hosts[first // self.gpus : (first + ranks) // self.gpus]
         return {self.domain[tier][host] for host in own}
 
+    def _domain_by_rank(self, tier: str) -> list[int]:
+        """Return the domain that each rank lies in; its host where hosts are the tier."""
+        domain = self.domain.get(tier, list(range(len(self.number))))
+        return [domain[host] for host in self.hosts for _ in range(self.gpus)]
+
     def _checked_cut(self, claim: dict[str, Any]) -> int:
-        domain = self.domain[claim["tier"]]
-        by_rank = [domain[host] for host in self.hosts for _ in range(self.gpus)]
+        by_rank = self._domain_by_rank(claim["tier"])
         counted = {each["axis"]: crossing(each, by_rank) for each in self.traffic}
         by_axis = {axis: sent for axis, sent in counted.items() if sent}
         if (claim["bytes"], claim["by_axis"]) != (sum(by_axis.values()), by_axis):

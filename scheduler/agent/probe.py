@@ -96,6 +96,11 @@ class Readings:
     fans: list[int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
+    def note(self, part: str, name: str, count: int | None) -> None:
+        """Keep a counter; None where it could not be read."""
+        if count is not None:
+            self.counters[part, name] = count
+
     def find(self, signal: str, detail: str, gpu: int | None = None) -> None:
         self.findings.append(Finding(signal, detail, gpu))
 
@@ -165,8 +170,8 @@ def read_nics(sys_root: Path, readings: Readings) -> None:
 
 def _count(readings: Readings, part: str, files: Iterable[Path]) -> None:
     for path in files:
-        if path.name in COUNTERS and (count := _number(path)) is not None:
-            readings.counters[part, path.name] = count
+        if path.name in COUNTERS:
+            readings.note(part, path.name, _number(path))
 
 
 def read_sensors(sys_root: Path, readings: Readings) -> None:
@@ -255,16 +260,10 @@ def _read_gpu(gpu: NvmlGpu, nvml: Any, readings: Readings) -> None:
             readings.find("sram-threshold", "the flag of the SRAM threshold is set", index)
     for kind, words in enumerate(("corrected", "uncorrectable")):
         for place, number in (("DRAM", 2), ("SRAM", 7)):  # NVML_MEMORY_LOCATION_
-            _note(readings, part, f"{words} {place} errors", gpu, kind, 1, number)
-    if (replays := gpu.ask("nvmlDeviceGetPcieReplayCounter")) is not None:
-        readings.counters[part, "PCIe replays"] = replays
+            count = gpu.ask("nvmlDeviceGetMemoryErrorCounter", kind, 1, number)
+            readings.note(part, f"{words} {place} errors", count)
+    readings.note(part, "PCIe replays", gpu.ask("nvmlDeviceGetPcieReplayCounter"))
     _read_nvlinks(gpu, part, nvml, readings)
-
-
-def _note(readings: Readings, part: str, name: str, gpu: NvmlGpu, *numbers: int) -> None:
-    count = gpu.ask("nvmlDeviceGetMemoryErrorCounter", *numbers)
-    if count is not None:
-        readings.counters[part, name] = count
 
 
 def _read_heat_and_power(gpu: NvmlGpu, nvml: Any, readings: Readings) -> None:

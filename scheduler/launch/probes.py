@@ -32,7 +32,7 @@ class HostProbes:
     def __init__(self, sessions: AgentSessions, submit: Submit) -> None:
         self._sessions, self._submit = sessions, submit
         self._terms: tuple[int, Fabric] | None = None  # of what agents were told
-        self._told: set[str] = set()  # hosts that are connected since they were told
+        self._told: set[str] = set()  # hosts whose agents were told since they came
         self._readings: dict[str, HostReading] = {}
         self._reported: dict[str, set[Reported]] = {}  # by host, of its newest probe
 
@@ -53,11 +53,10 @@ class HostProbes:
     def order(self, state: State) -> None:
         """Tell agents that have connected how often to probe which GPUs; tell all of them again
         when the policy or the fabric changes."""
-        fabric, every_s = state.loaded_fabric, state.health.probes.every_s
-        if self._terms is None or self._terms[0] != every_s or self._terms[1] is not fabric:
-            self._terms = (every_s, fabric)
+        terms = (every_s, fabric) = state.health.probes.every_s, state.loaded_fabric
+        if self._terms != terms:
+            self._terms = terms
             self._told.clear()
-        self._told &= self._sessions.connected
         for host in self._sessions.connected - self._told:
             if (index := fabric.index_by_name.get(host)) is None:
                 continue
