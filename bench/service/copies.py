@@ -4,7 +4,7 @@
 
 Four ranks on two hosts of `muster serve --launcher local`, and a spare; each rank has a state of
 its own (examples/gang/train_sharded.py), which all write into storage, this machine's disk, past
-its cache, every 200 steps of 0.1 s, and with `checkpoint.peers` into memory every 10. Half-way
+its cache, every 200 steps of 0.1 s, and with `checkpoint.peers` into memory every 40. Half-way
 between two checkpoints a rank is killed, or a host with all that runs there, until the first step
 of the next attempt. With --lab hosts are namespaces of `muster lab` behind links of their fabric:
 copies take the way that packets take, storage does not.
@@ -43,7 +43,7 @@ from scripts.local_host import LocalHost
 from tests.build import fabric_spec, spec
 from tests.e2e.gangs import ROOT, is_launched, local_server, until
 
-SAVE_EVERY, COPY_EVERY, STEP_S = 200, 10, 0.1
+SAVE_EVERY, COPY_EVERY, STEP_S = 200, 40, 0.1
 GPUS, COPIES_GB = 2, "8"
 Rows = dict[str, list[tuple[float, int, float]]]
 PROGRAM = str(ROOT / "examples" / "gang" / "train_sharded.py")
@@ -70,20 +70,17 @@ class TimedFaults:
         terms = CheckpointTerms(peers=int(in_memory), peer_interval_s=1)
         client.create_job(replace(made, run=run, checkpoint=terms))
         until(client, "gang", is_launched(1))
-        self._attempt = 1
+        self._attempt, self._begun_at = 1, 0
 
     def steady(self) -> job_pb2.Job:
-        """Wait until the gang is half-way between two checkpoints, and has a spare again."""
-        saved = until(self._client, "gang", self._has_saved, within_s=120).saved_checkpoint.step
-        aim = saved + SAVE_EVERY // 2
+        """Wait until the gang has saved, is half-way to the next checkpoint, and has a spare."""
 
         def is_there(job: job_pb2.Job) -> bool:
-            return job.progress.step >= aim and bool(job.placement.spares)
+            step, half = job.progress.step, SAVE_EVERY // 2
+            is_half_way = half <= step % SAVE_EVERY < half + 10
+            return step > self._begun_at + SAVE_EVERY and is_half_way and bool(job.placement.spares)
 
         return until(self._client, "gang", is_there, within_s=120)
-
-    def _has_saved(self, job: job_pb2.Job) -> bool:
-        return job.saved_checkpoint.attempt == self._attempt
 
     def measure(
         self, name: str, fault: Callable[[job_pb2.Job], AbstractContextManager[None]]
@@ -99,6 +96,7 @@ class TimedFaults:
                 time.sleep(0.05)
                 text = b"".join(self._client.tail_logs("gang")).decode()
             step, begun_s, source = int(found[1]), float(found[2]), found[3]
+            self._begun_at = step
             if source != ("memory" if self._in_memory else "storage"):
                 raise NotAsMeant(f"attempt {self._attempt} began with {source}")
             until(self._client, "gang", lambda job: job.progress.step >= at_step, within_s=120)
