@@ -124,7 +124,8 @@ def _move_host(state: State, event: HostMoved) -> State:
     seen = failure_rates.record_move(
         state.faults, before.is_down, host.is_down, event.time_ns, zone
     )
-    if before.state is HostState.SUSPECT and now is not HostState.SUSPECT:
+    is_over = before.state is HostState.SUSPECT and now is not HostState.SUSPECT
+    if is_over and event.move is not HostMove.RETIRE:  # whether it would have failed is not known
         has_failed = event.move is HostMove.FAIL and not host_record.is_blameless(event.signal)
         suspect_ns = event.time_ns - before.since_ns
         seen = failure_rates.record_suspicion(

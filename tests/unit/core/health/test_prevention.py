@@ -136,3 +136,8 @@ def test_the_log_counts_how_times_of_suspicion_end() -> None:
     state = run(state, *[ReportHost(host, FLAP)] * 3, now_ns=DAY_NS)
     state = run(state, ReportHost("z0-r0", "tor-down"), now_ns=2 * DAY_NS)  # not the host's fault
     assert state.faults.suspicions == (SuspicionCount(FLAP, 3, 1, DAY_NS // 2),)
+    last = EMPTY.loaded_fabric.hosts[-1]  # retires, so whether it would have failed is not known
+    state = run(state, *[ReportHost(last, FLAP)] * 3, now_ns=2 * DAY_NS)
+    state = run(state, ReportHost(last, "predicted-failure"), now_ns=2 * DAY_NS)
+    assert state.host(state.fabric.host_count - 1).state is HostState.IN_REPAIR
+    assert state.faults.suspicions == (SuspicionCount(FLAP, 3, 1, DAY_NS // 2),)
