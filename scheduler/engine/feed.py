@@ -195,8 +195,8 @@ class Subscription(Generic[Change]):
         turns: Turns,
         resuming: Turns,
         idle_s: float | None,
-        most: int = 1,
-        gather_s: Callable[[], float] = float,
+        most: int,
+        gather_s: Callable[[], float],
     ) -> None:
         self._idle_s = idle_s
         self._most = most

@@ -133,13 +133,15 @@ class RequestId(NamedTuple):
 
     @property
     def text(self) -> str:
-        caller = f"{len(self.caller)}:{self.caller}"
-        return f"@{self.tenant}/{self.digest}/{caller}:{self.id}"
+        return self._text(self.digest)
 
     @property
     def key(self) -> str:
         """Key of a caller's request id, whatever the request asks for."""
-        return f"@{self.tenant}//{len(self.caller)}:{self.caller}:{self.id}"
+        return self._text("")
+
+    def _text(self, digest: str) -> str:
+        return f"@{self.tenant}/{digest}/{len(self.caller)}:{self.caller}:{self.id}"
 
 
 def parse_request_id(text: str) -> RequestId:

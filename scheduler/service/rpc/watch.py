@@ -45,7 +45,9 @@ from scheduler.wire.lists.listing import domains, list_hosts
 MOST_HOSTS: Final = 2_000  # of one message: half a megabyte
 MOST_CHANGES: Final = 500  # of one message: 350 KB where gangs are small
 _LONG_BYTES: Final = 1 << 20  # of a message, to which no more changes are added
-_KEPT: Final = 2_000  # changes whose messages are kept for those who watch a little later
+# Changes whose messages are kept for those who watch a little later. Those of hosts may be long.
+_KEPT: Final = 256
+_KEPT_PARTS: Final = 4 * MOST_CHANGES
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Made = TypeVar("Made")
@@ -58,10 +60,11 @@ WatchRequest = (
 
 
 class _Shared(Generic[Made]):
-    """Messages made once for all who watch, hence not to be changed."""
+    """Messages made once for all who watch, hence not to be changed; the last `most` are kept."""
 
-    def __init__(self, make: Callable[[Any], Made]) -> None:
+    def __init__(self, make: Callable[[Any], Made], most: int = _KEPT) -> None:
         self._make = make
+        self._most = most
         self._made: OrderedDict[int, tuple[Any, Made]] = OrderedDict()
 
     def of(self, change: JobChange | HostsChange) -> Made:
@@ -70,7 +73,7 @@ class _Shared(Generic[Made]):
         known = self._made.get(id(change))  # kept with its change, so that no other has its id
         if known is None:
             known = self._made[id(change)] = change, self._make(change)
-            if len(self._made) > _KEPT:
+            if len(self._made) > self._most:
                 self._made.popitem(last=False)
         return known[1]
 
@@ -116,7 +119,7 @@ class WatchServicer:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._job_changes = _Shared(change_to_proto)
-        self._parts = _Shared(lambda change: _encode_part(change_to_proto(change)))
+        self._parts = _Shared(lambda change: _encode_part(change_to_proto(change)), _KEPT_PARTS)
         self._host_changes = _Shared(_hosts)
 
     async def WatchJobs(
