@@ -159,11 +159,7 @@ class Ring(Generic[Change]):
         self.complete_after = version
         self._changes.clear()
 
-    def at(self, number: int) -> Change:
-        """Return the change of this number. Raises: IndexError for one that is no longer kept."""
-        return self.some(number, 1)[0]
-
-    def some(self, number: int, most: int) -> list[Change]:
+    def changes_from(self, number: int, most: int) -> list[Change]:
         """Return the changes from this number on, at most so many. Raises: IndexError for one that
         is no longer kept."""
         if not self.first <= number < self.end:
@@ -174,7 +170,9 @@ class Ring(Generic[Change]):
     def after(self, version: int) -> int:
         """Return the number of the first change after a version."""
         kept = range(self.first, self.end)
-        return self.first + bisect_right(kept, version, key=lambda number: self.at(number).version)
+        return self.first + bisect_right(
+            kept, version, key=lambda number: self._changes[number % self._most].version
+        )
 
 
 class Subscription(Generic[Change]):
@@ -246,9 +244,9 @@ class Subscription(Generic[Change]):
         return self._next < self._ring.first or self.lag > self._depth
 
     def _take(self) -> list[Change]:
-        """The next changes. Raises: FellBehind when they are no longer kept."""
+        """Return the next changes. Raises: FellBehind when they are no longer kept."""
         try:
-            changes = self._ring.some(self._next, min(self._most, self.pending))
+            changes = self._ring.changes_from(self._next, min(self._most, self.pending))
         except IndexError:
             raise FellBehind from None
         self._next += len(changes)
@@ -257,8 +255,8 @@ class Subscription(Generic[Change]):
         return [change for change in changes if change.version > self._after_version]
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Change]]:
-        """The next changes, at least one; none whenever all there is has been read and nothing came
-        for `idle_s`."""
+        """Yield the next changes, at least one; none whenever all there is has been read and
+        nothing came for `idle_s`."""
         while True:
             while self.pending:
                 async with self._choose_turn():

@@ -86,7 +86,7 @@ class Pass:
             raise FellBehind
         skipped = (at for at, change in enumerate(self._changes) if change.version > after_version)
         number = self._first + next(skipped, len(self._changes))
-        while some := await self._some(number, most):
+        while some := await self._changes_from(number, most):
             due = [change for change in some if change.version <= to_version]
             if due:
                 yield due
@@ -98,8 +98,9 @@ class Pass:
         """End readers with Closed."""
         self._is_closed = True
 
-    async def _some(self, number: int, most: int) -> list[AnyChange]:
-        """The changes from this number on that are read, one at least; none after the last."""
+    async def _changes_from(self, number: int, most: int) -> list[AnyChange]:
+        """Return the changes from this number on that are read, one at least; none after the
+        last."""
         while number >= self._first + len(self._changes) and not self._is_over:
             await self._read_on()
         if self._is_closed:

@@ -102,7 +102,7 @@ def fill_spec(message: job_pb2.JobSpec, spec: JobSpec) -> None:
     key = tuple(map(id, parts))  # kept with the parts, so that no others have these ids
     known = _filled.get(key)
     if known is None:
-        if len(_filled) == _MOST_FILLED:
+        if len(_filled) >= _MOST_FILLED:  # several threads may have added one at once
             _filled.clear()
         known = _filled[key] = parts, _spec_message(spec)
     message.CopyFrom(known[1])
