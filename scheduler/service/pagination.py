@@ -140,11 +140,9 @@ def links_page(
     # A token is good for the same links: those that are up come and go with reports.
     of = f"{state.loaded_fabric.digest} {digest(*names)}"
     page, is_own = make_page("links", of, names, request), own_jobs(state)
-    busy = links.busy_shares(state)
+    busy = links.link_loads(state)
     return service_pb2.ListLinksResponse(
-        links=[
-            links.link_to_proto(state, name, is_own, busy.get(name, 0.0)) for name in page.items
-        ],
+        links=[links.link_to_proto(state, name, is_own, busy) for name in page.items],
         next_page_token=page.next_token,
         version=state.version,
     )

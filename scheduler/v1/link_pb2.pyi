@@ -69,6 +69,7 @@ class Link(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
     BUSY_SHARE_FIELD_NUMBER: _builtins.int
+    RENEWAL_SHARE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the domain."""
     tier: _builtins.str
@@ -93,6 +94,11 @@ class Link(_message.Message):
     """Only in lists: the part of it that the gangs that run keep busy on average; above 1 they wait
     for each other. 0 where it carries all that the hosts behind it can send, or no step time is
     known.
+    """
+    renewal_share: _builtins.float
+    """Only in lists: the part of it that the gangs that run keep busy besides, on average and in the
+    fuller direction, by renewing copies of their state in peers' memory as their jobs state. 0
+    where none crosses it, and while it is down.
     """
     @_builtins.property
     def report_time(self) -> _timestamp_pb2.Timestamp:
@@ -128,10 +134,11 @@ class Link(_message.Message):
         version: _builtins.int = ...,
         etag: _builtins.str = ...,
         busy_share: _builtins.float = ...,
+        renewal_share: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["report_time", b"report_time", "use_time", b"use_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["built_gbps", b"built_gbps", "busy_share", b"busy_share", "carried_share", b"carried_share", "crossed_by", b"crossed_by", "detail", b"detail", "etag", b"etag", "name", b"name", "reason", b"reason", "report_time", b"report_time", "share", b"share", "tier", b"tier", "use", b"use", "use_time", b"use_time", "version", b"version", "windows", b"windows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["built_gbps", b"built_gbps", "busy_share", b"busy_share", "carried_share", b"carried_share", "crossed_by", b"crossed_by", "detail", b"detail", "etag", b"etag", "name", b"name", "reason", b"reason", "renewal_share", b"renewal_share", "report_time", b"report_time", "share", b"share", "tier", b"tier", "use", b"use", "use_time", b"use_time", "version", b"version", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

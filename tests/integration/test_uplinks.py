@@ -167,6 +167,33 @@ TRAIN = {
 }  # fmt: skip
 
 
+async def test_links_list_what_renewals_of_running_gangs_take(tmp_path: Path) -> None:
+    """A rack's uplink carries as much as its hosts send, so steps do not count as its load."""
+    ask = ["links", "--all", "--columns", "link,renewals"]
+    spec = job_from_mapping({**TRAIN, "checkpoint": {"peers": 1, "peer_interval_s": 10}})
+    async with serving(tmp_path, fabric_spec=fabric_spec(zones=1, racks=4)) as served:
+        ask += ["--address", served.ready.address]
+        await served.stub.CreateJob(service_pb2.CreateJobRequest(spec=spec_to_proto(spec)))
+        await served.until("train", RUNNING)
+        listing = service_pb2.ListLinksRequest(show_all=True)
+        links = {link.name: link for link in (await served.stub.ListLinks(listing)).links}
+        table = await asyncio.to_thread(CliRunner().invoke, app, ask)
+        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="train"))
+        ended = await until(
+            lambda: served.stub.ListLinks(listing),
+            lambda answer: not any(link.renewal_share for link in answer.links),
+        )
+    crossed = {name for name, link in links.items() if link.crossed_by}
+    assert len(crossed) == 3
+    assert {name for name, link in links.items() if link.renewal_share} == crossed
+    assert all(0 < links[name].renewal_share < 1 for name in crossed)
+    assert not any(link.busy_share for link in links.values())
+    rows = dict(line.split(None, 1) for line in table.output.splitlines()[1:])
+    assert {name for name, shown in rows.items() if shown.endswith("%")} == crossed
+    assert {shown for name, shown in rows.items() if name not in crossed} == {"-"}
+    assert len(ended.links) == len(links)
+
+
 async def test_a_slow_gang_is_named_and_moved_where_that_pays(tmp_path: Path) -> None:
     wide = fabric_spec(zones=3)
     async with serving(tmp_path, fabric_spec=wide) as served:

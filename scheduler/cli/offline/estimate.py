@@ -394,7 +394,7 @@ def _mapping(
                 "outcome": outcome_of(answer),
                 **({"reason": answer.reason} if not estimate and hasattr(answer, "reason") else {}),
                 **(steps.to_mapping(estimate) if estimate else {}),
-                **_memory(question, answer),
+                **_memory(question, answer, assumed),
             }
             for question, answer, estimate in runs
         ],
@@ -407,13 +407,16 @@ def _mapping(
     }
 
 
-def _memory(question: Question, answer: Answer) -> dict[str, Any]:
+def _memory(question: Question, answer: Answer, assumed: Assumptions) -> dict[str, Any]:
     from placement.workload.request import Placement
     from scheduler.cli.render.place import memory_use
 
     if not isinstance(answer, Placement):
         return {}
-    return {"memory": memory_use.to_mapping(question.fabric, question.request, answer)}
+    body = {"memory": memory_use.to_mapping(question.fabric, question.request, answer)}
+    if renewal := memory_use.renewal_of(question, answer, assumed):
+        body["checkpoint"] = memory_use.renewal_mapping(renewal)
+    return body
 
 
 def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
@@ -442,10 +445,21 @@ def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
             parts.append(step_tables.routing_text(routed) if routed else "")
             parts.append(step_tables.advice_text(estimate))
             parts.append(step_tables.storage_text(estimate))
+            parts.append(_copies_text(question, answer, assumed))
         else:
             parts.append(_without_estimate(question, answer))
     parts.append(step_tables.verdict_text(estimates) if len(estimates) > 1 else "")
     return "\n\n".join(part for part in parts if part)
+
+
+def _copies_text(question: Question, answer: Answer, assumed: Assumptions) -> str:
+    from placement.workload.request import Placement
+    from scheduler.cli.render.place import memory_use
+
+    if not isinstance(answer, Placement):
+        return ""
+    renewal = memory_use.renewal_of(question, answer, assumed)
+    return f"copies in memory: {memory_use.renewal_text(renewal)}" if renewal else ""
 
 
 def _without_estimate(question: Question, answer: Answer) -> str:

@@ -18,7 +18,8 @@ LINKS = ListTable(
         Column("TIER", lambda link: link.tier),
         Column("CARRIES", lambda link: _carries(link)),
         Column("CAPACITY", lambda link: gbps_text(link.built_gbps), is_right=True),
-        Column("BUSY", lambda link: percent_text(link.busy_share) if link.busy_share else "-"),
+        Column("BUSY", lambda link: _share(link.busy_share)),
+        Column("RENEWALS", lambda link: _share(link.renewal_share)),
         Column("USE", lambda link: _use(link)),
         Column("SINCE", lambda link: _since(link), is_minor=True),
         Column("WINDOWS", lambda link: " ".join(link.windows) or "-"),
@@ -42,6 +43,10 @@ def change_text(change: service_pb2.WatchLinksResponse) -> str:
     link = change.link
     parts = (str(change.version), time_text(change.change_time), link.name)
     return one_line("  ".join((*parts, *filter(None, (_carries(link), _use(link), _why(link))))))
+
+
+def _share(value: float) -> str:
+    return percent_text(value) if value else "-"
 
 
 def _since(link: link_pb2.Link) -> str:

@@ -1,17 +1,26 @@
-"""Copies of a gang's state in the memory of its hosts: who has them, and what a swap loads."""
+"""Copies of a gang's state in the memory of its hosts: who has them, what a swap loads, and what
+their renewals take of uplinks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isfinite
 
+from placement.fabric.tree import Uplink
 from placement.objective.step_time import step_bound
 from scheduler.core.model.events import GangSwapped, HostSwap
 from scheduler.core.model.job import Job
-from scheduler.core.model.lifecycle import RUNS
+from scheduler.core.model.lifecycle import RUNS, JobState
 from scheduler.core.model.plan import Move, Swap
 from scheduler.core.model.state import State
 from scheduler.core.policies.job_terms import Holders
-from scheduler.core.rules.peer_copies import choose_holders, mend_holders, restore_source
+from scheduler.core.policies.storage_use import sizes_of
+from scheduler.core.rules.peer_copies import (
+    choose_holders,
+    mend_holders,
+    renewal_by_uplink,
+    restore_source,
+)
 
 
 def placed(state: State, job: Job, hosts: Sequence[int]) -> Holders:
@@ -40,6 +49,23 @@ def swapped(state: State, job: Job, action: Swap, hosts: Sequence[int], now_ns: 
         copies,
         step_s=step.seconds if step else None,
     )
+
+
+def renewal_shares(state: State) -> dict[Uplink, float]:
+    """Return for each uplink that is up the part of the time for which running gangs renew copies
+    over it. Gangs without a model are left out: the size of their state is not known."""
+    shares: dict[Uplink, float] = {}
+    fabric = state.loaded_fabric
+    for job in state.in_state(JobState.RUNNING):
+        copies = job.present.copies
+        if not copies or (sizes := sizes_of(fabric, job.request)) is None:
+            continue
+        interval_s = job.spec.checkpoint.peer_interval_s
+        loads = renewal_by_uplink(fabric, job.hosts, copies, sizes)
+        for uplink, (_, seconds) in loads.items():
+            if isfinite(seconds):
+                shares[uplink] = shares.get(uplink, 0.0) + seconds / interval_s
+    return shares
 
 
 def _holders_after_moves(

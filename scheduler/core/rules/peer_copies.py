@@ -17,15 +17,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import comb
+from math import comb, inf
 
 from muster.structs import struct
 from placement import BadInput
 from placement.fabric.constraints import with_gang_view
 from placement.fabric.labels import POWER
-from placement.fabric.tree import Fabric
+from placement.fabric.tree import Fabric, Uplink
 from placement.workload.request import Request
 from scheduler.core.policies.job_terms import Holders
+from scheduler.core.policies.storage_use import CheckpointSizes
 
 
 def refuse_without_peers(request: Request, gpus_per_host: int, peers: int) -> None:
@@ -164,27 +165,39 @@ def fatal_domains(
     return tuple(counts)
 
 
+def renewal_by_uplink(
+    fabric: Fabric, hosts: Sequence[int], holders: Holders, sizes: CheckpointSizes
+) -> dict[Uplink, tuple[int, float]]:
+    """Return what one renewal of all copies sends over each uplink that it crosses: (bytes that
+    leave its domain, seconds of its fuller direction, infinite where it is down)."""
+    copies = [(block, h) for block, held in enumerate(holders) for h in held]
+    loads = {}
+    for depth, tier in enumerate(fabric.tiers):
+        domain = tier.domain_by_host[list(hosts)].tolist()
+        crossing = [(domain[b], domain[h]) for b, h in copies if domain[b] != domain[h]]
+        leaving, coming = Counter(a for a, _ in crossing), Counter(b for _, b in crossing)
+        for number in sorted({*leaving, *coming}):
+            most = max(leaving[number], coming[number]) * sizes.of_host
+            carried = float(tier.uplink_bytes_per_s[number])
+            sent = leaving[number] * sizes.of_host
+            loads[depth, number] = sent, most / carried if carried else inf
+    return loads
+
+
 def renewal_loads(
-    fabric: Fabric, hosts: Sequence[int], holders: Holders, bytes_of_host: int
+    fabric: Fabric, hosts: Sequence[int], holders: Holders, sizes: CheckpointSizes
 ) -> tuple[tuple[str, int, float], ...]:
     """Return what one renewal of all copies sends: (tier, bytes that leave its domains, seconds of
     its fullest uplink), by tier from the outermost, and last the NICs of hosts, as tier "host"."""
-    copies = [(hosts[b], hosts[h]) for b, held in enumerate(holders) for h in held]
-    nics = fabric.gpus_per_host * fabric.nic_gbps * 1e9 / 8
-    leaving, coming = Counter(a for a, _ in copies), Counter(b for _, b in copies)
-    most = max((*leaving.values(), *coming.values()), default=0)
-    loads = [("host", len(copies) * bytes_of_host, most * bytes_of_host / nics)]
-    for tier in reversed(fabric.tiers):
-        domain = tier.domain_by_host
-        crossing = [(domain[a], domain[b]) for a, b in copies if domain[a] != domain[b]]
-        full = Counter(a for a, _ in crossing), Counter(b for _, b in crossing)
-        seconds = (
-            count * bytes_of_host / float(tier.uplink_bytes_per_s[each])
-            for counts in full
-            for each, count in counts.items()
-        )
-        loads.append((tier.name, len(crossing) * bytes_of_host, max(seconds, default=0.0)))
-    return tuple(reversed(loads))
+    by_uplink = renewal_by_uplink(fabric, hosts, holders, sizes)
+    loads = []
+    for depth, tier in enumerate(fabric.tiers):
+        over = [load for (level, _), load in by_uplink.items() if level == depth]
+        seconds = max((seconds for _, seconds in over), default=0.0)
+        loads.append((tier.name, sum(sent for sent, _ in over), seconds))
+    coming = Counter(h for held in holders for h in held)
+    most = max((*map(len, holders), *coming.values()), default=0)
+    return (*loads, ("host", coming.total() * sizes.of_host, most * sizes.from_peer_s))
 
 
 def _feed(fabric: Fabric, host: int) -> str | None:

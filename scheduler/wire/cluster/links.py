@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import uplink_of
@@ -12,6 +13,7 @@ from scheduler.core import Job, JobState, State
 from scheduler.core.admission.etag import link_etag
 from scheduler.core.fold.effects import LinkChange
 from scheduler.core.model.lifecycle import LinkUse
+from scheduler.core.rules.memory_copies import renewal_shares
 from scheduler.core.rules.network.neighbours import loads, running
 from scheduler.identity import redact_for_caller
 from scheduler.v1 import link_pb2, service_pb2
@@ -24,15 +26,30 @@ _USES = numbers(link_pb2.LinkUse, "LINK_USE", LinkUse)
 GBPS = 8 / 1e9  # of one byte a second
 
 
-def busy_shares(state: State) -> dict[str, float]:
-    """Return the share of each narrow uplink that running gangs keep busy, by domain."""
+@struct(frozen=True, slots=True)
+class LinkLoads:
+    """The shares of the time in which running gangs use uplinks, by domain: for messages of steps,
+    of narrow uplinks only, and for renewals of copies in memory."""
+
+    steps: dict[str, float]
+    renewals: dict[str, float]
+
+
+IDLE = LinkLoads({}, {})
+
+
+def link_loads(state: State) -> LinkLoads:
+    """Return how busy running gangs keep uplinks."""
     fabric = state.loaded_fabric
-    shares = loads(fabric, running(state))
-    return {fabric.tiers[depth].domains[at]: share for (depth, at), share in shares.items()}
+    steps, renewals = (
+        {fabric.tiers[depth].domains[at]: share for (depth, at), share in shares.items()}
+        for shares in (loads(fabric, running(state)), renewal_shares(state))
+    )
+    return LinkLoads(steps, renewals)
 
 
 def link_to_proto(
-    state: State, name: str, is_seen: Callable[[Job], bool], busy_share: float = 0.0
+    state: State, name: str, is_seen: Callable[[Job], bool], busy: LinkLoads = IDLE
 ) -> link_pb2.Link:
     """Convert an uplink. `is_seen`: tells of which jobs the caller may know."""
     fabric, record, shown = state.loaded_fabric, state.link(name), redact_for_caller(state)
@@ -56,7 +73,8 @@ def link_to_proto(
         crossed_by=[job_resource(job) for job in crossing if is_seen(job)],
         version=state.version,
         etag=link_etag(name, record),
-        busy_share=busy_share,
+        busy_share=busy.steps.get(name, 0.0),
+        renewal_share=busy.renewals.get(name, 0.0),
     )
 
 

@@ -126,6 +126,47 @@ def test_place_says_where_the_copies_are() -> None:
     assert "the copies survive the loss of any rack" in text
 
 
+def test_estimate_says_as_place_does_what_renewals_take_of_links_and_steps() -> None:
+    command = ("job.yaml", "--fabric", "roce-24k")
+    Path("job.yaml").write_text(JOB + "checkpoint: {peers: 1, peer_interval_s: 1}\n")
+    placed = json.loads(muster("place", *command, "--format", "json").output)["checkpoint"]
+    body = json.loads(muster("estimate", *command, "--format", "json").output)
+    [estimated] = body["estimates"]
+    found = estimated["checkpoint"]
+    assert found == {key: placed[key] for key in ("renewal", "renewal_delay_seconds")}
+    share = {load["tier"]: load["busy_share"] for load in found["renewal"]}
+    assert 0 < share["rack"] <= share["host"] < 1
+    step = estimated["placements"]["muster"]
+    exposed_s = step["exposed_seconds"]
+    assert 0 < found["renewal_delay_seconds"] <= max(share.values()) * exposed_s
+    [line] = _renewal_lines(muster("estimate", *command).output)
+    assert line in muster("place", *command).output
+    assert " for it on average, at most" in line
+
+
+def test_renewals_that_hide_delay_no_step() -> None:
+    Path("job.yaml").write_text(JOB + "checkpoint: {peers: 1}\n")
+    hidden = (f"--hidden={axis}=1" for axis in ("tp", "pp", "dp"))
+    text = muster("estimate", "job.yaml", "--fabric", "roce-24k", *hidden).output
+    [line] = _renewal_lines(text)
+    assert line.endswith("hidden behind compute: no step waits for it")
+
+
+def test_estimates_of_jobs_without_copies_or_model_say_nothing_of_renewals() -> None:
+    assert _renewal_lines(muster("estimate", "job.yaml", "--fabric", "roce-24k").output) == []
+    Path("bare.yaml").write_text(BARE + "checkpoint: {peers: 1}\n")
+    bare = muster("estimate", "bare.yaml", "--fabric", "roce-24k", "--format", "json")
+    assert bare.exit_code == 0
+    assert "checkpoint" not in json.loads(bare.output)["estimates"][0]
+    placed = muster("place", "bare.yaml", "--fabric", "roce-24k", "--format", "json")
+    assert json.loads(placed.output)["checkpoint"]["renewal"] == []
+
+
+def _renewal_lines(text: str) -> list[str]:
+    lines = (line.removeprefix("copies in memory: ") for line in text.splitlines())
+    return [line for line in lines if line.startswith("renewed every ")]
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

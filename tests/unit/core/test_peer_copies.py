@@ -6,6 +6,7 @@ from itertools import combinations
 import pytest
 
 from placement.errors import BadInput
+from placement.fabric.links import with_links
 from placement.fabric.reader import from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
@@ -16,19 +17,34 @@ from scheduler.core.model.events import Event, GangSwapped, JobStarted
 from scheduler.core.model.rejected import Rejected
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.job_terms import CheckpointTerms, Holders
+from scheduler.core.policies.storage_use import CheckpointSizes, sizes_of
 from scheduler.core.policies.tenants import Preemption
+from scheduler.core.rules.memory_copies import renewal_shares
 from scheduler.core.rules.peer_copies import (
     choose_holders,
     close_copies,
     fatal_domains,
     mend_holders,
     refuse_without_peers,
+    renewal_by_uplink,
+    renewal_loads,
     restore_source,
     survival,
 )
-from tests.build import drain, exactly, fabric, fabric_spec, fail, loaded, submit
+from tests.build import (
+    drain,
+    exactly,
+    fabric,
+    fabric_spec,
+    fail,
+    job,
+    loaded,
+    started,
+    submit,
+)
 from tests.cases import case
 from tests.replays import run_script
+from tests.unit.core.test_slow_gangs import trained
 
 EIGHT = fabric(zones=2, racks=4, hosts=2)  # 16 hosts of 8 GPUs
 
@@ -140,6 +156,40 @@ def test_survival_of_rings_is_a_bound(failed: int) -> None:
         assert found.probability == pytest.approx(counted)
 
 
+# Of 100 bytes a host, which its NICs send in 2 s.
+SIZES = CheckpointSizes(400, 100, 200.0, 50.0)
+
+
+def test_each_uplink_carries_the_copies_that_leave_its_domain() -> None:
+    """Three hosts of z0, of which two share a rack, keep their copies on one of z1."""
+    hosts, holders = (0, 1, 2, 8), ((3,), (3,), (3,), (0,))
+    found = renewal_by_uplink(EIGHT, hosts, holders, SIZES)
+    zone, rack = (tier.uplink_bytes_per_s for tier in EIGHT.tiers)
+    assert found == {
+        (0, 0): (300, 300 / zone[0]),
+        (0, 1): (100, 300 / zone[1]),  # more comes than leaves
+        (1, 0): (200, 200 / rack[0]),
+        (1, 1): (100, 100 / rack[1]),
+        (1, 4): (100, 300 / rack[4]),
+    }
+    assert renewal_loads(EIGHT, hosts, holders, SIZES) == (
+        ("zone", 400, 300 / zone[0]),
+        ("rack", 400, 300 / rack[4]),
+        ("host", 400, 6.0),
+    )
+
+
+def test_copies_inside_a_domain_do_not_use_its_uplink() -> None:
+    assert renewal_by_uplink(EIGHT, (0, 1), ((1,), (0,)), SIZES) == {}
+    loads = renewal_loads(EIGHT, (0, 1), ((1,), (0,)), SIZES)
+    assert loads == (("zone", 0, 0.0), ("rack", 0, 0.0), ("host", 200, 2.0))
+
+
+def test_a_renewal_over_a_link_that_is_down_does_not_end() -> None:
+    found = renewal_by_uplink(with_links(EIGHT, {"z1": 0}), (0, 8), ((1,), (0,)), SIZES)
+    assert found[0, 1] == (100, float("inf"))
+
+
 # --- gangs with copies in memory -----------------------------------------------------
 
 S = 10**9
@@ -224,3 +274,27 @@ def test_a_gang_of_one_replica_is_refused() -> None:
     answer = admit(loaded(FABRIC), asked(pp=4), 0)
     assert isinstance(answer, Rejected)
     assert "need 2 replicas" in answer.message
+
+
+def test_running_gangs_load_uplinks_with_the_renewals_that_their_jobs_state() -> None:
+    """Half the interval is twice the load. A gang without a model has a state of unknown size."""
+
+    def gang_every(interval_s: int) -> State:
+        command = trained("a", 6)
+        checkpoint = CheckpointTerms(peers=1, peer_interval_s=interval_s)
+        return started(
+            loaded(FABRIC), replace(command, spec=replace(command.spec, checkpoint=checkpoint))
+        )
+
+    state = gang_every(60)
+    gang_, built = job(state, "a"), state.loaded_fabric
+    sizes = sizes_of(built, gang_.request)
+    assert sizes
+    loads = renewal_by_uplink(built, gang_.hosts, gang_.present.copies, sizes)
+    shares = renewal_shares(state)
+    assert shares == {uplink: seconds / 60 for uplink, (_, seconds) in loads.items()}
+    assert {depth for depth, _ in shares} == {1}  # racks of the one zone
+    twice = renewal_shares(gang_every(30))
+    assert twice == pytest.approx({uplink: 2 * share for uplink, share in shares.items()})
+    assert replay(log_of((0, asked()))).jobs["a"].present.copies
+    assert renewal_shares(replay(log_of((0, asked())))) == {}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from muster.structs import struct
+from placement.fabric.tree import with_goodput
+from placement.objective.axis_loads import NIC
+from placement.objective.step_time import AS_FITTED, step_time
 from placement.workload.memory import GIB, USABLE_SHARE, fits, memory
 from placement.workload.request import Placement
 from scheduler.cli.render.text import bytes_text, counted, percent_text, seconds_text
@@ -22,6 +25,7 @@ from scheduler.core.rules.peer_copies import (
 if TYPE_CHECKING:
     from placement.fabric.gpus import Gpu
     from placement.fabric.tree import Fabric
+    from placement.objective.step_time import Assumptions
     from placement.workload.memory import MemoryUse
     from placement.workload.request import Placement, Request
     from scheduler.cli.render.place.question import Question
@@ -80,7 +84,6 @@ def copies_mapping(question: Question, answer: Placement) -> dict[str, Any]:
     held = holders(question, answer)
     names = question.fabric.names(answer.hosts)
     size = sizes_of(question.fabric, question.request)
-    loads = renewal_loads(question.fabric, answer.hosts, held, size.of_host) if size else ()
     body = {
         "peers": question.peers,
         "survival": [
@@ -95,10 +98,7 @@ def copies_mapping(question: Question, answer: Placement) -> dict[str, Any]:
         "close": [names[b] for b in close_copies(question.fabric, answer.hosts, held)],
         "bytes_per_host": size.of_host * question.peers if size else None,
         "load_seconds": size.from_peer_s if size else None,
-        "renewal": [
-            {"tier": tier, "bytes": sent, "seconds": s, "busy_share": s / question.peer_interval_s}
-            for tier, sent, s in loads
-        ],
+        **renewal_mapping(renewal_of(question, answer)),
         "copies": {names[b]: [names[h] for h in some] for b, some in enumerate(held)},
     }
     return {"checkpoint": body}
@@ -112,8 +112,8 @@ def copies_text(question: Question, answer: Placement) -> str:
     if size := sizes_of(question.fabric, question.request):
         kept = bytes_text(size.of_host * question.peers)
         lines[0] += f", {kept} a host; a swap loads it in {seconds_text(size.from_peer_s)}"
-        loads = renewal_loads(question.fabric, answer.hosts, held, size.of_host)
-        lines.append(_renewal_text(loads, question.peer_interval_s))
+    if renewal := renewal_of(question, answer):
+        lines.append(renewal_text(renewal))
     kept_by = [
         f"{k} hosts {'' if share.is_exact else 'at least '}{100 * share.probability:.4g} %"
         for k in SHOWN_FAILED
@@ -129,16 +129,64 @@ def copies_text(question: Question, answer: Placement) -> str:
     return "\n".join(lines)
 
 
-def _renewal_text(loads: Sequence[tuple[str, int, float]], interval_s: int) -> str:
-    """Say what renewals of copies send over links; of links that none of them crosses nothing."""
+@struct(frozen=True, slots=True)
+class Renewal:
+    """Traffic of copies in memory, which are renewed every `interval_s`. `loads`: as
+    `renewal_loads`. `delay_s`: by how much a step is longer for it on average, at
+    most."""
+
+    interval_s: int
+    loads: tuple[tuple[str, int, float], ...]
+    delay_s: float
+
+
+def renewal_of(
+    question: Question, answer: Placement, assumed: Assumptions = AS_FITTED
+) -> Renewal | None:
+    """Return what renewals of copies take of links and steps; None for a job without copies or
+    without a model. Messages of a step meet a renewal as they meet a neighbour's, and all links of
+    a tier are taken to be as full as the fullest. Raises: BadInput as `holders`."""
+    fabric, request, hosts = question.fabric, question.request, answer.hosts
+    size = sizes_of(fabric, request)
+    if not question.peers or size is None:
+        return None
+    loads = renewal_loads(fabric, hosts, holders(question, answer), size)
+    left = {
+        NIC if tier == "host" else tier: 1 / (1 + seconds / question.peer_interval_s)
+        for tier, _, seconds in loads
+    }
+    alone_s, beside_s = (
+        step_time(each, request, hosts, assumed).seconds
+        for each in (fabric, with_goodput(fabric, left))
+    )
+    return Renewal(question.peer_interval_s, loads, max(beside_s - alone_s, 0.0))
+
+
+def renewal_mapping(renewal: Renewal | None) -> dict[str, Any]:
+    """Return what renewals take, in bytes, seconds and shares of the time."""
+    if renewal is None:
+        return {"renewal": [], "renewal_delay_seconds": None}
+    return {
+        "renewal": [
+            {"tier": tier, "bytes": sent, "seconds": s, "busy_share": s / renewal.interval_s}
+            for tier, sent, s in renewal.loads
+        ],
+        "renewal_delay_seconds": renewal.delay_s,
+    }
+
+
+def renewal_text(renewal: Renewal) -> str:
+    """Say what renewals send over links, of those that they cross, and what steps wait for them."""
     shares = [
-        f"{percent_text(seconds / interval_s)} of the fullest"
+        f"{percent_text(seconds / renewal.interval_s)} of the fullest"
         f" {'NICs of a host' if tier == 'host' else f'uplink of a {tier}'}"
         f" ({bytes_text(sent)} in all)"
-        for tier, sent, seconds in loads
+        for tier, sent, seconds in renewal.loads
         if sent
     ]
-    text = f"renewed every {seconds_text(interval_s)}: {', '.join(reversed(shares))}"
-    if any(seconds > interval_s for _, _, seconds in loads):
+    text = f"renewed every {seconds_text(renewal.interval_s)}: {', '.join(reversed(shares))}"
+    if any(seconds > renewal.interval_s for _, _, seconds in renewal.loads):
         text += "; A RENEWAL TAKES LONGER THAN THAT"
-    return text
+    if not renewal.delay_s:
+        return f"{text}; hidden behind compute: no step waits for it"
+    return f"{text}; a step waits {seconds_text(renewal.delay_s)} for it on average, at most"
