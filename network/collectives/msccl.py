@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
-from operator import mul
 from xml.sax.saxutils import quoteattr
 
 from muster.structs import replace, struct
@@ -26,7 +24,7 @@ from placement.workload.traffic import (
     AxisTraffic,
     axis_traffic,
     check_whole_sums,
-    factors_of_rounds,
+    rounds_of,
 )
 from placement.workload.trees import both_trees, ranks_of_node
 
@@ -102,13 +100,8 @@ def messages(used: Collective, size: int, node: int = 1) -> list[Message]:
     """
     if used is Collective.TREE:
         return [each for head in range(node) for each in _tree_messages(size, node, head)]
-    if used is Collective.RING:
-        return list(_round_messages(size, [(1, size)]))
-    factors = factors_of_rounds(size)
-    apart = [1, *accumulate(factors[:-1], mul)]
-    rounds = [each for each in zip(apart, factors, strict=True) if each[1] > 1]
-    is_far = used is Collective.HALVING_DOUBLING_FAR
-    return list(_round_messages(size, rounds[::-1] if is_far else rounds))
+    rounds = [(1, size)] if used is Collective.RING else rounds_of(used, size)
+    return list(_round_messages(size, rounds))
 
 
 def _round_messages(size: int, rounds: Sequence[tuple[int, int]]) -> Iterator[Message]:

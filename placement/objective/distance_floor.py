@@ -25,7 +25,7 @@ from placement.objective.axis_loads import AxisLoad, SharedLinks
 from placement.objective.step_floor import hosts_of_group
 from placement.objective.step_time import Exposure, StepTime, axis_time
 from placement.workload.request import Request
-from placement.workload.traffic import AxisTraffic, Pattern
+from placement.workload.traffic import Pattern
 from placement.workload.trees import depth_of_trees
 from placement.workload.volumes import passes_per_step
 
@@ -93,7 +93,7 @@ def _added_s(
 
 def _longer_s(fabric: Fabric, load: AxisLoad, late_s: float) -> float:
     """Return the seconds that one pass over a group takes longer at least."""
-    traffic: AxisTraffic = load.traffic
+    traffic = load.traffic
     match traffic.pattern:
         case Pattern.RING if traffic.size > 2 and not load.rounds:
             return 2 * late_s

@@ -71,7 +71,7 @@ class StepClock:
             kinds=(fastest_gpu(fabric, self._shapes[0]),),
         )
         # A hierarchy over domains has fewer messages in turn than one over all hosts at once.
-        late_s = 0.0 if self._has_pattern(Pattern.HIERARCHICAL) else fabric.latency_s
+        late_s = 0.0 if self._has_hierarchies else fabric.latency_s
         return replace(fabric, tiers=(), by_host=fastest, latency_s=late_s)
 
     @cached_property
@@ -82,8 +82,9 @@ class StepClock:
         links = shared_links(switch, self._request, hosts) if rule.counts_stages else {}
         return NearStep(step, rule, links)
 
-    def _has_pattern(self, *patterns: Pattern) -> bool:
-        return any(traffic.pattern in patterns for traffic in axis_traffic(self._request))
+    @property
+    def _has_hierarchies(self) -> bool:
+        return any(t.pattern is Pattern.HIERARCHICAL for t in axis_traffic(self._request))
 
     @cached_property
     def _shapes(self) -> list[Request]:
@@ -256,7 +257,7 @@ class StepClock:
             far_s = least_distant_step_s(self._fabric, self._request, free, self._near)
             best = max(best, far_s)
         # What hierarchies send out of a domain is not known of the domain alone.
-        if self._has_pattern(Pattern.HIERARCHICAL):
+        if self._has_hierarchies:
             return best
         return max([best, *self._by_uplinks(free)])
 

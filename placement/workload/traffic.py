@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate
-from operator import mul
 from typing import TYPE_CHECKING
 
 from muster.structs import replace, struct
@@ -115,16 +113,14 @@ def _rounds(whole: AxisTraffic, used: Collective) -> list[AxisTraffic]:
 
     Each round halves what is left to send, and those near by or far away come first.
     """
-    factors = factors_of_rounds(whole.size)
     left = Fraction(whole.edge_bytes * whole.size, 2 * (whole.size - 1))
-    apart, rounds = [1, *accumulate(factors[:-1], mul)], []
-    order = list(zip(apart, factors, strict=True))
-    for distance, size in order[::-1] if used is Collective.HALVING_DOUBLING_FAR else order:
+    rounds = []
+    for distance, size in rounds_of(used, whole.size):
         each = replace(whole, axis=f"{whole.axis}/{distance}", size=size)
         sent = int(left * 2 * (size - 1) / size)
         rounds.append(replace(each, stride=whole.stride * distance, edge_bytes=sent))
         left /= size
-    return sorted((each for each in rounds if each.size > 1), key=lambda each: each.stride)
+    return sorted(rounds, key=lambda each: each.stride)
 
 
 def is_summed_whole(request: Request, axis: str) -> bool:
@@ -158,12 +154,14 @@ def without_trees(request: Request, used: Collective = Collective.HIERARCHICAL) 
     return replace(request, collectives=changed)
 
 
-def factors_of_rounds(size: int) -> list[int]:
-    """Return the ranks of each round's ring, nearest first: 2, and at last what has no factor 2."""
-    odd = size // (size & -size)
-    factors = [2] * (size // odd).bit_length()
-    factors[-1] = odd
-    return factors
+def rounds_of(used: Collective, size: int) -> list[tuple[int, int]]:
+    """List the distance and the ranks of each round's rings, the first round first: 2 ranks, and
+    the farthest what has no factor 2."""
+    pairs = size & -size
+    rounds = [(1 << bit, 2) for bit in range(pairs.bit_length() - 1)]
+    if pairs < size:
+        rounds.append((pairs, size // pairs))
+    return rounds[::-1] if used is Collective.HALVING_DOUBLING_FAR else rounds
 
 
 def groups_of(by_rank: Ints, traffic: AxisTraffic) -> Ints:
