@@ -22,7 +22,7 @@ from placement.fabric import hostset
 from placement.fabric.constraints import with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
-from placement.grid.block_grid import block_grid
+from placement.grid.block_grid import group_grid
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut, cut_by_axis
 from placement.objective.step_time import step_bound
@@ -160,7 +160,7 @@ def runners_up(
     """
     if not placement.cut:
         return ()
-    tier, grid = fabric.tiers[0], block_grid(request, fabric.gpus_per_host)
+    tier, grid = fabric.tiers[0], group_grid(request, fabric.gpus_per_host)
     layouts: dict[str, Ints] = {}
     if grid is not None:
         room = tier.count(free).tolist()

@@ -21,7 +21,7 @@ from muster.structs import struct
 from placement.bound.size_relaxation import by_sizes
 from placement.fabric.tree import Fabric, Ints
 from placement.graph.hypergraph import block_graph
-from placement.grid.block_grid import BlockGrid, block_grid
+from placement.grid.block_grid import BlockGrid, block_grid, group_grid
 from placement.grid.layout import Layout, layout_cost
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut
@@ -319,6 +319,11 @@ class GangPlacer:
 
 class SpreadPlacer(GangPlacer):
     """Places a gang so that its groups lie in few zones; the cut breaks ties."""
+
+    @cached_property
+    def grid(self) -> BlockGrid | None:
+        """The blocks as a grid of groups; None where the ranks form no grid of hosts."""
+        return group_grid(self.request, self.fabric.gpus_per_host)
 
     def _objective_notes(
         self, best: PlacementOption, options: Sequence[PlacementOption]

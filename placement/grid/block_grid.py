@@ -30,7 +30,7 @@ from placement.fabric.tree import Ints
 from placement.grid.isoperimetry import BlockAxis, steps
 from placement.kernels import INFINITE
 from placement.workload.request import Request
-from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
+from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, without_trees
 
 Slopes = tuple[tuple[int, int], ...]
 
@@ -203,6 +203,12 @@ def block_grid(request: Request, gpus_per_host: int) -> BlockGrid | None:
         block=np.arange(rows)[:, None] * (chain.stride if chain else 0) + _blocks(rest),
         slopes=(((chain.weight if chain else 0, width),),) * (rows - 1),
     )
+
+
+def group_grid(request: Request, gpus_per_host: int) -> BlockGrid | None:
+    """Arrange the blocks as `block_grid`, those of trees as of hierarchies, whose cut is no larger;
+    for all that looks at groups, or bounds the cut, and not at edges."""
+    return block_grid(without_trees(request), gpus_per_host)
 
 
 def finer(grid: BlockGrid, factor: int) -> BlockGrid:

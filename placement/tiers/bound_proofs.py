@@ -16,11 +16,10 @@ from placement.fabric import hostset
 from placement.fabric.constraints import fullest, labelled, with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.grid.block_grid import BlockGrid, block_grid
+from placement.grid.block_grid import BlockGrid, group_grid
 from placement.proof.written import NOTHING, WrittenProof, written_proof
 from placement.tiers.inner_bound import common_room
 from placement.workload.request import Limits, Placement, Request
-from placement.workload.traffic import without_trees
 
 
 class BoundProof(NamedTuple):
@@ -46,7 +45,7 @@ def bound_proofs(
     if not fabric.tiers:
         return []
     free = labelled(fabric, request.where, free)
-    grid, inner = block_grid(without_trees(request), fabric.gpus_per_host), placement.inner
+    grid, inner = group_grid(request, fabric.gpus_per_host), placement.inner
     proof = NOTHING
     if placement.lower_bound and grid is not None:
         zones = request.where.max_zones

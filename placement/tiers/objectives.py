@@ -14,7 +14,7 @@ import numpy as np
 
 from placement.fabric.constraints import with_gang_view
 from placement.fabric.tree import Fabric, Ints
-from placement.grid.block_grid import BlockGrid, block_grid
+from placement.grid.block_grid import BlockGrid, group_grid
 from placement.grid.layout import Layout, layout_cost
 from placement.objective.cut import cut
 from placement.search.graph_slicing import best_of_trees, by_room, comb_trees, grid_sweeper
@@ -41,7 +41,7 @@ def measure(
     if request.objective is Objective.TIME:
         return step_clock(fabric, request).excess(hosts)
     if request.objective is Objective.SPREAD:
-        grid = block_grid(request, fabric.gpus_per_host)
+        grid = group_grid(request, fabric.gpus_per_host)
         if grid is not None:
             return spread(grid, _zones(fabric, grid, hosts), request.spread_alpha)
     return cuts[0].bytes_per_step
@@ -58,7 +58,7 @@ def like_zones(fabric: Fabric, request: Request) -> Ints:
 
 def spread_notes(fabric: Fabric, request: Request, free: Ints, hosts: Sequence[int]) -> list[str]:
     """State how far groups are spread; nothing where no grid or tier says so."""
-    grid = block_grid(request, fabric.gpus_per_host)
+    grid = group_grid(request, fabric.gpus_per_host)
     if grid is None or not fabric.tiers:
         return []
     tier = fabric.tiers[0]
