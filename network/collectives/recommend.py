@@ -103,7 +103,7 @@ class AxisCollective:
     carry the `payload`. `stated`: in the job file; None: the cut takes a ring. `operation`:
     all-reduce where the whole vector is summed; else gathered and scattered apart, which is an
     all-reduce in two halves and sends the same. `per_host`: neighbouring ranks on a host, which
-    trees chain up where the job file states them; else 1.
+    trees chain up.
     """
 
     axis: str
@@ -112,7 +112,7 @@ class AxisCollective:
     nodes: Ints
     calls: int
     payload: Fraction
-    per_host: int = 1
+    per_host: int
 
     @property
     def size(self) -> int:
@@ -138,7 +138,6 @@ def _collectives(
             # The ring's edge carries 2 (n-1)/n of the payload, which gives the payload.
             payload = Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
             stated = used.get("dp" if traffic.axis == REPLICATE else traffic.axis)
-            is_tree = stated is Collective.TREE
             yield AxisCollective(
                 traffic.axis,
                 _operation(request, traffic.axis),
@@ -146,7 +145,7 @@ def _collectives(
                 nodes,
                 calls_per_step(request, traffic.axis),
                 payload,
-                ranks_of_node(traffic.size, traffic.stride, per_host) if is_tree else 1,
+                ranks_of_node(traffic.size, traffic.stride, per_host),
             )
 
 

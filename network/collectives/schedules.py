@@ -172,8 +172,8 @@ def recursive_doubling(n: int) -> Schedule:
 
 def tree(n: int, node: int = 1) -> Schedule:
     """Return the schedule of NCCL's double tree: half of the vector goes up and down each of two
-    trees, pipelined. `node`: ranks on each host."""
-    steps = 2 * depth_of_trees(n // node)
+    trees, pipelined. `node`: ranks on each host, which are a chain."""
+    steps = 2 * (depth_of_trees(n // node) + node - 1)
     return Schedule(n, 2 * node, (_messages(*tree_edges(n, node), steps),))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -25,9 +26,9 @@ from placement.objective.step_time import step_time
 from placement.replace.swaps import added_cut
 from placement.tiers.step_clock import step_clock
 from placement.workload.parallelism import Parallelism
-from placement.workload.request import Collective, Objective, Placement, Request
+from placement.workload.request import NO_SPARES, Collective, Objective, Placement, Request
 from placement.workload.traffic import axis_traffic, without_trees
-from placement.workload.training import Batch
+from placement.workload.training import Batch, DataParallel, Training
 from placement.workload.trees import both_trees, depth_of_trees, tree_edges
 from scheduler.files.certificates import certificate
 from scheduler.files.errors import InputError
@@ -230,3 +231,26 @@ def test_the_job_file_takes_trees_where_whole_vectors_are_summed(tmp_path: Path)
         load_job(str(path))
     assert "job.yaml:5: collectives.dp: a tree sums whole vectors" in str(refused.value)
     assert "training.data_parallel: ddp" in str(refused.value)
+
+
+def test_the_table_of_algorithms_counts_the_trees_that_a_job_would_be_placed_with() -> None:
+    network = fabric(2, 2, 2, gpus=8)
+    training = Training(data_parallel=DataParallel.DDP)
+    stated = replace(summed(64, 64_000_000), training=training)
+    found = [
+        advice(network, each, range(8))[0].of(Algorithm.TREE)
+        for each in (stated, replace(stated, collectives=()))
+    ]
+    assert found[0] == found[1] is not None
+
+
+def test_groups_that_sum_over_trees_are_spread_as_those_of_rings() -> None:
+    network, request = fabric(2, 2, 4, gpus=8), replace(job(tp=8, pp=2, dp=6), spares=NO_SPARES)
+    notes = []
+    for used in (Collective.TREE, Collective.RING):
+        asked = replace(request, objective=Objective.SPREAD, collectives=(("dp", used),))
+        placed = place(network, hostset.full(16), asked)
+        assert isinstance(placed, Placement)
+        assert placed.cut == cut(network, asked, placed.hosts)[0].bytes_per_step
+        notes.append([note for note in placed.notes if note.startswith("spread ")])
+    assert notes[0] == notes[1] != []
