@@ -262,11 +262,13 @@ def measure_command(
 
     The median of the steps stands beside the formula of `muster estimate` and the simulation.
     """
-    from lab.cluster import running
+    from lab.cluster import refuse, running
     from lab.measure import check_over, measure_ways, refuse_load
     from scheduler.cli.render.text import columns, seconds_text
 
     check_over(over)
+    if busy and schedule:
+        raise refuse("a schedule computes nothing: leave it out with --schedule", "--busy")
     lab = running(_folder(folder))
     if not under_load:
         refuse_load()

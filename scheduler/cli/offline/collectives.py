@@ -34,10 +34,12 @@ def run_collectives(
         choices, refused = compare_collectives(fabric, free, request)
     except BadInput as error:
         raise job.document.error((error.field, error.message)) from None
+    reason = getattr(refused, "reason", "")
     if output is not AnswerFormat.TABLE:
-        text = formatted(_mapping(job.spec.name, fabric, request, choices), output)
+        said = _mapping(job.spec.name, fabric, request, choices)
+        text = formatted(said | {"reason": reason} if reason else said, output)
     elif refused is not None:
-        text = getattr(refused, "reason", "")
+        text = reason
     else:
         text = _text(job.spec.name, fabric, request, choices)
     sys.stdout.write(text + "\n")
