@@ -37,4 +37,8 @@ def missing_extra(error: ModuleNotFoundError) -> str | None:
     package = (error.name or "").partition(".")[0]
     if package not in SERVER_PACKAGES:
         return None
-    return f"this command needs {package}: pip install '{DISTRIBUTION}[server]'"
+    return (
+        f"this command needs {package}, which only servers need: pip install --require-hashes"
+        " -r deploy/requirements.lock in muster's sources, or, where an index has it,"
+        f" pip install '{DISTRIBUTION}[server]' (docs/operations.md)"
+    )
