@@ -138,8 +138,8 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
         raise BadInput("routing", f"must be a text such as e-ecmp:16, not {routing!r}")
     zones = range(0 if joined or not fabric.tiers else fabric.zone_count)
     barred = tuple((0, number) for number in zones)
-    storage = read_storage(spec.get("storage"))
-    built = replace(fabric, labels=labels, by_host=by_host, barred=barred, storage=storage)
+    stores = read_storage(spec.get("storage"))
+    built = replace(fabric, labels=labels, by_host=by_host, barred=barred, stores=stores)
     if "power_kw" in spec or spec.get("power_caps_kw") is not None:
         built = replace(built, power=_power(built))
     if (measured := spec.get("calibration")) is None:

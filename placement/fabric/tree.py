@@ -130,7 +130,7 @@ class Fabric:
     no gang may cross, of the outermost domains where nothing joins them; `base`: the fabric as it
     was built, where that is another (links.py). `latency_s`: seconds that a message between hosts
     takes beside its bytes, wherever they are. `power`: caps of what hosts draw together.
-    `storage`: what its file says of the storage that gangs share.
+    `stores`: what its file says of the storage that gangs share, the usual store first.
     """
 
     name: str
@@ -148,7 +148,7 @@ class Fabric:
     base: Fabric | None = None
     latency_s: float = 0.0
     power: Power | None = None
-    storage: Storage | None = None
+    stores: tuple[Storage, ...] = ()
 
     @property
     def as_built(self) -> Fabric:

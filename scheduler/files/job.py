@@ -135,7 +135,7 @@ def _dataset(keys: JobKeys, request: Request, document: Document) -> DatasetTerm
     if dataset is None:
         return None
     if dataset.read_gb_per_s:
-        counted = sorted(dataset.model_fields_set - {"read_gb_per_s"})
+        counted = sorted(dataset.model_fields_set - {"read_gb_per_s", "store"})
         if counted:
             message = "conflicts with read_gb_per_s, which is what its steps read"
             raise document.error(*((f"dataset.{key}", message) for key in counted))

@@ -573,6 +573,7 @@ class _CheckpointKeys(Keys):
     peers: Annotated[int, BeforeValidator(_PEERS)] = 0
     peer_interval_s: Seconds = PEER_INTERVAL_S
     keep: Number = 0
+    store: Text = ""
 
 
 class _DatasetKeys(Keys):
@@ -580,6 +581,7 @@ class _DatasetKeys(Keys):
     tokens: Number = 0
     shards: Number = 0
     read_gb_per_s: Positive = 0.0
+    store: Text = ""
 
 
 class _ContainerKeys(Keys):

@@ -1368,12 +1368,15 @@ class Checkpoint(_message.Message):
     PEERS_FIELD_NUMBER: _builtins.int
     PEER_INTERVAL_FIELD_NUMBER: _builtins.int
     KEEP_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
     peers: _builtins.int
     """Hosts that each have a copy of a host's state in memory, 0 to 3: outside its rack, its TP and
     its PP groups, chosen with the placement.
     """
     keep: _builtins.int
     """The newest checkpoints that stay in storage, for what they take of its capacity. 0: all."""
+    store: _builtins.str
+    """The store of the fabric file that checkpoints are written to. Empty: its first."""
     @_builtins.property
     def interval(self) -> _duration_pb2.Duration:
         """Productive time between two checkpoints in storage, in whole seconds. Unset: as the tenants
@@ -1391,10 +1394,11 @@ class Checkpoint(_message.Message):
         peers: _builtins.int = ...,
         peer_interval: _duration_pb2.Duration | None = ...,
         keep: _builtins.int = ...,
+        store: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "peer_interval", b"peer_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "keep", b"keep", "peer_interval", b"peer_interval", "peers", b"peers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "keep", b"keep", "peer_interval", b"peer_interval", "peers", b"peers", "store", b"store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1410,6 +1414,7 @@ class Dataset(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     READ_GB_PER_S_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
     token_bytes: _builtins.float
     """Bytes of a token as it is stored. Unset means 4."""
     tokens: _builtins.int
@@ -1419,7 +1424,9 @@ class Dataset(_message.Message):
     replicas, and else all of them. 0: each replica reads its own part.
     """
     read_gb_per_s: _builtins.float
-    """GB/s that the whole gang reads, as measured; in place of the other fields. 0: not given."""
+    """GB/s that the whole gang reads, as measured; in place of the fields above. 0: not given."""
+    store: _builtins.str
+    """The store of the fabric file that the dataset is in. Empty: its first."""
     def __init__(
         self,
         *,
@@ -1427,10 +1434,11 @@ class Dataset(_message.Message):
         tokens: _builtins.int = ...,
         shards: _builtins.int = ...,
         read_gb_per_s: _builtins.float = ...,
+        store: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["read_gb_per_s", b"read_gb_per_s", "shards", b"shards", "token_bytes", b"token_bytes", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["read_gb_per_s", b"read_gb_per_s", "shards", b"shards", "store", b"store", "token_bytes", b"token_bytes", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,7 +15,7 @@ from scheduler.cli.program import app
 from scheduler.eventlog.recovery import replayed
 from scheduler.eventlog.store import open_store
 from scheduler.files.errors import InputError
-from scheduler.v1 import service_pb2
+from scheduler.v1 import job_pb2, service_pb2
 from tests.build import exactly, fabric_spec
 from tests.secured import House
 from tests.serving import RUNNING, Served, create, refused, serving, url
@@ -143,6 +143,23 @@ async def test_a_file_at_fault(file: bytes, field: str, words: str, served: Serv
     error = await refused(served.stub.ApplyFabric(Apply(file=file, validate_only=True)))
     assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
     assert words in error.message
+
+
+async def test_stores_come_with_a_file_and_jobs_name_them(served: Served) -> None:
+    stub = served.stub
+    stores = [{"name": name, "write_gb_per_s": 10} for name in ("flash", "archive")]
+    await stub.ApplyFabric(Apply(file=yaml.safe_dump(spec() | {"storage": stores}).encode()))
+    fabric = await stub.GetFabric(service_pb2.GetFabricRequest(with_file=True))
+    assert yaml.safe_load(fabric.file)["storage"] == stores
+    wanted = create("a")
+    wanted.spec.checkpoint.store = "archive"
+    wanted.spec.dataset.CopyFrom(job_pb2.Dataset(read_gb_per_s=2, store="disk"))
+    error = await refused(stub.CreateJob(wanted))
+    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("spec.dataset.store",))
+    assert "no store 'disk'; there are flash, archive" in error.message
+    wanted.spec.dataset.store = "flash"
+    made = (await stub.CreateJob(wanted)).spec
+    assert (made.dataset.store, made.checkpoint.store) == ("flash", "archive")
 
 
 async def test_a_watch_hears_of_hosts_that_come_and_go(tmp_path: Path) -> None:

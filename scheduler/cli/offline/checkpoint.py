@@ -10,7 +10,6 @@ import typer
 
 from muster.structs import replace
 from placement import BadInput
-from placement.fabric.storage import Storage
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.numbers import finite
 from scheduler.cli.parameters import FabricName, JobPath
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 # In seconds some thirty years and a nanosecond: beyond them anything is a slip of the hand.
 LEAST, MOST = 1e-9, 1e9
-NO_STORAGE = Storage(0.0, 0.0, 0.0)
 
 
 def register(app: typer.Typer) -> None:
@@ -79,32 +77,35 @@ def checkpoint_command(
     """Advise an interval between checkpoints: the one that leaves most of the time for work.
 
     The gang fails as often as all of its hosts together; the write time follows from the size
-    of the model's state, and from the storage of the fabric file, which other gangs share.
+    of the model's state, and from the store of the fabric file that its checkpoints are in, which
+    other gangs share.
     docs/reliability.md has the formula.
     """
     from placement.fabric.constraints import gpus_wanted
     from scheduler.cli.offline.checkpoint_intervals import STORAGE_GB_PER_S
-    from scheduler.core.policies.storage_use import sizes_of
+    from scheduler.core.policies.costs import Costs
+    from scheduler.core.policies.storage_use import storage_use
     from scheduler.files import inputs
 
     file, network = inputs.read_job(str(job)), inputs.load_fabric(fabric)
     try:
         request = file.spec.request
         hosts = request.hosts_needed(gpus_wanted(network, request.where))
-        sizes = sizes_of(network, file.spec.request)
+        use = storage_use(network, request, file.spec.dataset, file.spec.checkpoint, Costs())
     except BadInput as error:
         raise file.document.error((error.field, error.message)) from None
-    stated, after_s = network.storage, (restart_s, down_s)
-    shared = bandwidth or (stated.write_gb_per_s if stated is not None else None)
+    sizes, stated, after_s = use.sizes, use.write_store, (restart_s, down_s)
+    shared = bandwidth or stated.write_gb_per_s or None
     own = shared if write_s is None else bandwidth
     faults = _faults(hosts, rate, sizes, write_s, own, after_s)
-    others = [_neighbour(each, network, rate, shared, after_s) for each in beside or ()]
-    storage = replace(stated or NO_STORAGE, write_gb_per_s=shared or STORAGE_GB_PER_S)
-    busy = sum(each.busy_share(storage) for each in others)
+    others = [_neighbour(each, network, rate, bandwidth, after_s) for each in beside or ()]
+    storage = replace(stated, write_gb_per_s=shared or STORAGE_GB_PER_S)
+    writers = [each for each in others if each.write_store == stated]
+    busy = sum(each.busy_share(storage) for each in writers)
     faults = replace(faults, write_s=faults.write_s * (1 + busy))
     body = _mapping(file.spec.name, hosts, faults, sizes)
-    known = {"busy_with_others": busy, "other_gangs": len(others)}
-    body["storage"] = known | _storage(storage, file.spec, sizes, others, body["period_seconds"])
+    known = {"busy_with_others": busy, "other_gangs": len(writers)}
+    body["storage"] = known | _storage(use, file.spec, others, body["period_seconds"])
     typer.echo(_text(body) if output is AnswerFormat.TABLE else formatted(body, output))
 
 
@@ -115,8 +116,8 @@ def _neighbour(
     bandwidth: float | None,
     after_s: tuple[float, float],
 ) -> StorageUse:
-    """Return what this file's gang does to the storage, at the interval that it states, else at the
-    one advised for it."""
+    """Return what this file's gang does to storage, at the interval that it states, else at the
+    one advised for it. `bandwidth`: GB/s; None: as its store writes."""
     from placement.fabric.constraints import gpus_wanted
     from scheduler.cli.offline.checkpoint_intervals import optimal
     from scheduler.core.policies.costs import Costs
@@ -134,25 +135,22 @@ def _neighbour(
         raise InputError(Problem("model", "is needed to size its checkpoints", str(path)))
     if spec.checkpoint.interval_s is not None:
         return use
-    faults = _faults(hosts, rate, use.sizes, None, bandwidth, after_s)
+    own = bandwidth or use.write_store.write_gb_per_s or None
+    faults = _faults(hosts, rate, use.sizes, None, own, after_s)
     return replace(use, interval_s=optimal(faults) - faults.write_s)
 
 
 def _storage(
-    storage: Storage,
-    spec: JobSpec,
-    sizes: CheckpointSizes | None,
-    others: Sequence[StorageUse],
-    period_s: float,
+    use: StorageUse, spec: JobSpec, others: Sequence[StorageUse], period_s: float
 ) -> dict[str, Any]:
-    """Say what the storage means for the job: None where the fabric file does not say it.
+    """Say what its stores mean for the job: None where the fabric file does not say it.
     `period_s`: from one of its checkpoints to the next."""
     from scheduler.core.policies.job_terms import DatasetTerms
     from scheduler.core.policies.storage_use import GB, bytes_of_step, rate_beside
 
     room = loads_s = reads_s = full_s = None
-    dataset = spec.dataset or DatasetTerms()
-    kept_tb = sum(each.stored_tb for each in others)
+    source, storage, sizes = use.read_store, use.write_store, use.sizes
+    kept_tb = sum(each.stored_tb for each in others if each.write_store == storage)
     if sizes is not None and storage.capacity_tb:
         room = int(storage.capacity_tb * 1e12 // sizes.total)
         if spec.checkpoint.keep:
@@ -161,10 +159,13 @@ def _storage(
             full_s = max(0.0, storage.capacity_tb - kept_tb) * 1e12 / sizes.total * period_s
     if sizes is not None and storage.read_gb_per_s:
         loads_s = sizes.write_s(storage.read_gb_per_s * GB)
-        reads = (each.read_gb_per_s for each in others)
-        step_bytes = bytes_of_step(spec.request, dataset)
-        reads_s = step_bytes / GB / rate_beside(reads, storage.read_gb_per_s) or None
+    if sizes is not None and source.read_gb_per_s:
+        reads = (each.read_gb_per_s for each in others if each.read_store == source)
+        step_bytes = bytes_of_step(spec.request, spec.dataset or DatasetTerms())
+        reads_s = step_bytes / GB / rate_beside(reads, source.read_gb_per_s) or None
     return {
+        "dataset_store": source.name or None,
+        "checkpoint_store": storage.name or None,
         "checkpoints_that_fit": room,
         "kept_tb": kept_tb,
         "capacity_tb": storage.capacity_tb or None,
@@ -271,7 +272,8 @@ def _text(body: dict[str, Any]) -> str:
         kept, load = bytes_text(body["bytes_per_host"]), body["load_from_peer_seconds"]
         parts[-1] += f"; a copy of a host's {kept} in a peer's memory loads in {seconds_text(load)}"
     if said := _storage_text(body["storage"]):
-        parts.append(f"storage: {said}")
+        store = body["storage"]["checkpoint_store"]
+        parts.append(f"store {store}: {said}" if store else f"storage: {said}")
     return "\n\n".join(parts)
 
 
@@ -299,7 +301,10 @@ def _storage_text(body: dict[str, Any]) -> str:
     if body["load_seconds"] is not None:
         said.append(f"one loads in {seconds_text(body['load_seconds'])}")
     if body["read_seconds_of_a_step"] is not None:
-        said.append(f"the tokens of a step in {seconds_text(body['read_seconds_of_a_step'])}")
+        store = body["dataset_store"]
+        source = "" if store == body["checkpoint_store"] else f" from store {store}"
+        reads = seconds_text(body["read_seconds_of_a_step"])
+        said.append(f"the tokens of a step in {reads}{source}")
     return "; ".join(said)
 
 

@@ -365,7 +365,7 @@ def _storage_use(fabric: Fabric, job: JobFile) -> StorageUse:
     from scheduler.core.policies.costs import Costs
     from scheduler.core.policies.storage_use import storage_use
 
-    if fabric.storage is None:
+    if not fabric.stores:
         raise InputError(Problem("--beside", f"needs `storage` in the file of {fabric.name}"))
     spec = job.spec
     try:

@@ -161,8 +161,31 @@ def _page(fabric: Fabric, body: dict[str, Any]) -> str:
     rows.append([fabric.spec["tiers"][-1]["name"], f"{body['hosts']:,}", "", injection, "", hosts])
     notes = [f"note: {note}" for note in body["notes"]]
     return "\n\n".join(
-        part for part in (head, columns(rows, {1, 2, 3, 4}), "\n".join(notes)) if part
+        part
+        for part in (
+            head,
+            columns(rows, {1, 2, 3, 4}),
+            _stores_text(body["stores"]),
+            "\n".join(notes),
+        )
+        if part
     )
+
+
+def _stores_text(stores: list[dict[str, Any]]) -> str:
+    """Write what each store of the fabric does and holds; empty where its file states none."""
+    rows = [["store", "writes", "reads", "holds"]]
+    for store in stores:
+        reads, holds = store["read_gb_per_s"], store["capacity_tb"]
+        rows.append(
+            [
+                store["name"] or "storage",
+                f"{store['write_gb_per_s']:,g} GB/s",
+                f"{reads:,g} GB/s" if reads else "",
+                f"{holds:,g} TB" if holds else "",
+            ]
+        )
+    return columns(rows, {1, 2, 3}) if stores else ""
 
 
 def _span(ends: list[str]) -> str:

@@ -373,7 +373,7 @@ def place_job(
     gang, state = outcome.job, outcome.state
     end_ns, started = now_ns + time_limit_ns(gang, limits), outcome.started(now_ns)
     use = None
-    if cluster.loaded_fabric.storage is not None:
+    if cluster.loaded_fabric.stores:
         terms, usual = (spec.dataset, spec.checkpoint), cluster.tenants.preemption.costs
         use = storage_use(cluster.loaded_fabric, gang.request, *terms, usual)
     question = replace(

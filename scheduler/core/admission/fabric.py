@@ -262,7 +262,9 @@ def _of_jobs(state: State, supposed: State, change: FabricChange) -> Iterator[Re
     reasons = dict[tuple[object, ...], str]()
     for job in state.jobs.values():
         spec = job.spec
-        key = (spec.request, spec.min_dp, spec.tenant, spec.priority_class, spec.affinity)
+        stores = spec.dataset, spec.checkpoint.store
+        owner = spec.tenant, spec.priority_class
+        key = (spec.request, spec.min_dp, owner, spec.affinity, stores)
         if key not in reasons:
             reasons[key] = _never(supposed, change.after, spec)
         if reasons[key]:

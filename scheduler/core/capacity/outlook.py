@@ -249,8 +249,12 @@ class Outlook:
         missing = self._affinity.missing_reads(job)
         if not missing:
             return ReadReservation(0, inf)
+        store = self._affinity.holding_store(job)
         for gang in self.ends():
-            missing -= self._affinity.reads(self._state.jobs[gang.name])
+            ended = self._state.jobs[gang.name]
+            if self._affinity.holding_store(ended) != store:
+                continue
+            missing -= self._affinity.reads(ended)
             if missing <= ROUNDING_GB_PER_S:
                 return ReadReservation(gang.end_ns, -missing)
         return None

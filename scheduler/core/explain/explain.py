@@ -100,12 +100,11 @@ class Reasons:
         return self._explainer.reason(self._turns[name])
 
     def _storage_cost(self, job: Job) -> StorageCost | None:
-        """Return what the storage costs a running gang; None where the fabric file states none."""
-        storage = self._state.loaded_fabric.storage
-        if storage is None:
+        """Return what storage costs a running gang; None where the fabric file states none."""
+        if not self._state.loaded_fabric.stores:
             return None
         others = [use for name, use in self._storage_uses.items() if name != job.name]
-        return storage_cost(storage, self._storage_uses[job.name], others)
+        return storage_cost(self._storage_uses[job.name], others)
 
     @cached_property
     def _storage_uses(self) -> dict[str, StorageUse]:

@@ -148,12 +148,13 @@ class CheckpointTerms:
     """How a job saves its state. `interval_s`: productive time between two checkpoints in storage,
     None = as the tenants file says. `peers`: hosts that each have a copy of a host's state in
     memory, renewed every `peer_interval_s`; 0 = none. `keep`: the newest checkpoints that stay in
-    storage; 0 = all."""
+    storage; 0 = all. `store`: of the fabric file, that checkpoints are in; empty = its first."""
 
     interval_s: int | None = None
     peers: int = 0
     peer_interval_s: int = PEER_INTERVAL_S
     keep: int = 0
+    store: str = ""
 
     def costs(self, usual: Costs, *, is_restored: bool = False) -> Costs:
         """Return this job's costs of an interruption. `is_restored`: its state comes from peers."""
@@ -173,12 +174,14 @@ class DatasetTerms:
     `shards`: files that replicas share out, each reading its own where their number divides by
     that of the replicas, and else all of them; 0 = each replica reads its own part.
     `read_gb_per_s`: GB/s of the whole gang as measured, in place of all these; 0 = not given.
+    `store`: of the fabric file, that the dataset is in; empty = its first.
     """
 
     token_bytes: float = TOKEN_BYTES
     tokens: int = 0
     shards: int = 0
     read_gb_per_s: float = 0.0
+    store: str = ""
 
 
 class HangAction(StrEnum):

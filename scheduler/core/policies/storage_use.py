@@ -14,7 +14,7 @@ from functools import lru_cache
 from muster.structs import replace, struct
 from placement import BadInput
 from placement.fabric.constraints import view_for_gang
-from placement.fabric.storage import Storage
+from placement.fabric.storage import NO_STORAGE, Storage, find_store
 from placement.fabric.tree import Fabric
 from placement.objective.step_time import exposure
 from placement.workload.flops import parameter_count
@@ -96,11 +96,12 @@ def most_read_gb_per_s(fabric: Fabric, request: Request, dataset: DatasetTerms |
 
 @struct(frozen=True, slots=True)
 class StorageUse:
-    """Reads and writes of one gang on the storage.
+    """Reads and writes of one gang on storage.
 
     `read_gb_per_s`: while nothing holds up its steps, in the shortest step unless `step_s` says how
     long one takes. `step_bytes`: that each step reads, 0 where the rate is measured; `copies`: how
-    often each byte is read. `sizes`: None: its checkpoints are not known.
+    often each byte is read. `sizes`: None: its checkpoints are not known. `read_store`,
+    `write_store`: where its dataset and its checkpoints are.
     """
 
     read_gb_per_s: float
@@ -110,6 +111,8 @@ class StorageUse:
     interval_s: float
     keep: int
     step_s: float | None = None
+    read_store: Storage = NO_STORAGE
+    write_store: Storage = NO_STORAGE
 
     def at_step(self, step_s: float) -> StorageUse:
         """Return what the gang does where a step takes so long without the storage."""
@@ -136,7 +139,11 @@ def storage_use(
     checkpoint: CheckpointTerms,
     usual: Costs,
 ) -> StorageUse:
-    """Return what a gang does to the storage. `usual`: where it states no interval."""
+    """Return what a gang does to storage. `usual`: where it states no interval.
+
+    Raises: BadInput where the fabric file has no store of a name that the job states.
+    """
+    stored_in = dataset.store if dataset else ""
     return StorageUse(
         most_read_gb_per_s(fabric, request, dataset),
         bytes_of_step(request, dataset) if dataset and not dataset.read_gb_per_s else 0.0,
@@ -144,6 +151,8 @@ def storage_use(
         sizes_of(fabric, request),
         float(checkpoint.costs(usual).checkpoint_s),
         checkpoint.keep,
+        read_store=find_store(fabric.stores, stored_in, "dataset.store"),
+        write_store=find_store(fabric.stores, checkpoint.store, "checkpoint.store"),
     )
 
 
@@ -161,23 +170,30 @@ def rate_beside(others: Iterable[float], most: float) -> float:
 
 @struct(frozen=True, slots=True)
 class StorageCost:
-    """Cost of the storage to a gang beside `gangs` others.
+    """Cost of storage to a gang beside `gangs` others on its stores: `readers` of them on the one
+    that its dataset is in, `writers` on the one of its checkpoints.
 
     `left_gb_per_s`: that it can read, None: the file does not say. `read_exposed_s`: of a step, 0
     where its length is not known. `write_s`: of a checkpoint beside the others, `alone_s`: without
-    them; None: not known. `write_exposed_s`: of each step. `stored_tb`: checkpoints that all gangs
-    keep, as far as they say how many; `capacity_tb`: of the storage, 0: not stated.
+    them; None: not known. `write_exposed_s`: of each step. `stored_tb`: checkpoints that gangs
+    keep in its store, as far as they say how many.
     """
 
     use: StorageUse
     gangs: int
+    readers: int
+    writers: int
     left_gb_per_s: float | None
     read_exposed_s: float
     write_s: float | None
     alone_s: float | None
     write_exposed_s: float
     stored_tb: float
-    capacity_tb: float
+
+    @property
+    def capacity_tb(self) -> float:
+        """TB that the store of its checkpoints holds; 0: not stated."""
+        return self.use.write_store.capacity_tb
 
     @property
     def exposed_s(self) -> float:
@@ -196,11 +212,6 @@ class StorageCost:
         return "; ".join(filter(None, (self._reads_text, self._writes_text, self.retention_text)))
 
     @property
-    def _neighbours_text(self) -> str:
-        others = f"{self.gangs:,} other gang{'' if self.gangs == 1 else 's'}"
-        return f" beside {others}" if self.gangs else ""
-
-    @property
     def _reads_text(self) -> str:
         rate, left = self.use.read_gb_per_s, self.left_gb_per_s
         if not rate:
@@ -212,19 +223,24 @@ class StorageCost:
         if left is None:
             return text
         if rate > left:
-            text += f", and the storage leaves it {left:.3g}{self._neighbours_text}"
+            text += f", and {self.use.read_store.text} leaves it {left:.3g}"
+            text += _neighbours_text(self.readers)
             waits = f": each step waits {self.read_exposed_s:.3g} s for data"
             return text + (waits if self.read_exposed_s else "")
-        return f"{text} of {left:.3g} that the storage leaves it{self._neighbours_text}"
+        leaves = f"{left:.3g} that {self.use.read_store.text} leaves it"
+        return f"{text} of {leaves}{_neighbours_text(self.readers)}"
 
     @property
     def _writes_text(self) -> str:
         if self.write_s is None or not self.use.interval_s:
             return ""
-        alone = f"{self._neighbours_text} ({self.alone_s:.3g} s alone)" if self.gangs else ""
+        beside = _neighbours_text(self.writers)
+        alone = f"{beside} ({self.alone_s:.3g} s alone)" if beside else ""
         every = duration(round(self.use.interval_s))
         cost = f": {self.write_exposed_s:.3g} s of each step" if self.write_exposed_s else ""
-        return f"a checkpoint takes {self.write_s:.3g} s{alone}, every {every}{cost}"
+        store = self.use.write_store
+        where = f" in {store.text}" if store.name else ""
+        return f"a checkpoint{where} takes {self.write_s:.3g} s{alone}, every {every}{cost}"
 
     @property
     def retention_text(self) -> str:
@@ -233,37 +249,45 @@ class StorageCost:
         if not self.stored_tb or not self.capacity_tb:
             return ""
         kept, most = f"{_tb_text(self.stored_tb)} of checkpoints", _tb_text(self.capacity_tb)
+        store = self.use.write_store.text
         if self.is_full:
-            return f"{kept} are to be kept, and the storage holds {most}"
-        return f"{kept} are kept of the {most} that the storage holds"
+            return f"{kept} are to be kept, and {store} holds {most}"
+        return f"{kept} are kept of the {most} that {store} holds"
+
+
+def _neighbours_text(gangs: int) -> str:
+    return f" beside {gangs:,} other gang{'' if gangs == 1 else 's'}" if gangs else ""
 
 
 def _tb_text(tb: float) -> str:
     return f"{tb:,.0f} TB" if tb >= 99.5 else f"{tb:.3g} TB"
 
 
-def storage_cost(storage: Storage, own: StorageUse, others: Sequence[StorageUse]) -> StorageCost:
-    """Return what the storage costs a gang beside these others."""
+def storage_cost(own: StorageUse, others: Sequence[StorageUse]) -> StorageCost:
+    """Return what storage costs a gang beside those of these others that use the same stores."""
+    source, target = own.read_store, own.write_store
+    readers = [each for each in others if each.read_store == source]
+    writers = [each for each in others if each.write_store == target]
     left, read_exposed_s = None, 0.0
-    if storage.read_gb_per_s:
-        left = rate_beside((each.read_gb_per_s for each in others), storage.read_gb_per_s)
+    if source.read_gb_per_s:
+        left = rate_beside((each.read_gb_per_s for each in readers), source.read_gb_per_s)
         read_exposed_s = max(0.0, (own.step_s or 0.0) * (own.read_gb_per_s / left - 1))
     write_s = alone_s = None
     write_exposed_s = 0.0
     if own.sizes is not None:
-        alone_s = own.sizes.write_s(storage.write_gb_per_s * GB)
-        write_s = alone_s * (1 + sum(each.busy_share(storage) for each in others))
+        alone_s = own.sizes.write_s(target.write_gb_per_s * GB)
+        write_s = alone_s * (1 + sum(each.busy_share(target) for each in writers))
         if own.interval_s:
             write_exposed_s = write_s * (own.step_s or 0.0) / own.interval_s
-    stored_tb = sum(each.stored_tb for each in (own, *others))
     return StorageCost(
         own,
-        len(others),
+        sum(each.read_store == source or each.write_store == target for each in others),
+        len(readers),
+        len(writers),
         left,
         read_exposed_s,
         write_s,
         alone_s,
         write_exposed_s,
-        stored_tb,
-        storage.capacity_tb,
+        sum(each.stored_tb for each in (own, *writers)),
     )

@@ -25,6 +25,7 @@ from placement.fabric.constraints import (
 )
 from placement.fabric.hostset import HostSet
 from placement.fabric.power import PowerCap
+from placement.fabric.storage import Storage, find_store
 from placement.fabric.tree import Fabric
 from placement.workload.request import Placement, Request
 from placement.workload.segments import segments_text, usable_for
@@ -69,10 +70,9 @@ class AffinityIndex:
         self._avoided: tuple[tuple[str, ...], ...] | None = None
         self._powered: dict[tuple[HostSet, int], HostSet] = {}
         self._idle: dict[int, int] | None = None  # GPUs that nobody has, of hosts that jobs share
-        storage = self._fabric.storage
-        self._most_read = storage.read_gb_per_s if storage and storage.hold_jobs else None
-        self._read_by_gangs: float | None = None
-        self._reserved_reads = dict[str, ReadReservation]()
+        self._may_hold_jobs = any(store.hold_jobs for store in self._fabric.stores)
+        self._read_by_gangs = dict[Storage, float]()
+        self._reserved_reads = dict[tuple[Storage | None, str], ReadReservation]()
         self._expected_end_ns: Callable[[Job], int] = _at_once
 
     def record_allocation(self, job: Job, hosts: HostSet) -> None:
@@ -125,7 +125,7 @@ class AffinityIndex:
 
     def _forget(self) -> None:
         self._fitting, self._closed, self._avoided, self._powered = {}, {}, None, {}
-        self._read_by_gangs = None
+        self._read_by_gangs = {}
 
     @property
     def is_open(self) -> bool:
@@ -213,28 +213,37 @@ class AffinityIndex:
         members = hostset.members(hosts)
         return idle | {host: idle.get(host, int(gpus[host])) - part_gpus for host in members}
 
+    def holding_store(self, job: Job) -> Storage | None:
+        """Return the store that `job` reads where that holds jobs back, else None."""
+        if not self._may_hold_jobs or job.spec.dataset is None:
+            return None
+        store = find_store(self._fabric.stores, job.spec.dataset.store, "dataset.store")
+        return store if store.hold_jobs else None
+
     def reads(self, job: Job) -> float:
-        """Return the GB/s that `job` reads of storage that holds jobs back; 0 of any other."""
-        if self._most_read is None or job.spec.dataset is None:
+        """Return the GB/s that `job` reads of a store that holds jobs back; 0 of any other."""
+        if self.holding_store(job) is None:
             return 0.0
         return most_read_gb_per_s(self._fabric, job.spec.request, job.spec.dataset)
 
-    def _reads_left(self, job: Job) -> float:
-        """Return the GB/s that other gangs leave `job`."""
-        if self._read_by_gangs is None:
+    def _reads_left(self, job: Job, store: Storage) -> float:
+        """Return the GB/s of `store`, which `job` reads, that other gangs leave it."""
+        if store not in self._read_by_gangs:
             gangs = (self._state.jobs[name] for name in self._occupants)
-            self._read_by_gangs = sum(self.reads(gang) for gang in gangs)
+            readers = (gang for gang in gangs if self.holding_store(gang) == store)
+            self._read_by_gangs[store] = sum(map(self.reads, readers))
         own = self.reads(job) if job.name in self._occupants else 0.0
-        return (self._most_read or 0.0) - self._read_by_gangs + own
+        return store.read_gb_per_s - self._read_by_gangs[store] + own
 
     def missing_reads(self, job: Job) -> float:
         """Return the GB/s by which the reads of `job` exceed what gangs leave, or what it may take
         without delaying earlier jobs that wait for them."""
-        if not (rate := self.reads(job)):
+        if (store := self.holding_store(job)) is None or not (rate := self.reads(job)):
             return 0.0
-        missing = rate - self._reads_left(job)
-        for name, reserved in self._reserved_reads.items():
-            if name != job.name and self._expected_end_ns(job) > reserved.from_ns:
+        missing = rate - self._reads_left(job, store)
+        for (reserved_store, name), reserved in self._reserved_reads.items():
+            is_other = name != job.name and reserved_store == store
+            if is_other and self._expected_end_ns(job) > reserved.from_ns:
                 missing = max(missing, rate - reserved.left)
         return missing if missing > ROUNDING_GB_PER_S else 0.0
 
@@ -248,25 +257,26 @@ class AffinityIndex:
     ) -> None:
         """Reserve reads for a blocked job, so that later ones do not delay it with theirs.
         `end_ns`: when a job ends that starts now."""
-        self._reserved_reads[job.name] = reserved
+        self._reserved_reads[self.holding_store(job), job.name] = reserved
         self._expected_end_ns = end_ns
 
     def _charge_reads(self, job: Job) -> None:
         """Take the reads of a job that starts from what reservations leave."""
-        self._reserved_reads.pop(job.name, None)
+        store = self.holding_store(job)
+        self._reserved_reads.pop((store, job.name), None)
         if not self._reserved_reads or not (rate := self.reads(job)):
             return
-        for name, reserved in self._reserved_reads.items():
-            if self._expected_end_ns(job) > reserved.from_ns:
+        for key, reserved in self._reserved_reads.items():
+            if key[0] == store and self._expected_end_ns(job) > reserved.from_ns:
                 left = reserved.left - rate
-                self._reserved_reads[name] = ReadReservation(reserved.from_ns, left)
+                self._reserved_reads[key] = ReadReservation(reserved.from_ns, left)
 
     def reads_text(self, job: Job) -> str:
         """Describe the reads that storage has left for a job that it holds back; else ""."""
-        if not (rate := self.reads(job)):
+        if (store := self.holding_store(job)) is None or not (rate := self.reads(job)):
             return ""
-        left, most = max(0.0, self._reads_left(job)), self._most_read
-        text = f"reads {rate:.3g} GB/s of its dataset; of the {most:.3g} GB/s of the storage"
+        left, most = max(0.0, self._reads_left(job, store)), store.read_gb_per_s
+        text = f"reads {rate:.3g} GB/s of its dataset; of the {most:.3g} GB/s of {store.text}"
         text += f" running gangs leave {left:.3g}"
         return text if rate > left else f"{text}, which jobs ahead of it wait for"
 

@@ -7,7 +7,7 @@ from placement import impossible as too_large
 from placement.fabric import hostset
 from placement.fabric.constraints import gpus_wanted, labelled
 from placement.fabric.power import Power
-from placement.fabric.storage import Storage
+from placement.fabric.storage import Storage, find_store
 from placement.fabric.tree import Fabric
 from placement.workload.replicas import check_batch, sized
 from placement.workload.request import Infeasible, Request
@@ -49,13 +49,17 @@ def least_request(fabric: Fabric, spec: JobSpec) -> Request:
 def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
     """Return why the empty fabric could hold the gang at none of its sizes; None when it could.
 
-    Raises: BadInput as `placement.impossible`, or when the batch does not suit its replicas.
+    Raises: BadInput as `placement.impossible`, when the batch does not suit its replicas, or where
+    the fabric has no store of a name that the job states.
     """
+    find_store(fabric.stores, spec.checkpoint.store, "checkpoint.store")
+    stored_in = spec.dataset.store if spec.dataset else ""
+    source = find_store(fabric.stores, stored_in, "dataset.store")
     never = too_large(fabric, spec.request)
     if never is None and fabric.power is not None:
         never = _beyond_power(fabric, fabric.power, spec)
-    if never is None and fabric.storage is not None and fabric.storage.hold_jobs:
-        never = _beyond_reads(fabric, fabric.storage, spec)
+    if never is None and source.hold_jobs:
+        never = _beyond_reads(fabric, source, spec)
     if not spec.min_dp:
         return never
     if spec.request.part_gpus(gpus_wanted(fabric, spec.request.where)):
@@ -83,14 +87,14 @@ def _beyond_power(fabric: Fabric, power: Power, spec: JobSpec) -> Infeasible | N
     )
 
 
-def _beyond_reads(fabric: Fabric, storage: Storage, spec: JobSpec) -> Infeasible | None:
-    """Return why the storage can never serve the job's dataset; None when it can."""
+def _beyond_reads(fabric: Fabric, store: Storage, spec: JobSpec) -> Infeasible | None:
+    """Return why the store can never serve the job's dataset; None when it can."""
     rate = most_read_gb_per_s(fabric, spec.request, spec.dataset)
-    if rate <= storage.read_gb_per_s:
+    if rate <= store.read_gb_per_s:
         return None
     return Infeasible(
-        f"reads {rate:.3g} GB/s of its dataset; the storage of {fabric.name} reads"
-        f" {storage.read_gb_per_s:.3g}"
+        f"reads {rate:.3g} GB/s of its dataset; {store.text} of {fabric.name} reads"
+        f" {store.read_gb_per_s:.3g}"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from placement.fabric import hostset
+from placement.fabric.storage import Storage
 from placement.fabric.tree import Fabric, Ints, Tier
 
 
@@ -29,6 +30,7 @@ def summary(fabric: Fabric) -> dict[str, Any]:
         "nic_gbps": fabric.nic_gbps,
         "scale_up_gbps": fabric.scale_up_gbps,
         "tiers": [_tier(fabric, tier) for tier in fabric.tiers],
+        "stores": [_store(store) for store in fabric.stores],
         "first_host": fabric.hosts[0],
         "last_host": fabric.hosts[-1],
         "notes": list(_oddities(fabric)),
@@ -50,6 +52,17 @@ def _tier(fabric: Fabric, tier: Tier) -> dict[str, Any]:
     }
 
 
+def _store(store: Storage) -> dict[str, Any]:
+    """Summarise a store; None: its file does not say, or it has no name."""
+    return {
+        "name": store.name or None,
+        "write_gb_per_s": store.write_gb_per_s,
+        "read_gb_per_s": store.read_gb_per_s or None,
+        "capacity_tb": store.capacity_tb or None,
+        "hold_jobs": store.hold_jobs,
+    }
+
+
 def _sizes(tier: Tier) -> Ints:
     return np.bincount(tier.domain_by_host, minlength=len(tier.domains))
 
@@ -60,8 +73,11 @@ def _oddities(fabric: Fabric) -> Iterator[str]:
     if fabric.power is not None:
         may = fabric.power.within(hostset.full(fabric.host_count), 0).bit_count()
         yield f"its power caps let {may:,} of {fabric.host_count:,} hosts run at once"
-    if (storage := fabric.storage) is not None and storage.hold_jobs:
-        yield f"jobs wait whose datasets exceed what is left of {storage.read_gb_per_s:g} GB/s"
+    for store in fabric.stores:
+        if store.hold_jobs:
+            where = f" of {store.text}" if store.name else ""
+            rate = f"{store.read_gb_per_s:g} GB/s{where}"
+            yield f"jobs wait whose datasets exceed what is left of {rate}"
     if not fabric.tiers:
         yield "no tier above the hosts: no placement is better than another"
         return

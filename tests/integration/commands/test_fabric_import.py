@@ -96,6 +96,23 @@ def test_show_in_json(muster: Muster) -> None:
     assert zone["uplink_gbps"][0] * zone["oversubscription"][0] == pytest.approx(384 * 8 * 400)
 
 
+def test_show_lists_the_stores(muster: Muster, tmp_path: Path) -> None:
+    flash = {"name": "flash", "write_gb_per_s": 60, "read_gb_per_s": 70, "hold_jobs": True}
+    archive = {"name": "archive", "write_gb_per_s": 2.5, "capacity_tb": 240_000}
+    path = tmp_path / "stores.json"
+    path.write_text(json.dumps(fabric_spec() | {"storage": [flash, archive]}))
+    out = muster("show", "--fabric", str(path))[1]
+    assert out.endswith(
+        "\n\n"
+        "store      writes    reads       holds\n"
+        "flash     60 GB/s  70 GB/s\n"
+        "archive  2.5 GB/s           240,000 TB\n\n"
+        "note: jobs wait whose datasets exceed what is left of 70 GB/s of store flash\n"
+    )
+    stores = json.loads(muster("show", "--fabric", str(path), "--format", "json")[1])["stores"]
+    assert stores[0] == flash | {"capacity_tb": None}
+
+
 def test_what_looks_odd_is_said() -> None:
     bare = {"name": "b", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 2}]}
     narrow = fabric_spec()

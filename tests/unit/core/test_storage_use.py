@@ -14,7 +14,7 @@ from placement.fabric.storage import Storage
 from placement.fabric.tree import Fabric
 from placement.workload.training import Batch
 from scheduler.core import Conflict, State, commit, decide, explain
-from scheduler.core.model.commands import SubmitJob
+from scheduler.core.model.commands import ChangeFabric, SubmitJob
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.policies.costs import Costs
@@ -56,17 +56,26 @@ def stored(**storage: Any) -> Fabric:
     return from_spec(fabric_spec() | {"storage": {"write_gb_per_s": 10, **storage}})
 
 
+def listed(*stores: dict[str, Any]) -> Fabric:
+    """The same fabric with a list of stores."""
+    stated = [{"write_gb_per_s": 10, **store} for store in stores]
+    return from_spec(fabric_spec() | {"storage": stated})
+
+
 HOLDING = stored(read_gb_per_s=70, hold_jobs=True)
+CACHE = {"name": "cache", "read_gb_per_s": 70, "hold_jobs": True}
+TWO = listed(CACHE, {"name": "archive", "read_gb_per_s": 30, "hold_jobs": True})
 
 
-def reading(name: str, gb_per_s: float, hosts: int = 1, **job: Any) -> SubmitJob:
+def reading(name: str, gb_per_s: float, hosts: int = 1, store: str = "", **job: Any) -> SubmitJob:
     command = submit(name, hosts, **job)
-    dataset = DatasetTerms(read_gb_per_s=gb_per_s)
+    dataset = DatasetTerms(read_gb_per_s=gb_per_s, store=store)
     return replace(command, spec=replace(command.spec, dataset=dataset))
 
 
-def use(rate: float, **changes: Any) -> StorageUse:
-    return replace(StorageUse(rate, 0.0, 1, None, 1800.0, 0), **changes)
+def use(store: Storage, rate: float, **changes: Any) -> StorageUse:
+    used = StorageUse(rate, 0.0, 1, None, 1800.0, 0, read_store=store, write_store=store)
+    return replace(used, **changes)
 
 
 # --- what gangs leave each other -------------------------------------------------
@@ -84,9 +93,9 @@ def test_gangs_that_want_little_get_it_and_the_rest_is_shared_evenly(
 
 def test_a_step_waits_for_data_that_takes_longer_than_the_step() -> None:
     storage = Storage(10.0, 70.0, 0.0)
-    alone = storage_cost(storage, use(60.0, step_s=2.0), ())
+    alone = storage_cost(use(storage, 60.0, step_s=2.0), ())
     assert alone.read_exposed_s == 0
-    shared = storage_cost(storage, use(60.0, step_s=2.0), [use(60.0)])
+    shared = storage_cost(use(storage, 60.0, step_s=2.0), [use(storage, 60.0)])
     assert shared.left_gb_per_s == 35
     assert shared.read_exposed_s == pytest.approx(2 * 60 / 35 - 2)
     assert "each step waits 1.43 s for data" in shared.text
@@ -95,8 +104,8 @@ def test_a_step_waits_for_data_that_takes_longer_than_the_step() -> None:
 def test_a_checkpoint_takes_longer_beside_those_who_write() -> None:
     storage, sizes = Storage(10.0, 0.0, 0.0), sizes_of(fabric(), llama3())
     assert sizes is not None
-    writer = use(0.0, sizes=sizes, interval_s=sizes.total / 10e9, step_s=5.0)
-    cost = storage_cost(storage, writer, [writer, writer])
+    writer = use(storage, 0.0, sizes=sizes, interval_s=sizes.total / 10e9, step_s=5.0)
+    cost = storage_cost(writer, [writer, writer])
     assert cost.alone_s == pytest.approx(sizes.total / 10e9)
     assert cost.write_s == pytest.approx(2 * sizes.total / 10e9)  # each writes half of the time
     assert cost.write_exposed_s == pytest.approx(10.0)
@@ -105,12 +114,31 @@ def test_a_checkpoint_takes_longer_beside_those_who_write() -> None:
 def test_checkpoints_that_are_kept_are_counted_against_the_capacity() -> None:
     sizes = sizes_of(fabric(), llama3())
     assert sizes is not None
-    keeping = use(0.0, sizes=sizes, keep=10)
     tb = 20 * sizes.total / 1e12
-    full = storage_cost(Storage(10.0, 0.0, tb - 1), keeping, [keeping])
+    keeping = use(Storage(10.0, 0.0, tb - 1), 0.0, sizes=sizes, keep=10)
+    full = storage_cost(keeping, [keeping])
     assert full.is_full
     assert "are to be kept, and the storage holds" in full.retention_text
-    assert not storage_cost(Storage(10.0, 0.0, tb + 1), keeping, [keeping]).is_full
+    keeping = replace(keeping, write_store=Storage(10.0, 0.0, tb + 1))
+    assert not storage_cost(keeping, [keeping]).is_full
+
+
+def test_gangs_meet_only_on_the_stores_that_they_share() -> None:
+    sizes = sizes_of(fabric(), llama3())
+    assert sizes is not None
+    near, far = Storage(10.0, 70.0, 100.0, name="near"), Storage(10.0, 70.0, 9.0, name="far")
+    own = use(near, 60.0, step_s=2.0, sizes=sizes, keep=2, write_store=far)
+    apart = use(far, 60.0, sizes=sizes, keep=2, write_store=near)
+    cost = storage_cost(own, [apart])
+    assert cost == storage_cost(own, ())
+    reader, writer = replace(apart, read_store=near), replace(apart, write_store=far)
+    cost = storage_cost(own, [apart, reader, writer])
+    assert (cost.gangs, cost.readers, cost.writers, cost.left_gb_per_s) == (2, 1, 1, 35)
+    assert cost.write_s == pytest.approx(cost.alone_s * (1 + writer.busy_share(far)))
+    assert cost.stored_tb == pytest.approx(4 * sizes.total / 1e12)
+    assert "and store near leaves it 35 beside 1 other gang" in cost.text
+    assert "a checkpoint in store far takes" in cost.text
+    assert "of checkpoints are to be kept, and store far holds 9 TB" in cost.text
 
 
 def test_reads_follow_from_tokens_and_steps() -> None:
@@ -212,6 +240,70 @@ def test_a_job_that_the_storage_can_never_serve_is_refused() -> None:
     assert "reads 71 GB/s of its dataset; the storage of small reads 70" in str(told)
 
 
+def test_jobs_wait_for_the_store_that_they_read_and_for_no_other() -> None:
+    state = run(loaded(TWO), reading("a", 60), reading("b", 20, store="archive"))
+    state = schedule(run(state, reading("c", 20, store="cache"), reading("d", 10, store="archive")))
+    assert running(state) == {"a", "b", "d"}
+    assert (
+        "of the 70 GB/s of store cache running gangs leave 10"
+        in explain(state, "c", 0, OPTIONS).sentence
+    )
+    state = schedule(run(state, end("b")), 1)
+    assert "c" not in running(state)
+    state = schedule(run(state, end("a")), 1)
+    assert "c" in running(state)
+
+
+def test_a_job_that_waits_for_a_store_is_foreseen_as_its_own_readers_end() -> None:
+    state = run(loaded(TWO), reading("a", 60, limit_s=3600))
+    state = schedule(run(state, reading("b", 30, store="archive", limit_s=60)))
+    state = run(state, reading("c", 20, limit_s=3600))
+    assert explain(state, "c", 0, OPTIONS).start_ns == 3600 * SECOND_NS
+
+
+def test_who_reads_of_another_store_passes_a_job_that_waits_for_reads() -> None:
+    state = schedule(run(loaded(TWO), reading("a", 40, limit_s=3600)))
+    state = run(state, reading("large", 60, limit_s=3600))
+    state = run(state, reading("long", 30, store="archive", limit_s=90_000))
+    assert running(schedule(state)) == {"a", "long"}
+
+
+def test_a_store_that_holds_nobody_back_lets_all_start_beside_one_that_does() -> None:
+    state = loaded(listed(CACHE, {"name": "archive", "read_gb_per_s": 30}))
+    state = run(state, reading("a", 60, store="archive"), reading("b", 60, store="archive"))
+    state = schedule(run(state, reading("c", 60), reading("d", 60)))
+    assert running(state) == {"a", "b", "c"}
+
+
+def test_a_store_that_can_never_serve_a_job_refuses_it() -> None:
+    told = refused(loaded(TWO), reading("a", 31, store="archive"))
+    assert "reads 31 GB/s of its dataset; store archive of small reads 30" in str(told)
+
+
+@pytest.mark.parametrize(
+    ("on", "known"),
+    [
+        (TWO, "no store 'disk'; there are cache, archive"),
+        (HOLDING, "no store 'disk'; the fabric file names none under storage"),
+        (fabric(), "no store 'disk'; the fabric file names none under storage"),
+    ],
+)
+def test_an_unknown_store_is_refused_with_those_that_there_are(on: Fabric, known: str) -> None:
+    told = refused(loaded(on), reading("a", 1, store="disk"))
+    assert [(each.field, each.message) for each in told.violations] == [("dataset.store", known)]
+    command = submit("a")
+    kept = replace(command, spec=replace(command.spec, checkpoint=CheckpointTerms(store="disk")))
+    told = refused(loaded(on), kept)
+    assert [(each.field, each.message) for each in told.violations] == [("checkpoint.store", known)]
+
+
+def test_a_fabric_cannot_lose_a_store_that_a_job_uses() -> None:
+    state = schedule(run(loaded(TWO), reading("a", 1), reading("b", 1, store="archive")))
+    told = refused(state, ChangeFabric(listed(CACHE).spec))
+    assert "no store 'archive'; there are cache" in str(told)
+    assert "job b" in str(told)
+
+
 # --- files -----------------------------------------------------------------------
 
 JOB = """\
@@ -230,6 +322,7 @@ BARE = "name: bare\nparallelism: {tp: 8, dp: 4}\ntraffic: {dp: 9}\nspares: 0\n"
         (JOB, "dataset: {shard: 4}", "6: dataset.shard: unknown key 'shard', did you mean shards?"),
         (JOB, "dataset: {token_bytes: 0}", "6: dataset.token_bytes: must be a number above 0"),
         (JOB, "dataset: {tokens: -1}", "6: dataset.tokens: must not be negative, is -1"),
+        (JOB, "dataset: {store: 3}", "6: dataset.store: must be a non-empty text, not 3"),
         (JOB, "checkpoint: {keep: many}", "6: checkpoint.keep: must be a whole number, not"),
         (
             JOB,
@@ -255,14 +348,21 @@ def test_bad_keys_are_named_with_their_line(
 
 
 @pytest.mark.parametrize(
-    "dataset", [{}, {"token_bytes": 2.5, "tokens": 7, "shards": 9}, {"read_gb_per_s": 0.25}]
+    "dataset",
+    [
+        {},
+        {"token_bytes": 2.5, "tokens": 7, "shards": 9, "store": "cache"},
+        {"read_gb_per_s": 0.25},
+        {"read_gb_per_s": 0.25, "store": "cache"},
+    ],
 )
 def test_a_dataset_survives_file_and_wire(dataset: dict[str, Any]) -> None:
     import yaml
 
-    spec = job_from_mapping({**yaml.safe_load(JOB), "dataset": dataset, "checkpoint": {"keep": 3}})
+    checkpoint = {"keep": 3, "store": "archive"}
+    spec = job_from_mapping({**yaml.safe_load(JOB), "dataset": dataset, "checkpoint": checkpoint})
     assert spec.dataset == DatasetTerms(**dataset)
-    assert spec.checkpoint.keep == 3
+    assert spec.checkpoint == CheckpointTerms(keep=3, store="archive")
     assert job_from_mapping(job_to_mapping(spec)) == spec
     assert spec_from_proto(spec_to_proto(spec)) == spec
 
@@ -281,4 +381,36 @@ def test_a_dataset_survives_file_and_wire(dataset: dict[str, Any]) -> None:
 def test_bad_storage_is_named(storage: dict[str, Any], field: str, message: str) -> None:
     with pytest.raises(BadInput) as told:
         stored(**storage)
+    assert (told.value.field, told.value.message) == (field, message)
+
+
+@pytest.mark.parametrize(
+    ("stores", "field", "message"),
+    [
+        ([], "storage", "must name at least one store"),
+        (
+            [{"write_gb_per_s": 1}],
+            "storage.0",
+            "must be {name: NAME, write_gb_per_s: N}: each store of a list",
+        ),
+        (
+            [{"name": "a", "write_gb_per_s": 1}, {"name": "a", "write_gb_per_s": 1}],
+            "storage.1.name",
+            "another store has the name 'a'",
+        ),
+        (
+            [{"name": "a"}],
+            "storage.0",
+            "must be {write_gb_per_s: N}, and read_gb_per_s, capacity_tb, hold_jobs",
+        ),
+        (
+            [{"name": "a", "write_gb_per_s": 1, "read": 2}],
+            "storage.0.read",
+            "unknown key; known are write_gb_per_s, read_gb_per_s, capacity_tb, hold_jobs",
+        ),
+    ],
+)
+def test_bad_lists_of_stores_are_named(stores: list[Any], field: str, message: str) -> None:
+    with pytest.raises(BadInput) as told:
+        from_spec(fabric_spec() | {"storage": stores})
     assert (told.value.field, told.value.message) == (field, message)

@@ -61,12 +61,11 @@ class Estimate:
     @property
     def storage(self) -> StorageCost | None:
         """Cost of the storage to muster's placement; None where the fabric file states none."""
-        storage, use = self.question.fabric.storage, self.question.storage_use
-        if storage is None or use is None:
+        if (use := self.question.storage_use) is None:
             return None
         if self.placed.compute_s:
             use = use.at_step(self.placed.seconds)
-        return storage_cost(storage, use, self.question.beside)
+        return storage_cost(use, self.question.beside)
 
 
 @struct(frozen=True, slots=True)
@@ -188,6 +187,8 @@ def to_mapping(estimated: Estimate) -> dict[str, Any]:
 def _storage(cost: StorageCost) -> dict[str, Any]:
     return {
         "other_gangs": cost.gangs,
+        "dataset_store": cost.use.read_store.name or None,
+        "checkpoint_store": cost.use.write_store.name or None,
         "read_gb_per_s": cost.use.read_gb_per_s,
         "left_gb_per_s": cost.left_gb_per_s,
         "read_exposed_seconds": cost.read_exposed_s,
