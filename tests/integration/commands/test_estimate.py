@@ -428,8 +428,8 @@ def test_collectives_are_ranked_by_the_step_of_ranks_placed_for_them() -> None:
     assert [each["collective"] for each in found if each["as_given"]] == ["ring"]
     result = muster(*options, "--gpus", "8")
     assert "--gpus: is of one layout" in str(result.exception)
-    Path("job.yaml").write_text(JOB.replace("pp: 4, dp: 12", "pp: 16, dp: 96"))
-    refused = muster(*options, "--format", "json")
+    Path("vast.yaml").write_text(JOB.replace("pp: 4, dp: 12", "pp: 16, dp: 96"))
+    refused = muster("estimate", "vast.yaml", *options[2:], "--format", "json")
     assert refused.exit_code == 4
     assert "hosts; " in json.loads(refused.stdout)["reason"]
 
