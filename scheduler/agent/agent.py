@@ -608,7 +608,7 @@ class Agent:
     def _prepared(self, attempt: HostAttempt) -> agent_pb2.Prepared:
         word = agent_pb2.Prepared(key=_key(attempt.key), address=self.address)
         word.port = attempt.order["port"]
-        if attempt.order.get("copies") and (held := self._copies.held(attempt.key)) is not None:
+        if attempt.order.get("copies") and (held := self._copies.describe(attempt.key)) is not None:
             word.held.CopyFrom(held)
         return word
 

@@ -7,12 +7,14 @@
         rank-3.attempt-1.step-120      the user's, who may read it
 
 What ranks write is sent to the hosts that the placement has chosen. Agents speak with each other
-over TCP, in threads of their own. Who connects proves that it knows the secret of the job, which
+over TCP, in threads of their own. Both sides prove that they know the secret of the attempt, which
 the server has told the agents of its hosts alone; the same proof covers every byte that is sent.
 The bytes are not encrypted: they take the way of the gang's own traffic.
 
-Of each job two steps are kept: the newest, and the newest of which the server says that all hosts
-have their copies. So a failure in the middle of a renewal leaves the one before whole.
+Of each job up to three steps are kept: the newest of which the server says that all hosts have
+their copies, so that a failure in the middle of a renewal leaves the one before whole; the newest;
+and between them one that all hosts choose alike, so that it has time to come everywhere where ranks
+write more often than a renewal takes.
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ import struct
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -43,7 +46,8 @@ from scheduler.agent.attempt import Key
 from scheduler.v1 import agent_pb2
 
 MEMORY = Path("/dev/shm")
-KEPT_STEPS = 2
+KEPT_STEPS = 3
+_MOST_FILES = 2_048  # of a folder that are looked at, for ranks may write any number
 _MOST_SHARE = 2  # of the host's memory copies take at most one in so many parts
 _PIECE = 1 << 20
 _PATIENCE_S = 10.0  # for the other side, whenever it is waited for
@@ -54,6 +58,7 @@ _MOST_LINKS = 16  # that are answered at a time
 _SENDERS = 4
 _SIZE, _LENGTH = struct.Struct("!Q"), struct.Struct("!H")
 _NAME = re.compile(r"rank-(\d{1,9})\.attempt-(\d{1,9})\.step-(\d{1,18})")
+_ACCEPTED = b"accepted"
 _UNKNOWN = "this agent keeps no copies of that job, or knows another secret of it"
 
 log = logging.getLogger("muster.agent")
@@ -89,17 +94,15 @@ class CopyName(NamedTuple):
 
 
 class CopyRequest(NamedTuple):
-    """A request of one agent to another: to take a copy of `size` bytes, or to give one. `attempt`:
-    in which the asking agent is."""
+    """A request of one agent to another: to take a copy of `size` bytes, or to give one."""
 
     uid: str
     is_put: bool
-    attempt: int
     name: CopyName
     size: int
 
     def encoded(self) -> bytes:
-        return json.dumps([self.uid, self.is_put, self.attempt, *self.name, self.size]).encode()
+        return json.dumps([self.uid, self.is_put, *self.name, self.size]).encode()
 
     @staticmethod
     def decoded(data: bytes) -> CopyRequest | None:
@@ -109,10 +112,10 @@ class CopyRequest(NamedTuple):
         except (ValueError, TypeError, RecursionError):
             return None
         fits = [type(n) is int and 0 <= n < 2**62 for n in numbers]
-        if type(uid) is not str or type(is_put) is not bool or len(fits) != 5 or not all(fits):
+        if type(uid) is not str or type(is_put) is not bool or len(fits) != 4 or not all(fits):
             return None
-        attempt, rank, of, step, size = numbers
-        return CopyRequest(uid, is_put, attempt, CopyName(rank, of, step), size)
+        rank, attempt, step, size = numbers
+        return CopyRequest(uid, is_put, CopyName(rank, attempt, step), size)
 
 
 @dataclass(eq=False)
@@ -135,46 +138,48 @@ class JobCopies:
     reported: agent_pb2.HeldCopies | None = None
 
     @property
-    def own(self) -> Path:
+    def own_folder(self) -> Path:
         return self.folder / "own"
 
     @property
-    def kept(self) -> Path:
+    def peer_folder(self) -> Path:
         return self.folder / "kept"
 
     def make_folders(self) -> None:
         """Make what is missing; what another user had here is removed. Raises: OSError."""
         self.folder.mkdir(mode=0o711, exist_ok=True)
-        if self.own.exists() and self.own.stat().st_uid != self.user.pw_uid:
-            shutil.rmtree(self.own)
-            shutil.rmtree(self.kept, ignore_errors=True)
-        self.own.mkdir(mode=0o700, exist_ok=True)
-        self.kept.mkdir(mode=0o711, exist_ok=True)
-        for path in self.kept.glob("*.partial"):
+        if self.own_folder.exists() and self.own_folder.stat().st_uid != self.user.pw_uid:
+            shutil.rmtree(self.own_folder)
+            shutil.rmtree(self.peer_folder, ignore_errors=True)
+        self.own_folder.mkdir(mode=0o700, exist_ok=True)
+        self.peer_folder.mkdir(mode=0o711, exist_ok=True)
+        for path in (self.folder.parent, self.folder, self.peer_folder):
+            path.chmod(0o711)  # whatever the umask
+        for path in self.peer_folder.glob("*.partial"):
             path.unlink(missing_ok=True)
-        os.chown(self.own, self.user.pw_uid, self.user.pw_gid)
+        os.chown(self.own_folder, self.user.pw_uid, self.user.pw_gid)
 
-    def files(self, folder: Path) -> dict[CopyName, int]:
-        """Return the bytes of each copy in one of its folders."""
-        sizes = {}
+    def files(self, folder: Path) -> dict[CopyName, os.stat_result]:
+        """Return the copies in one of its folders."""
+        statuses = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-            for entry in entries:
+            for entry in islice(entries, _MOST_FILES):
                 name = CopyName.parse(entry.name)
                 if name is None:
                     continue
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode) and status.st_uid == self.user.pw_uid:
-                        sizes[name] = status.st_size
-        return sizes
+                        statuses[name] = status
+        return statuses
 
     def open(self, name: CopyName) -> IO[bytes]:
         """Open a copy of the job. What the user may have put in its place is not followed.
 
         Raises: OSError.
         """
-        path = self.own / name.file
-        path = path if os.path.lexists(path) else self.kept / name.file
+        path = self.own_folder / name.file
+        path = path if os.path.lexists(path) else self.peer_folder / name.file
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != self.user.pw_uid:
@@ -182,15 +187,25 @@ class JobCopies:
             raise FileNotFoundError(f"{name.file} is no copy")
         return os.fdopen(file, "rb", buffering=0)
 
-    def newest(self, folder: Path) -> Version:
-        """Return the newest step in one of its folders."""
-        return max((name.version for name in self.files(folder)), default=NOTHING)
+    def steps_to_keep(self, steps: Iterable[Version]) -> set[Version]:
+        """Return `floor`, the newest of these steps, and the one after `floor` that the highest
+        power of two divides: all hosts agree on it, and keep it for longer and longer."""
+        later = [version for version in steps if version > self.floor]
+        lasting = max(later, key=lambda v: (v[0], v[1] & -v[1], v[1]), default=NOTHING)
+        return {self.floor, lasting, max(later, default=NOTHING)}
 
-    def keep_only(self, folder: Path, *versions: Version) -> None:
+    def keep_only(self, folder: Path, versions: Collection[Version]) -> None:
         """Remove the copies of all other steps from one of its folders."""
         for name in self.files(folder):
             if name.version not in versions:
                 (folder / name.file).unlink(missing_ok=True)
+
+    def remove_old(self, folder: Path, *coming: Version) -> bool:
+        """Remove the copies of steps that are not to be kept from one of its folders. Return
+        whether those of the `coming` ones are."""
+        versions = self.steps_to_keep({*coming, *(name.version for name in self.files(folder))})
+        self.keep_only(folder, versions)
+        return versions.issuperset(coming)
 
 
 class HostCopies:
@@ -252,8 +267,8 @@ class HostCopies:
         most = self._most // (KEPT_STEPS * ranks * (1 + len(launch.copy_of)))
         terms |= {"targets": [*launch.copy_addresses], "floor": [*version], "most": most}
         self._take_up(job, terms)
-        for folder in (job.own, job.kept):
-            job.keep_only(folder, version)
+        for folder in (job.own_folder, job.peer_folder):
+            job.keep_only(folder, [version])
         start = {"MUSTER_COPY_ATTEMPT": str(version[0]), "MUSTER_COPY_STEP": str(version[1])}
         return {
             "MUSTER_COPIES": str(job.folder),
@@ -286,10 +301,10 @@ class HostCopies:
         if job is not None and job.attempt == key.attempt and job.is_begun:
             job.floor = max(job.floor, (key.attempt, step))
 
-    def held(self, key: Key) -> agent_pb2.HeldCopies | None:
+    def describe(self, key: Key) -> agent_pb2.HeldCopies | None:
         """Return the copies of a job that are here; None: none are kept of it."""
         job = self._jobs.get(key.job_uid)
-        return None if job is None else self._held(job)
+        return None if job is None else self._describe(job)
 
     def look(self) -> None:
         """Send what ranks have written, remove what is of no use, and tell the server."""
@@ -300,7 +315,7 @@ class HostCopies:
             except OSError as error:
                 log.warning("copies of job %s cannot be looked at: %s", job.uid, error)
                 continue
-            held = self._held(job)
+            held = self._describe(job)
             if held != job.reported:
                 job.reported = held
                 self._say(agent_pb2.SessionRequest(held_copies=held))
@@ -332,10 +347,7 @@ class HostCopies:
 
     def _open(self, key: Key, secret: bytes, most: int, user: pwd.struct_passwd) -> JobCopies:
         """Raises: OSError."""
-        self.root.mkdir(mode=0o711, exist_ok=True)
-        status = self.root.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            raise PermissionError(f"{self.root} belongs to somebody else")
+        self._make_root()
         self._listen()
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._most = min(most, memory // _MOST_SHARE)
@@ -347,18 +359,26 @@ class HostCopies:
         self._jobs[key.job_uid] = job
         return job
 
+    def _make_root(self) -> None:
+        """Make the folder in memory, where everybody may make some. Raises: OSError."""
+        self.root.mkdir(mode=0o711, exist_ok=True)
+        status = self.root.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise PermissionError(f"{self.root} belongs to somebody else")
+
     def _drop_others(self, live: Collection[str]) -> None:
-        """Remove copies of jobs that are gone, which may be of an earlier life of the agent."""
+        """Remove copies of jobs that are gone, which may be of an earlier life of the agent.
+        Raises: OSError."""
+        self._make_root()
         for uid in self._jobs.keys() - live:
             self.drop(uid)
-        if self.root.is_dir():
-            for folder in self.root.iterdir():
-                if folder.is_dir() and folder.name not in live:
-                    shutil.rmtree(folder, ignore_errors=True)
+        for folder in self.root.iterdir():
+            if folder.is_dir() and folder.name not in live:
+                shutil.rmtree(folder, ignore_errors=True)
 
-    def _held(self, job: JobCopies) -> agent_pb2.HeldCopies:
+    def _describe(self, job: JobCopies) -> agent_pb2.HeldCopies:
         ranks = defaultdict[Version, set[int]](set)
-        for folder in (job.own, job.kept):
+        for folder in (job.own_folder, job.peer_folder):
             for name in job.files(folder):
                 ranks[name.version].add(name.rank)
         held = agent_pb2.HeldCopies(
@@ -369,29 +389,28 @@ class HostCopies:
         return held
 
     def _used(self) -> int:
-        """Return the bytes of all copies."""
-        folders = [(job, folder) for job in self._jobs.values() for folder in (job.own, job.kept)]
-        return sum(sum(job.files(folder).values()) for job, folder in folders)
+        """Return the bytes of memory that all copies take; holes in files of ranks take none."""
+        return sum(
+            min(status.st_size, status.st_blocks * 512)
+            for job in self._jobs.values()
+            for folder in (job.own_folder, job.peer_folder)
+            for status in job.files(folder).values()
+        )
 
     # --- to other hosts ----------------------------------------------------------------------
 
     def _send_new(self, job: JobCopies) -> None:
-        """Have the newest step that ranks of this host have written sent to its targets."""
-        for folder in (job.own, job.kept):
-            job.keep_only(folder, job.floor, job.newest(folder))
-        names = job.files(job.own)
-        for name in [name for name, size in names.items() if size > job.most]:
-            size = names.pop(name)
-            (job.own / name.file).unlink(missing_ok=True)
-            words = "job %s: the copy of rank %d has %d bytes, and %d may be kept of each"
-            log.warning(words, job.uid, name.rank, size, job.most)
-        newest = max((name.version for name in names), default=NOTHING)
-        wanted = {
-            (target, name)
-            for name in names
-            if name.version == newest and name.attempt == job.attempt
-            for target in job.targets
-        }
+        """Have the steps that ranks of this host have written sent to its targets."""
+        for folder in (job.own_folder, job.peer_folder):
+            job.remove_old(folder)
+        wanted = set()
+        for name, status in job.files(job.own_folder).items():
+            if status.st_size > job.most:
+                (job.own_folder / name.file).unlink(missing_ok=True)
+                words = "job %s: the copy of rank %d has %d bytes, and %d may be kept of each"
+                log.warning(words, job.uid, name.rank, status.st_size, job.most)
+            elif name.attempt == job.attempt:
+                wanted |= {(target, name) for target in job.targets}
         assert self._senders is not None
         for target, name in sorted(wanted - job.sent):
             self._senders.submit(self._send, job, target, name)
@@ -401,8 +420,8 @@ class HostCopies:
         try:
             with job.open(name) as file:
                 size = os.fstat(file.fileno()).st_size
-                request = CopyRequest(job.uid, True, job.attempt, name, size)
-                with _asked(target, job.secret, request) as (link, proof):
+                request = CopyRequest(job.uid, True, name, size)
+                with _request(target, job.secret, request) as (link, proof):
                     _send_bytes(link, proof, file, size)
                     _check_answer(link)
         except FileNotFoundError:
@@ -429,8 +448,8 @@ class HostCopies:
 
     def _fetch_now(self, job: JobCopies, source: str, name: CopyName) -> None:
         """Raises: OSError, CopyRefused."""
-        request = CopyRequest(job.uid, False, job.attempt, name, 0)
-        with _asked(source, job.secret, request) as (link, proof):
+        request = CopyRequest(job.uid, False, name, 0)
+        with _request(source, job.secret, request) as (link, proof):
             head = _receive_exactly(link, _SIZE.size)
             proof.update(head)
             (size,) = _SIZE.unpack(head)
@@ -455,14 +474,17 @@ class HostCopies:
         path.write_text(str(port), encoding="ascii")
         self._listening, self._address = listening, f"{self._host_address}:{port}"
         self._senders = ThreadPoolExecutor(_SENDERS, "copies")
-        threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
+        threading.Thread(target=self._accept_links, args=(listening,), daemon=True).start()
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept_links(self, listening: socket.socket) -> None:
         while True:
             try:
                 link, _ = listening.accept()
-            except OSError:  # closed
-                return
+            except OSError:
+                if listening.fileno() < 0:  # closed
+                    return
+                time.sleep(_AGAIN_S)  # files are short, or the other side has gone
+                continue
             if self._links.acquire(blocking=False):
                 threading.Thread(target=self._answer, args=(link,), daemon=True).start()
             else:
@@ -483,11 +505,12 @@ class HostCopies:
         """Raises: OSError, CopyRefused."""
         nonce = os.urandom(32)
         link.sendall(nonce)
-        data, given = _receive_frame(link), _receive_exactly(link, 32)
+        data, theirs = _receive_frame(link), _receive_exactly(link, 32)
+        given = _receive_exactly(link, 32)
         request = CopyRequest.decoded(data)
         job = self._jobs.get(request.uid) if request is not None else None
         secret = job.secret if job is not None else os.urandom(32)
-        proof = hmac.new(secret, nonce + data, "sha256")
+        proof = hmac.new(secret, nonce + theirs + self._address.encode() + data, "sha256")
         is_known = hmac.compare_digest(proof.digest(), given)
         if not is_known or job is None or request is None:
             _send_frame(link, _UNKNOWN.encode())
@@ -498,9 +521,9 @@ class HostCopies:
             else:
                 with job.open(request.name) as file:
                     size = os.fstat(file.fileno()).st_size
+                    _accept(link, proof)
                     head = _SIZE.pack(size)
                     proof.update(head)
-                    _send_frame(link, b"")
                     link.sendall(head)
                     _send_bytes(link, proof, file, size)
         except FileNotFoundError:
@@ -512,14 +535,13 @@ class HostCopies:
         self, link: socket.socket, proof: hmac.HMAC, job: JobCopies, request: CopyRequest
     ) -> None:
         """Raises: OSError, CopyRefused."""
-        version, newest = request.name.version, job.newest(job.kept)
-        if request.attempt != job.attempt or request.name.attempt != job.attempt:
+        version = request.name.version
+        if version[0] != job.attempt:
             raise CopyRefused(f"attempt {job.attempt} of the job is the present one here")
-        if version < newest:
+        if not job.remove_old(job.peer_folder, version):
             raise CopyRefused("copies of a later step are here")
-        job.keep_only(job.kept, job.floor, version)
         with self._room_for(request.size):
-            _send_frame(link, b"")
+            _accept(link, proof)
             _receive_file(link, proof, job, request.name, request.size)
         _send_frame(link, b"")
 
@@ -548,18 +570,34 @@ def _names(copy: agent_pb2.HeldCopy) -> Sequence[CopyName]:
 
 
 @contextlib.contextmanager
-def _asked(
+def _request(
     address: str, secret: bytes, request: CopyRequest
 ) -> Iterator[tuple[socket.socket, hmac.HMAC]]:
-    """Connect to an agent that accepts the request. Raises: OSError, CopyRefused."""
+    """Connect to an agent that accepts the request, and proves that it may. Raises: OSError,
+    CopyRefused."""
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S) as link:
-        data = request.encoded()
-        proof = hmac.new(secret, _receive_exactly(link, 32) + data, "sha256")
+    try:
+        link = socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S)
+    except (ValueError, OverflowError):
+        raise ConnectionError("that is no address") from None
+    with link:
+        data, nonce = request.encoded(), os.urandom(32)
+        signed = _receive_exactly(link, 32) + nonce + address.encode() + data
+        proof = hmac.new(secret, signed, "sha256")
         _send_frame(link, data)
-        link.sendall(proof.digest())
+        link.sendall(nonce + proof.digest())
         _check_answer(link)
+        proof.update(_ACCEPTED)
+        if not hmac.compare_digest(proof.digest(), _receive_exactly(link, 32)):
+            raise CopyRefused("who answers there does not know the secret of the job")
         yield link, proof
+
+
+def _accept(link: socket.socket, proof: hmac.HMAC) -> None:
+    """Tell the other side that its request is accepted, and by whom."""
+    proof.update(_ACCEPTED)
+    _send_frame(link, b"")
+    link.sendall(proof.digest())
 
 
 def _refusal(link: socket.socket, reason: str) -> CopyRefused:
@@ -586,8 +624,10 @@ def _receive_frame(link: socket.socket) -> bytes:
 
 
 def _receive_exactly(link: socket.socket, size: int) -> bytes:
-    data = b""
+    data, until_s = b"", time.monotonic() + _PATIENCE_S
     while len(data) < size:
+        if time.monotonic() > until_s:
+            raise TimeoutError("the other side sends too little")
         piece = link.recv(size - len(data))
         if not piece:
             raise ConnectionError("the other side has closed the connection")
@@ -615,7 +655,7 @@ def _receive_file(
 
     Raises: OSError, CopyRefused.
     """
-    path = job.kept / f"{name.file}.{threading.get_ident()}.partial"
+    path = job.peer_folder / f"{name.file}.{threading.get_ident()}.partial"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(path, flags, 0o400), "wb") as file:
@@ -630,7 +670,7 @@ def _receive_file(
             if not hmac.compare_digest(proof.digest(), _receive_exactly(link, 32)):
                 raise CopyRefused("what came is not what was sent")
             os.fchown(file.fileno(), job.user.pw_uid, job.user.pw_gid)
-        os.rename(path, job.kept / name.file)
+        os.rename(path, job.peer_folder / name.file)
     except BaseException:
         path.unlink(missing_ok=True)
         raise

@@ -5,8 +5,11 @@ import os
 import pwd
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +17,14 @@ import pytest
 from muster import progress
 from scheduler.agent import host_copies
 from scheduler.agent.attempt import Key
-from scheduler.agent.host_copies import CopyName, CopyRequest, HostCopies, _asked, _check_answer
+from scheduler.agent.host_copies import (
+    CopyName,
+    CopyRequest,
+    HostCopies,
+    JobCopies,
+    _check_answer,
+    _request,
+)
 from scheduler.v1 import agent_pb2
 from tests.waiting import until
 
@@ -57,7 +67,7 @@ class Host:
         return self._held("uid").address
 
     def _held(self, uid: str) -> agent_pb2.HeldCopies:
-        held = self.copies.held(Key(uid, 0))
+        held = self.copies.describe(Key(uid, 0))
         assert held is not None
         return held
 
@@ -203,8 +213,8 @@ async def test_a_copy_that_is_not_wanted_is_refused(
 
     def put() -> None:
         name = CopyName(0, given["attempt"], given["step"])
-        request = CopyRequest(given["uid"], True, given["attempt"], name, given["size"])
-        with _asked(there.address, given["secret"], request):
+        request = CopyRequest(given["uid"], True, name, given["size"])
+        with _request(there.address, given["secret"], request):
             pass
 
     with pytest.raises(host_copies.CopyRefused, match=reason):
@@ -218,8 +228,8 @@ async def test_a_copy_that_is_changed_on_its_way_is_not_kept(host: Callable[[str
     there.begin()
 
     def put() -> None:
-        request = CopyRequest("uid", True, 1, CopyName(0, 1, 5), 4)
-        with _asked(there.address, SECRET, request) as (link, proof):
+        request = CopyRequest("uid", True, CopyName(0, 1, 5), 4)
+        with _request(there.address, SECRET, request) as (link, proof):
             proof.update(b"meant")
             link.sendall(b"sent" + proof.digest())
             _check_answer(link)
@@ -235,7 +245,7 @@ async def test_a_copy_that_never_ends_leaves_nothing(host: Callable[[str], Host]
     there.begin()
 
     def put() -> None:
-        with _asked(there.address, SECRET, CopyRequest("uid", True, 1, CopyName(0, 1, 5), 4)) as (
+        with _request(there.address, SECRET, CopyRequest("uid", True, CopyName(0, 1, 5), 4)) as (
             link,
             _,
         ):
@@ -246,6 +256,107 @@ async def test_a_copy_that_never_ends_leaves_nothing(host: Callable[[str], Host]
     assert folder is not None
     await until(lambda: there.copies._reserved == 0)
     assert not list((folder / "kept").iterdir())
+
+
+async def test_an_agent_sends_nothing_to_who_does_not_know_the_secret(
+    host: Callable[[str], Host],
+) -> None:
+    first = host("first")
+    await first.prepare()
+    got = list[bytes]()
+
+    def pretend(listening: socket.socket) -> None:
+        link, _ = listening.accept()
+        with link:
+            link.sendall(bytes(32))
+            size = int.from_bytes(link.recv(2, socket.MSG_WAITALL), "big")
+            link.recv(size + 64, socket.MSG_WAITALL)
+            link.sendall(bytes(2 + 32))  # accepted
+            got.append(link.recv(100))
+
+    def put(address: str) -> None:
+        with _request(address, SECRET, CopyRequest("uid", True, CopyName(0, 1, 5), 4)):
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        pretending = asyncio.create_task(asyncio.to_thread(pretend, listening))
+        with pytest.raises(host_copies.CopyRefused, match="does not know the secret"):
+            await asyncio.to_thread(put, address)
+        await pretending
+    assert got == [b""]
+
+
+async def test_a_source_that_has_no_address_costs_its_copies_alone(
+    host: Callable[[str], Host],
+) -> None:
+    joining = host("joining")
+    copy = agent_pb2.HeldCopy(attempt=1, step=5, ranks=[0])
+    words = ("nonsense", "127.0.0.1:70000", "x" * 300 + ":1")
+    await joining.prepare(2, *(agent_pb2.WantedCopy(address=word, copy=copy) for word in words))
+    assert joining.holds() == {}
+
+
+async def test_a_folder_of_somebody_else_in_memory_is_left_alone(
+    host: Callable[[str], Host], tmp_path: Path
+) -> None:
+    there = host("there")
+    (tmp_path / "home" / "ada").mkdir(parents=True)
+    there.copies.root.symlink_to(tmp_path / "home")
+    with pytest.raises(PermissionError, match="belongs to somebody else"):
+        await there.prepare()
+    assert (tmp_path / "home" / "ada").exists()
+    there.copies.root.unlink()
+
+
+async def test_ranks_enter_folders_of_an_agent_with_a_strict_umask(
+    host: Callable[[str], Host],
+) -> None:
+    there = host("there")
+    before = os.umask(0o077)
+    try:
+        await there.prepare()
+    finally:
+        os.umask(before)
+    folder = there.copies.folder_of("uid")
+    assert folder is not None
+    for path in (folder.parent, folder, folder / "kept"):
+        assert path.stat().st_mode & 0o777 == 0o711
+
+
+async def test_files_with_holes_take_no_room_of_others(host: Callable[[str], Host]) -> None:
+    first, second = await pair(host, 15_000)
+    folder = second.copies.folder_of("uid")
+    assert folder is not None
+    for rank in range(10, 30):
+        with (folder / "own" / CopyName(rank, 1, 5).file).open("wb") as file:
+            file.truncate(2_500)
+    first.write(0, 1, 5, b"x")
+    await until(lambda: first.holds() == {(1, 5): [0]} and 0 in second.holds()[1, 5])
+
+
+def test_a_step_lasts_until_it_is_everywhere_however_often_ranks_write(tmp_path: Path) -> None:
+    """Hosts look at different times, and a step is complete once all have had it for a while."""
+    random, takes = Random(1), 7
+    jobs = [JobCopies("uid", tmp_path, ME) for _ in range(3)]
+    kept: list[set[tuple[int, int]]] = [set() for _ in jobs]
+    ages = Counter[tuple[int, int]]()
+    complete = [0]
+    for step in range(10, 3_000, 10):
+        for job, has in zip(jobs, kept, strict=True):
+            has.add((1, step))
+            if random.random() < 0.5:  # else both that step and the next one are there at the look
+                has &= job.steps_to_keep(has)
+        common = set.intersection(*kept)
+        ages = Counter({version: ages[version] + 1 for version in common})
+        ripe = max((version for version, age in ages.items() if age >= takes), default=(0, 0))
+        if ripe[1] > complete[-1]:
+            complete.append(ripe[1])
+            for job in jobs:
+                job.floor = ripe
+    pauses = [after - before for before, after in pairwise([*complete, 3_000])]
+    assert max(pauses) <= 4 * takes * 10
+    assert len(complete) > 10
 
 
 async def test_a_peer_that_is_gone_costs_its_copies_alone(host: Callable[[str], Host]) -> None:
@@ -260,7 +371,7 @@ async def test_a_peer_that_is_gone_costs_its_copies_alone(host: Callable[[str], 
 
 
 async def test_a_rank_s_copy_that_is_too_large_is_removed(host: Callable[[str], Host]) -> None:
-    first, _ = await pair(host)  # two steps of its own rank and of one that it keeps
+    first, _ = await pair(host, 15_000)  # three steps of its own rank and of one that it keeps
     first.write(0, 1, 5, b"x" * 2_500)
     assert first.holds() == {(1, 5): [0]}
     first.write(0, 1, 6, b"x" * 2_501)
@@ -305,10 +416,10 @@ async def test_what_is_no_request_is_refused(host: Callable[[str], Host]) -> Non
     def speak(data: bytes) -> bytes:
         with socket.create_connection((address, int(port)), timeout=10) as link:
             assert len(link.recv(32)) == 32
-            link.sendall(len(data).to_bytes(2, "big") + data + bytes(32))
+            link.sendall(len(data).to_bytes(2, "big") + data + bytes(64))
             return link.recv(200)
 
-    for data in (b"", b"[]", b'["uid", true, 1, 0, 1, 5, -1]', b'["uid", 1, 1, 0, 1, 5, 9]', b"{"):
+    for data in (b"", b"[]", b'["uid", true, 0, 1, 5, -1]', b'["uid", 1, 0, 1, 5, 9]', b"{"):
         assert b"knows another secret" in await asyncio.to_thread(speak, data)
     assert threading.active_count() < 50
 
@@ -320,7 +431,7 @@ async def test_ranks_write_and_find_copies(
     assert not progress.should_copy()
     with pytest.raises(RuntimeError, match=r"the job needs checkpoint\.peers"), progress.copying(5):
         pass
-    first, second = await pair(host)
+    first, second = await pair(host, 15_000)
     for name, value in first.begin(1, second).items():
         monkeypatch.setenv(name, value)
     assert progress.should_copy()  # the interval of the test is none

@@ -22,15 +22,15 @@ _NONE: Mapping[Version, frozenset[int]] = {}
 
 @dataclass(slots=True)
 class GangCopies:
-    """Copies of one job. `secret`: what its agents prove to each other. `needed`: copies of one
-    step, counted by rank and host, that make it complete; `counts`: those that there are.
-    `since_attempt`: in which the job got the ranks that it has. `complete`: the newest step of
-    the present attempt that is complete. `sources`: where ranks of an attempt find copies of a
-    step, `starts`: the step with which an attempt began, by its number."""
+    """Copies of one job. `secret`: what agents prove to each other, of the present attempt.
+    `needed`: copies of one step, counted by rank and host, that make it complete; `counts`: those
+    that there are. `since_attempt`: in which the job got the ranks that it has. `complete`: the
+    newest step of the present attempt that is complete. `sources`: where ranks of an attempt find
+    copies of a step, `starts`: the step with which an attempt began, by its number."""
 
     world_size: int
     since_attempt: int
-    secret: bytes = field(default_factory=lambda: os.urandom(32))
+    secret: bytes = b""
     needed: int = 0
     addresses: dict[str, str] = field(default_factory=dict)  # by host
     held: dict[str, Mapping[Version, frozenset[int]]] = field(default_factory=dict)  # by host
@@ -58,7 +58,7 @@ class MemoryCopies:
         for host in [host for host in job.held if host not in gang.by_host]:
             self._replace(job, host, _NONE)
             del job.held[host], job.addresses[host]
-        job.complete = NOTHING
+        job.complete, job.secret = NOTHING, os.urandom(32)
         copies = zip(gang.hosts, gang.placed.job.present.copies, strict=True)
         job.needed = sum((1 + len(some)) * gang.ranks_of(host).ranks for host, some in copies)
 

@@ -123,6 +123,7 @@ async def test_a_step_is_complete_once_all_hosts_have_all_copies(world: CopyWorl
 
 
 async def test_a_swap_fetches_what_was_lost_and_all_go_on_from_memory(world: CopyWorld) -> None:
+    old = {word.copies.secret for _, word in world.words("prepare")}
     await begun(world)
     await world.saved(world.hosts()[0], 10)
     await world.copied(20)
@@ -132,7 +133,10 @@ async def test_a_swap_fetches_what_was_lost_and_all_go_on_from_memory(world: Cop
     await world.fails(victim)
     assert job(world.state, "a").attempt == 2
     joined = world.hosts()[1]
-    wanted = {host: word.copies.wanted for host, word in world.words("prepare")}
+    terms = {host: word.copies for host, word in world.words("prepare")}
+    (secret,) = {each.secret for each in terms.values()}
+    assert secret not in old  # the host that left knows none of the new attempt
+    wanted = {host: each.wanted for host, each in terms.items()}
     assert {host for host, some in wanted.items() if some} == {joined}
     ((source),) = wanted[joined]
     assert source.address == f"ip-{before[holder]}:9"
