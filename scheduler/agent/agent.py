@@ -390,6 +390,8 @@ class Agent:
         if key in self._preparing:
             return
         port = known.order["port"] if known is not None else 0
+        # Said here too, for ranks may have come and left before the next look at the host.
+        self.prober.begins(now_s(), is_idle=False)
         task = self._spawn(self._make_ready(key, wanted, port))
         self._preparing[key] = Preparation(task, frozenset(wanted.gpus))
         task.add_done_callback(lambda _: self._preparing.pop(key, None))
