@@ -71,7 +71,7 @@ async def watch_behind(served: Served, patch: Patch) -> object:
         raise FellBehind
         yield
 
-    patch.setattr("scheduler.engine.writer.Writer.watch", behind)
+    patch.setattr("scheduler.engine.writer.Writer.watch_batches", behind)
     return await served.stub.WatchJobs(service_pb2.WatchJobsRequest()).read()
 
 

@@ -21,8 +21,9 @@ from placement.search.exact_assignment import assign_blocks
 from placement.search.multilevel import Multilevel
 from placement.tiers.inner_bound import proved
 from placement.tiers.packing import Gang
-from placement.workload.request import Collective, Limits, Placement, Request
+from placement.workload.request import Limits, Placement, Request
 from tests.build import request, two_tiers
+from tests.property.grids import COLLECTIVE
 
 AXES = ("cp", "ep", "pp", "dp")
 ROOM = st.lists(st.integers(1, 5), min_size=2, max_size=3)
@@ -40,7 +41,7 @@ def jobs(draw: st.DrawFn, most: int = 8) -> Request:
         pp=pp,
         dp=dp,
         traffic={axis: draw(st.integers(1, 12)) for axis in AXES},
-        collectives={axis: draw(st.sampled_from(list(Collective))) for axis in ("cp", "dp")},
+        collectives={axis: draw(COLLECTIVE) for axis in ("cp", "dp")},
     )
 
 

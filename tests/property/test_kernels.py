@@ -25,14 +25,12 @@ from placement.search.multilevel import Multilevel
 from placement.search.segmentation import Segmenter
 from placement.search.slicing_trees import TreeArrays, copy_of, plan_of
 from placement.warmup import warm_up
-from placement.workload.request import Collective, Request
+from placement.workload.request import Request
 from placement.workload.traffic import Pattern
 from tests.build import request
+from tests.property.grids import COLLECTIVE
 
 GPUS = 2
-COLLECTIVES = st.sampled_from(list(Collective))
-
-
 PATTERNS = st.sampled_from((Pattern.RING, Pattern.HIERARCHICAL, Pattern.ALL_TO_ALL))
 
 
@@ -51,7 +49,7 @@ def gangs(draw: st.DrawFn) -> Request:
         tp=GPUS,
         **sizes,
         traffic={axis: draw(st.integers(0, 9)) for axis in sizes},
-        collectives={"dp": draw(COLLECTIVES), "cp": draw(COLLECTIVES)},
+        collectives={"dp": draw(COLLECTIVE), "cp": draw(COLLECTIVE)},
     )
 
 

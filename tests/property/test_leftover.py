@@ -45,7 +45,7 @@ def test_sparing_costs_no_cut_on_any_tier(
     zone = on.tiers[0].domain_by_host
     room = np.bincount(zone[free], minlength=len(on.tiers[0].domains))
     layout = slice_grid(grid, room.tolist(), 20, 0)
-    descent = Descent(on, grid, 20)
+    descent = Descent(on, grid, Limits(trees=20))
     for number in np.unique(layout):
         descent.into(layout == number, free[zone[free] == number], 1)
     plain = np.empty(grid.size, dtype=np.int64)

@@ -142,6 +142,7 @@ class Said:
     step: int = 7
     total: int = 0
     loss: float = float("nan")
+    copied_step: int = 0
     busy: dict[str, str] = field(default_factory=dict)
 
 
