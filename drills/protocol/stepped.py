@@ -201,6 +201,7 @@ class SteppedAgent(Agent):
         self._failing: Any = set()
         self._tails: Any = {}
         self._warm: Any = {}
+        self.prober: Any = SimpleNamespace(begins=lambda *_, **__: False)
         self._channels: Any = SimpleNamespace(close=lambda *_: None)
         self.on_start = lambda _: None
 

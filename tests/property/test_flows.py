@@ -42,6 +42,7 @@ SIZES = st.sampled_from(
     ]
 )
 ORDERS = st.sampled_from(["tp-cp-ep-pp-dp", "tp-cp-ep-dp-pp", "dp-pp-ep-cp-tp"])
+ROUNDED = (Collective.HIERARCHICAL, Collective.TREE)
 ROUTINGS = st.sampled_from(["ecmp", "e-ecmp:3", "pinned", "adaptive"])
 
 
@@ -68,12 +69,12 @@ def test_bytes_over_each_tier_are_the_cut(
 ) -> None:
     where, what, hosts = job
     found = route(links(where), flows_of(where, what, hosts), parse_routing(routing), seed)
-    hierarchical = sum(collective is Collective.HIERARCHICAL for _, collective in what.collectives)
+    rounded = sum(collective in ROUNDED for _, collective in what.collectives)
     for level, counted in enumerate(reversed(cut(where, what, hosts))):
         climbed = float(found.loads.up[level + 1].sum())
-        # The referee rounds each hierarchical axis up to whole bytes.
+        # The referee rounds each of these axes up to whole bytes.
         assert climbed <= counted.bytes_per_step * (1 + 1e-9)
-        assert climbed >= counted.bytes_per_step - max(hierarchical, 1e-6)
+        assert climbed >= counted.bytes_per_step - max(rounded, 1e-6)
         assert found.loads.down[level + 1].sum() == pytest.approx(climbed)
 
 

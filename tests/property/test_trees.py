@@ -13,6 +13,7 @@ from placement.search.graph_slicing import slice_grid
 from placement.search.slicing_trees import NOWHERE, TreeArrays, _change, plan_of
 from placement.workload.request import Collective
 from tests.build import request
+from tests.property.grids import COLLECTIVE
 
 GPUS = 2
 SEEDS = st.integers(0, 100_000)
@@ -68,7 +69,7 @@ def test_a_changed_tree_is_a_tree_over_the_same_zones(zones: int, axes: int, see
 @given(
     sizes=st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5)),
     weights=st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)),
-    pattern=st.sampled_from(list(Collective)),
+    pattern=COLLECTIVE,
     seed=SEEDS,
 )
 def test_a_part_of_a_grid_is_sliced_within_its_room(

@@ -63,7 +63,7 @@ def test_durations_are_numbers_with_their_unit_in_the_key() -> None:
     job.goodput.parts.add(duration=duration_of_ns(3_000_001))
     found = to_mapping(job)
     assert (found["spec"]["time_limit_s"], found["spec"]["labels"]) == ("90", {"k": "v"})
-    assert found["spec"]["checkpoint"] == {"interval_s": "600", "peers": 0, "keep": 0}
+    assert found["spec"]["checkpoint"] == {"interval_s": "600", "peers": 0, "keep": 0, "store": ""}
     assert found["goodput"]["parts"][0]["time_ns"] == "3000001"
     spares = service_pb2.ListSparesResponse(mean_repair_duration=duration(5_400))
     assert to_mapping(spares)["repair_hours"] == 1.5
