@@ -104,7 +104,7 @@ class Lab:
             self.command(name, argv), input=text, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise OSError(f"{argv[0]}: {' '.join(done.stderr.split())[:500]}")
+            raise OSError(f"{argv[0]}: {' '.join(done.stderr.split())[-500:]}")
         return done.stdout
 
     def start(self, name: str, argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:

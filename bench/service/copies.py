@@ -32,7 +32,7 @@ from pathlib import Path
 import yaml
 
 from lab.cluster import up
-from lab.plan import fitting_scale, plan_lab
+from lab.plan import CLIENT, fitting_scale, plan_lab
 from lab.serving import serve
 from placement.fabric.reader import from_spec
 from placement.workload.request import SpareRule
@@ -151,7 +151,7 @@ def measure_in_lab(state_mb: int, repeat: int, *, in_memory: bool) -> Rows:
             words = [sys.executable, "-m", "bench.service.copies", "--inside", lab.servers]
             words += ["--folder", str(folder), "--repeat", str(repeat)]
             words += ["--state-mb", str(state_mb), *(["--in-memory"] if in_memory else [])]
-            rows: Rows = json.loads(lab.run("", words))
+            rows: Rows = json.loads(lab.run(CLIENT, words))
             return rows
         finally:
             lab.down()
