@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drills.linearizable import is_linearizable
-from drills.load import Load
+from drills.load import RecordedLoad
 from drills.replicas import ReplicaProcess, Trio
 from scheduler.client import Client
 from scheduler.eventlog.recovery import replayed
@@ -97,7 +97,7 @@ def drill(trio: Trio, kinds: Sequence[str], rounds: int, say: Callable[[str], No
 
 
 def _round(trio: Trio, kind: str, tally: Tally) -> None:
-    load = Load(trio.addresses, tally.rounds, f"r{tally.rounds}")
+    load = RecordedLoad(trio.addresses, tally.rounds, f"r{tally.rounds}")
     load.start()
     try:
         time.sleep(BEFORE_S)
@@ -120,7 +120,7 @@ def _round(trio: Trio, kind: str, tally: Tally) -> None:
     tally.unanswered += sum(c.is_open for calls in load.histories.values() for c in calls)
 
 
-def check(trio: Trio, load: Load) -> None:
+def check(trio: Trio, load: RecordedLoad) -> None:
     """Check one round. Raises: AssertionError with what is wrong."""
     for name, calls in load.histories.items():
         assert is_linearizable(calls), f"{name} is not linearizable: {calls}"
@@ -128,7 +128,7 @@ def check(trio: Trio, load: Load) -> None:
     _check_states(trio)
 
 
-def _check_log(trio: Trio, load: Load) -> None:
+def _check_log(trio: Trio, load: RecordedLoad) -> None:
     rows = trio.rows()
     assert [version for version, *_ in rows] == list(range(1, len(rows) + 1))
     terms = [term for _, term, *_ in rows]

@@ -71,7 +71,7 @@ LIVE = (job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_I
 
 
 @dataclass
-class Options:
+class DrillOptions:
     minutes: float
     gangs: int
     servers: int
@@ -125,7 +125,7 @@ class DrillServer:
 class DrillCluster:
     """Servers and hosts in one folder."""
 
-    def __init__(self, folder: Path, options: Options, store: str) -> None:
+    def __init__(self, folder: Path, options: DrillOptions, store: str) -> None:
         self.hosts = hosts_of(options.on, folder, options.gangs, options.holding)
         self.servers = [DrillServer(folder, f"server-{n}") for n in range(options.servers)]
         self.address = ",".join(server.address for server in self.servers)
@@ -435,7 +435,7 @@ class Breaker:
 
 
 class LaunchDrill:
-    def __init__(self, folder: Path, options: Options, store: str) -> None:
+    def __init__(self, folder: Path, options: DrillOptions, store: str) -> None:
         self._options, self._store = options, store
         self._cluster = DrillCluster(folder, options, store)
         self._rng = random.Random(options.seed)
@@ -595,7 +595,7 @@ class LaunchDrill:
         return []
 
 
-def drill(options: Options) -> list[str]:
+def drill(options: DrillOptions) -> list[str]:
     with ExitStack() as stack:
         keep = tempfile.mkdtemp(prefix="muster-drill-")
         folder = Path(keep)
@@ -619,7 +619,7 @@ def main() -> int:
     parser.add_argument("--pause-s", type=float, default=4.0, help="mean time between two faults")
     parser.add_argument("--on", choices=KINDS, default="processes", help="what agents run on")
     parser.add_argument("--holding", choices=("gang", "whole"), default="gang", help="which nodes")
-    options = Options(**vars(parser.parse_args()))
+    options = DrillOptions(**vars(parser.parse_args()))
     options.gangs = options.gangs or (20 if options.on == "processes" else 4)
     if options.on != "processes" and options.gangs * WIDTH > NODES:
         parser.error(f"--gangs: {NODES} nodes are too few for {options.gangs} of {WIDTH} hosts")

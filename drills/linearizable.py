@@ -18,7 +18,7 @@ from enum import Enum
 from math import inf
 
 
-class Kind(Enum):
+class Operation(Enum):
     CREATE = "create"
     CANCEL = "cancel"
     GET = "get"
@@ -39,11 +39,11 @@ Value = Seen | None
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RecordedCall:
     """`mark` tells what a create makes. `answer`: what there was after it, None for not
     found, "taken", or "over" for what has ended. `ended` is inf when no answer came."""
 
-    kind: Kind
+    kind: Operation
     began: float
     ended: float
     answer: Value | str = None
@@ -54,28 +54,28 @@ class Call:
         return self.ended == inf
 
 
-def after(value: Value, call: Call) -> tuple[Value, Value | str]:
+def after(value: Value, call: RecordedCall) -> tuple[Value, Value | str]:
     """Return the register after `call`, and its answer: submit, cancel and get as the docs define
     them."""
     match call.kind:
-        case Kind.CREATE:
+        case Operation.CREATE:
             if value is not None and value.is_live:
                 return value, "taken"
             made = Seen(call.mark, is_live=True)
             return made, Seen(call.mark, is_live=True)
-        case Kind.CANCEL:
+        case Operation.CANCEL:
             ended = None if value is None else replace(value, is_live=False)
             return ended, ended
-        case Kind.LABEL:
+        case Operation.LABEL:
             if value is None or not value.is_live:
                 return value, None if value is None else "over"
             labelled = replace(value, label=call.mark)
             return labelled, labelled
-        case Kind.GET:
+        case Operation.GET:
             return value, value
 
 
-def is_linearizable(calls: Sequence[Call]) -> bool:
+def is_linearizable(calls: Sequence[RecordedCall]) -> bool:
     """Return whether calls can be put in one order that explains all answers. Cost: exponential in
     the calls that overlap, linear in the rest."""
     calls = sorted(calls, key=lambda call: (call.began, call.ended))
@@ -93,7 +93,7 @@ def is_linearizable(calls: Sequence[Call]) -> bool:
     return False
 
 
-def _next(calls: Sequence[Call], done: int, value: Value) -> Iterator[tuple[int, Value]]:
+def _next(calls: Sequence[RecordedCall], done: int, value: Value) -> Iterator[tuple[int, Value]]:
     """Every call that may come next: none that is not done has ended before it began."""
     first_end = inf
     for i, call in enumerate(calls):
@@ -107,8 +107,8 @@ def _next(calls: Sequence[Call], done: int, value: Value) -> Iterator[tuple[int,
             yield done | 1 << i, then
 
 
-def _is_same_answer(call: Call, answer: Value | str) -> bool:
+def _is_same_answer(call: RecordedCall, answer: Value | str) -> bool:
     """Return whether answers agree; a repeated create may answer with its job as it is by then."""
-    if call.kind is Kind.CREATE and isinstance(answer, Seen) and isinstance(call.answer, Seen):
+    if call.kind is Operation.CREATE and isinstance(answer, Seen) and isinstance(call.answer, Seen):
         return answer.mark == call.answer.mark
     return call.answer == answer

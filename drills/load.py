@@ -8,7 +8,7 @@ from math import inf
 from random import Random
 from threading import Event, Lock, Thread
 
-from drills.linearizable import Call, Kind, Seen, Value
+from drills.linearizable import Operation, RecordedCall, Seen, Value
 from placement.fabric.constraints import ANYWHERE, Constraints
 from scheduler.client import Client, ServiceError
 from scheduler.v1 import job_pb2
@@ -23,7 +23,7 @@ _ENDED = (
 )
 
 
-class Load:
+class RecordedLoad:
     """Clients that call servers between `start` and `finish`. `histories`: calls by name;
     `acknowledged`: the mark and the uid of every create that was answered. `gpus`, `where`: of each
     job; `limit_s`: of the first one, each next one's is a second longer."""
@@ -38,7 +38,7 @@ class Load:
         where: Constraints = ANYWHERE,
         limit_s: int = 1,
     ) -> None:
-        self.histories: dict[str, list[Call]] = defaultdict(list)
+        self.histories: dict[str, list[RecordedCall]] = defaultdict(list)
         self.acknowledged: dict[int, str] = {}
         self._addresses = addresses
         self._seed = seed
@@ -78,11 +78,11 @@ class Load:
         with Client(self._addresses, deadline_s=40, latest=True) as client:
             while not self._stop.is_set():
                 name = f"{self._prefix}-{random.randrange(NAMES):02d}"
-                kind = random.choice([*Kind, Kind.GET])
+                kind = random.choice([*Operation, Operation.GET])
                 self._call(client, kind, name)
                 time.sleep(random.uniform(0, 0.02))
 
-    def _call(self, client: Client, kind: Kind, name: str) -> None:
+    def _call(self, client: Client, kind: Operation, name: str) -> None:
         with self._lock:
             self._mark += 1
             mark = self._mark
@@ -95,32 +95,32 @@ class Load:
                 raise
             answer, ended_s = None, inf  # it may have happened, or may yet
         with self._lock:
-            self.histories[name].append(Call(kind, began_s, ended_s, answer, mark))
+            self.histories[name].append(RecordedCall(kind, began_s, ended_s, answer, mark))
 
-    def _ask(self, client: Client, kind: Kind, name: str, mark: int) -> Value | str:
+    def _ask(self, client: Client, kind: Operation, name: str, mark: int) -> Value | str:
         """A job is told from others of its name by its time limit."""
         try:
             match kind:
-                case Kind.CREATE:
+                case Operation.CREATE:
                     job = client.create_job(
                         spec(name, 1, gpus=self._gpus, limit_s=mark, where=self._where)
                     )
                     with self._lock:
                         self.acknowledged[mark] = job.uid
-                case Kind.CANCEL:
+                case Operation.CANCEL:
                     job = client.cancel_job(name)
-                case Kind.LABEL:
+                case Operation.LABEL:
                     labelled = job_pb2.Job(name=name)
                     labelled.spec.labels["mark"] = str(mark)
                     job = client.update_job(labelled, ["labels"])
-                case Kind.GET:
+                case Operation.GET:
                     job = client.get_job(name)
         except ServiceError as error:
             if error.reason == "ALREADY_EXISTS":
                 return "taken"
             if error.reason == "NOT_FOUND":
                 return None
-            if kind is Kind.LABEL and error.reason == "WRONG_STATE":
+            if kind is Operation.LABEL and error.reason == "WRONG_STATE":
                 return "over"
             raise
         label = int(job.spec.labels.get("mark", "0"))

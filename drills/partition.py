@@ -36,8 +36,8 @@ from typing import Any, NamedTuple
 import psycopg
 import yaml
 
-from drills.linearizable import Call, Kind, Seen, is_linearizable
-from drills.load import Load
+from drills.linearizable import Operation, RecordedCall, Seen, is_linearizable
+from drills.load import RecordedLoad
 from lab.cluster import PORT, Lab, up
 from lab.database import SOCKETS, follow, promote, stop_postgres
 from lab.faults import Direction, Fault
@@ -468,7 +468,7 @@ class Reports(Thread):
 def load_for(seconds: float, seed: int, prefix: str, addresses: str, host: str) -> dict[str, Any]:
     """Make calls for so long, and return what became of them. `host`: is reported failed and
     repaired."""
-    load = Load(addresses, seed, prefix, gpus=2, where=POOLS[GANG], limit_s=LATER_S)
+    load = RecordedLoad(addresses, seed, prefix, gpus=2, where=POOLS[GANG], limit_s=LATER_S)
     reports = Reports(addresses, host, prefix)
     began_s = time.monotonic()
     load.start()
@@ -493,8 +493,10 @@ def load_for(seconds: float, seed: int, prefix: str, addresses: str, host: str) 
     }
 
 
-def _is_acknowledged(call: Call) -> bool:
-    return call.kind is not Kind.GET and call.ended < math.inf and isinstance(call.answer, Seen)
+def _is_acknowledged(call: RecordedCall) -> bool:
+    return (
+        call.kind is not Operation.GET and call.ended < math.inf and isinstance(call.answer, Seen)
+    )
 
 
 def main() -> None:

@@ -9,16 +9,16 @@ from math import ceil
 
 import numpy as np
 
-from bench.peers.graph import Task
+from bench.peers.graph import PartitioningTask
 from bench.peers.partitioners import in_all
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Ints
 
-Halves = Callable[[Task, Ints, int, int, int, int], Mask]
+Halves = Callable[[PartitioningTask, Ints, int, int, int, int], Mask]
 Sides = tuple[list[int], list[int]]
 
 
-def _even(task: Task, domains: list[int]) -> Sides:
+def _even(task: PartitioningTask, domains: list[int]) -> Sides:
     """As near to half as any subset comes: sums that are reached, as bits of an integer."""
     reached = [1]
     for d in domains:
@@ -33,7 +33,7 @@ def _even(task: Task, domains: list[int]) -> Sides:
     return sides
 
 
-def _in_line(task: Task, domains: list[int]) -> Sides:
+def _in_line(task: PartitioningTask, domains: list[int]) -> Sides:
     """The largest on one side, as near to half as can be."""
     order = sorted(domains, key=lambda d: -task.capacities[d])
     sums = np.cumsum([task.capacities[d] for d in order])[:-1]
@@ -42,12 +42,12 @@ def _in_line(task: Task, domains: list[int]) -> Sides:
 
 
 def _bisect(
-    task: Task,
+    task: PartitioningTask,
     blocks: Ints,
     domains: list[int],
     part: Ints,
     halves: Halves,
-    split: Callable[[Task, list[int]], Sides] = _even,
+    split: Callable[[PartitioningTask, list[int]], Sides] = _even,
 ) -> None:
     """Dual recursive bipartition: domains and blocks are halved together."""
     if len(domains) == 1:
@@ -65,7 +65,7 @@ def _bisect(
     _bisect(task, blocks[~in_left], right, part, halves, split)
 
 
-def _subgraph(task: Task, blocks: Ints) -> tuple[Ints, Ints, Ints]:
+def _subgraph(task: PartitioningTask, blocks: Ints) -> tuple[Ints, Ints, Ints]:
     """Edges among `blocks`, renumbered."""
     number = np.full(task.blocks, -1, dtype=np.int64)
     number[blocks] = np.arange(len(blocks))
@@ -77,7 +77,7 @@ def _kahip_halves(seed: int, use_slack: bool) -> Halves:
     import kahip as library
 
     def halves(
-        task: Task, blocks: Ints, left: int, right: int, room_left: int, room_right: int
+        task: PartitioningTask, blocks: Ints, left: int, right: int, room_left: int, room_right: int
     ) -> Mask:
         heads, tails, weights = _subgraph(task, blocks)
         dummy = abs(left - right)
@@ -107,7 +107,7 @@ def _kahip_halves(seed: int, use_slack: bool) -> Halves:
     return halves
 
 
-def kahip(task: Task) -> Iterator[Ints]:
+def kahip(task: PartitioningTask) -> Iterator[Ints]:
     """Partition by KaHIP: direct k-way where domains are alike, else recursive bisection with a
     dummy vertex."""
     import kahip as library
@@ -136,13 +136,13 @@ def kahip(task: Task) -> Iterator[Ints]:
         yield in_all(task, few, part)
 
 
-def kernighan_lin(task: Task) -> Iterator[Ints]:
+def kernighan_lin(task: PartitioningTask) -> Iterator[Ints]:
     """Partition by networkx' Kernighan-Lin, recursively. Its halves drift in size, so the result is
     always repaired."""
     import networkx
 
     def halves(
-        task: Task, blocks: Ints, left: int, right: int, room_left: int, room_right: int
+        task: PartitioningTask, blocks: Ints, left: int, right: int, room_left: int, room_right: int
     ) -> Mask:
         graph: networkx.Graph[int] = networkx.Graph()
         graph.add_nodes_from(range(len(blocks)))

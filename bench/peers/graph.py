@@ -23,7 +23,7 @@ TOTAL = 500_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class PartitioningTask:
     """Blocks to put into domains of one tier, as a graph. Edges: `heads`[i] < `tails`[i],
     merged."""
 
@@ -50,7 +50,7 @@ class Task:
         start = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=self.blocks))])
         return start.astype(np.int64), others[order], weights[order]
 
-    def narrowed(self) -> Task:
+    def narrowed(self) -> PartitioningTask:
         """Return the task on the fewest largest domains that hold the job, for most tools fill all
         domains that they are given."""
         order = sorted(range(len(self.capacities)), key=lambda i: -self.capacities[i])
@@ -74,7 +74,7 @@ def deciding_tier(inst: Instance) -> int | None:
     return None
 
 
-def tasks(inst: Instance) -> list[Task]:
+def tasks(inst: Instance) -> list[PartitioningTask]:
     """Return one task, or inside single domains one for the tightest and one for the roomiest."""
     depth = deciding_tier(inst)
     if depth is None:
@@ -92,12 +92,14 @@ def tasks(inst: Instance) -> list[Task]:
     return [_task(inst, depth, group, edges) for group in groups]
 
 
-def _task(inst: Instance, depth: int, hosts: Ints, edges: tuple[Ints, Ints, Ints]) -> Task:
+def _task(
+    inst: Instance, depth: int, hosts: Ints, edges: tuple[Ints, Ints, Ints]
+) -> PartitioningTask:
     free = np.bincount(inst.fabric.tiers[depth].domain_by_host[hosts])
     domains = tuple(int(d) for d in np.flatnonzero(free))
     capacities = tuple(int(free[d]) for d in domains)
     gpus = inst.fabric.gpus_per_host
-    return Task(inst.request, gpus, inst.gang, domains, capacities, *edges, inst.index)
+    return PartitioningTask(inst.request, gpus, inst.gang, domains, capacities, *edges, inst.index)
 
 
 def block_edges(request: Request, gpus: int, blocks: int) -> tuple[Ints, Ints, Ints]:

@@ -15,24 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.graph import Task
+from bench.peers.graph import PartitioningTask
 from placement.fabric.tree import Ints
 
 # Tools that take capacities but fill in proportion do better on the fewest domains.
 SEEDS = 3
 
 
-def in_all(task: Task, narrowed: Task, part: Sequence[int] | Ints) -> Ints:
+def in_all(task: PartitioningTask, narrowed: PartitioningTask, part: Sequence[int] | Ints) -> Ints:
     """Convert parts of the narrowed task to parts of the whole one."""
     index = {d: i for i, d in enumerate(task.domains)}
     return np.array([index[d] for d in narrowed.domains])[np.asarray(part, dtype=np.int64)]
 
 
-def _fractions(task: Task) -> list[float]:
+def _fractions(task: PartitioningTask) -> list[float]:
     return [capacity / sum(task.capacities) for capacity in task.capacities]
 
 
-def metis(task: Task) -> Iterator[Ints]:
+def metis(task: PartitioningTask) -> Iterator[Ints]:
     """Partition by pymetis with target fractions: k-way and recursive."""
     import pymetis
 
@@ -54,7 +54,7 @@ def metis(task: Task) -> Iterator[Ints]:
             yield in_all(task, few, found.vertex_part)
 
 
-def kaminpar(task: Task) -> Iterator[Ints]:
+def kaminpar(task: PartitioningTask) -> Iterator[Ints]:
     """Partition by KaMinPar; the largest weight of each part is its capacity, on all domains and on
     the fewest."""
     import kaminpar as library
@@ -73,12 +73,12 @@ def kaminpar(task: Task) -> Iterator[Ints]:
                 yield in_all(task, some, part)
 
 
-def _both(task: Task) -> list[Task]:
+def _both(task: PartitioningTask) -> list[PartitioningTask]:
     few = task.narrowed()
     return [few] if few.domains == task.domains else [few, task]
 
 
-def _metis_file(task: Task) -> str:
+def _metis_file(task: PartitioningTask) -> str:
     start, neighbour, weight = task.csr()
     lines = [f"{task.blocks} {len(task.heads)} 1"]
     for v in range(task.blocks):
@@ -87,7 +87,7 @@ def _metis_file(task: Task) -> str:
     return "\n".join(lines) + "\n"
 
 
-def mt_kahypar(task: Task) -> Iterator[Ints]:
+def mt_kahypar(task: PartitioningTask) -> Iterator[Ints]:
     """Partition by Mt-KaHyPar; the largest weight of each part is its capacity, on all domains and
     on the fewest."""
     import mtkahypar
@@ -123,7 +123,7 @@ def _mt_kahypar_once() -> Any:
     return _KIT[0]
 
 
-def scotch(task: Task) -> Iterator[Ints]:
+def scotch(task: PartitioningTask) -> Iterator[Ints]:
     """Partition by Debian's scotch_gmap onto a complete graph with target weights."""
     few = task.narrowed()
     with tempfile.TemporaryDirectory() as name:
@@ -141,7 +141,7 @@ def scotch(task: Task) -> Iterator[Ints]:
             yield in_all(task, few, part)
 
 
-def _scotch_file(task: Task) -> str:
+def _scotch_file(task: PartitioningTask) -> str:
     start, neighbour, weight = task.csr()
     lines = ["0", f"{task.blocks} {len(neighbour)}", "0 010"]
     for v in range(task.blocks):
@@ -151,7 +151,7 @@ def _scotch_file(task: Task) -> str:
     return "\n".join(lines) + "\n"
 
 
-def bands(task: Task) -> list[Ints]:
+def bands(task: PartitioningTask) -> list[Ints]:
     """Return the engine's own first layout, nothing searched: zones side by side."""
     from placement.grid.block_grid import block_grid
     from placement.search.graph_slicing import slice_grid

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bench.peers.graph import Task
+from bench.peers.graph import PartitioningTask
 from placement.fabric.tree import Ints
 
 ARNOLD_ALPHAS = (0.0, 0.3, 0.8)  # dense jobs, mixtures of experts, and DP above all
@@ -18,7 +18,7 @@ ARNOLD_SECONDS = 1.5
 ARNOLD_MOST_CELLS = 20_000  # rows x domains that are worth a try
 
 
-def fewest_domains(task: Task) -> list[Ints]:
+def fewest_domains(task: PartitioningTask) -> list[Ints]:
     """Place ranks in order on the fewest domains, as Kueue (by size, a best fit last) and Slurm (in
     order)."""
     kept = task.narrowed()
@@ -32,12 +32,12 @@ def fewest_domains(task: Task) -> list[Ints]:
     return [_consecutive(task, order) for order in ([*by_size[:-1], last], in_order)]
 
 
-def _consecutive(task: Task, order: list[int]) -> Ints:
+def _consecutive(task: PartitioningTask, order: list[int]) -> Ints:
     filled = np.repeat(order, [task.capacities[i] for i in order])
     return filled[: task.blocks]
 
 
-def best_fit(task: Task) -> list[Ints]:
+def best_fit(task: PartitioningTask) -> list[Ints]:
     """Place replica by replica into the fullest domain that holds it; split a replica when none
     does."""
     room = np.array(task.capacities)
@@ -53,13 +53,13 @@ def best_fit(task: Task) -> list[Ints]:
     return [part]
 
 
-def randomly(task: Task) -> list[Ints]:
+def randomly(task: PartitioningTask) -> list[Ints]:
     """Place ranks on free hosts in random order, as a scheduler without topology does."""
     slots = list(np.repeat(np.arange(len(task.capacities)), task.capacities))
     return [np.array(random.Random(task.seed).sample(slots, task.blocks))]
 
 
-def replicas(task: Task) -> list[Ints]:
+def replicas(task: PartitioningTask) -> list[Ints]:
     """Return the blocks of each data-parallel replica, stage after stage."""
     p = task.request.parallelism
     first = np.arange(task.blocks) * task.gpus
@@ -69,7 +69,7 @@ def replicas(task: Task) -> list[Ints]:
     return np.split(order, np.flatnonzero(np.diff(dp[order])) + 1)
 
 
-def arnold(task: Task, alphas: tuple[float, ...] = ARNOLD_ALPHAS) -> Iterator[Ints]:
+def arnold(task: PartitioningTask, alphas: tuple[float, ...] = ARNOLD_ALPHAS) -> Iterator[Ints]:
     """Yield the layout of Arnold's program for each alpha.
 
     Rows are pipeline replicas; y[q] a domain is used, x[g, q] row g touches it, a[g, q] hosts of
@@ -117,7 +117,7 @@ def solve_arnold(
     return [[round(a.solution_value()) for a in row] for row in hosts]
 
 
-def _rows_in_domains(task: Task, rows: list[Ints], held: list[list[int]]) -> Ints:
+def _rows_in_domains(task: PartitioningTask, rows: list[Ints], held: list[list[int]]) -> Ints:
     part = np.empty(task.blocks, dtype=np.int64)
     for row, counts in zip(rows, held, strict=True):
         part[row] = np.repeat(np.arange(len(counts)), counts)

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from bench.peers import bipartition, partitioners, rank_order
-from bench.peers.graph import Task
+from bench.peers.graph import PartitioningTask
 from placement.fabric.tree import Ints
 
 SECONDS = 4.0  # after which no further candidate is begun
 GRACE = 8.0  # after which the process is killed
 
-Peer = Callable[[Task], Iterable[Ints]]
+Peer = Callable[[PartitioningTask], Iterable[Ints]]
 
 PEERS: dict[str, Peer] = {
     "KaHIP": bipartition.kahip,
@@ -78,7 +78,7 @@ class Guarded:
         self._process: Any = None
         self._ours: Connection | None = None
 
-    def score(self, tasks: list[Task]) -> Score:
+    def score(self, tasks: list[PartitioningTask]) -> Score:
         """Return the best result over `tasks`, which are alternatives."""
         began = time.perf_counter()
         best: tuple[int, bool] | None = None
@@ -105,7 +105,7 @@ class Guarded:
             self._process.join()
             self._process = None
 
-    def _ask(self, task: Task) -> tuple[list[Ints], str]:
+    def _ask(self, task: PartitioningTask) -> tuple[list[Ints], str]:
         """Candidates until the peer ends, fails, or is killed; those before that count."""
         if self._process is None:
             self._start()
@@ -155,7 +155,7 @@ def _serve(solve: Peer, theirs: Connection) -> None:
         theirs.send(("end", trouble))
 
 
-def fitted(task: Task, part: Ints) -> tuple[Ints, bool]:
+def fitted(task: PartitioningTask, part: Ints) -> tuple[Ints, bool]:
     """Return `part` within the capacities, and whether blocks had to be moved.
 
     Parts go to domains by size first: few tools know which part is which domain.
@@ -176,7 +176,7 @@ def fitted(task: Task, part: Ints) -> tuple[Ints, bool]:
     return _empty_overfull(task, part), True
 
 
-def _empty_overfull(task: Task, part: Ints) -> Ints:
+def _empty_overfull(task: PartitioningTask, part: Ints) -> Ints:
     """Move the cheapest block out of an overfull domain until none is overfull."""
     room = np.array(task.capacities) - np.bincount(part, minlength=len(task.capacities))
     pull = np.zeros((task.blocks, len(room)))  # weight from each block to each domain

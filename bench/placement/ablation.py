@@ -43,7 +43,7 @@ class NotedTechniques(frozenset[str]):
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class AblationGang:
     """A gang to place. `name`: suite, seed and index."""
 
     name: str
@@ -53,7 +53,7 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AblationOutcome:
     """One placement. `values`: what is minimised, in its order: seconds of a step with the
     objective `time`, then bytes by tier. `slack`: the share by which first values may differ and
     count as equal. `bound`: of the first value that is not 0."""
@@ -77,22 +77,22 @@ class Ablation:
 
     seed: int
     commit: str
-    outcomes: dict[str, dict[str, Outcome]] = field(default_factory=dict)
+    outcomes: dict[str, dict[str, AblationOutcome]] = field(default_factory=dict)
 
 
-def gangs(count: int, seed: int) -> Iterator[Gang]:
+def gangs(count: int, seed: int) -> Iterator[AblationGang]:
     """Yield gangs of `make bench-placement` with the objective `cut`, then those of `make
     bench-time` with the objective `time`."""
     for index in range(count):
         inst = instance(index, seed)
-        yield Gang(f"cut {seed}:{index}", inst.fabric, inst.free, inst.request)
+        yield AblationGang(f"cut {seed}:{index}", inst.fabric, inst.free, inst.request)
     for index in range(min(count, len(FABRICS) * len(JOBS))):
         job = timed(index, seed)
         by_time = replace(job.request, objective=Objective.TIME)
-        yield Gang(f"time {seed}:{index}", job.fabric, job.free, by_time)
+        yield AblationGang(f"time {seed}:{index}", job.fabric, job.free, by_time)
 
 
-def placed(gang: Gang, without: Sequence[str] = ()) -> Outcome:
+def placed(gang: AblationGang, without: Sequence[str] = ()) -> AblationOutcome:
     """Raises: Invalid on anything but a placement that the referee accepts."""
     noted = NotedTechniques(without)
     began = time.process_time()
@@ -113,7 +113,7 @@ def placed(gang: Gang, without: Sequence[str] = ()) -> Outcome:
         is_proved = bound >= next(filter(None, cuts))
     else:
         bound, is_proved = float(answer.lower_bound), answer.is_optimal
-    return Outcome(values, slack, bound, is_proved, cpu_s, tuple(sorted(noted.asked)))
+    return AblationOutcome(values, slack, bound, is_proved, cpu_s, tuple(sorted(noted.asked)))
 
 
 def measure(count: int, seed: int, names: Sequence[str], path: Path | None = None) -> Ablation:
@@ -147,13 +147,13 @@ def read(path: Path) -> Ablation:
     return Ablation(**content, outcomes=outcomes)
 
 
-def _outcome(row: dict[str, Any]) -> Outcome:
-    return Outcome(
+def _outcome(row: dict[str, Any]) -> AblationOutcome:
+    return AblationOutcome(
         **{**row, "values": tuple(row["values"]), "techniques": tuple(row["techniques"])}
     )
 
 
-def growth(before: Outcome, after: Outcome) -> float:
+def growth(before: AblationOutcome, after: AblationOutcome) -> float:
     """Return by which share the first value that differs has grown."""
     for number, (old, new) in enumerate(zip(before.values, after.values, strict=True)):
         share = new / old - 1 if old else float(new > 0)
@@ -182,7 +182,7 @@ def text(ablation: Ablation) -> str:
     )
 
 
-def _row(technique: str, pairs: Sequence[tuple[Outcome, Outcome]]) -> Row:
+def _row(technique: str, pairs: Sequence[tuple[AblationOutcome, AblationOutcome]]) -> Row:
     lost = sum(before.is_proved and not after.is_proved for before, after in pairs)
     won = sum(after.is_proved and not before.is_proved for before, after in pairs)
     shares = [growth(before, after) for before, after in pairs]

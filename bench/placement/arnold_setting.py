@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bench.peers import bipartition, partitioners, rank_order
-from bench.peers.graph import Task, tasks
+from bench.peers.graph import PartitioningTask, tasks
 from bench.placement.fabrics import flat_zones
 from bench.placement.instances import Instance
 from placement.fabric import hostset
@@ -88,7 +88,7 @@ def _ours(inst: Instance, alpha: float) -> Ints:
     return inst.fabric.tiers[0].domain_by_host[list(answer.hosts)]
 
 
-def _bipartition(task: Task) -> Iterator[Ints]:
+def _bipartition(task: PartitioningTask) -> Iterator[Ints]:
     scotch = shutil.which("scotch_gmap")
     return partitioners.scotch(task) if scotch else bipartition.kernighan_lin(task)
 

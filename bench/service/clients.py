@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from itertools import count
 from selectors import EVENT_READ, DefaultSelector
 
-from bench.service.wire import Connection
+from bench.service.wire import WireConnection
 from scheduler.v1 import service_pb2
 from scheduler.wire.specs import spec_to_proto
 from tests.build import spec
@@ -45,11 +45,11 @@ def requests(first: int, *, varied: bool = False) -> Iterator[tuple[bytes, bytes
         yield message.SerializeToString(), cancel.SerializeToString()
 
 
-class Client:
+class LoadClient:
     """One client of the load."""
 
     def __init__(self, address: str, method: str, bodies: Iterator[tuple[bytes, bytes]]) -> None:
-        self.connection = Connection(address)
+        self.connection = WireConnection(address)
         self._calls = self._in_turn(METHODS[method], bodies)
         self._begun_ns = 0
 
@@ -77,7 +77,7 @@ def load(address: str, method: str, clients: int, seconds: float, first: int) ->
     bodies, took = requests(first, varied=method == "vary"), []
     with DefaultSelector() as selector:
         for _ in range(clients):
-            client = Client(address, method, bodies)
+            client = LoadClient(address, method, bodies)
             selector.register(client.connection.socket, EVENT_READ, client)
         begun, spent = time.monotonic(), time.process_time()
         for key in selector.get_map().values():

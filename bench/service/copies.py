@@ -32,6 +32,7 @@ from pathlib import Path
 
 import yaml
 
+from bench.service.launch import NotAsMeant
 from lab.cluster import up
 from lab.plan import CLIENT, fitting_scale, plan_lab
 from lab.serving import serve
@@ -49,10 +50,6 @@ GPUS, COPIES_GB = 2, "8"
 Rows = dict[str, list[tuple[float, int, float]]]
 PROGRAM = str(ROOT / "examples" / "gang" / "train_sharded.py")
 _BEGAN = re.compile(r"from step (\d+) at ([\d.]+)\n(\w+)(?:, \w+)?: loaded in ([\d.]+)")
-
-
-class NotAsMeant(Exception):
-    """The gang did not do what is to be measured."""
 
 
 class TimedFaults:

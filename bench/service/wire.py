@@ -34,11 +34,11 @@ _number = Struct(">I")
 _message = Struct(">BI")  # not compressed, length
 
 
-class CallFailed(Exception):
+class WireCallFailed(Exception):
     """A call did not end with grpc-status 0; the message has what came instead."""
 
 
-class Connection:
+class WireConnection:
     """One connection: call `ask`, then `read_answer` whenever the socket is readable, until it
     returns True."""
 
@@ -60,13 +60,13 @@ class Connection:
         )
 
     def ask(self, path: str, body: bytes) -> None:
-        """Begin a call. Raises: CallFailed where the peer takes no more bytes now."""
+        """Begin a call. Raises: WireCallFailed where the peer takes no more bytes now."""
         self._stream += 2
         self._length = 0
         data = _message.pack(0, len(body)) + body
         self._window -= len(data)
         if len(data) > self._stream_window or self._window < 0:
-            raise CallFailed("the server takes no more")
+            raise WireCallFailed("the server takes no more")
         self.socket.sendall(
             _frame(_HEADERS, _END_HEADERS, self._stream, self._block(path))
             + _frame(_DATA, _END_STREAM, self._stream, data)
@@ -76,10 +76,10 @@ class Connection:
         self.socket.close()
 
     def read_answer(self) -> bool:
-        """Read what has come; return whether the call is over. Raises: CallFailed."""
+        """Read what has come; return whether the call is over. Raises: WireCallFailed."""
         came = self.socket.recv(65_536)
         if not came:
-            raise CallFailed("the server has closed the connection")
+            raise WireCallFailed("the server has closed the connection")
         came, at, is_over = self._begun + came, 0, False
         while len(came) - at >= 9:
             high, low, kind, flags, stream = _head.unpack_from(came, at)
@@ -99,7 +99,7 @@ class Connection:
             if not flags & _END_STREAM:
                 return False
             if stream != self._stream or _OK not in body or self._length <= _message.size:
-                raise CallFailed(f"stream {stream}: {self._length} bytes, then {body!r}")
+                raise WireCallFailed(f"stream {stream}: {self._length} bytes, then {body!r}")
             return True
         elif kind == _SETTINGS and not flags & _ACK:
             for number, value in _setting.iter_unpack(body):
@@ -111,7 +111,7 @@ class Connection:
         elif kind == _WINDOW_UPDATE:
             self._window += _number.unpack(body)[0] if stream == 0 else 0
         elif kind not in (_SETTINGS, _PING):
-            raise CallFailed(f"a frame of type {kind} on stream {stream}: {body!r}")
+            raise WireCallFailed(f"a frame of type {kind} on stream {stream}: {body!r}")
         return False
 
     def _block(self, path: str) -> bytes:

@@ -42,7 +42,7 @@ SLACK = fitted_constants().resolution
 
 
 @dataclass(frozen=True, slots=True)
-class StepRow:
+class PeerStepRow:
     """One instance: seconds of a step, muster's and by peer. `cut`: bytes between zones. `solve_s`:
     that muster took, by the clock; `cpu_s`: on both cores together."""
 
@@ -72,7 +72,7 @@ class StepRow:
         return min(self.gain(peer) for peer in PEERS if not peer.startswith("muster"))
 
 
-def measured(inst: StepInstance) -> StepRow:
+def measured(inst: StepInstance) -> PeerStepRow:
     fabric = inst.fabric
     free = np.flatnonzero(hostset.to_mask(inst.free, fabric.host_count)).astype(np.int64)
     gang = inst.request.hosts_needed(fabric.gpus_per_host)
@@ -88,7 +88,7 @@ def measured(inst: StepInstance) -> StepRow:
     peers = {name: step_time(fabric, inst.request, on).seconds for name, on in layouts.items()}
     cuts = {n: cut(fabric, inst.request, on)[0].bytes_per_step for n, on in layouts.items()}
     step, where = answer.step, inst.name.split()
-    return StepRow(
+    return PeerStepRow(
         name=inst.name,
         fabric=where[1],
         job=where[2],
@@ -108,12 +108,14 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def faster_peers(rows: Sequence[StepRow]) -> list[tuple[StepRow, str]]:
+def faster_peers(rows: Sequence[PeerStepRow]) -> list[tuple[PeerStepRow, str]]:
     """Return rows with peers that are faster by more than the slack given up for the cut."""
     return [(r, peer) for r in rows for peer in r.peers if r.gain(peer) < -SLACK - 1 / RESOLUTION]
 
 
-def cutting_less(rows: Sequence[StepRow], *, is_own: bool = False) -> list[tuple[StepRow, str]]:
+def cutting_less(
+    rows: Sequence[PeerStepRow], *, is_own: bool = False
+) -> list[tuple[PeerStepRow, str]]:
     """Return peers that send fewer bytes between zones at a step within the slack of the shortest.
     `is_own`: muster itself with the objective `cut`, which searches longer for that."""
     return [
@@ -126,14 +128,14 @@ def cutting_less(rows: Sequence[StepRow], *, is_own: bool = False) -> list[tuple
     ]
 
 
-def peer_table(rows: Sequence[StepRow]) -> str:
+def peer_table(rows: Sequence[PeerStepRow]) -> str:
     head = ("peer", "its step is longer, mean", "p90", "most", "in", "shorter in")
     body = [_gains(peer, rows, [r.gain(peer) for r in rows]) for peer in PEERS]
     body.append(_gains("*the best of them but muster*", rows, [r.best for r in rows]))
     return table(head, body)
 
 
-def _gains(name: str, rows: Sequence[StepRow], gains: Sequence[float]) -> Sequence[str]:
+def _gains(name: str, rows: Sequence[PeerStepRow], gains: Sequence[float]) -> Sequence[str]:
     mean = math.exp(sum(math.log1p(g) for g in gains) / len(gains)) - 1
     slower, faster = (sum(s * g > 1 / RESOLUTION for g in gains) for s in (1, -1))
     return [
@@ -142,7 +144,7 @@ def _gains(name: str, rows: Sequence[StepRow], gains: Sequence[float]) -> Sequen
     ]
 
 
-def group_table(rows: Sequence[StepRow]) -> str:
+def group_table(rows: Sequence[PeerStepRow]) -> str:
     """Write gains over two peers, gaps, and times to solve, by fabric and by job."""
     head = (
         *("", "instances", "by name, mean", "most", "fewest domains, mean", "most"),
@@ -167,7 +169,7 @@ def group_table(rows: Sequence[StepRow]) -> str:
     return table(head, body)
 
 
-def targets(rows: Sequence[StepRow]) -> str:
+def targets(rows: Sequence[PeerStepRow]) -> str:
     gaps, took = [r.gap for r in rows], [r.cpu_s for r in rows]
     big = [r.cpu_s for r in rows if r.job == BIG]
     checks = [
@@ -208,7 +210,7 @@ def _in_time(value_s: float, goal_s: float) -> tuple[str, bool]:
     return f"{value_s:.2f} s", value_s <= goal_s
 
 
-def worst_table(rows: Sequence[StepRow]) -> str:
+def worst_table(rows: Sequence[PeerStepRow]) -> str:
     head = ("instance", "busy", "step", "bound", "gap", "by name", "Kueue TAS", "solved in")
     worst = sorted(rows, key=lambda r: -r.gap)[:6]
     body = [
@@ -222,7 +224,7 @@ def worst_table(rows: Sequence[StepRow]) -> str:
     return table(head, body)
 
 
-def text(rows: Sequence[StepRow]) -> str:
+def text(rows: Sequence[PeerStepRow]) -> str:
     seeds = sorted({r.name.partition(":")[0] for r in rows}, key=int)
     busy = [r.busy for r in rows]
     parts = [
@@ -246,7 +248,9 @@ def main() -> int:
     )
     parser.add_argument("--docs", type=Path, help="the page whose tables are renewed")
     args = parser.parse_args()
-    rows = [StepRow(**row) for path in args.stored or () for row in json.loads(path.read_text())]
+    rows = [
+        PeerStepRow(**row) for path in args.stored or () for row in json.loads(path.read_text())
+    ]
     if not args.stored:
         warm_up()  # inner loops are compiled before anything is timed
     for seed in () if args.stored else args.seed or SEEDS:

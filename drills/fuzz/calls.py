@@ -62,7 +62,7 @@ NAMES: Final = (
 )
 
 
-class Refusal(Exception):
+class RefusedCall(Exception):
     """How a call was refused."""
 
     def __init__(self, status: Status) -> None:
@@ -75,7 +75,7 @@ class Context:
 
     async def abort_with_status(self, status: Any) -> None:
         details = dict(status.trailing_metadata)
-        raise Refusal(Status.FromString(details["grpc-status-details-bin"]))
+        raise RefusedCall(Status.FromString(details["grpc-status-details-bin"]))
 
     async def send_initial_metadata(self, metadata: Any) -> None:
         pass
@@ -85,14 +85,14 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Call:
+class FuzzedCall:
     """One request of one method."""
 
     method: str
     request: Message
 
 
-def calls(random: Random, method: str) -> Iterator[Call]:
+def calls(random: Random, method: str) -> Iterator[FuzzedCall]:
     """Yield requests without end: random ones, valid ones changed a little, and some garbled on the
     wire."""
     messages = Messages(random, NAMES)
@@ -110,7 +110,7 @@ def calls(random: Random, method: str) -> Iterator[Call]:
             continue
         if isinstance(found, service_pb2.CreateJobRequest) and random.random() < 0.8:
             found.spec.name = f"j{random.randrange(10**9)}"  # else most exist already
-        yield Call(method, found)
+        yield FuzzedCall(method, found)
 
 
 def _valid(method: str) -> Iterator[Message]:
@@ -146,7 +146,7 @@ def _valid(method: str) -> Iterator[Message]:
         yield kind(name="z1-r1-h1" if method.endswith("Host") else "c")
 
 
-class World:
+class FuzzedServer:
     """A servicer with some jobs and hosts, to be called. `call` may be tried by many, one at a
     time."""
 
@@ -154,7 +154,7 @@ class World:
         self._servicer = servicer
         self.answer: Message | None = None  # to the last call; None: refused, or a stream
 
-    async def call(self, call: Call) -> bool:
+    async def call(self, call: FuzzedCall) -> bool:
         """Make a call, and return whether it was answered. Raises: any error that no call may end
         with."""
         method, self.answer = getattr(self._servicer, call.method), None
@@ -168,7 +168,7 @@ class World:
                     answer: Message = await method(call.request, Context())
                     answer.SerializeToString()
                     self.answer = answer
-        except Refusal as refusal:
+        except RefusedCall as refusal:
             _expected(call.method, refusal.status)
             return False
         return True
@@ -204,7 +204,7 @@ def _expected(method: str, status: Status) -> None:
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[World]:
+async def world() -> AsyncIterator[FuzzedServer]:
     """Return a servicer on a new store, with a job that runs, two that wait and a window."""
     uids, now_ns = count(1), count(START_NS, 1_000_000)
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:
@@ -217,17 +217,17 @@ async def world() -> AsyncIterator[World]:
         backend = Backend(has_agents=True)
         backend.attach(writer)
         servicer = scheduler_service(backend, lambda: f"uid-{next(uids)}")
-        made = World(servicer)
+        made = FuzzedServer(servicer)
         try:
             while not writer.is_leading:
                 await asyncio.sleep(0)
             for name, hosts in (("a", 6), ("b", 8), ("c", 2), ("d", 2)):
                 request = service_pb2.CreateJobRequest(spec=spec_to_proto(spec(name, hosts)))
-                if not await made.call(Call("CreateJob", request)):
+                if not await made.call(FuzzedCall("CreateJob", request)):
                     raise AssertionError(f"the world has no job {name}")
             window = maintenance("w", 3_600, ["z0-r0"])
             if not await made.call(
-                Call("CreateWindow", service_pb2.CreateWindowRequest(window=window))
+                FuzzedCall("CreateWindow", service_pb2.CreateWindowRequest(window=window))
             ):
                 raise AssertionError("the world has no window")
             yield made
@@ -255,7 +255,9 @@ def scratch() -> str | None:
 
 
 async def run(
-    source: Iterator[Call], inputs: int, on_done: Callable[[Call, bool], Awaitable[None] | None]
+    source: Iterator[FuzzedCall],
+    inputs: int,
+    on_done: Callable[[FuzzedCall, bool], Awaitable[None] | None],
 ) -> None:
     """Make `inputs` calls, and check what each may have done. An exception says what the last one
     must not have done.

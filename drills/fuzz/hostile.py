@@ -58,7 +58,7 @@ _SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
 _ORDER: Final = {"ranks": [{"rank": 0}, {"rank": 1}], "env": {"LOCAL_WORLD_SIZE": "2"}, "user": ""}
 
 
-class Refused(Exception):
+class RefusedInput(Exception):
     """How an entry point refuses an input without an exception."""
 
 
@@ -70,11 +70,11 @@ def hostile() -> Iterator[Target]:
     yield Target("rank exits", _EXITS, _exits, weight=2)
     yield _Words("agent word", _texts(*_WORDS), _word, (DecodeError,), encoding=_LATIN, weight=3)
     yield Target("id token", [_signed(_claims())], _token, (ApiError,), weight=2)
-    yield Target("id claims", [json.dumps(_claims())], _claimed, (ApiError, Refused), weight=2)
+    yield Target("id claims", [json.dumps(_claims())], _claimed, (ApiError, RefusedInput), weight=2)
     yield Target("oidc issuer", [_DISCOVERY], _issuer, (http.IssuerFailed,), weight=2)
     words = ("application/json", "application/connect+json", "gzip", "identity", "WatchJobs")
-    yield Target("connect request", _CONNECT, _connect, (Refused,), words, weight=3)
-    yield Target("console live", ["", "key=a&after_version=3"], _live, (Refused,))
+    yield Target("connect request", _CONNECT, _connect, (RefusedInput,), words, weight=3)
+    yield Target("console live", ["", "key=a&after_version=3"], _live, (RefusedInput,))
     body = zlib.decompress(_ended().body).decode()
     yield Target("ended job", [body], _ended_job, (ValueError,), weight=2)
     row = json.dumps(codec.encode(admitted(STATE, submit("n"))[0]))
@@ -217,11 +217,11 @@ def _token(path: Path) -> object:
 
 
 def _claimed(path: Path) -> object:
-    """Claims that the issuer has signed. Raises: Refused for what it cannot sign."""
+    """Claims that the issuer has signed. Raises: RefusedInput for what it cannot sign."""
     try:
         text = _signed(json.loads(path.read_bytes()))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise Refused(repr(error)) from None
+        raise RefusedInput(repr(error)) from None
     return _id_tokens().caller(text)
 
 
@@ -281,7 +281,7 @@ def _request(path: str, headers: list[tuple[bytes, bytes]], body: bytes, query: 
 
 
 def _connect(path: Path) -> object:
-    """Raises: Refused for an answer that says no."""
+    """Raises: RefusedInput for an answer that says no."""
     head, _, body = path.read_bytes().partition(b"\n\n")
     name, *rows = head.split(b"\n")
     pairs = (row.partition(b":")[::2] for row in rows)
@@ -292,12 +292,12 @@ def _connect(path: Path) -> object:
     answer = asyncio.run(service.answer(request))
     assert answer.status_code < 500 or answer.status_code == 501, answer.status_code
     if answer.status_code != 200:
-        raise Refused(str(answer.status_code))
+        raise RefusedInput(str(answer.status_code))
     return answer
 
 
 def _live(path: Path) -> object:
-    """A reader's request, up to the first frame. Raises: Refused for an answer that says no."""
+    """A reader's request, up to the first frame. Raises: RefusedInput where it is refused."""
     calls: Any = _Calls()
     maps = LiveMaps(lambda: STATE, mock.Mock(is_set=lambda: False))
     live = LiveStream(calls, maps)
@@ -305,7 +305,7 @@ def _live(path: Path) -> object:
     async def answered() -> bytes:
         answer: Any = await live.answer(_request("/live", [], b"", path.read_bytes()))
         if answer.status_code != 200:
-            raise Refused(str(answer.status_code))
+            raise RefusedInput(str(answer.status_code))
         async with aclosing(answer._frames) as frames:
             return await anext(frames)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from drills.fuzz.calls import NAMES, START_NS, Call
+from drills.fuzz.calls import NAMES, START_NS, FuzzedCall
 from drills.fuzz.mutate import Messages
 from scheduler.v1 import job_pb2, service_pb2, window_pb2
 from scheduler.wire.jobs import timestamp
@@ -35,7 +35,7 @@ class Life:
         self._listed: set[str] = set()
         self._etags: dict[str, str] = {}
         self._proposal = ""
-        self._makers: tuple[Callable[[], Call], ...] = (
+        self._makers: tuple[Callable[[], FuzzedCall], ...] = (
             *(self._create, self._create, self._create, self._delete, self._update, self._get),
             *(self._list, self._list, self._list, self._job, self._end, self._host),
             *(self._defragment, self._watch, self._watch, self._hosts),
@@ -44,13 +44,13 @@ class Life:
     def __iter__(self) -> Life:
         return self
 
-    def __next__(self) -> Call:
+    def __next__(self) -> FuzzedCall:
         call = self._random.choice(self._makers)()
         if self._random.random() < 0.1 and (other := self._messages.changed(call.request)):
-            return Call(call.method, other)
+            return FuzzedCall(call.method, other)
         return call
 
-    def on_answer(self, call: Call, answer: Message | None) -> None:
+    def on_answer(self, call: FuzzedCall, answer: Message | None) -> None:
         """Learn etags from an answer; None: the call was refused.
 
         Raises: AssertionError when a page repeats a window.
@@ -69,7 +69,7 @@ class Life:
                 assert answer.chosen_hosts
                 self._etags[answer.name] = answer.etag
 
-    def _paged(self, call: Call, answer: service_pb2.ListWindowsResponse) -> None:
+    def _paged(self, call: FuzzedCall, answer: service_pb2.ListWindowsResponse) -> None:
         asked = call.request
         if not getattr(asked, "page_token", ""):
             self._listed.clear()
@@ -84,11 +84,11 @@ class Life:
             self._next.CopyFrom(asked)
             self._next.page_token = answer.next_page_token
 
-    def _create(self) -> Call:
+    def _create(self) -> FuzzedCall:
         fresh = f"w{self._random.randrange(10**6)}"
         name = fresh if self._random.random() < 0.7 else self._name()
         request = service_pb2.CreateWindowRequest(window=self._window(name))
-        return Call("CreateWindow", self._how(request))
+        return FuzzedCall("CreateWindow", self._how(request))
 
     def _name(self) -> str:
         """Mostly of a window that there is."""
@@ -113,36 +113,36 @@ class Life:
                 window.jobs.append(random.choice((*JOBS, "eval-*")))
         return window
 
-    def _update(self) -> Call:
+    def _update(self) -> FuzzedCall:
         window = self._window(self._name())
         paths = self._random.choice((["leave", "reason"], ["end_time", "reason"], ["hosts"]))
         request = service_pb2.UpdateWindowRequest(window=window)
         if self._random.random() < 0.8:
             request.update_mask.paths.extend(paths)
         request.window.etag = self._etag(window.name)
-        return Call("UpdateWindow", self._how(request))
+        return FuzzedCall("UpdateWindow", self._how(request))
 
-    def _delete(self) -> Call:
+    def _delete(self) -> FuzzedCall:
         name = self._name()
         request = service_pb2.DeleteWindowRequest(name=name, etag=self._etag(name))
-        return Call("DeleteWindow", self._how(request))
+        return FuzzedCall("DeleteWindow", self._how(request))
 
-    def _get(self) -> Call:
+    def _get(self) -> FuzzedCall:
         name = self._name()
-        return Call("GetWindow", service_pb2.GetWindowRequest(name=name))
+        return FuzzedCall("GetWindow", service_pb2.GetWindowRequest(name=name))
 
-    def _list(self) -> Call:
+    def _list(self) -> FuzzedCall:
         random = self._random
         if self._next is not None and random.random() < 0.7:
-            return Call("ListWindows", self._next)
+            return FuzzedCall("ListWindows", self._next)
         request = service_pb2.ListWindowsRequest(page_size=2)
         if random.random() < 0.3:
             wanted = ("kind = MAINTENANCE", "hosts:z0-*", 'start_time > "2023-11-14T22:13Z"')
             request.filter = random.choice(wanted)
             request.order_by = random.choice(("", "name", "start_time desc"))
-        return Call("ListWindows", request)
+        return FuzzedCall("ListWindows", request)
 
-    def _job(self) -> Call:
+    def _job(self) -> FuzzedCall:
         random = self._random
         made = spec(
             random.choice(JOBS),
@@ -150,34 +150,34 @@ class Life:
             limit_s=random.choice((None, 1, 60)),
             spares=random.choice((exactly(0), exactly(1))),
         )
-        return Call("CreateJob", service_pb2.CreateJobRequest(spec=spec_to_proto(made)))
+        return FuzzedCall("CreateJob", service_pb2.CreateJobRequest(spec=spec_to_proto(made)))
 
-    def _end(self) -> Call:
+    def _end(self) -> FuzzedCall:
         name, done = self._random.choice(JOBS), job_pb2.JOB_STATE_COMPLETED
-        return Call("EndJob", service_pb2.EndJobRequest(name=name, outcome=done))
+        return FuzzedCall("EndJob", service_pb2.EndJobRequest(name=name, outcome=done))
 
-    def _host(self) -> Call:
+    def _host(self) -> FuzzedCall:
         name, random = self._random.choice(("z0-r0-h0", "z1-r0-h1", "z1-r1-h1")), self._random
         method = random.choice(("CordonHost", "UncordonHost", "DrainHost", "ReportHost"))
         request = getattr(service_pb2, f"{method}Request")(name=name)
         if method == "ReportHost":
             request.signal = random.choice(("gpu-lost", "repaired", "repaired", "link-flap"))
-        return Call(method, request)
+        return FuzzedCall(method, request)
 
-    def _defragment(self) -> Call:
+    def _defragment(self) -> FuzzedCall:
         request = service_pb2.DefragmentRequest(hosts=self._random.randint(1, 4))
         request.apply = self._random.random() < 0.5
         request.etag = self._random.choice(("", self._proposal))
-        return Call("Defragment", self._how(request))
+        return FuzzedCall("Defragment", self._how(request))
 
-    def _watch(self) -> Call:
+    def _watch(self) -> FuzzedCall:
         name = self._random.choice(("", "", "z0", "z1-r0-h1"))
         if self._random.random() < 0.5:
-            return Call("WatchWindows", service_pb2.WatchWindowsRequest(after_version=0))
-        return Call("WatchHosts", service_pb2.WatchHostsRequest(after_version=0, name=name))
+            return FuzzedCall("WatchWindows", service_pb2.WatchWindowsRequest(after_version=0))
+        return FuzzedCall("WatchHosts", service_pb2.WatchHostsRequest(after_version=0, name=name))
 
-    def _hosts(self) -> Call:
-        return Call("ListHosts", service_pb2.ListHostsRequest(filter="state != HEALTHY"))
+    def _hosts(self) -> FuzzedCall:
+        return FuzzedCall("ListHosts", service_pb2.ListHostsRequest(filter="state != HEALTHY"))
 
     def _etag(self, name: str) -> str:
         known = self._etags.get(name, "")

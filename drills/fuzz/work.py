@@ -75,11 +75,11 @@ def _files(target: Target, inputs: int, random: Random) -> Count:
     return Count(target.name, done, taken, time.perf_counter() - began, slowest_s, tuple(faults))
 
 
-async def _calls(name: str, source: Iterator[calls.Call], inputs: int) -> Count:
+async def _calls(name: str, source: Iterator[calls.FuzzedCall], inputs: int) -> Count:
     done, taken, slowest_s, faults = 0, 0, 0.0, list[str]()
     began = last = time.perf_counter()
 
-    def note(_: calls.Call, was_taken: bool) -> None:
+    def note(_: calls.FuzzedCall, was_taken: bool) -> None:
         nonlocal done, taken, slowest_s, last
         now = time.perf_counter()
         slowest_s, last = max(slowest_s, now - last), now

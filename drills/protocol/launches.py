@@ -79,7 +79,7 @@ class LaunchScope:
         return not any(self.faults._replace(blackouts=0, crashes=0))
 
 
-class Link:
+class AgentLink:
     """The stream between an agent and a server. `has_ended`: at the server's end; the agent learns
     of it after what is still on its way to it."""
 
@@ -89,8 +89,8 @@ class Link:
         self.to_server: tuple[bytes, ...] = ()
         self.has_ended = self.is_known = False  # is_known: its Hello has arrived
 
-    def clone(self) -> Link:
-        other = Link(self.number, self.server, self.term)
+    def clone(self) -> AgentLink:
+        other = AgentLink(self.number, self.server, self.term)
         other.to_agent, other.to_server = self.to_agent, self.to_server
         other.has_ended, other.is_known = self.has_ended, self.is_known
         return other
@@ -106,7 +106,7 @@ class HostSim:
 
     def __init__(self, agent: SteppedAgent) -> None:
         self.agent = agent
-        self.link: Link | None = None
+        self.link: AgentLink | None = None
         self.is_up, self.is_frozen, self.is_cut = True, False, False
         self.was_lost = False  # what it had run it does not know any more
         self.launched: frozenset[Key] = frozenset()
@@ -313,7 +313,7 @@ class LaunchWorld:
         known = self.servers[number].server.gateway.streams.get(name)
         new = 1 - known.number if known is not None else 0
         term = self.servers[number].server.writer.term or 0
-        host.link = link = Link(new, number, term)
+        host.link = link = AgentLink(new, number, term)
         link.to_server = (host.agent.hello().SerializeToString(deterministic=True),)
 
     def hear_agent(self, name: str) -> None:

@@ -39,7 +39,7 @@ AS_IT_IS = Rules()
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SentRequest:
     """A caller's command, made once the requests in `after` have been answered."""
 
     command: Command
@@ -53,7 +53,7 @@ class Scope:
     call that is delivered once more, at any time."""
 
     name: str
-    requests: tuple[Request, ...]
+    requests: tuple[SentRequest, ...]
     hosts: int = 3
     servers: int = 2
     crashes: int = 0
@@ -97,7 +97,7 @@ class Faults(NamedTuple):
     repeats: int
 
 
-class World(NamedTuple):
+class LeadersWorld(NamedTuple):
     """One state of the search. `calls`: of each request "", that it waits "waiting", was answered
     "done" or "refused". `holder`: who has the lead's lock."""
 
@@ -118,17 +118,17 @@ class Leaders:
         self._scope = scope
         self._rules = rules
         self._tree = LogTree(scope.hosts)
-        self._settled: dict[World, str] = {}
+        self._settled: dict[LeadersWorld, str] = {}
 
-    def start(self) -> World:
+    def start(self) -> LeadersWorld:
         scope = self._scope
         faults = Faults(
             scope.crashes, scope.pauses, scope.lost_leads, scope.lost_answers, scope.repeats
         )
         servers = (Server(term=1), *(Server() for _ in range(scope.servers - 1)))
-        return World(0, 1, 0, 0, servers, (), ("",) * len(scope.requests), faults)
+        return LeadersWorld(0, 1, 0, 0, servers, (), ("",) * len(scope.requests), faults)
 
-    def key(self, state: World) -> World:
+    def key(self, state: LeadersWorld) -> LeadersWorld:
         """Return a key that is equal for states that differ only by the numbers of servers."""
         if len(state.servers) != 2:
             return state
@@ -137,12 +137,12 @@ class Leaders:
 
     # --- steps ---------------------------------------------------------------------------------
 
-    def steps(self, state: World) -> Iterator[tuple[str, World]]:
+    def steps(self, state: LeadersWorld) -> Iterator[tuple[str, LeadersWorld]]:
         yield from self._progress(state)
         yield from self._calls(state, is_repeat=True)
         yield from self._faults(state)
 
-    def _progress(self, state: World) -> Iterator[tuple[str, World]]:
+    def _progress(self, state: LeadersWorld) -> Iterator[tuple[str, LeadersWorld]]:
         """All that happens without a fault."""
         yield from self._append_steps(state)
         for number, server in enumerate(state.servers):
@@ -164,8 +164,8 @@ class Leaders:
                 yield f"server {number} starts again", _with(state, number, Server())
 
     def _server_steps(
-        self, state: World, number: int, server: Server
-    ) -> Iterator[tuple[str, World]]:
+        self, state: LeadersWorld, number: int, server: Server
+    ) -> Iterator[tuple[str, LeadersWorld]]:
         if server.term is None:
             if state.holder is None and not any(a.server == number for a in state.appends):
                 yield f"server {number} takes the lead", self._lead(state, number, server)
@@ -196,7 +196,7 @@ class Leaders:
             return None
         return (kind, server.at) if self._tree.plan(node, kind).actions else None
 
-    def _lead(self, state: World, number: int, server: Server) -> World:
+    def _lead(self, state: LeadersWorld, number: int, server: Server) -> LeadersWorld:
         mine = self._tree.nodes[server.at]
         if not mine.begins(self._tree.nodes[state.log]):
             raise Broken(f"the state of server {number} is not what the log says")
@@ -205,7 +205,7 @@ class Leaders:
         after = _with(state, number, leading)
         return after._replace(term=state.term + 1, holder=number)
 
-    def _calls(self, state: World, *, is_repeat: bool) -> Iterator[tuple[str, World]]:
+    def _calls(self, state: LeadersWorld, *, is_repeat: bool) -> Iterator[tuple[str, LeadersWorld]]:
         for r, request in enumerate(self._scope.requests):
             status = state.calls[r]
             if any(state.calls[other] not in ("done", "refused") for other in request.after):
@@ -227,7 +227,7 @@ class Leaders:
                     calls = _set(state.calls, r, "waiting")
                     yield f"request {r} comes to server {number}", asked._replace(calls=calls)
 
-    def _write(self, state: World, number: int, server: Server) -> World:
+    def _write(self, state: LeadersWorld, number: int, server: Server) -> LeadersWorld:
         """Check the batch, each on what those before it leave; nothing to write is answered."""
         node, answers, events = self._tree.nodes[server.at], list[bool](), list[Event]()
         after = node
@@ -261,14 +261,14 @@ class Leaders:
             answer = committed(on, plan, now_ns)
         return answer if is_answer(answer) else None  # type: ignore[return-value]
 
-    def _answered(self, state: World, append: Append) -> World:
+    def _answered(self, state: LeadersWorld, append: Append) -> LeadersWorld:
         calls = state.calls
         for (kind, what), is_good in zip(append.batch, append.answers, strict=True):
             if kind == "call" and calls[what] != "done":
                 calls = _set(calls, what, "done" if is_good else "refused")
         return state._replace(calls=calls)
 
-    def _append_steps(self, state: World) -> Iterator[tuple[str, World]]:
+    def _append_steps(self, state: LeadersWorld) -> Iterator[tuple[str, LeadersWorld]]:
         for append in state.appends:
             rest = state._replace(appends=tuple(a for a in state.appends if a is not append))
             server = state.servers[append.server]
@@ -282,7 +282,9 @@ class Leaders:
             else:
                 yield from self._store(state, rest, append)
 
-    def _store(self, state: World, rest: World, append: Append) -> Iterator[tuple[str, World]]:
+    def _store(
+        self, state: LeadersWorld, rest: LeadersWorld, append: Append
+    ) -> Iterator[tuple[str, LeadersWorld]]:
         """The store takes an append, or refuses it."""
         server = state.servers[append.server]
         is_deposed = self._rules.append_compares_term and append.term != state.term
@@ -311,7 +313,7 @@ class Leaders:
                 lost = self._give_up(written, append.server)._replace(faults=left)
                 yield f"{words}, and its answer is lost", lost
 
-    def _acknowledge(self, rest: World, append: Append) -> World:
+    def _acknowledge(self, rest: LeadersWorld, append: Append) -> LeadersWorld:
         """Move the writer on and answer its calls, if it still leads in the term of the append."""
         server = rest.servers[append.server]
         if not server.is_up or server.term != append.term:
@@ -319,7 +321,7 @@ class Leaders:
         moved = server._replace(at=append.after)
         return self._answered(_with(rest, append.server, moved), append)
 
-    def _give_up(self, state: World, number: int) -> World:
+    def _give_up(self, state: LeadersWorld, number: int) -> LeadersWorld:
         """It leads no more: who waits is told that nothing is known."""
         server = state.servers[number]
         waiting = {what for kind, what in server.queue if kind == "call"}
@@ -335,7 +337,7 @@ class Leaders:
         after = _with(state, number, Server(server.is_up, at=server.at))
         return after._replace(calls=calls, holder=holder, appends=appends)
 
-    def _is_asked_of(self, state: World, r: int, number: int, waiting: set[int]) -> bool:
+    def _is_asked_of(self, state: LeadersWorld, r: int, number: int, waiting: set[int]) -> bool:
         """A call whose answer nobody else can give ends without one; it is made again."""
         others = (
             what
@@ -346,7 +348,7 @@ class Leaders:
         )
         return r in waiting or r not in others
 
-    def _faults(self, state: World) -> Iterator[tuple[str, World]]:
+    def _faults(self, state: LeadersWorld) -> Iterator[tuple[str, LeadersWorld]]:
         left = state.faults
         for number, server in enumerate(state.servers):
             if not server.is_up:
@@ -367,7 +369,7 @@ class Leaders:
 
     # --- what must hold ------------------------------------------------------------------------
 
-    def broken(self, state: World) -> str:
+    def broken(self, state: LeadersWorld) -> str:
         log = self._tree.nodes[state.log]
         for number, server in enumerate(state.servers):
             if not self._tree.nodes[server.at].begins(log):
@@ -399,11 +401,11 @@ class Leaders:
             node = node.parent
         return times
 
-    def unsettled(self, state: World) -> str:
+    def unsettled(self, state: LeadersWorld) -> str:
         """Run on without faults, always by the first possible step; return what never recovers: all
         requests should be answered, and every gang have its hosts, wait for want of hosts, or be
         over."""
-        way: list[World] = []
+        way: list[LeadersWorld] = []
         while state not in self._settled:
             way.append(state)
             following = next(self._progress(state), None)
@@ -418,7 +420,7 @@ class Leaders:
         self._settled.update(dict.fromkeys(way, fault))
         return fault
 
-    def _at_rest(self, state: World) -> str:
+    def _at_rest(self, state: LeadersWorld) -> str:
         if any(status != "done" for status in state.calls):
             return f"a request is never answered: {state.calls}"
         at = self._tree.nodes[state.log].state
@@ -450,7 +452,7 @@ def _is_done(state: State, command: Command) -> bool:
     raise AssertionError(command)
 
 
-def _with(state: World, number: int, server: Server) -> World:
+def _with(state: LeadersWorld, number: int, server: Server) -> LeadersWorld:
     servers = (*state.servers[:number], server, *state.servers[number + 1 :])
     return state._replace(servers=servers)
 
@@ -459,27 +461,27 @@ def _set(calls: tuple[str, ...], r: int, status: str) -> tuple[str, ...]:
     return (*calls[:r], status, *calls[r + 1 :])
 
 
-def _order(state: World) -> tuple[int, int, int]:
+def _order(state: LeadersWorld) -> tuple[int, int, int]:
     """By which two mirrored states are told apart, if they differ."""
     first = state.appends[0].server if state.appends else 0
     return hash(state.servers[0]), state.holder or 0, first
 
 
-def _swap_servers(state: World) -> World:
+def _swap_servers(state: LeadersWorld) -> LeadersWorld:
     """Return the state with the two servers exchanged."""
     appends = tuple(sorted(a._replace(server=1 - a.server) for a in state.appends))
     holder = None if state.holder is None else 1 - state.holder
     return state._replace(servers=state.servers[::-1], appends=appends, holder=holder)
 
 
-def submit(name: str, hosts: int, *, spares: int = 0, after: tuple[int, ...] = ()) -> Request:
+def submit(name: str, hosts: int, *, spares: int = 0, after: tuple[int, ...] = ()) -> SentRequest:
     made = spec(name, hosts, gpus=1, spares=exactly(spares))
-    return Request(SubmitJob(made, f"uid-{name}", f"submit-{name}"), after)
+    return SentRequest(SubmitJob(made, f"uid-{name}", f"submit-{name}"), after)
 
 
-def cancel(name: str, after: tuple[int, ...]) -> Request:
-    return Request(CancelJob(name, request_id=f"cancel-{name}"), after)
+def cancel(name: str, after: tuple[int, ...]) -> SentRequest:
+    return SentRequest(CancelJob(name, request_id=f"cancel-{name}"), after)
 
 
-def fail(host: str, after: tuple[int, ...] = ()) -> Request:
-    return Request(ReportHost(host, "gpu-lost", request_id=f"fail-{host}"), after)
+def fail(host: str, after: tuple[int, ...] = ()) -> SentRequest:
+    return SentRequest(ReportHost(host, "gpu-lost", request_id=f"fail-{host}"), after)

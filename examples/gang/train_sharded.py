@@ -26,7 +26,7 @@ from muster import progress
 CELL = 1 << 20  # bytes that a step changes
 
 
-class State:
+class TrainState:
     """State of this rank: each cell has the number of the last step that changed it."""
 
     def __init__(self, size_mb: int) -> None:
@@ -55,7 +55,7 @@ class State:
 
     def is_as_meant(self) -> bool:
         """Whether it is what steps from the first on make of it."""
-        again = State(len(self.data) // CELL)
+        again = TrainState(len(self.data) // CELL)
         for _ in range(self.step):
             again.advance()
         return again.data == self.data
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--checkpoints", type=Path, required=True)
     options = parser.parse_args()
     began_s = time.time()
-    root, state, source = options.checkpoints, State(options.state_mb), "nothing"
+    root, state, source = options.checkpoints, TrainState(options.state_mb), "nothing"
     saved = progress.resume(root if RANK == 0 else None)
     if (copy := progress.copied()) is not None:
         state.read(copy.path)
@@ -105,7 +105,7 @@ def main() -> None:
     print(f"done: {state.step} steps, {'as meant' if state.is_as_meant() else 'WRONG'}", flush=True)
 
 
-def save(root: Path, state: State, vote: Callable[[float], float]) -> None:
+def save(root: Path, state: TrainState, vote: Callable[[float], float]) -> None:
     """Write the state of all ranks into storage; rank 0 gives it its name."""
     if RANK:
         folder = progress.partial_folder(root, state.step)

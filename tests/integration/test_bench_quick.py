@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.peers.graph import Task, block_edges, tasks
+from bench.peers.graph import PartitioningTask, block_edges, tasks
 from bench.peers.rank_order import best_fit, fewest_domains, randomly
 from bench.peers.scoring import Guarded, fitted
 from bench.placement import arnold_setting
 from bench.placement.__main__ import main
-from bench.placement.ablation import ABLATION_BEGIN, ABLATION_END, Outcome, growth, read
+from bench.placement.ablation import ABLATION_BEGIN, ABLATION_END, AblationOutcome, growth, read
 from bench.placement.instances import families, instance
 from bench.placement.page import ZONES_BEGIN, ZONES_END
 from bench.steps import seconds
 from bench.steps.instances import timed
 from bench.steps.peers import PEERS
-from bench.steps.seconds import StepRow
+from bench.steps.seconds import PeerStepRow
 from bench.tables import BEGIN, END
 from placement.fabric.tree import Ints
 from tests.build import request
@@ -90,16 +90,16 @@ def test_peers_of_rank_order_keep_capacities_and_repair_makes_others_keep_them()
     assert (np.bincount(part, minlength=len(task.capacities)) <= np.array(task.capacities)).all()
 
 
-def _crashes(task: Task) -> Iterable[Ints]:
+def _crashes(task: PartitioningTask) -> Iterable[Ints]:
     os._exit(3)
 
 
-def _hangs_after_one(task: Task) -> Iterable[Ints]:
+def _hangs_after_one(task: PartitioningTask) -> Iterable[Ints]:
     yield from fewest_domains(task)[:1]
     time.sleep(60)
 
 
-def _raises(task: Task) -> Iterable[Ints]:
+def _raises(task: PartitioningTask) -> Iterable[Ints]:
     raise ArithmeticError("no")
 
 
@@ -147,7 +147,7 @@ def test_the_tables_of_steps_are_made_again_from_stored_numbers(
     peers = dict.fromkeys(PEERS, 2.2) | {"random": 1.9}
     cuts = dict.fromkeys(PEERS, 300) | {"random": 500}  # fewer bytes count in short steps alone
     name = "1:0 roce-24k 405b-16k"
-    row = StepRow(name, "roce-24k", "405b-16k", 0.6, 2.0, 1.99, 0.4, 0.5, 400, peers, cuts)
+    row = PeerStepRow(name, "roce-24k", "405b-16k", 0.6, 2.0, 1.99, 0.4, 0.5, 400, peers, cuts)
     numbers, page = tmp_path / "numbers.json", tmp_path / "page.md"
     numbers.write_text(json.dumps([asdict(row)]))
     page.write_text(f"before\n{BEGIN}\nnumbers of last year\n{END}\nafter\n")
@@ -190,7 +190,7 @@ def test_a_technique_that_no_gang_asks_for_is_refused() -> None:
 
 
 def test_growth_counts_what_is_minimised_first() -> None:
-    before = Outcome((10.0, 100.0), 0.01, 9.0, True, 1.0, ())
+    before = AblationOutcome((10.0, 100.0), 0.01, 9.0, True, 1.0, ())
     assert growth(before, replace(before, values=(10.05, 90.0))) == pytest.approx(-0.1)
     assert growth(before, replace(before, values=(11.0, 90.0))) == pytest.approx(0.1)
     assert growth(before, before) == 0

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from bench.service.clients import METHODS, load, requests
-from bench.service.wire import CallFailed, Connection
+from bench.service.wire import WireCallFailed, WireConnection
 from scheduler.client import Client
 from tests.e2e.processes import ServerProcess
 
@@ -20,7 +20,7 @@ def address(tmp_path):
 
 @pytest.fixture
 def connection(address):
-    with closing(Connection(address)) as made:
+    with closing(WireConnection(address)) as made:
         yield made
 
 
@@ -51,5 +51,5 @@ def test_a_connection_takes_more_than_a_window_of_bytes(connection):
 
 @pytest.mark.parametrize("path", [METHODS["submit"][0], "/scheduler.v1.SchedulerService/Nothing"])
 def test_a_refused_call_ends_it(connection, path):
-    with pytest.raises(CallFailed, match="grpc-status"):
+    with pytest.raises(WireCallFailed, match="grpc-status"):
         _called(connection, path, b"")

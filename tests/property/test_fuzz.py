@@ -76,4 +76,4 @@ async def test_a_servicer_that_fails_is_found() -> None:
 
     call = next(calls.calls(Random(1), "GetJob"))
     with pytest.raises(ZeroDivisionError):
-        await calls.World(Broken()).call(call)  # type: ignore[arg-type]
+        await calls.FuzzedServer(Broken()).call(call)  # type: ignore[arg-type]

@@ -6,19 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drills.linearizable import Call, Kind, Seen, Value, after, is_linearizable
+from drills.linearizable import Operation, RecordedCall, Seen, Value, after, is_linearizable
 
 
-def create(began: float, ended: float, mark: int, *, taken: bool = False) -> Call:
-    return Call(Kind.CREATE, began, ended, "taken" if taken else Seen(mark, True), mark)
+def create(began: float, ended: float, mark: int, *, taken: bool = False) -> RecordedCall:
+    return RecordedCall(
+        Operation.CREATE, began, ended, "taken" if taken else Seen(mark, True), mark
+    )
 
 
-def get(began: float, ended: float, answer: Value) -> Call:
-    return Call(Kind.GET, began, ended, answer)
+def get(began: float, ended: float, answer: Value) -> RecordedCall:
+    return RecordedCall(Operation.GET, began, ended, answer)
 
 
-def cancel(began: float, ended: float, answer: Value) -> Call:
-    return Call(Kind.CANCEL, began, ended, answer)
+def cancel(began: float, ended: float, answer: Value) -> RecordedCall:
+    return RecordedCall(Operation.CANCEL, began, ended, answer)
 
 
 LIVE, ENDED = Seen(1, is_live=True), Seen(1, is_live=False)
@@ -54,11 +56,11 @@ def test_a_cancelled_job_that_lives_again() -> None:
 
 
 def test_a_label_that_is_lost_or_given_to_what_has_ended() -> None:
-    labelled = Call(Kind.LABEL, 2, 3, Seen(1, True, label=7), 7)
+    labelled = RecordedCall(Operation.LABEL, 2, 3, Seen(1, True, label=7), 7)
     assert is_linearizable([create(0, 1, 1), labelled, get(4, 5, Seen(1, True, label=7))])
     assert not is_linearizable([create(0, 1, 1), labelled, get(4, 5, LIVE)])
     assert not is_linearizable([create(0, 1, 1), cancel(1.2, 1.5, ENDED), labelled])
-    over = Call(Kind.LABEL, 2, 3, "over", 7)
+    over = RecordedCall(Operation.LABEL, 2, 3, "over", 7)
     assert is_linearizable([create(0, 1, 1), cancel(1.2, 1.5, ENDED), over])
 
 
@@ -82,21 +84,23 @@ def test_many_that_overlap_are_searched_in_time() -> None:
 
 
 _CALLS = st.lists(
-    st.tuples(st.sampled_from(Kind), st.floats(0, 0.9), st.floats(0, 3)), min_size=1, max_size=14
+    st.tuples(st.sampled_from(Operation), st.floats(0, 0.9), st.floats(0, 3)),
+    min_size=1,
+    max_size=14,
 )
 
 
 @given(_CALLS)
 def test_whatever_a_register_answers_is_linearizable(
-    drawn: list[tuple[Kind, float, float]],
+    drawn: list[tuple[Operation, float, float]],
 ) -> None:
     """Call i has its instant at i + 1; it begins up to a little before, ends after."""
     value: Value = None
     calls = []
     for i, (kind, early, late) in enumerate(drawn, 1):
-        blank = Call(kind, i - early, i + late, mark=i)
+        blank = RecordedCall(kind, i - early, i + late, mark=i)
         value, answer = after(value, blank)
-        calls.append(Call(kind, i - early, i + late, answer, i))
+        calls.append(RecordedCall(kind, i - early, i + late, answer, i))
     assert is_linearizable(calls)
 
 
