@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from muster.structs import struct
@@ -78,6 +80,14 @@ class JobFile:
 
     spec: JobSpec
     document: Document
+
+    @contextmanager
+    def naming_lines(self) -> Iterator[None]:
+        """Raise what refuses the job as an InputError that names the line of its field."""
+        try:
+            yield
+        except BadInput as error:
+            raise self.document.error((error.field, error.message)) from None
 
 
 def load_job(path: str) -> JobSpec:

@@ -237,10 +237,8 @@ def _placed_run(fabric: Fabric, job: Any, source: str, seconds: float) -> Measur
     from placement.workload.request import NO_SPARES, Limits, Placement
 
     request = replace(job.spec.request, spares=NO_SPARES)
-    try:
+    with job.naming_lines():
         answer = place(fabric, hostset.full(fabric.host_count), request, Limits().first)
-    except BadInput as error:
-        raise job.document.error((error.field, error.message)) from None
     if not isinstance(answer, Placement):
         raise job.document.error(("parallelism", f"{fabric.name} cannot hold it: {answer.reason}"))
     return MeasuredRun(source, request, answer.hosts, seconds)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placement import BadInput
 from scheduler.cli.calls import AnswerFormat, formatted
 from scheduler.cli.exit_codes import EXIT_CODES
 from scheduler.cli.offline.place import outcome_of
@@ -30,10 +29,8 @@ def run_collectives(
 
     job, fabric, free = read_question(job_path, fabric_name, busy, links)
     request = job.spec.request
-    try:
+    with job.naming_lines():
         choices, refused = compare_collectives(fabric, free, request)
-    except BadInput as error:
-        raise job.document.error((error.field, error.message)) from None
     reason = getattr(refused, "reason", "")
     if output is not AnswerFormat.TABLE:
         said = _mapping(job.spec.name, fabric, request, choices)

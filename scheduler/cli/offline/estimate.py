@@ -368,10 +368,8 @@ def _storage_use(fabric: Fabric, job: JobFile) -> StorageUse:
     if not fabric.stores:
         raise InputError(Problem("--beside", f"needs `storage` in the file of {fabric.name}"))
     spec = job.spec
-    try:
+    with job.naming_lines():
         return storage_use(fabric, spec.request, spec.dataset, spec.checkpoint, Costs())
-    except BadInput as error:
-        raise job.document.error((error.field, error.message)) from None
 
 
 def _mapping(

@@ -189,10 +189,8 @@ def place_command(
             file, network, taken, now_ns, windows=windows, tenants=tenants, links=links
         )
         question, answer, solve_s = place_job(file, cluster, now_ns, hint)
-        try:
+        with file.naming_lines():
             _write(question, answer, output, solve_s)
-        except BadInput as error:
-            raise file.document.error((error.field, error.message)) from None
         draw(question, answer)
         if certificate is not None:
             _write_certificate(certificate, question, answer)
@@ -291,10 +289,8 @@ def cluster_of(
         loaded = (FabricLoaded(now_ns, fabric.spec), TenantsLoaded(now_ns, known.digest, known))
         state = replay(loaded)
     wants = job.spec.affinity
-    try:
+    with job.naming_lines():
         affinity.check(fabric, wants)
-    except BadInput as error:
-        raise job.document.error((error.field, error.message)) from None
     if wants.exclusive:
         busy |= around(fabric, tier_of(fabric, wants.exclusive, "constraints"), busy)
     names = fabric.names(hostset.members(busy))

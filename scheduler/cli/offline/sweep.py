@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placement import BadInput
 from scheduler.cli import clock
 from scheduler.cli.calls import AnswerFormat, formatted
 from scheduler.cli.exit_codes import EXIT_CODES
@@ -64,11 +63,8 @@ def run_sweep(
     if ranks > fabric.gpu_count:
         message = f"{ranks:,} are more than the {fabric.gpu_count:,} GPUs of {fabric.name}"
         raise InputError(Problem("--gpus" if gpus else "parallelism", message))
-    try:
-        with _progress() as (start, advance):
-            result = sweep(fabric, free, request, ranks, top, start, advance)
-    except BadInput as error:
-        raise job.document.error((error.field, error.message)) from None
+    with job.naming_lines(), _progress() as (start, advance):
+        result = sweep(fabric, free, request, ranks, top, start, advance)
     if output is AnswerFormat.TABLE:
         text = _text(job.spec.name, fabric, ranks, result)
     else:
