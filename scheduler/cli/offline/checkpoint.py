@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from muster.structs import replace
-from placement import BadInput
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.numbers import finite
 from scheduler.cli.parameters import FabricName, JobPath
 from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from placement.fabric.tree import Fabric
     from scheduler.cli.offline.checkpoint_intervals import FailureModel
     from scheduler.core.model.job import JobSpec
-    from scheduler.core.policies.storage_use import CheckpointSizes, StorageUse
+    from scheduler.core.policies.storage_use import CheckpointSizes, StorageCost, StorageUse
+    from scheduler.files.inputs import JobFile
 
 
 # In seconds some thirty years and a nanosecond: beyond them anything is a slip of the hand.
@@ -81,94 +79,89 @@ def checkpoint_command(
     other gangs share.
     docs/reliability.md has the formula.
     """
-    from placement.fabric.constraints import gpus_wanted
-    from scheduler.cli.offline.checkpoint_intervals import STORAGE_GB_PER_S
-    from scheduler.core.policies.costs import Costs
-    from scheduler.core.policies.storage_use import storage_use
+    from scheduler.core.policies.storage_use import storage_cost
     from scheduler.files import inputs
 
-    file, network = inputs.read_job(str(job)), inputs.load_fabric(fabric)
-    try:
-        request = file.spec.request
-        hosts = request.hosts_needed(gpus_wanted(network, request.where))
-        use = storage_use(network, request, file.spec.dataset, file.spec.checkpoint, Costs())
-    except BadInput as error:
-        raise file.document.error((error.field, error.message)) from None
-    sizes, stated, after_s = use.sizes, use.write_store, (restart_s, down_s)
-    shared = bandwidth or stated.write_gb_per_s or None
-    own = shared if write_s is None else bandwidth
-    faults = _faults(hosts, rate, sizes, write_s, own, after_s)
-    others = [_neighbour(each, network, rate, bandwidth, after_s) for each in beside or ()]
-    storage = replace(stated, write_gb_per_s=shared or STORAGE_GB_PER_S)
-    writers = [each for each in others if each.write_store == stated]
-    busy = sum(each.busy_share(storage) for each in writers)
-    faults = replace(faults, write_s=faults.write_s * (1 + busy))
-    body = _mapping(file.spec.name, hosts, faults, sizes)
-    known = {"busy_with_others": busy, "other_gangs": len(writers)}
-    body["storage"] = known | _storage(use, file.spec, others, body["period_seconds"])
+    if write_s is not None and bandwidth is not None:
+        raise InputError(Problem("--bandwidth", "conflicts with --write-s: give one of the two"))
+    file, network = inputs.read_job(str(job)), _with_stores(inputs.load_fabric(fabric), bandwidth)
+    after_s = restart_s, down_s
+    hosts, use = _hosts_and_use(file, network)
+    faults = _faults(hosts, rate, use, write_s, after_s)
+    cost = storage_cost(use, [_neighbour(each, network, rate, after_s) for each in beside or ()])
+    faults = replace(faults, write_s=faults.write_s * (1 + cost.busy_share))
+    body = _mapping(file.spec.name, hosts, faults, use.sizes)
+    body["storage"] = _storage(cost, file.spec, body["period_seconds"])
     typer.echo(_text(body) if output is AnswerFormat.TABLE else formatted(body, output))
 
 
-def _neighbour(
-    path: Path,
-    fabric: Fabric,
-    rate: float | None,
-    bandwidth: float | None,
-    after_s: tuple[float, float],
-) -> StorageUse:
-    """Return what this file's gang does to storage, at the interval that it states, else at the
-    one advised for it. `bandwidth`: GB/s; None: as its store writes."""
+def _with_stores(fabric: Fabric, bandwidth: float | None) -> Fabric:
+    """Return the fabric with a store, though its file states none, and `bandwidth` as the GB/s that
+    each writes, unless it is None."""
+    from placement.fabric.storage import Storage
+    from scheduler.cli.offline.checkpoint_intervals import STORAGE_GB_PER_S
+
+    stores = fabric.stores or (Storage(STORAGE_GB_PER_S, 0.0, 0.0),)
+    if bandwidth is not None:
+        stores = tuple(replace(each, write_gb_per_s=bandwidth) for each in stores)
+    return replace(fabric, stores=stores)
+
+
+def _hosts_and_use(file: JobFile, fabric: Fabric) -> tuple[int, StorageUse]:
+    """Return how many hosts this file's gang has, and what it does to storage."""
     from placement.fabric.constraints import gpus_wanted
-    from scheduler.cli.offline.checkpoint_intervals import optimal
     from scheduler.core.policies.costs import Costs
     from scheduler.core.policies.storage_use import storage_use
+
+    spec, request = file.spec, file.spec.request
+    with file.naming_lines():
+        hosts = request.hosts_needed(gpus_wanted(fabric, request.where))
+        return hosts, storage_use(fabric, request, spec.dataset, spec.checkpoint, Costs())
+
+
+def _neighbour(
+    path: Path, fabric: Fabric, rate: float | None, after_s: tuple[float, float]
+) -> StorageUse:
+    """Return what this file's gang does to storage, at the interval that it states, else at the
+    one advised for it."""
+    from scheduler.cli.offline.checkpoint_intervals import optimal
     from scheduler.files import inputs
 
     file = inputs.read_job(str(path))
-    spec, request = file.spec, file.spec.request
-    try:
-        hosts = request.hosts_needed(gpus_wanted(fabric, request.where))
-        use = storage_use(fabric, request, spec.dataset, spec.checkpoint, Costs())
-    except BadInput as error:
-        raise file.document.error((error.field, error.message)) from None
+    hosts, use = _hosts_and_use(file, fabric)
     if use.sizes is None:
         raise InputError(Problem("model", "is needed to size its checkpoints", str(path)))
-    if spec.checkpoint.interval_s is not None:
+    if file.spec.checkpoint.interval_s is not None:
         return use
-    own = bandwidth or use.write_store.write_gb_per_s or None
-    faults = _faults(hosts, rate, use.sizes, None, own, after_s)
+    faults = _faults(hosts, rate, use, None, after_s)
     return replace(use, interval_s=optimal(faults) - faults.write_s)
 
 
-def _storage(
-    use: StorageUse, spec: JobSpec, others: Sequence[StorageUse], period_s: float
-) -> dict[str, Any]:
+def _storage(cost: StorageCost, spec: JobSpec, period_s: float) -> dict[str, Any]:
     """Say what its stores mean for the job: None where the fabric file does not say it.
     `period_s`: from one of its checkpoints to the next."""
     from scheduler.core.policies.job_terms import DatasetTerms
-    from scheduler.core.policies.storage_use import GB, bytes_of_step, rate_beside
+    from scheduler.core.policies.storage_use import GB, bytes_of_step
 
     room = loads_s = reads_s = full_s = None
-    source, storage, sizes = use.read_store, use.write_store, use.sizes
-    kept_tb = sum(each.stored_tb for each in others if each.write_store == storage)
-    if sizes is not None and storage.capacity_tb:
-        room = int(storage.capacity_tb * 1e12 // sizes.total)
-        if spec.checkpoint.keep:
-            kept_tb += spec.checkpoint.keep * sizes.total / 1e12
-        else:
-            full_s = max(0.0, storage.capacity_tb - kept_tb) * 1e12 / sizes.total * period_s
+    storage, sizes = cost.use.write_store, cost.use.sizes
+    if sizes is not None and cost.capacity_tb:
+        room = int(cost.capacity_tb * 1e12 // sizes.total)
+        if not spec.checkpoint.keep:
+            full_s = max(0.0, cost.capacity_tb - cost.stored_tb) * 1e12 / sizes.total * period_s
     if sizes is not None and storage.read_gb_per_s:
         loads_s = sizes.write_s(storage.read_gb_per_s * GB)
-    if sizes is not None and source.read_gb_per_s:
-        reads = (each.read_gb_per_s for each in others if each.read_store == source)
+    if sizes is not None and cost.left_gb_per_s is not None:
         step_bytes = bytes_of_step(spec.request, spec.dataset or DatasetTerms())
-        reads_s = step_bytes / GB / rate_beside(reads, source.read_gb_per_s) or None
+        reads_s = step_bytes / GB / cost.left_gb_per_s or None
     return {
-        "dataset_store": source.name or None,
+        "busy_with_others": cost.busy_share,
+        "other_gangs": cost.writers,
+        "dataset_store": cost.use.read_store.name or None,
         "checkpoint_store": storage.name or None,
         "checkpoints_that_fit": room,
-        "kept_tb": kept_tb,
-        "capacity_tb": storage.capacity_tb or None,
+        "kept_tb": cost.stored_tb,
+        "capacity_tb": cost.capacity_tb or None,
         "full_after_seconds": full_s,
         "load_seconds": loads_s,
         "read_seconds_of_a_step": reads_s,
@@ -178,18 +171,14 @@ def _storage(
 def _faults(
     hosts: int,
     rate: float | None,
-    sizes: CheckpointSizes | None,
+    use: StorageUse,
     write_s: float | None,
-    bandwidth: float | None,
     after_s: tuple[float, float],
 ) -> FailureModel:
     from placement import FAILURES_PER_HOST_DAY
-    from scheduler.cli.offline.checkpoint_intervals import (
-        STORAGE_GB_PER_S,
-        FailureModel,
-        mean_between_s,
-    )
+    from scheduler.cli.offline.checkpoint_intervals import FailureModel, mean_between_s
 
+    bandwidth = use.write_store.write_gb_per_s
     given = {"--rate": rate, "--write-s": write_s, "--bandwidth": bandwidth}
     for option, value in given.items():
         if value is not None and not 0 < value < math.inf:
@@ -198,13 +187,11 @@ def _faults(
             raise InputError(Problem(option, f"must be at least {LEAST:g}, not {value:g}"))
         if value is not None and value > MOST:
             raise InputError(Problem(option, f"must be at most {MOST:,.0f}, not {value:g}"))
-    if write_s is not None and bandwidth is not None:
-        raise InputError(Problem("--bandwidth", "conflicts with --write-s: give one of the two"))
-    if write_s is None and sizes is None:
+    if write_s is None and use.sizes is None:
         raise InputError(Problem("--write-s", "is needed: the job has no model to size"))
     if write_s is None:
-        assert sizes is not None
-        write_s = sizes.write_s((bandwidth or STORAGE_GB_PER_S) * 1e9)
+        assert use.sizes is not None
+        write_s = use.sizes.write_s(bandwidth * 1e9)
     per_day = FAILURES_PER_HOST_DAY if rate is None else rate / 1000
     return FailureModel(mean_between_s(hosts, per_day), write_s, *after_s)
 

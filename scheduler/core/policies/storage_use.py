@@ -175,8 +175,9 @@ class StorageCost:
 
     `left_gb_per_s`: that it can read, None: the file does not say. `read_exposed_s`: of a step, 0
     where its length is not known. `write_s`: of a checkpoint beside the others, `alone_s`: without
-    them; None: not known. `write_exposed_s`: of each step. `stored_tb`: checkpoints that gangs
-    keep in its store, as far as they say how many.
+    them; None: not known. `busy_share`: of the time, in which writers write, alone.
+    `write_exposed_s`: of each step. `stored_tb`: checkpoints that gangs keep in its store, as far
+    as they say how many.
     """
 
     use: StorageUse
@@ -187,6 +188,7 @@ class StorageCost:
     read_exposed_s: float
     write_s: float | None
     alone_s: float | None
+    busy_share: float
     write_exposed_s: float
     stored_tb: float
 
@@ -274,9 +276,10 @@ def storage_cost(own: StorageUse, others: Sequence[StorageUse]) -> StorageCost:
         read_exposed_s = max(0.0, (own.step_s or 0.0) * (own.read_gb_per_s / left - 1))
     write_s = alone_s = None
     write_exposed_s = 0.0
+    busy = sum(each.busy_share(target) for each in writers)
     if own.sizes is not None:
         alone_s = own.sizes.write_s(target.write_gb_per_s * GB)
-        write_s = alone_s * (1 + sum(each.busy_share(target) for each in writers))
+        write_s = alone_s * (1 + busy)
         if own.interval_s:
             write_exposed_s = write_s * (own.step_s or 0.0) / own.interval_s
     return StorageCost(
@@ -288,6 +291,7 @@ def storage_cost(own: StorageUse, others: Sequence[StorageUse]) -> StorageCost:
         read_exposed_s,
         write_s,
         alone_s,
+        busy,
         write_exposed_s,
         sum(each.stored_tb for each in (own, *writers)),
     )

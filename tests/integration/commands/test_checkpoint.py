@@ -87,6 +87,7 @@ def test_the_table_has_the_optimum_and_what_lies_around_it() -> None:
     ("options", "message"),
     [
         ((), "--write-s: is needed: the job has no model to size"),
+        (("--bandwidth", "0"), "--bandwidth: must be a positive number, not 0"),
         (("--write-s", "0"), "--write-s: must be a positive number, not 0"),
         (("--write-s", "nan"), "--write-s: must be a positive number, not nan"),
         (("--write-s", "9", "--bandwidth", "8"), "--bandwidth: conflicts with --write-s"),
