@@ -132,6 +132,12 @@ class StorageUse:
         return self.keep * self.sizes.total / 1e12 if self.sizes else 0.0
 
 
+def dataset_store(fabric: Fabric, dataset: DatasetTerms | None) -> Storage:
+    """Return the store that a dataset is in, the usual one without a dataset. Raises: BadInput
+    where the fabric file has none of its name."""
+    return find_store(fabric.stores, dataset.store if dataset else "", "dataset.store")
+
+
 def storage_use(
     fabric: Fabric,
     request: Request,
@@ -143,7 +149,6 @@ def storage_use(
 
     Raises: BadInput where the fabric file has no store of a name that the job states.
     """
-    stored_in = dataset.store if dataset else ""
     return StorageUse(
         most_read_gb_per_s(fabric, request, dataset),
         bytes_of_step(request, dataset) if dataset and not dataset.read_gb_per_s else 0.0,
@@ -151,7 +156,7 @@ def storage_use(
         sizes_of(fabric, request),
         float(checkpoint.costs(usual).checkpoint_s),
         checkpoint.keep,
-        read_store=find_store(fabric.stores, stored_in, "dataset.store"),
+        read_store=dataset_store(fabric, dataset),
         write_store=find_store(fabric.stores, checkpoint.store, "checkpoint.store"),
     )
 

@@ -25,14 +25,14 @@ from placement.fabric.constraints import (
 )
 from placement.fabric.hostset import HostSet
 from placement.fabric.power import PowerCap
-from placement.fabric.storage import Storage, find_store
+from placement.fabric.storage import Storage
 from placement.fabric.tree import Fabric
 from placement.workload.request import Placement, Request
 from placement.workload.segments import segments_text, usable_for
 from scheduler.core.model.job import Job
 from scheduler.core.model.state import State
 from scheduler.core.policies.affinity import ANYBODY, Affinity, Occupant, closed_by, matches
-from scheduler.core.policies.storage_use import most_read_gb_per_s
+from scheduler.core.policies.storage_use import dataset_store, most_read_gb_per_s
 
 ROUNDING_GB_PER_S = 1e-9
 
@@ -217,7 +217,7 @@ class AffinityIndex:
         """Return the store that `job` reads where that holds jobs back, else None."""
         if not self._may_hold_jobs or job.spec.dataset is None:
             return None
-        store = find_store(self._fabric.stores, job.spec.dataset.store, "dataset.store")
+        store = dataset_store(self._fabric, job.spec.dataset)
         return store if store.hold_jobs else None
 
     def reads(self, job: Job) -> float:

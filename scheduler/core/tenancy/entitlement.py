@@ -13,7 +13,7 @@ from placement.workload.replicas import check_batch, sized
 from placement.workload.request import Infeasible, Request
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.state import State
-from scheduler.core.policies.storage_use import most_read_gb_per_s
+from scheduler.core.policies.storage_use import dataset_store, most_read_gb_per_s
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.tenancy.ownership import level_of, tenant_of
 from scheduler.core.tenancy.quota import empty_book
@@ -53,8 +53,7 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
     the fabric has no store of a name that the job states.
     """
     find_store(fabric.stores, spec.checkpoint.store, "checkpoint.store")
-    stored_in = spec.dataset.store if spec.dataset else ""
-    source = find_store(fabric.stores, stored_in, "dataset.store")
+    source = dataset_store(fabric, spec.dataset)
     never = too_large(fabric, spec.request)
     if never is None and fabric.power is not None:
         never = _beyond_power(fabric, fabric.power, spec)
