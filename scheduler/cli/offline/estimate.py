@@ -21,7 +21,7 @@ from scheduler.files.errors import InputError, Problem
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
     from placement.objective.step_time import Assumptions
-    from placement.workload.request import Answer
+    from placement.workload.request import Answer, Placement
     from scheduler.cli.render.place.question import Question
     from scheduler.cli.render.place.steps import Estimate, NetworkChoice
     from scheduler.core.policies.storage_use import StorageUse
@@ -412,7 +412,8 @@ def _memory(question: Question, answer: Answer, assumed: Assumptions) -> dict[st
     if not isinstance(answer, Placement):
         return {}
     body = {"memory": memory_use.to_mapping(question.fabric, question.request, answer)}
-    if renewal := memory_use.renewal_of(question, answer, assumed):
+    held = memory_use.holders(question, answer)
+    if renewal := memory_use.renewal_of(question, answer, held, assumed):
         body["checkpoint"] = memory_use.renewal_mapping(renewal)
     return body
 
@@ -435,7 +436,7 @@ def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
         if isinstance(answer, Placement)
     ]
     for question, answer, estimate in runs:
-        if estimate:
+        if estimate and isinstance(answer, Placement):
             parts.append(f"on {question.fabric.name}, as muster places it:")
             step = estimate.placed
             parts.append(step_tables.layers_text(step))
@@ -450,13 +451,11 @@ def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _copies_text(question: Question, answer: Answer, assumed: Assumptions) -> str:
-    from placement.workload.request import Placement
+def _copies_text(question: Question, answer: Placement, assumed: Assumptions) -> str:
     from scheduler.cli.render.place import memory_use
 
-    if not isinstance(answer, Placement):
-        return ""
-    renewal = memory_use.renewal_of(question, answer, assumed)
+    held = memory_use.holders(question, answer)
+    renewal = memory_use.renewal_of(question, answer, held, assumed)
     return f"copies in memory: {memory_use.renewal_text(renewal)}" if renewal else ""
 
 

@@ -81,7 +81,7 @@ def hall_command(
         raise file.document.error(("compute_time_s", message))
     _check(network, mw, rack_kw, host_kw, watts)
     hall_kw = None if mw is None else mw * 1000
-    question = HallQuestion(request, network.spec, hall_kw, host_kw)
+    question = HallQuestion(request, network, hall_kw, host_kw)
     limits = watts or _usual_limits(network)
     try:
         racks: list[float | None] = [*rack_kw] if rack_kw else [None]
@@ -93,7 +93,7 @@ def hall_command(
             raise InputError(Problem(error.field, error.message, fabric)) from None
         raise file.document.error((error.field, error.message)) from None
     if output is AnswerFormat.TABLE:
-        text = _text(file.spec.name, network, question, choices)
+        text = _text(file.spec.name, question, choices)
     else:
         text = formatted(_mapping(file.spec.name, network, hall_kw, choices), output)
     sys.stdout.write(text + "\n")
@@ -174,10 +174,11 @@ def _mapping(
     }
 
 
-def _text(name: str, fabric: Fabric, question: HallQuestion, choices: Sequence[HallChoice]) -> str:
+def _text(name: str, question: HallQuestion, choices: Sequence[HallChoice]) -> str:
     from scheduler.cli.offline.hall_plan import MOST_RATIO
     from scheduler.cli.render.text import columns, gbps_text, seconds_text
 
+    fabric = question.fabric
     tier = fabric.tiers[-1].name if fabric.tiers else "rack"
     uplink = f"{fabric.tiers[0].name} uplinks that suffice" if fabric.tiers else ""
     is_rack = any(choice.rack_kw for choice in choices)
@@ -200,15 +201,16 @@ def _text(name: str, fabric: Fabric, question: HallQuestion, choices: Sequence[H
         rows.append([*row, *speed, change if choice.tokens_per_s != first else "", needs])
     shift = int(is_rack)
     right = {*range(shift + 5), *range(shift + 6, shift + 10)}
-    parts = [_head_text(name, fabric, question), columns(rows, right=right)]
+    parts = [_head_text(name, question), columns(rows, right=right)]
     return "\n\n".join([*parts, _speed_text(fabric, choices), _verdict_text(choices)])
 
 
-def _head_text(name: str, fabric: Fabric, question: HallQuestion) -> str:
+def _head_text(name: str, question: HallQuestion) -> str:
     if question.hall_kw is None:
-        return f"{name} on {fabric.name}, within the power caps of its file"
+        return f"{name} on {question.fabric.name}, within the power caps of its file"
     assumed = "" if question.host_kw else "; hosts draw 1.82 times their GPUs, as a DGX H100 does"
-    return f"{name} on {fabric.name}, in a hall of {question.hall_kw / 1000:g} MW{assumed}"
+    hall = f"{question.hall_kw / 1000:g} MW{assumed}"
+    return f"{name} on {question.fabric.name}, in a hall of {hall}"
 
 
 def _speed_text(fabric: Fabric, choices: Sequence[HallChoice]) -> str:

@@ -35,7 +35,7 @@ class HallQuestion:
     racks have no cap of their own. `host_kw`: of a host whose GPUs have no limit."""
 
     request: Request
-    spec: Mapping[str, Any]
+    fabric: Fabric
     hall_kw: float | None = None
     host_kw: float | None = None
 
@@ -69,10 +69,10 @@ class HallChoice:
 
 def hall_choice(question: HallQuestion, rack_kw: float | None, watts: float) -> HallChoice:
     """Return what the hall holds and trains with GPUs held to `watts`. Raises: BadInput."""
-    fabric = from_spec(question.spec)
+    fabric = question.fabric
     drawn_kw = max(kw for kw, _ in _draws(fabric, question.host_kw, watts))
     if question.hall_kw is not None:
-        fabric = from_spec(_grown(question.spec, drawn_kw, question.hall_kw, rack_kw))
+        fabric = from_spec(_grown(fabric.spec, drawn_kw, question.hall_kw, rack_kw))
     kinds = tuple(with_power_limit(gpu, watts) for gpu in fabric.by_host.kinds)
     power = _power(fabric, _draws(fabric, question.host_kw, watts), question.hall_kw, rack_kw)
     fabric = replace(fabric, by_host=replace(fabric.by_host, kinds=kinds), power=None)

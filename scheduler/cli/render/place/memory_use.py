@@ -9,7 +9,6 @@ from placement.fabric.tree import with_goodput
 from placement.objective.axis_loads import NIC
 from placement.objective.step_time import AS_FITTED, step_time
 from placement.workload.memory import GIB, USABLE_SHARE, fits, memory
-from placement.workload.request import Placement
 from scheduler.cli.render.text import bytes_text, counted, percent_text, seconds_text
 from scheduler.core.policies.job_terms import Holders
 from scheduler.core.policies.storage_use import sizes_of
@@ -71,17 +70,18 @@ SHOWN_FAILED = (2, 3, 4, 8)
 
 
 def holders(question: Question, answer: Placement) -> Holders:
-    """Return the hosts that hold copies of each host's state. Raises: BadInput when the gang has
-    too few replicas."""
+    """Return the hosts that hold copies of each host's state; none for a job without copies.
+    Raises: BadInput when the gang has too few replicas."""
+    if not question.peers:
+        return ()
     refuse_without_peers(question.request, question.fabric.gpus_per_host, question.peers)
     return choose_holders(question.fabric, question.request, answer.hosts, question.peers)
 
 
 def copies_mapping(question: Question, answer: Placement) -> dict[str, Any]:
     """Return the holders of copies; nothing for a job without copies."""
-    if not question.peers:
+    if not (held := holders(question, answer)):
         return {}
-    held = holders(question, answer)
     names = question.fabric.names(answer.hosts)
     size = sizes_of(question.fabric, question.request)
     body = {
@@ -98,21 +98,20 @@ def copies_mapping(question: Question, answer: Placement) -> dict[str, Any]:
         "close": [names[b] for b in close_copies(question.fabric, answer.hosts, held)],
         "bytes_per_host": size.of_host * question.peers if size else None,
         "load_seconds": size.from_peer_s if size else None,
-        **renewal_mapping(renewal_of(question, answer)),
+        **renewal_mapping(renewal_of(question, answer, held)),
         "copies": {names[b]: [names[h] for h in some] for b, some in enumerate(held)},
     }
     return {"checkpoint": body}
 
 
 def copies_text(question: Question, answer: Placement) -> str:
-    if not question.peers:
+    if not (held := holders(question, answer)):
         return ""
-    held = holders(question, answer)
     lines = [f"copies: each host's state in the memory of {counted(question.peers, 'other host')}"]
     if size := sizes_of(question.fabric, question.request):
         kept = bytes_text(size.of_host * question.peers)
         lines[0] += f", {kept} a host; a swap loads it in {seconds_text(size.from_peer_s)}"
-    if renewal := renewal_of(question, answer):
+    if renewal := renewal_of(question, answer, held):
         lines.append(renewal_text(renewal))
     kept_by = [
         f"{k} hosts {'' if share.is_exact else 'at least '}{100 * share.probability:.4g} %"
@@ -141,16 +140,16 @@ class Renewal:
 
 
 def renewal_of(
-    question: Question, answer: Placement, assumed: Assumptions = AS_FITTED
+    question: Question, answer: Placement, held: Holders, assumed: Assumptions = AS_FITTED
 ) -> Renewal | None:
-    """Return what renewals of copies take of links and steps; None for a job without copies or
-    without a model. Messages of a step meet a renewal as they meet a neighbour's, and all links of
-    a tier are taken to be as full as the fullest. Raises: BadInput as `holders`."""
+    """Return what renewals of the copies that `held` tells of take of links and steps; None without
+    copies or without a model. Messages of a step meet a renewal as they meet a neighbour's, and all
+    links of a tier are taken to be as full as the fullest."""
     fabric, request, hosts = question.fabric, question.request, answer.hosts
     size = sizes_of(fabric, request)
-    if not question.peers or size is None:
+    if not held or size is None:
         return None
-    loads = renewal_loads(fabric, hosts, holders(question, answer), size)
+    loads = renewal_loads(fabric, hosts, held, size)
     left = {
         NIC if tier == "host" else tier: 1 / (1 + seconds / question.peer_interval_s)
         for tier, _, seconds in loads
