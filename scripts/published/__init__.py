@@ -1,56 +1,66 @@
 """Published values and ours, row by row.
 
-A module of this package names its rows in `ROWS`; `rows()` finds them all. A row says
-what was published, computes the same through muster's own code, and what counts as
-equal. docs/validation.md explains the rows; `make validate` prints them.
+rows.csv names the rows: what was published, what ours must be, and the evidence. A module of
+this package computes some of them through muster's own code, by number in `OURS`.
+docs/validation.md explains the rows; `make validate` prints them.
 """
 
 from __future__ import annotations
 
-import re
+import csv
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 
 from scheduler.cli.render.text import columns
 
 Value = float | str | bool | tuple[float | str, ...]
+TABLE = Path(__file__).with_name("rows.csv")
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Rule of equality with the published value, and its text in the table."""
+    """Rule of equality with the published value, and its text in the table. `parts`: for each part
+    of the value the least and the most that it may be, or the text that it must be."""
 
     text: str
-    holds: Callable[[Value], bool]
+    parts: tuple[tuple[float, float] | str, ...]
+
+    def holds(self, ours: Value) -> bool:
+        values = ours if isinstance(ours, tuple) else (ours,)
+        return len(values) == len(self.parts) and all(map(_agrees, values, self.parts))
 
 
-def exactly(value: Value) -> Tolerance:
-    return Tolerance("exact", lambda ours: ours == value)
+def _agrees(ours: float | str, part: tuple[float, float] | str) -> bool:
+    if isinstance(part, str) or isinstance(ours, str):
+        return ours == part
+    return part[0] <= ours <= part[1]
 
 
-def within(value: float, by: float) -> Tolerance:
-    """No further than `by`, in the value's own unit."""
-    return Tolerance(f"± {by:g}", lambda ours: abs(_number(ours) - value) <= by)
+def tolerance(text: str) -> Tolerance:
+    """Parse what ours must be, parts of it between slashes: `= 1 / a` is exact, `2 ± 0.1` no
+    further off than that, `2 ± 3 %` than a share, `1 to 2` lies between. `differs: 1 to 2` is known
+    to be off the published value, for reasons that the page gives."""
+    values, plus_minus, by = text.removeprefix("= ").removeprefix("differs: ").partition(" ± ")
+    parts = tuple(_part(each, by) for each in values.split(" / "))
+    return Tolerance("exact" if text.startswith("= ") else f"± {by}" if plus_minus else text, parts)
 
 
-def near(value: float, share: float) -> Tolerance:
-    """No further than a share of the value: `near(2.42, 0.01)` is one percent."""
-    return Tolerance(
-        f"± {100 * share:g} %", lambda ours: abs(_number(ours) - value) <= share * value
-    )
-
-
-def between(low: float, high: float) -> Tolerance:
-    return Tolerance(f"{low:g} to {high:g}", lambda ours: low <= _number(ours) <= high)
-
-
-def differs(low: float, high: float) -> Tolerance:
-    """Ours is known to be off the published value, for reasons that the page gives."""
-    return Tolerance(f"differs: {low:g} to {high:g}", between(low, high).holds)
+def _part(text: str, by: str) -> tuple[float, float] | str:
+    low, to, high = text.partition(" to ")
+    if to:
+        return float(low), float(high)
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    share, percent, _ = by.partition(" %")
+    most = float(share or 0) * (value / 100 if percent else 1)
+    return value - most, value + most
 
 
 class Evidence(StrEnum):
@@ -100,11 +110,23 @@ class Outcome:
 
 
 def rows() -> list[Row]:
-    """The rows of every module of this package, by number."""
-    published: list[Row] = []
-    for module in sorted(iter_modules(__path__), key=lambda published: published.name):
-        published += import_module(f"{__name__}.{module.name}").ROWS
-    return sorted(published, key=lambda row: _natural(row.number))
+    """Return the rows of the table, in its order."""
+    ours: dict[str, Callable[[], Value]] = {}
+    for module in iter_modules(__path__):
+        ours |= import_module(f"{__name__}.{module.name}").OURS
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return [
+            Row(
+                row["row"],
+                row["what"],
+                row["published"],
+                ours.pop(row["row"]),
+                tolerance(row["ours"]),
+                Evidence(row["evidence"]),
+                bool(row["slow"]),
+            )
+            for row in csv.DictReader(file)
+        ]
 
 
 def check(row: Row) -> Outcome:
@@ -125,12 +147,6 @@ def table(outcomes: Iterable[Outcome]) -> str:
     return columns(lines, right={7})
 
 
-def _number(value: Value) -> float:
-    if isinstance(value, bool | str | tuple):
-        raise TypeError(f"{value!r} has no distance to a number")
-    return value
-
-
 def _text(value: Value) -> str:
     if isinstance(value, tuple):
         return " / ".join(_text(part) for part in value)
@@ -139,9 +155,3 @@ def _text(value: Value) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return value if isinstance(value, str) else f"{value:.4g}"
-
-
-def _natural(number: str) -> tuple[tuple[bool, int, str], ...]:
-    """`2` before `10`, `25` before `25b`."""
-    parts = re.findall(r"\d+|\D+", number)
-    return tuple((not p.isdigit(), int(p) if p.isdigit() else 0, p) for p in parts)

@@ -19,7 +19,6 @@ from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants
 from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant
-from scripts.published import Evidence, Row, between, exactly
 from simulator.collectors.metrics import JobRow, Metrics
 from simulator.experiment import Experiment
 from simulator.replay import Replay
@@ -102,23 +101,7 @@ def further_minutes(has_cells: bool) -> float:
     )
 
 
-ROWS = [
-    Row(
-        "37",
-        "HiveD, quota alone: minutes that a gang waits beyond a cluster of its own, seeds 0 to 2",
-        "up to 1,000",
-        lambda: further_minutes(has_cells=False),
-        between(500, 1_000),
-        Evidence.FITTED,
-        slow=True,
-    ),
-    Row(
-        "37b",
-        "... the same quota as a cell of one zone",
-        "0",
-        lambda: further_minutes(has_cells=True),
-        exactly(0.0),
-        Evidence.INDEPENDENT,
-        slow=True,
-    ),
-]
+OURS = {
+    "37": lambda: further_minutes(has_cells=False),
+    "37b": lambda: further_minutes(has_cells=True),
+}

@@ -19,7 +19,7 @@ from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
-from scripts.published import Evidence, Row, Value, exactly, within
+from scripts.published import Value
 
 LINE_RATE = 5e10  # bytes per second of a 400G NIC
 
@@ -80,37 +80,9 @@ def pinning_loss(seeds: int = 20) -> Value:
     return fmean(shared) / whole
 
 
-ROWS = (
-    Row(
-        "24",
-        "ECMP, 1,000 flows on 16 links: MMR, mean of 400 seeds",
-        "> 1.2 (1.229)",
-        ecmp_mmr,
-        within(1.229, 0.01),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "25",
-        "E-ECMP, rack of 16 NICs on 32 uplinks: Q4 over perfect, mean of 400 seeds",
-        "about 1.4",
-        lambda: rack_slowdown(32, 4),
-        within(1.4, 0.05),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "25b",
-        "E-ECMP, same on 16 uplinks: slowest to fastest",
-        "Q1 > Q4 > Q16 > Q32",
-        queue_pair_order,
-        exactly("Q1 > Q4 > Q16 > Q32"),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "26",
-        "Pinned paths: loss when two jobs share racks at random, mean of 20 seeds",
-        "> 1.3; two on a path: 2",
-        pinning_loss,
-        within(2, 0.01),
-        Evidence.DERIVED,
-    ),
-)
+OURS = {
+    "24": ecmp_mmr,
+    "25": lambda: rack_slowdown(32, 4),
+    "25b": queue_pair_order,
+    "26": pinning_loss,
+}

@@ -8,7 +8,7 @@ from network.maxflow import Proof, proofs
 from network.wiring import Striping, links
 from placement.fabric.reader import from_spec, preset
 from placement.fabric.tree import Fabric
-from scripts.published import Evidence, Row, Value, exactly, near
+from scripts.published import Value
 
 
 def roce_counts() -> Value:
@@ -58,77 +58,14 @@ def oversubscription(fabric: str, direction: str, tier: str) -> Value:
     return flow.oversubscription
 
 
-ROWS = (
-    Row(
-        "1",
-        "RoCE-24K: GPUs of a rack, a zone, the cluster",
-        "16 / 3,072 / 24,576",
-        roce_counts,
-        exactly((16, 3_072, 24_576)),
-        Evidence.INPUT,
-    ),
-    Row(
-        "1b",
-        "RoCE-24K: a zone injects and uplinks at 1:7, TB/s",
-        "153.6 / 21.94",
-        zone_bandwidth,
-        exactly((153.6, 21.94)),
-        Evidence.FORMULA,
-    ),
-    Row(
-        "1c",
-        "RoCE-24K: RTSW, CTSW (16 a zone), ATSW",
-        "1,536 / 128 / 28",
-        lambda: switches(preset("roce-24k")),
-        exactly((1_536, 128, 28)),
-        Evidence.DERIVED,
-    ),
-    Row(
-        "1d",
-        "RoCE-24K: max-flow out of a zone, injection over it (28 ports a CTSW)",
-        "6.857",
-        lambda: oversubscription("roce-24k", "out of", "zone"),
-        near(48 / 7, 1e-6),
-        Evidence.DERIVED,
-    ),
-    Row(
-        "1e",
-        "RoCE-24K: max-flow between the halves of a zone, injection over it",
-        "1 (full bisection)",
-        lambda: oversubscription("roce-24k", "inside", "zone"),
-        near(1, 1e-6),
-        Evidence.DERIVED,
-    ),
-    Row(
-        "2",
-        "SuperPOD of 2, 4, 8, 16, 32, 64 units: leaf-spine-core",
-        "16-8 ... 512-512-256",
-        superpods,
-        exactly(("16-8", "32-16", "64-32", "128-128-64", "256-256-128", "512-512-256")),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "2b",
-        "IB-24K (96 units), fewest cores: leaf, spine, core",
-        "768 / 768 / 384",
-        lambda: switches(preset("ib-24k"), Striping.MINIMAL),
-        exactly((768, 768, 384)),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "2c",
-        "IB-24K (96 units), equal cables: leaf, spine, core",
-        "768 / 768 / 512",
-        lambda: switches(preset("ib-24k")),
-        exactly((768, 768, 512)),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "2d",
-        "IB-24K: max-flow between the halves of the fabric, injection over it",
-        "1 (full bisection)",
-        lambda: oversubscription("ib-24k", "inside", "fabric"),
-        near(1, 1e-6),
-        Evidence.DERIVED,
-    ),
-)
+OURS = {
+    "1": roce_counts,
+    "1b": zone_bandwidth,
+    "1c": lambda: switches(preset("roce-24k")),
+    "1d": lambda: oversubscription("roce-24k", "out of", "zone"),
+    "1e": lambda: oversubscription("roce-24k", "inside", "zone"),
+    "2": superpods,
+    "2b": lambda: switches(preset("ib-24k"), Striping.MINIMAL),
+    "2c": lambda: switches(preset("ib-24k")),
+    "2d": lambda: oversubscription("ib-24k", "inside", "fabric"),
+}

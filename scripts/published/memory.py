@@ -17,7 +17,7 @@ from placement.workload.memory import GIB, memory
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from placement.workload.training import Batch, DataParallel, ModelShape, Recompute, Sync, Training
-from scripts.published import Evidence, Row, Value, between, differs
+from scripts.published import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,53 +200,11 @@ def ordered() -> Value:
     return second.ours / first.ours
 
 
-ROWS = [
-    Row(
-        "44",
-        "Memory of TorchTitan's 8B, 70B, 405B, 23 figures: furthest off, percent",
-        "33.7 to 174.5 GiB",
-        lambda: furthest(f for f in torchtitan() if "B200" not in f.what),
-        between(-10, 10),
-        Evidence.FITTED,
-    ),
-    Row(
-        "44b",
-        "... 8B on B200, batch 1, percent",
-        "33.7 GiB",
-        lambda: furthest(f for f in torchtitan() if "B200" in f.what),
-        differs(10, 20),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "44c",
-        "... 405B interleaved over 1F1B, the same micro-batches",
-        "72.7 / 82.5 = 0.88",
-        ordered,
-        between(0.84, 0.95),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "44d",
-        "Memory of Megatron-LM's 7B, 6 figures: furthest off, percent",
-        "53.2 to 56.6 GiB",
-        lambda: furthest(megatron()),
-        between(-10, 10),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "44e",
-        "Memory of 41 layouts of BLOOM in fp16: furthest off, percent",
-        "29 to 76 GB",
-        lambda: furthest(bloom("fp16", "fp16")),
-        between(-10, 10),
-        Evidence.FITTED,
-    ),
-    Row(
-        "44f",
-        "... 11 in bf16, whose gradients DeepSpeed keeps twice: furthest off, percent",
-        "40 to 79 GB",
-        lambda: furthest(bloom("bf16", "fp32")),
-        differs(-25, -10),
-        Evidence.INDEPENDENT,
-    ),
-]
+OURS = {
+    "44": lambda: furthest(f for f in torchtitan() if "B200" not in f.what),
+    "44b": lambda: furthest(f for f in torchtitan() if "B200" in f.what),
+    "44c": ordered,
+    "44d": lambda: furthest(megatron()),
+    "44e": lambda: furthest(bloom("fp16", "fp16")),
+    "44f": lambda: furthest(bloom("bf16", "fp32")),
+}

@@ -14,8 +14,7 @@ from scheduler.cli.offline.checkpoint_intervals import (
     optimal,
 )
 from scheduler.core.rules.peer_copies import choose_holders, survival
-from scripts.published import Evidence, Row, Value, within
-from scripts.published.traffic import all_within
+from scripts.published import Value
 
 RSC_1 = 6.5e-3  # failures per node-day (Kokolis et al. 2025)
 GPUS, HOUR_S = 8, 3_600
@@ -67,45 +66,10 @@ def pools(machines: int, *chances: float) -> Value:
     return tuple(Sizing(chance, repair_days=1).size(machines) for chance in chances)
 
 
-ROWS = [
-    Row(
-        "10",
-        "Hours between failures at 6.5 per 1,000 node-days: 16,384 and 131,072 GPUs",
-        "1.8 / 0.23",
-        lambda: hours_between(16_384, 131_072),
-        all_within((1.803, 0.225), 0.001),
-        Evidence.FORMULA,
-    ),
-    Row(
-        "17",
-        "Optimal periods (Aupy et al.), 10: furthest off, percent",
-        "10 values",
-        worst_period_percent,
-        within(0.122, 0.005),
-        Evidence.FORMULA,
-    ),
-    Row(
-        "18",
-        "100,000 GPUs restarting together: 18 min between failures, 10 min lost",
-        "0.44",
-        lambda: effective_share(FailureModel(18 * 60, 0, 10 * 60)),
-        within(0.444, 0.001),
-        Evidence.FORMULA,
-    ),
-    Row(
-        "19",
-        "Standbys for 1,024 machines, P99, at 0.81, 1 and 1.2 failures per 1,000",
-        "4",
-        lambda: pools(1_024, 0.81e-3, 1e-3, 1.2e-3),
-        all_within((4, 4, 4), 0),
-        Evidence.FITTED,
-    ),
-    Row(
-        "23",
-        "Gemini, 16 machines, two copies: nothing is lost with 2 and with 3 down",
-        "0.933 / 0.800",
-        lambda: survival_odds(16, 2, 3),
-        all_within((0.9333, 0.8), 0.0001),
-        Evidence.FORMULA,
-    ),
-]
+OURS = {
+    "10": lambda: hours_between(16_384, 131_072),
+    "17": worst_period_percent,
+    "18": lambda: effective_share(FailureModel(18 * 60, 0, 10 * 60)),
+    "19": lambda: pools(1_024, 0.81e-3, 1e-3, 1.2e-3),
+    "23": lambda: survival_odds(16, 2, 3),
+}

@@ -24,7 +24,7 @@ from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants
 from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.policies.tenants import Restarts
-from scripts.published import Evidence, Row, Value, between, near
+from scripts.published import Value
 from simulator.collectors.metrics import Metrics
 from simulator.experiment import Experiment
 from simulator.failures import parse
@@ -173,109 +173,17 @@ def chi_square(seeds: int = 20) -> Value:
     return sum((counts[name] - due) ** 2 / due for name, due in shares)
 
 
-ROWS = [
-    Row(
-        "10b",
-        "RSC-1's rate, 16,384 GPUs: MTTF, h, 20,000 failures",
-        "1.8 (1.803)",
-        partial(mttf_h, 16_384),
-        near(1.803, 0.03),
-        Evidence.DERIVED,
-    ),
-    Row(
-        "10c",
-        "... 131,072 GPUs",
-        "0.23 (0.225)",
-        partial(mttf_h, 131_072),
-        near(0.225, 0.03),
-        Evidence.DERIVED,
-    ),
-    Row(
-        "11",
-        "ETTR of 16,000 GPUs, RSC-1, checkpoints 60 min apart, seeds 0 to 2",
-        "0.70",
-        partial(ettr, HOURLY),
-        near(0.70, 0.04),
-        Evidence.INDEPENDENT,
-        slow=True,
-    ),
-    Row(
-        "11b",
-        "... 5 min apart",
-        "0.93",
-        partial(ettr, OFTEN),
-        near(0.93, 0.01),
-        Evidence.INDEPENDENT,
-        slow=True,
-    ),
-    Row(
-        "12",
-        "ETTR of 8,000 GPUs, RSC-1, 30 min apart, 1 min in the queue",
-        "0.90 (0.906)",
-        partial(ettr, QUEUED),
-        near(0.906, 0.02),
-        Evidence.INDEPENDENT,
-        slow=True,
-    ),
-    Row(
-        "13",
-        "ETTR of 12,000 GPUs, RSC-1, writes of 10 s at dt*",
-        "0.9 (0.921)",
-        partial(written, 12_000, RSC1_RATE, 10),
-        near(0.921, 0.02),
-        Evidence.INDEPENDENT,
-        slow=True,
-    ),
-    Row(
-        "13b",
-        "... 1 failure per 1,000 host-days, writes of 5 min at dt*",
-        "0.9 (0.898)",
-        partial(written, 12_000, 1.0, 300),
-        near(0.898, 0.02),
-        Evidence.INDEPENDENT,
-        slow=True,
-    ),
-    Row(
-        "14",
-        "ETTR of 100,000 GPUs, RSC-1, 7 min apart, 1 min in the queue",
-        "≥ 0.5; exact 0.582",
-        partial(ettr, LARGE),
-        near(LARGE.exact, 0.02),
-        Evidence.DERIVED,
-        slow=True,
-    ),
-    Row(
-        "14b",
-        "... RSC-2, 2 min apart, restart in 2 min, no queue",
-        "0.9 (0.939)",
-        partial(ettr, LARGE_OFTEN),
-        near(0.939, 0.02),
-        Evidence.INDEPENDENT,
-        slow=True,
-    ),
-    Row(
-        "14c",
-        "Rows 11, 11b, 12, 14, 14b against exponential failures: furthest off, percent",
-        "-",
-        furthest_percent,
-        between(0.1, 1.5),
-        Evidence.DERIVED,
-        slow=True,
-    ),
-    Row(
-        "15",
-        "Llama 3: failures per 1,000 host-days in service, 54 days, seeds 0 to 19",
-        "3.789 (419)",
-        llama3_rate,
-        near(3.789, 0.03),
-        Evidence.INPUT,
-    ),
-    Row(
-        "15b",
-        "... causes against table 5: chi-square, 17 degrees of freedom",
-        "-",
-        chi_square,
-        between(6.4, 33.4),
-        Evidence.INPUT,
-    ),
-]
+OURS = {
+    "10b": partial(mttf_h, 16_384),
+    "10c": partial(mttf_h, 131_072),
+    "11": partial(ettr, HOURLY),
+    "11b": partial(ettr, OFTEN),
+    "12": partial(ettr, QUEUED),
+    "13": partial(written, 12_000, RSC1_RATE, 10),
+    "13b": partial(written, 12_000, 1.0, 300),
+    "14": partial(ettr, LARGE),
+    "14b": partial(ettr, LARGE_OFTEN),
+    "14c": furthest_percent,
+    "15": llama3_rate,
+    "15b": chi_square,
+}

@@ -15,7 +15,6 @@ from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request, SpareRule
 from scheduler.core import Tenants
 from scheduler.core.model.job import SECOND_NS, JobSpec
-from scripts.published import Evidence, Row, between, near, within
 from scripts.published.reliability import AT_ONCE
 from simulator.collectors.metrics import Metrics
 from simulator.collectors.time_account import TimeAccount
@@ -130,41 +129,9 @@ def needed_percent(recovery_h: float, most: int = 32) -> float:
     return 100 * low * PER_HOST / GPUS
 
 
-ROWS = [
-    Row(
-        "20",
-        "ETTR of 9,600 GPUs, 3 months, 3.79 per 1,000, sized spares, seeds 0 to 2",
-        "0.97",
-        lambda: months()[0],
-        within(0.97, 0.006),
-        Evidence.FITTED,
-        slow=True,
-    ),
-    Row(
-        "20b",
-        "... minutes lost in a failure; 97 % leaves 9.5",
-        "-",
-        lambda: months()[1],
-        between(7.5, 9.5),
-        Evidence.DERIVED,
-        slow=True,
-    ),
-    Row(
-        "22",
-        "Delta, 608 H100, a month at 99.9 %, 2.2 h to recover: further GPUs, percent, seeds 0 to 2",
-        "5 (31 GPUs)",
-        partial(needed_percent, 2.2),
-        near(5.263, 0.001),
-        Evidence.FITTED,
-        slow=True,
-    ),
-    Row(
-        "22b",
-        "... 5 min",
-        "2",
-        partial(needed_percent, 5 / 60),
-        between(1.3, 2),
-        Evidence.INDEPENDENT,
-        slow=True,
-    ),
-]
+OURS = {
+    "20": lambda: months()[0],
+    "20b": lambda: months()[1],
+    "22": partial(needed_percent, 2.2),
+    "22b": partial(needed_percent, 5 / 60),
+}

@@ -22,8 +22,8 @@ from placement.objective.cut import egress
 from placement.objective.step_time import StepTime, step_time
 from placement.workload.request import Collective, Placement, Request
 from placement.workload.training import Batch
-from scripts.published import Evidence, Row, Value, between, differs, near, within
-from scripts.published.traffic import LLAMA3_RUNS, all_within
+from scripts.published import Value
+from scripts.published.traffic import LLAMA3_RUNS
 
 HOSTS, STAGES = 2_048, 16
 IN_ORDER = tuple(range(HOSTS))  # 24 replicas a zone, consecutive ranks
@@ -112,102 +112,17 @@ def ratio(way: str) -> float:
     return step_on("roce-24k", way).seconds / step_on("ib-24k", way).seconds
 
 
-ROWS = (
-    Row(
-        "31",
-        "Llama 3 405B, DP ring in order over 6 zones: TB out of a zone",
-        "2.42",
-        lambda: zone_tb(only("dp", run(2, 1))),
-        near(2.42, 0.003),
-        Evidence.DERIVED,
-    ),
-    Row(
-        "31b",
-        "... in random order, mean of 200 seeds",
-        "47.5",
-        random_order_tb,
-        near(47.5, 0.01),
-        Evidence.DERIVED,
-    ),
-    Row(
-        "31c",
-        "... on the uplink at 7:1, in order, s",
-        "0.11",
-        lambda: uplink_s(zone_tb(only("dp", run(2, 1)))),
-        within(0.110, 0.001),
-        Evidence.DERIVED,
-    ),
-    Row(
-        "31d",
-        "... on the uplink at 7:1, in random order, s",
-        "2.16",
-        lambda: uplink_s(random_order_tb()),
-        near(2.16, 0.01),
-        Evidence.DERIVED,
-    ),
-    Row(
-        "31e",
-        "... on the network card of a GPU, s",
-        "0.378",
-        nic_s,
-        within(0.378, 0.001),
-        Evidence.DERIVED,
-    ),
-    Row(
-        "31f",
-        "... hierarchical, in order: TB out of a zone",
-        "2.03",
-        lambda: zone_tb(hierarchical()),
-        near(2.03, 0.003),
-        Evidence.DERIVED,
-    ),
-    Row(
-        "31g",
-        "PP outermost, 3 stages a zone: TB out of a zone with 1, 2, 8 chunks",
-        "1.10 / 2.20 / 8.80",
-        stages_in_zones_tb,
-        all_within((1.10, 2.20, 8.80), 0.01),
-        Evidence.DERIVED,
-    ),
-    Row(
-        "31h",
-        "Llama 3 table 4 row 1, TFLOP/s a GPU",
-        "430",
-        lambda: tflops(1),
-        near(430, 0.05),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "31i",
-        "... row 2",
-        "400",
-        lambda: tflops(2),
-        near(400, 0.05),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "31j",
-        "... row 3",
-        "380",
-        lambda: tflops(3),
-        differs(230, 255),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "31k",
-        "Step on RoCE-24K over step on IB-24K, placed by muster",
-        "equivalent: 1",
-        lambda: ratio("muster"),
-        within(1, 0.01),
-        Evidence.INDEPENDENT,
-        slow=True,
-    ),
-    Row(
-        "31l",
-        "... placed at random",
-        "> 1",
-        lambda: ratio("at random"),
-        between(1.05, 1.15),
-        Evidence.INDEPENDENT,
-    ),
-)
+OURS = {
+    "31": lambda: zone_tb(only("dp", run(2, 1))),
+    "31b": random_order_tb,
+    "31c": lambda: uplink_s(zone_tb(only("dp", run(2, 1)))),
+    "31d": lambda: uplink_s(random_order_tb()),
+    "31e": nic_s,
+    "31f": lambda: zone_tb(hierarchical()),
+    "31g": stages_in_zones_tb,
+    "31h": lambda: tflops(1),
+    "31i": lambda: tflops(2),
+    "31j": lambda: tflops(3),
+    "31k": lambda: ratio("muster"),
+    "31l": lambda: ratio("at random"),
+}

@@ -8,10 +8,10 @@ not seen are on that page. Rows 31h and 31i are of runs that no fit has seen.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from placement.objective.step_time import step_time
 from scheduler.files.step_table import row_of
-from scripts.published import Evidence, Row, near
 
 GPT3 = {
     **{"layers": 96, "hidden": 12288, "ffn": 49152, "heads": 96, "kv_heads": 96, "vocab": 51200},
@@ -36,62 +36,46 @@ DEEPSEEK_V3 = {
 }
 # What most rows share; batches are in sequences.
 USUAL = {"id": "run", "vp": 1, "tp": 1, "pp": 1, "cp": 1, "ep": 1, "gpus_per_node": 8}
-RUNS: dict[str, tuple[Mapping[str, object], str, float, float]] = {
-    "GPT-3, 512 H100, fp8 (MLPerf Training v3.0, NVIDIA)": (
+RUNS: dict[str, tuple[Mapping[str, object], str]] = {
+    "39": (
         GPT3 | {"gpu": "H100", "tp": 4, "pp": 8, "vp": 12, "dp": 16, "precision": "fp8"},
         "1 of 2048, sp",
-        12.104,
-        0.13,
     ),
-    "GPT-3, 128 H100, fp8 (NeMo 24.07)": (
+    "39b": (
         GPT3 | {"gpu": "H100", "tp": 4, "pp": 8, "vp": 6, "dp": 4, "precision": "fp8"},
         "1 of 256, sp",
-        5.642,
-        0.05,
     ),
-    "DeepSeek-V3, 256 GB200, mxfp8 (Megatron-Bridge, NeMo 26.08)": (
+    "39c": (
         DEEPSEEK_V3
         | {"gpu": "GB200", "gpus_per_node": 4, "pp": 4, "vp": 4, "ep": 64, "dp": 64}
         | {"precision": "mxfp8"},
         "1 of 4096",
-        13.342,
-        0.25,
     ),
-    "MPT-7B, 8 A100 (llm-foundry)": (
+    "39d": (
         MPT_7B | {"gpu": "A100", "dp": 8, "precision": "bf16", "fsdp_or_zero": "zero3"},
         "6 of 96, sp",
-        5.295,
-        0.05,
     ),
-    "BLOOM 176B, 384 A100 (BigScience)": (
+    "39e": (
         BLOOM
         | {"gpu": "A100", "network_gbps_per_gpu": 50, "tp": 4, "pp": 12, "dp": 8}
         | {"precision": "bf16", "recompute": "full"},
         "2 of 2048",
-        104.7,
-        0.15,
     ),
-    "GPT 145B, 1,536 A100, recomputed (Narayanan et al. 2021)": (
+    "39f": (
         GPT3
         | {"layers": 80, "gpu": "A100", "tp": 8, "pp": 8, "vp": 2, "dp": 24}
         | {"precision": "fp16", "fsdp_or_zero": "ddp", "recompute": "full"},
         "2 of 2304",
-        24.817,
-        0.05,
     ),
-    "GPT-3, 64 A100, recomputed (Korthikanti et al. 2022)": (
+    "39g": (
         GPT3
         | {"gpu": "A100", "tp": 8, "pp": 8, "vp": 3, "dp": 1}
         | {"precision": "fp16", "fsdp_or_zero": "ddp", "recompute": "full"},
         "1 of 64",
-        18.13,
-        0.2,
     ),
-    "Llama 3 8B, 8 H100 of 500 W (TorchTitan)": (
+    "39h": (
         LLAMA3_8B | {"gpu": "H100-500W", "dp": 8, "precision": "bf16", "fsdp_or_zero": "zero3"},
         "2 of 16",
-        2.4575,
-        0.05,
     ),
 }
 
@@ -111,14 +95,4 @@ def estimated_s(shape: Mapping[str, object], batch: str) -> float:
     return step_time(row.fabric, row.request, hosts).seconds
 
 
-ROWS = [
-    Row(
-        f"39{chr(ord('a') + i)}" if i else "39",
-        f"Step, s: {what}",
-        f"{seconds:g}",
-        lambda shape=shape, batch=batch: estimated_s(shape, batch),  # type: ignore[misc]
-        near(seconds, off),
-        Evidence.FITTED,
-    )
-    for i, (what, (shape, batch, seconds, off)) in enumerate(RUNS.items())
-]
+OURS = {number: partial(estimated_s, *run) for number, run in RUNS.items()}

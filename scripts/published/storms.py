@@ -21,7 +21,7 @@ from scheduler.core.model.events import Event, JobPreempted, JobStarted
 from scheduler.core.model.lifecycle import IN_SERVICE, HostState
 from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from scheduler.core.policies.tenants import Preemption, PriorityClass
-from scripts.published import Evidence, Row, Tolerance, Value, exactly, near, within
+from scripts.published import Value
 from simulator.engine import Engine
 from simulator.kernel import SimulationKernel
 
@@ -218,61 +218,10 @@ def named() -> Value:
     return len(share.out & share.bad), len(share.out - share.bad)
 
 
-def mostly_right(least: float) -> Tolerance:
-    """(found, mistaken): so large a share of those named, and of all lemons, is right, and not
-    all of them: 28 days show less than what was drawn."""
-
-    def holds(ours: Value) -> bool:
-        assert isinstance(ours, tuple)
-        correct, mistaken = (float(count) for count in ours)
-        return least <= correct / max(LEMONS, correct + mistaken) < 1
-
-    return Tolerance(f"{100 * least:g} % to all but one", holds)
-
-
-ROWS = [
-    Row(
-        "35",
-        "Storm: 35 requeues of 1,024 GPUs on a bad host, nothing known: gangs preempted",
-        "548",
-        lambda: storm(is_requeued=True).preempted,
-        near(548, 0.1),
-        Evidence.FITTED,
-        slow=True,
-    ),
-    Row(
-        "35b",
-        "... under muster: stops of the job, gangs that give it a host",
-        "none of it",
-        lambda: (storm(is_requeued=False).hits, storm(is_requeued=False).preempted),
-        exactly((1, 1)),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "36",
-        "Lemons, 1.2 % of 2,000 hosts: gangs of 512 GPUs that fail, percent, seed 0",
-        "14",
-        lambda: percent(LemonAction.SHOW),
-        within(14, 2),
-        Evidence.FITTED,
-        slow=True,
-    ),
-    Row(
-        "36b",
-        "... once lemons found by the seven signals in 28 days are out",
-        "4",
-        lambda: percent(LemonAction.RMA),
-        within(4, 1),
-        Evidence.FITTED,
-        slow=True,
-    ),
-    Row(
-        "36c",
-        "... of 24 lemons, those found; others taken for one",
-        "> 85 % right",
-        named,
-        mostly_right(0.85),
-        Evidence.INDEPENDENT,
-        slow=True,
-    ),
-]
+OURS = {
+    "35": lambda: storm(is_requeued=True).preempted,
+    "35b": lambda: (storm(is_requeued=False).hits, storm(is_requeued=False).preempted),
+    "36": lambda: percent(LemonAction.SHOW),
+    "36b": lambda: percent(LemonAction.RMA),
+    "36c": named,
+}

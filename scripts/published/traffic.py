@@ -13,7 +13,7 @@ from placement.workload.request import Request
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape, Recompute, Training
 from placement.workload.volumes import state_share
-from scripts.published import Evidence, Row, Tolerance, Value, exactly, near, within
+from scripts.published import Value
 
 LLAMA3 = ModelShape(126, 16_384, 53_248, 128, 8, 128_256, 8_192)
 LLAMA3_LONG = ModelShape(126, 16_384, 53_248, 128, 8, 128_256, 131_072)
@@ -111,130 +111,21 @@ def activations_in_sbh(shape: ModelShape, training: Training, tp: int) -> float:
     return (double.activations - single.activations) / (shape.sequence * shape.hidden)
 
 
-def all_within(values: tuple[float, ...], by: float) -> Tolerance:
-    """Each of several numbers no further than `by` from its own."""
-
-    def holds(ours: Value) -> bool:
-        assert isinstance(ours, tuple)
-        pairs = zip(ours, values, strict=True)
-        return all(abs(float(a) - b) <= by for a, b in pairs)
-
-    return Tolerance(f"± {by:g}", holds)
-
-
 KEEP_ALL = Training(recompute=Recompute.NONE, dropout=True)
 
-ROWS = (
-    Row(
-        "3",
-        "Llama 3 405B, table 4: GPUs",
-        "8,192 / 16,384 / 16,384",
-        sizes,
-        exactly((8_192, 16_384, 16_384)),
-        Evidence.INPUT,
-    ),
-    Row(
-        "3b",
-        "Llama 3 405B, table 4: tokens a step (DP 8 in the last row)",
-        "16M each",
-        tokens,
-        exactly((16_777_216,) * 3),
-        Evidence.INPUT,
-    ),
-    Row(
-        "3c",
-        "Parameters of Llama 3, Mixtral 8x7B, DeepSeek-V3, billions",
-        "405 / 46.7 / 671",
-        lambda: billions(LLAMA3, MIXTRAL, DEEPSEEK_V3),
-        all_within((405.0, 46.7, 671.0), 0.9),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "3d",
-        "... of which a token meets, Mixtral and DeepSeek-V3",
-        "12.9 / 37",
-        lambda: active_billions(MIXTRAL, DEEPSEEK_V3),
-        all_within((12.9, 37.0), 0.6),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "5",
-        "Neighbour of GPU 0 in TP, CP, PP, DP (Llama 3, figure 5)",
-        "1 / 2 / 4 / 8",
-        first_groups,
-        exactly((1, 2, 4, 8)),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "6",
-        "Megatron-Core: dp groups of tp 2, dp 3, pp 4, order tp-dp-pp",
-        "[0, 2, 4], [1, 3, 5] .. [19, 21, 23]",
-        lambda: tuple(data_groups("tp-dp-pp", tp=2, dp=3, pp=4)[i] for i in (0, 1, -1)),
-        exactly(("[0, 2, 4]", "[1, 3, 5]", "[19, 21, 23]")),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "6b",
-        "... of tp 2, pp 2, dp 2, order tp-pp-dp",
-        "[0, 4] / [1, 5] / [2, 6] / [3, 7]",
-        lambda: data_groups("tp-pp-dp", tp=2, pp=2, dp=2),
-        exactly(("[0, 4]", "[1, 5]", "[2, 6]", "[3, 7]")),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "7",
-        "Bubble of 16 stages, 8 chunks, 16 and 32 micro-batches",
-        "(p-1)/(v m): 0.117 / 0.059",
-        lambda: tuple(round(float(Pipeline(16, 8, m).bubble), 4) for m in (16, 32)),
-        all_within((0.117, 0.059), 0.0005),
-        Evidence.FORMULA,
-    ),
-    Row(
-        "8",
-        "GPT-3 175B, 300B tokens on 1,024 A100 at 140 TFLOP/s, days",
-        "34",
-        lambda: days(GPT3, 300e9, 1_024, 140),
-        near(34, 0.03),
-        Evidence.FORMULA,
-    ),
-    Row(
-        "8b",
-        "Parameters of GPT-3 and 1T (Narayanan 2021, table 1), billions",
-        "174.6 / 1,008.0",
-        lambda: billions(GPT3, ONE_TRILLION),
-        all_within((174.6, 1_008.0), 0.1),
-        Evidence.INDEPENDENT,
-    ),
-    Row(
-        "8c",
-        "FLOPs of a step of GPT-3 over eq. 3 without recomputation",
-        "1",
-        lambda: steps_of(GPT3),
-        within(1, 1e-12),
-        Evidence.FORMULA,
-    ),
-    Row(
-        "8d",
-        "GPT-3: bytes kept a layer but for scores, in s b h: TP 1, TP 8",
-        "34 / 4.25",
-        lambda: (activations_in_sbh(GPT3, KEEP_ALL, 1), activations_in_sbh(GPT3, KEEP_ALL, 8)),
-        exactly((34.0, 4.25)),
-        Evidence.FORMULA,
-    ),
-    Row(
-        "9",
-        "1T model, 450B tokens on 3,072 A100 at 163 TFLOP/s, days",
-        "84",
-        lambda: days(ONE_TRILLION, 450e9, 3_072, 163),
-        near(84, 0.03),
-        Evidence.FORMULA,
-    ),
-    Row(
-        "32",
-        "Llama 3, CP 16: K and V a layer, 8 heads and 128, MB",
-        "62.9 / 1,006.6",
-        lambda: (gathered_mb(8), gathered_mb(128)),
-        exactly((62.9, 1_006.6)),
-        Evidence.INDEPENDENT,
-    ),
-)
+OURS = {
+    "3": sizes,
+    "3b": tokens,
+    "3c": lambda: billions(LLAMA3, MIXTRAL, DEEPSEEK_V3),
+    "3d": lambda: active_billions(MIXTRAL, DEEPSEEK_V3),
+    "5": first_groups,
+    "6": lambda: tuple(data_groups("tp-dp-pp", tp=2, dp=3, pp=4)[i] for i in (0, 1, -1)),
+    "6b": lambda: data_groups("tp-pp-dp", tp=2, pp=2, dp=2),
+    "7": lambda: tuple(round(float(Pipeline(16, 8, m).bubble), 4) for m in (16, 32)),
+    "8": lambda: days(GPT3, 300e9, 1_024, 140),
+    "8b": lambda: billions(GPT3, ONE_TRILLION),
+    "8c": lambda: steps_of(GPT3),
+    "8d": lambda: (activations_in_sbh(GPT3, KEEP_ALL, 1), activations_in_sbh(GPT3, KEEP_ALL, 8)),
+    "9": lambda: days(ONE_TRILLION, 450e9, 3_072, 163),
+    "32": lambda: (gathered_mb(8), gathered_mb(128)),
+}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scripts.published import Evidence, Row, exactly
+from scripts.published import Evidence, Row, tolerance
 from simulator.collectors.invariants import InvariantChecker, InvariantViolated
 from simulator.experiment import Experiment, TraceSource
 from simulator.report.folder import ReportFolder
@@ -33,7 +33,7 @@ def script() -> ModuleType:
 
 
 def _row(ours: int) -> Row:
-    return Row("1", "two", "2", lambda: ours, exactly(2), Evidence.INPUT)
+    return Row("1", "two", "2", lambda: ours, tolerance("= 2"), Evidence.INPUT)
 
 
 @pytest.fixture(autouse=True)
