@@ -6,7 +6,7 @@ loads, see [project.entry-points."muster.commands"].
 
     replay    muster replay: one trace through the scheduler
     studies   muster compare and muster sweep: many of them
-    traces    muster trace: show, generate
+    traces    muster trace: generate
     twin      muster twin: what a change of a cluster is worth
     fork      where the cluster of a twin comes from
     terminal  warnings, progress bars, the table at the end

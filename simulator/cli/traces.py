@@ -1,10 +1,8 @@
-"""`muster trace`: look at a trace, generate one."""
+"""`muster trace`: generate a trace."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,22 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from scheduler.cli.numbers import finite
-from scheduler.files.errors import InputError, Problem
-from simulator.cli.replay import TotalsFormat
-from simulator.options import BY_KEY
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
-    from simulator.traces.record import BadRecord, TraceJob
+    from simulator.mixes.generate import TraceExtent
+    from simulator.traces.record import TraceJob
 
 MOST_SEED = 2**31 - 1  # as for a replay
 DAY_NS = 86_400 * 1_000_000_000
-File = Annotated[Path, typer.Argument(help="The trace, plain or gzip.", show_default=False)]
-FormatName = Annotated[
-    str, typer.Option("--trace-format", help=BY_KEY["trace_format"].help, show_default=False)
-]
-Columns = Annotated[str | None, typer.Option(help=BY_KEY["columns"].help)]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse a trace that has a wrong record.")]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -46,32 +36,9 @@ Rules = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    trace = typer.Typer(help="Look at and generate job traces.", no_args_is_help=True)
-    trace.command("show")(show_command)
+    trace = typer.Typer(help="Generate job traces.", no_args_is_help=True)
     trace.command("generate")(generate_command)
     app.add_typer(trace, name="trace")
-
-
-def show_command(
-    trace: File,
-    trace_format: FormatName,
-    columns: Columns = None,
-    strict: Strict = False,
-    output: Annotated[
-        TotalsFormat, typer.Option("--format", "-o", help="Output format.")
-    ] = TotalsFormat.TABLE,
-) -> None:
-    """Summarise a trace: sizes, run times, GPU-hours, arrivals, outcomes, bad records."""
-    from simulator.report.trace_table import table
-    from simulator.traces.summary import TraceSummary
-
-    skipped: Counter[str] = Counter()
-    summary = TraceSummary()
-    for job in _jobs(trace, trace_format, columns, strict, skipped):
-        summary.add(job)
-    figures = summary.figures()
-    figures |= {"skipped": skipped.total(), "skipped_by_reason": dict(sorted(skipped.items()))}
-    typer.echo(json.dumps(figures) if output is TotalsFormat.JSON else table(trace.name, figures))
 
 
 def generate_command(
@@ -108,7 +75,6 @@ def generate_command(
     from simulator.mixes.fit import fit
     from simulator.mixes.generate import MixRequest, TraceExtent, generate
     from simulator.mixes.published import MIXES
-    from simulator.report.trace_table import extent_text
 
     cluster = load_fabric(fabric)
     hosts, gpus_per_host = cluster.host_count, cluster.gpus_per_host
@@ -121,39 +87,20 @@ def generate_command(
         yield from _lines(extent.watch(generate(wanted)), attach, cluster, seed)
 
     _write(text(), out)
-    typer.echo(extent_text(extent), err=True)
+    typer.echo(_extent_text(extent), err=True)
 
 
-def _jobs(
-    path: Path, trace_format: str, columns: str | None, strict: bool, skipped: Counter[str]
-) -> Iterator[TraceJob]:
-    """The jobs of a file. Wrong records go to stderr; whatever is left out is counted."""
-    from simulator.cli.terminal import Warnings
-    from simulator.options import DEFAULTS, conflicts
-    from simulator.traces.load import TraceFile, advice, find_format
+def _extent_text(extent: TraceExtent) -> str:
+    """Say how long a generated trace is, and whether that is long enough to reach its load."""
+    from simulator.report.text import duration
 
-    options = {**DEFAULTS, "trace_format": trace_format, "columns": columns}
-    for key, message in conflicts(options):
-        raise InputError(Problem(BY_KEY[key].flag, message))
-    warnings, faults = Warnings(), 0
-
-    def on_bad(file: Path, bad: BadRecord) -> None:
-        problem = Problem(bad.field, bad.detail, str(file), bad.line)
-        if strict and bad.is_fault:
-            raise InputError(problem)
-        skipped[bad.kind] += 1
-        if bad.is_fault:
-            nonlocal faults
-            faults += 1
-            warnings.add(f"{problem}; skipped")
-
-    trace = TraceFile(path, find_format(trace_format, columns), on_bad)
-    yield from trace
-    if faults and not trace.jobs:
-        text = f"holds no job in the format {trace_format}: {faults:,} records are wrong"
-        hint = f", the first is named above{advice(path, trace.format)}"
-        raise InputError(Problem("", text + hint, str(path)))
-    warnings.close()
+    text = (
+        f"{extent.jobs:,} jobs over {duration(extent.span_s)};"
+        f" a run takes {duration(extent.run_s)}, by GPU time"
+    )
+    if extent.is_enough:
+        return text
+    return f"{text}. The cluster begins empty: more jobs are needed to see it at this load"
 
 
 def _lines(jobs: Iterable[TraceJob], attach: str, fabric: Fabric, seed: int) -> Iterator[str]:

@@ -5,7 +5,7 @@ nothing from anywhere, and their figures as PNG and SVG. matplotlib is imported 
 page is made, never before.
 
     folder       the report of one run: totals.json, report_data.json, index.html
-    text         totals in words and units;  trace_table: the summary of a trace
+    text         totals in words and units
     figures      the numbers by which runs are compared
     comparison_page, sweep_page    one page each;  run_charts: figures of a run
     html, theme  the look of pages and figures

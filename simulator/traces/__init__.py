@@ -8,5 +8,5 @@ by one, and the `JobSpec` that the scheduler is asked to run.
     load        open a trace by the name of its format, sorted
     sorting     by submit time, on disk where a file is in no order
     mapping     a trace's job as a gang of hosts;  shapes: the parallelism it may be given
-    summary     what a trace holds;  write: muster's own format
+    write       muster's own format
 """

@@ -8,8 +8,9 @@ point, of GPU time within six points.
 
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from simulator.mixes.fit import JobMix, fit
@@ -24,7 +25,6 @@ from simulator.mixes.generate import (
 )
 from simulator.mixes.published import MIXES, SUMMARIES, ClusterSummary
 from simulator.traces.record import SECOND_NS
-from simulator.traces.summary import TraceSummary
 
 JOBS = 100_000
 EVERY = pytest.mark.parametrize("published", SUMMARIES, ids=lambda found: found.name)
@@ -36,13 +36,24 @@ def wanted(published: ClusterSummary, jobs: int = 2_000, **changed: Any) -> MixR
     return MixRequest(fit(published), jobs, **(given | changed))
 
 
+class Drawn(NamedTuple):
+    """A large trace, job by job."""
+
+    gpus: np.ndarray
+    run_s: np.ndarray
+    ends: np.ndarray
+
+    def gpu_time_share(self, chosen: np.ndarray) -> float:
+        gpu_s = self.gpus * self.run_s
+        return float(gpu_s[chosen].sum() / gpu_s.sum())
+
+
 @cache
-def drawn(published: ClusterSummary) -> dict[str, Any]:
-    """The summary of a large trace."""
-    summary = TraceSummary()
-    for job in generate(wanted(published, JOBS)):
-        summary.add(job)
-    return summary.figures()
+def drawn(published: ClusterSummary) -> Drawn:
+    jobs = [*generate(wanted(published, JOBS))]
+    run_s = [job.run_ns / SECOND_NS for job in jobs]
+    ends = [job.outcome.value for job in jobs]
+    return Drawn(np.array([job.gpus for job in jobs]), np.array(run_s), np.array(ends))
 
 
 def mean(mix: JobMix, field: str) -> float:
@@ -101,43 +112,37 @@ def test_a_trace_has_the_published_sizes_and_run_times(published: ClusterSummary
     found = drawn(published)
     mix = fit(published)
 
-    assert found["jobs"] == JOBS
-    assert found["gpus"]["mean"] == pytest.approx(mean(mix, "gpus"), rel=0.05)
-    assert found["gpus"]["p50"] <= 2
-    assert found["gpus"]["max"] == max(c.gpus for c in mix.classes)
-    assert found["run_s"]["mean"] == pytest.approx(mean(mix, "mean_run_s"), rel=0.12)
-    assert found["run_s"]["max"] <= published.max_run_s
+    assert found.gpus.mean() == pytest.approx(mean(mix, "gpus"), rel=0.05)
+    assert np.median(found.gpus) <= 2
+    assert found.gpus.max() == max(c.gpus for c in mix.classes)
+    assert found.run_s.mean() == pytest.approx(mean(mix, "mean_run_s"), rel=0.12)
+    assert found.run_s.max() <= published.max_run_s
     if published.median_run_s is not None:
-        assert found["gpus"]["p50"] == 1
-        assert found["run_s"]["p50"] == pytest.approx(published.median_run_s, rel=0.05)
+        assert np.median(found.gpus) == 1
+        assert np.median(found.run_s) == pytest.approx(published.median_run_s, rel=0.05)
 
 
 @pytest.mark.slow
 @EVERY
 def test_a_trace_has_the_published_ends(published: ClusterSummary) -> None:
-    found = drawn(published)["by_outcome"]
+    found = drawn(published)
 
     for name in OUTCOMES:
-        assert found[name]["share"] == pytest.approx(getattr(published.ends, name), abs=0.01)
+        ended = found.ends == name
+        assert ended.mean() == pytest.approx(getattr(published.ends, name), abs=0.01)
         if published.ends_by_gpu_time:
             aim = getattr(published.ends_by_gpu_time, name)
-            assert found[name]["gpu_hours_share"] == pytest.approx(aim, abs=0.06)
+            assert found.gpu_time_share(ended) == pytest.approx(aim, abs=0.06)
 
 
 @pytest.mark.slow
-def test_large_jobs_take_most_of_the_gpu_time_of_rsc_1_and_end_as_published() -> None:
-    published = MIXES["rsc-1"]
-    by_outcome = drawn(published)["by_outcome"]
-    for name in OUTCOMES:
-        assert by_outcome[name]["share"] == pytest.approx(getattr(published.ends, name), abs=0.01)
-    by_gpus = drawn(published)["by_gpus"]
-    large = by_gpus["256-1,023"], by_gpus["1,024 and more"]
-    small = by_gpus["1"], by_gpus["2-7"], by_gpus["8"]
+def test_large_jobs_take_most_of_the_gpu_time_of_rsc_1() -> None:
+    found = drawn(MIXES["rsc-1"])
 
-    assert sum(part["gpu_hours_share"] for part in large) == pytest.approx(0.66, abs=0.06)
-    assert sum(part["gpu_hours_share"] for part in small) < 0.10
-    assert sum(part["share"] for part in small) > 0.90
-    assert by_gpus["1"]["share"] > 0.40
+    assert found.gpu_time_share(found.gpus >= 256) == pytest.approx(0.66, abs=0.06)
+    assert found.gpu_time_share(found.gpus <= 8) < 0.10
+    assert (found.gpus <= 8).mean() > 0.90
+    assert (found.gpus == 1).mean() > 0.40
 
 
 @EVERY

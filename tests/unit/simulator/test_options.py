@@ -9,7 +9,7 @@ from simulator import inputs
 from simulator.experiment import experiment_of, fabric_of
 from simulator.experiment_file import load_experiment_file
 from simulator.inputs import digest
-from simulator.options import BY_KEY, DEFAULTS, ChoiceKind, Value, checked
+from simulator.options import BY_KEY, DEFAULTS, ChoiceKind, Value, checked, conflicts
 from simulator.placers import PlacementStrategy
 from simulator.traces.shapes import ShapeRule
 from tests.studies import CASE, write
@@ -86,6 +86,22 @@ def test_choices_are_those_of_the_code() -> None:
 
 def test_every_default_is_a_good_value() -> None:
     assert {key: checked(key, value) for key, value in DEFAULTS.items()} == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "told"),
+    [
+        ({"trace_format": "csv"}, "columns", "is needed with the format csv: submit="),
+        ({"columns": "submit=1"}, "columns", "has an effect only with the formats csv and"),
+        ({"times": "llama3", "detect_s": 9}, "detect_s", "has no effect with --times"),
+        ({"failures_repeat": True}, "failures_repeat", "has no effect without failures"),
+    ],
+)
+def test_options_without_an_effect_are_named(
+    options: dict[str, Value], key: str, told: str
+) -> None:
+    ((found, message),) = conflicts({**DEFAULTS, "trace_format": "swf", **options})
+    assert (found, message.startswith(told)) == (key, True)
 
 
 # --- experiment files ----------------------------------------------------------------
