@@ -1,10 +1,8 @@
-"""Replays against an independent scheduler, and laws that every replay keeps.
-
-The reference below is written from the published definition of EASY backfilling
-(Lifka 1995; Mu'alem and Feitelson 2001), on one kind of host and nothing else: it
-knows no events, no placement and no state machine.
+"""Replays against the published policies (tests/backfill_reference.py), and laws that every replay
+keeps.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -23,23 +21,26 @@ from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.costs import Costs
 from simulator.failures import Outage, merged
 from simulator.traces.record import SECOND_NS, TraceJob
+from tests import backfill_reference as reference
+from tests.backfill_reference import Job, Machine
 from tests.replays import World, machine, replayed
 
 HOSTS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    number: int
-    submit: int
-    run: int
-    limit: int
-    hosts: int
+@dataclass(frozen=True)
+class Ranked(Job):
     priority: int
 
 
+def production(machine: Machine) -> Iterator[Job]:
+    """EASY in order of priority; those of one priority in order of arrival."""
+    machine.waiting.sort(key=lambda job: -job.priority if isinstance(job, Ranked) else 0)
+    yield from reference.easy(machine)
+
+
 @st.composite
-def workloads(draw: st.DrawFn) -> list[Asked]:
+def workloads(draw: st.DrawFn) -> list[Ranked]:
     """Small times and sizes, so that ties and full machines are common. Limits may be
     longer than the run, or shorter: users guess."""
     drawn = st.tuples(
@@ -51,88 +52,34 @@ def workloads(draw: st.DrawFn) -> list[Asked]:
     )
     jobs = sorted(draw(st.lists(drawn, min_size=1, max_size=25)), key=lambda job: job[0])
     return [
-        Asked(i, submit, run, max(1, run + slack), hosts, priority)
+        Ranked(f"j{i}", submit, run, max(1, run + slack), hosts, priority)
         for i, (submit, run, slack, hosts, priority) in enumerate(jobs)
     ]
 
 
-def reference(jobs: list[Asked], policy: str) -> dict[int, int]:
-    """Start times in seconds, by number."""
-    starts: dict[int, int] = {}
-    running: list[tuple[int, Asked]] = []  # (start, job)
-    now = 0
-    while len(starts) < len(jobs):
-        running = [(start, job) for start, job in running if start + job.run > now]
-        waiting = [job for job in jobs if job.submit <= now and job.number not in starts]
-        waiting.sort(key=lambda j: (-j.priority if policy == "production" else 0, j.number))
-        for job in starting(waiting, running, now, policy):
-            starts[job.number] = now
-            running.append((now, job))
-        # Decisions fall due when a job comes or ends, not when a limit merely passes.
-        due = [job.submit for job in jobs] + [start + job.run for start, job in running]
-        now = min((t for t in due if t > now), default=now + 1)
-    return starts
-
-
-def starting(
-    waiting: list[Asked], running: list[tuple[int, Asked]], now: int, policy: str
-) -> list[Asked]:
-    free = HOSTS - sum(job.hosts for _, job in running)
-    chosen: list[Asked] = []
-    while waiting and waiting[0].hosts <= free:
-        chosen.append(waiting.pop(0))
-        free -= chosen[-1].hosts
-    if not waiting or policy == "fifo":
-        return chosen
-    # The shadow time: when the estimates of those that run make room for the first.
-    ends = [(expected_end(start + job.limit, now), job.hosts) for start, job in running]
-    ends += [(now + job.limit, job.hosts) for job in chosen]
-    shadow = min(
-        t for t, _ in ends if free + sum(h for end, h in ends if end <= t) >= waiting[0].hosts
-    )
-    extra = free + sum(h for end, h in ends if end <= shadow) - waiting[0].hosts
-    for job in waiting[1:]:
-        if job.hosts > free:
-            continue
-        if now + job.limit > shadow:
-            if job.hosts > extra:
-                continue
-            extra -= job.hosts
-        free -= job.hosts
-        chosen.append(job)
-    return chosen
-
-
-def expected_end(estimate: int, now: int) -> int:
-    """A job past its estimate is given one minute, then two, four, ... in all."""
-    step = 0
-    while estimate + step <= now:
-        step = 2 * step or 60
-    return estimate + step
-
-
-def trace(jobs: list[Asked]) -> list[TraceJob]:
+def trace(jobs: list[Ranked]) -> list[TraceJob]:
     return [
         TraceJob(
-            f"j{job.number}",
+            job.name,
             job.submit * SECOND_NS,
             job.run * SECOND_NS,
-            job.number,
-            job.hosts,
-            job.limit * SECOND_NS,
+            number,
+            job.size,
+            job.estimate * SECOND_NS,
             priority=job.priority,
         )
-        for job in jobs
+        for number, job in enumerate(jobs)
     ]
 
 
-@pytest.mark.parametrize("policy", ["production", "easy", "fifo"])
+@pytest.mark.parametrize("policy", [production, reference.easy, reference.fifo])
 @given(workloads())
-def test_every_job_starts_when_the_reference_starts_it(policy: str, jobs: list[Asked]) -> None:
-    world = replayed(machine(HOSTS), trace(jobs), policy)
+def test_every_job_starts_when_the_reference_starts_it(
+    policy: Callable[[Machine], Iterator[Job]], jobs: list[Ranked]
+) -> None:
+    world = replayed(machine(HOSTS), trace(jobs), policy.__name__)
 
-    expected = {f"j{number}": start for number, start in reference(jobs, policy).items()}
-    assert world.starts_s() == expected
+    assert world.starts_s() == reference.schedule(jobs, HOSTS, policy)
 
 
 @st.composite
@@ -148,7 +95,7 @@ def outages(draw: st.DrawFn) -> list[Outage]:
 
 @given(workloads(), outages(), st.sampled_from([0, 7]), st.sampled_from([0, 3]))
 def test_whatever_fails_no_work_is_lost_or_done_twice(
-    jobs: list[Asked], failing: list[Outage], checkpoint_s: int, decision_s: int
+    jobs: list[Ranked], failing: list[Outage], checkpoint_s: int, decision_s: int
 ) -> None:
     world = replayed(
         machine(HOSTS),
@@ -158,16 +105,16 @@ def test_whatever_fails_no_work_is_lost_or_done_twice(
         decision_ns=decision_s * SECOND_NS,
     )
 
-    assert set(world.rows) == {f"j{job.number}" for job in jobs}
+    assert set(world.rows) == {job.name for job in jobs}
     for job in jobs:
-        row = world.rows[f"j{job.number}"]
+        row = world.rows[job.name]
         assert row.run_ns == job.run * SECOND_NS
         assert row.end_ns - row.submit_ns >= row.run_ns
     assert_no_host_twice(world)
     metrics = world.metrics
     spent = metrics.spent().hosts
     assert spent.running == sum(row.host_ns for row in world.rows.values())
-    assert spent.productive == sum(job.run * job.hosts for job in jobs) * SECOND_NS
+    assert spent.productive == sum(job.run * job.size for job in jobs) * SECOND_NS
     assert metrics.restarts == sum(row.attempts - 1 for row in world.rows.values())
 
 

@@ -8,13 +8,6 @@ from scripts.published import Evidence, Row, Value, check, table, tolerance
 ROWS = published.rows()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("row", [r for r in ROWS if not r.slow], ids=lambda r: r.number)
-def test_published(row: Row) -> None:
-    outcome = check(row)
-    assert outcome.passed, f"{row.what}: {row.published} published, {outcome.ours} ours"
-
-
 def test_numbers_are_unique_and_in_order() -> None:
     numbers = [row.number for row in ROWS]
     assert len(set(numbers)) == len(numbers)

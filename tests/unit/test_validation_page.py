@@ -18,6 +18,7 @@ HEAD = "| row | what | evidence | published | ours | tolerance |\n|---|---|---|-
 
 def line(row: Row) -> str:
     done = check(row)
+    assert done.passed, f"{row.what}: {row.published} published, {done.ours} ours"
     tolerance = f"{row.tolerance.text}, slow" if row.slow else row.tolerance.text
     known = f"| {row.number} | {row.what} | {row.evidence} | {row.published}"
     return f"{known} | {done.ours_text} | {tolerance} |\n"

@@ -14,6 +14,19 @@ Importing = Callable[..., Draft]
 Refusing = Callable[..., list[str]]
 
 
+def assert_facts(draft: Draft, facts: str) -> None:
+    """The request of a checked draft has the values of `dp=64 dtype=bf16`: fields of its
+    parallelism, model, batch or training."""
+    request = draft.checked().request
+    sections = (request.parallelism, request.model, request.batch, request.training)
+    wanted = dict(pair.split("=") for pair in facts.split())
+    found = {
+        name: next(str(getattr(part, name)) for part in sections if hasattr(part, name))
+        for name in wanted
+    }
+    assert found == wanted
+
+
 @pytest.fixture
 def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Importing:
     """imported("run.sh", text, gpus=8, keys={...}, environment={...})"""

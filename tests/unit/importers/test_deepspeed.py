@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from placement.workload.training import Batch
-from tests.build import training
-from tests.unit.importers.conftest import Importing, Refusing
+from tests.unit.importers.conftest import Importing, Refusing, assert_facts
 
 MODEL = {
     "model.layers": 32,
@@ -18,8 +16,9 @@ MODEL = {
     "model.vocab": 32_000,
     "model.sequence": 4_096,
 }
+MICRO = "train_micro_batch_size_per_gpu"
 ZERO3 = {
-    "train_micro_batch_size_per_gpu": 4,
+    MICRO: 4,
     "gradient_accumulation_steps": 8,
     "bf16": {"enabled": True},
     "zero_optimization": {"stage": 3, "overlap_comm": True},
@@ -30,57 +29,35 @@ def text(**changes: Any) -> str:
     return json.dumps({**ZERO3, **changes}, indent=2)
 
 
-def test_zero_3(imported: Importing) -> None:
-    request = imported("ds.json", text(), gpus=64, model=MODEL).checked().request
-    assert (request.parallelism.dp, request.batch) == (64, Batch(2_048, 4))
-    assert request.training == training(
-        data_parallel="zero3", sync="micro_batch", gradient_dtype="bf16"
-    )
-    assert request.model is not None
-    assert request.model.dtype == "bf16"
+MICS = {"stage": 3, "mics_shard_size": 8}
 
 
 @pytest.mark.parametrize(
-    ("stage", "strategy", "sync"),
-    [(0, "ddp", "step"), (1, "zero1", "step"), (2, "zero2", "micro_batch")],
+    ("changes", "gpus", "facts"),
+    [
+        ({}, 64, "dp=64 global_sequences=2048 micro_sequences=4 data_parallel=zero3"),
+        ({}, 64, "sync=micro_batch gradient_dtype=bf16 dtype=bf16"),
+        ({"zero_optimization": {"stage": 0}}, 8, "data_parallel=ddp sync=step"),
+        ({"zero_optimization": {"stage": 1}}, 8, "data_parallel=zero1 sync=step"),
+        ({"zero_optimization": {"stage": 2}}, 8, "data_parallel=zero2 sync=micro_batch"),
+        ({"train_batch_size": 1024}, 0, "dp=32 global_sequences=1024 micro_sequences=4"),
+        ({MICRO: "auto", "train_batch_size": 1024}, 64, "global_sequences=1024 micro_sequences=2"),
+        ({"sequence_parallel_size": 4}, 64, "cp=4 dp=16 context_parallel=ulysses"),
+        ({"zero_optimization": MICS}, 64, "shard_group=8"),
+        ({"zero_optimization": {**MICS, "mics_shard_size": -1}}, 64, "shard_group=0"),
+    ],
 )
-def test_stages(imported: Importing, stage: int, strategy: str, sync: str) -> None:
-    draft = imported("ds.json", text(zero_optimization={"stage": stage}), gpus=8)
-    how = draft.checked().request.training
-    assert (how.data_parallel, how.sync) == (strategy, sync)
-
-
-def test_the_batch_sizes_say_how_many_replicas(imported: Importing) -> None:
-    request = imported("ds.json", text(train_batch_size=1_024)).checked().request
-    assert (request.parallelism.dp, request.batch) == (32, Batch(1_024, 4))
-
-
-def test_one_batch_size_follows_from_the_others(imported: Importing) -> None:
-    sizes = {"train_micro_batch_size_per_gpu": "auto", "train_batch_size": 1_024}
-    request = imported("ds.json", text(**sizes), gpus=64).checked().request
-    assert request.batch == Batch(1_024, 2)
+def test_what_keys_mean(
+    imported: Importing, changes: dict[str, Any], gpus: int, facts: str
+) -> None:
+    assert_facts(imported("ds.json", text(**changes), gpus=gpus, model=MODEL), facts)
 
 
 def test_axes_of_the_program_are_given_by_hand(imported: Importing) -> None:
     keys = {"parallelism.tp": 4, "parallelism.pp": 2}
     draft = imported("ds.json", text(), gpus=64, keys=keys)
-    p = draft.checked().request.parallelism
-    assert (p.tp, p.pp, p.dp, p.order) == (4, 2, 8, "tp-cp-ep-dp-pp")
+    assert_facts(draft, "tp=4 pp=2 dp=8 order=tp-cp-ep-dp-pp")
     assert not any("training program" in note for note in draft.notes)
-
-
-def test_ulysses_is_context_parallel(imported: Importing) -> None:
-    request = imported("ds.json", text(sequence_parallel_size=4), gpus=64).checked().request
-    assert (request.parallelism.cp, request.parallelism.dp) == (4, 16)
-    assert request.training.context_parallel == "ulysses"
-
-
-def test_mics_is_a_shard_group(imported: Importing) -> None:
-    zero = {"stage": 3, "mics_shard_size": 8}
-    how = imported("ds.json", text(zero_optimization=zero), gpus=64, model=MODEL)
-    assert how.checked().request.training.shard_group == 8
-    off = imported("ds.json", text(zero_optimization={**zero, "mics_shard_size": -1}), gpus=64)
-    assert off.checked().request.training.shard_group == 0
 
 
 def test_a_model_without_a_sequence_is_asked_for_it(refused: Refusing) -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from placement.workload.flops import active_parameter_count, parameter_count
 from placement.workload.parallelism import Parallelism
-from placement.workload.training import Batch, Training
+from placement.workload.training import Batch
 from tests.build import LLAMA3, training
-from tests.unit.importers.conftest import Importing, Refusing
+from tests.unit.importers.conftest import Importing, Refusing, assert_facts
 
 LLAMA = """\
 [job]
@@ -42,61 +42,38 @@ def test_llama_3_405b(imported: Importing) -> None:
     assert request.training == training(data_parallel="zero3", sync="micro_batch", recompute="full")
 
 
+NAMED = 'flavor = "405B"'
+PIPELINE = "pipeline_parallel_degree = 1"
+COPIES = "data_parallel_replicate_degree = 1\ndata_parallel_shard_degree = -1"
+MX = 'converters = ["quantize.linear.mx"]\n[quantize.linear.mx]\nrecipe_name = "mxfp8_cublas"'
+STAGES = 'pipeline_parallel_schedule = "Interleaved1F1B"\npipeline_parallel_layers_per_stage = 4'
+OLDER = "[experimental]\ncontext_parallel_degree = 2\n"
+
+
 @pytest.mark.parametrize(
-    ("converter", "section", "dtype"),
+    ("old", "new", "facts"),
     [
-        ("quantize.linear.float8", "", "fp8"),
-        ("float8", "", "fp8"),
-        ("quantize.linear.mx", '[quantize.linear.mx]\nrecipe_name = "mxfp8_cublas"', "mxfp8"),
+        (NAMED, f'{NAMED}\nconverters = ["quantize.linear.float8"]', "dtype=fp8"),
+        (NAMED, f'{NAMED}\nconverters = ["float8"]', "dtype=fp8"),
+        (NAMED, f"{NAMED}\n{MX}", "dtype=mxfp8"),
+        (PIPELINE, f"{PIPELINE[:-1]}4", "data_parallel=fsdp sync=step micro_sequences=1"),
+        (PIPELINE, f"{PIPELINE[:-1]}4\n{STAGES}", "virtual_stages=8"),
+        ("local_batch_size", "batch_size", "global_sequences=128 micro_sequences=2"),  # older
+        ("[parallelism]", f"{OLDER}\n[parallelism]", "cp=2 dp=32 global_sequences=64"),
+        ("replicate_degree = 1", "replicate_degree = 4", "dp=64 shard_group=16"),
+        (COPIES, COPIES.replace("= 1", "= 64").replace("-1", "1"), "dp=64 data_parallel=ddp"),
+        ("seq_len", 'mixed_precision_reduce = "bfloat16"\nseq_len', "gradient_dtype=bf16"),
     ],
 )
-def test_a_converter_of_linear_layers_is_their_precision(
-    imported: Importing, converter: str, section: str, dtype: str
-) -> None:
-    named = LLAMA.replace('flavor = "405B"', f'flavor = "405B"\nconverters = ["{converter}"]')
-    model = imported("llama.toml", named + section, gpus=512).checked().request.model
-    assert model is not None
-    assert model.dtype == dtype
+def test_what_keys_of_the_file_mean(imported: Importing, old: str, new: str, facts: str) -> None:
+    assert_facts(imported("llama.toml", LLAMA.replace(old, new), gpus=512), facts)
 
 
 def test_an_unknown_converter_is_not_dropped(refused: Refusing) -> None:
-    named = LLAMA.replace(
-        'flavor = "405B"', 'flavor = "405B"\nconverters = ["quantize.linear.fp6"]'
-    )
+    named = LLAMA.replace(NAMED, f'{NAMED}\nconverters = ["quantize.linear.fp6"]')
     assert refused("llama.toml", named, gpus=512) == [
         "llama.toml:7: model.converters: 'quantize.linear.fp6' is not a known converter"
     ]
-
-
-def test_under_a_pipeline_parameters_are_kept(imported: Importing) -> None:
-    text = LLAMA.replace("pipeline_parallel_degree = 1", "pipeline_parallel_degree = 4")
-    text = text.replace("'full' #", "'none' #").replace("_size = 2", "_size = 16")
-    request = imported("llama.toml", text, gpus=512).checked().request
-    assert request.training == Training()
-    assert request.batch == Batch(256, 1)
-
-
-def test_older_places_of_the_same_keys(imported: Importing) -> None:
-    old = LLAMA.replace("local_batch_size", "batch_size").replace(
-        "[parallelism]", "[experimental]\ncontext_parallel_degree = 2\n\n[parallelism]"
-    )
-    request = imported("old.toml", old, gpus=512).checked().request
-    assert (request.parallelism.cp, request.parallelism.dp) == (2, 32)
-    assert request.batch == Batch(64, 2)
-
-
-def test_replicas_of_shards(imported: Importing) -> None:
-    text = LLAMA.replace("replicate_degree = 1", "replicate_degree = 4")
-    request = imported("hsdp.toml", text, gpus=512).checked().request
-    assert (request.parallelism.dp, request.training.shard_group) == (64, 16)
-
-
-def test_replicas_alone_are_ddp(imported: Importing) -> None:
-    text = LLAMA.replace("replicate_degree = 1", "replicate_degree = 4")
-    text = text.replace("shard_degree = -1", "shard_degree = 1")
-    request = imported("ddp.toml", text).checked().request
-    assert request.parallelism.dp == 4
-    assert request.training.data_parallel == "ddp"
 
 
 def test_deepseek_v3_with_experts_over_dp(imported: Importing) -> None:
@@ -117,8 +94,8 @@ data_parallel_shard_degree = 32
     assert request.model is not None
     assert parameter_count(request.model) == pytest.approx(671e9, rel=1e-3)
     assert active_parameter_count(request.model) == pytest.approx(37e9, rel=0.02)
-    assert (request.parallelism.tp, request.parallelism.ep, request.parallelism.dp) == (8, 8, 4)
-    assert request.training.expert_tp == 1
+    axes = request.parallelism
+    assert (axes.tp, axes.ep, axes.dp, request.training.expert_tp) == (8, 8, 4, 1)
 
 
 @pytest.mark.parametrize(("flavor", "billions"), [("16B", 15.7), ("236B", 236), ("671B", 671)])
@@ -142,35 +119,19 @@ def test_models_are_as_large_as_their_reports_say(
     ],
 )
 def test_schedules(imported: Importing, schedule: str, chunks: int, known: str) -> None:
-    text = LLAMA.replace(
-        "pipeline_parallel_degree = 1",
-        f'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "{schedule}"',
-    )
+    pipeline = f'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "{schedule}"'
+    text = LLAMA.replace(PIPELINE, pipeline)
     draft = imported("pp.toml", text, gpus=512)
-    batch = draft.checked().request.batch
-    assert batch is not None
-    assert (batch.virtual_stages, batch.schedule) == (chunks, known)
+    assert_facts(draft, f"virtual_stages={chunks} schedule={known}")
     assert any("counted as interleaved" in n for n in draft.notes) == (schedule == "LoopedBFS")
-
-
-def test_layers_per_stage_say_how_many_chunks(imported: Importing) -> None:
-    text = LLAMA.replace(
-        "pipeline_parallel_degree = 1",
-        'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "Interleaved1F1B"\n'
-        "pipeline_parallel_layers_per_stage = 4",
-    )
-    batch = imported("pp.toml", text, gpus=512).checked().request.batch
-    assert batch is not None
-    assert batch.virtual_stages == 8
 
 
 def test_a_model_from_elsewhere_keeps_the_sequence_of_the_file(imported: Importing) -> None:
     shape = {"layers": 16, "hidden": 64, "ffn": 128, "heads": 8, "kv_heads": 8, "vocab": 100}
     given = {f"model.{key}": value for key, value in {**shape, "sequence": 9}.items()}
     text = LLAMA.replace("405B", "mine")
-    model = imported("a.toml", text, gpus=512, model=given).checked().request.model
-    assert model is not None
-    assert (model.layers, model.sequence) == (16, 8_192)
+    draft = imported("a.toml", text, gpus=512, model=given)
+    assert_facts(draft, "layers=16 sequence=8192")
 
 
 def test_what_is_not_represented_is_listed(imported: Importing) -> None:
@@ -208,9 +169,3 @@ def test_faults_name_the_key_and_its_line(
 ) -> None:
     [found] = refused("a.toml", text, **given)
     assert found.startswith(line)
-
-
-def test_gradients_may_be_reduced_in_half_precision(imported: Importing) -> None:
-    text = LLAMA.replace("seq_len = 8192", 'seq_len = 8192\nmixed_precision_reduce = "bfloat16"')
-    request = imported("llama.toml", text, gpus=512).checked().request
-    assert request.training.gradient_dtype == "bf16"

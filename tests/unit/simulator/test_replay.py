@@ -5,16 +5,13 @@ import json
 import pytest
 
 from placement.workload.request import SpareRule
-from scheduler.core import HostState, JobSpec, JobState, SchedulingOptions, State, apply, replay
+from scheduler.core import HostState, JobState, SchedulingOptions, State, apply, replay
 from scheduler.core.model.commands import CancelJob, Command, EndJob, MoveHost, SubmitJob
 from scheduler.core.model.events import (
     Event,
     FabricLoaded,
     GangResized,
-    GangSwapped,
-    HostMoved,
     JobEnded,
-    JobRequeued,
     JobStarted,
     JobSubmitted,
     TenantsLoaded,
@@ -55,40 +52,6 @@ def test_a_job_runs_for_its_time() -> None:
     assert world.ends_s() == {"a": 40}
 
 
-def test_hosts_freed_at_an_instant_serve_who_arrives_at_it() -> None:
-    jobs = [trace_job("a", 0, 30, gpus=2), trace_job("b", 30, 5, gpus=2)]
-
-    assert replayed(machine(2), jobs).starts_s() == {"a": 0, "b": 30}
-
-
-def test_all_arrivals_of_an_instant_are_there_before_the_decision() -> None:
-    jobs = [trace_job("low", 0, 5), trace_job("high", 0, 5, priority=9)]
-
-    assert replayed(machine(1), jobs).starts_s() == {"high": 0, "low": 5}
-
-
-def test_easy_backfills_only_what_does_not_delay_the_first() -> None:
-    jobs = [
-        trace_job("runs", 0, 100, gpus=3),
-        trace_job("first", 1, 10, gpus=4),  # promised 100
-        trace_job("long", 2, 99, gpus=1),  # would end at 101
-        trace_job("fits", 3, 97, gpus=1),
-    ]
-
-    assert replayed(machine(4), jobs, "easy").starts_s() == {
-        "runs": 0,
-        "fits": 3,
-        "first": 100,
-        "long": 110,
-    }
-    assert replayed(machine(4), jobs, "fifo").starts_s() == {
-        "runs": 0,
-        "first": 100,
-        "long": 110,
-        "fits": 110,
-    }
-
-
 def test_gangs_fill_whole_hosts() -> None:
     jobs = [trace_job("a", 0, 10, gpus=9), trace_job("b", 0, 10, gpus=1)]
     world = replayed(machine(3, gpus=8), jobs)
@@ -98,12 +61,9 @@ def test_gangs_fill_whole_hosts() -> None:
 
 
 def test_a_time_limit_is_the_run_time_where_the_trace_has_none() -> None:
-    fabric = machine(1)
-
     def limit(**given: float) -> int | None:
         return job_spec(trace_job("a", 0, 10.2, **given), 1, SpareRule(hosts=0)).time_limit_s
 
-    assert fabric.gpus_per_host == 1
     assert limit() == 11
     assert limit(limit_s=60) == 60
 
@@ -134,6 +94,28 @@ def test_a_swap_costs_the_work_since_the_checkpoint_and_a_restart() -> None:
     assert totals["utilization"] == pytest.approx(2 / 3)
 
 
+@pytest.mark.parametrize(
+    ("hosts", "failures", "checkpoint_s", "end_s"),
+    [
+        # A second before the end: the end of that attempt must not complete it.
+        (2, [(HOUR - 1, "z0-h0")], 1800, HOUR - 1 + 300 + 1800),
+        # In the restart: the restart alone is lost.
+        (3, [(2_000, "z0-h0"), (2_100, "z0-h1")], 1800, 2_100 + 300 + 1_800),
+        (2, [(5, "z0-h1")], 1800, HOUR),  # on a host that no gang holds
+    ],
+)
+def test_what_failures_cost(
+    hosts: int, failures: list[tuple[int, str]], checkpoint_s: int, end_s: int
+) -> None:
+    outages = [down(*failure) for failure in failures]
+    costs = Costs(checkpoint_s=checkpoint_s, restart_s=300)
+    world = replayed(machine(hosts), [trace_job("a", 0, HOUR)], outages=outages, costs=costs)
+
+    assert world.ends_s() == {"a": end_s}
+    assert world.rows["a"].run_ns == HOUR * SECOND_NS
+    assert world.rows["a"].attempts == 1 + len(failures) - (end_s == HOUR)
+
+
 def test_a_gang_without_a_host_to_swap_in_waits_for_the_repair() -> None:
     world = replayed(
         machine(2),
@@ -153,31 +135,6 @@ def test_a_gang_without_a_host_to_swap_in_waits_for_the_repair() -> None:
     totals = world.metrics.totals(2)
     assert totals["wait_s"]["mean"] == 0  # to the first start
     assert totals["utilization"] == pytest.approx((2_500 + 1_900) / 11_900)
-
-
-def test_the_end_of_an_interrupted_attempt_does_not_come() -> None:
-    """The failure comes one second before the end; the old end must not complete it."""
-    world = replayed(
-        machine(2),
-        [trace_job("a", 0, HOUR)],
-        outages=[down(HOUR - 1, "z0-h0")],
-        costs=Costs(checkpoint_s=1800, restart_s=60),
-    )
-
-    assert world.ends_s() == {"a": HOUR - 1 + 60 + 1800}
-    assert world.rows["a"].attempts == 2
-
-
-def test_a_failure_in_the_restart_loses_the_restart_alone() -> None:
-    world = replayed(
-        machine(3),
-        [trace_job("a", 0, HOUR)],
-        outages=[down(2_000, "z0-h0"), down(2_100, "z0-h1")],
-        costs=Costs(checkpoint_s=1800, restart_s=300),
-    )
-
-    assert world.ends_s() == {"a": 2_100 + 300 + 1_800}
-    assert world.rows["a"].run_ns == HOUR * SECOND_NS
 
 
 def test_a_spare_that_fails_is_not_held_any_more() -> None:
@@ -283,23 +240,6 @@ def test_names_in_a_trace_may_come_back() -> None:
 
     assert [e.uid for e in world.log if isinstance(e, JobSubmitted)] == ["trace-1", "trace-2"]
     assert world.metrics.completed == 2
-
-
-def test_events_that_no_gang_is_in_change_nothing() -> None:
-    world = replayed(machine(2), [trace_job("a", 0, 50)], outages=[down(5, "z0-h1")])
-
-    assert [type(e) for e in world.log if isinstance(e, (HostMoved, GangSwapped, JobRequeued))] == [
-        HostMoved
-    ]
-    assert world.ends_s() == {"a": 50}
-
-
-def test_a_spec_without_a_limit_gets_one() -> None:
-    fabric = machine(1)
-    spec = job_spec(trace_job("a", 0, 5), fabric.gpus_per_host, SpareRule(hosts=0))
-
-    assert isinstance(spec, JobSpec)
-    assert spec.time_limit_s == 5
 
 
 def test_small_jobs_share_a_host_where_that_is_asked_for() -> None:

@@ -114,35 +114,52 @@ def test_a_bad_file_of_causes_is_named(tmp_path: Path, text: str, told: str) -> 
     assert str(path) in refusal(str(path))
 
 
-def test_host_events_as_json_in_both_forms(tmp_path: Path) -> None:
-    rows = [
-        {"time_s": 90, "host": "z0-h1", "state": "up"},
-        {"time_s": 1.5, "host": "z0-h1", "state": "down", "cause": "gpu-lost"},
-    ]
-    listed = write(tmp_path / "a.json", json.dumps(rows, indent=1))
-    lines = write(tmp_path / "a.jsonl", "\n\n".join(map(json.dumps, rows)))
-    expected = [
+ROWS = [
+    {"time_s": 90, "host": "z0-h1", "state": "up"},
+    {"time_s": 1.5, "host": "z0-h1", "state": "down", "cause": "gpu-lost"},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", json.dumps(ROWS, indent=1)),
+        ("a.jsonl", "\n\n".join(map(json.dumps, ROWS))),
+        ("a.csv", "time_s,host,state,cause\n90,z0-h1,up,\n\n1.5,z0-h1,down,gpu-lost\n"),
+    ],
+)
+def test_host_events_are_read_in_time_order(tmp_path: Path, name: str, text: str) -> None:
+    assert list(parse(str(write(tmp_path / name, text)))(FABRIC, 0)) == [
         Outage(1_500_000_000, "z0-h1", True, "gpu-lost"),
         Outage(90 * SECOND_NS, "z0-h1", False, "gpu-lost"),
     ]
 
-    assert list(parse(str(listed))(FABRIC, 0)) == expected
-    assert list(parse(str(lines))(FABRIC, 0)) == expected
+
+HEAD = "time_s,host,state,cause\n1,z0-h0,down,x\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("name", "text", "told"),
     [
-        ('[\n{"time_s": 1},\n{"host": 2}]', ":2: host: is required"),
-        ('[{"time_s": 1, "host": "z0-h0", "state": "off"}]', ":1: state: must be down or up"),
-        ('[{"time_s": 1, "host": "x", "state": "up"}]', ":1: host: must be a host of this fabric"),
-        ('[{"time": 1}]', ":1: time: is not one of time_s, host, state, cause"),
-        ("[1]", ":1: record: must be a JSON object"),
-        ('[\n{"time_s": 1,,}]', ":2: must be JSON"),
+        ("a.json", '[\n{"time_s": 1},\n{"host": 2}]', ":2: host: is required"),
+        (
+            "a.json",
+            '[{"time_s": 1, "host": "z0-h0", "state": "off"}]',
+            ":1: state: must be down or up",
+        ),
+        ("a.json", '[{"time": 1}]', ":1: time: is not one of time_s, host, state, cause"),
+        ("a.json", "[1]", ":1: record: must be a JSON object"),
+        ("a.json", '[\n{"time_s": 1,,}]', ":2: must be JSON"),
+        ("a.csv", f"{HEAD}soon,z0-h0,down,x\n", ":3: time_s: must be a number, not 'soon'"),
+        ("a.csv", f"{HEAD}-1,z0-h0,down,x\n", ":3: time_s: must not be negative: '-1'"),
+        ("a.csv", f"{HEAD}1,z9,down,x\n", ":3: host: must be a host of this fabric, not 'z9'"),
+        ("a.csv", f"{HEAD}1,z0-h0,down\n", ":3: columns: must be 4, not '3'"),
+        ("a.csv", "1,z0-h0,down,x\n", ":1: header: must be time_s,host,state,cause"),
     ],
 )
-def test_bad_host_events_are_named(tmp_path: Path, text: str, told: str) -> None:
-    assert told in refusal(str(write(tmp_path / "bad.json", text)))
+def test_bad_host_events_are_named(tmp_path: Path, name: str, text: str, told: str) -> None:
+    path = write(tmp_path / name, text)
+    assert f"{path}{told}" in refusal(str(path))
 
 
 def test_infinitehbd_pairs_starts_and_ends_of_a_server(tmp_path: Path) -> None:
