@@ -75,9 +75,7 @@ class CallContext:
         self.initial = tuple(metadata)
 
     def set_trailing_metadata(self, metadata: Sequence[tuple[str, str | bytes]]) -> None:
-        """Set trailing metadata, but keep the details of an error."""
-        kept = tuple(pair for pair in self.trailer if pair[0] == _DETAILS)
-        self.trailer = (*(pair for pair in metadata if pair[0] != _DETAILS), *kept)
+        self.trailer = tuple(metadata)
 
     def code(self) -> grpc.StatusCode | None:
         return self._code
@@ -89,7 +87,7 @@ class CallContext:
     async def abort_with_status(self, status: Any) -> None:
         """Abort the call with this status. Raises: AbortError, always."""
         self._code, self._message = status.code, status.details
-        self.trailer = tuple(status.trailing_metadata or ())
+        self.trailer = (*self.trailer, *(status.trailing_metadata or ()))
         raise grpc.aio.AbortError
 
     def failure(self) -> CallFailed:

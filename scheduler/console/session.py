@@ -19,7 +19,6 @@ from google.protobuf.wrappers_pb2 import StringValue
 from scheduler.access.methods import CONSOLE
 from scheduler.identity import Caller, Role, caller
 from scheduler.service.backend import Backend
-from scheduler.service.errors import error_boundary
 
 HOLD = CONSOLE + "HoldSession"
 CHECK_S = 2.0
@@ -33,11 +32,10 @@ class Session:
 
     async def HoldSession(self, request: Empty, context: Context) -> AsyncIterator[StringValue]:
         """Yield who the caller is, again and again. Ends when the caller may look no more."""
-        async with error_boundary(context):
-            _ = self._backend.writer  # none while the server starts
-            while True:
-                yield StringValue(value=written(caller()))
-                await asyncio.sleep(CHECK_S)
+        _ = self._backend.writer  # none while the server starts
+        while True:
+            yield StringValue(value=written(caller()))
+            await asyncio.sleep(CHECK_S)
 
     def register(self, registry: Any) -> None:
         """Register the method as generated code does."""

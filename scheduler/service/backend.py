@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import grpc
 
 from scheduler.core import Job, Rejected, State, admit, replay
 from scheduler.core.model.commands import Command
@@ -17,6 +19,8 @@ from scheduler.service.forecasts import ForecastCache
 from scheduler.service.questions import Questions
 from scheduler.v1 import agent_pb2
 from scheduler.wire.jobs import StepProgress
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class RankLog(NamedTuple):
@@ -116,6 +120,14 @@ class Backend:
         if isinstance(answer, Rejected):
             raise rejected(answer, prefix)
         return answer
+
+
+class Servicer:
+    """Answers the calls of one subject. What a method raises ends its call by the interceptors'
+    error boundary, as errors.py says."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
 
 def _after(writer: Writer, command: Command) -> State | Rejected:

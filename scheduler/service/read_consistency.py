@@ -18,7 +18,7 @@ import grpc
 from scheduler.engine.replica import Replica
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Unreachable
-from scheduler.service.errors import error_boundary, invalid, not_caught_up
+from scheduler.service.errors import invalid, not_caught_up
 from scheduler.service.interceptors import Handler, WrappingInterceptor, wrapped
 
 MIN_VERSION, READ, LATEST = "muster-min-version", "muster-read", "latest"
@@ -53,8 +53,7 @@ class ReadConsistency(WrappingInterceptor):
     def _unary(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:
             if wanted := self._consistency_terms(context):
-                async with error_boundary(context):
-                    await self._wait(wanted)
+                await self._wait(wanted)
             known_s = self._confirmed_s()
             try:
                 return await behaviour(request, context)
@@ -66,8 +65,7 @@ class ReadConsistency(WrappingInterceptor):
     def _stream(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:
             if wanted := self._consistency_terms(context):
-                async with error_boundary(context):
-                    await self._wait(wanted)
+                await self._wait(wanted)
             try:
                 async for message in behaviour(request, context):
                     yield message

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from scheduler.console.thread import ConsoleEndpoint
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.job import job_from_mapping
-from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
+from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc, status_pb2
 from scheduler.wire.specs import spec_to_proto
 from scripts.screenshots import filled
 from tests.browser import AXE, HAS_BROWSER, MISSING, Page, browsing
@@ -42,7 +43,12 @@ PAGES = {
     "tenants": "Live jobs of each tenant",
     "time": "Incidents until then",
 }
-PRESS = "[...document.querySelectorAll('button')].find(b => b.textContent.trim() === {!r}).click()"
+BUTTON = "[...document.querySelectorAll('button')].find(b => b.textContent.trim() === {!r})"
+MAIN = "document.querySelector('main').innerText"
+DIALOG = "document.querySelector('dialog[open]')"
+HOST = "musterMap.cluster.fabric.hosts.indexOf({!r})"
+STATE = f"musterMap.cluster.stateOf({HOST})"
+WIDE, PHONE = (1_280, 900, False), (390, 844, True)
 POINTER = """
 const map = globalThis.musterMap;
 const send = (kind, host) => {
@@ -68,17 +74,78 @@ async def at(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     return await asyncio.to_thread(call, *arguments, **named)
 
 
-def look(page: Page, address: str, place: str = "map", words: str = "") -> None:
-    """Open a page with nothing of the last one, and wait until it says what it has to."""
-    page.go("about:blank")
-    page.errors.clear()
-    page.requests.clear()
-    page.go(f"{address}/#/{place}")
-    text = words or PAGES[place]
-    page.until(f"document.body.textContent.includes({text!r})")
-    page.until("document.querySelector('.fresh')")
-    if place == "map":
-        page.until("globalThis.musterMap?.plan")
+class Visit:
+    """A browser at the console of a server; everything is the browser's turn, beside the server's
+    loop."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page, self.address = page, address
+
+    async def run(self, script: str, *arguments: Any) -> Any:
+        return await at(self.page.run, script, *arguments)
+
+    async def until(self, condition: str, timeout_s: float = 30) -> Any:
+        return await at(self.page.until, condition, timeout_s)
+
+    async def type(self, keys: str) -> None:
+        await at(self.page.type, keys)
+
+    async def resize(self, width: int, height: int, is_phone: bool = False) -> None:
+        await at(self.page.resize, width, height, is_phone=is_phone)
+
+    async def go(self, place: str) -> None:
+        """Open a page with nothing of the last one."""
+        await at(self.page.go, "about:blank")
+        self.page.errors.clear()
+        self.page.requests.clear()
+        await at(self.page.go, f"{self.address}/{place}")
+
+    async def says(self, words: str, where: str = "document.body.textContent") -> None:
+        """Wait until the page does."""
+        await self.until(f"{where}?.includes({words!r})")
+
+    async def look(self, place: str = "map", words: str = "") -> None:
+        """Open a page, and wait until it says what it has to."""
+        await self.go(f"#/{place}")
+        await self.says(words or PAGES[place])
+        await self.until("document.querySelector('.fresh')")
+        if place.startswith("map"):
+            await self.until("globalThis.musterMap?.plan")
+
+    async def press(self, label: str) -> None:
+        await self.until(BUTTON.format(label))
+        await self.run(BUTTON.format(label) + ".click()")
+
+    async def asked(self, words: str) -> None:
+        """Wait until a dialog says this."""
+        await self.says(words, f"{DIALOG}?.innerText")
+
+    async def agree(self, times: int = 1) -> None:
+        """Press the first button of the dialog, which closes it."""
+        await self.run(
+            f"const b = {DIALOG}.querySelector('button');"
+            f" for (let i = 0; i < {times}; i += 1) b.click()"
+        )
+        await self.until(f"!{DIALOG}")
+
+    async def point(self, host: str, *kinds: str) -> None:
+        """Send events of the pointer on a host of the map."""
+        index = list(fabric().hosts).index(host)
+        await self.run(POINTER + "".join(f"send({kind!r}, {index});" for kind in kinds))
+
+    async def check(self, axe: str, of: object = "") -> None:
+        """No fault of accessibility, and nothing runs over the edge."""
+        await self.run(axe)
+        assert await self.run(AXE) == [], of
+        wide = "return document.documentElement.scrollWidth - innerWidth"
+        assert await self.run(wide) <= 0, of
+
+    async def check_console(self, *others: str) -> None:
+        """No complaint, and no request to servers but this one and `others`."""
+        await at(self.page.listen)
+        assert self.page.errors == []
+        own = (self.address, "data:", *others)  # the browser's own icons are of the second kind
+        assert [asked for asked in self.page.requests if not asked.startswith(own)] == []
 
 
 async def fill(served: Served) -> None:
@@ -91,70 +158,115 @@ async def fill(served: Served) -> None:
     await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z1", share=0.5))
 
 
+@asynccontextmanager
+async def visiting(
+    folder: Path, browser: Page, *, is_filled: bool = True, **settings: Any
+) -> AsyncIterator[tuple[Served, Visit]]:
+    """A server, with gangs if it is filled, and a browser at its console."""
+    given: dict[str, Any] = {"tenants": TENANTS} if is_filled else {}
+    async with serving(folder, console=LOCAL, **given | settings) as served:
+        if is_filled:
+            await fill(served)
+        visit = Visit(browser, served.ready.console)
+        await visit.resize(*WIDE)
+        yield served, visit
+
+
+async def host_of(served: Served, name: str) -> host_pb2.Host:
+    return await served.stub.GetHost(service_pb2.GetHostRequest(name=name))
+
+
 @pytest.mark.slow
 async def test_every_page_opens_and_has_no_fault_of_accessibility(
     tmp_path: Path, browser: Page, axe: str
 ) -> None:
-    async with serving(tmp_path, console=LOCAL, tenants=TENANTS) as served:
-        await fill(served)
-        address = served.ready.console
-        for is_dark, (width, height), is_phone in (
-            (False, (1_280, 900), False),
-            (True, (390, 844), True),
-        ):
-            await at(browser.resize, width, height, is_phone=is_phone)
+    async with visiting(tmp_path, browser) as (_, visit):
+        for is_dark, size in ((False, WIDE), (True, PHONE)):
+            await visit.resize(*size)
             await at(browser.shade, is_dark=is_dark)
             for place in PAGES:
-                await at(look, browser, address, place)
-                await at(browser.run, axe)
-                assert await at(browser.run, AXE) == [], (place, width)
-                wide = "return document.documentElement.scrollWidth - innerWidth"
-                assert await at(browser.run, wide) <= 0, (place, width)
-                await at(browser.listen)
-                assert browser.errors == [], place
-                own = (address, "data:")  # the browser's own icons are of the second kind
-                elsewhere = [asked for asked in browser.requests if not asked.startswith(own)]
-                assert elsewhere == [], place
+                await visit.look(place)
+                await visit.check(axe, (place, size))
+                await visit.check_console()
                 assert any("/live" in asked for asked in browser.requests)
-            await at(look, browser, address, "job/vision/waits", "needs")
-            await at(browser.until, "/Cancel/.test(document.querySelector('main').textContent)")
-            await at(browser.run, PRESS.format("Cancel vision/waits"))
-            await at(browser.until, "document.querySelector('dialog[open] .facts')")
-            await at(browser.run, axe)
-            assert await at(browser.run, AXE) == [], width
-            await at(browser.run, "document.querySelector('dialog').close()")
-        await at(
-            browser.run, "document.querySelector('main').append(document.createElement('img'))"
-        )
-        assert len(await at(browser.run, AXE)) == 1  # so it does look
+            await visit.look("job/vision/waits", "needs")
+            await visit.press("Cancel vision/waits")
+            await visit.until(f"{DIALOG}?.querySelector('.facts')")
+            await visit.check(axe, size)
+            await visit.run("document.querySelector('dialog').close()")
+        await visit.run("document.querySelector('main').append(document.createElement('img'))")
+        assert len(await visit.run(AXE)) == 1  # so it does look
 
 
-async def test_a_failure_is_seen_live(tmp_path: Path, browser: Page) -> None:
-    async with serving(tmp_path, console=LOCAL, tenants=TENANTS) as served:
-        await fill(served)
-        await at(browser.resize, 1_280, 900)
-        await at(look, browser, served.ready.console)
-        host = (await served.get(path("a", "vision"))).placement.hosts[1]
-        await served.stub.ReportHost(
-            service_pb2.ReportHostRequest(name=host, signal="ecc-uncorrectable")
-        )
+async def test_a_failure_is_seen_live_counted_with_its_cost_and_repaired(
+    tmp_path: Path, browser: Page
+) -> None:
+    async with visiting(tmp_path, browser) as (served, visit):
+        hosts = (await served.get(path("a", "vision"))).placement.hosts
+        await visit.look()
+        failure = {"signal": "gpu-lost", "detail": "GPU 3 \u202e gone"}
+        await served.stub.ReportHost(service_pb2.ReportHostRequest(name=hosts[1], **failure))
         seen = "[...document.querySelectorAll('.legend li')].some(e => e.innerText.match(/failed/))"
-        await at(browser.until, seen, 2)
-        await at(browser.until, f"document.body.innerText.includes({host!r})", 5)
-        state = "const m = musterMap; return m.cluster.stateOf(m.cluster.fabric.hosts.indexOf("
-        assert await at(browser.run, state + f"{host!r}))") == "failed"
+        await visit.until(seen, 2)
+        await visit.says(hosts[1], "document.body.innerText")
+        assert await visit.run("return " + STATE.format(hosts[1])) == "failed"
+        await served.until(path("a", "vision"), RUNNING)
+
+        answer = await served.stub.ListIncidents(service_pb2.ListIncidentsRequest())
+        incident = answer.incidents[0]
+        assert incident.job == path("a", "vision")
+        assert list(incident.hosts) == [hosts[1]]
+        assert incident.outcome == status_pb2.INCIDENT_OUTCOME_SWAPPED
+        assert hosts[1] in incident.outcome_detail
+        assert incident.lost_gpu_hours > 0  # the restart at least
+        assert not incident.measured
+        stood_ns = incident.step_time.ToNanoseconds() - incident.time.ToNanoseconds()
+        assert stood_ns >= 300 * 10**9  # as costs assume it
+        (week,) = answer.weeks
+        assert (week.incidents, week.stopped_gangs) == (1, 1)
+        assert week.lost_gpu_hours == pytest.approx(incident.lost_gpu_hours)
+        await visit.look("overview", "1 host down")
+        await visit.until(f"/cost [0-9.]+ GPU-hours/.test({MAIN})")
+        await visit.until("document.querySelector('a[href^=\"#/incident/\"]')")
+        await visit.run("document.querySelector('a[href^=\"#/incident/\"]').click()")
+        await visit.until(f"/Steps again/.test({MAIN}) && /vision.a stopped/.test({MAIN})")
+        # What cannot be seen is written out, and turns nothing round.
+        await visit.says("\\u202e", MAIN)
+        assert not await visit.run(f"return {MAIN}.includes('\u202e')")
+
+        await visit.look(f"host/{hosts[1]}", "gpu-lost")
+        await visit.until(f"/They cost/.test({MAIN}) && /vision.a/.test({MAIN})")
+        await visit.press(f"Repaired {hosts[1]}")
+        await visit.asked("healthy")
+        await visit.agree()
+        assert (await host_of(served, hosts[1])).state == HEALTHY
+
+        chosen = ("z0-r0-h0", "z0-r0-h1")
+        await visit.look("hosts?state=all", "z0-r0-h0")
+        for name in chosen:
+            box = f"document.querySelector('[aria-label=\"Choose {name}\"]')"
+            await visit.until(box)
+            await visit.run(f"{box}.click()")
+        await visit.says("2 hosts chosen", MAIN)
+        await visit.press("Cordon")
+        await visit.asked("cordoned")
+        await visit.agree()
+        assert [(await host_of(served, name)).cordoned for name in chosen] == [True, True]
 
 
-LARGE = {
-    "overview": "What failed last",
-    "incidents": "Gangs stopped",
-    "map": "GPUs of each zone",
-    "queue": "Free hosts of each domain",
-    "hosts": "Uplinks of domains",
-    "spares": "Spares by domain and job",
-    "tenants": "Live jobs of each tenant",
-    "time": "Incidents until then",
-}
+async def test_pages_of_incidents_have_each_once(tmp_path: Path) -> None:
+    async with serving(tmp_path, tenants=TENANTS) as served:
+        for name in ("z0-r0-h0", "z0-r0-h1", "z1-r0-h0"):
+            report = service_pb2.ReportHostRequest(name=name, signal="host-down")
+            await served.stub.ReportHost(report)
+        seen, token = [], ""
+        for _ in range(3):
+            request = service_pb2.ListIncidentsRequest(page_size=1, page_token=token)
+            answer = await served.stub.ListIncidents(request)
+            seen += [each.subject for each in answer.incidents]
+            token = answer.next_page_token
+        assert (seen, token) == (["z1-r0-h0", "z0-r0-h1", "z0-r0-h0"], "")
+        assert [each.out_hosts for each in answer.samples][-1] == 3
 
 
 @pytest.mark.slow
@@ -162,61 +274,71 @@ async def test_a_cluster_of_24576_gpus_is_shown_at_every_size(
     tmp_path: Path, browser: Page, axe: str
 ) -> None:
     async with filled(tmp_path) as ready:
-        address = ready.console
-        for width, height, is_phone in (
-            (1_280, 900, False),
-            (3_840, 2_000, False),
-            (390, 844, True),
-        ):
-            await at(browser.resize, width, height, is_phone=is_phone)
-            for place, words in LARGE.items():
-                await at(look, browser, address, place, words)
-                await at(browser.run, axe)
-                assert await at(browser.run, AXE) == [], (place, width)
-                wide = "return document.documentElement.scrollWidth - innerWidth"
-                assert await at(browser.run, wide) <= 0, (place, width)
-                assert browser.errors == [], place
-                own = (address, "data:")
-                assert all(asked.startswith(own) for asked in browser.requests), place
-        await at(browser.resize, 1_280, 900)
-        await at(look, browser, address, "map", LARGE["map"])
-        assert await at(browser.run, "return musterMap.cluster.jobs.size") > 50
+        visit = Visit(browser, ready.console)
+        for size in (WIDE, (3_840, 2_000, False), PHONE):
+            await visit.resize(*size)
+            for place, words in PAGES.items():
+                if place.startswith("job/"):
+                    continue
+                await visit.look(place, "Gangs stopped" if place == "incidents" else words)
+                await visit.check(axe, (place, size))
+                await visit.check_console()
+        await visit.resize(*WIDE)
+        await visit.look()
+        assert await visit.run("return musterMap.cluster.jobs.size") > 50
         for mode, words in (("uplinks", "uplink busy"), ("fit", "would start now")):
-            await at(browser.run, f"document.querySelector('input[value={mode}]').click()")
-            await at(browser.until, f"document.body.textContent.includes({words!r})")
-            await at(browser.run, axe)
-            assert await at(browser.run, AXE) == [], mode
+            await visit.run(f"document.querySelector('input[value={mode}]').click()")
+            await visit.says(words)
+            await visit.check(axe, mode)
         async with grpc.aio.insecure_channel(ready.address) as channel:
             stub: Any = service_pb2_grpc.SchedulerServiceStub(channel)
             links = await stub.ListLinks(service_pb2.ListLinksRequest(show_all=True))
             assert max(link.busy_share for link in links.links) > 0
             report = service_pb2.ReportHostRequest(name="z3-r100-h0", signal="gpu-lost")
             await stub.ReportHost(report)
-        seen = "musterMap.cluster.stateOf(musterMap.cluster.fabric.hosts.indexOf('z3-r100-h0'))"
-        await at(browser.until, f"{seen} === 'failed'", 2)  # 0.1 s where nothing else runs
+        # 0.1 s where nothing else runs
+        await visit.until(STATE.format("z3-r100-h0") + " === 'failed'", 2)
 
 
-async def test_keys_go_from_host_to_host_and_open_the_job(tmp_path: Path, browser: Page) -> None:
-    async with serving(tmp_path, console=LOCAL, tenants=TENANTS) as served:
-        await fill(served)
-        await at(browser.resize, 1_280, 900)
-        await at(look, browser, served.ready.console)
+async def test_keys_and_the_address_lead_to_hosts_jobs_and_colours(
+    tmp_path: Path, browser: Page
+) -> None:
+    async with visiting(tmp_path, browser) as (served, visit):
+        await visit.look()
         hosts = (await served.get(path("a", "vision"))).placement.hosts
-        await at(browser.run, "document.querySelector('[role=application]').focus()")
+        await visit.run("document.querySelector('[role=application]').focus()")
         name, seen = "document.querySelector('.details h2')?.innerText", {None}
         for key in ("\ue011", "\ue014", "\ue015", "\ue012"):  # Home, right, down, left
-            await at(browser.type, key)
-            await at(browser.run, FRAMES)
+            await visit.type(key)
+            await visit.run(FRAMES)
             others = json.dumps([*seen])
-            seen.add(await at(browser.until, f"!{others}.includes({name}) && {name}"))
-        await at(browser.run, f"musterMap.go(musterMap.cluster.fabric.hosts.indexOf({hosts[1]!r}))")
-        await at(browser.until, f"{name} === {hosts[1]!r}")
-        details = await at(browser.run, "return document.querySelector('.details').innerText")
+            seen.add(await visit.until(f"!{others}.includes({name}) && {name}"))
+        await visit.run(f"musterMap.go({HOST.format(hosts[1])})")
+        await visit.until(f"{name} === {hosts[1]!r}")
+        details = await visit.run("return document.querySelector('.details').innerText")
         assert "Ranks\n8 to 15" in details
         assert "Replica\n1 of 0 to 2" in details
-        await at(browser.type, "\ue007")  # Enter
-        await at(browser.until, "document.querySelector('h1').innerText === 'Job vision/a'")
-        await at(browser.until, "document.activeElement.tagName === 'H1'")
+        await visit.type("\ue007")  # Enter
+        await visit.until("document.querySelector('h1').innerText === 'Job vision/a'")
+        await visit.until("document.activeElement.tagName === 'H1'")
+
+        await visit.look("map?colour=job&job=vision/a", "GPUs of each zone")
+        checked = "document.querySelector('input[name=mode]:checked').value"
+        await visit.until(f"{checked} === 'job' && musterMap.mode === 'job' && musterMap.slot")
+        await visit.run("document.querySelector('input[value=tenant]').click()")
+        await visit.until("location.hash.includes('colour=tenant')")
+        await visit.run("history.back()")
+        await visit.until(f"{checked} === 'job' && musterMap.mode === 'job'")
+        control_k = "{key: 'k', ctrlKey: true, bubbles: true}"
+        await visit.run(f"dispatchEvent(new KeyboardEvent('keydown', {control_k}))")
+        await visit.until("document.activeElement === document.querySelector('#find')")
+        await visit.type("r0-h1")
+        await visit.until("document.querySelectorAll('#found li').length > 0")
+        await visit.type("\ue007")
+        await visit.until("location.hash.startsWith('#/host/') && /r0-h1/.test(location.hash)")
+        await visit.run("document.activeElement.blur()")
+        await visit.type("?")
+        await visit.asked("Ctrl K")
 
 
 async def test_the_picture_follows_size_and_shade(tmp_path: Path, browser: Page) -> None:
@@ -239,162 +361,156 @@ async def test_the_picture_follows_size_and_shade(tmp_path: Path, browser: Page)
       }
       return {wrong};
     })()"""
-    async with serving(tmp_path, console=LOCAL, tenants=TENANTS, fabric_spec=spec) as served:
+    settings: dict[str, Any] = {"fabric_spec": spec, "tenants": TENANTS}
+    async with visiting(tmp_path, browser, is_filled=False, **settings) as (served, visit):
         await at(browser.shade, is_dark=False)
-        await at(browser.resize, 1_280, 900)
-        await at(look, browser, served.ready.console)
+        await visit.look()
         await served.stub.CreateJob(create("a", hosts=6, tenant="vision"))
         await served.until(path("a", "vision"), RUNNING)
-        await at(browser.until, "musterMap.cluster.jobs.size === 1")
+        await visit.until("musterMap.cluster.jobs.size === 1")
         for step in (
-            lambda: browser.resize(2_560, 1_300),
-            lambda: browser.shade(is_dark=True),
-            lambda: browser.run("document.querySelector('input[value=job]').click()"),
-            lambda: browser.run("document.querySelector('input[value=uplinks]').click()"),
-            lambda: browser.run("document.querySelector('input[value=fit]').click()"),
-            lambda: browser.resize(800, 700),
-            lambda: browser.run("document.querySelector('input[value=state]').click()"),
+            visit.resize(2_560, 1_300),
+            at(browser.shade, is_dark=True),
+            visit.run("document.querySelector('input[value=job]').click()"),
+            visit.run("document.querySelector('input[value=uplinks]').click()"),
+            visit.run("document.querySelector('input[value=fit]').click()"),
+            visit.resize(800, 700),
+            visit.run("document.querySelector('input[value=state]').click()"),
         ):
-            await at(step)
-            await at(browser.run, FRAMES)
-            assert await at(browser.until, painted) == {"wrong": []}
+            await step
+            await visit.run(FRAMES)
+            assert await visit.until(painted) == {"wrong": []}
         grounds = "return getComputedStyle(document.body).backgroundColor"
-        assert await at(browser.run, grounds) == "rgb(16, 22, 29)"
+        assert await visit.run(grounds) == "rgb(16, 22, 29)"
         await at(browser.shade, is_dark=False)
 
 
-async def test_who_looks_is_asked_and_sees_its_own(tmp_path: Path, browser: Page) -> None:
+async def test_who_looks_is_asked_sees_its_own_and_is_offered_what_it_may_change(
+    tmp_path: Path, browser: Page
+) -> None:
     house = House(tmp_path)
     eye, admin = house.token("eye", "viewer", "vision"), house.token("op", "admin")
-    access, channel = house.access(), house.channel
+    settings = {"access": house.access(), "channel": house.channel, "tenants": TENANTS}
     async with (
-        serving(tmp_path, console=LOCAL, access=access, channel=channel, tenants=TENANTS) as served,
+        visiting(tmp_path, browser, is_filled=False, **settings) as (served, visit),
         house.calling(served, token=admin) as stub,
     ):
         await stub.CreateJob(create("mine", hosts=2, tenant="vision"))
         await stub.CreateJob(create("hush", hosts=2, tenant="speech"))
-        await at(browser.resize, 1_280, 900)
-        await at(browser.go, "about:blank")
-        await at(browser.go, f"{served.ready.console}/")
+        await visit.go("")
         for token, words in (("muster_nonsense", "token"), (eye, "Broken now")):
-            await at(browser.until, "document.querySelector('#token')")
-            await at(
-                browser.run, "const f = document.querySelector('#token'); f.value = ''; f.focus()"
-            )
-            await at(browser.type, f"{token}\ue007")
-            await at(browser.until, f"document.body.innerText.includes({words!r})")
-        await at(browser.run, "location.hash = '/map'")
-        await at(browser.until, "globalThis.musterMap?.cluster.slots.filter(Boolean).length === 4")
+            await visit.until("document.querySelector('#token')")
+            await visit.run("const f = document.querySelector('#token'); f.value = ''; f.focus()")
+            await visit.type(f"{token}\ue007")
+            await visit.says(words, "document.body.innerText")
+        await visit.run("location.hash = '/map'")
+        await visit.until("globalThis.musterMap?.cluster.slots.filter(Boolean).length === 4")
         for place in PAGES:
-            await at(browser.run, f"location.hash = '/{place}'")
-            await at(browser.run, "return new Promise(done => setTimeout(done, 600))")
-            page = await at(browser.run, "return document.querySelector('main').innerText")
+            await visit.run(f"location.hash = '/{place}'")
+            await visit.run("return new Promise(done => setTimeout(done, 600))")
+            page = await visit.run(f"return {MAIN}")
             assert "hush" not in page, page
             assert "speech" not in page, page
-        await at(browser.run, "location.hash = '/job/speech/hush'")
-        await at(browser.until, "/no job/.test(document.querySelector('main').innerText)")
-        assert await at(browser.run, "return sessionStorage.length + document.cookie.length") == 1
+        await visit.run("location.hash = '/job/speech/hush'")
+        await visit.until(f"/no job/.test({MAIN})")
+        assert await visit.run("return sessionStorage.length + document.cookie.length") == 1
         leave = "[...document.querySelectorAll('header button')].find(b => /out/.test(b.innerText))"
-        await at(browser.run, f"{leave}.click()")
-        await at(browser.until, "document.querySelector('#token')")
-        assert await at(browser.run, "return sessionStorage.length") == 0
+        await visit.run(f"{leave}.click()")
+        await visit.until("document.querySelector('#token')")
+        assert await visit.run("return sessionStorage.length") == 0
+
+        may_cancel = "/Cancel/.test(document.querySelector('main').textContent)"
+        for token, is_offered in ((admin, True), (eye, False)):
+            await visit.run(f"sessionStorage.setItem('muster.token', {token!r})")
+            await visit.go("#/job/vision/mine")
+            await visit.says("Checkpoints", "document.body.innerText")
+            await visit.until("document.querySelector('.fresh')")
+            if is_offered:
+                await visit.until(may_cancel)
+            else:
+                await asyncio.sleep(1.5)
+                assert await visit.run(f"return {may_cancel}") is False
+        await visit.run("sessionStorage.clear()")
 
 
 async def test_hosts_jobs_and_windows_are_changed_once_and_looked_at_first(
     tmp_path: Path, browser: Page
 ) -> None:
-    press, dialog = PRESS.format, "document.querySelector('dialog[open]')"
-    async with serving(tmp_path, console=LOCAL, tenants=TENANTS) as served:
-        await fill(served)
-        await at(browser.resize, 1_280, 900)
+    async with visiting(tmp_path, browser) as (served, visit):
         host = (await served.get(path("a", "vision"))).placement.hosts[1]
-        await at(look, browser, served.ready.console)
-        place = f"musterMap.cluster.fabric.hosts.indexOf({host!r})"
-        await at(browser.run, f"musterMap.go({place})")
+        await visit.look()
+        await visit.run(f"musterMap.go({HOST.format(host)})")
         drain = (
             "[...document.querySelectorAll('aside button')].find(b => /^Drain/.test(b.innerText))"
         )
-        await at(browser.until, drain)
-        await at(browser.run, f"{drain}.click()")
-        await at(browser.until, f"{dialog} && {dialog}.innerText.includes('draining')")
-        assert "block 1 of vision/a" in await at(browser.run, f"return {dialog}.innerText")
-        assert (await served.stub.GetHost(service_pb2.GetHostRequest(name=host))).state == HEALTHY
-        await at(browser.run, "document.querySelector('#reason').focus()")
-        await at(browser.type, "fan 3")
-        await at(
-            browser.run,
-            f"const b = {dialog}.querySelector('button'); for (let i = 0; i < 3; i += 1) b.click()",
-        )
-        await at(browser.until, f"!{dialog}")
-        drained = await served.stub.GetHost(service_pb2.GetHostRequest(name=host))
-        assert drained.cordon_reason == "fan 3"
+        await visit.until(drain)
+        await visit.run(f"{drain}.click()")
+        await visit.asked("draining")
+        assert "block 1 of vision/a" in await visit.run(f"return {DIALOG}.innerText")
+        assert (await host_of(served, host)).state == HEALTHY
+        await visit.run("document.querySelector('#reason').focus()")
+        await visit.type("fan 3")
+        await visit.agree(times=3)
+        assert (await host_of(served, host)).cordon_reason == "fan 3"
 
         # What has changed since the page was drawn is not changed by mistake.
-        await at(look, browser, served.ready.console, "job/vision/waits", "needs")
-        await at(browser.until, "/Hold/.test(document.querySelector('main').innerText)")
-        await at(browser.run, press("Hold vision/waits"))
-        await at(browser.until, f"{dialog} && /It will be/.test({dialog}.innerText)")
+        await visit.look("job/vision/waits", "needs")
+        await visit.press("Hold vision/waits")
+        await visit.asked("It will be")
         change = service_pb2.UpdateJobRequest(
             job=job_pb2.Job(name=path("waits", "vision"), spec=job_pb2.JobSpec(priority=7)),
             update_mask=FieldMask(paths=["spec.priority"]),
         )
         await served.stub.UpdateJob(change)
-        await at(browser.run, f"{dialog}.querySelector('button').click()")
-        await at(browser.until, f"/has changed since/.test({dialog}.innerText)")
+        await visit.run(f"{DIALOG}.querySelector('button').click()")
+        await visit.asked("has changed since")
         assert not (await served.get(path("waits", "vision"))).hold
-        await at(browser.run, f"{dialog}.close()")
-        await at(browser.until, f"!{dialog}")
+        await visit.run(f"{DIALOG}.close()")
+        await visit.until(f"!{DIALOG}")
         await asyncio.sleep(2.5)
-        await at(browser.run, press("Cancel vision/waits"))
-        await at(browser.until, f"{dialog} && /cancelled/.test({dialog}.innerText)")
-        await at(browser.run, f"{dialog}.querySelector('button').click()")
+        await visit.press("Cancel vision/waits")
+        await visit.asked("cancelled")
+        await visit.run(f"{DIALOG}.querySelector('button').click()")
         await served.until(path("waits", "vision"), job_pb2.JOB_STATE_CANCELLED)
 
-        await at(look, browser, served.ready.console, "hosts")
-        await at(browser.until, "document.querySelector('.plan')")
-        fields = {"name": "fans", "hosts": "z1", "hours": "2"}
+        await visit.look("hosts")
+        await visit.until("document.querySelector('.plan')")
         fill_in = (
             "const e = document.querySelector('#window-' + arguments[0]); e.value = arguments[1];"
+            "e.dispatchEvent(new Event('input', {bubbles: true}))"
         )
-        fill_in += "e.dispatchEvent(new Event('input', {bubbles: true}))"
-        await at(browser.run, "document.querySelector('.plan').open = true")
-        for name, value in fields.items():
-            await at(browser.run, fill_in, name, value)
-            await at(browser.run, FRAMES)
-        await at(browser.run, press("Look at it"))
-        await at(browser.until, f"{dialog} && /maintenance/.test({dialog}.innerText)")
-        await at(browser.run, f"{dialog}.querySelector('button').click()")
-        await at(browser.until, f"!{dialog}")
+        await visit.run("document.querySelector('.plan').open = true")
+        for name, value in {"name": "fans", "hosts": "z1", "hours": "2"}.items():
+            await visit.run(fill_in, name, value)
+            await visit.run(FRAMES)
+        await visit.press("Look at it")
+        await visit.asked("maintenance")
+        await visit.agree()
         (window,) = (await served.stub.ListWindows(service_pb2.ListWindowsRequest())).windows
         assert (window.name, list(window.hosts)) == ("fans", ["z1"])
 
 
-async def test_who_may_not_change_a_thing_is_not_offered_to(tmp_path: Path, browser: Page) -> None:
-    house = House(tmp_path)
-    eye, admin = house.token("eye", "viewer", "vision"), house.token("op", "admin")
-    access, channel = house.access(), house.channel
-    async with (
-        serving(tmp_path, console=LOCAL, access=access, channel=channel, tenants=TENANTS) as served,
-        house.calling(served, token=admin) as stub,
-    ):
-        await stub.CreateJob(create("mine", hosts=2, tenant="vision"))
-        await at(browser.resize, 1_280, 900)
-        await at(browser.go, "about:blank")
-        await at(browser.go, f"{served.ready.console}/")
-        await at(browser.run, f"sessionStorage.setItem('muster.token', {admin!r})")
-        for token, offered in ((admin, True), (eye, False)):
-            await at(browser.run, f"sessionStorage.setItem('muster.token', {token!r})")
-            await at(browser.go, "about:blank")
-            await at(browser.go, f"{served.ready.console}/#/job/vision/mine")
-            await at(browser.until, "/Checkpoints/.test(document.body.innerText)")
-            await at(browser.until, "document.querySelector('.fresh')")
-            said = "/Cancel/.test(document.querySelector('main').textContent)"
-            if offered:
-                await at(browser.until, said)
-            else:
-                await asyncio.sleep(1.5)
-                assert await at(browser.run, f"return {said}") is False
-        await at(browser.run, "sessionStorage.clear()")
+async def test_a_large_gang_is_stopped_by_its_name_alone(tmp_path: Path, browser: Page) -> None:
+    spec = fabric_spec(zones=2, racks=8, hosts=4)
+    async with visiting(tmp_path, browser, is_filled=False, fabric_spec=spec) as (served, visit):
+        await served.stub.CreateJob(create("big", hosts=64))
+        await served.until(path("big"), RUNNING)
+        await served.stub.CreateJob(create("next", hosts=64))
+        await visit.look("job/default/big", "Where its time went")
+        await visit.press("Requeue default/big")
+        await visit.asked("Lost since its last")
+        button = f"{DIALOG}.querySelector('button.danger')"
+        assert await visit.run(f"return {button}.disabled")
+        await visit.run("document.querySelector('#typed').focus()")
+        await visit.type("big")
+        await visit.until(f"!{button}.disabled")
+
+        # Who starts on its hosts: by the scheduler on a copy, not by the place in the queue.
+        await visit.until(f"/at once\\s+it itself, again/.test({DIALOG}.innerText)")
+        await visit.run(f"{DIALOG}.close()")
+        await visit.until(f"!{DIALOG}")
+        await visit.press("Cancel default/big")
+        await visit.until(f"/at once\\s+default.next/.test({DIALOG}?.innerText)")
 
 
 @pytest.mark.slow
@@ -406,7 +522,6 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
     admin = house.token("op", "admin")
     groups = {"groups": ["vision"]}
     rule = "{claim: groups, contains: vision, role: submitter, tenant: vision}"
-    dialog, main = "document.querySelector('dialog[open]')", "document.querySelector('main')"
     with FakeIssuer(host="localhost") as issuer:
         issuer.users = {
             "ada": {"email": "ada@example.org", **groups},
@@ -414,13 +529,13 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
         }
         house.trust(issuer.section([rule], "  label: Example\n"))
         settings: Any = {"access": house.access(), "channel": house.channel, "clock": time.time_ns}
+        settings["tenants"] = TENANTS
         async with (
-            serving(tmp_path, console=LOCAL, tenants=TENANTS, **settings) as served,
+            visiting(tmp_path, browser, is_filled=False, **settings) as (served, visit),
             house.calling(served, token=admin) as root,
         ):
-            address = served.ready.console
+            address = visit.address
             await root.CreateJob(create("theirs", hosts=2, tenant="vision"))
-            await at(browser.resize, 1_280, 900)
 
             async def reached(job_id: str, state: int) -> None:
                 request = service_pb2.GetJobRequest(name=path(job_id, "vision"))
@@ -429,17 +544,15 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
                         await asyncio.sleep(0.01)
 
             async def sign_in(user: str, words: str) -> None:
-                await at(browser.until, "document.querySelector('.issuer')")
-                await at(browser.run, PRESS.format("Sign in with Example"))
-                await at(browser.until, "document.body.innerText.includes('fake issuer')")
-                await at(browser.run, PRESS.format(user))
-                await at(browser.until, f"document.body.innerText.includes({words!r})")
+                await visit.until("document.querySelector('.issuer')")
+                await visit.press("Sign in with Example")
+                await visit.says("fake issuer")
+                await visit.press(user)
+                await visit.says(words, "document.body.innerText")
 
-            await at(browser.go, "about:blank")
-            await at(browser.go, f"{address}/#/queue")
-            await at(browser.until, "document.querySelector('.issuer')")
-            await at(browser.run, axe)
-            assert await at(browser.run, AXE) == []
+            await visit.go("#/queue")
+            await visit.until("document.querySelector('.issuer')")
+            await visit.check(axe)
             await at(browser.listen)
             browser.errors.clear()
             await sign_in("eve", "oidc:eve@example.org has no role")
@@ -450,25 +563,19 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
 
             # Signed in, the page that was left is there, and nothing of the way.
             await sign_in("ada", "Free hosts of each domain")
-            await at(browser.until, "document.querySelector('.fresh')")
-            assert await at(browser.run, "return location.href") == f"{address}/#/queue"
+            await visit.until("document.querySelector('.fresh')")
+            assert await visit.run("return location.href") == f"{address}/#/queue"
             kept = "return Object.keys(sessionStorage).join() + document.cookie"
-            assert await at(browser.run, kept) == "muster.token"
-            await at(browser.listen)
-            assert browser.errors == []
-            own = (address, issuer.url, "data:")
-            assert all(asked.startswith(own) for asked in browser.requests), browser.requests
+            assert await visit.run(kept) == "muster.token"
+            await visit.check_console(issuer.url)
             assert any("prompt=login" in asked for asked in browser.requests)  # not eve again
-            token = await at(browser.run, "return sessionStorage.getItem('muster.token')")
+            token = await visit.run("return sessionStorage.getItem('muster.token')")
 
-            await at(browser.resize, 390, 844, is_phone=True)
+            await visit.resize(*PHONE)
             head = "document.querySelector('header').innerText"
-            await at(browser.until, f"{head}.includes('oidc:ada@example.org (submitter)')")
-            await at(browser.run, axe)
-            assert await at(browser.run, AXE) == []
-            wide = "return document.documentElement.scrollWidth - innerWidth"
-            assert await at(browser.run, wide) <= 0
-            await at(browser.resize, 1_280, 900)
+            await visit.until(f"{head}.includes('oidc:ada@example.org (submitter)')")
+            await visit.check(axe)
+            await visit.resize(*WIDE)
 
             # What the role allows is done, and is hers; what it does not is refused.
             async with house.calling(served, token=token) as stub:
@@ -476,75 +583,72 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
                 assert made.user == "oidc:ada@example.org"
                 # A page that was drawn before the start would find it changed.
                 await reached("mine", RUNNING)
-                await at(browser.run, "location.hash = '/job/vision/mine'")
-                await at(browser.until, f"/Cancel/.test({main}.textContent)")
-                await at(browser.run, PRESS.format("Cancel vision/mine"))
-                await at(browser.until, f"{dialog} && /cancelled/.test({dialog}.innerText)")
-                await at(browser.run, f"{dialog}.querySelector('button').click()")
+                await visit.run("location.hash = '/job/vision/mine'")
+                await visit.press("Cancel vision/mine")
+                await visit.asked("cancelled")
+                await visit.run(f"{DIALOG}.querySelector('button').click()")
                 await reached("mine", job_pb2.JOB_STATE_CANCELLED)
-            await at(browser.until, f"!{dialog}")
-            await at(browser.run, "location.hash = '/job/vision/theirs'")
-            await at(browser.until, f"/Checkpoints/.test({main}.textContent)")
-            assert not await at(browser.run, f"return /Cancel/.test({main}.textContent)")
+            await visit.until(f"!{DIALOG}")
+            await visit.run("location.hash = '/job/vision/theirs'")
+            await visit.until(f"/Checkpoints/.test({MAIN})")
+            assert not await visit.run(f"return /Cancel/.test({MAIN})")
             cordon = """return fetch('/scheduler.v1.SchedulerService/CordonHost', {method: 'POST',
               headers: {'Content-Type': 'application/json',
                 Authorization: 'Bearer ' + sessionStorage.getItem('muster.token')},
               body: JSON.stringify({name: 'z0-r0-h0'})}).then(answer => answer.status)"""
-            assert await at(browser.run, cordon) == 403
+            assert await visit.run(cordon) == 403
 
             # When the ID token ends the page says so, and signs in again where it was.
             issuer.users["ada"]["exp"] = time.time() - 26  # 4 s are left of the leeway
-            await at(browser.run, "location.hash = '/tenants'")
-            await at(browser.run, PRESS.format("Sign out"))
+            await visit.run("location.hash = '/tenants'")
+            await visit.press("Sign out")
             await sign_in("ada", "Live jobs of each tenant")
             said = "document.body.innerText.includes('the ID token has expired: sign in again')"
-            await at(browser.until, said, 15)
-            assert await at(browser.run, "return sessionStorage.length") == 0
+            await visit.until(said, 15)
+            assert await visit.run("return sessionStorage.length") == 0
             issuer.users["ada"].pop("exp")
             await sign_in("ada", "Live jobs of each tenant")
 
             # A code that this tab did not ask for is refused, without a word to the server.
-            await at(browser.run, PRESS.format("Sign out"))
+            await visit.press("Sign out")
             issuer.asked.clear()
             await at(browser.go, f"{address}/?code=x&state=y&error_description=call+us")
-            await at(browser.until, "/did not begin in this tab/.test(document.body.innerText)")
-            assert await at(browser.run, "return location.href") == f"{address}/"
+            await visit.until("/did not begin in this tab/.test(document.body.innerText)")
+            assert await visit.run("return location.href") == f"{address}/"
             begun = {"state": "y", "issuer": issuer.url, "place": ""}
             for query, words in (
                 ("error=access_denied&error_description=not+now&state=y", "access_denied: not now"),
                 ("code=x&state=y&iss=https://other.example", "Another issuer has answered"),
             ):
-                await at(
-                    browser.run,
+                await visit.run(
                     "sessionStorage.setItem('muster.login', JSON.stringify(arguments[0]))",
                     begun,
                 )
                 await at(browser.go, f"{address}/?{query}")
-                await at(browser.until, f"document.body.innerText.includes({words!r})")
+                await visit.says(words, "document.body.innerText")
             assert "/token" not in issuer.asked
-            await at(browser.run, "sessionStorage.clear()")
+            await visit.run("sessionStorage.clear()")
 
 
 @pytest.mark.slow
 async def test_a_click_holds_a_host_and_jobs_that_share_it_are_named(
     tmp_path: Path, browser: Page
 ) -> None:
-    async with serving(tmp_path, console=LOCAL) as served:
+    async with visiting(tmp_path, browser, is_filled=False) as (served, visit):
         for name, gpus in (("a", 2), ("b", 4)):
             await served.stub.CreateJob(create(name, gpus=gpus))
             await served.until(path(name), RUNNING)
-        await at(browser.resize, 1_280, 900)
-        await at(look, browser, served.ready.console)
-        host = (await served.stub.GetJob(service_pb2.GetJobRequest(name=path("a")))).placement
-        index = list(fabric().hosts).index(host.hosts[0])
-        await at(browser.run, POINTER + f"send('pointerdown', {index}); send('pointerup', {index})")
-        await at(browser.run, POINTER + f"send('pointermove', {1 - index})")
+        await visit.look()
+        (host,) = (await served.get(path("a"))).placement.hosts
+        other = next(each for each in fabric().hosts if each != host)
+        await visit.point(host, "pointerdown", "pointerup")
+        await visit.point(other, "pointermove")
         held = "document.querySelector('.details').textContent"
-        await at(browser.until, f"{held}.includes('GPU 0, 1') && {held}.includes('GPU 4, 5, 6, 7')")
-        assert host.hosts[0] in await at(browser.run, f"return {held}")
-        await at(browser.run, POINTER + f"send('pointerdown', {index}); send('pointerup', {index})")
-        await at(browser.run, POINTER + f"send('pointermove', {1 - index})")
-        await at(browser.until, f"!{held}.includes({host.hosts[0]!r})")
+        await visit.until(f"{held}.includes('GPU 0, 1') && {held}.includes('GPU 4, 5, 6, 7')")
+        assert host in await visit.run(f"return {held}")
+        await visit.point(host, "pointerdown", "pointerup")
+        await visit.point(other, "pointermove")
+        await visit.until(f"!{held}.includes({host!r})")
 
 
 async def test_map_and_page_of_a_gang_of_roles_say_who_is_where(
@@ -556,21 +660,18 @@ async def test_map_and_page_of_a_gang_of_roles_say_who_is_where(
         {"name": "server", "parallelism": {"tp": 8}},
     ]
     spec = spec_to_proto(job_from_mapping({"name": "trio", "spares": 0, "roles": roles}))
-    async with serving(tmp_path, console=LOCAL) as served:
+    async with visiting(tmp_path, browser, is_filled=False) as (served, visit):
         await served.stub.CreateJob(service_pb2.CreateJobRequest(spec=spec))
         hosts = list((await served.until(path("trio"), RUNNING)).placement.hosts)
-        await at(browser.resize, 1_280, 900)
-        await at(look, browser, served.ready.console)
-        shown = "document.querySelector('.details').textContent"
+        await visit.look()
         for host, words in ((hosts[1], ("trainer", "1 of 0 to 1")), (hosts[2], ("server", "16"))):
-            index = list(fabric().hosts).index(host)
-            await at(browser.run, POINTER + f"send('pointermove', {index})")
+            await visit.point(host, "pointermove")
             for word in words:
-                await at(browser.until, f"{shown}.includes({word!r})")
-        await at(look, browser, served.ready.console, "job/default/trio", "Role and stage")
+                await visit.says(word, "document.querySelector('.details').textContent")
+        await visit.look("job/default/trio", "Role and stage")
         rows = "[...document.querySelectorAll('main tbody tr')].map(row => row.textContent)"
         for label in ("trainer 0", "trainer 1", "server"):
-            await at(browser.until, f"{rows}.some(row => row.startsWith({label!r}))")
+            await visit.until(f"{rows}.some(row => row.startsWith({label!r}))")
         assert browser.errors == []
 
 
@@ -580,10 +681,7 @@ def test_the_page_of_a_replay_has_no_fault_of_accessibility(
 ) -> None:
     """It stands alone, in the console's look."""
     page = write_report(tmp_path) / "index.html"
-    for is_dark, (width, height), is_phone in (
-        (False, (1_280, 900), False),
-        (True, (390, 844), True),
-    ):
+    for is_dark, (width, height, is_phone) in ((False, WIDE), (True, PHONE)):
         browser.resize(width, height, is_phone=is_phone)
         browser.shade(is_dark=is_dark)
         browser.go(page.as_uri())

@@ -10,7 +10,6 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler.access.listener import Access
 from scheduler.observe.catalogue import METRICS, PER_JOB, MetricKind
 from scheduler.server.metrics.exposition import MetricsEndpoint
 from scheduler.server.serve import CannotListen
@@ -176,11 +175,6 @@ async def test_an_address_that_is_taken(tmp_path: Path) -> None:
                 pass
 
 
-async def test_without_the_option_nothing_listens(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        assert served.ready.metrics == ""
-
-
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 async def test_others_read_metrics_only_where_the_operator_insists(
     tmp_path: Path, host: str
@@ -188,15 +182,6 @@ async def test_others_read_metrics_only_where_the_operator_insists(
     with pytest.raises(CannotListen, match="for metrics, beyond this machine: anybody may read"):
         async with serving(tmp_path, metrics=MetricsEndpoint(host, 0)):
             pass
-
-
-async def test_an_insecure_server_shows_its_metrics_to_all(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    insisted = Access(is_insecure=True)
-    async with serving(tmp_path, metrics=MetricsEndpoint("0.0.0.0", 0), access=insisted) as served:
-        assert (await scraped(served))("muster_ready") == 1
-    assert "insecure on 0.0.0.0:0 for metrics" in caplog.text
 
 
 # --- a client that opens a watch and reads nothing -----------------------------------
@@ -207,17 +192,6 @@ BULK = {f"l{number}": "x" * 250 for number in range(60)}  # 15 kB a change
 NARROW = (("grpc.http2.lookahead_bytes", 65_535), ("grpc.http2.bdp_probe", 0))
 
 
-async def _lag(served: Served) -> float:
-    """Changes that the server keeps for the slowest watcher."""
-
-    def text() -> str:
-        with urlopen(served.ready.metrics, timeout=60) as answer:
-            return str(answer.read().decode())
-
-    lines = (await asyncio.to_thread(text)).splitlines()
-    return float(next(s for s in lines if s.startswith("muster_watch_lag_changes")).split()[1])
-
-
 async def _submit(served: Served) -> float:
     """Many changes; the most that were ever kept."""
     most = 0.0
@@ -226,7 +200,7 @@ async def _submit(served: Served) -> float:
         request.spec.labels.update(BULK)
         await served.stub.CreateJob(request)
         if number % 5 == 0:
-            most = max(most, await _lag(served))
+            most = max(most, (await scraped(served))("muster_watch_lag_changes"))
     return most
 
 
@@ -257,7 +231,8 @@ async def test_a_client_that_stops_reading_is_cut_off_and_resumes_where_it_was(
         await stream.initial_metadata()
         most = await _submit(served)
         assert 0 < most <= DEPTH
-        assert await _lag(served) == 0  # cut off, and what it did not read is dropped
+        # It is cut off, and what it did not read is dropped.
+        assert (await scraped(served))("muster_watch_lag_changes") == 0
         seen = await asyncio.wait_for(_rest(stream), 20)
         assert 0 < len(seen) < JOBS
         again = stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=seen[-1]))

@@ -17,7 +17,8 @@ from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.service import errors
 from scheduler.service.errors import RULES, word
 from scheduler.v1 import error_pb2, service_pb2
-from tests.serving import RUNNING, Served, create, serving
+from tests.cases import case
+from tests.serving import RUNNING, Served, create
 
 Patch = pytest.MonkeyPatch
 Producer = Callable[[Served, Patch], Awaitable[object]]
@@ -40,8 +41,7 @@ async def not_found(served: Served, _: Patch) -> object:
 
 
 async def already_exists(served: Served, _: Patch) -> object:
-    await served.stub.CreateJob(create("a"))
-    return await served.stub.CreateJob(create("a"))
+    return await served.stub.CreateJob(create("e"))  # runs since `conflict`
 
 
 async def wrong_state(served: Served, _: Patch) -> object:
@@ -88,39 +88,9 @@ async def starting(served: Served, patch: Patch) -> object:
     return await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))
 
 
-async def stopping(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.engine.writer.Writer.submit", raising(WriterStopped()))
-    return await served.stub.CreateJob(create("a"))
-
-
-async def store_failed(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.engine.writer.Writer.submit", raising(StoreError("disk full")))
-    return await served.stub.CreateJob(create("a"))
-
-
-async def not_written(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.engine.writer.Writer.submit", raising(NotWritten("disk full")))
-    return await served.stub.CreateJob(create("a"))
-
-
 async def etag_mismatch(served: Served, _: Patch) -> object:
-    request = service_pb2.CordonHostRequest(name="z0-r0-h0", etag="0")
+    request = service_pb2.CordonHostRequest(name="z1-r1-h1", etag="0")
     return await served.stub.CordonHost(request)
-
-
-async def internal(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.engine.writer.Writer.submit", raising(ZeroDivisionError()))
-    return await served.stub.CreateJob(create("a"))
-
-
-def refusing(answer: Callable[[str], Exception]) -> Producer:
-    """Refused by the interceptor in front of the service."""
-
-    async def produce(served: Served, patch: Patch) -> object:
-        patch.setattr("scheduler.engine.writer.Writer.submit", raising(answer("no")))
-        return await served.stub.CreateJob(create("a"))
-
-    return produce
 
 
 async def not_leader(served: Served, patch: Patch) -> object:
@@ -134,45 +104,53 @@ async def not_caught_up(served: Served, patch: Patch) -> object:
     return await served.stub.GetJob(service_pb2.GetJobRequest(name="a"), metadata=asks)
 
 
+def submitting(error: Exception) -> Producer:
+    """Refused by what submits, or in front of it."""
+
+    async def produce(served: Served, patch: Patch) -> object:
+        patch.setattr("scheduler.engine.writer.Writer.submit", raising(error))
+        return await served.stub.CreateJob(create("b"))
+
+    return produce
+
+
 PRODUCERS: dict[str, Producer] = {
-    producer.__name__.upper(): producer
-    for producer in (
-        *(invalid, not_found, already_exists, wrong_state, infeasible, conflict),
-        *(
-            watch_behind,
-            compacted,
-            starting,
-            stopping,
-            store_failed,
-            not_written,
-            internal,
-            etag_mismatch,
-        ),
-        *(not_leader, not_caught_up),
-    )
-} | {
-    "UNAUTHENTICATED": refusing(errors.unauthenticated),
-    "PERMISSION_DENIED": refusing(errors.denied),
-    "EXHAUSTED": refusing(errors.exhausted),
+    "CONFLICT": conflict,
+    "INVALID": invalid,
+    "NOT_FOUND": not_found,
+    "ALREADY_EXISTS": already_exists,
+    "WRONG_STATE": wrong_state,
+    "INFEASIBLE": infeasible,
+    "ETAG_MISMATCH": etag_mismatch,
+    "WATCH_BEHIND": watch_behind,
+    "COMPACTED": compacted,
+    "STARTING": starting,
+    "NOT_LEADER": not_leader,
+    "NOT_CAUGHT_UP": not_caught_up,
+    "STOPPING": submitting(WriterStopped()),
+    "STORE_FAILED": submitting(StoreError("disk full")),
+    "NOT_WRITTEN": submitting(NotWritten("disk full")),
+    "INTERNAL": submitting(ZeroDivisionError()),
+    "UNAUTHENTICATED": submitting(errors.unauthenticated("no")),
+    "PERMISSION_DENIED": submitting(errors.denied("no")),
+    "EXHAUSTED": submitting(errors.exhausted("no")),
 }
 
 
-@pytest.mark.parametrize("reason", sorted(PRODUCERS))
-async def test_a_reason_comes_with_its_code_and_its_details(
-    tmp_path: Path, monkeypatch: Patch, reason: str
-) -> None:
-    async with serving(tmp_path) as served:
-        with pytest.raises(grpc.aio.AioRpcError) as caught, monkeypatch.context() as patch:
-            await PRODUCERS[reason](served, patch)
-    rule = RULES[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
-    info, retry = ErrorInfo(), RetryInfo()
-    status = rpc_status.from_call(caught.value)
-    for detail in status.details if status else ():
-        _ = detail.Unpack(info) or detail.Unpack(retry)
-    assert (info.reason, info.domain) == (reason, "muster")
-    assert caught.value.code() is rule.code
-    assert retry.retry_delay.ToMilliseconds() == round((rule.retry_s or 0) * 1_000)
-    assert caught.value.details()
+async def test_a_reason_comes_with_its_code_and_its_details(served: Served) -> None:
+    for reason, produce in PRODUCERS.items():
+        with case(reason=reason):
+            with pytest.raises(grpc.aio.AioRpcError) as caught, Patch.context() as patch:
+                await produce(served, patch)
+            rule = RULES[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
+            info, retry = ErrorInfo(), RetryInfo()
+            status = rpc_status.from_call(caught.value)
+            for detail in status.details if status else ():
+                _ = detail.Unpack(info) or detail.Unpack(retry)
+            assert (info.reason, info.domain) == (reason, "muster")
+            assert caught.value.code() is rule.code
+            assert retry.retry_delay.ToMilliseconds() == round((rule.retry_s or 0) * 1_000)
+            assert caught.value.details()
 
 
 def test_every_reason_of_the_list_is_produced_above_and_has_a_rule() -> None:

@@ -1,16 +1,18 @@
-"""The log on disk: all or nothing, in order, and plain words for a file that will not do."""
+"""The log: all or nothing, in order, and plain words for a store that will not do."""
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from scheduler.core.model.events import Event, HostSignalled
 from scheduler.eventlog import store as stores
 from scheduler.eventlog.store import Compacted, StoreError, VersionMismatch, folding, sqlite
+from scheduler.eventlog.store.postgres import open_postgres
 from scheduler.eventlog.store.schema import SCHEMA
 from scheduler.eventlog.store.sqlite import SqliteStore as Store
 from scheduler.eventlog.store.sqlite import connect
@@ -46,6 +48,101 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
+# Stores of both kinds
+
+
+Damage = Callable[[str], None]
+Stored = tuple[stores.Store, Damage]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def stored(request: pytest.FixtureRequest) -> Iterator[Stored]:
+    """An open store of each kind, which leads in term 1, and how its tables are changed behind its
+    back."""
+    if request.param == "sqlite":
+        store: Store = request.getfixturevalue("store")
+        yield store, lambda statement: change(store.path, statement)
+        return
+    database: str = request.getfixturevalue("database")
+
+    def damage(statement: str) -> None:
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    with closing(open_postgres(database)) as opened:
+        assert opened.try_lead("a:1", 60) == 1
+        yield opened, damage
+
+
+def test_events_come_back_with_their_versions_and_who_asked(stored: Stored) -> None:
+    store, _ = stored
+    assert store.append(0, [note(10), note(20)], 1, ["ada", ""]) == 2
+    assert store.append(2, [note(20), note(30)], 1) == 4
+    events = [note(10), note(20), note(20), note(30)]
+    assert list(store.read()) == list(enumerate(events, 1))
+    assert list(store.read(2)) == [(3, note(20)), (4, note(30))]
+    assert [(each.version, each.actor) for each in store.requests()] == [(1, "ada")]
+    assert store.last_version() == 4
+    assert [store.version_at(time_ns) for time_ns in (0, 11, 20, 30, 31)] == [1, 2, 2, 4, 5]
+
+
+def test_an_append_on_a_stale_version_writes_nothing(stored: Stored) -> None:
+    store, _ = stored
+    store.append(0, [note(1)], 1)
+    with pytest.raises(VersionMismatch, match="ends at version 1, expected 0"):
+        store.append(0, [note(2), note(3)], 1)
+    assert [version for version, _ in store.read()] == [1]
+    assert store.append(1, [note(2)], 1) == 2
+
+
+def test_a_snapshot_stands_for_what_is_dropped(stored: Stored) -> None:
+    store, _ = stored
+    store.append(0, [note(n) for n in range(1, 11)], 1)
+    for version in (4, 10, 8):
+        store.save_snapshot(version, b"%d" % version)
+    assert list(store.snapshots()) == [(10, b"10"), (8, b"8"), (4, b"4")]
+    assert list(store.snapshots(9)) == [(8, b"8"), (4, b"4")]
+    with pytest.raises(StoreError, match="no snapshot of version 5"):
+        store.compact(5)
+    assert len(list(store.read())) == 10
+    assert store.compact(4) == 4
+    assert (store.first_version(), store.last_version()) == (5, 10)
+    assert [version for version, _ in store.read(4)] == [5, 6, 7, 8, 9, 10]
+    with pytest.raises(Compacted, match="kept from version 5 on"):
+        next(store.read(3))
+    assert store.compact(10) == 6
+    assert [version for version, _ in store.snapshots()] == [10]
+    assert store.append(10, [note(11)], 1) == 11  # all is dropped, and it goes on counting
+    store.check()
+    assert list(store.read(10)) == [(11, note(11))]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("DELETE FROM log WHERE version = 2", "is corrupt: version 2 is missing"),
+        (
+            "UPDATE log SET body = '{}' WHERE version = 2",
+            "version 2: HostSignalled: Object missing required field `time_ns`",
+        ),
+        ("UPDATE log SET type = 'Party' WHERE version = 2", "version 2: unknown event type"),
+        ("UPDATE log SET actor = 'eve' WHERE version = 2", "version 2 is not what was written"),
+    ],
+)
+def test_a_damaged_record_is_named_by_whoever_reads(
+    stored: Stored, damage: str, message: str
+) -> None:
+    store, change_tables = stored
+    store.append(0, [note(1), note(2), note(3)], 1)
+    change_tables(damage)
+    for read in (store.check, lambda: list(store.read()), lambda: list(store.requests(1))):
+        with pytest.raises(StoreError, match=message):
+            read()
+
+
+# A store in a file
+
+
 @pytest.mark.parametrize("is_moved", [True, False])
 def test_a_file_that_is_taken_away_is_not_written_to(
     path: Path, store: Store, is_moved: bool
@@ -58,13 +155,6 @@ def test_a_file_that_is_taken_away_is_not_written_to(
         path.touch()
     with pytest.raises(StoreError, match="was moved, replaced or removed while it was in use"):
         store.append(1, [note(2)])
-
-
-def test_events_come_back_with_their_versions(store: Store) -> None:
-    assert store.append(0, [note(1), note(2)]) == 2
-    assert store.append(2, [note(3)]) == 3
-    assert list(store.read()) == [(n, note(n)) for n in (1, 2, 3)]
-    assert list(store.read(2)) == [(3, note(3))]
 
 
 def wal(path: Path) -> Path:
@@ -117,14 +207,6 @@ def test_a_wal_that_cannot_be_folded_costs_no_append(
     assert "the WAL is not folded into the file: disk I/O error" in caplog.text
 
 
-def test_an_append_on_a_stale_version_writes_nothing(store: Store) -> None:
-    store.append(0, [note(1)])
-    with pytest.raises(VersionMismatch, match="ends at version 1, expected 0"):
-        store.append(0, [note(2), note(3)])
-    assert [version for version, _ in store.read()] == [1]
-    assert store.append(1, [note(2)]) == 2
-
-
 def test_very_many_events_are_written_all_or_none(store: Store, path: Path) -> None:
     events = [note(n) for n in range(1, 2_501)]
     change(
@@ -152,13 +234,6 @@ def test_a_reader_sees_what_is_committed_while_the_writer_goes_on(store: Store) 
     assert next(reading) == (1, note(1))
     store.append(2, [note(3)])
     assert next(reading) == (2, note(2))
-
-
-def test_the_log_outlives_the_process(path: Path) -> None:
-    written(path, 3)
-    store = open_store(f"sqlite:///{path}")
-    assert [version for version, _ in store.read()] == [1, 2, 3]
-    store.close()
 
 
 def test_one_server_at_a_time(path: Path, store: Store) -> None:
@@ -245,68 +320,6 @@ def test_a_damaged_page_is_refused(path: Path) -> None:
     assert "corrupt" in refusal(path)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        ("DELETE FROM log WHERE version = 2", "version 2 is missing"),
-        (
-            "UPDATE log SET body = '{}' WHERE version = 2",
-            "version 2: HostSignalled: Object missing required field `time_ns`",
-        ),
-        ("UPDATE log SET type = 'Party' WHERE version = 2", "version 2: unknown event type"),
-    ],
-)
-def test_a_damaged_record_is_named(path: Path, damage: str, message: str) -> None:
-    written(path, 3)
-    change(path, damage)
-    store = open_store(f"sqlite:///{path}")
-    with pytest.raises(StoreError, match=message):
-        list(store.read())
-    store.close()
-
-
-def test_snapshots_come_newest_first(store: Store) -> None:
-    store.append(0, [note(n) for n in range(1, 10)])
-    for version in (3, 9, 6):
-        store.save_snapshot(version, b"%d" % version)
-    assert list(store.snapshots()) == [(9, b"9"), (6, b"6"), (3, b"3")]
-    assert [version for version, _ in store.snapshots(8)] == [6, 3]
-
-
-def test_what_a_snapshot_stands_for_can_be_dropped(store: Store) -> None:
-    store.append(0, [note(n) for n in range(1, 10)])
-    for version in (2, 4, 6):
-        store.save_snapshot(version, b"%d" % version)
-    assert store.compact(4) == 4
-    assert (store.first_version(), store.last_version()) == (5, 9)
-    assert [version for version, _ in store.read(4)] == [5, 6, 7, 8, 9]
-    assert [version for version, _ in store.snapshots()] == [6, 4]
-    with pytest.raises(Compacted, match="kept from version 5 on"):
-        next(store.read(3))
-
-
-def test_what_no_snapshot_stands_for_is_kept(store: Store) -> None:
-    store.append(0, [note(n) for n in range(1, 10)])
-    store.save_snapshot(6, b"six")
-    with pytest.raises(StoreError, match="no snapshot of version 5"):
-        store.compact(5)
-    assert len(list(store.read())) == 9
-
-
-def test_a_log_that_is_all_dropped_goes_on_counting(store: Store) -> None:
-    store.append(0, [note(1), note(2)])
-    store.save_snapshot(2, b"two")
-    store.compact(2)
-    assert store.last_version() == 2
-    assert store.append(2, [note(3)]) == 3
-    assert [version for version, _ in store.read(2)] == [3]
-
-
-def test_a_time_has_a_version(store: Store) -> None:
-    store.append(0, [note(10), note(20), note(20), note(30)])
-    assert [store.version_at(time_ns) for time_ns in (0, 11, 20, 30, 31)] == [1, 2, 2, 4, 5]
-
-
 @pytest.mark.parametrize("url", ["mysql://db/muster", "log.db", "sqlite:///", "sqlite://x"])
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(StoreError, match="give sqlite:///FILE"):
@@ -316,14 +329,3 @@ def test_other_urls_are_refused(url: str) -> None:
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert f"there is no folder {tmp_path / 'no'}" in refusal(tmp_path / "no" / "log.db")
     assert "is a folder" in refusal(tmp_path)
-
-
-def actors(path: Path) -> list[str]:
-    with closing(sqlite3.connect(path)) as connection:
-        return [actor for (actor,) in connection.execute("SELECT actor FROM log ORDER BY version")]
-
-
-def test_the_log_says_who_asked(store: Store) -> None:
-    store.append(0, [note(1), note(2)], actors=["ada", ""])
-    store.append(2, [note(3)])
-    assert actors(store.path) == ["ada", "", ""]

@@ -20,10 +20,10 @@ from scheduler.eventlog.store.sqlite import (
     check_store,
     check_whole,
     connect,
-    end_of,
     is_there,
     lock_on,
     path_of,
+    tables_of,
 )
 from scheduler.files.atomic_file import sync_folder
 
@@ -58,7 +58,8 @@ def restore(source: Path, url: str, *, is_forced: bool = False, mark: Path | Non
         (mark or mark_of(target)).unlink(missing_ok=True)  # of what was there
         last = _copy(source, target, keep)
         with closing(connect(target)) as restored:
-            HighWaterMark(mark or mark_of(target), end_of(restored)).close()
+            end = tables_of(target, restored).end()
+            HighWaterMark(mark or mark_of(target), end).close()
         return last
     except BaseException:
         if is_new:  # locking it made an empty one
@@ -85,7 +86,7 @@ def truncate(url: str, keep_from: int, keep_to: int, mark: Path | None = None) -
             with store:
                 for statement, value in truncations(keep_from, keep_to):
                     store.execute(statement.replace("%s", "?"), (value,))
-            end = end_of(store)
+            end = tables_of(path, store).end()
             store.execute("PRAGMA journal_mode=DELETE")
         (mark or mark_of(path)).unlink(missing_ok=True)
         HighWaterMark(mark or mark_of(path), end).close()
@@ -127,7 +128,7 @@ def _copy(source: Path, target: Path, keep: Path | None = None) -> int:
     check_store(source)
     with closing(connect(source)) as old, written(target, keep) as new:
         old.backup(new)
-        return end_of(new).version
+        return tables_of(target, new).last_version()
 
 
 @contextmanager

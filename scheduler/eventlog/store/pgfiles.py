@@ -19,9 +19,10 @@ from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import StoreError
 from scheduler.eventlog.store.files import check_target, written
 from scheduler.eventlog.store.pglink import Connection, Connections
-from scheduler.eventlog.store.pgschema import ALONE, LEAD, PUT_META, prepare, schema_of
+from scheduler.eventlog.store.pgschema import ALONE, LEAD, PUT_META, prepare, require_tables
 from scheduler.eventlog.store.postgres import open_postgres
 from scheduler.eventlog.store.schema import create, truncations
+from scheduler.eventlog.store.sql_store import LAST
 from scheduler.eventlog.store.sqlite import PREFIX, connect, look_at
 
 _EVENTS = "SELECT version, time_ns, type, body, actor, digest FROM log ORDER BY version"
@@ -42,8 +43,7 @@ def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
     # Of one snapshot of the database: the log, its snapshots and where it begins agree.
     connection.isolation_level, connection.read_only = IsolationLevel.REPEATABLE_READ, True
     with closing(connection), links.speaking(), connection.transaction():
-        if not schema_of(links.name, connection):
-            raise StoreError(f"{links.name} is empty: it has no muster store")
+        require_tables(links.name, connection)
         with written(target) as file:
             return _fill(file, connection)
 
@@ -162,8 +162,4 @@ def _load(connection: Connection, columns: str, rows: Iterable[tuple[Any, ...]])
 
 
 def _last(execute: Any) -> int:
-    query = """
-        SELECT COALESCE(MAX(version), 0)
-        FROM (SELECT version FROM log UNION ALL SELECT version FROM snapshot) AS kept
-    """
-    return int(execute(query).fetchone()[0])
+    return int(execute(LAST).fetchone()[0])

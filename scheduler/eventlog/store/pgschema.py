@@ -6,6 +6,9 @@ lock; DDL is transactional here, so all tables are made or none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import StoreError
 from scheduler.eventlog.store.pglink import Connection
@@ -72,11 +75,17 @@ def store_id(connection: Connection) -> str:
     return str(row[0]) if row else ""
 
 
-def restores(connection: Connection) -> int:
+def restores(execute: Callable[..., Any]) -> int:
     """Return how often a backup was restored here; a server that has seen the log before a restore
     must not go on from that."""
-    row = connection.execute("SELECT value::bigint FROM meta WHERE key = 'restored'").fetchone()
+    row = execute("SELECT value::bigint FROM meta WHERE key = 'restored'", ()).fetchone()
     return int(row[0]) if row else 0
+
+
+def require_tables(name: str, connection: Connection) -> None:
+    """Refuse an empty database. Raises: StoreError, as `schema_of`."""
+    if not schema_of(name, connection):
+        raise StoreError(f"{name} is empty: it has no muster store")
 
 
 def schema_of(name: str, connection: Connection) -> int:

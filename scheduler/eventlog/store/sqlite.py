@@ -14,60 +14,25 @@ import fcntl
 import logging
 import os
 import sqlite3
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from muster.structs import replace
 from scheduler.core.model.events import Event
 from scheduler.eventlog.store import ended_rows
-from scheduler.eventlog.store.base import (
-    Compacted,
-    EndedJob,
-    EndedQuery,
-    LoggedRequest,
-    NotWritten,
-    StoreError,
-    VersionMismatch,
-)
-from scheduler.eventlog.store.chain import LogRow, checked, linked, origin
-from scheduler.eventlog.store.ended_rows import ChainEnd, EndedTable
+from scheduler.eventlog.store.base import EndedJob, NotWritten, StoreError, VersionMismatch
+from scheduler.eventlog.store.chain import LogRow, linked
+from scheduler.eventlog.store.ended_rows import ChainEnd
 from scheduler.eventlog.store.folding import MOST_PAGES, Folding
-from scheduler.eventlog.store.mark import (
-    HighWaterMark,
-    LogPosition,
-    check_end,
-    mark_of,
-    read_mark,
-)
+from scheduler.eventlog.store.mark import HighWaterMark, LogPosition, mark_of, read_mark
 from scheduler.eventlog.store.schema import create, schema_of
+from scheduler.eventlog.store.sql_store import LAST, Answer, LogTables, SqlStore
 
 PREFIX = "sqlite:///"
 
 _ROLLED_BACK = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
-
-_LAST = """
-    SELECT MAX(
-        (SELECT COALESCE(MAX(version), 0) FROM log),
-        (SELECT COALESCE(MAX(version), 0) FROM snapshot)
-    )
-"""
-
-
-_ROWS = """
-    SELECT version, time_ns, type, body, actor, digest FROM log
-    WHERE version > ? ORDER BY version
-"""
-_DIGEST = """
-    SELECT digest FROM log WHERE version = ?1
-    UNION ALL SELECT digest FROM snapshot WHERE version = ?1
-"""
-_OTHER_SNAPSHOT = """
-    SELECT version FROM snapshot JOIN log USING (version) WHERE snapshot.digest <> log.digest
-"""
 
 _INSERT_ENDED = ended_rows.insert("?")
 
@@ -81,10 +46,10 @@ _MOST_ROWS = 1_000  # of one statement: SQLite takes 32,766 values
 def _insert(rows: int) -> str:
     """Adds so many rows, unless the log ends elsewhere than said."""
     values = ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)
-    return f"INSERT INTO log SELECT * FROM (VALUES {values}) WHERE ? = ({_LAST})"
+    return f"INSERT INTO log SELECT * FROM (VALUES {values}) WHERE ? = ({LAST})"
 
 
-class SqliteStore:
+class SqliteStore(SqlStore):
     """An open log; see Store."""
 
     def __init__(
@@ -95,19 +60,15 @@ class SqliteStore:
         end: LogPosition,
         mark_path: Path,
     ) -> None:
-        self.path = path
+        self.path, self.name = path, str(path)
         self.mark_path = mark_path
         self._mark = HighWaterMark(mark_path, end)
         self._end_version, self._end_digest = end.version, end.digest
-        self._ended_end = self._ended(connection).end()
+        self._ended_end = tables_of(path, connection).ended.end()
         self._connection = connection
         self._lock = lock
         self._identities = self._present()
         self._folding = Folding(lambda: connect(path))
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
 
     def append(
         self,
@@ -161,46 +122,8 @@ class SqliteStore:
         before = rows[0].version - 1
         added = connection.execute(_insert(len(rows)), (*chain.from_iterable(rows), before))
         if added.rowcount != len(rows):
-            (last,) = connection.execute(_LAST).fetchone()
+            (last,) = connection.execute(LAST).fetchone()
             raise self._ends_elsewhere(last, before)
-
-    def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:
-        """Implement Store.read, on a connection of its own."""
-        with self._reading() as connection:
-            if (first := _first(connection)) > after_version + 1:
-                raise Compacted(first)
-            for row in self._rows(connection, after_version):
-                yield row.version, row.event(self.name)
-
-    def requests(self, after_version: int = 0) -> Iterator[LoggedRequest]:
-        """Implement Store.requests, on a connection of its own."""
-        with self._reading() as connection:
-            for row in self._rows(connection, max(after_version, _first(connection) - 1)):
-                if row.actor:
-                    yield LoggedRequest(row.version, row.event(self.name), row.actor)
-
-    def check(self) -> None:
-        """Implement Store.check. Cost: some 3 us an event."""
-        mark = read_mark(self.mark_path)  # before the log, which a server may be writing
-        with self._reading() as connection:
-            deque(self._rows(connection, _first(connection) - 1), maxlen=0)
-            for (version,) in connection.execute(_OTHER_SNAPSHOT):
-                raise StoreError(
-                    f"{self.path} is corrupt: the snapshot of version {version} is of another log"
-                )
-            _check_mark(self.path, connection, mark)
-
-    def _rows(self, connection: sqlite3.Connection, after_version: int) -> Iterator[LogRow]:
-        before = _digest_at(connection, after_version)
-        rows = connection.execute(_ROWS, (after_version,))
-        return checked(self.name, rows, after_version, before, self._missing)
-
-    def _missing(self, version: int) -> StoreError:
-        return StoreError(f"{self.path} is corrupt: version {version} is missing")
-
-    def first_version(self) -> int:
-        with self._reading() as connection:
-            return _first(connection)
 
     def size_bytes(self) -> int:
         """Implement Store.size_bytes, with what is not yet folded into the file."""
@@ -216,66 +139,6 @@ class SqliteStore:
         room = os.statvfs(self.path.parent)
         used = room.f_blocks - room.f_bfree
         return used / max(1, used + room.f_bavail)
-
-    def last_version(self) -> int:
-        with self._reading() as connection:
-            return int(connection.execute(_LAST).fetchone()[0])
-
-    def version_at(self, time_ns: int) -> int:
-        """Implement Store.version_at. Cost: walks the events before."""
-        query = "SELECT version FROM log WHERE time_ns >= ? ORDER BY version LIMIT 1"
-        with self._reading() as connection:
-            row = connection.execute(query, (time_ns,)).fetchone()
-            return int(row[0] if row else connection.execute(_LAST).fetchone()[0] + 1)
-
-    def save_snapshot(self, version: int, body: bytes) -> None:
-        with self._transaction() as connection:
-            digest = _digest_at(connection, version)
-            if digest is None:
-                raise self._missing(version)
-            row = (version, body, digest)
-            connection.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?)", row)
-
-    def snapshots(self, to_version: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Implement Store.snapshots, on a connection of its own."""
-        query = "SELECT version, body FROM snapshot WHERE version <= ? ORDER BY version DESC"
-        with self._reading() as connection:
-            last = connection.execute(_LAST).fetchone()[0] if to_version is None else to_version
-            yield from connection.execute(query, (last,))
-
-    def compact(self, to_version: int) -> int:
-        """Implement Store.compact. The file keeps its size: later events fill the room."""
-        with self._transaction() as connection:
-            row = connection.execute("SELECT 1 FROM snapshot WHERE version = ?", (to_version,))
-            if row.fetchone() is None:
-                raise StoreError(f"{self.path} has no snapshot of version {to_version}")
-            dropped = connection.execute("DELETE FROM log WHERE version <= ?", (to_version,))
-            connection.execute("DELETE FROM snapshot WHERE version < ?", (to_version,))
-            kept = "INSERT OR REPLACE INTO meta VALUES ('first_version', ?)"
-            connection.execute(kept, (str(to_version + 1),))
-            return dropped.rowcount
-
-    def ended_jobs(self, query: EndedQuery) -> list[EndedJob]:
-        """Implement Store.ended_jobs, on a connection of its own."""
-        with self._reading() as connection:
-            return self._ended(connection).jobs(query)
-
-    def ended_log(self) -> Iterator[EndedJob]:
-        """Implement Store.ended_log, on a connection of its own."""
-        with self._reading() as connection:
-            yield from self._ended(connection).log()
-
-    def ended_counts(self) -> tuple[int, int]:
-        with self._reading() as connection:
-            return self._ended(connection).counts()
-
-    def drop_ended(self, before_ns: int) -> int:
-        """Implement Store.drop_ended. The file keeps its size: later rows fill the room."""
-        with self._transaction() as connection:
-            return self._ended(connection).drop(before_ns)
-
-    def _ended(self, connection: sqlite3.Connection) -> EndedTable:
-        return EndedTable(self.name, _store_id(connection), "?", connection.execute)
 
     def close(self) -> None:
         """Fold the WAL into the file and release it for another server. Its header says that it
@@ -306,20 +169,31 @@ class SqliteStore:
             raise kind(f"cannot write to {self.path}: {error}") from error
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def _writing(self) -> Iterator[LogTables]:
+        with self._transaction() as connection:
+            yield tables_of(self.path, connection)
+
+    @contextmanager
+    def _reading(self) -> Iterator[LogTables]:
         try:
             with closing(connect(self.path)) as connection:
                 connection.execute("BEGIN")  # all that is read is of one moment
-                yield connection
+                yield tables_of(self.path, connection)
         except sqlite3.Error as error:
             raise StoreError(f"{self.path} is corrupt: {error}") from error
+
+    def _ask(
+        self, question: Callable[[LogTables], Answer], *, of_one_moment: bool = False
+    ) -> Answer:
+        with self._reading() as tables:
+            return question(tables)
 
 
 class SqliteCopy(SqliteStore):
     """A store that is only read: a backup, or the store of a server that runs."""
 
     def __init__(self, path: Path, mark_path: Path, fault: str) -> None:
-        self.path = path
+        self.path, self.name = path, str(path)
         self.mark_path = mark_path
         self._fault = fault
 
@@ -399,7 +273,7 @@ def open_sqlite(url: str, *, init: bool | None = None, mark: Path | None = None)
         try:
             _prepare(path, connection)
             remembered = read_mark(mark_path)
-            end = _check_mark(path, connection, remembered)
+            end = tables_of(path, connection).checked_end(remembered)
             if remembered is None and end.version:
                 log.warning(
                     "%s has no mark beside it (%s), so whether its end is missing cannot be known;"
@@ -482,36 +356,11 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA wal_autocheckpoint={MOST_PAGES}")
 
 
-def _check_mark(
-    path: Path, connection: sqlite3.Connection, mark: LogPosition | None
-) -> LogPosition:
-    """The end of the log. Raises: StoreError when it is not as the mark says."""
-    end = end_of(connection)
-    if mark is None:
-        return end
-    check_end(str(path), mark, end, _digest_at(connection, mark.version))
-    return replace(end, time_ns=mark.time_ns) if end.version == mark.version else end
-
-
-def end_of(connection: sqlite3.Connection) -> LogPosition:
-    """Return the end of the log."""
-    (version,) = connection.execute(_LAST).fetchone()
-    time = connection.execute("SELECT time_ns FROM log WHERE version = ?", (version,)).fetchone()
-    digest = _digest_at(connection, version) or b""
-    return LogPosition(_store_id(connection), version, digest, time[0] if time else 0)
-
-
-def _digest_at(connection: sqlite3.Connection, version: int) -> bytes | None:
-    """Return the digest of the chain at `version`; None where no event is kept."""
-    if version == 0:
-        return origin(_store_id(connection))
-    row = connection.execute(_DIGEST, (version,)).fetchone()
-    return row and bytes(row[0])
-
-
-def _store_id(connection: sqlite3.Connection) -> str:
+def tables_of(path: Path, connection: sqlite3.Connection) -> LogTables:
+    """Return the tables of the store at `path` over a connection to it."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'store'").fetchone()
-    return str(row[0]) if row else ""
+    execute = connection.execute
+    return LogTables(str(path), str(row[0]) if row else "", "?", execute, execute)
 
 
 def path_of(url: str) -> Path:
@@ -592,8 +441,3 @@ def check_whole(path: Path, connection: sqlite3.Connection) -> None:
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise StoreError(f"{path} is corrupt: {verdict}")
-
-
-def _first(connection: sqlite3.Connection) -> int:
-    (first,) = connection.execute("SELECT value FROM meta WHERE key = 'first_version'").fetchone()
-    return int(first)

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any
-
-import grpc
 
 from scheduler.core.model.commands import OpenChannel
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.rejected import Code, Rejected
 from scheduler.engine.proposal import NotLeading
 from scheduler.identity import caller
-from scheduler.service.backend import Backend, NoLog
-from scheduler.service.errors import ApiError, error_boundary, invalid, rejected
+from scheduler.service.backend import Backend, Context, NoLog
+from scheduler.service.errors import ApiError, invalid, rejected
 from scheduler.service.names import job_of
 from scheduler.service.rpc.logs import place_of
 from scheduler.v1 import agent_pb2, service_pb2
 
 _MOST_REMEMBERED = 10_000
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ChannelServicer:
@@ -32,24 +27,23 @@ class ChannelServicer:
     async def OpenChannel(
         self, requests: AsyncIterator[service_pb2.OpenChannelRequest], context: Context
     ) -> AsyncIterator[service_pb2.OpenChannelResponse]:
-        async with error_boundary(context):
-            first = await anext(requests, None)
-            if first is None:
-                raise invalid("name", "is required")
-            host, wanted = await self._admitted(first)
-            channels = self._backend.channels
-            assert channels is not None
-            inputs = (_data(request) async for request in requests)
-            try:
-                async with aclosing(channels.connect(host, wanted, inputs)) as pieces:
-                    async for piece in pieces:
-                        yield service_pb2.OpenChannelResponse(
-                            data=piece.data,
-                            is_error=piece.is_error,
-                            exit_code=piece.exit_code if piece.HasField("exit_code") else None,
-                        )
-            except NoLog as error:
-                raise _not_run(str(error)) from None
+        first = await anext(requests, None)
+        if first is None:
+            raise invalid("name", "is required")
+        host, wanted = await self._admitted(first)
+        channels = self._backend.channels
+        assert channels is not None
+        inputs = (_data(request) async for request in requests)
+        try:
+            async with aclosing(channels.connect(host, wanted, inputs)) as pieces:
+                async for piece in pieces:
+                    yield service_pb2.OpenChannelResponse(
+                        data=piece.data,
+                        is_error=piece.is_error,
+                        exit_code=piece.exit_code if piece.HasField("exit_code") else None,
+                    )
+        except NoLog as error:
+            raise _not_run(str(error)) from None
 
     async def _admitted(
         self, request: service_pb2.OpenChannelRequest

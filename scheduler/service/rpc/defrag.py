@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
-
-import grpc
 
 from muster.structs import replace
 from placement import BadInput
@@ -15,54 +12,49 @@ from scheduler.core.admission.idempotency import earlier, repeated
 from scheduler.core.defrag.faster import WANTED, propose_faster
 from scheduler.core.defrag.proposal import DefragProposal, impossible_text, propose
 from scheduler.core.defrag.request import carried_out, moves_etag
-from scheduler.service.backend import Backend
-from scheduler.service.errors import conflict, error_boundary, infeasible, invalid, rejected
+from scheduler.service.backend import Context, Servicer
+from scheduler.service.errors import conflict, infeasible, invalid, rejected
 from scheduler.service.names import full_name_of, job_of
 from scheduler.v1 import service_pb2
 from scheduler.wire.durations import whole_seconds
 from scheduler.wire.reasons import proposal_to_proto
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Request = service_pb2.DefragmentRequest
 Response = service_pb2.DefragmentResponse
 _COSTS = {"checkpoint_interval": "checkpoint_s", "restart_duration": "restart_s"}
 
 
-class DefragServicer:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
+class DefragServicer(Servicer):
     async def Defragment(self, request: Request, context: Context) -> Response:
-        async with error_boundary(context):
-            writer, state = self._backend.writer, self._backend.writer.state
-            request_text = f"{request.hosts} hosts"
-            if request.HasField("job"):
-                request_text = f"job {full_name_of(state, request.job, field='job')}"
-            elif request.HasField("slow_gangs"):
-                request_text = WANTED
-            if request.apply and (done := _done_before(state, request)):
-                return done
-            proposal = await self._backend.questions.ask_on(
-                state, _proposed, writer.now_ns(), writer.options, request
+        writer, state = self._backend.writer, self._backend.writer.state
+        request_text = f"{request.hosts} hosts"
+        if request.HasField("job"):
+            request_text = f"job {full_name_of(state, request.job, field='job')}"
+        elif request.HasField("slow_gangs"):
+            request_text = WANTED
+        if request.apply and (done := _done_before(state, request)):
+            return done
+        proposal = await self._backend.questions.ask_on(
+            state, _proposed, writer.now_ns(), writer.options, request
+        )
+        etag = moves_etag(state, proposal)
+        if refusal := stale(request.etag, lambda: etag, "the proposal"):
+            raise rejected(refusal)
+        applied = request.apply and bool(proposal.moves) and not request.validate_only
+        if request.apply and (proposal.moves or not request.validate_only):
+            make = partial(carried_out, proposal, request_text, request.request_id)
+            answer = (
+                make(writer.state, writer.now_ns())
+                if request.validate_only
+                else await writer.carry_out(make)
             )
-            etag = moves_etag(state, proposal)
-            if refusal := stale(request.etag, lambda: etag, "the proposal"):
-                raise rejected(refusal)
-            applied = request.apply and bool(proposal.moves) and not request.validate_only
-            if request.apply and (proposal.moves or not request.validate_only):
-                make = partial(carried_out, proposal, request_text, request.request_id)
-                answer = (
-                    make(writer.state, writer.now_ns())
-                    if request.validate_only
-                    else await writer.carry_out(make)
-                )
-                if isinstance(answer, Conflict):
-                    raise conflict(str(answer))
-                if isinstance(answer, Rejected):
-                    raise rejected(answer)
-                if proposal.moves and not answer:  # the same request was under way twice
-                    return _repeat_answer(writer.state, request.request_id)
-            return proposal_to_proto(state, proposal, etag, applied=applied)
+            if isinstance(answer, Conflict):
+                raise conflict(str(answer))
+            if isinstance(answer, Rejected):
+                raise rejected(answer)
+            if proposal.moves and not answer:  # the same request was under way twice
+                return _repeat_answer(writer.state, request.request_id)
+        return proposal_to_proto(state, proposal, etag, applied=applied)
 
 
 def _done_before(state: State, request: Request) -> Response | None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
-
-import grpc
 
 from muster.structs import replace
 from placement import BadInput
@@ -14,42 +11,35 @@ from scheduler.core.admission.fabric import FabricChange, fabric_change, stale_f
 from scheduler.core.admission.idempotency import earlier
 from scheduler.core.model.commands import ChangeFabric
 from scheduler.files.errors import InputError
-from scheduler.service.backend import Backend
-from scheduler.service.errors import ApiError, error_boundary, invalid, invalid_input, rejected
+from scheduler.service.backend import Context, Servicer
+from scheduler.service.errors import ApiError, invalid, invalid_input, rejected
 from scheduler.v1 import fabric_pb2, service_pb2
 from scheduler.wire.cluster.fabric import change_from_proto, change_to_proto, fabric_to_proto
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class FabricServicer:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
+class FabricServicer(Servicer):
     async def GetFabric(
         self, request: service_pb2.GetFabricRequest, context: Context
     ) -> fabric_pb2.Fabric:
-        async with error_boundary(context):
-            state = self._backend.writer.state
-            return await self._backend.reads.make(_fabric, state, request.with_file)
+        state = self._backend.writer.state
+        return await self._backend.reads.make(_fabric, state, request.with_file)
 
     async def ApplyFabric(
         self, request: service_pb2.ApplyFabricRequest, context: Context
     ) -> service_pb2.ApplyFabricResponse:
-        async with error_boundary(context):
-            state = self._backend.writer.state
-            if not request.validate_only and (done := earlier(state, request.request_id)):
-                if isinstance(done.answer, Rejected):
-                    raise rejected(done.answer)
-                return await asyncio.to_thread(_unchanged, state)
-            command, change = await self._backend.questions.ask(_read, state, request)
-            if request.validate_only:
-                if refusal := stale_fabric(state, command):
-                    raise rejected(refusal)
-                supposed = replace(state, fabric=change.after)
-                return await asyncio.to_thread(change_to_proto, supposed, change)
-            state = await self._backend.run(command)
-            return await asyncio.to_thread(change_to_proto, state, change)
+        state = self._backend.writer.state
+        if not request.validate_only and (done := earlier(state, request.request_id)):
+            if isinstance(done.answer, Rejected):
+                raise rejected(done.answer)
+            return await asyncio.to_thread(_unchanged, state)
+        command, change = await self._backend.questions.ask(_read, state, request)
+        if request.validate_only:
+            if refusal := stale_fabric(state, command):
+                raise rejected(refusal)
+            supposed = replace(state, fabric=change.after)
+            return await asyncio.to_thread(change_to_proto, supposed, change)
+        state = await self._backend.run(command)
+        return await asyncio.to_thread(change_to_proto, state, change)
 
 
 def _fabric(state: State, with_file: bool) -> fabric_pb2.Fabric:

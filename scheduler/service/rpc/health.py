@@ -5,48 +5,40 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import grpc
-
 from scheduler.core import State
 from scheduler.core.model.commands import ReportHost
-from scheduler.service.backend import Backend
-from scheduler.service.errors import ApiError, error_boundary, invalid
+from scheduler.service.backend import Context, Servicer
+from scheduler.service.errors import ApiError, invalid
 from scheduler.service.rpc.hosts import host_message
 from scheduler.v1 import service_pb2
 
-Context = grpc.aio.ServicerContext[Any, Any]
 MOST_REPORTS = 1_000
 
 
-class HealthServicer:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
+class HealthServicer(Servicer):
     async def ReportHost(
         self, request: service_pb2.ReportHostRequest, context: Context
     ) -> service_pb2.ReportHostResponse:
-        async with error_boundary(context):
-            state = await self._backend.run(_command(request), only_checked=request.validate_only)
-            return service_pb2.ReportHostResponse(host=self._host(state, request.name))
+        state = await self._backend.run(_command(request), only_checked=request.validate_only)
+        return service_pb2.ReportHostResponse(host=self._host(state, request.name))
 
     async def ReportHosts(
         self, request: service_pb2.ReportHostsRequest, context: Context
     ) -> service_pb2.ReportHostsResponse:
-        async with error_boundary(context):
-            if len(request.reports) > MOST_REPORTS:
-                raise invalid("reports", f"{len(request.reports):,} are more than {MOST_REPORTS:,}")
-            for at, report in enumerate(request.reports):
-                if report.validate_only:  # else it would be made, or others would not
-                    raise invalid(
-                        f"reports[{at}].validate_only",
-                        "must be unset: validate_only of the request holds for all reports",
-                    )
-            _, only_checked = self._backend.writer, request.validate_only  # UNAVAILABLE at start
-            # Entered together they are written together, and what they stop is one decision.
-            results = await asyncio.gather(
-                *(self._result(report, only_checked) for report in request.reports)
-            )
-            return service_pb2.ReportHostsResponse(results=results)
+        if len(request.reports) > MOST_REPORTS:
+            raise invalid("reports", f"{len(request.reports):,} are more than {MOST_REPORTS:,}")
+        for at, report in enumerate(request.reports):
+            if report.validate_only:  # else it would be made, or others would not
+                raise invalid(
+                    f"reports[{at}].validate_only",
+                    "must be unset: validate_only of the request holds for all reports",
+                )
+        _, only_checked = self._backend.writer, request.validate_only  # UNAVAILABLE at start
+        # Entered together they are written together, and what they stop is one decision.
+        results = await asyncio.gather(
+            *(self._result(report, only_checked) for report in request.reports)
+        )
+        return service_pb2.ReportHostsResponse(results=results)
 
     async def _result(
         self, request: service_pb2.ReportHostRequest, only_checked: bool

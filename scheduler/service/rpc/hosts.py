@@ -2,68 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import grpc
-
 from scheduler.core import State
 from scheduler.core.model.commands import MoveHost
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.identity import own_jobs
-from scheduler.service.backend import Backend
-from scheduler.service.errors import error_boundary, not_found
+from scheduler.service.backend import Context, Servicer
+from scheduler.service.errors import not_found
 from scheduler.service.pagination import hosts_page
 from scheduler.v1 import host_pb2, service_pb2
 from scheduler.wire.jobs import host_to_proto, timestamp
 from scheduler.wire.lists.listing import describe_host
 
-Context = grpc.aio.ServicerContext[Any, Any]
 MoveRequest = (
     service_pb2.CordonHostRequest | service_pb2.UncordonHostRequest | service_pb2.DrainHostRequest
 )
 
 
-class HostServicer:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
+class HostServicer(Servicer):
     async def GetHost(self, request: service_pb2.GetHostRequest, context: Context) -> host_pb2.Host:
-        async with error_boundary(context):
-            writer = self._backend.writer
-            if request.name not in writer.state.loaded_fabric.index_by_name:
-                raise not_found("host", request.name)
-            message = host_message(writer.state, request.name, writer.now_ns())
-            if (reading := self._backend.host_reading(request.name)) is not None:
-                message.probe.readings = reading.text
-                message.probe.probe_time.CopyFrom(timestamp(reading.time_ns))
-            return message
+        writer = self._backend.writer
+        if request.name not in writer.state.loaded_fabric.index_by_name:
+            raise not_found("host", request.name)
+        message = host_message(writer.state, request.name, writer.now_ns())
+        if (reading := self._backend.host_reading(request.name)) is not None:
+            message.probe.readings = reading.text
+            message.probe.probe_time.CopyFrom(timestamp(reading.time_ns))
+        return message
 
     async def ListHosts(
         self, request: service_pb2.ListHostsRequest, context: Context
     ) -> service_pb2.ListHostsResponse:
-        async with error_boundary(context):
-            writer = self._backend.writer
-            return await self._backend.reads.make(
-                hosts_page, writer.state, request, writer.now_ns()
-            )
+        writer = self._backend.writer
+        return await self._backend.reads.make(hosts_page, writer.state, request, writer.now_ns())
 
     async def CordonHost(
         self, request: service_pb2.CordonHostRequest, context: Context
     ) -> host_pb2.Host:
-        async with error_boundary(context):
-            return await self._move_host(request, HostMove.CORDON)
+        return await self._move_host(request, HostMove.CORDON)
 
     async def UncordonHost(
         self, request: service_pb2.UncordonHostRequest, context: Context
     ) -> host_pb2.Host:
-        async with error_boundary(context):
-            return await self._move_host(request, HostMove.UNCORDON)
+        return await self._move_host(request, HostMove.UNCORDON)
 
     async def DrainHost(
         self, request: service_pb2.DrainHostRequest, context: Context
     ) -> host_pb2.Host:
-        async with error_boundary(context):
-            return await self._move_host(request, HostMove.DRAIN)
+        return await self._move_host(request, HostMove.DRAIN)
 
     async def _move_host(self, request: MoveRequest, move: HostMove) -> host_pb2.Host:
         command = MoveHost(request.name, move, request.reason, request.etag, request.request_id)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from threading import Lock
-from typing import Any
-
-import grpc
 
 from scheduler.core import State
 from scheduler.core.fold.apply import apply
@@ -19,14 +16,12 @@ from scheduler.identity import caller
 from scheduler.observe.history import MOST_SAMPLES, Failure, FailureHistory
 from scheduler.observe.incidents import IncidentKind
 from scheduler.service import pagination
-from scheduler.service.backend import Backend
-from scheduler.service.errors import error_boundary
+from scheduler.service.backend import Backend, Context
 from scheduler.v1 import service_pb2
 from scheduler.wire.cluster.incidents import failure_to_proto, sample_to_proto, weeks_to_proto
 from scheduler.wire.jobs import timestamp
 from scheduler.wire.lists import paging
 
-Context = grpc.aio.ServicerContext[Any, Any]
 _SPAN_NS = 28 * 24 * 3_600 * 10**9
 _MOST_EVENTS = 50_000  # some seconds of work, once
 _PIECE, _PAUSE_S = 100, 0.001  # events, and how long others go on then: Python runs one at a time
@@ -47,8 +42,7 @@ class IncidentServicer:
     async def ListIncidents(
         self, request: service_pb2.ListIncidentsRequest, context: Context
     ) -> service_pb2.ListIncidentsResponse:
-        async with error_boundary(context):
-            return await self._backend.reads.make(self._list, self._backend.writer, request)
+        return await self._backend.reads.make(self._list, self._backend.writer, request)
 
     def _list(
         self, writer: Writer, request: service_pb2.ListIncidentsRequest

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
-import grpc
-
 from muster.structs import replace
 from placement import BadInput
 from placement.fabric.constraints import gpus_wanted
@@ -66,12 +64,11 @@ from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.eventlog.store import Compacted, NotRead, StoreError
 from scheduler.files.errors import InputError
 from scheduler.identity import Role, caller, own_windows, redact_for_caller, user
-from scheduler.service.backend import Backend
+from scheduler.service.backend import Backend, Context
 from scheduler.service.errors import (
     ApiError,
     compacted,
     conflict,
-    error_boundary,
     invalid,
     invalid_input,
     rejected,
@@ -104,8 +101,6 @@ from scheduler.wire.jobs import (
 from scheduler.wire.names import resource_name
 from scheduler.wire.specs import SpecReader, fill_spec
 from scheduler.wire.update_mask import update_from_proto
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 # Finding out why a job waits walks the queue: not for every one of many submits.
 _NO_AGENTS = (
@@ -227,47 +222,46 @@ class JobServicer:
     async def CreateJob(
         self, request: service_pb2.CreateJobRequest, context: Context
     ) -> job_pb2.Job:
-        async with error_boundary(context):
-            writer = self._backend.writer
-            request.spec.tenant = request.spec.tenant or stated_home(writer.state)
-            try:
-                spec = self._specs.read(request.spec)
-            except InputError as error:
-                raise invalid_input(error, "spec.") from None
-            if request.validate_only and (done := writer.state.request(request.request_id)):
-                return await self._done_before(done, spec, request.request_id)
-            if spec.run is not None and not self._backend.has_agents:
-                raise invalid("spec.run", _NO_AGENTS)
-            container = spec.run.container if spec.run else None
-            if container and (refusal := self._backend.container_refusal(container)):
-                raise invalid("spec.run.container", refusal)
-            known = await self._long_ended(spec.dependencies)
-            command = SubmitJob(spec, self._new_uid(), request.request_id, user(), known)
-            if request.validate_only:
-                tenant = tenant_of(spec, writer.state.tenants)
-                supposed = job_pb2.Job(name=resource_name(tenant, spec.name), tenant=tenant)
-                answer = await self._backend.questions.ask_on(
-                    writer.state,
-                    _dry_run,
-                    writer.now_ns(),
-                    writer.options,
-                    command,
-                    request.with_decision,
-                    request.estimate_start,
-                )
-                supposed.MergeFrom(answer)
-                fill_spec(supposed.spec, spec)
-                return supposed
-            state = await self._backend.run(command, "spec.")
-            job = await self._answered(state, _first_name(spec), "", request.request_id)
-            is_long = writer.is_busy or len(state.index.queue) > _SHORT_QUEUE
-            if (
-                is_long and spec.array is None and job.uid == command.uid
-            ):  # else an earlier call made it
-                message = job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
-                fill_lineage(message, state, job)
-                return message
-            return await self._messages.of(state, job)
+        writer = self._backend.writer
+        request.spec.tenant = request.spec.tenant or stated_home(writer.state)
+        try:
+            spec = self._specs.read(request.spec)
+        except InputError as error:
+            raise invalid_input(error, "spec.") from None
+        if request.validate_only and (done := writer.state.request(request.request_id)):
+            return await self._done_before(done, spec, request.request_id)
+        if spec.run is not None and not self._backend.has_agents:
+            raise invalid("spec.run", _NO_AGENTS)
+        container = spec.run.container if spec.run else None
+        if container and (refusal := self._backend.container_refusal(container)):
+            raise invalid("spec.run.container", refusal)
+        known = await self._long_ended(spec.dependencies)
+        command = SubmitJob(spec, self._new_uid(), request.request_id, user(), known)
+        if request.validate_only:
+            tenant = tenant_of(spec, writer.state.tenants)
+            supposed = job_pb2.Job(name=resource_name(tenant, spec.name), tenant=tenant)
+            answer = await self._backend.questions.ask_on(
+                writer.state,
+                _dry_run,
+                writer.now_ns(),
+                writer.options,
+                command,
+                request.with_decision,
+                request.estimate_start,
+            )
+            supposed.MergeFrom(answer)
+            fill_spec(supposed.spec, spec)
+            return supposed
+        state = await self._backend.run(command, "spec.")
+        job = await self._answered(state, _first_name(spec), "", request.request_id)
+        is_long = writer.is_busy or len(state.index.queue) > _SHORT_QUEUE
+        if (
+            is_long and spec.array is None and job.uid == command.uid
+        ):  # else an earlier call made it
+            message = job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
+            fill_lineage(message, state, job)
+            return message
+        return await self._messages.of(state, job)
 
     async def _done_before(
         self, done: CompletedRequest, spec: JobSpec, request_id: str
@@ -282,157 +276,146 @@ class JobServicer:
         return await self._messages.of(state, job)
 
     async def GetJob(self, request: service_pb2.GetJobRequest, context: Context) -> job_pb2.Job:
-        async with error_boundary(context):
-            writer, state = self._backend.writer, self._backend.writer.state
-            job = await any_job_of(writer, request.name, request.uid)
-            message = await self._messages.of(state, job)
-            if self._backend.progress and (now := self._backend.progress(job.uid, job.attempt)):
-                fill_progress(message.progress, *now, likely_step(state, job))
-            if request.with_decision:
-                decided = await self._backend.questions.ask(_decision, writer, job)
-                message.decision.CopyFrom(decided)
-            message.goodput.CopyFrom(self._goodput(state, job))
-            return message
+        writer, state = self._backend.writer, self._backend.writer.state
+        job = await any_job_of(writer, request.name, request.uid)
+        message = await self._messages.of(state, job)
+        if self._backend.progress and (now := self._backend.progress(job.uid, job.attempt)):
+            fill_progress(message.progress, *now, likely_step(state, job))
+        if request.with_decision:
+            decided = await self._backend.questions.ask(_decision, writer, job)
+            message.decision.CopyFrom(decided)
+        message.goodput.CopyFrom(self._goodput(state, job))
+        return message
 
     async def ListJobs(
         self, request: service_pb2.ListJobsRequest, context: Context
     ) -> service_pb2.ListJobsResponse:
-        async with error_boundary(context):
-            writer, ahead = self._backend.writer, None
-            if request.estimate_starts:
-                ahead = await self._backend.questions.ask(self._messages.forecast)
-            return await self._backend.reads.make(
-                self._list, writer.state, request, writer.ended, ahead
-            )
+        writer, ahead = self._backend.writer, None
+        if request.estimate_starts:
+            ahead = await self._backend.questions.ask(self._messages.forecast)
+        return await self._backend.reads.make(
+            self._list, writer.state, request, writer.ended, ahead
+        )
 
     async def UpdateJob(
         self, request: service_pb2.UpdateJobRequest, context: Context
     ) -> job_pb2.Job:
-        async with error_boundary(context):
-            try:
-                command = update_from_proto(request)
-            except BadInput as error:
-                raise invalid(error.field, error.message) from None
-            state = self._backend.writer.state
-            full = full_name_of(state, command.name, command.uid, "job.name")
-            terms = tuple(
-                replace(term, job=full_name(stated_tenant(full), term.job))
-                if term.job and not stated_tenant(term.job)
-                else term
-                for term in command.dependencies
-            )
-            known = await self._long_ended(terms)
-            command = replace(command, by=_by(), dependencies=terms, long_ended=known)
-            return await self._changed(
-                command, "job.name", "job.spec.", only_checked=request.validate_only
-            )
+        try:
+            command = update_from_proto(request)
+        except BadInput as error:
+            raise invalid(error.field, error.message) from None
+        state = self._backend.writer.state
+        full = full_name_of(state, command.name, command.uid, "job.name")
+        terms = tuple(
+            replace(term, job=full_name(stated_tenant(full), term.job))
+            if term.job and not stated_tenant(term.job)
+            else term
+            for term in command.dependencies
+        )
+        known = await self._long_ended(terms)
+        command = replace(command, by=_by(), dependencies=terms, long_ended=known)
+        return await self._changed(
+            command, "job.name", "job.spec.", only_checked=request.validate_only
+        )
 
     async def HoldJob(self, request: service_pb2.HoldJobRequest, context: Context) -> job_pb2.Job:
-        async with error_boundary(context):
-            return await self._change(HoldJob, request, by=_by())
+        return await self._change(HoldJob, request, by=_by())
 
     async def ReleaseJob(
         self, request: service_pb2.ReleaseJobRequest, context: Context
     ) -> job_pb2.Job:
-        async with error_boundary(context):
-            return await self._change(ReleaseJob, request, by=_by())
+        return await self._change(ReleaseJob, request, by=_by())
 
     async def RequeueJob(
         self, request: service_pb2.RequeueJobRequest, context: Context
     ) -> job_pb2.Job:
-        async with error_boundary(context):
-            return await self._change(RequeueJob, request, by=_by(), new_uid=self._new_uid())
+        return await self._change(RequeueJob, request, by=_by(), new_uid=self._new_uid())
 
     async def ResizeJob(
         self, request: service_pb2.ResizeJobRequest, context: Context
     ) -> job_pb2.Job:
-        async with error_boundary(context):
-            writer, state, who = self._backend.writer, self._backend.writer.state, caller()
-            name = full_name_of(state, request.name, request.uid)
-            of_one = {"etag": request.etag, "request_id": request.request_id, "uid": request.uid}
-            wanted = ResizeJob(name, request.role, request.dp, **of_one)
-            if refusal := unauthorised(state, wanted, who):
-                raise rejected(refusal)
-            planned = await self._backend.questions.ask_on(
-                state, plan_resize, wanted, writer.now_ns(), writer.options
-            )
+        writer, state, who = self._backend.writer, self._backend.writer.state, caller()
+        name = full_name_of(state, request.name, request.uid)
+        of_one = {"etag": request.etag, "request_id": request.request_id, "uid": request.uid}
+        wanted = ResizeJob(name, request.role, request.dp, **of_one)
+        if refusal := unauthorised(state, wanted, who):
+            raise rejected(refusal)
+        planned = await self._backend.questions.ask_on(
+            state, plan_resize, wanted, writer.now_ns(), writer.options
+        )
 
-            def resize(newest: State, now_ns: int) -> tuple[Event, ...] | Rejected | Conflict:
-                refusal = unauthorised(newest, wanted, who)
-                return refusal or carried_out(planned, wanted, state.version, newest, now_ns)
+        def resize(newest: State, now_ns: int) -> tuple[Event, ...] | Rejected | Conflict:
+            refusal = unauthorised(newest, wanted, who)
+            return refusal or carried_out(planned, wanted, state.version, newest, now_ns)
 
-            if request.validate_only:
-                answer, before = resize(state, writer.now_ns()), state
-            else:
-                answer, before = await writer.carry_out(resize), None
-            if isinstance(answer, Conflict):
-                raise conflict(str(answer))
-            if isinstance(answer, Rejected):
-                raise rejected(answer)
-            after = writer.state if before is None else replay(answer, before)
-            job = await self._answered(after, wanted.name, wanted.uid, wanted.request_id)
-            return await self._messages.of(after, job)
+        if request.validate_only:
+            answer, before = resize(state, writer.now_ns()), state
+        else:
+            answer, before = await writer.carry_out(resize), None
+        if isinstance(answer, Conflict):
+            raise conflict(str(answer))
+        if isinstance(answer, Rejected):
+            raise rejected(answer)
+        after = writer.state if before is None else replay(answer, before)
+        job = await self._answered(after, wanted.name, wanted.uid, wanted.request_id)
+        return await self._messages.of(after, job)
 
     async def CancelJob(
         self, request: service_pb2.CancelJobRequest, context: Context
     ) -> job_pb2.Job:
-        async with error_boundary(context):
-            return await self._change(CancelJob, request)
+        return await self._change(CancelJob, request)
 
     async def EndJob(self, request: service_pb2.EndJobRequest, context: Context) -> job_pb2.Job:
-        async with error_boundary(context):
-            outcome = job_state(request.outcome)
-            if outcome not in (JobState.COMPLETED, JobState.FAILED):
-                raise invalid("outcome", "must be JOB_STATE_COMPLETED or JOB_STATE_FAILED")
-            return await self._change(EndJob, request, outcome=outcome)
+        outcome = job_state(request.outcome)
+        if outcome not in (JobState.COMPLETED, JobState.FAILED):
+            raise invalid("outcome", "must be JOB_STATE_COMPLETED or JOB_STATE_FAILED")
+        return await self._change(EndJob, request, outcome=outcome)
 
     async def ExplainJob(
         self, request: service_pb2.ExplainJobRequest, context: Context
     ) -> service_pb2.ExplainJobResponse:
-        async with error_boundary(context):
-            writer, state = self._backend.writer, self._backend.writer.state
-            job = await any_job_of(writer, request.name)
-            if state.find(job.name) is None:
-                state = state.with_ended(job)
-            reason = await self._backend.questions.ask(self._messages.reason, state, job.name)
-            answer = reasons.explained(state, reason, job)
-            ahead = await self._backend.questions.ask_on(
-                state, prospect, job.name, writer.now_ns(), writer.options
+        writer, state = self._backend.writer, self._backend.writer.state
+        job = await any_job_of(writer, request.name)
+        if state.find(job.name) is None:
+            state = state.with_ended(job)
+        reason = await self._backend.questions.ask(self._messages.reason, state, job.name)
+        answer = reasons.explained(state, reason, job)
+        ahead = await self._backend.questions.ask_on(
+            state, prospect, job.name, writer.now_ns(), writer.options
+        )
+        if ahead is not None:
+            answer.restart.CopyFrom(restart_outlook(ahead))
+        if job.state is JobState.QUEUED:
+            starts = await self._backend.questions.ask(self._messages.forecast)
+            estimate = self._messages.estimate(state, starts, job, with_chain=True)
+            if estimate is not None:
+                answer.start_estimate.CopyFrom(estimate)
+        if job.state is JobState.RUNNING:
+            shared = await self._backend.questions.ask(shared_uplinks, state, job)
+            answer.shared_uplinks.extend(map(reasons.shared_to_proto, shared))
+            lacking = await self._backend.questions.ask_on(
+                state, spare_shortages, job.name, writer.now_ns(), writer.options
             )
-            if ahead is not None:
-                answer.restart.CopyFrom(restart_outlook(ahead))
-            if job.state is JobState.QUEUED:
-                starts = await self._backend.questions.ask(self._messages.forecast)
-                estimate = self._messages.estimate(state, starts, job, with_chain=True)
-                if estimate is not None:
-                    answer.start_estimate.CopyFrom(estimate)
-            if job.state is JobState.RUNNING:
-                shared = await self._backend.questions.ask(shared_uplinks, state, job)
-                answer.shared_uplinks.extend(map(reasons.shared_to_proto, shared))
-                lacking = await self._backend.questions.ask_on(
-                    state, spare_shortages, job.name, writer.now_ns(), writer.options
-                )
-                answer.spare_shortages.extend(map(shortage_to_proto, lacking))
-            if request.suppose:
-                supposed = await self._backend.questions.ask_on(
-                    state,
-                    _what_if,
-                    writer.now_ns(),
-                    writer.options,
-                    job.name,
-                    tuple(request.suppose),
-                )
-                answer.what_if.CopyFrom(supposed)
-            return answer
+            answer.spare_shortages.extend(map(shortage_to_proto, lacking))
+        if request.suppose:
+            supposed = await self._backend.questions.ask_on(
+                state,
+                _what_if,
+                writer.now_ns(),
+                writer.options,
+                job.name,
+                tuple(request.suppose),
+            )
+            answer.what_if.CopyFrom(supposed)
+        return answer
 
     async def ListSlots(
         self, request: service_pb2.ListSlotsRequest, context: Context
     ) -> service_pb2.ListSlotsResponse:
-        async with error_boundary(context):
-            writer = self._backend.writer
-            return await self._backend.questions.ask_on(
-                writer.state, _slots, writer.now_ns(), writer.options, request
-            )
+        writer = self._backend.writer
+        return await self._backend.questions.ask_on(
+            writer.state, _slots, writer.now_ns(), writer.options, request
+        )
 
     def _list(
         self,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any, Final
-
-import grpc
+from typing import Final
 
 from placement.fabric.tree import Fabric
 from placement.workload.roles import ranks_of_roles
@@ -18,62 +16,55 @@ from scheduler.engine.authorisation import Act, refused
 from scheduler.engine.proposal import NotLeading
 from scheduler.eventlog.attempts import attempt_hosts
 from scheduler.identity import caller
-from scheduler.service.backend import Backend, LogSource, NoLog, RankLog
-from scheduler.service.errors import ApiError, error_boundary, invalid, rejected
+from scheduler.service.backend import Context, LogSource, NoLog, RankLog, Servicer
+from scheduler.service.errors import ApiError, invalid, rejected
 from scheduler.service.names import any_job_of
 from scheduler.v1 import service_pb2
 
 _LOOK_S: Final = 0.25  # between two looks at a job that is not running
 _RETRY_S: Final = 1.0  # after an agent was not there
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class LogServicer:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
+class LogServicer(Servicer):
     async def TailLogs(
         self, request: service_pb2.TailLogsRequest, context: Context
     ) -> AsyncIterator[service_pb2.TailLogsResponse]:
-        async with error_boundary(context):
-            writer, tails = self._backend.writer, self._backend.tails
-            if not writer.is_leading:
-                raise NotLeading(writer.leader)  # agents talk to the leader alone
-            job = await any_job_of(writer, request.name, request.uid)
-            if refusal := refused(writer.state.tenants, caller(), job, Act.READ_LOGS):
-                raise rejected(refusal)
-            if tails is None:
-                raise _no_log("this server has no agents, so it has no logs")
-            if job.spec.run is None:
-                raise _no_log(f"no agent runs job {job.name}: its file has no `run`")
-            if not 0 <= request.rank < job.ranks.world_size:
-                most = job.ranks.world_size - 1
-                raise invalid("rank", f"must be 0 to {most}, not {request.rank}")
-            if request.lines < 0:
-                raise invalid("lines", "must not be negative")
-            if not 0 <= request.attempt <= job.attempt:
-                raise invalid("attempt", f"must be 0 to {job.attempt}, not {request.attempt}")
-            is_present = request.attempt in (0, job.attempt) and not request.stacks
-            of = self._pieces if is_present else self._of_attempt
-            async with aclosing(of(tails, job, request)) as pieces:
-                async for data in pieces:
-                    yield service_pb2.TailLogsResponse(data=data)
+        writer, tails = self._backend.writer, self._backend.tails
+        if not writer.is_leading:
+            raise NotLeading(writer.leader)  # agents talk to the leader alone
+        job = await any_job_of(writer, request.name, request.uid)
+        if refusal := refused(writer.state.tenants, caller(), job, Act.READ_LOGS):
+            raise rejected(refusal)
+        if tails is None:
+            raise _no_log("this server has no agents, so it has no logs")
+        if job.spec.run is None:
+            raise _no_log(f"no agent runs job {job.name}: its file has no `run`")
+        if not 0 <= request.rank < job.ranks.world_size:
+            most = job.ranks.world_size - 1
+            raise invalid("rank", f"must be 0 to {most}, not {request.rank}")
+        if request.lines < 0:
+            raise invalid("lines", "must not be negative")
+        if not 0 <= request.attempt <= job.attempt:
+            raise invalid("attempt", f"must be 0 to {job.attempt}, not {request.attempt}")
+        is_present = request.attempt in (0, job.attempt) and not request.stacks
+        of = self._pieces if is_present else self._of_attempt
+        async with aclosing(of(tails, job, request)) as pieces:
+            async for data in pieces:
+                yield service_pb2.TailLogsResponse(data=data)
 
     async def ListStepTimes(
         self, request: service_pb2.ListStepTimesRequest, context: Context
     ) -> service_pb2.ListStepTimesResponse:
-        async with error_boundary(context):
-            writer, times = self._backend.writer, self._backend.step_times
-            if not writer.is_leading:
-                raise NotLeading(writer.leader)
-            job = await any_job_of(writer, request.name)
-            if times is None or job.spec.run is None:
-                raise _no_log(f"no agent runs job {job.name}: nobody says how long ranks compute")
-            response = service_pb2.ListStepTimesResponse(attempt=job.attempt)
-            for step, seconds in sorted(times(job.uid, job.attempt).items()):
-                response.steps.add(step=step, seconds=seconds)
-            return response
+        writer, times = self._backend.writer, self._backend.step_times
+        if not writer.is_leading:
+            raise NotLeading(writer.leader)
+        job = await any_job_of(writer, request.name)
+        if times is None or job.spec.run is None:
+            raise _no_log(f"no agent runs job {job.name}: nobody says how long ranks compute")
+        response = service_pb2.ListStepTimesResponse(attempt=job.attempt)
+        for step, seconds in sorted(times(job.uid, job.attempt).items()):
+            response.steps.add(step=step, seconds=seconds)
+        return response
 
     async def _pieces(
         self, tails: LogSource, job: Job, request: service_pb2.TailLogsRequest

@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
-
-import grpc
 
 from scheduler.core import Job, State
 from scheduler.core.policies.spares import DAY_S
 from scheduler.core.spares.outlook import SparesOutlook, ZoneOutlook, spares_outlook
 from scheduler.identity import own_jobs
-from scheduler.service.backend import Backend
-from scheduler.service.errors import error_boundary
+from scheduler.service.backend import Context, Servicer
 from scheduler.service.pagination import make_page
 from scheduler.v1 import service_pb2, spares_pb2
 from scheduler.wire.durations import duration
 from scheduler.wire.lists.paging import Page
 from scheduler.wire.names import job_resource
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class SpareServicer:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
+class SpareServicer(Servicer):
     async def ListSpares(
         self, request: service_pb2.ListSparesRequest, context: Context
     ) -> service_pb2.ListSparesResponse:
-        async with error_boundary(context):
-            writer, state = self._backend.writer, self._backend.writer.state
-            outlook = await self._backend.questions.ask_on(
-                state, spares_outlook, writer.now_ns(), writer.options
-            )
-            zones = make_page("spares", state.loaded_fabric.digest, outlook.zones, request)
-            return _answer(state, outlook, zones, own_jobs(state))
+        writer, state = self._backend.writer, self._backend.writer.state
+        outlook = await self._backend.questions.ask_on(
+            state, spares_outlook, writer.now_ns(), writer.options
+        )
+        zones = make_page("spares", state.loaded_fabric.digest, outlook.zones, request)
+        return _answer(state, outlook, zones, own_jobs(state))
 
 
 def _answer(

@@ -7,52 +7,44 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
-import grpc
 import msgspec
 
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.store import EndedJob, EndedQuery, NotRead, Store, StoreError
-from scheduler.service.backend import Backend
-from scheduler.service.errors import error_boundary
+from scheduler.service.backend import Context, Servicer
 from scheduler.v1 import service_pb2
 
 PART: Final = 512 * 1024  # bytes of one message, about
 _PAGE: Final = 500  # ended jobs that are read at once
 _PAUSE_S: Final = 0.0005
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class StateServicer:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
+class StateServicer(Servicer):
     async def ExportState(
         self, request: service_pb2.ExportStateRequest, context: Context
     ) -> AsyncIterator[service_pb2.ExportStateResponse]:
-        async with error_boundary(context):
-            writer = self._backend.writer
-            state, now_ns, last_ns = writer.state, writer.now_ns(), writer.last_ns
-            body = await asyncio.to_thread(snapshots.encode, state, last_ns, _pause)
-            _, dropped = await asyncio.to_thread(_counts, writer.store)
-            first = service_pb2.ExportStateResponse(
-                version=state.version,
-                options=msgspec.json.encode(writer.options).decode(),
-                dropped_jobs=dropped,
-            )
-            first.create_time.FromNanoseconds(now_ns)
-            yield first
-            for at in range(0, len(body), PART):
-                yield service_pb2.ExportStateResponse(snapshot=body[at : at + PART])
-            after: tuple[Any, ...] = ()
-            while True:
-                query = EndedQuery(state.version, _PAGE, order=(("version", False),), after=after)
-                rows = await asyncio.to_thread(_rows, writer.store, query)
-                for part in _parts(row.body for row in rows):
-                    yield service_pb2.ExportStateResponse(ended_jobs=part)
-                if len(rows) < _PAGE:
-                    return
-                after = (rows[-1].version,)
+        writer = self._backend.writer
+        state, now_ns, last_ns = writer.state, writer.now_ns(), writer.last_ns
+        body = await asyncio.to_thread(snapshots.encode, state, last_ns, _pause)
+        _, dropped = await asyncio.to_thread(_counts, writer.store)
+        first = service_pb2.ExportStateResponse(
+            version=state.version,
+            options=msgspec.json.encode(writer.options).decode(),
+            dropped_jobs=dropped,
+        )
+        first.create_time.FromNanoseconds(now_ns)
+        yield first
+        for at in range(0, len(body), PART):
+            yield service_pb2.ExportStateResponse(snapshot=body[at : at + PART])
+        after: tuple[Any, ...] = ()
+        while True:
+            query = EndedQuery(state.version, _PAGE, order=(("version", False),), after=after)
+            rows = await asyncio.to_thread(_rows, writer.store, query)
+            for part in _parts(row.body for row in rows):
+                yield service_pb2.ExportStateResponse(ended_jobs=part)
+            if len(rows) < _PAGE:
+                return
+            after = (rows[-1].version,)
 
 
 def _pause() -> None:

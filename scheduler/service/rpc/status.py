@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import grpc
-
 from scheduler.core import State
 from scheduler.core.names import stated_tenant
 from scheduler.engine.writer import Writer
@@ -13,13 +9,11 @@ from scheduler.identity import caller, own_jobs
 from scheduler.observe import census
 from scheduler.observe.incidents import KEPT, Incident
 from scheduler.service import pagination
-from scheduler.service.backend import Backend
-from scheduler.service.errors import error_boundary
+from scheduler.service.backend import Backend, Context
 from scheduler.v1 import service_pb2
 from scheduler.wire.cluster.status import ServerFacts, status
 from scheduler.wire.reasons import ReasonCache
 
-Context = grpc.aio.ServicerContext[Any, Any]
 GANGS, INCIDENTS = 20, 10  # shown when the request names no number
 
 
@@ -34,8 +28,7 @@ class StatusServicer:
     async def GetStatus(
         self, request: service_pb2.GetStatusRequest, context: Context
     ) -> service_pb2.GetStatusResponse:
-        async with error_boundary(context):
-            return await self._backend.reads.make(self._status, self._backend.writer, request)
+        return await self._backend.reads.make(self._status, self._backend.writer, request)
 
     def _status(
         self, writer: Writer, request: service_pb2.GetStatusRequest

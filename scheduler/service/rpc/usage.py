@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import grpc
-
 from placement import BadInput
 from scheduler.core import Job
 from scheduler.core.model.job import SECOND_NS
@@ -14,53 +12,48 @@ from scheduler.core.tenancy.usage_sums import UsageSums
 from scheduler.eventlog.ended_jobs import PAGE, EndedJobs
 from scheduler.eventlog.store.base import EndedQuery
 from scheduler.identity import caller, own_jobs
-from scheduler.service.backend import Backend
+from scheduler.service.backend import Context, Servicer
 from scheduler.service.bulk_reads import BulkReads
-from scheduler.service.errors import error_boundary, invalid
+from scheduler.service.errors import invalid
 from scheduler.v1 import service_pb2
 from scheduler.wire.cluster.tenants import usage_keys, usage_to_proto
 from scheduler.wire.durations import nanoseconds
 from scheduler.wire.lists.listing import job_filter
 
-Context = grpc.aio.ServicerContext[Any, Any]
 USUAL_NS = 30 * 86_400 * SECOND_NS
 _MOST_NS = 2**63 - 1
 
 
-class UsageServicer:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
+class UsageServicer(Servicer):
     async def SumUsage(
         self, request: service_pb2.SumUsageRequest, context: Context
     ) -> service_pb2.SumUsageResponse:
-        async with error_boundary(context):
-            writer, state = self._backend.writer, self._backend.writer.state
-            now_ns = writer.now_ns()
-            try:
-                keys = usage_keys(request.group_by)
-                start_ns, end_ns = _period(request, now_ns)
-            except BadInput as error:
-                raise invalid(error.field, error.message) from None
-            passes, is_own = job_filter(request.filter), own_jobs(state)
+        writer, state = self._backend.writer, self._backend.writer.state
+        now_ns = writer.now_ns()
+        try:
+            keys = usage_keys(request.group_by)
+            start_ns, end_ns = _period(request, now_ns)
+        except BadInput as error:
+            raise invalid(error.field, error.message) from None
+        passes, is_own = job_filter(request.filter), own_jobs(state)
 
-            def is_wanted(job: Job) -> bool:
-                return is_own(job) and passes(job)
+        def is_wanted(job: Job) -> bool:
+            return is_own(job) and passes(job)
 
-            costs = state.tenants.preemption.costs
-            sums = UsageSums(keys, state.loaded_fabric, now_ns, costs)
-            if not request.HasField("end_time"):
-                for job in filter(is_wanted, state.jobs.values()):
-                    sums.add(job)
-            query = EndedQuery(
-                state.version,
-                PAGE,
-                tenants=caller().own_tenants(state.tenants),
-                from_ns=start_ns,
-                until_ns=end_ns if request.HasField("end_time") else _MOST_NS,
-            )
-            await _add_ended(self._backend.reads, sums, writer.ended, query, is_wanted)
-            return usage_to_proto(sums, keys, start_ns, end_ns, state.version)
+        costs = state.tenants.preemption.costs
+        sums = UsageSums(keys, state.loaded_fabric, now_ns, costs)
+        if not request.HasField("end_time"):
+            for job in filter(is_wanted, state.jobs.values()):
+                sums.add(job)
+        query = EndedQuery(
+            state.version,
+            PAGE,
+            tenants=caller().own_tenants(state.tenants),
+            from_ns=start_ns,
+            until_ns=end_ns if request.HasField("end_time") else _MOST_NS,
+        )
+        await _add_ended(self._backend.reads, sums, writer.ended, query, is_wanted)
+        return usage_to_proto(sums, keys, start_ns, end_ns, state.version)
 
 
 async def _add_ended(

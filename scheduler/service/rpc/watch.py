@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any, Final, Generic, TypeVar
 
-import grpc
-
 from muster.structs import replace
 from placement.fabric.tree import Fabric
 from scheduler.core import Job, State
@@ -25,15 +23,8 @@ from scheduler.core.names import short_name
 from scheduler.engine.feed import Bookmark
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service import pagination
-from scheduler.service.backend import Backend
-from scheduler.service.errors import (
-    ApiError,
-    compacted,
-    error_boundary,
-    invalid,
-    not_caught_up,
-    not_found,
-)
+from scheduler.service.backend import Backend, Context
+from scheduler.service.errors import ApiError, compacted, invalid, not_caught_up, not_found
 from scheduler.service.names import parse_job_reference
 from scheduler.v1 import service_pb2
 from scheduler.wire.cluster.links import link_change_to_proto, link_names, link_to_proto
@@ -49,7 +40,6 @@ _LONG_BYTES: Final = 1 << 20  # of a message, to which no more changes are added
 _KEPT: Final = 256
 _KEPT_PARTS: Final = 4 * MOST_CHANGES
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Made = TypeVar("Made")
 WatchRequest = (
     service_pb2.WatchJobsRequest
@@ -125,129 +115,124 @@ class WatchServicer:
     async def WatchJobs(
         self, request: service_pb2.WatchJobsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchJobsResponse | bytes]:
-        async with error_boundary(context):
-            writer, who = self._backend.writer, caller()
-            is_of_all = not (request.name or request.filter or who.tenant)
-            in_batches = request.in_batches and is_of_all
-            matches, pace = listing.job_filter(request.filter), _Pace(request)
-            state = writer.state
-            is_named = _job_named(state, request.name)
-            after = await _begun(state, request, context, is_leading=writer.is_leading)
-            if request.initial_list:
-                jobs = await self._backend.reads.make(pagination.all_jobs, state, request.filter)
-                listed = (listed_job(state, job) for job in jobs if is_named(job))
-                for message in _join_parts(map(_encode_part, listed)) if in_batches else listed:
-                    yield message
-                yield _job_bookmark(after)
-            most = MOST_CHANGES if in_batches else 1
-            watching = writer.watch_batches(JobChange, after, most, pace.interval_s)
-            async with aclosing(watching) as batches:
-                async for batch in batches:
-                    if isinstance(batch, Bookmark):
-                        pace.note_sent()
-                        yield _job_bookmark(batch.version)
-                        continue
-                    if in_batches:
-                        pace.note_sent()
-                        for message in _join_parts(map(self._parts.of, batch)):
-                            yield message
-                        continue
-                    (change,) = batch
-                    is_wanted = is_named(change.job) and (
-                        matches(change.job)
-                        or (change.before is not None and matches(change.before))
-                    )
-                    if is_wanted and who.sees(writer.state.tenants, change.job.tenant):
-                        pace.note_sent()
-                        yield self._job_changes.of(change)
-                    elif pace.is_due():
-                        yield _job_bookmark(change.version - 1)
+        writer, who = self._backend.writer, caller()
+        is_of_all = not (request.name or request.filter or who.tenant)
+        in_batches = request.in_batches and is_of_all
+        matches, pace = listing.job_filter(request.filter), _Pace(request)
+        state = writer.state
+        is_named = _job_named(state, request.name)
+        after = await _begun(state, request, context, is_leading=writer.is_leading)
+        if request.initial_list:
+            jobs = await self._backend.reads.make(pagination.all_jobs, state, request.filter)
+            listed = (listed_job(state, job) for job in jobs if is_named(job))
+            for message in _join_parts(map(_encode_part, listed)) if in_batches else listed:
+                yield message
+            yield _job_bookmark(after)
+        most = MOST_CHANGES if in_batches else 1
+        watching = writer.watch_batches(JobChange, after, most, pace.interval_s)
+        async with aclosing(watching) as batches:
+            async for batch in batches:
+                if isinstance(batch, Bookmark):
+                    pace.note_sent()
+                    yield _job_bookmark(batch.version)
+                    continue
+                if in_batches:
+                    pace.note_sent()
+                    for message in _join_parts(map(self._parts.of, batch)):
+                        yield message
+                    continue
+                (change,) = batch
+                is_wanted = is_named(change.job) and (
+                    matches(change.job) or (change.before is not None and matches(change.before))
+                )
+                if is_wanted and who.sees(writer.state.tenants, change.job.tenant):
+                    pace.note_sent()
+                    yield self._job_changes.of(change)
+                elif pace.is_due():
+                    yield _job_bookmark(change.version - 1)
 
     async def WatchHosts(
         self, request: service_pb2.WatchHostsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchHostsResponse]:
-        async with error_boundary(context):
-            writer = self._backend.writer
-            state, pace = writer.state, _Pace(request)
-            _named(state, request.name)
-            wanted = _HostsNamed(request.name)
-            after = await _begun(state, request, context, is_leading=writer.is_leading)
-            if request.initial_list:
-                indices = wanted.of(state)
-                at_hand = HostsChange(after, writer.now_ns(), tuple(sorted(indices)), state)
-                for message in await self._backend.reads.make(_hosts, at_hand):
-                    message.more = True  # the bookmark follows
-                    message.ClearField("change_time")
+        writer = self._backend.writer
+        state, pace = writer.state, _Pace(request)
+        _named(state, request.name)
+        wanted = _HostsNamed(request.name)
+        after = await _begun(state, request, context, is_leading=writer.is_leading)
+        if request.initial_list:
+            indices = wanted.of(state)
+            at_hand = HostsChange(after, writer.now_ns(), tuple(sorted(indices)), state)
+            for message in await self._backend.reads.make(_hosts, at_hand):
+                message.more = True  # the bookmark follows
+                message.ClearField("change_time")
+                yield message
+            yield _hosts_bookmark(after)
+        async with aclosing(writer.watch(HostsChange, after, pace.interval_s)) as changes:
+            async for change in changes:
+                if isinstance(change, Bookmark):
+                    pace.note_sent()
+                    yield _hosts_bookmark(change.version)
+                    continue
+                messages = list(self._host_messages(change, wanted))
+                for message in messages:
+                    pace.note_sent()
                     yield message
-                yield _hosts_bookmark(after)
-            async with aclosing(writer.watch(HostsChange, after, pace.interval_s)) as changes:
-                async for change in changes:
-                    if isinstance(change, Bookmark):
-                        pace.note_sent()
-                        yield _hosts_bookmark(change.version)
-                        continue
-                    messages = list(self._host_messages(change, wanted))
-                    for message in messages:
-                        pace.note_sent()
-                        yield message
-                    if not messages and pace.is_due():
-                        yield _hosts_bookmark(change.version - 1)
+                if not messages and pace.is_due():
+                    yield _hosts_bookmark(change.version - 1)
 
     async def WatchWindows(
         self, request: service_pb2.WatchWindowsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchWindowsResponse]:
-        async with error_boundary(context):
-            writer = self._backend.writer
-            state, pace = writer.state, _Pace(request)
-            matches = listing.window_filter(state, request.filter)
-            after = await _begun(state, request, context, is_leading=writer.is_leading)
-            if request.initial_list:
-                for booking in pagination.all_windows(state, request.filter):
-                    if request.name in ("", booking.window.name):
-                        yield listed_window(state, booking)
-                yield _window_bookmark(after)
-            async with aclosing(writer.watch(WindowChange, after, pace.interval_s)) as changes:
-                async for change in changes:
-                    if isinstance(change, Bookmark):
-                        pace.note_sent()
-                        yield _window_bookmark(change.version)
-                        continue
-                    seen = _as_seen(change, writer.state)
-                    is_wanted = request.name in ("", change.booking.window.name) and (
-                        matches(change.booking)
-                        or (change.before is not None and matches(change.before))
-                    )
-                    if seen and is_wanted:
-                        pace.note_sent()
-                        yield window_change_to_proto(seen)
-                    elif pace.is_due():
-                        yield _window_bookmark(change.version - 1)
+        writer = self._backend.writer
+        state, pace = writer.state, _Pace(request)
+        matches = listing.window_filter(state, request.filter)
+        after = await _begun(state, request, context, is_leading=writer.is_leading)
+        if request.initial_list:
+            for booking in pagination.all_windows(state, request.filter):
+                if request.name in ("", booking.window.name):
+                    yield listed_window(state, booking)
+            yield _window_bookmark(after)
+        async with aclosing(writer.watch(WindowChange, after, pace.interval_s)) as changes:
+            async for change in changes:
+                if isinstance(change, Bookmark):
+                    pace.note_sent()
+                    yield _window_bookmark(change.version)
+                    continue
+                seen = _as_seen(change, writer.state)
+                is_wanted = request.name in ("", change.booking.window.name) and (
+                    matches(change.booking)
+                    or (change.before is not None and matches(change.before))
+                )
+                if seen and is_wanted:
+                    pace.note_sent()
+                    yield window_change_to_proto(seen)
+                elif pace.is_due():
+                    yield _window_bookmark(change.version - 1)
 
     async def WatchLinks(
         self, request: service_pb2.WatchLinksRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchLinksResponse]:
-        async with error_boundary(context):
-            writer, name = self._backend.writer, request.name
-            state, pace = writer.state, _Pace(request)
-            if name and name not in link_names(state, every=True):
-                raise not_found("link", name)
-            after = await _begun(state, request, context, is_leading=writer.is_leading)
-            if request.initial_list:
-                for each in link_names(state):
-                    if name in ("", each):
-                        link = link_to_proto(state, each, own_jobs(state))
-                        yield service_pb2.WatchLinksResponse(version=after, link=link)
-                yield _link_bookmark(after)
-            async with aclosing(writer.watch(LinkChange, after, pace.interval_s)) as changes:
-                async for change in changes:
-                    if isinstance(change, Bookmark):
-                        pace.note_sent()
-                        yield _link_bookmark(change.version)
-                    elif name in ("", change.link):
-                        pace.note_sent()
-                        yield link_change_to_proto(change, own_jobs(change.state))
-                    elif pace.is_due():
-                        yield _link_bookmark(change.version - 1)
+        writer, name = self._backend.writer, request.name
+        state, pace = writer.state, _Pace(request)
+        if name and name not in link_names(state, every=True):
+            raise not_found("link", name)
+        after = await _begun(state, request, context, is_leading=writer.is_leading)
+        if request.initial_list:
+            for each in link_names(state):
+                if name in ("", each):
+                    link = link_to_proto(state, each, own_jobs(state))
+                    yield service_pb2.WatchLinksResponse(version=after, link=link)
+            yield _link_bookmark(after)
+        async with aclosing(writer.watch(LinkChange, after, pace.interval_s)) as changes:
+            async for change in changes:
+                if isinstance(change, Bookmark):
+                    pace.note_sent()
+                    yield _link_bookmark(change.version)
+                elif name in ("", change.link):
+                    pace.note_sent()
+                    yield link_change_to_proto(change, own_jobs(change.state))
+                elif pace.is_due():
+                    yield _link_bookmark(change.version - 1)
 
     def _host_messages(
         self, change: HostsChange, wanted: _HostsNamed
