@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import grpc
-import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -70,10 +69,9 @@ async def test_a_call_without_its_required_fields_names_all_of_them(served: Serv
     assert checked > 10
 
 
-@pytest.mark.parametrize(("key", "value"), [("muster-read", "newest"), ("muster-read", "")])
-async def test_metadata_that_is_not_understood_is_refused(
-    key: str, value: str, served: Served
-) -> None:
-    call = served.stub.GetStatus(service_pb2.GetStatusRequest(), metadata=((key, value),))
-    error = await refused(call)
-    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (key,))
+async def test_metadata_that_is_not_understood_is_refused(served: Served) -> None:
+    for value in ("newest", ""):
+        read = (("muster-read", value),)
+        call = served.stub.GetStatus(service_pb2.GetStatusRequest(), metadata=read)
+        error = await refused(call)
+        assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("muster-read",))

@@ -29,21 +29,15 @@ def times(goodput: job_pb2.Goodput) -> dict[int, int]:
     return {share.part: share.duration.ToNanoseconds() for share in goodput.parts}
 
 
-async def test_the_parts_add_up_to_the_age_of_the_job(served: Served) -> None:
-    await served.stub.CreateJob(create("a", hosts=2))
-    await served.until("a", RUNNING)
-    found = await shown(served, "a")
-    goodput = found.goodput
-    assert sum(times(goodput).values()) == ns(goodput.count_time) - ns(found.create_time)
-    assert [share.part for share in goodput.parts] == list(job_pb2.GoodputPart.values())[1:]
-    assert "productive" in goodput_text(goodput)
-
-
 async def test_a_restart_of_the_server_forgets_nothing(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("a", hosts=2))
         await served.until("a", RUNNING)
-        host = (await shown(served, "a")).placement.hosts[0]
+        found = await shown(served, "a")
+        goodput, host = found.goodput, found.placement.hosts[0]
+        assert sum(times(goodput).values()) == ns(goodput.count_time) - ns(found.create_time)
+        assert [share.part for share in goodput.parts] == list(job_pb2.GoodputPart.values())[1:]
+        assert "productive" in goodput_text(goodput)
         await served.stub.ReportHost(service_pb2.ReportHostRequest(name=host, signal="gpu-lost"))
         await served.until("a", RUNNING)
         await finish(served, "a")

@@ -3,6 +3,8 @@
 The promises are worked out here a second time, from the states and the plan alone.
 """
 
+from collections import Counter
+
 from placement.fabric import hostset
 from placement.objective.check import violations
 from placement.objective.cut import cut
@@ -18,9 +20,23 @@ from scheduler.core import (
     replay,
 )
 from scheduler.core.capacity.outlook import Outlook
-from scheduler.core.model.events import Event, GangResized, GangSwapped, JobStarted, SparesChanged
+from scheduler.core.model.events import (
+    Event,
+    FabricChanged,
+    GangResized,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobPreempted,
+    JobRequeued,
+    JobStarted,
+    SparesChanged,
+)
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.plan import Reserve, Resize, Start, Swap
+from scheduler.core.model.scheduling_options import time_limit_ns
+from scheduler.core.rules.calendar import Calendar
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import fabric, queue_order
@@ -28,6 +44,7 @@ from tests.derived import check_derived
 
 FABRIC = fabric(zones=2, racks=2, hosts=2)
 HOLDING = (JobState.RUNNING, JobState.INTERRUPTED)
+GIVES_UP = (JobEnded, JobRequeued, JobPreempted, GangResized)
 
 
 def check_state(state: State) -> None:
@@ -202,8 +219,21 @@ def check_order(
     assert head.needed > room, "it fits, and waits"
     if options.policy == "fifo":
         assert starts == ahead
+    check_kept(before, plan, after, head.name, ahead, now_ns, options)
+
+
+def check_kept(
+    before: State,
+    plan: Plan,
+    after: State,
+    name: str,
+    ahead: list[str],
+    now_ns: int,
+    options: SchedulingOptions,
+) -> None:
+    """This queued job starts no later than if only those `ahead` of it had started."""
     at_once = replay(started_alone(before, plan, ahead, now_ns), before)
-    promised, kept = (foreseen(state, head.name, now_ns, options) for state in (at_once, after))
+    promised, kept = (foreseen(state, name, now_ns, options) for state in (at_once, after))
     assert promised is None or (kept is not None and kept <= promised)
 
 
@@ -216,10 +246,51 @@ def started_alone(before: State, plan: Plan, names: list[str], now_ns: int) -> t
 
 
 def foreseen(state: State, name: str, now_ns: int, options: SchedulingOptions) -> int | None:
-    """The start that running jobs' limits promise to this queued job."""
+    """The start that the ends of gangs and windows promise to this queued job."""
     job, quotas = state.jobs[name], Quotas(state)
-    if job.needed <= (state.free & ~avoided(job, state.tenants.restarts, now_ns)).bit_count():
+    shut = Calendar(state).closed(job, now_ns, now_ns + time_limit_ns(job, options))
+    shut |= avoided(job, state.tenants.restarts, now_ns)
+    if job.needed <= (state.free & ~shut).bit_count():
         return now_ns
     outlook = Outlook(state, now_ns, options, quotas)
     found = outlook.reservation(job, state.free)
     return None if found is None else found.start_ns
+
+
+def check_books(state: State) -> None:
+    """Spares on loan are lent once, to preemptible jobs, and by the index as by their holders."""
+    lent = Counter(host for job in state.holding for host in job.present.lent)
+    assert all(count == 1 for count in lent.values()), lent
+    assert hostset.of(lent) == state.index.lent
+    for job in state.holding:
+        assert not {*job.present.lent} & {*job.hosts, *job.spares}
+        borrowed = hostset.of((*job.hosts, *job.spares)) & state.index.lent
+        assert job.is_preemptible or not borrowed, job.name
+    if state.fabric is not None:
+        assert not state.free & (state.index.lent | state.index.held)
+
+
+def check_spares_kept(before: State, event: Event, after: State) -> None:
+    """A spare leaves the books of its job when it fails or joins the gang, when the job gives up
+    its hosts, or when the log says that it was given away."""
+    if isinstance(event, FabricChanged):
+        return  # hosts have other numbers
+    for job in before.holding:
+        now = after.jobs.get(job.name)
+        lost = {*job.spares, *job.present.lent} - (
+            {*now.spares, *now.present.lent} if now else set()
+        )
+        if not lost:
+            continue
+        if isinstance(event, HostMoved):
+            assert event.move is HostMove.FAIL
+            assert lost == {before.loaded_fabric.index_by_name[event.host]}
+            continue
+        assert event.name == job.name  # type: ignore[union-attr]
+        if isinstance(event, GangSwapped):
+            assert now is not None
+            assert lost <= {*now.hosts}
+        elif isinstance(event, SparesChanged):
+            assert " took " in event.reason or event.reason.startswith("releases "), event.reason
+        else:
+            assert isinstance(event, GIVES_UP), event

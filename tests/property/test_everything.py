@@ -70,7 +70,6 @@ from tests.build import (
 )
 from tests.property import laws
 from tests.property import test_constraints as constraints
-from tests.property import test_lending as lending
 from tests.property import test_preemption as preemption
 from tests.property import test_quotas as quotas
 from tests.property import test_windows as windows
@@ -112,7 +111,7 @@ class World(preemption.Machine):
     def check_event(self, before: State, event: Event) -> None:
         laws.check_event(before, event)
         windows.check_joins(before, event, self.ends)
-        lending.kept(before, event, self.state)
+        laws.check_spares_kept(before, event, self.state)
         if isinstance(event, JobStarted) and not self.is_sharing:
             quotas.check_start(before, self.state, self.state.jobs[event.name])
 
@@ -121,7 +120,7 @@ class World(preemption.Machine):
         windows.check_closed(self.state)
         if not self.is_sharing:  # they count whole hosts
             quotas.check_state(self.state)
-            lending.check_books(self.state)
+            laws.check_books(self.state)
         check_company(self.state)
 
     def committed(self, plan: Plan) -> tuple[Event, ...] | Conflict:

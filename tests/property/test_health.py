@@ -7,10 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from placement.fabric import hostset
-from scheduler.core import (
-    JobState,
-    State,
-)
+from scheduler.core import JobState, State
 from scheduler.core.model.commands import Command, LoadHealth, LoadTenants, ReportHost
 from scheduler.core.model.events import (
     Event,

@@ -20,15 +20,7 @@ from hypothesis.stateful import (
 )
 
 from placement.workload.request import AUTO, SpareRule
-from scheduler.core import (
-    JobState,
-    Plan,
-    SchedulingOptions,
-    State,
-    decide,
-    explain,
-    replay,
-)
+from scheduler.core import JobState, Plan, SchedulingOptions, State, decide, explain, replay
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import Event, FabricLoaded
 from scheduler.core.model.job import SECOND_NS
@@ -111,9 +103,7 @@ class Cluster(Driver):
         """A plan on its own version commits whole, and keeps its promise."""
         before, plan = self.state, self.plan()
         events = self.whole(plan)
-        lenders = sum(len(a.lenders) for a in plan.actions if isinstance(a, Swap))
-        shrinks = sum(len(a.shrinks) for a in plan.actions if isinstance(a, Start | Swap))
-        assert len(events) == len(plan.actions) + lenders + shrinks
+        assert len(events) == most_events(plan)
         self.record(events)
         for job in self.state.in_state(JobState.INTERRUPTED):  # all others were dealt with
             assert next_attempt_ns(job, self.state.tenants.restarts, self.now_ns) is not None
@@ -124,9 +114,7 @@ class Cluster(Driver):
     def commit(self, plan: Plan) -> None:
         """The checks of events and states say what a stale plan must not do."""
         answer = self.late(plan)
-        lenders = sum(len(a.lenders) for a in plan.actions if isinstance(a, Swap))
-        shrinks = sum(len(a.shrinks) for a in plan.actions if isinstance(a, Start | Swap))
-        assert len(answer) <= len(plan.actions) + lenders + shrinks
+        assert len(answer) <= most_events(plan)
         self.record(answer)
 
     def check_replay(self) -> None:
@@ -139,6 +127,13 @@ class Cluster(Driver):
             reason = explain(self.state, name, self.now_ns, self.limits)
             assert reason.sentence
             assert set(reason.waits_for) <= set(self.state.jobs) - {name}
+
+
+def most_events(plan: Plan) -> int:
+    """The events of a plan that commits whole."""
+    lenders = sum(len(a.lenders) for a in plan.actions if isinstance(a, Swap))
+    shrinks = sum(len(a.shrinks) for a in plan.actions if isinstance(a, Start | Swap))
+    return len(plan.actions) + lenders + shrinks
 
 
 class Machine(RuleBasedStateMachine):

@@ -8,9 +8,6 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from placement.workload.request import AUTO
 from scheduler.core import (
@@ -27,7 +24,7 @@ from scheduler.core import (
     explain,
     replay,
 )
-from scheduler.core.model.commands import Command, LoadTenants
+from scheduler.core.model.commands import Command
 from scheduler.core.model.events import (
     Event,
     FabricLoaded,
@@ -63,46 +60,11 @@ ALONE, PLAIN, SHAPED = (
     replace(tenants, classes=CLASSES, preemption=TERMS)
     for tenants in (OPEN, quotas.PLAIN, quotas.SHAPED)
 )
-NAMES = st.sampled_from("abcdefgh")
-HOSTS = st.sampled_from(laws.FABRIC.hosts)
 
 
-def elastic(tenants: tuple[str, ...]) -> st.SearchStrategy[Command]:
-    return st.builds(
-        lambda name, dp, pp, **job: submit(name, dp[1] * pp, dp=dp[1], pp=pp, min_dp=dp[0], **job),
-        NAMES,
-        st.sampled_from(((1, 2), (1, 4), (2, 3), (1, 8), (3, 6))),
-        st.sampled_from((1, 1, 2)),
-        limit_s=st.sampled_from((None, 10, 100)),
-        spares=st.sampled_from((exactly(0), exactly(0), exactly(1), AUTO)),
-        tenant=st.sampled_from(tenants),
-        priority_class=st.sampled_from(("", "spot", "spot", "dear", "urgent")),
-    )
+class Machine(Driver):
+    """`made_room`: how many gangs were evicted, or made smaller."""
 
-
-def submits(tenants: tuple[str, ...]) -> st.SearchStrategy[Command]:
-    return st.builds(
-        submit,
-        NAMES,
-        st.sampled_from((1, 1, 2, 2, 3, 4, 6)),
-        limit_s=st.sampled_from((None, 10, 100)),
-        spares=st.sampled_from((exactly(0), exactly(0), exactly(1))),
-        tenant=st.sampled_from(tenants),
-        priority_class=st.sampled_from(("", "spot", "spot", "dear", "urgent")),
-    )
-
-
-OTHERS = (
-    st.builds(end, NAMES),
-    st.builds(cancel, NAMES),
-    st.builds(fail, HOSTS),
-    st.builds(repair, HOSTS),
-    st.builds(repair, HOSTS),
-)
-
-
-class Machine(Driver, RuleBasedStateMachine):
-    @initialize(tenants=st.sampled_from((ALONE, PLAIN, SHAPED)))
     def load(self, tenants: Tenants) -> None:
         self.made_room = 0
         told = TenantsLoaded(0, tenants.digest, tenants)
@@ -156,24 +118,6 @@ class Machine(Driver, RuleBasedStateMachine):
         else:
             check_needed(start, start.jobs[event.name], gone, waiting)
 
-    @rule(data=st.data(), count=st.integers(1, 5))
-    def send(self, data: st.DataObject, count: int) -> None:
-        leaves = [t.name for t in self.state.tenants.tenants]
-        tenants = tuple(name for name in leaves if name not in self.state.tenants.inner)
-        jobs = (submits(tenants), submits(tenants), elastic(tenants), elastic(tenants))
-        commands = st.one_of(*jobs, *OTHERS)
-        for _ in range(count):
-            self.ask(data.draw(commands))
-
-    @rule(seconds=st.sampled_from((1, 20, 200)))
-    def wait(self, seconds: int) -> None:
-        self.now_ns += seconds * SECOND_NS
-
-    @rule(tenants=st.sampled_from((PLAIN, SHAPED)))
-    def reload(self, tenants: Tenants) -> None:
-        self.ask(LoadTenants(tenants))
-
-    @rule()
     def schedule(self) -> None:
         before, plan = self.state, self.decision()
         answer = self.whole(plan)
@@ -204,12 +148,7 @@ class Machine(Driver, RuleBasedStateMachine):
             return
         place = before.index.queue.index(waiting)
         ahead = [a.name for a in starts if before.index.queue.index(a.name) < place]
-        at_once = replay(laws.started_alone(before, plan, ahead, self.now_ns), before)
-        promised, kept = (
-            laws.foreseen(state, waiting, self.now_ns, self.limits)
-            for state in (at_once, self.state)
-        )
-        assert promised is None or (kept is not None and kept <= promised)
+        laws.check_kept(before, plan, self.state, waiting, ahead, self.now_ns, self.limits)
 
     def check_nobody_is_passed_over(self, before: State, plan: Plan) -> None:
         """The first that waits would not fit if all that it outranks, and that had their
@@ -237,11 +176,9 @@ class Machine(Driver, RuleBasedStateMachine):
             )  # what it borrowed goes home
         assert waiting.needed > hosts.bit_count(), f"{waiting.name} waits in vain"
 
-    @rule()
     def plan(self) -> None:
         self.stale.append(self.decision())
 
-    @rule()
     def commit_stale(self) -> None:
         """A plan of some time ago: nobody is evicted who need not be any more."""
         if self.stale:
@@ -249,19 +186,9 @@ class Machine(Driver, RuleBasedStateMachine):
             self.check_preemptions(answer, list(self.state.index.queue))
             self.record(answer)
 
-    @rule()
     def explain(self) -> None:
         for name in self.state.index.queue:
             assert explain(self.state, name, self.now_ns, self.limits).sentence
-
-    @rule()
-    def settle(self) -> None:
-        """Decisions come to an end: no two gangs send each other away in turn."""
-        self.until_settled()
-
-
-Machine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
-TestPreemption = Machine.TestCase
 
 
 @pytest.mark.parametrize("seed", seeds(4, range(4, 12), (409, 419, 1074, 1080, 1149, 2261)))

@@ -14,13 +14,7 @@ import pytest
 
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
-from scheduler.core import (
-    Job,
-    SchedulingOptions,
-    State,
-    apply,
-    replay,
-)
+from scheduler.core import Job, SchedulingOptions, State, apply, replay
 from scheduler.core.model.commands import Command
 from scheduler.core.model.events import (
     Event,

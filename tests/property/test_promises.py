@@ -1,7 +1,8 @@
 """Reservations are kept: nobody who was promised a start starts later.
 
 Jobs end at their limits or before, no host fails, and every decision's reservations are
-written down. Under priority a promise ends when something more important arrives.
+written down. Under priority a promise ends when something more important arrives. Windows are all
+known from the beginning, and jobs run exactly as long as they state where there are some.
 """
 
 from collections.abc import Iterator
@@ -11,16 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import SchedulingOptions, decide, replay
-from scheduler.core.model.commands import LoadTenants
+from scheduler.core import Rejected, SchedulingOptions, State, admit, decide, replay
+from scheduler.core.capacity.window_hosts import gangs_on
+from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import Plan, Start
+from scheduler.core.model.window import WindowKind
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
+from scheduler.core.rules.calendar import next_edge_ns
 from tests.build import admitted, committed, end, fabric, loaded, run, submit
+from tests.windows import set_window
 
-EMPTY = loaded(fabric(1, 2, 4))
+EMPTY = loaded(fabric(2, 2, 2))
 
+Job = tuple[int, int, int, int, int]
 # (seconds after the one before, hosts, limit, seconds it really runs at most, priority)
 JOBS = st.lists(
     st.tuples(
@@ -33,114 +40,163 @@ JOBS = st.lists(
     min_size=3,
     max_size=25,
 )
-
-
+Window = tuple[int, int, tuple[str, ...], int, bool]
+WINDOWS = st.lists(
+    st.tuples(
+        st.integers(0, 120),
+        st.integers(1, 60),
+        st.sampled_from([("z0",), ("z1-r0",), ("z0-r0", "z1-r1"), ("z1-r1-h0",), ()]),
+        st.integers(1, 4),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=5,
+)
 GUARANTEES = Tenants(
     (Tenant("a", guaranteed_gpus=16), Tenant("b", guaranteed_gpus=24), Tenant("default"))
 )
 TENANT_BY_PRIORITY = ("a", "b", "default")
 
 
-def lived(
-    jobs: list[tuple[int, int, int, int, int]],
-    options: SchedulingOptions,
-    tenants: Tenants | None = None,
-) -> Iterator[tuple[int, list[int], Plan]]:
-    """(time, priorities that arrived, plan) of every decision, until all has ended."""
-    state, at_s = EMPTY, 0
-    if tenants:
-        state = run(EMPTY, LoadTenants(tenants))
-    happenings: list[tuple[int, int, int]] = []  # time, 0 end or 1 arrival, number
-    for number, (after_s, *_) in enumerate(jobs):
-        at_s += after_s
-        heappush(happenings, (at_s, 1, number))
-    while happenings:
-        now_s, now_ns, arrived = happenings[0][0], happenings[0][0] * SECOND_NS, []
-        while happenings and happenings[0][0] == now_s:
-            _, is_arrival, number = heappop(happenings)
-            _, hosts, limit_s, _, priority = jobs[number]
-            name = f"j{number}"
-            job = submit(name, hosts, limit_s=limit_s, priority=priority)
-            if tenants:
-                tenant = TENANT_BY_PRIORITY[priority]
-                job = submit(name, min(hosts, 3), limit_s=limit_s, tenant=tenant)
-            state = replay(admitted(state, job if is_arrival else end(name), now_ns), state)
-            arrived += [priority] if is_arrival else []
-        while True:
-            plan = decide(state, now_ns, options)
-            yield now_s, arrived, plan
-            if not plan.actions:
-                break
-            for event in committed(state, plan, now_ns):
-                state = replay([event], state)
-            for action in plan.actions:
-                if isinstance(action, Start):
-                    number = int(action.name[1:])
-                    run_s = min(jobs[number][2], jobs[number][3])
-                    heappush(happenings, (now_s + run_s, 0, number))
-    assert not state.jobs, "everybody had a turn"
+def booked(windows: list[Window]) -> State:
+    """The empty cluster with those of the windows that can be had."""
+    state = EMPTY
+    for number, (start_s, lasts_s, place, count, is_held) in enumerate(windows):
+        window = set_window(
+            f"w{number}",
+            *place,
+            start_s=start_s,
+            end_s=start_s + lasts_s,
+            count=0 if place else count,
+            jobs=("vip*",) if is_held or not place else (),
+        )
+        answer = admit(state, window, 0)
+        state = state if isinstance(answer, Rejected) else replay(answer, state)
+    return state
 
 
-@pytest.mark.parametrize("policy", BUILT_IN)
-@settings(max_examples=60, deadline=None)
-@given(jobs=JOBS)
-def test_nobody_starts_later_than_promised(
-    policy: str, jobs: list[tuple[int, int, int, int, int]]
-) -> None:
+def check_open(state: State) -> None:
+    """Maintenance finds its hosts empty, a reservation those alone that it is for."""
+    for booking in state.windows.values():
+        if booking.state is WindowState.OPEN:
+            there = [job.name for job in gangs_on(state, booking)]
+            is_held = booking.window.kind is WindowKind.RESERVATION
+            assert all(is_held and name.startswith("vip") for name in there)
+
+
+class Life:
+    """A cluster until all has ended. Where tenants are, a job's priority says whose it is; where
+    windows are, whether it is a VIP."""
+
+    def __init__(
+        self,
+        jobs: list[Job],
+        options: SchedulingOptions,
+        tenants: Tenants | None = None,
+        windows: list[Window] | None = None,
+    ) -> None:
+        self.jobs, self.options, self.tenants, self.windows = jobs, options, tenants, windows
+        self.state = booked(windows or [])
+        if tenants:
+            self.state = run(self.state, LoadTenants(tenants))
+        self.due: list[tuple[int, int, int]] = []  # time, 0 end or 1 arrival, number
+        at_s = 0
+        for number, (after_s, *_) in enumerate(jobs):
+            at_s += after_s
+            heappush(self.due, (at_s * SECOND_NS, 1, number))
+
+    def name(self, number: int) -> str:
+        return f"{'vip' if self.windows and self.jobs[number][4] == 2 else 'j'}{number}"
+
+    def arrival(self, number: int) -> Command:
+        _, hosts, limit_s, _, priority = self.jobs[number]
+        name = self.name(number)
+        if self.tenants:
+            tenant = TENANT_BY_PRIORITY[priority]
+            return submit(name, min(hosts, 3), limit_s=limit_s, tenant=tenant)
+        return submit(name, hosts, limit_s=limit_s, priority=0 if self.windows else priority)
+
+    def decisions(self) -> Iterator[tuple[int, list[int], Plan]]:
+        """(time, priorities that arrived, plan) of every decision."""
+        now_ns = 0
+        while self.due or self.state.index.queue:
+            moments = [next_edge_ns(self.state), self.due[0][0] if self.due else None]
+            ahead = [at for at in moments if at is not None]
+            assert ahead, f"{list(self.state.index.queue)} wait for ever"
+            now_ns, arrived = max(now_ns, min(ahead)), list[int]()
+            while self.due and self.due[0][0] == now_ns:
+                _, is_arrival, number = heappop(self.due)
+                command = self.arrival(number) if is_arrival else end(self.name(number))
+                self.state = replay(admitted(self.state, command, now_ns), self.state)
+                arrived += [self.jobs[number][4]] if is_arrival else []
+            while True:
+                plan = decide(self.state, now_ns, self.options)
+                yield now_ns, arrived, plan
+                if not plan.actions:
+                    break
+                self.state = replay(committed(self.state, plan, now_ns), self.state)
+                for start in starts(plan):
+                    number = int(start.name.lstrip("vipj"))
+                    _, _, limit_s, run_s, _ = self.jobs[number]
+                    lasts_s = limit_s if self.windows else min(limit_s, run_s)
+                    heappush(self.due, (now_ns + lasts_s * SECOND_NS, 0, number))
+            check_open(self.state)
+        assert not self.state.jobs, "everybody had a turn"
+
+
+def starts(plan: Plan) -> list[Start]:
+    return [action for action in plan.actions if isinstance(action, Start)]
+
+
+def check_kept(life: Life) -> None:
     promised: dict[str, int] = {}
-    for now_s, arrived, plan in lived(jobs, SchedulingOptions(policy=policy)):
-        if policy == "production" and arrived:
+    is_ranked = life.options.policy == "production"
+    for now_ns, arrived, plan in life.decisions():
+        if is_ranked and arrived:
             promised = {
                 name: start_ns
                 for name, start_ns in promised.items()
-                if jobs[int(name[1:])][4] >= max(arrived)
+                if life.jobs[int(name[1:])][4] >= max(arrived)
             }
-        for action in plan.actions:
-            if isinstance(action, Start):
-                late_ns = now_s * SECOND_NS - promised.get(action.name, now_s * SECOND_NS)
-                assert late_ns <= 0, f"{action.name} starts {late_ns} ns late"
+        for start in starts(plan):
+            assert now_ns <= promised.get(start.name, now_ns), f"{start.name} starts late"
         for reservation in plan.reservations:
             earlier = promised.get(reservation.name, reservation.start_ns)
             assert reservation.start_ns <= earlier, f"{reservation.name} is put off"
             promised[reservation.name] = reservation.start_ns
+            if is_ranked:
+                needed = life.state.jobs[reservation.name].needed
+                assert reservation.hosts.bit_count() == needed
+        if life.windows and not plan.actions:
+            late = [
+                name for name in life.state.index.queue if promised.get(name, now_ns + 1) <= now_ns
+            ]
+            assert not late, f"{late} wait beyond their start"
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.parametrize(
+    ("policy", "tenants"), [*((policy, None) for policy in BUILT_IN), ("easy", GUARANTEES)]
+)
+@settings(max_examples=60, deadline=None)
 @given(jobs=JOBS)
-def test_so_it_is_where_others_are_guaranteed_hosts(
-    jobs: list[tuple[int, int, int, int, int]],
+def test_nobody_starts_later_than_promised(
+    policy: str, tenants: Tenants | None, jobs: list[Job]
 ) -> None:
-    """In order of arrival, so that nobody comes between; each tenant's promise stands."""
-    promised: dict[str, int] = {}
-    for now_s, _, plan in lived(jobs, SchedulingOptions(policy="easy"), GUARANTEES):
-        for action in plan.actions:
-            assert isinstance(action, Start)
-            assert now_s * SECOND_NS <= promised.get(action.name, now_s * SECOND_NS)
-        for reservation in plan.reservations:
-            earlier = promised.get(reservation.name, reservation.start_ns)
-            assert reservation.start_ns <= earlier, f"{reservation.name} is put off"
-            promised[reservation.name] = reservation.start_ns
+    """Also where others are guaranteed hosts, in order of arrival: nobody comes between."""
+    check_kept(Life(jobs, SchedulingOptions(policy=policy), tenants))
+
+
+@pytest.mark.parametrize("policy", ["conservative", "easy", "fifo"])
+@settings(max_examples=30, deadline=None)
+@given(jobs=JOBS, windows=WINDOWS)
+def test_windows_put_nobody_off(policy: str, jobs: list[Job], windows: list[Window]) -> None:
+    check_kept(Life(jobs, SchedulingOptions(policy=policy), windows=windows))
 
 
 def test_a_tenant_does_not_use_up_what_its_first_job_counts_on() -> None:
     """j3 counts on the second of two hosts that are promised to its tenant; j4, of the same
     tenant, would outlast that start and hold it."""
     jobs = [(0, 1, 1, 1, 1), (0, 1, 2, 1, 1), (0, 3, 2, 1, 2), (0, 2, 1, 1, 1), (0, 1, 2, 1, 1)]
-    starts = {
-        action.name: now_s
-        for now_s, _, plan in lived(jobs, SchedulingOptions(policy="easy"), GUARANTEES)
-        for action in plan.actions
-        if isinstance(action, Start)
-    }
-    assert starts == {"j0": 0, "j1": 0, "j2": 0, "j3": 1, "j4": 1}
-
-
-@settings(max_examples=60, deadline=None)
-@given(jobs=JOBS)
-def test_a_reservation_names_hosts_that_will_do(
-    jobs: list[tuple[int, int, int, int, int]],
-) -> None:
-    for _, _, plan in lived(jobs, SchedulingOptions()):
-        for reservation in plan.reservations:
-            assert reservation.hosts.bit_count() == jobs[int(reservation.name[1:])][1]
-            assert reservation.hosts < 1 << 8
+    life = Life(jobs, SchedulingOptions(policy="easy"), GUARANTEES)
+    begun = {start.name: at for at, _, plan in life.decisions() for start in starts(plan)}
+    assert begun == {"j0": 0, "j1": 0, "j2": 0, "j3": SECOND_NS, "j4": SECOND_NS}

@@ -14,13 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.request import AUTO
-from scheduler.core import (
-    Job,
-    JobState,
-    SchedulingOptions,
-    State,
-    explain,
-)
+from scheduler.core import Job, JobState, SchedulingOptions, State, explain
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import Event, FabricLoaded, JobStarted, TenantsLoaded
 from scheduler.core.model.job import SECOND_NS

@@ -4,27 +4,21 @@ from collections.abc import Mapping
 from random import Random
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule
 
 from placement.fabric import hostset
-from scheduler.core import JobState, Plan, SchedulingOptions, State, explain, replay
-from scheduler.core.capacity.outlook import Outlook
+from scheduler.core import JobState, Plan, SchedulingOptions, State, explain
 from scheduler.core.model.commands import Command
 from scheduler.core.model.events import Event, GangSwapped, JobStarted, WindowSet
-from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import Start, Swap
 from scheduler.core.model.scheduling_options import time_limit_ns
 from scheduler.core.model.window import Leave
 from scheduler.core.queue.policies import BUILT_IN
-from scheduler.core.rules.calendar import Calendar, next_edge_ns
-from scheduler.core.rules.crash_loop import avoided
-from scheduler.core.tenancy.quota_check import Quotas
+from scheduler.core.rules.calendar import next_edge_ns
 from tests.build import queue_order
-from tests.property.laws import FABRIC, check_state, started_alone
-from tests.property.test_machine import Cluster, Machine, any_command
+from tests.property.laws import FABRIC, check_kept, check_state
+from tests.property.test_machine import Cluster, any_command
 from tests.seeds import seeds
 from tests.windows import remove_window, set_window
 
@@ -138,21 +132,7 @@ def check_first(
     if first is None or any(name not in after.index.running for name in starts):
         return
     ahead = [name for name in order[: order.index(first)] if name in starts]
-    at_once = replay(started_alone(before, plan, ahead, now_ns), before)
-    promised, kept = (foreseen(s, s.jobs[first], now_ns, options) for s in (at_once, after))
-    assert promised is None or (kept is not None and kept <= promised)
-
-
-def foreseen(state: State, job: Job, now_ns: int, options: SchedulingOptions) -> int | None:
-    """The start that the ends of gangs and windows promise."""
-    quotas = Quotas(state)
-    end_ns = now_ns + time_limit_ns(job, options)
-    shut = Calendar(state).closed(job, now_ns, end_ns)
-    shut |= avoided(job, state.tenants.restarts, now_ns)
-    if job.needed <= (state.free & ~shut).bit_count():
-        return now_ns
-    found = Outlook(state, now_ns, options, quotas).reservation(job, state.free)
-    return None if found is None else found.start_ns
+    check_kept(before, plan, after, first, ahead, now_ns, options)
 
 
 def check_reasons(state: State, now_ns: int, options: SchedulingOptions) -> None:
@@ -181,22 +161,6 @@ def any_window(random: Random, now_ns: int) -> Command:
         leave=random.choice(list(Leave)),
         is_change=random.random() < 0.3,
     )
-
-
-class WindowMachine(Machine):
-    """The machine of commands and decisions, with windows."""
-
-    @initialize(policy=st.sampled_from(list(BUILT_IN)))
-    def load(self, policy: str) -> None:
-        self.cluster = Booked(policy)
-
-    @rule(seed=st.integers(0, 10_000))
-    def book(self, seed: int) -> None:
-        self.cluster.ask(any_window(Random(seed), self.cluster.now_ns))
-
-
-WindowMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
-TestWindowMachine = WindowMachine.TestCase
 
 
 @pytest.mark.parametrize("seed", seeds(5, range(5, 16)))

@@ -19,7 +19,7 @@ from scheduler.core import (
 from scheduler.core.model.plan import Move, Start, Swap
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.queue.verdict import WaitReason
-from tests.build import HOUR_NS, end, fabric, fail, loaded, on, refused, run, schedule, spec, submit
+from tests.build import HOUR_NS, end, fabric, loaded, on, refused, run, schedule, spec, submit
 
 ALONE = Affinity(exclusive="rack")
 FABRIC = fabric(zones=2, racks=2, hosts=2)
@@ -32,22 +32,6 @@ def domains(state: State, name: str, tier: int) -> set[str]:
 
 def is_running(state: State, name: str) -> bool:
     return state.jobs[name].state is JobState.RUNNING
-
-
-@pytest.mark.parametrize("first", ["alone", "other"])
-def test_an_exclusive_job_shares_its_racks_whoever_comes_first(first: str) -> None:
-    jobs = {"alone": submit("alone", 3, affinity=ALONE), "other": submit("other", 3)}
-    state = schedule(run(loaded(), jobs.pop(first)))
-    state = schedule(run(state, *jobs.values()))
-    assert is_running(state, "alone") and is_running(state, "other")  # noqa: PT018
-    assert not domains(state, "alone", 1) & domains(state, "other", 1)
-
-
-def test_who_avoids_is_avoided() -> None:
-    state = schedule(run(loaded(), submit("a", 1, affinity=Affinity(avoid=(("zone", ("b",)),)))))
-    state = schedule(run(state, submit("b", 4), submit("c", 1)))
-    assert not domains(state, "a", 0) & domains(state, "b", 0)
-    assert domains(state, "c", 0) == domains(state, "a", 0)
 
 
 def test_a_pattern_does_not_keep_a_job_from_itself() -> None:
@@ -157,12 +141,3 @@ def test_a_job_that_lacks_room_for_its_shape_is_told_so() -> None:
         "needs 2 hosts in one rack; 4 are free, at most 1 in one rack;"
         " s0, s1, s2 and 1 more end in 1 h 00 min by stated limits"
     )
-
-
-def test_a_failed_host_is_swapped_for_one_that_neighbours_leave() -> None:
-    state = schedule(run(loaded(), submit("alone", 3, affinity=ALONE)))
-    state = schedule(run(state, submit("other", 2), submit("third", 2)))
-    taken = hostset.of(h for name in state.jobs for h in state.jobs[name].hosts)
-    assert taken.bit_count() == 7
-    state = schedule(run(state, fail(FABRIC.hosts[state.jobs["other"].hosts[0]])))
-    assert state.jobs["other"].state is JobState.QUEUED  # the one free host is beside alone

@@ -11,7 +11,6 @@ from scheduler.core.model.events import (
     FabricLoaded,
     GangSwapped,
     HostMoved,
-    HostSignalled,
     HostSwap,
     JobEnded,
     JobRequeued,
@@ -20,7 +19,7 @@ from scheduler.core.model.events import (
 )
 from scheduler.core.model.lifecycle import HostMove, RequeueCause
 from scheduler.core.model.state import RETAINED
-from tests.build import exactly, fabric, fabric_spec, job, loaded, spec
+from tests.build import fabric, fabric_spec, job, loaded, spec
 
 EMPTY = loaded(fabric(2, 2, 2))
 CUTS = (TierCut("zone", 160),)
@@ -53,42 +52,6 @@ def test_the_log_begins_with_a_fabric() -> None:
     assert state.free == hostset.full(8)
 
 
-def test_every_event_is_one_version() -> None:
-    state = after(submitted("a"), begun("a", 0, 1), HostSignalled(0, "z0-r0-h0", "thermal"))
-    assert state.version == EMPTY.version + 3
-
-
-def test_submitted() -> None:
-    state = after(submitted("a", 2, at=9))
-    a = state.jobs["a"]
-    assert (a.state, a.gang_hosts, a.attempt, a.submit_ns) == (JobState.QUEUED, 2, 0, 9)
-    assert a.sequence == state.version
-    assert state.index.queue == ("a",)
-    assert state.index.held == 0
-
-
-def test_the_queue_is_by_priority_then_arrival() -> None:
-    state = after(
-        submitted("low", priority=-1),
-        submitted("first"),
-        submitted("urgent", priority=5),
-        submitted("second"),
-    )
-    assert state.index.queue == ("urgent", "first", "second", "low")
-
-
-def test_started() -> None:
-    state = after(submitted("a"), begun("a", 5, 4, spares=(6,), at=3))
-    a = state.jobs["a"]
-    assert (a.state, a.attempt, a.present.start_ns) == (JobState.RUNNING, 1, 3)
-    assert (a.hosts, a.spares) == ((5, 4), (6,))
-    assert state.index.queue == ()
-    assert state.index.held == hostset.of((4, 5, 6))
-    assert state.free == hostset.of((0, 1, 2, 3, 7))
-    assert state.holders(6) == (a,)
-    assert state.holders(7) == ()
-
-
 @pytest.mark.parametrize("outcome", [JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED])
 def test_ended(outcome: JobState) -> None:
     state = after(
@@ -99,11 +62,6 @@ def test_ended(outcome: JobState) -> None:
     a = state.ended["uid-a"]
     assert (a.state, a.state_ns, a.reason) == (outcome, 8, "because")
     assert (a.hosts, a.spares) == ((5, 4), (6,))  # what it ran on stays on record
-
-
-def test_a_queued_job_that_is_cancelled_leaves_the_queue() -> None:
-    state = after(submitted("a"), submitted("b"), JobEnded(0, "a", JobState.CANCELLED))
-    assert state.index.queue == ("b",)
 
 
 def test_find_takes_the_live_job_then_the_newest() -> None:
@@ -179,20 +137,6 @@ def test_a_failed_spare_is_lost_and_the_gang_runs_on() -> None:
     assert state.index.held == hostset.of((0, 1, 3))
 
 
-def test_a_repaired_host_is_free_again() -> None:
-    state = after(moved(0, HostMove.FAIL), moved(0, HostMove.REPAIR))
-    assert state.host(0).state is HostState.HEALTHY
-    assert state.free == hostset.full(8)
-    assert not state.hosts
-
-
-@pytest.mark.parametrize("move", [HostMove.CORDON, HostMove.DRAIN])
-def test_no_gang_stops_for_an_operator(move: HostMove) -> None:
-    state = after(submitted("a"), begun("a", 0, 1), moved(0, move))
-    assert state.jobs["a"].state is JobState.RUNNING
-    assert not hostset.has(state.free, 0)
-
-
 def swap(*moves: tuple[int, int, int]) -> GangSwapped:
     hosts = EMPTY.loaded_fabric.hosts
     swaps = tuple(HostSwap(block, hosts[left], hosts[joined]) for block, left, joined in moves)
@@ -200,15 +144,6 @@ def swap(*moves: tuple[int, int, int]) -> GangSwapped:
 
 
 STRUCK = (submitted("a"), begun("a", 0, 1, spares=(2,)), moved(0, HostMove.FAIL))
-
-
-def test_a_swap_with_a_spare() -> None:
-    state = after(*STRUCK, swap((0, 0, 2)))
-    a = state.jobs["a"]
-    assert (a.state, a.attempt, a.present.start_ns, a.reason) == (JobState.RUNNING, 2, 9, "")
-    assert (a.hosts, a.spares) == ((2, 1), ())
-    assert state.index.held == hostset.of((1, 2))
-    assert a.present.cuts == (TierCut("zone", 320),)
 
 
 def test_the_bound_outlives_a_swap_among_the_hosts_it_was_proved_for() -> None:
@@ -235,44 +170,6 @@ def test_a_swap_with_a_free_host_keeps_the_spare() -> None:
     state = after(*STRUCK, swap((0, 0, 7)))
     assert state.jobs["a"].spares == (2,)
     assert state.index.held == hostset.of((1, 2, 7))
-
-
-def test_a_swap_of_no_host_is_a_restart_in_place() -> None:
-    state = after(*STRUCK, moved(0, HostMove.REPAIR), swap())
-    a = state.jobs["a"]
-    assert (a.state, a.attempt, a.hosts, a.spares) == (JobState.RUNNING, 2, (0, 1), (2,))
-    assert a.present.lower_bound == 100
-
-
-def test_requeued() -> None:
-    state = after(*STRUCK, JobRequeued(7, "a", "no host", RequeueCause.FAILURE))
-    a = state.jobs["a"]
-    assert (a.state, a.reason, a.state_ns) == (JobState.QUEUED, "no host", 7)
-    assert (a.hosts, a.spares, a.present.cuts, a.present.lower_bound) == ((), (), (), 0)
-    assert a.attempt == 1  # the next is the second
-    assert state.index.held == 0
-    assert state.free == hostset.full(8) & ~1
-
-
-def test_a_requeued_job_keeps_its_seniority() -> None:
-    state = after(submitted("z"), begun("z", 0, 1), submitted("b"), submitted("c"))
-    state = replay([moved(0, HostMove.FAIL), JobRequeued(0, "z", "", RequeueCause.FAILURE)], state)
-    assert state.index.queue == ("z", "b", "c")
-
-
-@pytest.mark.parametrize(
-    "leaves",
-    [
-        JobEnded(0, "a", JobState.COMPLETED),
-        JobEnded(0, "a", JobState.CANCELLED),
-        swap((0, 0, 7)),
-    ],
-)
-def test_a_draining_host_that_is_left_is_cordoned(leaves: Event) -> None:
-    state = after(submitted("a"), begun("a", 0, 1), moved(0, HostMove.DRAIN), leaves)
-    assert state.host(0).state is HostState.CORDONED
-    assert state.host(0).reason == "why"
-    assert not hostset.has(state.free, 0)
 
 
 def test_a_draining_host_that_is_still_held_drains_on() -> None:
@@ -307,19 +204,6 @@ def test_what_the_log_cannot_hold_is_a_bug(events: tuple[Event, ...]) -> None:
     """The tables are the law: apply goes nowhere they do not lead."""
     with pytest.raises(KeyError):
         after(*events)
-
-
-def test_apply_leaves_its_argument_alone() -> None:
-    before = after(submitted("a"))
-    held, queue = before.index.held, before.index.queue
-    apply(before, begun("a", 0, 1))
-    assert (before.index.held, before.index.queue) == (held, queue)
-    assert before.jobs["a"].state is JobState.QUEUED
-
-
-def test_exact_spares_count_as_needed() -> None:
-    state = after(JobSubmitted(0, "u", spec("a", 2, spares=exactly(3))))
-    assert state.jobs["a"].needed == 5
 
 
 def test_a_log_has_one_fabric() -> None:

@@ -8,14 +8,7 @@ from placement import BadInput
 from scheduler.access.limits import at_most
 from scheduler.core import Code, JobState, Rejected, SchedulingOptions, State, explain
 from scheduler.core.explain.dryrun import dry_run
-from scheduler.core.model.commands import (
-    HoldJob,
-    LoadTenants,
-    ReleaseJob,
-    RequeueJob,
-    SubmitJob,
-    UpdateJob,
-)
+from scheduler.core.model.commands import LoadTenants, RequeueJob, SubmitJob, UpdateJob
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.job_array import parse_array
@@ -95,24 +88,6 @@ def test_one_submit_makes_all_tasks_and_as_many_run_as_may() -> None:
     over = run(later, end("a-0"), end("a-3", JobState.FAILED), now_ns=NOW)
     over = run(settled(over, NOW), end("a-4"), now_ns=NOW)
     assert (dict(over.jobs), dict(over.arrays)) == ({}, {})
-
-
-def test_a_requeued_task_keeps_its_turn() -> None:
-    state = settled(run(EMPTY, submit_array("a", "0-2%1"), now_ns=NOW), NOW)
-    assert running(settled(run(state, RequeueJob("a-0"), now_ns=NOW), NOW)) == ["a-0"]
-
-
-def test_a_held_task_gives_its_turn_to_another() -> None:
-    state = run(EMPTY, submit_array("a", "0-2%1"), HoldJob("a-0"), HoldJob("a-1"), now_ns=NOW)
-    state = settled(state, NOW)
-    assert running(state) == ["a-2"]
-    state = run(state, ReleaseJob("a-1"), now_ns=NOW)
-    assert running(settled(state, NOW)) == ["a-2"]
-    state = settled(run(state, end("a-2"), now_ns=NOW), NOW)
-    assert running(state) == ["a-1"]
-    state = settled(run(state, end("a-1"), now_ns=NOW), NOW)
-    assert running(state) == []
-    assert running(settled(run(state, ReleaseJob("a-0"), now_ns=NOW), NOW)) == ["a-0"]
 
 
 def test_all_or_none_are_taken() -> None:

@@ -7,43 +7,28 @@ import pytest
 
 from placement.objective.cut import cut
 from placement.workload.request import Placement, StepBound
-from scheduler.core import (
-    Conflict,
-    JobState,
-    Plan,
-    SchedulingOptions,
-    State,
-    commit,
-    decide,
-    replay,
-)
+from scheduler.core import Conflict, Plan, SchedulingOptions, State, commit, decide, replay
 from scheduler.core.commit import ledger as ledger_module
 from scheduler.core.commit.ledger import Ledger
 from scheduler.core.model.commands import Command, LoadTenants, ReportLink, SetWindow
-from scheduler.core.model.events import Event, GangSwapped, HostSwap, JobRequeued, JobStarted
+from scheduler.core.model.events import Event, JobRequeued, JobStarted
 from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.plan import Action, Move, Requeue, StaleReason, Start, Swap, taken
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import Tenant, Tenants
 from tests.build import (
-    MINUTE_NS,
     cancel,
     committed,
     cordon,
-    drain,
     exactly,
     fabric,
     fail,
-    job,
     loaded,
     on,
-    repair,
     run,
-    schedule,
     spec,
     submit,
-    uncordon,
 )
 from tests.unit.core.test_slow_gangs import trained
 from tests.windows import window
@@ -89,10 +74,6 @@ def test_a_whole_plan() -> None:
     assert b.cuts == cut(FABRIC, spec("b", 2).request, (5, 4))
 
 
-def test_an_empty_plan() -> None:
-    assert commit(TWO, planned(TWO), 0) == ()
-
-
 @pytest.mark.parametrize(
     ("meanwhile", "reason"),
     [
@@ -103,40 +84,6 @@ def test_an_empty_plan() -> None:
 )
 def test_the_world_moved_meanwhile(meanwhile: Command, reason: str) -> None:
     assert conflict(run(TWO, meanwhile), start("a", 0, 1)) == reason
-
-
-def test_a_host_was_taken_meanwhile() -> None:
-    state = placed(TWO, start("b", 1, 2, spares=(3,)))
-    assert "not free: z0-r0-h1" in conflict(state, start("a", 0, 1))
-
-
-def test_a_gang_starts_once() -> None:
-    assert conflict(placed(TWO, start("a", 0, 1)), start("a", 2, 3)) == "job a is no longer queued"
-
-
-def test_two_gangs_of_one_plan_cannot_share_a_host() -> None:
-    events = committed(TWO, planned(TWO, start("a", 0, 1), start("b", 1, 2, spares=(3,))))
-    assert [e.name for e in events if isinstance(e, JobStarted)] == ["a"]
-
-
-def test_a_spare_is_not_shared_either() -> None:
-    actions = start("b", 1, 2, spares=(0,)), start("a", 0, 3)
-    assert len(committed(TWO, planned(TWO, *actions))) == 1
-
-
-def test_a_stale_plan_keeps_the_gangs_that_still_hold() -> None:
-    plan = planned(TWO, start("a", 0, 1), start("b", 5, 4, spares=(6,)))
-    newer = run(TWO, fail("z0-r0-h0"))
-    events = committed(newer, plan)
-    assert [e.name for e in events if isinstance(e, JobStarted)] == ["b"]
-
-
-def test_nothing_left_is_a_conflict_with_every_reason() -> None:
-    plan = planned(TWO, start("a", 0, 1), start("b", 5, 4, spares=(6,)))
-    newer = run(TWO, fail("z0-r0-h0"), cancel("b"))
-    answer = commit(newer, plan, 0)
-    assert isinstance(answer, Conflict)
-    assert len(answer.stale) == 2
 
 
 @pytest.mark.parametrize(
@@ -158,12 +105,6 @@ def test_required_spares_must_be_there() -> None:
     assert "1 spares are required" in conflict(TWO, start("b", 5, 4))
 
 
-def test_a_new_job_under_an_old_name_is_another_job() -> None:
-    """Planned for 2 hosts, cancelled, submitted again with 3."""
-    state = run(TWO, cancel("a"), submit("a", 3))
-    assert "the gang has 3 blocks" in conflict(state, start("a", 0, 1))
-
-
 # --- swap --------------------------------------------------------------------
 
 RUNS = placed(run(EMPTY, submit("a", 4, spares=exactly(1))), start("a", 0, 1, 4, 5, spares=(2,)))
@@ -176,17 +117,6 @@ def swap(*moves: tuple[int, int, int]) -> Swap:
         hosts[block] = joined
     cuts = cut(FABRIC, spec("a", 4).request, hosts)
     return Swap("a", tuple(Move(*m) for m in moves), cuts)
-
-
-def test_a_swap_names_who_left_and_who_joined() -> None:
-    (event,) = committed(STOPPED, planned(STOPPED, swap((1, 1, 2))), 5)
-    swaps = (HostSwap(1, "z0-r0-h1", "z0-r1-h0"),)
-    cuts = cut(FABRIC, spec("a", 4).request, (0, 2, 4, 5))
-    assert event == GangSwapped(5, "a", 2, swaps, cuts)
-
-
-def test_a_free_host_may_join() -> None:
-    assert committed(STOPPED, planned(STOPPED, swap((1, 1, 3))))
 
 
 @pytest.mark.parametrize(
@@ -214,39 +144,7 @@ def test_one_host_cannot_join_twice() -> None:
     assert "host z0-r1-h0 is no longer free" in conflict(state, swap((0, 0, 2), (1, 1, 2)))
 
 
-def test_a_repaired_gang_starts_again_in_place() -> None:
-    """Once it avoids the host that stopped it no more."""
-    state = run(STOPPED, repair("z0-r0-h1"))
-    assert "failed meanwhile" in conflict(state, swap())
-    (event,) = committed(state, planned(state, swap()), 10 * MINUTE_NS)
-    assert isinstance(event, GangSwapped)
-    assert event.swaps == ()
-
-
-def test_a_running_gang_is_not_stopped_for_nothing() -> None:
-    """Planned while the host drained, uncordoned before the commit."""
-    draining = run(RUNS, drain("z0-r0-h1"))
-    assert committed(draining, planned(draining, swap((1, 1, 2))))
-    back = run(draining, uncordon("z0-r0-h1"))
-    assert "no longer has to leave its hosts" in conflict(back, swap((1, 1, 2)))
-    assert "no longer has to leave its hosts" in conflict(RUNS, swap())
-
-
-def test_a_swap_for_an_old_job_of_the_same_name_falls() -> None:
-    """Cancelled, submitted again smaller, started, stopped: block 3 is no more."""
-    state = run(STOPPED, cancel("a"), submit("a", 1))
-    state = run(placed(state, start("a", 3)), fail("z0-r1-h1"))
-    assert job(state, "a").state is JobState.INTERRUPTED
-    assert "block 3 moved meanwhile" in conflict(state, swap((3, 5, 6)))
-
-
 # --- requeue -----------------------------------------------------------------
-
-
-def test_requeue() -> None:
-    assert committed(STOPPED, planned(STOPPED, Requeue("a", "why", RequeueCause.FAILURE)), 5) == (
-        JobRequeued(5, "a", "why", RequeueCause.FAILURE),
-    )
 
 
 @pytest.mark.parametrize("state", [RUNS, run(STOPPED, cancel("a")), TWO])
@@ -258,20 +156,6 @@ def test_only_an_interrupted_job_is_requeued(state: State) -> None:
 
 
 # --- decide and commit together ------------------------------------------------
-
-
-def test_what_decide_proposes_commits_on_its_own_version() -> None:
-    state = run(EMPTY, submit("a", 3), submit("b", 2, spares=exactly(1)), submit("c", 2))
-    plan = decide(state, 0, SchedulingOptions())
-    assert len(committed(state, plan)) == len(plan.actions) == 3
-
-
-def test_a_plan_commits_once() -> None:
-    state = run(EMPTY, submit("a", 3))
-    plan = decide(state, 0, SchedulingOptions())
-    newer = replay(committed(state, plan), state)
-    assert isinstance(commit(newer, plan, 0), Conflict)
-    assert schedule(newer) == newer
 
 
 # --- the ledger ----------------------------------------------------------------

@@ -3,16 +3,16 @@
 import pytest
 
 from placement.fabric import hostset
-from placement.objective.check import violations
 from placement.workload.request import SpareRule
 from scheduler.core import JobState, SchedulingOptions, State, decide
 from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.plan import Plan, Start
+from scheduler.core.model.plan import Move, Plan, ReplenishSpares, Requeue, Start, Swap
+from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import (
     HOUR_NS,
-    cancel,
     cordon,
     drain,
     end,
@@ -23,6 +23,7 @@ from tests.build import (
     job,
     loaded,
     queue_order,
+    repair,
     run,
     running,
     schedule,
@@ -34,7 +35,6 @@ from tests.build import (
 
 HOUR = 3_600
 EIGHT = loaded(fabric(2, 2, 2))  # z0: r0, r1; z1: r0, r1; two hosts a rack
-LATER_NS = 600 * SECOND_NS  # a host that stopped a job may be used by it again
 TEN = loaded(fabric(1, 1, 10))
 
 
@@ -71,15 +71,6 @@ def test_nothing_to_do() -> None:
     assert decide(quiet, 0, SchedulingOptions()) == Plan(quiet.version)
 
 
-def test_arrival_order() -> None:
-    assert decided(run(EIGHT, submit("b"), submit("a"), submit("c"))) == ["b", "a", "c"]
-
-
-def test_priority_goes_first() -> None:
-    state = run(EIGHT, submit("a", 4), submit("b", 4, priority=1), submit("c", 4, priority=2))
-    assert decided(state) == ["c", "b"]
-
-
 @pytest.mark.parametrize("policy", ["easy", "fifo", "conservative"])
 def test_the_textbook_policies_ignore_priority(policy: str) -> None:
     state = run(EIGHT, submit("a", 4), submit("b", 4, priority=1), submit("c", 4, priority=2))
@@ -87,30 +78,7 @@ def test_the_textbook_policies_ignore_priority(policy: str) -> None:
     assert order(state, policy) == ["a", "b", "c"]
 
 
-def test_the_same_arguments_give_the_same_plan() -> None:
-    state = run(EIGHT, submit("a", 3, pp=3), submit("b", 2, spares=exactly(1)), submit("c"))
-    assert decide(state, 5, SchedulingOptions()) == decide(state, 5, SchedulingOptions())
-
-
-def test_every_start_is_a_valid_placement() -> None:
-    state = run(EIGHT, submit("a", 3, pp=3), submit("b", 2, spares=exactly(1)), submit("c"))
-    free = state.free
-    for action in decide(state, 0, SchedulingOptions()).actions:
-        assert isinstance(action, Start)
-        request = state.jobs[action.name].spec.request
-        assert violations(state.loaded_fabric, free, request, action.placement) == []
-        free &= ~hostset.of(action.placement.hosts + action.placement.spares)
-
-
 # --- gangs ---------------------------------------------------------------------
-
-
-def test_a_gang_starts_whole_or_not_at_all() -> None:
-    state = started(EIGHT, submit("a", 5), submit("b", 4))
-    assert running(state) == {"a"}
-    assert state.jobs["b"].state is JobState.QUEUED
-    assert state.jobs["b"].hosts == ()
-    assert state.free.bit_count() == 3
 
 
 def test_spares_that_are_required_are_part_of_the_whole() -> None:
@@ -128,14 +96,6 @@ def test_auto_spares_take_what_is_there_and_no_more() -> None:
     assert spares_of(state, "a") == ()
 
 
-def test_hosts_out_of_service_are_not_used() -> None:
-    state = run(EIGHT, cordon("z0-r0-h0"), fail("z0-r0-h1"), drain("z1-r1-h1"), submit("a", 5))
-    state = schedule(state)
-    out = {"z0-r0-h0", "z0-r0-h1", "z1-r1-h1"}
-    assert set(hosts_of(state, "a")) == set(state.loaded_fabric.hosts) - out
-    assert decided(run(EIGHT, cordon("z0-r0-h0"), submit("a", 8))) == []
-
-
 # --- backfill --------------------------------------------------------------------
 
 
@@ -143,29 +103,6 @@ def held_up(**wide: int) -> State:
     """Ten hosts: `long` holds six for ten hours, `wide` needs eight and waits."""
     state = started(TEN, submit("long", 6, limit_s=10 * HOUR))
     return run(state, submit("wide", 8, limit_s=HOUR, **wide))
-
-
-def test_the_promise() -> None:
-    """`wide` starts when `long` must have ended, and leaves two hosts of ten."""
-    assert reserved(held_up(), 8) == (10 * HOUR_NS, 10)
-
-
-def test_a_short_job_overtakes() -> None:
-    assert decided(run(held_up(), submit("short", 4, limit_s=10 * HOUR))) == ["short"]
-
-
-def test_a_job_that_would_delay_the_promise_does_not() -> None:
-    assert decided(run(held_up(), submit("late", 4, limit_s=10 * HOUR + 1))) == []
-
-
-def test_a_long_job_overtakes_on_hosts_that_stay_idle_anyway() -> None:
-    assert decided(run(held_up(), submit("late", 2, limit_s=99 * HOUR))) == ["late"]
-    assert decided(run(held_up(), submit("late", 3, limit_s=99 * HOUR))) == []
-
-
-def test_extra_hosts_are_given_once() -> None:
-    state = run(held_up(), submit("x", 1, limit_s=99 * HOUR), submit("y", 1, limit_s=99 * HOUR))
-    assert decided(run(state, submit("z", 1, limit_s=99 * HOUR))) == ["x", "y"]
 
 
 @pytest.mark.parametrize("spares", [SpareRule(), exactly(1)])
@@ -204,25 +141,6 @@ def test_a_job_without_a_limit_is_taken_to_run_a_day() -> None:
     assert decided(run(day, submit("wide", 8), submit("late", 4, limit_s=24 * HOUR + 1))) == []
 
 
-def test_the_promise_counts_what_this_very_plan_starts() -> None:
-    """`now` starts for an hour; `wide` waits for it alone; nothing longer overtakes."""
-    state = run(TEN, submit("now", 6, limit_s=HOUR), submit("wide", 8))
-    assert decided(run(state, submit("short", 4, limit_s=HOUR))) == ["now", "short"]
-    assert decided(run(state, submit("late", 4, limit_s=HOUR + 1))) == ["now"]
-
-
-def test_only_the_first_that_waits_holds_a_promise() -> None:
-    """EASY: `second` may be delayed by a backfill, `wide` may not."""
-    state = run(held_up(), submit("second", 10), submit("short", 4, limit_s=10 * HOUR))
-    assert decided(state) == ["short"]
-
-
-def test_fifo_nobody_overtakes() -> None:
-    state = run(held_up(), submit("short", 1, limit_s=1))
-    assert decided(state, policy="fifo") == []
-    assert decided(state, policy="easy") == ["short"]
-
-
 @pytest.mark.parametrize(
     ("late_s", "more_s"), [(0, 60), (59, 60), (60, 120), (3_600, 3_840), (5 * HOUR, 30_720)]
 )
@@ -250,11 +168,6 @@ def test_hosts_that_are_cordoned_make_no_promise() -> None:
     assert decided(run(state, submit("late", 3, limit_s=99 * HOUR))) == ["late"]
 
 
-def test_jobs_that_end_together_count_together() -> None:
-    state = started(TEN, submit("a", 4, limit_s=HOUR), submit("b", 4, limit_s=HOUR))
-    assert reserved(state, 5) == (HOUR_NS, 10)
-
-
 def test_draining_hosts_do_not_come_back() -> None:
     """`a` sits on a draining host: its end makes five hosts of its six."""
     state = run(started(TEN, submit("a", 10, limit_s=HOUR)), drain("z0-r0-h0"))
@@ -262,20 +175,76 @@ def test_draining_hosts_do_not_come_back() -> None:
     assert reserved(state, 10) is None
 
 
-def test_the_promised_job_starts_when_there_is_room() -> None:
-    state = started(held_up(), submit("short", 4, limit_s=10 * HOUR))
-    state = schedule(run(state, end("long")), HOUR_NS)
-    assert running(state) == {"short"}
-    state = schedule(run(state, end("short")), 2 * HOUR_NS)
-    assert running(state) == {"wide"}
+# --- hosts that fail, drain and come back ---
 
 
-def test_limits_are_seconds() -> None:
-    state = started(TEN, submit("a", 10, limit_s=7), now_ns=3 * SECOND_NS)
-    assert reserved(state, 1, 4 * SECOND_NS) == (10 * SECOND_NS, 10)
-    assert job(state, "a").present.start_ns == 3 * SECOND_NS
+LATER_NS = 600 * SECOND_NS  # a host that stopped a job may be used by it again
 
 
-def test_a_cancelled_gang_frees_its_hosts_at_once() -> None:
-    state = run(started(EIGHT, submit("a", 8)), submit("b", 8), cancel("a"))
-    assert decided(state) == ["b"]
+def test_a_lost_spare_stops_nobody() -> None:
+    state = started(EIGHT, submit("a", 3, spares=exactly(1)))
+    (spare,) = spares_of(state, "a")
+    state = run(state, fail(spare))
+    assert [type(action) for action in decide(state, 0, SchedulingOptions()).actions] == [
+        ReplenishSpares
+    ]
+    assert state.jobs["a"].state is JobState.RUNNING
+
+
+def test_a_job_does_not_start_on_the_host_that_just_stopped_it() -> None:
+    state = schedule(run(started(EIGHT, submit("a", 8)), fail("z0-r0-h0")))
+    plan = decide(run(state, repair("z0-r0-h0")), 0, SchedulingOptions())
+    assert (plan.actions, plan.next_decision_ns) == ((), LATER_NS)
+
+
+def test_nobody_slips_in_between_a_failure_and_the_requeue() -> None:
+    """Two hosts fail, one is free: no plan that requeues `a` gives that host away,
+    for `a` comes first."""
+    state = started(loaded(fabric(1, 1, 7)), submit("a", 6, priority=1))
+    a = hosts_of(state, "a")
+    state = run(state, fail(a[0]), fail(a[1]), submit("late", 1))
+    assert [type(action) for action in decide(state, 0, SchedulingOptions()).actions] == [Requeue]
+
+
+def test_the_important_gang_gets_the_last_host() -> None:
+    state = loaded(fabric(1, 1, 7))
+    state = started(state, submit("low", 3), submit("high", 3, priority=1))
+    low, high = hosts_of(state, "low"), hosts_of(state, "high")
+    plan = decide(run(state, fail(low[0]), fail(high[0])), 0, SchedulingOptions())
+    assert [(type(a), a.name) for a in plan.actions] == [(Swap, "high"), (Requeue, "low")]
+
+
+# --- draining ------------------------------------------------------------------------
+
+
+def test_a_draining_host_is_left_as_soon_as_there_is_room() -> None:
+    state = started(EIGHT, submit("a", 6), submit("b", 2))
+    left = hosts_of(state, "a")[0]
+    state = run(state, drain(left))
+    assert decide(state, 0, SchedulingOptions()).actions == ()
+    state = schedule(run(state, end("b")))
+    assert left not in hosts_of(state, "a")
+    assert state.jobs["a"].attempt == 2
+
+
+def test_failed_hosts_come_before_draining_ones() -> None:
+    """One host is left: the gang starts again on it and the draining one."""
+    state = started(loaded(fabric(1, 1, 5)), submit("a", 4))
+    before = hosts_of(state, "a")
+    (last,) = set(state.loaded_fabric.hosts) - set(before)
+    state = run(state, drain(before[0]), fail(before[3]))
+    index = state.loaded_fabric.index_by_name
+    (action,) = decide(state, 0, SchedulingOptions()).actions
+    assert isinstance(action, Swap)
+    assert action.moves == (Move(3, index[before[3]], index[last]),)
+
+
+def test_nobody_starts_on_what_a_swap_makes_due_to_another_tenant() -> None:
+    """A gang that swaps in its spare holds one host less: that is promised to its tenant."""
+    tenants = Tenants((Tenant("lab", guaranteed_gpus=16), Tenant("shop"), Tenant("default")))
+    state = run(loaded(fabric(1, 1, 5)), LoadTenants(tenants))
+    state = schedule(run(state, submit("a", spares=exactly(1), tenant="lab")))
+    state = run(state, fail(hosts_of(state, "a")[0]), submit("b", 3, tenant="shop"))
+    plan = decide(state, 0, SchedulingOptions())
+    assert [type(action) for action in plan.actions] == [Swap]
+    assert "b" not in running(schedule(state))

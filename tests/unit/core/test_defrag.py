@@ -1,4 +1,4 @@
-"""The cheapest moves, their price, and what commit checks again."""
+"""The cheapest moves, their price, what commit checks again, and when a policy makes them."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
-from scheduler.core import Conflict, JobState, SchedulingOptions, State, Tenants, commit, replay
+from scheduler.core import Conflict, Plan, SchedulingOptions, State, Tenants, commit, decide, replay
 from scheduler.core.defrag.proposal import (
     DefragProposal,
     MoveCandidate,
@@ -15,25 +15,15 @@ from scheduler.core.defrag.proposal import (
     propose,
 )
 from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.events import Defragmented
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Defragment
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.costs import Costs
-from scheduler.core.policies.tenants import GuaranteedCell, Tenant
+from scheduler.core.policies.tenants import OPEN, Defragmentation, GuaranteedCell, Tenant
 from scheduler.core.tenancy.quota_check import Quotas
-from tests.build import (
-    committed,
-    end,
-    exactly,
-    fabric,
-    flat,
-    loaded,
-    run,
-    running,
-    schedule,
-    submit,
-)
+from tests.build import HOUR_NS, end, exactly, fabric, loaded, run, schedule, submit
 
-HOUR_NS = 3_600 * SECOND_NS
 EMPTY = loaded(fabric(2, 2, 2))
 
 
@@ -60,16 +50,6 @@ def test_the_cheaper_zone_is_freed_and_no_gang_too_many_is_moved() -> None:
     assert [move.swap.name for move in whole.moves] == ["e"]
 
 
-def test_moves_let_the_job_start_that_needed_them() -> None:
-    state = scattered()
-    found = asked(state, 4)
-    after = replay(committed(state, found.plan, HOUR_NS), state)
-    assert after.jobs["e"].attempt == 2
-    started = schedule(run(after, submit("big", 4)), HOUR_NS)
-    assert started.jobs["big"].present.cuts[0].bytes_per_step == 0
-    assert running(started) == {"a", "b", "e", "big"}
-
-
 def test_the_price_is_work_since_the_last_checkpoint_and_a_restart() -> None:
     job = schedule(run(EMPTY, submit("a", 2))).jobs["a"]
     now_ns = 2_400 * SECOND_NS
@@ -91,24 +71,6 @@ def test_the_cover_of_least_price_is_found() -> None:
     assert choose_cover(gangs, 9) is None
 
 
-@pytest.mark.parametrize(
-    ("wanted", "sentence"),
-    [
-        (2, "nothing to move: z0 has 2 hosts free"),
-        (5, "no zone has 5 hosts in service"),
-    ],
-)
-def test_when_no_move_is_called_for(wanted: int, sentence: str) -> None:
-    found = asked(scattered(), wanted)
-    assert (found.sentence, found.moves) == (sentence, ())
-
-
-def test_moves_make_no_hosts() -> None:
-    state = schedule(run(EMPTY, submit("a", 3), submit("b", 3)))
-    assert asked(state, 3).sentence == "only 2 hosts are free in all, and moves free no more"
-    assert asked(loaded(flat(3)), 1).sentence.startswith("nothing to move")
-
-
 def split() -> State:
     """Two hosts free in different racks of zone 0, and one rack in zone 1 with e."""
     state = EMPTY
@@ -121,17 +83,6 @@ def split() -> State:
 def test_a_gang_whose_cut_would_grow_stays() -> None:
     """e alone would be cheaper, but lies in one rack now and would lie in two."""
     assert [move.swap.name for move in asked(split(), 4).moves] == ["a", "c"]
-
-
-def test_where_every_move_would_cut_more_none_is_proposed() -> None:
-    """z0 and z1 have a rack of two hosts busy, and one free host in each rack."""
-    state = loaded(fabric(2, 2, 3))
-    for name in ("a", "b", "c", "d"):
-        state = schedule(run(state, submit(name, 2)))
-    assert asked(state, 3).sentence == (
-        "no moves free 3 hosts in one zone without a larger cut or a longer step for the gangs"
-        " that move"
-    )
 
 
 def test_hosts_kept_for_others_are_no_way_out() -> None:
@@ -148,15 +99,6 @@ def test_hosts_kept_for_others_are_no_way_out() -> None:
     assert "guaranteed to others meanwhile" in answer.stale[0].detail
 
 
-def test_what_changed_meanwhile_is_a_conflict() -> None:
-    state = scattered()
-    plan = asked(state, 4).plan
-    assert isinstance(commit(run(state, end("e")), plan, HOUR_NS), Conflict)
-    taken = schedule(run(state, submit("x", 4)))
-    assert taken.jobs["x"].state is JobState.RUNNING
-    assert isinstance(commit(taken, plan, HOUR_NS), Conflict)
-
-
 def test_a_gang_is_not_moved_away_from_spares_that_have_to_lie_beside_it() -> None:
     near = submit("near", 1, spares=exactly(1), where=Constraints(same="rack"))
     state = schedule(run(EMPTY, near))
@@ -165,3 +107,52 @@ def test_a_gang_is_not_moved_away_from_spares_that_have_to_lie_beside_it() -> No
     state = schedule(run(state, submit("other", 1)))
     for move in asked(state, 4).moves:
         assert move.swap.name != "near"
+
+
+# --- by policy ---
+
+
+EVERY_S = 7_200
+POLICY = Defragmentation(EVERY_S, hosts=4)
+
+
+def half_free(policy: Defragmentation | None) -> State:
+    """Two zones of four hosts, each with two free."""
+    state = run(loaded(fabric(2, 2, 2)), LoadTenants(replace(OPEN, defragmentation=policy)))
+    state = schedule(run(state, *(submit(name, 2) for name in "abcd")))
+    return run(state, end("b"), end("d"))
+
+
+def moved(plan: Plan) -> list[str]:
+    return [
+        swap.name
+        for action in plan.actions
+        if isinstance(action, Defragment)
+        for swap in action.swaps
+    ]
+
+
+def test_it_is_due_once_a_period() -> None:
+    state = replay([Defragmented(HOUR_NS, "")], half_free(POLICY))
+    due_ns = HOUR_NS + EVERY_S * SECOND_NS
+    plan = decide(state, due_ns - 1, SchedulingOptions())
+    assert (plan.actions, plan.next_decision_ns) == ((), due_ns)
+    assert moved(decide(state, due_ns, SchedulingOptions()))
+
+
+@pytest.mark.parametrize(("least", "moves"), [(1, 1), (2, 0)])
+def test_the_gain_is_worth_the_price(least: int, moves: int) -> None:
+    """Two hosts for the 1.3 GPU-hours of a restart of two hosts."""
+    state = half_free(replace(POLICY, hosts_per_gpu_hour=least))
+    plan = decide(state, HOUR_NS, SchedulingOptions())
+    assert len(moved(plan)) == moves
+    (action,) = plan.actions
+    assert isinstance(action, Defragment)
+    assert action.sentence.startswith("nothing moved, less than 2 hosts") is not bool(moves)
+
+
+def test_nobody_who_waits_is_delayed_for_room_in_reserve() -> None:
+    state = run(half_free(POLICY), submit("wide", 6))
+    plan = decide(state, HOUR_NS, SchedulingOptions())
+    assert plan.reservations
+    assert plan.actions == ()

@@ -11,25 +11,16 @@ import yaml
 from placement.fabric.tree import Fabric
 from placement.workload.request import AUTO, Insufficient, Limits, Placement, Undecided
 from scheduler import cli
-from scheduler.core import (
-    DryRun,
-    Rejected,
-    SchedulingOptions,
-    State,
-    decide,
-    dry_run,
-)
+from scheduler.core import DryRun, Rejected, SchedulingOptions, State, decide, dry_run
 from scheduler.core.admission.admit import Code
 from scheduler.core.model.commands import LoadTenants, SubmitJob
 from scheduler.core.model.plan import Start
 from scheduler.core.names import DEFAULT_TENANT
-from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.files.job import job_to_mapping
 from scheduler.files.tenants import load_tenants
 from tests.build import HOUR_NS, fabric, fail, loaded, run, settled, started, submit
-from tests.windows import with_window
 
 HOUR = 3_600
 TEN = loaded(fabric(1, 1, 10))
@@ -149,14 +140,6 @@ def test_a_job_waits_behind_those_before_it() -> None:
     assert isinstance(tried(state, submit("c", 4, limit_s=HOUR)).outcome, Start)
 
 
-def test_those_that_are_due_start_first() -> None:
-    outcome = tried(run(TEN, submit("a", 6), submit("b", 2)), submit("c", 2))
-    assert isinstance(outcome.outcome, Start)
-    outcome = tried(run(TEN, submit("a", 6), submit("b", 2)), submit("c", 3))
-    assert isinstance(outcome.answer, Insufficient)
-    assert outcome.answer.free == 2
-
-
 def test_a_start_names_the_jobs_that_make_room() -> None:
     spot = PriorityClass("spot", -100, is_preemptible=True)
     state = run(TEN, LoadTenants(Tenants((Tenant(DEFAULT_TENANT),), classes=(spot,))))
@@ -168,12 +151,6 @@ def test_a_start_names_the_jobs_that_make_room() -> None:
     assert outcome.answer.notes == ("preempted spot",)
 
 
-def test_what_never_fits_is_infeasible() -> None:
-    outcome = dry_run(TEN, submit("x", 11), SchedulingOptions(), 0)
-    assert isinstance(outcome, Rejected)
-    assert outcome.code is Code.INFEASIBLE
-
-
 def test_a_search_without_budget_is_undecided() -> None:
     limits = SchedulingOptions(place=Limits(rounds=0, trees=0))
     outcome = tried(TEN, submit("x", 6, pp=3), limits)
@@ -182,35 +159,10 @@ def test_a_search_without_budget_is_undecided() -> None:
     assert isinstance(outcome.answer, Undecided)
 
 
-def test_the_name_of_a_live_job_is_refused() -> None:
-    outcome = dry_run(run(TEN, submit("x", 1)), submit("x", 1), SchedulingOptions(), 0)
-    assert isinstance(outcome, Rejected)
-    assert outcome.code is Code.ALREADY_EXISTS
-
-
 def test_a_request_id_that_was_used_says_nothing_about_the_dry_run() -> None:
     state = started(TEN, submit("x", 6, request_id="r"))
     outcome = tried(state, submit("y", 4, request_id="r"))
     assert isinstance(outcome.outcome, Start)
-
-
-def test_a_dry_run_keeps_off_windows() -> None:
-    state = with_window(EMPTY, "z0")
-    outcome = tried(state, submit("a", 5, limit_s=2 * HOUR))
-    assert not isinstance(outcome.outcome, Start)
-    assert outcome.outcome.cause is WaitReason.WINDOW
-    assert isinstance(tried(state, submit("a", 5, limit_s=HOUR)).outcome, Start)
-
-
-def test_a_dry_run_keeps_off_the_hosts_of_others() -> None:
-    state = started(EMPTY, submit("a", 1))
-    machine = state.loaded_fabric
-    outcome = tried(state, submit("d", 7, affinity=Affinity(exclusive="rack")))
-    assert not isinstance(outcome.outcome, Start)
-    assert outcome.outcome.cause is WaitReason.CONSTRAINTS
-    near = tried(state, submit("d", 1, affinity=Affinity(near="a"))).answer
-    assert isinstance(near, Placement)
-    assert machine.domain(near.hosts[0]) == machine.domain(state.jobs["a"].hosts[0])
 
 
 def test_an_elastic_job_starts_at_the_largest_size_that_fits() -> None:

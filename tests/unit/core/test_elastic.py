@@ -4,34 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from placement.fabric.hostset import HostSet
 from placement.objective.check import violations
-from placement.workload.request import AUTO, Placement
+from placement.workload.request import Placement
 from placement.workload.training import Batch
-from scheduler.core import (
-    Job,
-    JobState,
-    SchedulingOptions,
-    State,
-    Tenants,
-    decide,
-    replay,
-)
+from scheduler.core import Job, JobState, SchedulingOptions, State, Tenants, decide
 from scheduler.core.capacity.placer import make_placer
-from scheduler.core.capacity.shrink import ShrunkGang, to_free
 from scheduler.core.commit.commit import Conflict, commit
-from scheduler.core.explain.explain import explain
 from scheduler.core.model.commands import LoadTenants
-from scheduler.core.model.events import GangResized
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.plan import Plan, Resize, Start
-from scheduler.core.model.scheduling_options import time_limit_ns
 from scheduler.core.policies.tenants import Tenant
 from tests.build import (
     HOUR_NS,
-    committed,
     end,
     exactly,
     fabric,
@@ -98,11 +83,6 @@ class TestStart:
         state = started(beside(1), submit("a", 8, min_dp=1, where=inside))
         assert job(state, "a").dp == 4
 
-    def test_a_limit_of_its_tenant_bounds_it(self) -> None:
-        tenants = Tenants((Tenant("default", limit_gpus=3 * 8),))
-        state = started(run(loaded(F), LoadTenants(tenants)), submit("a", 8, min_dp=1))
-        assert job(state, "a").dp == 3
-
     @pytest.mark.parametrize("policy", ["production", "easy", "conservative"])
     def test_never_onto_hosts_that_an_earlier_job_waits_for(self, policy: str) -> None:
         """big starts when x ends, in an hour, and leaves two hosts of the eight."""
@@ -118,16 +98,6 @@ class TestStart:
         state = run(state, submit("big", 8), submit("a", 4, min_dp=1, limit_s=1_800))
         assert job(schedule(state), "a").dp == 4
 
-    def test_with_fewer_replicas_it_is_taken_to_run_longer(self) -> None:
-        state = started(beside(5), submit("a", 6, min_dp=1, limit_s=100))
-        assert time_limit_ns(job(state, "a"), SchedulingOptions()) == 200 * SECOND_NS
-
-    def test_requeued_it_waits_for_its_least(self) -> None:
-        state = started(loaded(F), submit("a", 8, min_dp=6))
-        state = shrunk(state, "z0-r0-h0", "z0-r0-h1", "z1-r0-h0")
-        waiting = job(state, "a")
-        assert (waiting.state, waiting.dp, waiting.needed) == (JobState.QUEUED, 6, 6)
-
     def test_what_no_size_fits_is_refused(self) -> None:
         answer = refused(loaded(F), submit("a", 20, min_dp=9))
         assert answer.code == "infeasible"
@@ -141,11 +111,6 @@ class TestShrink:
         after = job(shrunk(state, F.hosts[before.hosts[5]]), "a")
         assert after.hosts == (*before.hosts[:4], *before.hosts[6:])
         assert (after.state, after.dp, after.attempt) == (JobState.RUNNING, 3, 2)
-
-    def test_its_other_hosts_serve_others(self) -> None:
-        state = started(loaded(F), submit("a", 8, pp=2, min_dp=1))
-        first = F.hosts[job(state, "a").hosts[0]]
-        assert shrunk(state, first).free.bit_count() == 1
 
     def test_a_swap_comes_first(self) -> None:
         state = started(loaded(F), submit("a", 6, pp=2, min_dp=1))
@@ -189,61 +154,8 @@ class TestShrink:
         after = job(state, "a")
         assert (after.dp, len(after.spares)) == (5, 1)
 
-    def test_a_stale_shrink_falls(self) -> None:
-        state = started(loaded(F), submit("a", 8, min_dp=1))
-        state = run(state, fail("z0-r0-h0"))
-        plan = decide(state, 0, SchedulingOptions())
-        state = run(state, fail("z1-r0-h0"))
-        assert isinstance(commit(state, plan, 0), Conflict)
-
-
-def leaving(job: Job, wanted: int, within: HostSet) -> ShrunkGang | None:
-    """The gang without so many hosts of these, as large as may be."""
-
-    def is_enough(found: ShrunkGang) -> bool:
-        return (found.freed & within).bit_count() >= wanted
-
-    return to_free(F, job, within, job.allocation, is_enough)
-
-
-class TestToFree:
-    """What preemption may ask of an elastic gang."""
-
-    def test_the_largest_size_that_leaves_so_many(self) -> None:
-        state = started(loaded(F), submit("a", 8, pp=2, min_dp=1))
-        found = leaving(job(state, "a"), 3, hostset.full(8))
-        assert found is not None
-        assert (found.job.dp, found.freed.bit_count()) == (2, 4)
-        assert not violations(F, job(state, "a").allocation, found.job.request, found.placement)
-
-    def test_of_one_domain(self) -> None:
-        state = started(loaded(F), submit("a", 8, min_dp=2))
-        found = leaving(job(state, "a"), 3, 0b1111)
-        assert found is not None
-        assert (found.job.dp, (found.freed & 0b1111).bit_count()) == (5, 3)
-
-    def test_none_leaves_more_than_the_least_allows(self) -> None:
-        state = started(loaded(F), submit("a", 8, min_dp=6))
-        assert leaving(job(state, "a"), 3, hostset.full(8)) is None
-
-    def test_spares_that_are_required_are_kept_and_others_are_not(self) -> None:
-        for rule, kept in ((exactly(1), 1), (AUTO, 0)):
-            state = started(loaded(F), submit("a", 7, min_dp=2, spares=rule))
-            found = leaving(job(state, "a"), 3, hostset.full(8))
-            assert found is not None
-            assert (found.freed.bit_count() >= 3, len(found.placement.spares)) == (True, kept)
-
 
 class TestGrow:
-    def test_when_room_appears_after_the_next_checkpoint(self) -> None:
-        state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
-        plan = decide(state, 10, SchedulingOptions())
-        assert (plan.actions, plan.next_decision_ns) == ((), CHECKPOINT_NS)
-        before = job(state, "a")
-        after = job(schedule(state, CHECKPOINT_NS), "a")
-        assert (after.dp, after.attempt) == (8, 2)
-        assert after.hosts[:4] == before.hosts
-
     def test_no_sooner_than_the_interval(self) -> None:
         state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
         limits = SchedulingOptions(resize_every_s=5_000)
@@ -262,12 +174,6 @@ class TestGrow:
         """With 600 s left a restart of 300 s gains nothing by one replica more of seven."""
         state = run(started(beside(1), submit("a", 8, min_dp=2, limit_s=2_100)), end("x"))
         assert not decide(state, CHECKPOINT_NS, SchedulingOptions()).actions
-
-    def test_not_in_a_decision_in_which_something_starts(self) -> None:
-        state = started(beside(6), submit("a", 8, min_dp=1))
-        state = run(state, end("x"), submit("b", 2, limit_s=60), now_ns=CHECKPOINT_NS)
-        plan = decide(state, CHECKPOINT_NS, SchedulingOptions())
-        assert [type(action) for action in plan.actions] == [Start]
 
     @pytest.mark.parametrize("policy", ["production", "easy"])
     @pytest.mark.parametrize(("big", "dp"), [(4, 4), (5, 3), (6, 2)])
@@ -305,33 +211,3 @@ class TestGrow:
         assert isinstance(commit(taken, plan, CHECKPOINT_NS), Conflict)
         ended = run(state, end("a"))
         assert isinstance(commit(ended, plan, CHECKPOINT_NS), Conflict)
-
-    def test_an_illegal_size_is_no_plan(self) -> None:
-        state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
-        (action,) = decide(state, CHECKPOINT_NS, SchedulingOptions()).actions
-        assert isinstance(action, Resize)
-        wrong = Plan(state.version, (replace(action, dp=7),))
-        assert isinstance(commit(state, wrong, CHECKPOINT_NS), Conflict)
-
-    def test_the_event_is_the_state(self) -> None:
-        state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
-        (event,) = committed(
-            state, decide(state, CHECKPOINT_NS, SchedulingOptions()), CHECKPOINT_NS
-        )
-        assert isinstance(event, GangResized)
-        after = replay([event], state)
-        assert after.index.held == hostset.full(8)
-        assert after.account("default").held == 8
-
-
-class TestTold:
-    def test_a_running_gang_says_what_it_would_grow_on(self) -> None:
-        state = started(beside(4), submit("a", 8, pp=2, min_dp=1))
-        said = explain(state, "a", 0, SchedulingOptions()).sentence
-        more = "grows when 2 hosts more are free that no job waits for"
-        assert said == f"a is running at dp 2 of 4; {more}"
-
-    def test_a_waiting_one_says_its_least(self) -> None:
-        state = started(beside(6), submit("a", 8, min_dp=3))
-        said = explain(state, "a", 0, SchedulingOptions()).sentence
-        assert said.startswith("needs 3 hosts at dp 3 of 8; 2 are free")

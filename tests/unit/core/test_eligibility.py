@@ -8,13 +8,7 @@ import pytest
 from scheduler.core import Code, JobState, SchedulingOptions, State, explain
 from scheduler.core.admission.dependencies import stem
 from scheduler.core.explain.conditions import supposed
-from scheduler.core.model.commands import (
-    HoldJob,
-    ReleaseJob,
-    RequeueJob,
-    SubmitJob,
-    UpdateJob,
-)
+from scheduler.core.model.commands import HoldJob, ReleaseJob, RequeueJob, SubmitJob, UpdateJob
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.events import JobHeld, JobRequeued
 from scheduler.core.model.job import SECOND_NS
@@ -66,25 +60,6 @@ def test_a_held_job_starts_when_it_is_released() -> None:
     free = schedule(run(held, ReleaseJob("a"), now_ns=NOW), now_ns=NOW)
 
     assert state_of(free, "a") is JobState.RUNNING
-
-
-def test_a_gang_that_runs_goes_on_when_it_is_held_and_waits_when_it_is_requeued() -> None:
-    running = started(EMPTY, submit("a", 2))
-    held = run(running, HoldJob("a"))
-    assert state_of(schedule(held), "a") is JobState.RUNNING
-
-    requeued = schedule(run(held, RequeueJob("a")))
-
-    assert state_of(requeued, "a") is JobState.QUEUED
-    assert requeued.index.held == 0
-
-
-def test_a_requeued_job_starts_again_in_its_old_place() -> None:
-    full = started(EMPTY, submit("a", 8))
-    state = run(full, submit("b", 8), RequeueJob("a", "bad data"))
-    assert state.index.queue == ("a", "b")
-    assert state.jobs["a"].reason == "bad data"
-    assert schedule(state).jobs["a"].attempt == 2
 
 
 def test_requeue_and_hold_are_one_command() -> None:

@@ -4,14 +4,7 @@ import pytest
 
 from placement.fabric.constraints import Constraints
 from placement.fabric.reader import from_spec
-from scheduler.core import (
-    Reason,
-    SchedulingOptions,
-    State,
-    Tenants,
-    decide,
-    explain,
-)
+from scheduler.core import Reason, SchedulingOptions, State, Tenants, decide, explain
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.reason import Basis, DomainRoom, Obstacle, ObstacleKind
 from scheduler.core.model.commands import Command, LoadTenants, MoveHost
@@ -64,40 +57,6 @@ def test_a_job_that_waits_for_one_end() -> None:
     )
 
 
-def test_a_job_that_waits_for_several() -> None:
-    reason = why(run(BUSY, submit("c", 10)), "c")
-    assert reason.sentence == (
-        "needs 10 hosts; 0 are free; b, a end in 2 h 00 min by stated limits"
-    )
-    assert reason.waits_for == ("b", "a")
-
-
-def test_limits_that_are_assumed_are_called_so() -> None:
-    state = started(TEN, submit("a", 6, limit_s=HOUR), submit("b", 4))
-    assert why(run(state, submit("c", 6)), "c").sentence.endswith(
-        "a ends in 1 h 00 min by stated limits"
-    )
-    assert why(run(state, submit("c", 10)), "c").sentence.endswith(
-        "a, b end in 24 h 00 min by assumed limits (24 h 00 min where none is stated)"
-    )
-
-
-def test_many_ends_are_counted_not_listed() -> None:
-    state = started(TEN, *(submit(f"j{i}", 2, limit_s=30) for i in range(5)))
-    reason = why(run(state, submit("c", 10)), "c")
-    assert "; j0, j1, j2 and 2 more end in 30 s by stated limits" in reason.sentence
-    assert len(reason.waits_for) == 5
-
-
-def test_jobs_ahead_are_named_as_such() -> None:
-    state = run(BUSY, submit("c", 4), submit("d", 4))
-    assert "ahead" not in why(state, "c").sentence
-    assert why(state, "d").sentence.endswith("; 1 job ahead of it")
-    state = run(state, submit("e", 1, priority=9))
-    assert why(state, "d").sentence.endswith("; 2 jobs ahead of it")
-    assert why(state, "d", policy="fifo").sentence.endswith("; 1 job ahead of it")
-
-
 def test_hosts_out_of_service() -> None:
     state = run(TEN, fail("z0-r0-h0"), cordon("z0-r0-h1"), submit("c", 9))
     reason = why(state, "c")
@@ -132,22 +91,6 @@ def test_gangs_on_hosts_that_the_job_may_not_have_are_no_obstacles() -> None:
     assert [each.name for each in reason.obstacles] == ["b"]
 
 
-def test_one_host_is_singular() -> None:
-    state = run(started(TEN, submit("a", 9)), submit("c", 2))
-    assert why(state, "c").sentence.startswith("needs 2 hosts; 1 is free;")
-
-
-def test_a_job_that_is_due() -> None:
-    reason = why(run(TEN, submit("c", 4)), "c")
-    assert reason.cause is WaitReason.DUE
-    assert reason.sentence == "fits on 4 of 10 hosts free; starts with the next decision"
-
-
-def test_two_jobs_that_are_due() -> None:
-    state = run(TEN, submit("c", 4), submit("d", 6))
-    assert [why(state, name).cause for name in "cd"] == [WaitReason.DUE, WaitReason.DUE]
-
-
 def test_a_job_that_those_ahead_leave_no_room() -> None:
     reason = why(run(TEN, submit("c", 8), submit("d", 4)), "d")
     assert reason.cause is WaitReason.BEHIND
@@ -176,17 +119,6 @@ def test_a_job_that_would_delay_the_first() -> None:
     assert not reason.missing
 
 
-def test_nobody_overtakes_under_fifo() -> None:
-    reason = why(behind(1), "c", policy="fifo")
-    assert reason.cause is WaitReason.BEHIND
-    assert reason.sentence.endswith("; no job overtakes under fifo")
-
-
-@pytest.mark.parametrize(("limit_s", "hosts"), [(2 * HOUR, 4), (99 * HOUR, 2)])
-def test_a_job_that_may_overtake_is_due(limit_s: int, hosts: int) -> None:
-    assert why(behind(limit_s, hosts), "c").cause is WaitReason.DUE
-
-
 @pytest.mark.parametrize("policy", BUILT_IN)
 def test_due_is_what_decide_starts(policy: str) -> None:
     for hosts in [1, 2, 3, 4, 5]:
@@ -210,11 +142,6 @@ def test_jobs_that_do_not_wait() -> None:
     assert why(run(BUSY, fail("z0-r0-h0")), "a").cause is WaitReason.NOT_WAITING
 
 
-def test_a_requeued_job_waits_like_any_other() -> None:
-    state = schedule(run(started(TEN, submit("a", 10)), fail("z0-r0-h0")))
-    assert "should be repaired" in why(state, "a").sentence
-
-
 def test_hosts_that_await_their_agents_have_not_failed_and_come_at_no_known_time() -> None:
     state = schedule(run(TEN, fail("z0-r0-h0", "agent-awaited"), submit("a", 10)))
     reason = why(state, "a")
@@ -223,11 +150,6 @@ def test_hosts_that_await_their_agents_have_not_failed_and_come_at_no_known_time
     assert state.faults == TEN.faults
     back = schedule(run(state, fail("z0-r0-h0", "agent-back")))
     assert why(back, "a").sentence == "a is running"
-
-
-def test_unknown_job() -> None:
-    with pytest.raises(KeyError):
-        why(TEN, "nobody")
 
 
 LIMITED = Tenants(
@@ -280,14 +202,6 @@ def test_every_way_to_know_an_end_is_told_apart() -> None:
     reason = why(run(state, submit("d", 10)), "d", 2 * MINUTE_NS)
     by_name = {obstacle.name: obstacle.basis for obstacle in reason.obstacles}
     assert by_name == {"a": Basis.OUTRUN, "b": Basis.ASSUMED, "c": Basis.STATED}
-
-
-@pytest.mark.parametrize("hosts", [3, 4])
-def test_a_job_starts_with_the_time_limit_that_its_reason_names(hosts: int) -> None:
-    passes_s = why(behind(3 * HOUR, hosts), "c").passes_s
-    assert passes_s is not None
-    assert why(behind(passes_s, hosts), "c").cause is WaitReason.DUE
-    assert why(behind(passes_s + 1, hosts), "c").cause is not WaitReason.DUE
 
 
 def test_one_walk_gives_every_reason_in_any_order() -> None:

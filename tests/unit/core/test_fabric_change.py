@@ -7,19 +7,11 @@ from typing import Any
 import pytest
 
 from placement.fabric.constraints import Constraints
-from placement.fabric.hostset import members
-from scheduler.core import Code, Conflict, SchedulingOptions, State, commit, decide, explain
+from scheduler.core import Code, SchedulingOptions, State
 from scheduler.core.admission.fabric import FabricChange, FabricObstacle, fabric_change
-from scheduler.core.explain.slots import Asker, slots
-from scheduler.core.model.commands import (
-    ChangeFabric,
-    LoadTenants,
-    MoveLink,
-    ReportLink,
-)
+from scheduler.core.model.commands import ChangeFabric, LoadTenants, MoveLink, ReportLink
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import LinkMove
-from scheduler.core.model.plan import StaleReason
 from scheduler.core.model.records.failure_rates import sizing
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.spares import SparePolicy
@@ -28,7 +20,6 @@ from tests.build import (
     admitted,
     cancel,
     drain,
-    end,
     exactly,
     fabric,
     fail,
@@ -95,21 +86,6 @@ def test_the_same_fabric_written_otherwise_numbers_hosts_alike() -> None:
     assert run(state, to()).version == state.version == EMPTY.version + 1
 
 
-def test_hosts_in_front_of_a_gang_leave_it_where_it_is() -> None:
-    state = settled(run(EMPTY, submit("a", 2, pp=2, spares=exactly(1)), fail("z1-r1-h1")))
-    before = hosts_of(state, "a"), spares_of(state, "a")
-    more = to(lambda r: r["z0-r0"].insert(0, "new-0"), lambda r: r["z0-r0"].insert(0, "new-1"))
-    after = run(state, more)
-    assert (hosts_of(after, "a"), spares_of(after, "a")) == before
-    assert after.jobs["a"].hosts == tuple(h + 2 for h in state.jobs["a"].hosts)
-    assert after.index.held == state.index.held << 2
-    failed = after.built_fabric.index_by_name["z1-r1-h1"]
-    assert (members(after.index.unhealthy), after.host(failed)) == ([9], state.host(7))
-    assert [members(after.free)[:2]] == [[0, 1]]
-    big = settled(run(after, submit("b", 4, pp=4)))
-    assert {"new-0", "new-1"} <= {*hosts_of(big, "b"), *hosts_of(big, "a")}
-
-
 def test_domains_with_the_same_hosts_are_renamed() -> None:
     def rename(racks: dict[str, list[str]]) -> None:
         for rack in ("z1-r0", "z1-r1"):
@@ -143,16 +119,6 @@ def test_links_and_windows_follow_a_renamed_domain() -> None:
     less = run(after, to(rename, lambda r: r["z1-x"].remove("z1-r0-h1"), lambda r: r.pop("z1-r1")))
     assert less.windows["w"].window.hosts == ("z0-r0-h0", "z0-r0-h1", "z1-r0-h0")
     assert list(less.links) == ["z1-x"]
-
-
-def test_a_host_with_another_name_keeps_its_state() -> None:
-    state = run(EMPTY, fail("z0-r0-h1"))
-    as_new = to(lambda r: r["z0-r0"].__setitem__(1, "spare-7"), renames=(("z0-r0-h1", "spare-7"),))
-    after = run(state, as_new)
-    assert (after.built_fabric.hosts[1], after.host(1)) == ("spare-7", state.host(1))
-    without = run(state, to(lambda r: r["z0-r0"].__setitem__(1, "spare-7")))
-    assert without.host(1).state is EMPTY.host(1).state  # another machine
-    assert without.faults.down == 0
 
 
 @pytest.mark.parametrize(
@@ -219,13 +185,6 @@ def test_a_gang_keeps_names_places_and_gpus_of_its_hosts() -> None:
     assert in_the_way(state, to(nic_gbps=800)) == []  # a gang has what its hosts have now
 
 
-def test_a_spare_that_is_lent_is_still_a_spare() -> None:
-    state = settled(run(EMPTY, submit("a", 2, spares=exactly(1))))
-    spare = spares_of(state, "a")[0]
-    away = to(lambda r: r[spare[:5]].remove(spare))
-    assert in_the_way(state, away) == [(FabricObstacle.SPARE, spare, "a")]
-
-
 def test_a_job_that_waits_must_still_be_able_to_start() -> None:
     state = run(EMPTY, submit("big", 7), submit("zoned", 4, where=Constraints(same="zone")))
     less = to(lambda r: r.pop("z1-r1"))
@@ -266,26 +225,6 @@ def test_it_is_tied_to_the_fabric_that_is_known() -> None:
 # --- what follows from it --------------------------------------------------------
 
 
-def test_a_plan_of_an_older_fabric_is_refused_whole() -> None:
-    state = run(EMPTY, submit("a", 2))
-    plan = decide(state, 0, SchedulingOptions())
-    after = run(state, to(lambda r: r["z0-r0"].insert(0, "new")))
-    answer = commit(after, plan, 0)
-    assert isinstance(answer, Conflict)
-    assert [each.reason for each in answer.stale] == [StaleReason.FABRIC]
-    assert not isinstance(commit(after, decide(after, 0, SchedulingOptions()), 0), Conflict)
-
-
-def test_an_ended_job_keeps_the_names_of_its_hosts() -> None:
-    state = run(settled(run(EMPTY, submit("a", 2, spares=exactly(1)))), end("a"))
-    job = state.ended["uid-a"]
-    names = job.host_names(state.built_fabric)
-    after = run(state, to(lambda r: r.pop("z0-r0"), lambda r: r["z1-r0"].insert(0, "n")))
-    assert after.ended["uid-a"].host_names(after.built_fabric) == names
-    again = run(after, to())
-    assert again.ended["uid-a"].host_names(again.built_fabric) == names
-
-
 def test_promises_survive_but_for_hosts_that_are_gone() -> None:
     """Policy conservative, with a window that tells hosts apart."""
     limits = SchedulingOptions(policy="conservative")
@@ -315,18 +254,6 @@ def test_failures_are_counted_for_the_hosts_that_there_were() -> None:
     assert later == pytest.approx((0.01 * 100 + 1) / (100 + seen_days), rel=1e-9)
     west = run(grown, to(lambda r: [r.pop(x) for x in ("z0-r0", "z0-r1")]), now_ns=20 * day_ns)
     assert (west.faults.down, west.faults.by_zone, west.faults.failures) == (0, (0,), 1)
-
-
-def test_questions_are_answered_for_the_new_fabric() -> None:
-    state = settled(run(EMPTY, submit("a", 8)))
-    assert slots(state, 0, SchedulingOptions(), Asker(), [8]).room == 0
-    grow = to(lambda r: r.__setitem__("z2-r0", ["n0", "n1"]))
-    more = run(state, grow)
-    free = slots(more, 0, SchedulingOptions(), Asker(), [8])
-    assert (free.room, free.domains, free.free) == (2, ("z0", "z1", "z2"), (0, 0, 2))
-    waiting = run(settled(run(state, submit("b", 2))), grow)
-    assert "fits on 2 of 2 hosts free" in explain(waiting, "b", 0, SchedulingOptions()).sentence
-    assert hosts_of(settled(waiting), "b") == ("n0", "n1")
 
 
 def test_an_elastic_job_that_waits_has_the_sizes_of_the_new_fabric() -> None:

@@ -8,7 +8,7 @@ from scheduler.core import JobState, State, Tenants, replay
 from scheduler.core.fold.goodput import sum_accounts
 from scheduler.core.model.job_account import shown
 from scheduler.core.model.records.goodput import Goodput, Parts
-from scheduler.core.model.records.tenant import UsageAccount, standing, usage_decay
+from scheduler.core.model.records.tenant import UsageAccount, usage_decay
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption
 from tests.build import cancel, end, exactly, fail, repair, submit
@@ -117,18 +117,3 @@ def test_nothing_is_left_in_the_end() -> None:
 def test_holding_adds_the_integral(hours: float) -> None:
     used = UsageAccount().having(3, 0, H).used_at(round(hours * H), H)
     assert used == pytest.approx(3 * H / math.log(2) * (1 - 2**-hours), rel=1e-7)
-
-
-def test_an_account_does_not_depend_on_how_often_it_is_touched() -> None:
-    once = UsageAccount().having(5, 0, H)
-    often = once
-    for step in range(1, 50):
-        often = often.having(0, step * H // 50, H)
-    assert often.used_at(H, H) == pytest.approx(once.used_at(H, H), rel=1e-7)
-
-
-def test_usage_tends_to_what_is_held() -> None:
-    assert UsageAccount().having(7, 0, H).used_at(100 * H, H) == pytest.approx(
-        standing(7, H), rel=1e-9
-    )
-    assert standing(7, H) == pytest.approx(7 * H / math.log(2))

@@ -15,13 +15,7 @@ from placement.fabric.reader import from_spec
 from scheduler.core import State, explain
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.scheduling_options import SchedulingOptions
-from scheduler.core.policies.tenants import (
-    KindQuota,
-    Preemption,
-    PriorityClass,
-    Tenant,
-    Tenants,
-)
+from scheduler.core.policies.tenants import KindQuota, Preemption, PriorityClass, Tenant, Tenants
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.tenancy import guarantees
 from scheduler.core.tenancy.standing import standings
@@ -138,13 +132,6 @@ def test_what_a_limit_never_allows_is_refused() -> None:
     assert "the limit of tenant lab is 2 hosts of gpu=h100" in answer.message
     answer = refused(mixed(LIMITED), submit_job("a", 7, tenant="lab"))
     assert "the limit of tenant lab is 2 hosts of gpu=h100" in answer.message
-
-
-def test_hosts_of_a_guaranteed_kind_are_kept() -> None:
-    state = schedule(run(mixed(OWED), submit_job("s", 5, tenant="shop")))
-    assert h100s(hosts_of(state, "s")) == 1
-    state = schedule(run(state, submit_job("l", 3, tenant="lab", where=ON_H100)))
-    assert running(state) == {"s", "l"}
 
 
 def test_hosts_of_a_guaranteed_kind_are_lent_to_preemptible_jobs_and_come_back() -> None:

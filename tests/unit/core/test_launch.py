@@ -122,6 +122,8 @@ def test_a_report_of_another_attempt_or_job_changes_nothing(state: State) -> Non
     answer = launch.launched(state, "a", "uid-other", 1, 5)
     assert isinstance(answer, Rejected)
     assert answer.code is Code.NOT_FOUND
+    cancelled = run(state, cancel("a"))
+    assert isinstance(launch.checkpoint_saved(cancelled, "a", UID, 2, 5, "/c", 5), Rejected)
     ended = run(state, end("a"))
     assert isinstance(launch.rank_failed(ended, "a", UID, 1, 0, "h", "x", 6), Rejected)
 
@@ -191,12 +193,6 @@ def test_a_lost_agent_fails_its_host_and_brings_back_no_other_failure(state: Sta
     assert run(lost, fail(host, "agent-back")).host(index).state is HostState.HEALTHY
     broken = run(state, fail(host, "gpu-lost"))
     assert run(broken, fail(host, "agent-back")) == broken
-
-
-def test_a_cancelled_job_takes_no_reports(state: State) -> None:
-    state = run(state, cancel("a"))
-    assert isinstance(launch.launched(state, "a", UID, 1, 5), Rejected)
-    assert isinstance(launch.checkpoint_saved(state, "a", UID, 2, 5, "/c", 5), Rejected)
 
 
 def test_what_a_job_saved_when_it_was_stopped_is_kept_for_its_run(state: State) -> None:

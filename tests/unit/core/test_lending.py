@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core import SchedulingOptions, State, decide, replay
+from scheduler.core import Conflict, SchedulingOptions, State, commit, decide, replay
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.events import GangResized
 from scheduler.core.model.job import SECOND_NS
@@ -26,6 +26,7 @@ from tests.build import (
     run,
     running,
     settled,
+    spares_of,
     submit,
 )
 
@@ -197,3 +198,13 @@ def test_nobody_shuts_a_spare_that_is_lent_out_of_its_gang() -> None:
     assert (
         AffinityIndex(state).closed("alone", state.jobs["alone"].spec.affinity) & state.index.lent
     )
+
+
+def test_a_start_on_spares_that_went_meanwhile_falls() -> None:
+    state = settled(run(cluster(3), submit("gang", 1, spares=exactly(1)), submit("filler", 1)))
+    state = run(state, submit("loan", 1, priority_class="spot"))
+    plan = decide(state, 0, SchedulingOptions())
+    (spare,) = spares_of(state, "gang")
+    answer = commit(run(state, fail(spare)), plan, 0)
+    assert isinstance(answer, Conflict)
+    assert "no longer available" in answer.stale[0].detail

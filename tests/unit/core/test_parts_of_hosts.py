@@ -29,7 +29,6 @@ from scheduler.core.model.plan import Start
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant, Tenants
 from scheduler.core.tenancy.standing import standings
 from tests.build import (
-    cordon,
     drain,
     end,
     exactly,
@@ -109,18 +108,6 @@ class TestStarting:
         assert hosts_of(state, "c") == hosts_of(state, "a")
         assert hosts_of(state, "d") == hosts_of(state, "b")
 
-    def test_a_gang_never_takes_a_host_that_is_shared(self) -> None:
-        state = started(TWO, part("a", 1), submit("b", 2))
-        assert running(state) == {"a"}
-        assert running(settled(run(state, end("a")))) == {"b"}
-
-    def test_a_host_is_free_when_the_last_has_left(self) -> None:
-        state = started(TWO, part("a", 4), part("b", 4))
-        state = run(state, end("a"))
-        assert state.free.bit_count() == 1
-        assert running(started(state, part("c", 4))) == {"b", "c"}
-        assert run(state, end("b")).free.bit_count() == 2
-
     def test_two_decisions_on_one_state_cannot_give_a_gpu_twice(self) -> None:
         state = started(TWO, part("a", 4))
         waits = run(state, part("b", 4), part("c", 4))
@@ -166,11 +153,6 @@ class TestWhomItDelays:
         state = settled(run(state, end("b"), now_ns=50 * SECOND_NS), 50 * SECOND_NS, limits)
         late = run(state, end("a"), end("short"), now_ns=100 * SECOND_NS)
         assert running(settled(late, 100 * SECOND_NS, limits)) == {"wide"}
-
-    def test_under_fifo_nobody_passes(self) -> None:
-        limits = SchedulingOptions(policy="fifo")
-        state = settled(run(TWO, part("a", 1), submit("b", 2), part("c", 1)), 0, limits)
-        assert running(state) == {"a"}
 
 
 class TestQuotas:
@@ -220,11 +202,6 @@ class TestFailures:
         state = started(loaded(fabric(1, 1, 1)), part("a", 4))
         state = settled(run(state, drain("z0-r0-h0")))
         assert running(state) == {"a"}
-
-    def test_nobody_joins_a_host_that_is_out_of_service(self) -> None:
-        state = started(TWO, part("a", 4))
-        state = settled(run(state, cordon(hosts_of(state, "a")[0]), part("b", 4)))
-        assert hosts_of(state, "a") != hosts_of(state, "b")
 
     def test_it_goes_on_where_it_was_when_its_host_is_well(self) -> None:
         state = started(loaded(fabric(1, 1, 1)), part("a", 4))

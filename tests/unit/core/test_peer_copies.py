@@ -31,17 +31,7 @@ from scheduler.core.rules.peer_copies import (
     restore_source,
     survival,
 )
-from tests.build import (
-    drain,
-    exactly,
-    fabric,
-    fabric_spec,
-    fail,
-    job,
-    loaded,
-    started,
-    submit,
-)
+from tests.build import drain, exactly, fabric, fabric_spec, fail, job, loaded, started, submit
 from tests.cases import case
 from tests.replays import run_script
 from tests.unit.core.test_slow_gangs import trained
@@ -254,13 +244,6 @@ def test_a_host_that_is_left_hands_its_state_over() -> None:
     left = FABRIC.hosts[replay(log).jobs["a"].hosts[2]]
     (swap,) = swap_of(log_of((0, asked()), (455, drain(left)))).swaps
     assert swap.source == left
-
-
-def test_copies_go_with_the_gang() -> None:
-    log = log_of((0, asked()), (60, fail("z0-r0-h0")))
-    state = replay(log)
-    assert len(state.jobs["a"].present.copies) == 4
-    assert replay(log_of((0, submit("a", 4)))).jobs["a"].present.copies == ()
 
 
 def test_an_interval_of_its_own_goes_before_the_clusters() -> None:

@@ -6,30 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core import (
-    Conflict,
-    Plan,
-    SchedulingOptions,
-    State,
-    commit,
-    decide,
-    explain,
-    replay,
-)
+from scheduler.core import Conflict, Plan, SchedulingOptions, State, commit, decide, explain
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.commands import LoadTenants
-from scheduler.core.model.events import JobPreempted
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Start, Swap
 from scheduler.core.policies.costs import Costs
-from scheduler.core.policies.tenants import (
-    OPEN,
-    GuaranteedCell,
-    Preemption,
-    PriorityClass,
-    Tenant,
-    Tenants,
-)
+from scheduler.core.policies.tenants import OPEN, Preemption, PriorityClass, Tenant, Tenants
 from tests.build import (
     HOUR_NS,
     committed,
@@ -75,27 +58,6 @@ def sent_away(state: State, now_ns: int = 0) -> dict[str, tuple[str, ...]]:
     return {a.name: a.victims for a in plan.actions if isinstance(a, Start)}
 
 
-def test_victims_lie_in_one_zone() -> None:
-    state = spots(cluster(2, 2, 2), 2, 2, 2, 2)
-    state = run(state, submit("u", 4, priority_class="urgent"))
-    (victims,) = sent_away(state).values()
-    zones = {host[:2] for name in victims for host in hosts_of(state, name)}
-    assert (len(victims), len(zones)) == (2, 1)
-
-
-def test_nobody_is_sent_away_who_is_not_needed() -> None:
-    state = spots(cluster(1, 1, 8), 1, 1, 1, 1, 4)
-    state = run(state, submit("u", 4, priority_class="urgent"))
-    (victims,) = sent_away(state, HOUR_NS).values()
-    assert victims in (("s4",), ("s0", "s1", "s2", "s3"))
-
-
-def test_what_is_free_counts() -> None:
-    state = spots(cluster(1, 1, 4), 1, 2)
-    state = run(state, submit("u", 2, priority_class="urgent"))
-    assert sent_away(state) == {"u": ("s0",)}
-
-
 def test_the_lower_priority_goes_first() -> None:
     state = spots(spots(cluster(1, 1, 2), 1), 1, level="cheap")
     state = run(state, submit("u", 1, priority_class="urgent"))
@@ -135,38 +97,6 @@ def test_the_loss_is_work_since_the_checkpoint_and_a_restart() -> None:
     assert cost_ns(gang, HOUR_NS, Costs(checkpoint_s=0)) == 2 * 5 * MINUTE_NS
 
 
-@pytest.mark.parametrize("level", ["", "cheap", "spot"])
-def test_the_same_or_a_higher_class_stays(level: str) -> None:
-    state = schedule(run(cluster(1, 1, 1), submit("a", priority_class="urgent")))
-    assert sent_away(run(state, submit("b", priority_class=level))) == {}
-    alike = spots(cluster(1, 1, 1), 1)
-    assert sent_away(run(alike, submit("b", priority_class="spot"))) == {}
-
-
-def test_what_is_not_preemptible_stays() -> None:
-    state = schedule(run(cluster(1, 1, 1), submit("a", priority=-99)))
-    assert sent_away(run(state, submit("u", priority_class="urgent"))) == {}
-
-
-def test_nobody_leaves_for_a_job_that_would_not_start() -> None:
-    state = schedule(run(cluster(1, 1, 4), submit("a", 2)))
-    state = run(spots(state, 2), submit("u", 4, priority_class="urgent"))
-    assert sent_away(state) == {}
-
-
-def test_a_guarantee_comes_back_whatever_the_priorities() -> None:
-    state = cluster(1, 2, 2, LENDING)
-    state = run(state, submit("s0", 4, tenant="shop", priority_class="spot"))
-    state = run(schedule(state), submit("l", 2, tenant="lab", priority=-50))
-    assert sent_away(state) == {"l": ("s0",)}
-
-
-def test_more_than_the_guarantee_does_not() -> None:
-    state = cluster(1, 2, 2, LENDING)
-    state = schedule(run(state, submit("s0", 4, tenant="shop", priority_class="spot")))
-    assert sent_away(run(state, submit("l", 3, tenant="lab", priority=-50))) == {}
-
-
 def test_nobody_leaves_so_that_what_is_lent_stands_empty() -> None:
     """The lab's two hosts are lent to the gang that stays, and can be had back from it."""
     state = cluster(2, 2, 2, LENDING)
@@ -196,15 +126,6 @@ def test_what_a_tenant_lends_to_itself_is_its_own_affair() -> None:
     assert sent_away(run(state, submit("l", 2, tenant="lab", priority=-50))) == {}
 
 
-def test_a_cell_comes_back_as_one_domain() -> None:
-    tenants = replace(
-        ALONE, tenants=(Tenant("lab", cells=(GuaranteedCell("rack", 1),)), Tenant("default"))
-    )
-    state = spots(cluster(1, 3, 2, tenants), 1, 2, 2, 1)
-    state = schedule(run(state, submit("l", 2, tenant="lab")))
-    assert len({host.rpartition("-")[0] for host in hosts_of(state, "l")}) == 1
-
-
 def test_a_victim_says_who_took_its_place_and_keeps_its_own() -> None:
     state = spots(cluster(1, 1, 1), 1)
     state = run(state, submit("u", priority_class="urgent"), submit("t", priority_class="spot"))
@@ -216,13 +137,6 @@ def test_a_victim_says_who_took_its_place_and_keeps_its_own() -> None:
     assert (job(again, "s0").attempt, running(again)) == (2, {"s0"})
 
 
-def test_explain_names_those_who_make_room() -> None:
-    state = run(spots(cluster(1, 1, 1), 1), submit("u", priority_class="urgent"))
-    reason = explain(state, "u", 0, SchedulingOptions())
-    assert reason.sentence == "starts with the next decision, by preempting s0"
-    assert (reason.preempts, reason.preempt_ns) == (("s0",), None)
-
-
 def test_explain_names_those_who_will_make_room_and_when() -> None:
     guarded = replace(ALONE, preemption=replace(TERMS, min_run_s=600))
     state = spots(spots(cluster(1, 1, 3, guarded), 1), 2, now_ns=2 * MINUTE_NS)
@@ -231,15 +145,6 @@ def test_explain_names_those_who_will_make_room_and_when() -> None:
     assert reason.sentence.endswith("; or by preempting s1, s0 in 9 min")
     assert (reason.preempts, reason.preempt_ns) == (("s1", "s0"), 12 * MINUTE_NS)
     assert sent_away(state, 12 * MINUTE_NS) == {"u": ("s1", "s0")}
-
-
-def test_a_gang_has_its_minimum_run_time() -> None:
-    guarded = replace(ALONE, preemption=replace(TERMS, min_run_s=600))
-    state = spots(cluster(1, 1, 1, guarded), 1)
-    state = run(state, submit("u", priority_class="urgent"))
-    plan = decide(state, 0, SchedulingOptions())
-    assert (plan.actions, plan.next_decision_ns) == ((), 600 * SECOND_NS)
-    assert sent_away(state, 600 * SECOND_NS) == {"u": ("s0",)}
 
 
 def test_a_preemption_commits_with_the_start_or_not_at_all() -> None:
@@ -262,37 +167,6 @@ def conflicts(state: State, plan: Plan) -> str:
     return answer.stale[0].detail
 
 
-def test_the_event_names_both() -> None:
-    state = run(spots(cluster(1, 1, 1), 1), submit("u", priority_class="urgent"))
-    first, _ = committed(state, decide(state, 0, SchedulingOptions()))
-    assert isinstance(first, JobPreempted)
-    assert (first.name, first.preempted_by) == ("s0", "u")
-    assert replay([first], state).free == 1
-
-
-def test_a_failed_gang_takes_back_what_is_lent() -> None:
-    """No host is free: the preemptible gang leaves, and every other rank stays."""
-    state = spots(schedule(run(cluster(1, 2, 2), submit("a", 2))), 1, 1)
-    first, second = hosts_of(state, "a")
-    after = schedule(run(state, fail(first)), MINUTE_NS)
-    assert running(after) - {"a"} in ({"s0"}, {"s1"})
-    assert hosts_of(after, "a")[1] == second
-    (gone,) = {"s0", "s1"} - running(after)
-    assert job(after, gone).reason == "preempted by a after 1 min (priority 0 to -10)"
-
-
-def test_a_free_host_comes_before_a_lent_one() -> None:
-    state = spots(schedule(run(cluster(1, 2, 2), submit("a", 2))), 1)
-    after = schedule(run(state, fail(hosts_of(state, "a")[0])), MINUTE_NS)
-    assert running(after) == {"a", "s0"}
-
-
-def test_a_failed_gang_of_low_priority_waits() -> None:
-    state = spots(cluster(1, 1, 2), 1, 1)
-    after = schedule(run(state, fail(hosts_of(state, "s0")[0])), MINUTE_NS)
-    assert running(after) == {"s1"}
-
-
 def test_a_loan_is_not_called_in_when_hosts_came_free_meanwhile() -> None:
     state = spots(schedule(run(cluster(1, 1, 4), submit("a", 2))), 1, 1)
     state = run(state, fail(hosts_of(state, "a")[0]))
@@ -302,14 +176,6 @@ def test_a_loan_is_not_called_in_when_hosts_came_free_meanwhile() -> None:
     (other,) = {"s0", "s1"} - set(swap.victims)
     said = conflicts(run(state, end(other)), plan)
     assert said == f"job a: {swap.victims[0]} need not be preempted any more"
-
-
-def test_two_failed_hosts_call_in_two_loans() -> None:
-    state = spots(schedule(run(cluster(1, 1, 5), submit("a", 2))), 1, 1, 1)
-    state = run(state, *(fail(host) for host in hosts_of(state, "a")))
-    after = schedule(state, MINUTE_NS)
-    assert len(running(after) - {"a"}) == 1
-    assert len(hosts_of(after, "a")) == 2
 
 
 def test_who_preempts_leaves_the_first_that_waits_its_room_below_the_limit() -> None:
@@ -336,3 +202,11 @@ def test_who_preempts_leaves_the_first_that_waits_its_room_below_the_limit() -> 
     )
     assert sent_away(run(alone, brief)) == {}
     assert sent_away(run(state, brief)) == {"due": ("spot",)}
+
+
+def test_two_failed_hosts_call_in_two_loans() -> None:
+    state = spots(schedule(run(cluster(1, 1, 5), submit("a", 2))), 1, 1, 1)
+    state = run(state, *(fail(host) for host in hosts_of(state, "a")))
+    after = schedule(state, MINUTE_NS)
+    assert len(running(after) - {"a"}) == 1
+    assert len(hosts_of(after, "a")) == 2

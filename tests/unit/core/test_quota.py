@@ -72,14 +72,6 @@ def test_the_most_that_leaves_the_promises_to_others(free: int, most: int) -> No
     assert found.max_grant("a", free) == most
 
 
-def test_a_copy_is_a_book_of_its_own() -> None:
-    one = book(Tenant("a", guaranteed_gpus=16))
-    other = one.copy()
-    other.take("a", 2)
-    assert (one.promised, other.promised) == (2, 0)
-    assert (one.held["a"], other.held["a"]) == (0, 2)
-
-
 @pytest.mark.parametrize(
     ("tenants", "field", "message"),
     [

@@ -69,16 +69,6 @@ def test_a_gang_placed_by_time_gets_spares_in_each_zone_while_its_steps_stay_as_
     assert measure(state.loaded_fabric, job.request, hosts, cuts) <= longest
 
 
-def test_it_moves_few_blocks_and_cuts_about_as_much() -> None:
-    state = gang(replace(TOGETHER, in_zone=True))
-    job = state.jobs["a"]
-    found = relieved(SparePools(state), job, job.hosts, state.free)
-    assert found is not None
-    hosts, cuts = found
-    assert 0 < sum(a != b for a, b in zip(hosts, job.hosts, strict=True)) <= 4
-    assert cuts[0].bytes_per_step <= job.present.cuts[0].bytes_per_step * 1.02
-
-
 def test_more_room_is_made_only_where_it_cuts_about_as_much_as_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

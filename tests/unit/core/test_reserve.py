@@ -9,11 +9,13 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core import SchedulingOptions, State, decide, explain
 from scheduler.core.capacity.outlook import Outlook, nearest
+from scheduler.core.capacity.placer import make_placer
 from scheduler.core.capacity.profile import Profile
 from scheduler.core.model.commands import Command, LoadTenants
-from scheduler.core.model.job import Job
-from scheduler.core.model.plan import BackfillReservation, Reserve, Start
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.plan import BackfillReservation, Start
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
+from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.queue.policies import BUILT_IN
 from tests.build import (
     HOUR_NS,
@@ -24,13 +26,16 @@ from tests.build import (
     fail,
     flat,
     hosts_of,
+    job,
     loaded,
     repair,
     run,
     schedule,
+    settled,
     started,
     submit,
 )
+from tests.windows import set_window
 
 HOUR = 3_600
 EIGHT = loaded(fabric(2, 2, 2))
@@ -153,18 +158,6 @@ def test_others_are_not_held_back_by_a_limit(policy: str) -> None:
 # --- conservative --------------------------------------------------------------
 
 
-def test_reservations_are_kept_in_the_state_and_told_once() -> None:
-    limits = SchedulingOptions(policy="conservative")
-    state = schedule(run(EIGHT, submit("a", 8, limit_s=HOUR)), 0, limits)
-    state = run(state, submit("b", 8, limit_s=HOUR), submit("c", 1, limit_s=HOUR))
-    assert decide(state, 0, limits).actions == (Reserve((("b", HOUR_NS), ("c", 2 * HOUR_NS))),)
-    state = schedule(state, 0, limits)
-    assert dict(state.reserved) == {"b": HOUR_NS, "c": 2 * HOUR_NS}
-    assert decide(state, 1, limits).actions == ()
-    state = schedule(run(state, end("a"), now_ns=5), 5, limits)
-    assert dict(state.reserved) == {"c": HOUR_NS + 5}
-
-
 def test_only_so_many_are_reserved() -> None:
     limits = SchedulingOptions(policy="conservative", most_reservations=2)
     state = schedule(run(EIGHT, submit("a", 8, limit_s=HOUR)), 0, limits)
@@ -239,3 +232,22 @@ def test_a_gang_that_waits_for_repairs_has_a_reservation_under_conservative_too(
     plan = decide(state, 0, SchedulingOptions(policy="conservative"))
     assert [a.name for a in plan.actions if isinstance(a, Start)] == ["short"]
     assert [r.start_ns for r in plan.reservations if r.name == "all"] == [24 * HOUR_NS]
+
+
+# --- growth ---
+
+
+def test_a_running_gang_that_may_not_grow_holds_no_later_time() -> None:
+    """All that is free is held for b in a while. What a would take before is nothing, and
+    after it a has no place in the plan that b would have to go round."""
+    limits = SchedulingOptions(policy="conservative")
+    state = settled(run(loaded(fabric(1, 1, 5)), submit("a"), submit("b")), 0, limits)
+    free = state.loaded_fabric.names(hostset.members(state.free))
+    state = run(state, set_window("w", *free, start_s=100, end_s=200, jobs=("b",)))
+    a, b, end_ns = job(state, "a"), job(state, "b"), 1_000 * SECOND_NS
+    find = make_placer(state, limits)
+    cycle = SchedulingCycle(state, 0, limits, state.free, find, find)
+    assert cycle.spare_room(a, end_ns) == (0, 0)
+    assert cycle.spare_room(b, end_ns) == (state.free, 3)
+    cycle.record_growth(b, state.free & -state.free, end_ns)
+    assert cycle.spare_room(b, end_ns)[1] == 2

@@ -13,7 +13,7 @@ from scheduler.core import HostState, JobState, SchedulingOptions, State, decide
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.commands import LoadTenants, MoveHost
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.plan import GiveUp, ReplenishSpares, Swap
+from scheduler.core.model.plan import GiveUp, ReplenishSpares
 from scheduler.core.model.records import failure_rates
 from scheduler.core.model.restart_option import RestartOption, taken
 from scheduler.core.policies.spares import SparePolicy
@@ -157,30 +157,6 @@ def test_the_zone_comes_first_and_nothing_else_is_weighed() -> None:
     state = schedule(run(state, fail(hosts_of(state, "a")[0])))
     (step,) = state.jobs["a"].restart_options
     assert (step.option, step.moved, step.cut_rise_bytes) == (RestartOption.ZONE, 1, 0)
-
-
-def test_where_the_zone_is_full_every_way_is_weighed() -> None:
-    state = started(loaded(fabric()), submit("a", 4))
-    state = schedule(run(state, fail(hosts_of(state, "a")[0])))
-    restart_options = state.jobs["a"].restart_options
-    assert [step.option for step in restart_options if step.gpu_s is not None] == [
-        RestartOption.AWAY
-    ]
-    assert {step.option for step in restart_options} >= {RestartOption.ZONE, RestartOption.LENDER}
-    step = taken(restart_options)
-    assert step is not None
-    assert step.cut_rise_bytes > 0
-
-
-def test_a_rack_lost_is_one_decision_and_the_others_stay() -> None:
-    state = started(loaded(fabric(1, 4, 2)), submit("a", 4))
-    before = hosts_of(state, "a")
-    state = run(state, fail(before[0]), fail(before[1]))
-    (action,) = decide(state, 0, SchedulingOptions()).actions
-    assert isinstance(action, Swap)
-    state = schedule(state)
-    assert hosts_of(state, "a")[2:] == before[2:]
-    assert state.jobs["a"].attempt == 2
 
 
 def test_a_bad_host_is_avoided_twice_as_long_each_time() -> None:

@@ -88,27 +88,6 @@ def test_key_of_a_role_that_the_fabric_cannot_have_is_named(
     assert [each.field for each in refusal.violations] == [field]
 
 
-def test_lost_host_is_swapped_inside_the_rack_of_its_role() -> None:
-    state = started(loaded(F), SubmitJob(gang(LEARNER, ROLLOUT), "u"))
-    before = job(state, "a")
-    state = schedule(run(state, fail(F.hosts[before.hosts[1]])))
-    after = kept(state)
-    assert racks(after, 0, 3) == racks(before, 0, 3)
-    assert [old == new for old, new in zip(before.hosts, after.hosts, strict=True)].count(
-        False
-    ) == 1
-
-
-def test_role_whose_rack_is_lost_goes_to_another_that_has_room_for_it() -> None:
-    state = started(loaded(F), SubmitJob(gang(LEARNER, ANYWHERE), "u"))
-    before = job(state, "a")
-    for host in sorted(before.hosts[:3]):
-        state = run(state, fail(F.hosts[host]))
-    after = kept(schedule(state))
-    assert after.hosts[3:] == before.hosts[3:]
-    assert len(racks(after, 0, 3)) == 1
-
-
 def test_gang_waits_where_no_host_keeps_the_constraint_of_its_role() -> None:
     state = started(
         loaded(fabric(zones=1, racks=2, hosts=4)), SubmitJob(gang(LEARNER, ROLLOUT), "u")

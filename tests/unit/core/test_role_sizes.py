@@ -11,7 +11,7 @@ from placement.objective.check import violations
 from placement.objective.cut import cut
 from placement.workload.request import AUTO, Placement
 from placement.workload.roles import ranks_of_roles
-from scheduler.core import Job, JobSpec, JobState, Rejected, SchedulingOptions, State, replay
+from scheduler.core import Job, JobSpec, Rejected, SchedulingOptions, State, replay
 from scheduler.core.admission import launch
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.model.commands import LoadTenants, ResizeJob, SubmitJob
@@ -22,7 +22,7 @@ from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.queue.requested_size import carried_out, plan_resize
 from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
-from tests.build import HOUR_NS, end, fabric, fail, job, loaded, run, schedule, started, submit
+from tests.build import HOUR_NS, end, fabric, job, loaded, run, schedule, started, submit
 
 F = fabric(zones=2, racks=2, hosts=3)
 OPTIONS = SchedulingOptions()
@@ -89,10 +89,6 @@ class TestByRequest:
         assert (after.hosts, after.attempt) == (before.hosts[:4], 1)
         assert smaller.free.bit_count() == state.free.bit_count() + 3
 
-    def test_gang_that_restarts_whole_begins_its_next_attempt(self) -> None:
-        after = job(grown(begun(roles(restart="gang")), 3), "a")
-        assert (after.attempt, after.present.launched_ns) == (2, None)
-
     def test_role_that_is_not_the_last_takes_the_gang_with_it(self) -> None:
         state = begun(roles())
         before, after = job(state, "a"), job(grown(state, 1, "trainer"), "a")
@@ -157,11 +153,6 @@ class TestByRequest:
         assert isinstance(answer, Rejected)
         assert (answer.code, text in answer.message) == (code, True), answer.message
 
-    def test_hosts_that_others_have_are_not_taken(self) -> None:
-        answer = resized(begun(roles(), started(loaded(F), submit("x", 6))), 4)
-        assert isinstance(answer, Rejected)
-        assert "needs 2 hosts more, and 1 are free" in answer.message
-
     def test_batch_has_to_divide_over_the_replicas(self) -> None:
         spec = roles(dp=2)
         model = {
@@ -204,19 +195,6 @@ class TestByTheScheduler:
         assert (after.dp, after.attempt) == (8, 1)
         assert after.hosts[:7] == before.hosts
         assert not violations(F, (1 << 12) - 1, after.request, _placement(after))
-
-    @pytest.mark.parametrize("block", [1, 4])
-    def test_role_gives_up_replicas_when_a_host_of_any_role_fails(self, block: int) -> None:
-        spec = roles(dp={"min": 1, "max": 9})
-        state = begun(spec)
-        before = job(state, "a")
-        host = F.hosts[before.hosts[block]]
-        state = schedule(run(state, fail(host), now_ns=HOUR_NS), HOUR_NS)
-        after = job(state, "a")
-        assert (after.state, after.dp, after.attempt) == (JobState.RUNNING, 8, 2)
-        assert before.hosts[block] not in after.hosts
-        stay = [old == new for old, new in zip(before.hosts[:3], after.hosts[:3], strict=True)]
-        assert stay.count(False) == (1 if block < 3 else 0)
 
 
 def _placement(after: Job) -> Placement:

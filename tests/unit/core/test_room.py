@@ -18,9 +18,9 @@ from scheduler.core import (
 )
 from scheduler.core.explain.reason import Shrink
 from scheduler.core.model.commands import LoadTenants
-from scheduler.core.model.events import Event, GangResized, JobPreempted, JobStarted
+from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.plan import Stale, StaleReason, Start
+from scheduler.core.model.plan import Start
 from scheduler.core.model.restart_option import RestartOption, taken
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant
@@ -76,21 +76,6 @@ def events_of(state: State, now_ns: int = LATER_NS) -> tuple[Event, ...]:
 
 
 class TestHowMany:
-    @pytest.mark.parametrize(("hosts", "dp"), [(1, 7), (3, 5), (7, 1)])
-    def test_no_more_than_it_takes(self, hosts: int, dp: int) -> None:
-        after = schedule(urgent(spot(), hosts), LATER_NS)
-        assert (running(after), job(after, "a").dp) == ({"a", "u"}, dp)
-        assert not after.free
-
-    def test_free_hosts_count(self) -> None:
-        after = schedule(urgent(spot(hosts=6), 4), LATER_NS)
-        assert job(after, "a").dp == 4
-
-    def test_not_below_its_least(self) -> None:
-        after = schedule(urgent(spot(min_dp=4), 5), LATER_NS)
-        assert running(after) == {"u"}
-        assert job(after, "a").reason.startswith("preempted by u")
-
     def test_whole_replicas(self) -> None:
         """Each has one host in either zone: two of four go, though three would leave a zone."""
         after = schedule(urgent(spot(pp=2), 3), LATER_NS)
@@ -109,24 +94,10 @@ class TestHowMany:
 
 
 class TestWhich:
-    def test_those_in_the_domain_that_is_aimed_at(self) -> None:
-        """Without them the job lies in one zone, which no host of the eight alone would do."""
-        after = schedule(urgent(spot(), 4), LATER_NS)
-        zones = {host[:2] for host in hosts_of(after, "u")}
-        assert len(zones) == 1
-        assert job(after, "u").present.cuts[0].bytes_per_step == 0
-
     def test_constraints_of_the_job_are_kept(self) -> None:
         after = schedule(urgent(spot(), 2, where=Constraints(same="rack")), LATER_NS)
         assert len({host.rpartition("-")[0] for host in hosts_of(after, "u")}) == 1
         assert job(after, "a").dp == 6
-
-    def test_the_other_replicas_stay_where_they_are(self) -> None:
-        before = spot()
-        after = schedule(urgent(before, 3), LATER_NS)
-        assert set(job(after, "a").hosts) < set(job(before, "a").hosts)
-        kept = [host for host in job(before, "a").hosts if host in job(after, "a").hosts]
-        assert job(after, "a").hosts == tuple(kept)
 
     def test_one_that_shrinks_goes_before_one_that_is_sent_away(self) -> None:
         """Even though the rigid one has less to lose."""
@@ -167,10 +138,6 @@ class TestWhen:
         plan = decide(again, LATER_NS, SchedulingOptions())
         assert (plan.actions, plan.next_decision_ns) == ((), LATER_NS + 10 * MINUTE_NS)
 
-    def test_not_by_equals(self) -> None:
-        state = run(spot(), submit("b", 1, priority_class="spot"), now_ns=LATER_NS)
-        assert not decide(state, LATER_NS, SchedulingOptions()).actions
-
     def test_not_into_a_window_that_it_would_have_ended_before(self) -> None:
         """With one replica of two its hour takes two, and the window opens in between."""
         for from_s, is_sent_away in ((5_400, True), (3 * 3_600, False)):
@@ -193,14 +160,6 @@ class TestWhen:
 
 
 class TestTold:
-    def test_the_event_says_for_whom_and_comes_before_the_start(self) -> None:
-        resized, start = events_of(urgent(spot(), 3))
-        assert isinstance(resized, GangResized)
-        assert (resized.preempted_by, resized.dp) == ("u", 5)
-        assert resized.reason == "shrunk from dp 8 by u after 20 min (priority 5 to -5)"
-        assert isinstance(start, JobStarted)
-        assert "shrank a to dp 5" in start.notes
-
     def test_both_are_named(self) -> None:
         state = started(spot(hosts=5, min_dp=2), submit("r", 3, priority_class="spot"))
         reason = explain(urgent(state, 6), "u", LATER_NS, SchedulingOptions())
@@ -216,15 +175,6 @@ class TestCheckedAgain:
         plan = decide(state, LATER_NS, SchedulingOptions())
         moved = schedule(run(state, fail(hosts_of(state, "a")[0]), now_ns=LATER_NS), 0)
         assert isinstance(commit(moved, plan, LATER_NS), Conflict)
-
-    def test_and_when_there_is_room_without_it(self) -> None:
-        state = urgent(started(spot(hosts=4), submit("n", 4)), 3)
-        plan = decide(state, LATER_NS, SchedulingOptions())
-        answer = commit(run(state, end("n")), plan, LATER_NS)
-        assert isinstance(answer, Conflict)
-        assert answer.stale == (
-            Stale(StaleReason.VICTIM, "job u: a need not be preempted any more"),
-        )
 
     @pytest.mark.parametrize("dp", [8, 7, 0])
     def test_a_size_that_is_none_is_no_plan(self, dp: int) -> None:
@@ -274,18 +224,6 @@ class TestLoan:
 
     DUE_NS = HOUR_NS // 2 + 300 * SECOND_NS + 1_800 * SECOND_NS  # restarted, and saved
 
-    def test_to_a_job_of_the_same_priority_when_it_has_saved(self) -> None:
-        state = run(grown(), submit("b", 3), now_ns=HOUR_NS // 2)
-        plan = decide(state, 50 * MINUTE_NS, SchedulingOptions())
-        assert (plan.actions, plan.next_decision_ns) == ((), self.DUE_NS)
-        after = schedule(state, self.DUE_NS)
-        assert (running(after), job(after, "a").dp) == ({"a", "b"}, 5)
-        assert "it had grown from dp 4" in job(after, "a").reason
-
-    def test_not_what_it_began_with(self) -> None:
-        state = run(grown(), submit("b", 5), now_ns=HOUR_NS // 2)
-        assert not decide(state, self.DUE_NS, SchedulingOptions()).actions
-
     def test_not_to_one_of_lower_priority(self) -> None:
         state = run(grown(priority=1), submit("b", 3), now_ns=HOUR_NS // 2)
         assert not decide(state, self.DUE_NS, SchedulingOptions()).actions
@@ -308,16 +246,6 @@ class TestLoan:
         after = schedule(run(state, fail(hosts_of(state, "n")[0]), now_ns=then_ns), then_ns)
         assert (running(after), job(after, "a").dp) == ({"a", "n"}, 6)
 
-    def test_it_is_told_beforehand(self) -> None:
-        state = run(grown(), submit("b", 3), now_ns=HOUR_NS // 2)
-        said = explain(state, "b", HOUR_NS // 2, SchedulingOptions()).sentence
-        assert said.endswith("; or by shrinking a to dp 5 in 35 min")
-
-    def test_what_is_free_then_is_taken_instead(self) -> None:
-        state = run(grown(), submit("b", 3), now_ns=HOUR_NS // 2)
-        state = run(state, end("a"))
-        assert not any(s.shrinks for s in _starts(state, self.DUE_NS))
-
     def test_a_later_start_begins_anew(self) -> None:
         state = run(grown(), fail("z0-r0-h0"), now_ns=HOUR_NS)
         assert job(schedule(state, HOUR_NS), "a").present.start_dp == 4
@@ -332,12 +260,6 @@ def _start(state: State, now_ns: int = LATER_NS) -> Start:
     return found
 
 
-def test_nobody_is_made_smaller_in_vain() -> None:
-    """All that may be taken from a would not be enough."""
-    state = urgent(started(spot(hosts=4, min_dp=1), submit("n", 4)), 5)
-    assert not decide(state, LATER_NS, SchedulingOptions()).actions
-
-
 def test_nobody_borrows_spares_of_a_gang_that_makes_room() -> None:
     """One host of g, and its spare, are free once it is gone: b starts there, k waits."""
     state = started(cluster(), submit("n", 6, priority=9))
@@ -349,9 +271,3 @@ def test_nobody_borrows_spares_of_a_gang_that_makes_room() -> None:
     plan = decide(state, LATER_NS, SchedulingOptions())
     assert [event.name for event in events if isinstance(event, JobStarted)] == ["u", "b"]
     assert len(events) == len(plan.actions) + 1
-
-
-def test_preempted_and_shrunk_stand_before_the_start() -> None:
-    state = started(spot(hosts=5, min_dp=2), submit("r", 3, priority_class="spot"))
-    kinds = [type(event) for event in events_of(urgent(state, 6))]
-    assert kinds == [JobPreempted, GangResized, JobStarted]

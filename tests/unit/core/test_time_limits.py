@@ -4,14 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core import (
-    Conflict,
-    JobState,
-    SchedulingOptions,
-    State,
-    commit,
-    decide,
-)
+from scheduler.core import Conflict, JobState, SchedulingOptions, State, commit, decide
 from scheduler.core.model.events import JobEnded, JobRequeued
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import RequeueCause

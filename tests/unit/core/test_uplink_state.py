@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from placement.objective.step_time import step_time
-from scheduler.core import Code, SchedulingOptions, State, admit, decide, explain, replay
+from scheduler.core import Code, SchedulingOptions, State, admit, decide, replay
 from scheduler.core.admission.etag import link_etag
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import LinkChange
@@ -21,14 +21,10 @@ from tests.build import (
     HOUR_NS,
     admitted,
     committed,
-    end,
     fabric,
-    fail,
-    hosts_of,
     job,
     loaded,
     refused,
-    repair,
     run,
     running,
     settled,
@@ -92,13 +88,6 @@ def test_what_no_link_can_be_is_refused(command: Any, code: Code, message: str) 
     assert refusal.message.startswith(message)
 
 
-def test_a_request_is_carried_out_once() -> None:
-    state = run(EMPTY, ReportLink("z1", 0, request_id="r"), up("z1"))
-    assert admit(state, ReportLink("z1", 0, request_id="r"), 9) == ()
-    used = refused(state, ReportLink("z0", 0, request_id="r"))
-    assert "was used for another request: report link z1" in used.message
-
-
 def test_cordon_drain_uncordon() -> None:
     state = run(EMPTY, MoveLink("z1", LinkMove.CORDON, "optics"))
     assert state.links["z1"].use is LinkUse.CORDONED
@@ -112,41 +101,6 @@ def test_cordon_drain_uncordon() -> None:
 
 
 # --- gangs ------------------------------------------------------------------------
-
-
-def test_a_gang_that_would_cross_a_dead_link_waits_and_says_why() -> None:
-    state = started(run(EMPTY, down("z1")), submit("a", 5))
-    assert not running(state)
-    reason = explain(state, "a", 0, SchedulingOptions())
-    assert "one side of the uplink of z1" in reason.sentence
-    state = settled(run(state, up("z1")))
-    assert running(state) == {"a"}
-
-
-def test_a_dead_link_stops_nobody_who_fits_behind_it() -> None:
-    state = settled(run(EMPTY, down("z1"), submit("a", 4), submit("b", 4)))
-    assert running(state) == {"a", "b"}
-
-
-def test_a_gang_that_failed_across_a_dead_link_starts_again_on_one_side() -> None:
-    """Its swap would leave it on both sides: it is requeued, and waits for a side that holds it."""
-    state = started(EMPTY, submit("a", 5))
-    state = run(state, down("z1"))
-    assert settled(state) == state  # it runs as long as it runs
-    state = settled(run(state, fail(hosts_of(state, "a")[0])))
-    assert not running(state)
-    state = settled(run(state, up("z1"), repair(hosts_of(started(EMPTY, submit("a", 5)), "a")[0])))
-    assert running(state) == {"a"}
-
-
-def test_a_drained_link_is_left_where_there_is_room() -> None:
-    """The side with fewer blocks has no room on the other; the other side moves."""
-    wide = loaded(fabric(zones=2, racks=3, hosts=2))
-    state = started(wide, submit("x", 5), submit("y", 3), submit("a", 4))
-    crossing = next(n for n in ("y", "a") if len({h[:2] for h in hosts_of(state, n)}) == 2)
-    state = settled(run(state, end("x"), MoveLink("z0", LinkMove.DRAIN)))
-    assert len({h[:2] for h in hosts_of(state, crossing)}) == 1
-    assert job(state, crossing).attempt == 2
 
 
 def test_a_drained_link_is_waited_for_where_there_is_none() -> None:

@@ -4,11 +4,10 @@ import pytest
 
 from placement.errors import BadInput
 from scheduler.core import JobState, SchedulingOptions, State
-from scheduler.core.explain.whatif import WhatIf, run_to_rest, what_if
+from scheduler.core.explain.whatif import WhatIf, what_if
 from scheduler.core.queue.verdict import WaitReason
 from tests.build import (
     HOUR_NS,
-    cancel,
     cordon,
     drain,
     exactly,
@@ -31,26 +30,11 @@ def asked(state: State, name: str, *conditions: str) -> WhatIf:
     return what_if(state, name, conditions, 0, SchedulingOptions())
 
 
-def test_a_cancelled_job_makes_room_now() -> None:
-    answer = asked(WAITING, "c", "cancel b")
-    assert answer.sentence == "would start now on 4 hosts in z0"
-    assert answer.job.state is JobState.RUNNING
-    assert answer.before.cause is WaitReason.HOSTS
-
-
 def test_a_requeued_gang_leaves_its_hosts_to_who_is_ahead_of_it() -> None:
     before = run(BUSY, submit("c", 4, priority=9))
     answer = asked(before, "b", "requeue b")
     assert (answer.job.state, answer.starts) == (JobState.QUEUED, ("c",))
     assert asked(BUSY, "b", "requeue b").job.state is JobState.RUNNING
-
-
-def test_it_gets_the_hosts_and_the_cut_that_it_gets_in_earnest() -> None:
-    state = run(started(loaded(fabric(2, 2, 2)), submit("a", 3), submit("b", 3)), submit("c", 5))
-    real = run_to_rest(run(state, cancel("a")), 0, SchedulingOptions()).jobs["c"]
-    answer = asked(state, "c", "cancel a")
-    assert (answer.job.hosts, answer.job.present.cuts) == (real.hosts, real.present.cuts)
-    assert answer.job.present.cuts[0].bytes_per_step > 0
 
 
 def test_a_wait_that_grows_shorter_or_longer() -> None:
@@ -69,13 +53,6 @@ def test_a_wait_without_end() -> None:
     assert answer.sentence.startswith("would still wait, until a time that cannot be foreseen: ")
     back = asked(run(BUSY, cordon("z0-r0-h0"), submit("c", 10)), "c", "uncordon z0")
     assert back.sentence.startswith("would still wait, for at most 2 h 00 min: ")
-
-
-def test_a_priority_lets_it_go_first() -> None:
-    state = run(started(TEN, submit("a", 6, limit_s=HOUR)), submit("wide", 8), submit("c", 4))
-    assert asked(state, "c", "priority 1").sentence == "would start now on 4 hosts in z0"
-    assert asked(state, "c", "limit 1h").job.state is JobState.RUNNING
-    assert asked(state, "c", "limit 61m").job.state is JobState.QUEUED
 
 
 def test_a_job_keeps_its_place_whatever_else_differs() -> None:

@@ -1,12 +1,14 @@
 """Maintenance windows and reservations, through the four functions."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from placement.fabric import hostset
 from scheduler.core import (
     Code,
+    Conflict,
+    JobState,
     SchedulingOptions,
     State,
     commit,
@@ -15,29 +17,32 @@ from scheduler.core import (
     replay,
 )
 from scheduler.core.explain.reason import ObstacleKind
-from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.model.commands import LoadTenants
-from scheduler.core.model.events import JobStarted, WindowClosed, WindowOpened
-from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.lifecycle import WindowState
+from scheduler.core.model.events import JobRequeued, WindowClosed
+from scheduler.core.model.lifecycle import RequeueCause, WindowState
+from scheduler.core.model.plan import Plan, Stale, StaleReason
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import Tenant, Tenants
-from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.queue.verdict import WaitReason
-from scheduler.core.rules.calendar import Calendar, next_edge_ns
+from scheduler.core.rules.calendar import due_transitions, next_edge_ns
 from tests.build import (
     HOUR_NS,
+    committed,
+    exactly,
     fabric,
     fail,
     flat,
     hosts_of,
+    job,
     loaded,
     refused,
+    repair,
     run,
     running,
     schedule,
     settled,
     submit,
+    uncordon,
 )
 from tests.windows import remove_window, set_window, with_window
 
@@ -53,13 +58,6 @@ def held(state: State, name: str) -> set[str]:
 
 
 # --- asking for one --------------------------------------------------------------
-
-
-def test_a_window_names_the_hosts_of_its_domains() -> None:
-    state = with_window(EMPTY, "z0-r1", "z1-r0-h1")
-    assert state.windows["w"].window.hosts == ("z0-r1-h0", "z0-r1-h1", "z1-r0-h1")
-    assert state.windows["w"].state is WindowState.PENDING
-    assert state.free == EMPTY.free
 
 
 @pytest.mark.parametrize(
@@ -146,30 +144,10 @@ def test_a_tenant_that_hosts_are_held_for_cannot_go() -> None:
 # --- what may start --------------------------------------------------------------
 
 
-def test_what_ends_before_a_window_may_start_there() -> None:
-    state = schedule(run(with_window(EMPTY, "z0", "z1"), submit("a", 2, limit_s=HOUR)))
-    assert running(state) == {"a"}
-
-
-@pytest.mark.parametrize("policy", BUILT_IN)
-def test_what_would_reach_into_a_window_starts_elsewhere_or_later(policy: str) -> None:
-    jobs = (submit("a", 4, limit_s=HOUR + 1), submit("b", 1, limit_s=HOUR + 1))
-    state = schedule(run(with_window(EMPTY, "z0"), *jobs), policy=policy)
-    assert running(state) == {"a"}
-    assert held(state, "a") == set(EMPTY.loaded_fabric.hosts[4:])
-
-
 def test_a_job_without_a_limit_is_taken_to_run_as_long_as_is_assumed() -> None:
     state = run(with_window(EMPTY, "z0", "z1", start_s=HOUR), submit("a", 1))
     assert not running(schedule(state))
     assert running(schedule(state, 0, SchedulingOptions(assumed_limit_s=HOUR))) == {"a"}
-
-
-@pytest.mark.parametrize("policy", [p for p in BUILT_IN if p != "fifo"])
-def test_reserved_hosts_are_for_those_they_are_reserved_for(policy: str) -> None:
-    state = with_window(EMPTY, "z0", "z1", jobs=("demo-*",))
-    state = run(state, submit("other", 1), submit("demo-1", 1))
-    assert running(schedule(state, policy=policy)) == {"demo-1"}
 
 
 def test_a_reservation_for_a_tenant_is_for_its_sub_tenants() -> None:
@@ -196,17 +174,6 @@ def test_nobody_is_held_back_by_a_reservation_on_hosts_it_cannot_use() -> None:
     assert explain(state, "first", 0, SchedulingOptions()).start_ns == HOUR_NS
 
 
-def test_the_first_that_waits_is_not_delayed_on_the_hosts_it_counts_on() -> None:
-    state = run(loaded(flat(4, gpus=8)), submit("old", 2, limit_s=HOUR))
-    state = schedule(state)
-    free = [h for h in state.loaded_fabric.hosts if h not in held(state, "old")]
-    state = with_window(state, free[0], start_s=HOUR, end_s=2 * HOUR)
-    state = run(state, submit("first", 3, limit_s=2 * HOUR), submit("late", 1, limit_s=HOUR + 1))
-    assert running(schedule(state)) == {"old"}, "late would take the third host of first"
-    state = run(state, submit("soon", 1, limit_s=HOUR))
-    assert running(schedule(state)) == {"old", "soon"}
-
-
 def test_of_hosts_that_count_and_hosts_that_do_not_only_so_many_are_taken() -> None:
     """The first needs three of the four in z0 and z1 in an hour; z2 is the demonstration's
     for the whole day, z0 for the hour. It takes one of z0 beside z2, not both."""
@@ -220,14 +187,6 @@ def test_of_hosts_that_count_and_hosts_that_do_not_only_so_many_are_taken() -> N
     )
     assert "z2-r0-h1" in held(state, "demo")
     assert explain(state, "first", 0, SchedulingOptions()).start_ns == HOUR_NS
-
-
-def test_the_end_of_a_window_is_a_time_to_start_at() -> None:
-    state = with_window(EMPTY, "z0", "z1", start_s=0, end_s=2 * HOUR)
-    state = settled(run(state, submit("a", 8, limit_s=HOUR)))
-    found = explain(state, "a", 0, SchedulingOptions())
-    assert found.start_ns == 2 * HOUR_NS
-    assert running(settled(state, 2 * HOUR_NS)) == {"a"}
 
 
 def test_conservative_promises_a_start_after_the_window() -> None:
@@ -275,51 +234,76 @@ def test_a_reason_says_for_whom_hosts_are_held() -> None:
     assert "8 in window w, which holds them for job demo; window w ends in 2 h" in sentence
 
 
-def test_slots_are_those_that_windows_leave() -> None:
+# --- when one opens and closes ---
+
+
+# --- edges -----------------------------------------------------------------------
+
+
+def test_a_window_that_passed_unseen_never_opens() -> None:
     state = with_window(EMPTY, "z0")
-    counts = [
-        slots(state, 0, SchedulingOptions(), Asker(time_limit_s=s), [8]) for s in (HOUR, HOUR + 1)
-    ]
-    assert [found.counts[0].in_all for found in counts] == [8, 4]
-    assert [found.counts[0].by_domain for found in counts] == [(4, 4), (0, 4)]
+    events = commit(state, decide(state, 3 * HOUR_NS, SchedulingOptions()), 3 * HOUR_NS)
+    assert events == (WindowClosed(3 * HOUR_NS, "w"),)
 
 
-def test_a_request_is_carried_out_once() -> None:
-    ask = replace(set_window("w", "z0"), request_id="r1")
-    gone = replace(remove_window("w"), request_id="r2")
-    state = run(run(EMPTY, ask), gone)
-    assert run(state, ask, gone) == state
-    other = replace(set_window("v", "z0"), request_id="r1")
-    assert refused(state, other).violations[0].field == "request_id"
+def test_an_edge_that_was_moved_meanwhile_is_a_conflict() -> None:
+    state = with_window(EMPTY, "z0")
+    plan = Plan(state.version, due_transitions(state, HOUR_NS))
+    later = set_window("w", "z0", start_s=2 * HOUR, end_s=3 * HOUR, is_change=True)
+    answer = commit(run(state, later, now_ns=HOUR_NS), plan, HOUR_NS)
+    assert answer == Conflict((Stale(StaleReason.WINDOW, "window w has changed meanwhile"),))
+    assert isinstance(commit(run(state, remove_window("w")), plan, HOUR_NS), Conflict)
 
 
-def test_an_event_out_of_order_is_no_log() -> None:
-    state = settled(with_window(EMPTY, "z0"), HOUR_NS)
-    for event in (WindowOpened(HOUR_NS, "w"), WindowClosed(HOUR_NS, "v")):
-        with pytest.raises(KeyError):
-            replay([event], state)
+def test_nothing_lifts_a_window_but_its_end() -> None:
+    state = settled(with_window(EMPTY, "z0-r0"), HOUR_NS)
+    events = (uncordon("z0-r0-h0"), fail("z0-r0-h1"), repair("z0-r0-h1"))
+    again = run(state, *events, now_ns=HOUR_NS)
+    assert not again.free & state.windows["w"].hosts
 
 
-def test_the_calendar_of_no_windows_closes_nothing() -> None:
-    calendar = Calendar(EMPTY)
-    assert not calendar
-    assert next_edge_ns(EMPTY) is None
-    state = run(EMPTY, submit("a"))
-    assert calendar.closed(state.jobs["a"], 0, 10**20) == 0
+def test_of_two_windows_on_a_host_the_last_frees_it() -> None:
+    state = run(with_window(EMPTY, "z0"), set_window("v", "z0-r0", start_s=0, end_s=3 * HOUR))
+    state = settled(state, 2 * HOUR_NS)
+    assert [state.windows[name].state for name in state.windows] == [WindowState.OPEN]
+    assert hostset.members(EMPTY.free & ~state.free) == [0, 1]
 
 
-def test_a_window_touches_what_overlaps_it_and_nothing_else() -> None:
-    state = run(with_window(EMPTY, "z0"), submit("a"))
-    asked, calendar = state.jobs["a"], Calendar(state)
-    z0 = state.windows["w"].hosts
-    spans = [(0, HOUR), (0, HOUR + 1), (2 * HOUR - 1, 3 * HOUR), (2 * HOUR, 3 * HOUR)]
-    closed = [calendar.closed(asked, a * SECOND_NS, b * SECOND_NS) for a, b in spans]
-    assert closed == [0, z0, z0, 0]
+# --- what runs when it opens -----------------------------------------------------
 
 
-def test_a_started_gang_is_on_record_as_ever() -> None:
-    state = run(with_window(EMPTY, "z0"), submit("a", 4))
-    events = commit(state, decide(state, 0, SchedulingOptions()), 0)
-    assert isinstance(events, tuple)
-    assert isinstance(events[0], JobStarted)
-    assert set(events[0].hosts) == set(EMPTY.loaded_fabric.hosts[4:])
+def in_the_way(leave: str, spare_hosts: int = 0, **keys: Any) -> State:
+    """A gang of four that has outrun its limit when the window opens on two of its hosts;
+    everything but `spare_hosts` is held."""
+    return settled(before_the_window(leave, spare_hosts, **keys), HOUR_NS)
+
+
+def before_the_window(leave: str, spare_hosts: int = 0, **keys: Any) -> State:
+    state = settled(run(EMPTY, submit("a", 4, limit_s=HOUR)))
+    rest = 4 - spare_hosts
+    state = settled(run(state, submit("rest", rest, limit_s=9 * HOUR)) if rest else state)
+    return with_window(state, *hosts_of(state, "a")[:2], leave=leave, **keys)
+
+
+def test_a_requeue_for_a_window_is_no_failure() -> None:
+    state = run(before_the_window("requeue"), now_ns=HOUR_NS)
+    requeues: list[JobRequeued] = []
+    while events := committed(state, decide(state, HOUR_NS, SchedulingOptions()), HOUR_NS):
+        requeues += [event for event in events if isinstance(event, JobRequeued)]
+        state = replay(events, state)
+    assert [(event.name, event.cause) for event in requeues] == [("a", RequeueCause.MAINTENANCE)]
+
+
+def test_a_gang_that_hosts_are_held_for_is_in_nobodys_way() -> None:
+    state = in_the_way("requeue", jobs=("a",))
+    assert job(state, "a").attempt == 1
+
+
+def test_a_spare_under_maintenance_takes_nothing_over() -> None:
+    state = settled(
+        run(loaded(flat(3, gpus=8)), submit("a", 2, limit_s=9 * HOUR, spares=exactly(1)))
+    )
+    spare = state.loaded_fabric.names(job(state, "a").spares)[0]
+    state = settled(with_window(state, spare), HOUR_NS)
+    state = settled(run(state, fail(hosts_of(state, "a")[0]), now_ns=HOUR_NS), HOUR_NS)
+    assert job(state, "a").state is JobState.QUEUED

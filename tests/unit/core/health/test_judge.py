@@ -81,34 +81,10 @@ def test_why_a_job_waits_for_a_suspect_is_said() -> None:
     assert "4 are free, 1 of them suspect and for preemptible jobs only" in sentence
 
 
-def test_a_quiet_suspect_is_cleared_and_not_a_moment_sooner() -> None:
-    state = suspect()
-    assert state.judge_ns == 24 * HOUR_NS
-    early = schedule(state, state.judge_ns - 1)
-    assert now(early) is HostState.SUSPECT
-    assert now(due(state)) is HostState.HEALTHY
-    assert due(state).judge_ns == 0
-
-
 def test_trouble_keeps_a_suspect_longer() -> None:
     state = run(suspect(), ReportHost(H, "thermal"), now_ns=HOUR_NS)
     assert now(due(state)) is HostState.SUSPECT  # looked at in vain
     assert now(due(due(state))) is HostState.HEALTHY
-
-
-def test_a_tested_host_with_a_clean_record_is_golden_until_trouble() -> None:
-    state = due(run(EMPTY, ReportHost(H, "stress-test-passed"), now_ns=5))
-    assert (now(state), state.index.golden) == (HostState.GOLDEN, 1)
-    assert running(started(state, submit("a", 4))) == {"a"}
-    state = run(state, ReportHost(H, "ecc-correctable"))
-    assert (now(state), state.index.golden) == (HostState.HEALTHY, 0)
-
-
-def test_an_untested_host_or_one_with_trouble_since_is_not_golden() -> None:
-    assert run(EMPTY, ReportHost(H, "thermal")).judge_ns == 0
-    tested = run(EMPTY, ReportHost(H, "stress-test-passed"), now_ns=5)
-    again = run(tested, ReportHost(H, "thermal"), now_ns=6)
-    assert now(settled(again, 400 * DAY_NS)) is HostState.HEALTHY
 
 
 def test_the_early_life_of_a_host_ends() -> None:
