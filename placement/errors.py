@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -23,3 +24,19 @@ def positive(value: Any, path: str, kind: str = "positive number") -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
         raise BadInput(path, f"must be a {kind}, not {value!r}")
     return float(value)
+
+
+def refuse_unknown_keys(item: Iterable[Any], path: str, known: Iterable[str]) -> None:
+    """Raises: BadInput of the first key of `item` that is not among `known`."""
+    names = tuple(known)
+    for key in item:
+        if key not in names:
+            field = f"{path}.{key}" if path else str(key)
+            raise BadInput(field, f"unknown key; known are {', '.join(names)}")
+
+
+def whole_number(value: Any, path: str) -> int:
+    """Return `value`. Raises: BadInput of `path` unless it is a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadInput(path, f"must be a whole number of at least 1, not {value!r}")
+    return value

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from placement.errors import BadInput
+from placement.errors import BadInput, refuse_unknown_keys
 from placement.fabric.gpus import PRECISIONS, Gpu, find_gpu
 
 SCALE_UP, NIC = "scale-up", "nic"  # layers of links that are no tier
@@ -30,7 +30,7 @@ def read_calibration(
     """
     if not isinstance(content, Mapping):
         raise BadInput("calibration", f"must be a file or a mapping with {', '.join(KEYS)}")
-    _only(content, "calibration", KEYS)
+    refuse_unknown_keys(content, "calibration", KEYS)
     if content.get("fabric") != name:
         raise BadInput(
             "calibration.fabric",
@@ -49,7 +49,7 @@ def _rates(
         path, gpu = f"calibration.rates.{name}", find_gpu(str(name), own)
         if gpu is None or gpu.name not in has:
             raise BadInput(path, f"{fabric} has no such GPU; it has {', '.join(sorted(has))}")
-        _only(_mapping(by_precision, path), path, PRECISIONS)
+        refuse_unknown_keys(_mapping(by_precision, path), path, PRECISIONS)
         rates[gpu.name] = {
             precision: _share(value, f"{path}.{precision}")
             for precision, value in by_precision.items()
@@ -59,7 +59,7 @@ def _rates(
 
 def _shares(content: Any, tiers: Sequence[str]) -> Mapping[str, float]:
     path = "calibration.goodput"
-    _only(_mapping(content, path), path, (SCALE_UP, NIC, *tiers))
+    refuse_unknown_keys(_mapping(content, path), path, (SCALE_UP, NIC, *tiers))
     return {layer: _share(value, f"{path}.{layer}") for layer, value in content.items()}
 
 
@@ -67,12 +67,6 @@ def _mapping(content: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         raise BadInput(path, f"must be a mapping, not {content!r}")
     return content
-
-
-def _only(content: Mapping[str, Any], path: str, known: Sequence[str]) -> None:
-    for key in content:
-        if key not in known:
-            raise BadInput(f"{path}.{key}", f"unknown key; known are {', '.join(known)}")
 
 
 def _share(value: Any, path: str) -> float:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.structs import replace, struct
-from placement.errors import BadInput, positive
+from placement.errors import BadInput, positive, refuse_unknown_keys
 
 PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4", "int8")
 _FIGURES = ("memory_gb", "memory_gb_per_s", "scale_up_gbps", "watts")
@@ -126,10 +126,7 @@ def read_gpus(value: Any) -> dict[str, Gpu]:
 def _checked(name: str, entry: Any, path: str) -> Gpu:
     if not isinstance(entry, Mapping):
         raise BadInput(path, f"must be a mapping with {', '.join(_REQUIRED)}")
-    known = (*_FIGURES, "tflops", "source")
-    for key in entry:
-        if key not in known:
-            raise BadInput(f"{path}.{key}", f"unknown key; known are {', '.join(known)}")
+    refuse_unknown_keys(entry, path, (*_FIGURES, "tflops", "source"))
     for key in _REQUIRED:
         if key not in entry:
             raise BadInput(f"{path}.{key}", "is required")

@@ -6,7 +6,7 @@ A plain int is immutable, hashes, compares and copies for nothing, and unions
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -80,6 +80,21 @@ def first(hosts: HostSet, count: int) -> tuple[int, ...]:
         numbers.append(lowest.bit_length() - 1)
         hosts ^= lowest
     return tuple(numbers)
+
+
+def below(
+    most: float, hosts: HostSet, groups: Iterable[HostSet], amount: Callable[[int], float]
+) -> HostSet:
+    """Return those of `hosts` whose amounts sum up to `most` at most, from the groups with the most
+    of them."""
+    kept = 0
+    parts = (group & hosts for group in groups if group & hosts)
+    for part in sorted(parts, key=lambda part: -part.bit_count()):
+        for host in members(part):
+            if (more := amount(host)) <= most:
+                kept |= 1 << host
+                most -= more
+    return kept
 
 
 def has(hosts: HostSet, host: int) -> bool:

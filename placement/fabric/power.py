@@ -70,20 +70,16 @@ class Power:
     def within(self, free: HostSet, held: HostSet, idle: Mapping[int, int] = NO_IDLE) -> HostSet:
         """Return free hosts that may all run beside the held ones: under each cap as many as it has
         power for, from the innermost domains with the most free hosts."""
+
+        def kw_of(host: int) -> float:
+            return self.draw(1 << host, {host: idle.get(host, 0)})
+
         for cap in self.caps:
             mine = free & cap.hosts
             left_kw = cap.kw - self.draw(held & cap.hosts, idle)
             if self.draw(mine) <= left_kw or self.draw(mine, idle) <= left_kw:
                 continue
-            kept = 0
-            parts = (group & mine for group in self.groups if group & mine)
-            for part in sorted(parts, key=lambda part: -part.bit_count()):
-                for host in hostset.members(part):
-                    kw = self.draw(1 << host, {host: idle.get(host, 0)})
-                    if kw <= left_kw:
-                        kept |= 1 << host
-                        left_kw -= kw
-            free &= ~mine | kept
+            free &= ~mine | hostset.below(left_kw, mine, self.groups, kw_of)
         return free
 
 

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from muster.structs import replace, struct
-from placement.errors import BadInput, positive
+from placement.errors import BadInput, positive, refuse_unknown_keys, whole_number
 from placement.fabric import hostlist, hostset
 from placement.fabric.calibration import read_calibration
 from placement.fabric.gpus import ASSUMED, Gpu, catalogue, find_gpu, gpu_named, read_gpus
@@ -50,6 +50,7 @@ _KEYS = (
     "storage",
 )
 LATENCY_KEYS = ("latency_us", "km")  # of a tier; one of them
+_OF_TIERS = sorted(("name", "count", "oversubscription", "scale_up", *LATENCY_KEYS))
 _OF_DOMAINS = ("oversubscription", "domains", "hosts", "scale_up", "labels", *_OF_HOSTS)
 MOST_HOSTS = 200_000
 MOST_GPUS_PER_HOST = 65_536
@@ -116,7 +117,7 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     """
     if not isinstance(spec, Mapping):
         raise BadInput("", "a fabric must be a mapping with name, gpus_per_host and tiers")
-    _only(spec, "", set(_KEYS))
+    refuse_unknown_keys(spec, "", sorted(_KEYS))
     name = _text(spec, "name")
     kind = spec.get("kind", "roce")
     if kind not in KINDS:
@@ -124,7 +125,7 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     own_gpus = read_gpus(spec.get("gpus", {}))
     like = _like(spec, _Like(own_gpus=own_gpus), "")
     if "gpus_per_host" not in spec:
-        _count(None, "gpus_per_host")
+        whole_number(None, "gpus_per_host")
     tiers = _tier_entries(spec.get("tiers"))
     is_listed = "domains" in spec
     leaves = _listed_tree(spec["domains"], tiers, like) if is_listed else _regular_tree(tiers, like)
@@ -138,7 +139,7 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
         raise BadInput("routing", f"must be a text such as e-ecmp:16, not {routing!r}")
     zones = range(0 if joined or not fabric.tiers else fabric.zone_count)
     barred = tuple((0, number) for number in zones)
-    stores = read_storage(spec.get("storage"))
+    stores = read_storage(spec.get("storage"), [tier.name for tier in fabric.tiers])
     built = replace(fabric, labels=labels, by_host=by_host, barred=barred, stores=stores)
     if "power_kw" in spec or spec.get("power_caps_kw") is not None:
         built = replace(built, power=_power(built))
@@ -216,7 +217,9 @@ class _Like:
 def _like(item: Mapping[str, Any], like: _Like, path: str) -> _Like:
     """GPUs, speeds, NUMA nodes and labels of an entry, or of what is around it."""
     at = f"{path}." if path else ""
-    gpus = _count(item["gpus_per_host"], f"{at}gpus_per_host") if "gpus_per_host" in item else 0
+    gpus = (
+        whole_number(item["gpus_per_host"], f"{at}gpus_per_host") if "gpus_per_host" in item else 0
+    )
     if gpus > MOST_GPUS_PER_HOST:
         raise BadInput(
             f"{at}gpus_per_host", f"must be at most {MOST_GPUS_PER_HOST:,}, not {gpus:,}"
@@ -259,7 +262,7 @@ def scale_up_gbps(item: Mapping[str, Any], path: str, default: float) -> float:
         return 0.0
     if not isinstance(value, Mapping) or "gbps_per_gpu" not in value:
         raise BadInput(f"{path}.scale_up", "must be {gbps_per_gpu: N}, as 7200 for NVLink 5")
-    _only(value, f"{path}.scale_up", {"gbps_per_gpu"})
+    refuse_unknown_keys(value, f"{path}.scale_up", ["gbps_per_gpu"])
     return positive(value["gbps_per_gpu"], f"{path}.scale_up.gbps_per_gpu")
 
 
@@ -298,8 +301,8 @@ def _tier_entries(value: Any) -> list[_TierEntry]:
         path = f"tiers.{i}"
         if not isinstance(item, Mapping):
             raise BadInput(path, "must be a mapping with name and count")
-        _only(item, path, {"name", "count", "oversubscription", "scale_up", *LATENCY_KEYS})
-        count = None if item.get("count") is None else _count(item["count"], f"{path}.count")
+        refuse_unknown_keys(item, path, _OF_TIERS)
+        count = None if item.get("count") is None else whole_number(item["count"], f"{path}.count")
         over = positive(item.get("oversubscription", 1), f"{path}.oversubscription")
         scale_up = scale_up_gbps(item, path, 0.0)
         late_s = _latency_s(item, path)
@@ -386,7 +389,7 @@ def _walk(
         here = path if isinstance(item, _Numbered) else f"{path}.{i}"
         if not isinstance(item, Mapping):
             raise BadInput(here, "must be a mapping with name and domains or hosts")
-        _only(item, here, {"name", *_OF_DOMAINS})
+        refuse_unknown_keys(item, here, sorted(("name", *_OF_DOMAINS)))
         name = _text(item, "name", here)
         if (depth, name) in seen:
             raise BadInput(f"{here}.name", f"{tier.name} {name} is listed twice")
@@ -419,8 +422,8 @@ def _numbered(
 ) -> list[_Numbered]:
     """`domains: {count: 192, hosts: 2}`: so many domains alike, numbered as a regular fabric
     numbers them."""
-    _only(value, path, {"count", *_OF_DOMAINS})
-    count = _count(value.get("count"), f"{path}.count")
+    refuse_unknown_keys(value, path, sorted(("count", *_OF_DOMAINS)))
+    count = whole_number(value.get("count"), f"{path}.count")
     _refuse_many(count, f"{path}.count", "domains")
     stem = "".join(f"{domain.name}-" for domain in above[-1:])
     each = {key: field for key, field in value.items() if key != "count"}
@@ -434,7 +437,7 @@ def _listed_hosts(value: Any, domain: str, letter: str, path: str) -> list[str]:
             if not isinstance(item, str):
                 raise BadInput(f"{path}.{i}", f"must be a host name or range, not {item!r}")
         return [name for item in value for name in hostlist.expand(item, path)]
-    count = _count(value, path)
+    count = whole_number(value, path)
     _refuse_many(count, path)
     return hostlist.numbered(f"{domain}-", letter, count)
 
@@ -499,21 +502,8 @@ def _refuse_many(count: int, path: str, kind: str = "hosts") -> None:
         raise BadInput(path, f"{count:,} {kind}; at most {MOST_HOSTS:,} are supported")
 
 
-def _only(item: Mapping[str, Any], path: str, known: set[str]) -> None:
-    for key in item:
-        if key not in known:
-            field = f"{path}.{key}" if path else str(key)
-            raise BadInput(field, f"unknown key; known are {', '.join(sorted(known))}")
-
-
 def _text(item: Mapping[str, Any], key: str, path: str = "") -> str:
     value = item.get(key)
     if not isinstance(value, str) or not value:
         raise BadInput(f"{path}.{key}" if path else key, "must be a non-empty text")
-    return value
-
-
-def _count(value: Any, path: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadInput(path, f"must be a whole number of at least 1, not {value!r}")
     return value

@@ -15,6 +15,7 @@ from scheduler.cli.parameters import FabricName, JobPath
 from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
     from scheduler.cli.offline.checkpoint_intervals import FailureModel
     from scheduler.core.model.job import JobSpec
@@ -79,6 +80,7 @@ def checkpoint_command(
     other gangs share.
     docs/reliability.md has the formula.
     """
+    from scheduler.cli.offline.storage_neighbours import use_beside
     from scheduler.core.policies.storage_use import storage_cost
     from scheduler.files import inputs
 
@@ -86,10 +88,15 @@ def checkpoint_command(
         raise InputError(Problem("--bandwidth", "conflicts with --write-s: give one of the two"))
     file, network = inputs.read_job(str(job)), _with_stores(inputs.load_fabric(fabric), bandwidth)
     after_s = restart_s, down_s
-    hosts, use = _hosts_and_use(file, network)
+    hosts = _hosts(file, network)
+    use, busy = use_beside(file, network, 0)
     faults = _faults(hosts, rate, use, write_s, after_s)
-    cost = storage_cost(use, [_neighbour(each, network, rate, after_s) for each in beside or ()])
-    faults = replace(faults, write_s=faults.write_s * (1 + cost.busy_share))
+    others = []
+    for path in beside or ():
+        other, busy = _neighbour(path, network, busy, rate, after_s)
+        others.append(other)
+    cost = storage_cost(use, others)
+    faults = replace(faults, write_s=faults.write_s * cost.slowdown)
     body = _mapping(file.spec.name, hosts, faults, use.sizes)
     body["storage"] = _storage(cost, file.spec, body["period_seconds"])
     typer.echo(_text(body) if output is AnswerFormat.TABLE else formatted(body, output))
@@ -107,34 +114,32 @@ def _with_stores(fabric: Fabric, bandwidth: float | None) -> Fabric:
     return replace(fabric, stores=stores)
 
 
-def _hosts_and_use(file: JobFile, fabric: Fabric) -> tuple[int, StorageUse]:
-    """Return how many hosts this file's gang has, and what it does to storage."""
+def _hosts(file: JobFile, fabric: Fabric) -> int:
+    """Return how many hosts this file's gang has."""
     from placement.fabric.constraints import gpus_wanted
-    from scheduler.core.policies.costs import Costs
-    from scheduler.core.policies.storage_use import storage_use
 
-    spec, request = file.spec, file.spec.request
+    request = file.spec.request
     with file.naming_lines():
-        hosts = request.hosts_needed(gpus_wanted(fabric, request.where))
-        return hosts, storage_use(fabric, request, spec.dataset, spec.checkpoint, Costs())
+        return request.hosts_needed(gpus_wanted(fabric, request.where))
 
 
 def _neighbour(
-    path: Path, fabric: Fabric, rate: float | None, after_s: tuple[float, float]
-) -> StorageUse:
+    path: Path, fabric: Fabric, busy: HostSet, rate: float | None, after_s: tuple[float, float]
+) -> tuple[StorageUse, HostSet]:
     """Return what this file's gang does to storage, at the interval that it states, else at the
-    one advised for it."""
+    one advised for it, and the busy hosts with its own."""
     from scheduler.cli.offline.checkpoint_intervals import optimal
+    from scheduler.cli.offline.storage_neighbours import use_beside
     from scheduler.files import inputs
 
     file = inputs.read_job(str(path))
-    hosts, use = _hosts_and_use(file, fabric)
+    use, busy = use_beside(file, fabric, busy)
     if use.sizes is None:
         raise InputError(Problem("model", "is needed to size its checkpoints", str(path)))
-    if file.spec.checkpoint.interval_s is not None:
-        return use
-    faults = _faults(hosts, rate, use, None, after_s)
-    return replace(use, interval_s=optimal(faults) - faults.write_s)
+    if file.spec.checkpoint.interval_s is None:
+        faults = _faults(_hosts(file, fabric), rate, use, None, after_s)
+        use = replace(use, interval_s=optimal(faults) - faults.write_s)
+    return use, busy
 
 
 def _storage(cost: StorageCost, spec: JobSpec, period_s: float) -> dict[str, Any]:
@@ -143,19 +148,20 @@ def _storage(cost: StorageCost, spec: JobSpec, period_s: float) -> dict[str, Any
     from scheduler.core.policies.job_terms import DatasetTerms
     from scheduler.core.policies.storage_use import GB, bytes_of_step
 
-    room = loads_s = reads_s = full_s = None
+    room = reads_s = full_s = None
     storage, sizes = cost.use.write_store, cost.use.sizes
     if sizes is not None and cost.capacity_tb:
         room = int(cost.capacity_tb * 1e12 // sizes.total)
         if not spec.checkpoint.keep:
             full_s = max(0.0, cost.capacity_tb - cost.stored_tb) * 1e12 / sizes.total * period_s
-    if sizes is not None and storage.read_gb_per_s:
-        loads_s = sizes.write_s(storage.read_gb_per_s * GB)
     if sizes is not None and cost.left_gb_per_s is not None:
         step_bytes = bytes_of_step(spec.request, spec.dataset or DatasetTerms())
         reads_s = step_bytes / GB / cost.left_gb_per_s or None
     return {
         "busy_with_others": cost.busy_share,
+        "slowdown": cost.slowdown,
+        "write_limit": cost.write_limit or None,
+        "read_limit": cost.read_limit or None,
         "other_gangs": cost.writers,
         "dataset_store": cost.use.read_store.name or None,
         "checkpoint_store": storage.name or None,
@@ -163,7 +169,7 @@ def _storage(cost: StorageCost, spec: JobSpec, period_s: float) -> dict[str, Any
         "kept_tb": cost.stored_tb,
         "capacity_tb": cost.capacity_tb or None,
         "full_after_seconds": full_s,
-        "load_seconds": loads_s,
+        "load_seconds": cost.use.load_s,
         "read_seconds_of_a_step": reads_s,
     }
 
@@ -190,8 +196,7 @@ def _faults(
     if write_s is None and use.sizes is None:
         raise InputError(Problem("--write-s", "is needed: the job has no model to size"))
     if write_s is None:
-        assert use.sizes is not None
-        write_s = use.sizes.write_s(bandwidth * 1e9)
+        write_s = max(use.write_seconds.values())
     per_day = FAILURES_PER_HOST_DAY if rate is None else rate / 1000
     return FailureModel(mean_between_s(hosts, per_day), write_s, *after_s)
 
@@ -271,10 +276,12 @@ def _storage_text(body: dict[str, Any]) -> str:
     said = []
     if body["other_gangs"]:
         gangs = body["other_gangs"]
-        slower = f"so a write takes {1 + body['busy_with_others']:.2f} times as long"
+        slower = f"so a write takes {body['slowdown']:.2f} times as long"
         who = "1 other gang writes" if gangs == 1 else f"{gangs:,} other gangs write"
         busy = f"{who} {_share(body['busy_with_others'])}"
         said.append(f"{busy} of the time, {slower}")
+    if body["write_limit"]:
+        said.append(f"writes wait for {body['write_limit']}")
     if body["checkpoints_that_fit"] is not None:
         said.append(f"it holds {body['checkpoints_that_fit']:,} such checkpoints")
     if body["kept_tb"] and body["capacity_tb"]:
@@ -290,6 +297,7 @@ def _storage_text(body: dict[str, Any]) -> str:
     if body["read_seconds_of_a_step"] is not None:
         store = body["dataset_store"]
         source = "" if store == body["checkpoint_store"] else f" from store {store}"
+        source += f", by {body['read_limit']}" if body["read_limit"] else ""
         reads = seconds_text(body["read_seconds_of_a_step"])
         said.append(f"the tokens of a step in {reads}{source}")
     return "; ".join(said)

@@ -19,6 +19,7 @@ from scheduler.cli.plot.options import Plot, PlotBy, drawers
 from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
     from placement.objective.step_time import Assumptions
     from placement.workload.request import Answer, Placement
@@ -346,7 +347,7 @@ def _run(
     question, answer, _ = place_job(job, cluster_of(job, machine, taken, 0, links=links), 0)
     if not isinstance(answer, Placement):
         return question, answer, None
-    question = replace(question, beside=tuple(_storage_use(machine, other) for other in beside))
+    question = replace(question, beside=_neighbours(machine, beside, taken | answer.allocation))
     try:
         if network.routing is None and machine.routing and not network.is_simulated:
             network = replace(network, routing=parse_routing(machine.routing))
@@ -360,16 +361,17 @@ def _run(
         raise job.document.error((error.field, error.message)) from None
 
 
-def _storage_use(fabric: Fabric, job: JobFile) -> StorageUse:
-    """Return what another gang does to the storage. Raises: InputError where there is none."""
-    from scheduler.core.policies.costs import Costs
-    from scheduler.core.policies.storage_use import storage_use
+def _neighbours(fabric: Fabric, jobs: tuple[JobFile, ...], busy: HostSet) -> tuple[StorageUse, ...]:
+    """Return what other gangs do to the storage. Raises: InputError where there is none."""
+    from scheduler.cli.offline.storage_neighbours import use_beside
 
-    if not fabric.stores:
+    if jobs and not fabric.stores:
         raise InputError(Problem("--beside", f"needs `storage` in the file of {fabric.name}"))
-    spec = job.spec
-    with job.naming_lines():
-        return storage_use(fabric, spec.request, spec.dataset, spec.checkpoint, Costs())
+    uses = []
+    for job in jobs:
+        use, busy = use_beside(job, fabric, busy)
+        uses.append(use)
+    return tuple(uses)
 
 
 def _mapping(

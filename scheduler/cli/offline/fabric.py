@@ -176,16 +176,18 @@ def _stores_text(stores: list[dict[str, Any]]) -> str:
     """Write what each store of the fabric does and holds; empty where its file states none."""
     rows = [["store", "writes", "reads", "holds"]]
     for store in stores:
-        reads, holds = store["read_gb_per_s"], store["capacity_tb"]
-        rows.append(
-            [
-                store["name"] or "storage",
-                f"{store['write_gb_per_s']:,g} GB/s",
-                f"{reads:,g} GB/s" if reads else "",
-                f"{holds:,g} TB" if holds else "",
-            ]
-        )
+        holds, name = store["capacity_tb"], store["name"] or "storage"
+        rows.append([name, *_rates(store), f"{holds:,g} TB" if holds else ""])
+        rows += [[f"  each {tier}", *_rates(path), ""] for tier, path in store["by_tier"].items()]
+        if readers := store["readers"]:
+            each = f"{readers['gb_per_s']:,g} GB/s each"
+            rows.append([f"  {readers['hosts']:,} readers", "", each, ""])
     return columns(rows, {1, 2, 3}) if stores else ""
+
+
+def _rates(limit: dict[str, Any]) -> list[str]:
+    rates = (limit["write_gb_per_s"], limit["read_gb_per_s"])
+    return [f"{rate:,g} GB/s" if rate else "" for rate in rates]
 
 
 def _span(ends: list[str]) -> str:

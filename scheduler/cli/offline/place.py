@@ -372,6 +372,8 @@ def place_job(
     if cluster.loaded_fabric.stores:
         terms, usual = (spec.dataset, spec.checkpoint), cluster.tenants.preemption.costs
         use = storage_use(cluster.loaded_fabric, gang.request, *terms, usual)
+        if isinstance(outcome.answer, Placement):
+            use = use.on(cluster.loaded_fabric, outcome.answer.hosts)
     question = replace(
         question,
         storage_use=use,

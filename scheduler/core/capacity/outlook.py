@@ -36,12 +36,8 @@ from scheduler.core.model.scheduling_options import (
     time_limit_ns,
 )
 from scheduler.core.model.state import State
-from scheduler.core.rules.affinity_index import (
-    ROUNDING_GB_PER_S,
-    AffinityIndex,
-    ReadReservation,
-    is_bound,
-)
+from scheduler.core.policies.storage_use import ROUNDING_GB_PER_S
+from scheduler.core.rules.affinity_index import AffinityIndex, ReadReservation, is_bound
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.rules.crash_loop import avoided, clear_moments
 from scheduler.core.tenancy.future_quota import FutureQuota
@@ -193,7 +189,8 @@ class Outlook:
         # Short jobs may have room before others of their tenant that long ones have not.
         lasts_ns = time_limit_ns(job, self._options) if self._before(job) else 0
         reads = self._affinity.reads(job)
-        bound = (*key, job.request.room_key, job.spec.affinity, job.needed, lasts_ns, reads)
+        dataset = job.spec.dataset if reads else None
+        bound = (*key, job.request.room_key, job.spec.affinity, job.needed, lasts_ns, dataset)
         if bound in self._bound_in_vain:
             return None
         for has_repairs in (False, True) if self.repairs() else (False,):
@@ -233,7 +230,8 @@ class Outlook:
             barred = closed.get(end_ns, 0) | avoided(job, self._state.tenants.restarts, end_ns)
             if has_windows:
                 barred |= self.calendar.closed(job, end_ns, end_ns + lasts_ns)
-            reach = self._affinity.fitting(job, then & ~(quotas.withheld_from(job, then) | barred))
+            reach = then & ~(quotas.withheld_from(job, then) | barred)
+            reach = self._affinity.fitting(job, self._readable(job, reach, end_ns))
             if reach.bit_count() >= job.needed:
                 surplus = min(left, reach.bit_count()) - job.needed
                 earliest = self._reserved(job, end_ns, then, reach, free, quotas, surplus)
@@ -246,18 +244,33 @@ class Outlook:
 
     def read_reservation(self, job: Job) -> ReadReservation | None:
         """Return when the storage has left what the job reads, as gangs end; None: never."""
-        missing = self._affinity.missing_reads(job)
-        if not missing:
+        missing, store = self._affinity.missing_reads(job), self._affinity.holding_store(job)
+        if not missing and self._may_read_somewhere(job, self._now_ns):
             return ReadReservation(0, inf)
-        store = self._affinity.holding_store(job)
         for gang in self.ends():
             ended = self._state.jobs[gang.name]
             if self._affinity.holding_store(ended) != store:
                 continue
             missing -= self._affinity.reads(ended)
-            if missing <= ROUNDING_GB_PER_S:
-                return ReadReservation(gang.end_ns, -missing)
+            if missing <= ROUNDING_GB_PER_S and self._may_read_somewhere(job, gang.end_ns):
+                # Which paths it takes is not known before it starts: nobody takes what they leave.
+                has_paths = store is not None and store.paths
+                return ReadReservation(gang.end_ns, 0.0 if has_paths else -missing)
         return None
+
+    def _may_read_somewhere(self, job: Job, at_ns: int) -> bool:
+        """Whether the paths to the store of `job` leave what it reads, wherever it lies, once the
+        gangs have ended that do by then."""
+        everywhere = hostset.full(self._fabric.host_count)
+        return self._readable(job, everywhere, at_ns).bit_count() >= job.needed
+
+    def _readable(self, job: Job, hosts: HostSet, at_ns: int) -> HostSet:
+        """Return the hosts on which `job` may read once the gangs have ended that do by then."""
+        store = self._affinity.holding_store(job)
+        if store is None or not store.paths:
+            return hosts
+        ended = {gang.name for gang in self.ends() if gang.end_ns <= at_ns}
+        return self._affinity.without(ended).readable(job, hosts)
 
     def _before(self, job: Job) -> dict[str, BackfillReservation]:
         """For each limit on `job`: the job before it that waits for room below it."""

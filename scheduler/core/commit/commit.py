@@ -250,7 +250,7 @@ def _unwanted(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
         host = names[hostset.members(closed)[0]]
         text = f"host {host} is closed by exclusive or avoid"
         return stale_job(job.name, StaleReason.AFFINITY, text)
-    if isinstance(action, Start) and not ledger.affinity.may_read(job):
+    if isinstance(action, Start) and not ledger.affinity.may_read(job, hosts):
         return stale_job(job.name, StaleReason.AFFINITY, ledger.affinity.reads_text(job))
     if isinstance(action, Start) and (cap := ledger.affinity.exceeded_cap(job, hosts)):
         text = f"the power of {cap.name} ({cap.kw:g} kW) is used up"

@@ -114,6 +114,7 @@ class Reasons:
         for job in state.holding:
             terms, usual = (job.spec.dataset, job.spec.checkpoint), state.tenants.preemption.costs
             use = storage_use(state.loaded_fabric, job.request, *terms, usual)
+            use = use.on(state.loaded_fabric, job.hosts)
             step = present_step(state, job)
             uses[job.name] = use.at_step(step.seconds) if step and step.seconds else use
         return uses

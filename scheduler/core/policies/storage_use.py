@@ -8,14 +8,18 @@ write for the part m of the time it takes 1 + m times as long, as bytes do on up
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import ceil
 
 from muster.structs import replace, struct
 from placement import BadInput
+from placement.fabric import hostset
 from placement.fabric.constraints import view_for_gang
-from placement.fabric.storage import NO_STORAGE, Storage, find_store
-from placement.fabric.tree import Fabric
+from placement.fabric.hostset import HostSet
+from placement.fabric.storage import NO_STORAGE, HostParts, Limits, Storage, find_store
+from placement.fabric.tree import Fabric, Floats, masks
 from placement.objective.step_time import exposure
 from placement.workload.flops import parameter_count
 from placement.workload.request import Request
@@ -24,6 +28,7 @@ from scheduler.core.policies.job_terms import CheckpointTerms, DatasetTerms
 from scheduler.core.wording import duration
 
 GB = 1e9
+ROUNDING_GB_PER_S = 1e-9
 STATE_BYTES = 12  # of a parameter: fp32 copy and two moments, or fp32 parameter and moments
 
 
@@ -101,7 +106,8 @@ class StorageUse:
     `read_gb_per_s`: while nothing holds up its steps, in the shortest step unless `step_s` says how
     long one takes. `step_bytes`: that each step reads, 0 where the rate is measured; `copies`: how
     often each byte is read. `sizes`: None: its checkpoints are not known. `read_store`,
-    `write_store`: where its dataset and its checkpoints are.
+    `write_store`: where its dataset and its checkpoints are. `parts`: of its hosts in domains that
+    have paths to these; empty: they are not known.
     """
 
     read_gb_per_s: float
@@ -113,18 +119,61 @@ class StorageUse:
     step_s: float | None = None
     read_store: Storage = NO_STORAGE
     write_store: Storage = NO_STORAGE
+    parts: HostParts = ()
+
+    def on(self, fabric: Fabric, hosts: Sequence[int]) -> StorageUse:
+        """Return what the gang does to storage from these hosts."""
+        tiers = {path.tier for store in (self.read_store, self.write_store) for path in store.paths}
+        in_domains = Counter(
+            (tier.name, fabric.domain(host, depth))
+            for depth, tier in enumerate(fabric.tiers)
+            if tier.name in tiers
+            for host in hosts
+        )
+        parts = ((*place, count / len(hosts)) for place, count in in_domains.items())
+        return replace(self, parts=tuple(parts))
 
     def at_step(self, step_s: float) -> StorageUse:
         """Return what the gang does where a step takes so long without the storage."""
         rate = self.step_bytes / GB / step_s if self.step_bytes else self.read_gb_per_s
         return replace(self, step_s=step_s, read_gb_per_s=rate)
 
-    def busy_share(self, storage: Storage) -> float:
-        """Return the part of the time in which it writes, alone."""
-        if self.sizes is None or not self.interval_s:
-            return 0.0
-        write_s = self.sizes.write_s(storage.write_gb_per_s * GB)
-        return write_s / (self.interval_s + write_s)
+    @property
+    def dataset_limits(self) -> Limits:
+        """Limits on the reads of its dataset."""
+        return self.read_store.dataset_limits(self.parts)
+
+    @property
+    def readers_needed(self) -> int | None:
+        """How many reader hosts its dataset takes; None where the file states none."""
+        readers = self.read_store.readers
+        return ceil(self.read_gb_per_s / readers.gb_per_s) if readers else None
+
+    @property
+    def write_seconds(self) -> dict[str, float]:
+        """Seconds that each limit of its store alone has a checkpoint take, by the limit's text;
+        empty where its size is not known."""
+        return self._seconds(self.write_store.write_limits(self.parts))
+
+    @property
+    def load_s(self) -> float | None:
+        """Seconds that a checkpoint takes to load; None: not known."""
+        return max(self._seconds(self.write_store.read_limits(self.parts)).values(), default=None)
+
+    def _seconds(self, limits: Limits) -> dict[str, float]:
+        if self.sizes is None:
+            return {}
+        of_bytes = self.sizes.write_s
+        return {text: of_bytes(rate * GB / part) for text, (part, rate) in limits.items()}
+
+    @property
+    def busy_shares(self) -> dict[str, float]:
+        """The parts of the time in which it keeps each limit of its store busy, alone."""
+        seconds = self.write_seconds
+        if not seconds or not self.interval_s:
+            return {}
+        period_s = self.interval_s + max(seconds.values())
+        return {text: write_s / period_s for text, write_s in seconds.items()}
 
     @property
     def stored_tb(self) -> float:
@@ -173,16 +222,41 @@ def rate_beside(others: Iterable[float], most: float) -> float:
     return most / sharers
 
 
+def within_paths(
+    fabric: Fabric,
+    store: Storage,
+    hosts: HostSet,
+    host_gb_per_s: float,
+    used: Mapping[str, Floats],
+) -> HostSet:
+    """Return those of `hosts` on which a gang may lie whose hosts read so much each: in a domain as
+    many as its path to the store has left beside the GB/s that gangs use, by tier and domain. The
+    hosts that are left out are those of the fullest innermost domains."""
+    most = {path.tier: path.read_gb_per_s for path in store.paths if path.read_gb_per_s}
+    for depth, tier in enumerate(fabric.tiers):
+        if tier.name not in most:
+            continue
+        groups = masks(fabric, len(fabric.tiers) - 1)
+        for domain, mask in enumerate(masks(fabric, depth)):
+            mine, left = hosts & mask, most[tier.name] + ROUNDING_GB_PER_S
+            left -= float(used[tier.name][domain]) if tier.name in used else 0.0
+            if mine.bit_count() * host_gb_per_s > left:
+                kept = hostset.below(left, mine, groups, lambda _: host_gb_per_s)
+                hosts &= ~mine | kept
+    return hosts
+
+
 @struct(frozen=True, slots=True)
 class StorageCost:
-    """Cost of storage to a gang beside `gangs` others on its stores: `readers` of them on the one
-    that its dataset is in, `writers` on the one of its checkpoints.
+    """Cost of storage to a gang beside `gangs` others on its stores: `readers` of them below the
+    limit that leaves its dataset the least, `writers` on the store of its checkpoints.
 
-    `left_gb_per_s`: that it can read, None: the file does not say. `read_exposed_s`: of a step, 0
-    where its length is not known. `write_s`: of a checkpoint beside the others, `alone_s`: without
-    them; None: not known. `busy_share`: of the time, in which writers write, alone.
-    `write_exposed_s`: of each step. `stored_tb`: checkpoints that gangs keep in its store, as far
-    as they say how many.
+    `left_gb_per_s`: that it can read, None: the file does not say; `read_limit`: the text of the
+    limit that leaves no more, empty: the store. `read_exposed_s`: of a step, 0 where its length is
+    not known. `write_s`: of a checkpoint beside the others, `alone_s`: without them; None: not
+    known; `write_limit`: the text of the limit that it waits for, empty: the store. `busy_share`:
+    of the time, in which writers keep that busy, alone. `write_exposed_s`: of each step.
+    `stored_tb`: checkpoints that gangs keep in its store, as far as they say how many.
     """
 
     use: StorageUse
@@ -196,6 +270,15 @@ class StorageCost:
     busy_share: float
     write_exposed_s: float
     stored_tb: float
+    read_limit: str = ""
+    write_limit: str = ""
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as long as alone a checkpoint takes beside the others."""
+        if self.write_s is None or self.alone_s is None:
+            return 1 + self.busy_share
+        return self.write_s / self.alone_s
 
     @property
     def capacity_tb(self) -> float:
@@ -227,15 +310,17 @@ class StorageCost:
         if self.use.copies > 1:
             replicas = f"{self.use.copies:,} replicas read all of its shards"
             text += f" ({replicas}, whose number does not divide by theirs)"
+        if (readers := self.use.read_store.readers) is not None:
+            text += f", which takes {self.use.readers_needed:,} of {readers.hosts:,} readers"
         if left is None:
             return text
+        beside = _neighbours_text(self.readers)
+        limit = self.read_limit or self.use.read_store.text
         if rate > left:
-            text += f", and {self.use.read_store.text} leaves it {left:.3g}"
-            text += _neighbours_text(self.readers)
+            text += f", and {limit} leaves it {left:.3g}{beside}"
             waits = f": each step waits {self.read_exposed_s:.3g} s for data"
             return text + (waits if self.read_exposed_s else "")
-        leaves = f"{left:.3g} that {self.use.read_store.text} leaves it"
-        return f"{text} of {leaves}{_neighbours_text(self.readers)}"
+        return f"{text} of {left:.3g} that {limit} leaves it{beside}"
 
     @property
     def _writes_text(self) -> str:
@@ -247,6 +332,7 @@ class StorageCost:
         cost = f": {self.write_exposed_s:.3g} s of each step" if self.write_exposed_s else ""
         store = self.use.write_store
         where = f" in {store.text}" if store.name else ""
+        where = f" over {self.write_limit}" if self.write_limit else where
         return f"a checkpoint{where} takes {self.write_s:.3g} s{alone}, every {every}{cost}"
 
     @property
@@ -275,28 +361,40 @@ def storage_cost(own: StorageUse, others: Sequence[StorageUse]) -> StorageCost:
     source, target = own.read_store, own.write_store
     readers = [each for each in others if each.read_store == source]
     writers = [each for each in others if each.write_store == target]
-    left, read_exposed_s = None, 0.0
-    if source.read_gb_per_s:
-        left = rate_beside((each.read_gb_per_s for each in readers), source.read_gb_per_s)
+    limits = [each.dataset_limits for each in readers]
+    left, read_limit, sharers, read_exposed_s = None, source.text, len(readers), 0.0
+    for text, (part, most) in own.dataset_limits.items():
+        rates = [
+            each.read_gb_per_s * of_reader[text][0]
+            for each, of_reader in zip(readers, limits, strict=True)
+            if text in of_reader
+        ]
+        rate = rate_beside(rates, most) / part
+        if left is None or rate < left:
+            left, read_limit, sharers = rate, text, len(rates)
+    if left is not None:
         read_exposed_s = max(0.0, (own.step_s or 0.0) * (own.read_gb_per_s / left - 1))
-    write_s = alone_s = None
+    alone = own.write_seconds
+    busy = dict.fromkeys(alone or [target.text], 0.0)
+    for each in writers:
+        busy |= {text: busy[text] + each.busy_shares.get(text, 0.0) for text in busy}
+    write_limit = max(busy, key=lambda text: alone.get(text, 0.0) * (1 + busy[text]))
+    write_s = alone[write_limit] * (1 + busy[write_limit]) if alone else None
     write_exposed_s = 0.0
-    busy = sum(each.busy_share(target) for each in writers)
-    if own.sizes is not None:
-        alone_s = own.sizes.write_s(target.write_gb_per_s * GB)
-        write_s = alone_s * (1 + busy)
-        if own.interval_s:
-            write_exposed_s = write_s * (own.step_s or 0.0) / own.interval_s
+    if write_s is not None and own.interval_s:
+        write_exposed_s = write_s * (own.step_s or 0.0) / own.interval_s
     return StorageCost(
         own,
         sum(each.read_store == source or each.write_store == target for each in others),
-        len(readers),
+        sharers,
         len(writers),
         left,
         read_exposed_s,
         write_s,
-        alone_s,
-        busy,
+        max(alone.values(), default=None),
+        busy[write_limit],
         write_exposed_s,
         sum(each.stored_tb for each in (own, *writers)),
+        "" if read_limit == source.text else read_limit,
+        "" if write_limit == target.text else write_limit,
     )

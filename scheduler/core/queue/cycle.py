@@ -414,7 +414,6 @@ class SchedulingCycle:
         kind, first = self._kind(job, end_ns), self._first()
         if not (
             self._loans.may(job, self.free, kind)
-            and self.affinity.may_read(job)
             and self.limit_reservations.leaves_room(job, end_ns, first)
         ):
             return None

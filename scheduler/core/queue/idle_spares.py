@@ -117,7 +117,7 @@ class QueueLoans:
         lent &= ~affinity.closed(job.name, job.spec.affinity)
         if not is_bound(job.request, job.spec.affinity):
             lent = self._nearest(lent, reach, job.needed - reach.bit_count())
-        room = affinity.fitting(job, reach | lent)
+        room = affinity.room(job, reach | lent)
         return room if room.bit_count() >= job.needed else 0
 
     def _nearest(self, lent: HostSet, reach: HostSet, count: int) -> HostSet:
@@ -147,4 +147,4 @@ class QueueLoans:
 
 
 def _kind(job: Job, kind: Hashable) -> Hashable:
-    return (kind, job.request.room_key, job.spec.affinity)
+    return (kind, job.request.room_key, job.spec.affinity, job.spec.dataset)

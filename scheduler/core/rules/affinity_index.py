@@ -26,15 +26,18 @@ from placement.fabric.constraints import (
 from placement.fabric.hostset import HostSet
 from placement.fabric.power import PowerCap
 from placement.fabric.storage import Storage
-from placement.fabric.tree import Fabric
+from placement.fabric.tree import Fabric, Floats
 from placement.workload.request import Placement, Request
 from placement.workload.segments import segments_text, usable_for
 from scheduler.core.model.job import Job
 from scheduler.core.model.state import State
 from scheduler.core.policies.affinity import ANYBODY, Affinity, Occupant, closed_by, matches
-from scheduler.core.policies.storage_use import dataset_store, most_read_gb_per_s
-
-ROUNDING_GB_PER_S = 1e-9
+from scheduler.core.policies.storage_use import (
+    ROUNDING_GB_PER_S,
+    dataset_store,
+    most_read_gb_per_s,
+    within_paths,
+)
 
 
 class ReadReservation(NamedTuple):
@@ -72,6 +75,7 @@ class AffinityIndex:
         self._idle: dict[int, int] | None = None  # GPUs that nobody has, of hosts that jobs share
         self._may_hold_jobs = any(store.hold_jobs for store in self._fabric.stores)
         self._read_by_gangs = dict[Storage, float]()
+        self._read_by_domain = dict[Storage, dict[str, Floats]]()
         self._reserved_reads = dict[tuple[Storage | None, str], ReadReservation]()
         self._expected_end_ns: Callable[[Job], int] = _at_once
 
@@ -125,7 +129,7 @@ class AffinityIndex:
 
     def _forget(self) -> None:
         self._fitting, self._closed, self._avoided, self._powered = {}, {}, None, {}
-        self._read_by_gangs = {}
+        self._read_by_gangs, self._read_by_domain = {}, {}
 
     @property
     def is_open(self) -> bool:
@@ -161,6 +165,7 @@ class AffinityIndex:
         if not self.may_read(job):
             return 0
         hosts &= ~self.closed(job.name, job.spec.affinity)
+        hosts = self.readable(job, hosts)
         return self.fitting(job, self.powered(hosts, job.part_gpus))
 
     def powered(self, hosts: HostSet, part_gpus: int = 0) -> HostSet:
@@ -229,11 +234,37 @@ class AffinityIndex:
     def _reads_left(self, job: Job, store: Storage) -> float:
         """Return the GB/s of `store`, which `job` reads, that other gangs leave it."""
         if store not in self._read_by_gangs:
-            gangs = (self._state.jobs[name] for name in self._occupants)
-            readers = (gang for gang in gangs if self.holding_store(gang) == store)
-            self._read_by_gangs[store] = sum(map(self.reads, readers))
+            self._read_by_gangs[store] = sum(map(self.reads, self._readers(store)))
         own = self.reads(job) if job.name in self._occupants else 0.0
-        return store.read_gb_per_s - self._read_by_gangs[store] + own
+        return store.dataset_limit[1] - self._read_by_gangs[store] + own
+
+    def _readers(self, store: Storage) -> list[Job]:
+        """Return the gangs that read this store."""
+        gangs = map(self._state.jobs.__getitem__, self._occupants)
+        return [gang for gang in gangs if self.holding_store(gang) == store]
+
+    def readable(self, job: Job, hosts: HostSet) -> HostSet:
+        """Return those of `hosts` for which the paths of their domains to the store that `job`
+        reads have left what it reads there."""
+        store = self.holding_store(job)
+        if store is None or not store.paths or not (rate := self.reads(job)):
+            return hosts
+        if store not in self._read_by_domain:
+            self._read_by_domain[store] = self._domain_reads(store)
+        each = rate / job.gang_hosts
+        return within_paths(self._fabric, store, hosts, each, self._read_by_domain[store])
+
+    def _domain_reads(self, store: Storage) -> dict[str, Floats]:
+        """Return the GB/s that gangs read of a store, by tier and domain. Spares count as well,
+        for they may be swapped in."""
+        used = {}
+        for tier in self._fabric.tiers:
+            if any(path.tier == tier.name for path in store.paths):
+                used[tier.name] = 0.0 * tier.uplink_bytes_per_s
+                for gang in self._readers(store):
+                    hosts = hostset.indices(self._occupants[gang.name].hosts)
+                    used[tier.name] += tier.count(hosts) * (self.reads(gang) / gang.gang_hosts)
+        return used
 
     def missing_reads(self, job: Job) -> float:
         """Return the GB/s by which the reads of `job` exceed what gangs leave, or what it may take
@@ -247,10 +278,10 @@ class AffinityIndex:
                 missing = max(missing, rate - reserved.left)
         return missing if missing > ROUNDING_GB_PER_S else 0.0
 
-    def may_read(self, job: Job) -> bool:
-        """Whether the storage has left what the dataset of `job` needs, where it holds jobs
-        back."""
-        return not self.missing_reads(job)
+    def may_read(self, job: Job, hosts: HostSet = 0) -> bool:
+        """Whether the storage has left what the dataset of `job` needs on these hosts, where it
+        holds jobs back."""
+        return not self.missing_reads(job) and self.readable(job, hosts) == hosts
 
     def reserve_reads(
         self, job: Job, reserved: ReadReservation, end_ns: Callable[[Job], int]
@@ -275,9 +306,13 @@ class AffinityIndex:
         """Describe the reads that storage has left for a job that it holds back; else ""."""
         if (store := self.holding_store(job)) is None or not (rate := self.reads(job)):
             return ""
-        left, most = max(0.0, self._reads_left(job, store)), store.read_gb_per_s
-        text = f"reads {rate:.3g} GB/s of its dataset; of the {most:.3g} GB/s of {store.text}"
-        text += f" running gangs leave {left:.3g}"
+        left, (limit, most) = max(0.0, self._reads_left(job, store)), store.dataset_limit
+        text = f"reads {rate:.3g} GB/s of its dataset"
+        free = self._state.free
+        if rate <= left and (readable := self.readable(job, free)) != free:
+            text += f", {rate / job.gang_hosts:.3g} on each host; gangs leave the paths of"
+            return f"{text} {readable.bit_count():,} free hosts to {store.text} as much"
+        text += f"; of the {most:.3g} GB/s of {limit} running gangs leave {left:.3g}"
         return text if rate > left else f"{text}, which jobs ahead of it wait for"
 
     def fitting(self, job: Job, hosts: HostSet) -> HostSet:

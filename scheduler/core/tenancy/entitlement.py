@@ -13,7 +13,11 @@ from placement.workload.replicas import check_batch, sized
 from placement.workload.request import Infeasible, Request
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.state import State
-from scheduler.core.policies.storage_use import dataset_store, most_read_gb_per_s
+from scheduler.core.policies.storage_use import (
+    dataset_store,
+    most_read_gb_per_s,
+    within_paths,
+)
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.tenancy.ownership import level_of, tenant_of
 from scheduler.core.tenancy.quota import empty_book
@@ -89,12 +93,19 @@ def _beyond_power(fabric: Fabric, power: Power, spec: JobSpec) -> Infeasible | N
 def _beyond_reads(fabric: Fabric, store: Storage, spec: JobSpec) -> Infeasible | None:
     """Return why the store can never serve the job's dataset; None when it can."""
     rate = most_read_gb_per_s(fabric, spec.request, spec.dataset)
-    if rate <= store.read_gb_per_s:
+    limit, most = store.dataset_limit
+    reads = f"reads {rate:.3g} GB/s of its dataset"
+    if rate > most:
+        return Infeasible(f"{reads}; {limit} of {fabric.name} reads {most:.3g}")
+    request = least_request(fabric, spec)
+    gang = request.hosts_needed(gpus_wanted(fabric, request.where))
+    needed = gang + request.spares.required(gang)
+    fit = labelled(fabric, request.where, hostset.full(fabric.host_count))
+    may = within_paths(fabric, store, fit, rate / gang, {})
+    if may == fit or needed <= may.bit_count():
         return None
-    return Infeasible(
-        f"reads {rate:.3g} GB/s of its dataset; {store.text} of {fabric.name} reads"
-        f" {store.read_gb_per_s:.3g}"
-    )
+    paths = f"paths to {store.text} of {fabric.name} let {may.bit_count():,} hosts read as much"
+    return Infeasible(f"{reads}, {rate / gang:.3g} on each of {hosts_text(needed)}; the {paths}")
 
 
 def beyond_quota(state: State, spec: JobSpec) -> Infeasible | None:

@@ -12,14 +12,13 @@ from dataclasses import field
 from typing import Any
 
 from muster.structs import struct
-from placement import BadInput
+from placement import BadInput, positive, refuse_unknown_keys, whole_number
 from placement.fabric import hostlist
 from placement.fabric.gpus import gpu_named
 from placement.fabric.reader import KINDS, LATENCY_KEYS, scale_up_gbps
 from scheduler.files.yaml12 import Document, load
 
 DEFAULT_HOST_TIER = "host"
-LARGEST = 1e12
 _KEYS = ("name", "kind", "joined", "gpus_per_host", "gpu", "nic_gbps", "scale_up_gbps", "tiers")
 
 
@@ -78,14 +77,14 @@ def read(path: str) -> FabricOverlay:
 
 def _overlay(document: Document) -> FabricOverlay:
     body = document.mapping()
-    _only(body, "", _KEYS)
+    refuse_unknown_keys(body, "", _KEYS)
     name, kind, gpus = body.get("name"), body.get("kind"), body.get("gpus_per_host")
     if name is not None and (not isinstance(name, str) or not name):
         raise BadInput("name", "must be a non-empty text")
     if kind is not None and kind not in KINDS:
         raise BadInput("kind", f"must be one of {', '.join(KINDS)}, not {kind!r}")
-    if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1):
-        raise BadInput("gpus_per_host", f"must be a whole number of at least 1, not {gpus!r}")
+    if gpus is not None:
+        whole_number(gpus, "gpus_per_host")
     speeds = _number(body, "nic_gbps", ""), _number(body, "scale_up_gbps", "")
     gpu = gpu_named(body["gpu"], "gpu", {}).name if "gpu" in body else None
     joined = body.get("joined")
@@ -112,7 +111,9 @@ def _tiers(body: Mapping[str, Any]) -> tuple[TierOverlay, ...]:
 def _tier(item: Any, at: str) -> TierOverlay:
     if not isinstance(item, dict):
         raise BadInput(at, "must be a mapping with name")
-    _only(item, at, ("name", "oversubscription", "scale_up", *LATENCY_KEYS, "domains"))
+    refuse_unknown_keys(
+        item, at, ("name", "oversubscription", "scale_up", *LATENCY_KEYS, "domains")
+    )
     if not isinstance(item.get("name"), str) or not item["name"]:
         raise BadInput(f"{at}.name", "must be a non-empty text")
     domains = item.get("domains", {})
@@ -127,7 +128,7 @@ def _tier(item: Any, at: str) -> TierOverlay:
 def _domain(value: Any, at: str) -> DomainOverlay:
     if not isinstance(value, dict):
         raise BadInput(at, "must be a mapping with oversubscription or holds")
-    _only(value, at, ("oversubscription", "holds", "scale_up"))
+    refuse_unknown_keys(value, at, ("oversubscription", "holds", "scale_up"))
     holds = value.get("holds", "")
     if not isinstance(holds, str):
         raise BadInput(f"{at}.holds", f"must be names or ranges, not {holds!r}")
@@ -147,15 +148,4 @@ def _scale_up(item: Mapping[str, Any], at: str) -> float | None:
 
 def _number(item: Mapping[str, Any], key: str, at: str) -> float | None:
     value = item.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST:
-        raise BadInput(f"{at}.{key}" if at else key, f"must be a positive number, not {value!r}")
-    return value
-
-
-def _only(item: Mapping[str, Any], at: str, known: tuple[str, ...]) -> None:
-    for key in item:
-        if key not in known:
-            field_name = f"{at}.{key}" if at else str(key)
-            raise BadInput(field_name, f"unknown key; known are {', '.join(known)}")
+    return None if value is None else positive(value, f"{at}.{key}" if at else key)

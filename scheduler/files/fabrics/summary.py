@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,18 @@ def _store(store: Storage) -> dict[str, Any]:
         "write_gb_per_s": store.write_gb_per_s,
         "read_gb_per_s": store.read_gb_per_s or None,
         "capacity_tb": store.capacity_tb or None,
+        "by_tier": {
+            path.tier: {
+                "write_gb_per_s": path.write_gb_per_s or None,
+                "read_gb_per_s": path.read_gb_per_s or None,
+            }
+            for path in store.paths
+        },
+        "readers": store.readers
+        and {
+            "hosts": store.readers.hosts,
+            "gb_per_s": store.readers.gb_per_s,
+        },
         "hold_jobs": store.hold_jobs,
     }
 
@@ -75,9 +88,15 @@ def _oddities(fabric: Fabric) -> Iterator[str]:
         yield f"its power caps let {may:,} of {fabric.host_count:,} hosts run at once"
     for store in fabric.stores:
         if store.hold_jobs:
-            where = f" of {store.text}" if store.name else ""
-            rate = f"{store.read_gb_per_s:g} GB/s{where}"
-            yield f"jobs wait whose datasets exceed what is left of {rate}"
+            limit, most = store.dataset_limit
+            where = "" if limit == "the storage" else f" of {limit}"
+            rates = [f"{most:g} GB/s{where}"] if most < inf else []
+            rates += [
+                f"{path.read_gb_per_s:g} GB/s of each {path.tier}"
+                for path in store.paths
+                if path.read_gb_per_s
+            ]
+            yield f"jobs wait whose datasets exceed what is left of {' or of '.join(rates)}"
     if not fabric.tiers:
         yield "no tier above the hosts: no placement is better than another"
         return

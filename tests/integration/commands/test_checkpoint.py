@@ -37,10 +37,7 @@ def muster(*arguments: str) -> Result:
 
 
 def advice(*options: str, job: str = "job.yaml") -> dict[str, Any]:
-    found = muster("checkpoint", job, "--fabric", "roce-24k", "--format", "json", *options)
-    assert found.exit_code == 0, found.output
-    body: dict[str, Any] = json.loads(found.output)
-    return body
+    return _answer("checkpoint", job, "--fabric", "roce-24k", *options)
 
 
 def refusal(*arguments: str) -> str:
@@ -215,7 +212,11 @@ tiers: [{name: zone, count: 4}, {name: rack, count: 32}, {name: host, count: 4}]
 
 def stored(*options: str) -> dict[str, Any]:
     Path("stored.yaml").write_text(STORED)
-    found = muster("checkpoint", "job.yaml", "--fabric", "stored.yaml", "-o", "json", *options)
+    return _answer("checkpoint", "job.yaml", "--fabric", "stored.yaml", *options)
+
+
+def _answer(*arguments: str) -> dict[str, Any]:
+    found = muster(*arguments, "--format", "json")
     assert found.exit_code == 0, found.output
     return dict(json.loads(found.stdout))
 
@@ -246,6 +247,28 @@ def test_intervals_and_checkpoints_that_neighbours_state_count() -> None:
     left = 240 - 5 * size / 1e12
     full_s = left * 1e12 / size * beside["period_seconds"]
     assert beside["storage"]["full_after_seconds"] == pytest.approx(full_s)
+
+
+def test_gangs_that_share_no_path_to_the_storage_leave_each_other_more_of_it() -> None:
+    zoned = STORED.replace("capacity_tb: 240", "by_tier: {zone: {write_gb_per_s: 4}}")
+    Path("zoned.yaml").write_text(zoned)
+    Path("states.yaml").write_text(JOB + "checkpoint: {interval_s: 100}\n")
+
+    def advised(*options: str) -> dict[str, Any]:
+        return _answer("checkpoint", "states.yaml", "--fabric", "zoned.yaml", *options)
+
+    alone, two, three = advised(), advised(*BESIDE), advised(*BESIDE, *BESIDE)
+    assert alone["write_seconds"] == pytest.approx(alone["bytes"] / 4e9)
+    assert alone["storage"]["write_limit"] == "the path of zone z0 to the storage"
+    busy = alone["write_seconds"] / (100 + alone["write_seconds"])
+    assert two["storage"]["slowdown"] == pytest.approx(1 + busy)  # two gangs of 48 in 128 hosts
+    assert three["storage"]["slowdown"] == pytest.approx(1 + busy)  # one of three is alone
+    Path("states.yaml").write_text(JOB.replace("dp: 12", "dp: 96"))
+    told = refusal("checkpoint", "states.yaml", "--fabric", "zoned.yaml", *BESIDE)
+    assert "states.yaml: finds no hosts, whose paths to storage count: needs 384 hosts" in told
+
+
+BESIDE = ("--beside", "states.yaml")
 
 
 def test_more_checkpoints_than_the_storage_holds_are_called_so() -> None:

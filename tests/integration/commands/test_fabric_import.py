@@ -98,16 +98,21 @@ def test_show_in_json(muster: Muster) -> None:
 
 def test_show_lists_the_stores(muster: Muster, tmp_path: Path) -> None:
     flash = {"name": "flash", "write_gb_per_s": 60, "read_gb_per_s": 70, "hold_jobs": True}
+    flash |= {"by_tier": {"zone": {"write_gb_per_s": 8, "read_gb_per_s": 20}}}
+    flash |= {"readers": {"hosts": 60, "gb_per_s": 1.5}}
     archive = {"name": "archive", "write_gb_per_s": 2.5, "capacity_tb": 240_000}
     path = tmp_path / "stores.json"
     path.write_text(json.dumps(fabric_spec() | {"storage": [flash, archive]}))
     out = muster("show", "--fabric", str(path))[1]
     assert out.endswith(
         "\n\n"
-        "store      writes    reads       holds\n"
-        "flash     60 GB/s  70 GB/s\n"
-        "archive  2.5 GB/s           240,000 TB\n\n"
-        "note: jobs wait whose datasets exceed what is left of 70 GB/s of store flash\n"
+        "store           writes          reads       holds\n"
+        "flash          60 GB/s        70 GB/s\n"
+        "  each zone     8 GB/s        20 GB/s\n"
+        "  60 readers            1.5 GB/s each\n"
+        "archive       2.5 GB/s                 240,000 TB\n\n"
+        "note: jobs wait whose datasets exceed what is left of 70 GB/s of store flash or of 20 GB/s"
+        " of each zone\n"
     )
     stores = json.loads(muster("show", "--fabric", str(path), "--format", "json")[1])["stores"]
     assert stores[0] == flash | {"capacity_tb": None}

@@ -13,7 +13,7 @@ from placement.fabric.reader import from_spec
 from placement.fabric.storage import Storage
 from placement.fabric.tree import Fabric
 from placement.workload.training import Batch
-from scheduler.core import Conflict, commit, decide, explain
+from scheduler.core import Conflict, State, commit, decide, explain
 from scheduler.core.model.commands import ChangeFabric, SubmitJob
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.scheduling_options import SchedulingOptions
@@ -38,6 +38,7 @@ from tests.build import (
     end,
     fabric,
     fabric_spec,
+    hosts_of,
     llama3,
     loaded,
     refused,
@@ -64,6 +65,7 @@ def listed(*stores: dict[str, Any]) -> Fabric:
 
 HOLDING = stored(read_gb_per_s=70, hold_jobs=True)
 CACHE = {"name": "cache", "read_gb_per_s": 70, "hold_jobs": True}
+ZONED = stored(by_tier={"zone": {"read_gb_per_s": 20}}, hold_jobs=True)
 TWO = listed(CACHE, {"name": "archive", "read_gb_per_s": 30, "hold_jobs": True})
 
 
@@ -134,11 +136,47 @@ def test_gangs_meet_only_on_the_stores_that_they_share() -> None:
     reader, writer = replace(apart, read_store=near), replace(apart, write_store=far)
     cost = storage_cost(own, [apart, reader, writer])
     assert (cost.gangs, cost.readers, cost.writers, cost.left_gb_per_s) == (2, 1, 1, 35)
-    assert cost.write_s == pytest.approx(cost.alone_s * (1 + writer.busy_share(far)))
+    assert cost.write_s == pytest.approx(cost.alone_s * (1 + writer.busy_shares["store far"]))
     assert cost.stored_tb == pytest.approx(4 * sizes.total / 1e12)
     assert "and store near leaves it 35 beside 1 other gang" in cost.text
     assert "a checkpoint in store far takes" in cost.text
     assert "of checkpoints are to be kept, and store far holds 9 TB" in cost.text
+
+
+def test_a_gang_reads_over_the_paths_of_the_zones_that_it_lies_in() -> None:
+    zoned = stored(read_gb_per_s=100, by_tier={"zone": {"read_gb_per_s": 20}})
+    wants = use(zoned.stores[0], 30.0, step_s=2.0)
+    inside, across, far = (wants.on(zoned, hosts) for hosts in ([0, 1], [1, 4], [5]))
+    assert storage_cost(inside, ()).left_gb_per_s == 20
+    assert storage_cost(inside, [far]).left_gb_per_s == 20
+    assert storage_cost(across, ()).left_gb_per_s == 40  # half of it over each path
+    cost = storage_cost(across, [inside])  # which wants 30 GB/s of the path, and gets 10
+    assert cost.left_gb_per_s == 20
+    assert cost.read_exposed_s == pytest.approx(1.0)
+    assert "and the path of zone z0 to the storage leaves it 20 beside 1 other gang" in cost.text
+
+
+def test_a_checkpoint_waits_for_the_fullest_path_to_its_store() -> None:
+    zoned, sizes = stored(by_tier={"zone": {"write_gb_per_s": 4}}), sizes_of(fabric(), llama3())
+    assert sizes is not None
+    writer = use(zoned.stores[0], 0.0, sizes=sizes, interval_s=sizes.total / 4e9)
+    inside, across, far = (writer.on(zoned, hosts) for hosts in ([0, 1], [1, 4], [5]))
+    assert storage_cost(inside, ()).alone_s == pytest.approx(sizes.total / 4e9)
+    assert storage_cost(across, ()).alone_s == pytest.approx(sizes.total / 8e9)
+    beside = storage_cost(inside, [inside])  # each keeps the path busy for half of the time
+    assert (beside.busy_share, beside.slowdown) == pytest.approx((0.5, 1.5))
+    assert "a checkpoint over the path of zone z0 to the storage takes" in beside.text
+    assert storage_cost(inside, [far]).slowdown == 1
+
+
+def test_datasets_pass_a_pool_of_readers() -> None:
+    pooled = stored(read_gb_per_s=70, readers={"hosts": 4, "gb_per_s": 5})
+    cost = storage_cost(use(pooled.stores[0], 22.0, step_s=2.0), ())
+    assert (cost.left_gb_per_s, cost.use.readers_needed) == (20, 5)
+    said = "takes 5 of 4 readers, and the pool of 4 readers of the storage leaves it 20"
+    assert said in cost.text
+    told = refused(loaded(stored(hold_jobs=True, **pooled.spec["storage"])), reading("a", 21))
+    assert "the pool of 4 readers of the storage of small reads 20" in str(told)
 
 
 def test_reads_follow_from_tokens_and_steps() -> None:
@@ -206,6 +244,26 @@ def test_a_short_reader_passes_one_that_waits_for_longer() -> None:
     assert "which jobs ahead of it wait for" in explain(long, "long", 0, OPTIONS).sentence
 
 
+def test_no_order_of_jobs_reads_more_than_the_paths_of_zones() -> None:
+    state = loaded(ZONED)
+    for number in range(30):
+        state = run(state, reading(f"j{number}", 7 * (number % 5 + 1), 2, limit_s=60))
+        state = schedule(state)
+        if number % 3 == 2:
+            state = schedule(run(state, end(min(running(state)))))
+        assert all(reads_of(state, zone) <= 20 for zone in ("z0", "z1"))
+
+
+def reads_of(state: State, domain: str) -> float:
+    """Return the GB/s that gangs read on the hosts of a domain."""
+    total = 0.0
+    for name in running(state):
+        hosts, dataset = hosts_of(state, name), state.jobs[name].spec.dataset
+        inside = sum(host.startswith(domain) for host in hosts)
+        total += dataset.read_gb_per_s * inside / len(hosts) if dataset else 0.0
+    return total
+
+
 def test_a_plan_that_reads_more_than_is_left_is_stale() -> None:
     before = run(loaded(HOLDING), reading("a", 40))
     plan = decide(before, 0, OPTIONS)
@@ -239,6 +297,50 @@ def test_a_job_that_waits_for_a_store_is_foreseen_as_its_own_readers_end() -> No
     state = schedule(run(state, reading("b", 30, store="archive", limit_s=60)))
     state = run(state, reading("c", 20, limit_s=3600))
     assert explain(state, "c", 0, OPTIONS).start_ns == 3600 * SECOND_NS
+
+
+def test_a_job_waits_for_the_paths_of_its_zones_and_starts_when_a_gang_there_ends() -> None:
+    state = loaded(ZONED)
+    state = run(state, reading("a", 20, limit_s=3600), reading("b", 20, 2, limit_s=7200))
+    state = schedule(run(state, reading("c", 5, limit_s=3600), submit("d", 2)))
+    assert running(state) == {"a", "b", "d"}
+    zones = [{host[:2] for host in hosts_of(state, name)} for name in ("a", "b")]
+    assert zones[0] ^ zones[1] == {"z0", "z1"}
+    reason = explain(state, "c", 0, OPTIONS)
+    assert reason.cause is WaitReason.CONSTRAINTS
+    assert (
+        "reads 5 GB/s of its dataset, 5 on each host; gangs leave the paths of 0 free hosts to"
+        " the storage as much" in reason.sentence
+    )
+    assert reason.start_ns == 3600 * SECOND_NS
+    assert running(schedule(run(state, end("a")), 1)) == {"b", "c", "d"}
+
+
+def test_a_gang_takes_of_each_zone_as_many_hosts_as_its_path_has_reads_for() -> None:
+    state = schedule(run(loaded(ZONED), reading("wide", 40, 4)))
+    zones = [host[:2] for host in hosts_of(state, "wide")]
+    assert (zones.count("z0"), zones.count("z1")) == (2, 2)
+    told = refused(loaded(ZONED), reading("wider", 60, 4))
+    assert (
+        "reads 60 GB/s of its dataset, 15 on each of 4 hosts; the paths to the storage of small"
+        " let 2 hosts read as much" in str(told)
+    )
+
+
+def test_long_readers_do_not_pass_a_job_that_waits_for_paths() -> None:
+    state = schedule(run(loaded(ZONED), reading("a", 20, limit_s=3600)))
+    state = run(state, reading("large", 40, 4, limit_s=3600), reading("long", 5, limit_s=90_000))
+    state = schedule(run(state, reading("short", 5, limit_s=600)))
+    assert running(state) == {"a", "short"}
+
+
+def test_a_plan_for_hosts_whose_path_is_taken_meanwhile_is_stale() -> None:
+    before = run(loaded(ZONED), reading("a", 20))
+    plan = decide(before, 0, OPTIONS)
+    other = schedule(run(loaded(ZONED), reading("b", 20)))
+    assert hosts_of(schedule(before), "a")[0][:2] == hosts_of(other, "b")[0][:2]
+    answer = commit(run(other, reading("a", 20)), plan, 1)
+    assert isinstance(answer, Conflict)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +430,9 @@ def test_a_dataset_survives_file_and_wire(dataset: dict[str, Any]) -> None:
     assert spec_from_proto(spec_to_proto(spec)) == spec
 
 
+TIERS = "there are zone, rack"
+
+
 @pytest.mark.parametrize(
     ("storage", "field", "message"),
     [
@@ -340,6 +445,41 @@ def test_a_dataset_survives_file_and_wire(dataset: dict[str, Any]) -> None:
             {"write_gb_per_s": 1, "hold_jobs": True},
             "storage.read_gb_per_s",
             "is required with hold_jobs: what it reads",
+        ),
+        (
+            {"write_gb_per_s": 1, "by_tier": 3},
+            "storage.by_tier",
+            f"must map tiers to {{read_gb_per_s: N}}; {TIERS}",
+        ),
+        (
+            {"write_gb_per_s": 1, "by_tier": {"pod": {}}},
+            "storage.by_tier.pod",
+            f"no tier 'pod'; {TIERS}",
+        ),
+        (
+            {"write_gb_per_s": 1, "by_tier": {"zone": 25}},
+            "storage.by_tier.zone",
+            "must be {read_gb_per_s: N, write_gb_per_s: N}, or one of them",
+        ),
+        (
+            {"write_gb_per_s": 1, "by_tier": {"zone": {"reads": 25}}},
+            "storage.by_tier.zone.reads",
+            "unknown key; known are write_gb_per_s, read_gb_per_s",
+        ),
+        (
+            {"write_gb_per_s": 1, "by_tier": {"zone": {"read_gb_per_s": 0}}},
+            "storage.by_tier.zone.read_gb_per_s",
+            "must be a positive number, not 0",
+        ),
+        (
+            {"write_gb_per_s": 1, "readers": {"hosts": 4}},
+            "storage.readers",
+            "must be {hosts: N, gb_per_s: N}: how many, and what each reads",
+        ),
+        (
+            {"write_gb_per_s": 1, "readers": {"hosts": 1.5, "gb_per_s": 2}},
+            "storage.readers.hosts",
+            "must be a whole number of at least 1, not 1.5",
         ),
         ([], "storage", "must name at least one store"),
         (
@@ -355,12 +495,14 @@ def test_a_dataset_survives_file_and_wire(dataset: dict[str, Any]) -> None:
         (
             [{"name": "a"}],
             "storage.0",
-            "must be {write_gb_per_s: N}, and read_gb_per_s, capacity_tb, hold_jobs",
+            "must be {write_gb_per_s: N}, and read_gb_per_s, capacity_tb, hold_jobs, by_tier,"
+            " readers",
         ),
         (
             [{"name": "a", "write_gb_per_s": 1, "read": 2}],
             "storage.0.read",
-            "unknown key; known are write_gb_per_s, read_gb_per_s, capacity_tb, hold_jobs",
+            "unknown key; known are write_gb_per_s, read_gb_per_s, capacity_tb, hold_jobs, by_tier,"
+            " readers",
         ),
     ],
 )
