@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.processes import MUSTER, ServerProcess, muster
+from tests.e2e.processes import MUSTER, ServerProcess
 from tests.e2e.shell import Shell
-from tests.ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -62,30 +61,6 @@ def test_a_job_from_submission_to_its_end(shell: Shell, folder: Path) -> None:
     assert [job["name"] for job in completed] == ["life"]
 
 
-def test_tables_are_for_people(shell: Shell, folder: Path) -> None:
-    shell.run("submit", job_file(folder, "shown", 2, priority=7))
-    shell.run("wait", "shown", "--for", "start")
-    table = shell.run("jobs").stdout.splitlines()
-    assert table[0].split()[:3] == ["NAME", "TENANT", "STATE"]
-    row = next(row for row in table if row.startswith("shown")).split()
-    assert row[1:4] == ["default", "running", "7"]
-    one = shell.run("job", "shown").stdout
-    assert ", proved optimal" in one
-    assert "z0-r0-h0" in shell.run("hosts").stdout
-    shell.run("cancel", "shown", "--reason", "seen")
-    row = next(r for r in shell.run("jobs").stdout.splitlines() if r.startswith("shown"))
-    assert row.split()[2] == "cancelled"
-    assert row.endswith("seen")
-
-
-def test_a_list_says_from_which_version_to_watch(shell: Shell, folder: Path) -> None:
-    shell.run("submit", job_file(folder, "listed"))
-    submitted = shell.asked("job", "listed")["version"]
-    for command in (["jobs"], ["hosts"], ["hosts", "--lemons"], ["window", "list"]):
-        assert int(shell.asked(*command)["version"]) >= int(submitted) > 0
-    shell.run("cancel", "listed")
-
-
 def test_the_windows_of_a_file_are_made(shell: Shell, folder: Path) -> None:
     file = folder / "windows.yaml"
     window = {"name": "bios", "kind": "maintenance", "start": "2030-01-01T06:00Z", "duration": "1h"}
@@ -108,13 +83,6 @@ def test_what_others_wrote_stays_in_its_line(shell: Shell, server: ServerProcess
         rows = shell.run(*command).stdout.splitlines()
         assert next(row for row in rows if "[31mred" in row).endswith(escaped), command
     shell.run("uncordon", "z1-r3-h0")
-
-
-def test_tenants_are_listed(shell: Shell) -> None:
-    table = shell.run("tenants").stdout.splitlines()
-    assert table[0].split()[:3] == ["TENANT", "GUARANTEED", "LIMIT"]
-    assert table[1].split()[:4] == ["default", "(default)", "0", "-"]
-    assert shell.asked("tenants")["default_tenant"] == "default"
 
 
 def test_hosts_are_cordoned_drained_and_reported(shell: Shell) -> None:
@@ -145,29 +113,6 @@ def test_watch_replays_and_goes_on(shell: Shell, server: ServerProcess, folder: 
     assert kinds == ["SUBMITTED", "STARTED", "ENDED"]
 
 
-@pytest.mark.parametrize(
-    ("hosts", "code", "outcome"), [(2, 0, "PLACED"), (16, 3, "INSUFFICIENT"), (17, 4, "INFEASIBLE")]
-)
-def test_a_dry_run_exits_as_place_does(
-    shell: Shell, folder: Path, hosts: int, code: int, outcome: str
-) -> None:
-    shell.asked("cordon", "z1-r2-h1")
-    file = job_file(folder, f"dry{hosts}", hosts)
-    done = shell.run("submit", file, "--dry-run", "--format", "json")
-    assert done.code == code
-    assert json.loads(done.stdout)["outcome"] == f"OUTCOME_{outcome}"
-    assert shell.told("job", f"dry{hosts}", code=1) == f"muster: no job 'dry{hosts}'"
-
-
-def test_refusals_are_sentences(shell: Shell, folder: Path) -> None:
-    assert shell.told("cancel", "nobody", code=1) == "muster: no job 'nobody'"
-    assert "no host 'z9'" in shell.told("drain", "z9", code=1)
-    assert "unknown 'smoke'" in shell.told("report", "z0-r0-h0", "--signal", "smoke", code=2)
-    assert "17 hosts" in shell.told("submit", job_file(folder, "huge", 17), code=4)
-    assert "not one of queued" in shell.told("jobs", "--state", "asleep", code=2)
-    assert "no-such.yaml" in shell.told("submit", "no-such.yaml", code=2)
-
-
 def test_what_the_server_refuses_in_a_job_file_is_said_with_its_line(
     shell: Shell, folder: Path
 ) -> None:
@@ -177,13 +122,6 @@ def test_what_the_server_refuses_in_a_job_file_is_said_with_its_line(
     assert message.startswith(f"{file}:")
     assert "parallelism" in message
     assert "do not fill whole hosts" in message
-
-
-def test_no_server_is_one_sentence() -> None:
-    address = f"127.0.0.1:{free_port()}"
-    done = muster("jobs", "--address", address)
-    assert done.returncode == 1
-    assert done.stderr == f"muster: no server answers at {address} (connection refused)\n"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.job import job_to_mapping
 from scheduler.v1 import service_pb2, window_pb2
 from tests.build import exactly, spec
-from tests.integration.test_changes import scattered
 from tests.integration.test_rank_files import printing
 from tests.serving import RUNNING, START_NS, create, serving
 
@@ -100,30 +99,6 @@ async def test_of_a_gang_that_swapped_hosts_and_cut_are_confirmed(tmp_path: Path
         {"tier": "zone", "bytes": 0, "engine_bytes": 0, "proof": {"by": "nothing"}}
     ]
     with pytest.raises(Refused, match="a bound is claimed for a swap"):
-        verify(sealed(content))
-
-
-async def test_of_a_gang_that_defragmentation_moved_hosts_and_cut_are_confirmed(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "c.json"
-    async with serving(tmp_path) as served:
-        printed = printing(served)
-        await scattered(served)
-        asked = service_pb2.DefragmentRequest(hosts=4, apply=True)
-        made = await served.stub.Defragment(asked)
-        done = await printed("job", "e", "--certificate", str(path))
-        assert done.exit_code == 0, done.output
-        shown = await printed("verify", str(path))
-    content = certified(path)
-    (joined,) = ([block.joined for block in move.blocks] for move in made.moves)
-    assert content["claims"]["hosts"] == joined
-    assert content["claims"]["decision"]["kind"] == "swap"
-    assert shown.exit_code == 0, shown.output
-    assert "  unproved no bound: a swap replaces some hosts" in shown.stdout
-    content["claims"]["hosts"].reverse()
-    content["claims"]["hosts"][0] = "z0-r0-h0"  # which another job has
-    with pytest.raises(Refused, match="host z0-r0-h0 is not free"):
         verify(sealed(content))
 
 

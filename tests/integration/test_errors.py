@@ -35,12 +35,6 @@ async def test_what_admit_refuses_names_the_field_of_the_request(served: Served)
     assert (reused.code, reused.fields) == (Code.INVALID_ARGUMENT, ("request_id",))
 
 
-async def test_a_name_in_use_exists_already(served: Served) -> None:
-    await served.stub.CreateJob(create("a"))
-    error = await refused(served.stub.CreateJob(create("a")))
-    assert (error.code, error.reason) == (Code.ALREADY_EXISTS, "ALREADY_EXISTS")
-
-
 @pytest.mark.parametrize("validate_only", [True, False])
 async def test_a_taken_name_is_refused_in_a_dry_run_too(
     validate_only: bool, served: Served
@@ -49,12 +43,6 @@ async def test_a_taken_name_is_refused_in_a_dry_run_too(
     request = create("a")
     request.validate_only = validate_only
     assert (await refused(served.stub.CreateJob(request))).code is Code.ALREADY_EXISTS
-
-
-async def test_a_job_larger_than_the_fabric_is_infeasible(served: Served) -> None:
-    error = await refused(served.stub.CreateJob(create("huge", 9)))
-    assert (error.code, error.reason) == (Code.FAILED_PRECONDITION, "INFEASIBLE")
-    assert "9 hosts" in error.message
 
 
 async def test_names_that_nobody_has_are_not_found(served: Served) -> None:

@@ -11,7 +11,6 @@ from scheduler.client import Client, ServiceError
 from scheduler.v1 import host_pb2, service_pb2
 from tests.build import exactly
 from tests.serving import QUEUED, RUNNING, Served, create, serving
-from tests.waiting import until
 
 
 async def _hosts(served: Served, **request: object) -> list[host_pb2.Host]:
@@ -35,18 +34,6 @@ async def test_hosts_name_their_domains_and_who_holds_them(served: Served) -> No
     assert not hosts[placement.spares[0]].HasField("block")
 
 
-async def test_hosts_are_listed_page_by_page(served: Served) -> None:
-    pages: list[list[str]] = []
-    token = ""
-    while token or not pages:
-        request = service_pb2.ListHostsRequest(page_size=3, page_token=token)
-        page = await served.stub.ListHosts(request)
-        pages.append([host.name for host in page.hosts])
-        token = page.next_page_token
-    assert [len(page) for page in pages] == [3, 3, 2]
-    assert len({name for page in pages for name in page}) == 8
-
-
 async def test_a_cordoned_host_takes_no_gang_until_it_is_uncordoned(served: Served) -> None:
     request = service_pb2.CordonHostRequest(name="z0-r0-h0", reason="new cable")
     host = await served.stub.CordonHost(request)
@@ -56,15 +43,6 @@ async def test_a_cordoned_host_takes_no_gang_until_it_is_uncordoned(served: Serv
     await served.until("all", RUNNING)
     assert (host.state, host.reason) == (host_pb2.HOST_STATE_CORDONED, "new cable")
     assert host.update_time.seconds
-
-
-async def test_draining_moves_the_gang_to_another_host(served: Served) -> None:
-    await served.stub.CreateJob(create("a", 2))
-    left = (await served.until("a", RUNNING)).placement.hosts[0]
-    await served.stub.DrainHost(service_pb2.DrainHostRequest(name=left))
-    job = await until(lambda: served.get("a"), lambda job: job.attempt == 2)
-    assert left not in job.placement.hosts
-    assert await _state(served, left) == host_pb2.HOST_STATE_CORDONED
 
 
 async def test_a_failed_host_is_replaced_by_a_spare_and_comes_back_when_repaired(
@@ -81,16 +59,6 @@ async def test_a_failed_host_is_replaced_by_a_spare_and_comes_back_when_repaired
     assert job.placement.hosts[3] == before.spares[0]
     await served.stub.ReportHost(service_pb2.ReportHostRequest(name=lost, signal="repaired"))
     assert await _state(served, lost) == host_pb2.HOST_STATE_HEALTHY
-
-
-async def test_a_requeued_job_says_what_stopped_it(served: Served) -> None:
-    await served.stub.CreateJob(create("a", 8))
-    await served.until("a", RUNNING)
-    report = service_pb2.ReportHostRequest(name="z0-r0-h0", signal="nic-down")
-    await served.stub.ReportHost(report)
-    job = await served.until("a", QUEUED)
-    assert "needs 8 hosts; 7 are free" in job.reason
-    assert "nic-down" in job.reason
 
 
 async def test_a_signal_to_be_noted_leaves_the_host_in_service(served: Served) -> None:

@@ -66,29 +66,6 @@ async def test_standings_and_jobs_tell_whose_they_are(served: Served) -> None:
     assert [(c.tier, c.count, c.hosts) for c in vision.cells] == [("rack", 1, 0)]
 
 
-@pytest.mark.parametrize(
-    ("request_", "field"),
-    [
-        (create("a", 1, "nobody"), "spec.tenant"),
-        (create("a", 1, "research"), "spec.tenant"),
-        (create("a", 1, "", "gold"), "spec.priority_class"),
-    ],
-)
-async def test_names_that_do_not_exist(
-    request_: service_pb2.CreateJobRequest, field: str, served: Served
-) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await served.stub.CreateJob(request_)
-    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert str(refused.value.details()).startswith(field.removeprefix("spec."))
-
-
-async def test_more_than_the_limit_is_never(served: Served) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await served.stub.CreateJob(create("a", 6, "language"))
-    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-
-
 async def test_a_restart_keeps_the_tenants_or_takes_new_ones(tmp_path: Path) -> None:
     async with serving(tmp_path, tenants=TENANTS) as served:
         await served.stub.CreateJob(create("a", 2, "language"))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,7 +28,6 @@ class TableFormat(StrEnum):
     JSON = "json"
     YAML = "yaml"
     CSV = "csv"
-    HTML = "html"
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +50,6 @@ def accounting(
     output: Annotated[
         TableFormat, typer.Option("--format", "-o", help="Output format.")
     ] = TableFormat.TABLE,
-    file: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Sum up GPU-hours, goodput, waiting and failures by tenant, user and day.
@@ -73,15 +69,10 @@ def accounting(
         text = tables.usage_text(answer, keys) + "\n"
     elif output is TableFormat.CSV:
         text = tables.usage_csv(answer, keys)
-    elif output is TableFormat.HTML:
-        text = tables.usage_html(answer, keys, start_ns, end_ns or time.time_ns())
     else:
         rows = tables.records(answer, keys)
         text = formatted({"rows": rows}, AnswerFormat(output.value)) + "\n"
-    if file is None:
-        sys.stdout.write(text)
-    else:
-        _write(file, text)
+    sys.stdout.write(text)
 
 
 def _keys(text: str) -> list[str]:
@@ -90,11 +81,3 @@ def _keys(text: str) -> list[str]:
         if word not in KEYS:
             raise typer.BadParameter(f"{word!r} is not one of {', '.join(KEYS)}", param_hint="--by")
     return list(dict.fromkeys(words))
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        message = f"cannot be written: {(error.strerror or str(error)).lower()}"
-        raise typer.BadParameter(f"{file} {message}", param_hint="--output") from None

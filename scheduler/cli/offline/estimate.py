@@ -15,7 +15,6 @@ from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.exit_codes import EXIT_CODES
 from scheduler.cli.offline.place import cluster_of, outcome_of, place_job
 from scheduler.cli.parameters import OptionalJobPath
-from scheduler.cli.plot.options import Plot, PlotBy, drawers
 from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -136,8 +135,6 @@ def estimate_command(
         int | None, typer.Option(min=1, help="With --sweep: choices to show. (default: 20)")
     ] = None,
     output: Output = AnswerFormat.TABLE,
-    picture: Plot = None,
-    picture_by: PlotBy = None,
 ) -> None:
     """Estimate the step time of a job: compute, pipeline bubble, communication.
 
@@ -168,26 +165,23 @@ def estimate_command(
             **dict(zip(RATES, assumptions, strict=True)),
             "routing": routing,
             "failed": failed,
-            "plot-by": picture_by,
             "simulate": simulate or None,
             "beside": beside,
         }
         if collectives:
-            excluded |= {"sweep": sweep or None, "gpus": gpus, "top": top, "plot": picture}
+            excluded |= {"sweep": sweep or None, "gpus": gpus, "top": top}
         _refuse_beside("--collectives" if collectives else "--sweep", fabric, excluded)
         taken, carried = (_by_fabric(fabric, busy, "--busy"), _by_fabric(fabric, links, "--links"))
         named = (str(job), fabric[0], taken[0], carried[0])
         if collectives:
             raise typer.Exit(run_collectives(*named, output))
-        code = run_sweep(*named, gpus, top or 20, output, picture)
-        raise typer.Exit(code)
+        raise typer.Exit(run_sweep(*named, gpus, top or 20, output))
     _refuse_without_sweep(gpus, top)
 
     assumed = _assumptions(achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
     network = _network(routing, failed, seed, simulate)
     if simulate and hidden:
         _refuse_simulation("--hidden")
-    pictures = drawers(picture, picture_by, fabric)
 
     job_file = inputs.read_job(str(job))
     if (run := job_file.spec.run) and run.cpu_ranks:
@@ -208,8 +202,6 @@ def estimate_command(
     else:
         text = _text(job_file.spec.name, runs, assumed)
     sys.stdout.write(text + "\n")
-    for draw, (question, answer, estimate) in zip(pictures, runs, strict=True):
-        draw(question, answer, estimate.routed[0] if estimate else None)
     raise typer.Exit(max(EXIT_CODES[outcome_of(answer)] for _, answer, _ in runs))
 
 

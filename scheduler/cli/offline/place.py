@@ -19,7 +19,6 @@ from scheduler.cli import clock, complete
 from scheduler.cli.exit_codes import EXIT_CODES
 from scheduler.cli.numbers import finite
 from scheduler.cli.offline import formats
-from scheduler.cli.plot.options import Plot, PlotBy, drawer
 
 if TYPE_CHECKING:
     from placement import Hint
@@ -148,8 +147,10 @@ def place_command(
         Path | None,
         typer.Option(help="Write the proof of the answer here, a file for `muster verify`."),
     ] = None,
-    picture: Plot = None,
-    picture_by: PlotBy = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw the placement to this file, .png or .svg."),
+    ] = None,
 ) -> None:
     """Place a job on a fabric, with a proof of how good the placement is.
 
@@ -157,9 +158,12 @@ def place_command(
     4 infeasible (never fits this fabric), 5 undecided (search budget spent),
     2 bad input. Of several jobs the largest of their codes.
     """
+    from scheduler.cli import plot
     from scheduler.files import inputs
     from scheduler.files.old_placement import load_hint
 
+    if picture is not None:
+        plot.check_path(picture)
     _refuse_alone("--at", at, "--windows", windows)
     _refuse_alone("--near-slack", near_slack, "--near", near)
     network = inputs.load_fabric(fabric)
@@ -179,7 +183,6 @@ def place_command(
     _refuse_alone("--cut-slack", cut_slack, "--objective time", by_time)
     taken = inputs.load_busy(str(busy), network) if busy else 0
     hint = load_hint(str(near), network, request, near_slack or 0.0) if near else None
-    draw = drawer(picture, picture_by)
     now_ns = _moment(at or "+0s") if windows else 0
     codes = list[int]()
     for file in files:
@@ -191,7 +194,8 @@ def place_command(
         question, answer, solve_s = place_job(file, cluster, now_ns, hint)
         with file.naming_lines():
             _write(question, answer, output, solve_s)
-        draw(question, answer)
+        if picture is not None:
+            _draw(question, answer, picture)
         if certificate is not None:
             _write_certificate(certificate, question, answer)
         codes.append(EXIT_CODES[outcome_of(answer)])
@@ -416,6 +420,17 @@ def _write(question: Question, answer: Answer, output: PlacementFormat, solve_s:
         typer.echo(answers.to_text(question, answer, seconds), err=True)
         return
     sys.stdout.write(text + "\n")
+
+
+def _draw(question: Question, answer: Answer, path: Path) -> None:
+    """Nothing is drawn, and a note says so, where there is no placement."""
+    from scheduler.cli import plot
+
+    if not isinstance(answer, Placement):
+        typer.echo(f"{path}: not drawn: there is no placement", err=True)
+        return
+    name, free = question.name, question.free
+    plot.draw(question.fabric, question.request, answer, path, free=free, name=name)
 
 
 def _write_certificate(path: Path, question: Question, answer: Answer) -> None:

@@ -43,17 +43,13 @@ def run_sweep(
     gpus: int | None,
     top: int,
     output: AnswerFormat,
-    picture: Path | None,
 ) -> int:
     """Print the fastest choices; return the exit code.
 
     Raises: InputError naming the line of the job file that cannot be compared.
     """
     from placement import sweep
-    from scheduler.cli import plot
 
-    if picture is not None:
-        plot.check_path(picture)
     job, fabric, free = read_question(job_path, fabric_name, busy, links)
     request = job.spec.request
     ranks = gpus or request.parallelism.world_size
@@ -70,10 +66,6 @@ def run_sweep(
     else:
         text = formatted(_mapping(job.spec.name, fabric, ranks, result), output)
     sys.stdout.write(text + "\n")
-    if picture is not None and result.best:
-        from scheduler.cli.plot.choices import draw_choices
-
-        draw_choices(result, f"{job.spec.name}: {ranks:,} GPUs of {fabric.name}", picture)
     if result.best:
         return 0
     return EXIT_CODES[outcome_of(result.refused)] if result.refused else EXIT_CODES["infeasible"]

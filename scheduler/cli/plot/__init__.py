@@ -10,15 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placement import BadInput
-from scheduler.cli.plot.colour_by import ColourBy
 
 if TYPE_CHECKING:
-    from network.routing import Congestion
     from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
     from placement.workload.request import Placement, Request
-
-__all__ = ["ColourBy", "check_path", "draw"]
 
 SUFFIXES = (".png", ".svg")
 
@@ -40,14 +36,12 @@ def draw(
     *,
     free: HostSet | None = None,
     name: str = "",
-    by: ColourBy = ColourBy.AUTO,
-    congestion: Congestion | None = None,
 ) -> None:
     """Draw `placement` into a PNG or SVG file.
 
     `free`: the hosts that could be used, all if not given; the others are shown as
-    busy. `name` is the job's. `by` chooses what colours stand for. `congestion`: the
-    placement's routed flows; uplinks then show their busiest cable too.
+    busy. `name` is the job's. Colours stand for its stages or for its replicas, whichever lie in
+    fewer of the outermost domains.
 
     Raises: BadInput on another suffix. Cost: 1 s, of which importing is half.
     """
@@ -56,4 +50,4 @@ def draw(
     from scheduler.cli.plot.figure import Picture, figure, save
 
     usable = hostset.full(fabric.host_count) if free is None else free
-    save(figure(Picture(fabric, request, placement, usable, name, by, congestion)), path)
+    save(figure(Picture(fabric, request, placement, usable, name)), path)

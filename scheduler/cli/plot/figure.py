@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,19 +21,15 @@ from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Ints, Tier
 from placement.objective.cut import egress
 from placement.workload.request import Objective, Placement, Request
-from scheduler.cli.plot.colour_by import ColourBy
 from scheduler.cli.plot.geometry import PAD, Floats, FloorPlan, plan
 from scheduler.cli.render.text import NEGLIGIBLE, bytes_text, counted, gap_text, seconds_text
 from scheduler.console.theme import DPI, SMALL, TITLE, drawing, light, styled, titled
 from scheduler.observe.proof import objective_gap
 
-if TYPE_CHECKING:
-    from network.routing import Congestion
-
 INCHES = 12.0
 HEAD, LEGEND, BARS, MARGIN = 0.72, 0.5, 1.6, 0.25  # inches
 LETTER = 0.09  # width of one below a bar
-INK, PALE, MARK = light("ink"), light("quiet"), light("bad")
+INK, PALE = light("ink"), light("quiet")
 NUMBER: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": SMALL, "color": INK}
 MOST_VECTOR_HOSTS = 20_000  # beyond, hosts are an image inside the SVG
 MOST_RANGES = 3
@@ -48,8 +44,6 @@ class Picture:
     placement: Placement
     free: HostSet
     name: str
-    by: ColourBy
-    congestion: Congestion | None = None
 
 
 def save(made: Figure, path: Path) -> None:
@@ -64,12 +58,12 @@ def save(made: Figure, path: Path) -> None:
 
 def figure(picture: Picture) -> Figure:
     """Draw the whole figure, as high as its blocks need."""
-    groups = grouping(picture.fabric, picture.request, picture.placement, picture.by)
+    groups = grouping(picture.fabric, picture.request, picture.placement)
     inner = INCHES - 2 * MARGIN
     places = plan(picture.fabric, inner)
     map_height = places.height / places.hosts_per_inch
-    uplinks = load(picture.fabric, picture.request, picture.placement, picture.congestion)
-    bars = BARS if uplinks.mean.any() else 0.0
+    uplinks = uplink_seconds(picture.fabric, picture.request, picture.placement)
+    bars = BARS if uplinks.any() else 0.0
     height = HEAD + map_height + LEGEND + bars + MARGIN
     made = Figure(figsize=(INCHES, height))
     _head(made, picture, height)
@@ -152,7 +146,7 @@ def _title(axes: Axes, picture: Picture, places: FloorPlan, groups: Grouping, bl
     tier = picture.fabric.tiers[0]
     inside = groups.group_by_host[tier.domain_by_host == block]
     size = 8.5 if width > 1.7 * places.hosts_per_inch else 7.0
-    words = group_words(inside[inside >= 0], groups.by)
+    words = group_words(inside[inside >= 0], groups.kind)
     above: dict[str, Any] = {"xytext": (0, 3), "textcoords": "offset points", "fontsize": size}
     left_end, right_end = (left - PAD, low + height + PAD), (left + width + PAD, low + height + PAD)
     room = int(width / places.hosts_per_inch * 72 / (0.62 * size)) - len(words) - 2  # letters
@@ -167,16 +161,16 @@ def fitting(name: str, letters: int) -> str:
     return name if len(name) <= letters else "…" + name[-max(letters - 1, 3) :]
 
 
-def group_words(groups: Ints, by: ColourBy) -> str:
-    """Name groups in words: `stages 0-2, 5`; only how many where that would be long, "" for
-    none."""
+def group_words(groups: Ints, kind: str) -> str:
+    """Name groups of a kind, such as stage, in words: `stages 0-2, 5`; only how many where that
+    would be long, "" for none."""
     numbers = np.unique(groups).tolist()
     if not numbers:
         return ""
     ranges = hostlist.fold([str(n) for n in numbers]).strip("[]").split(",")
     if len(ranges) > MOST_RANGES:
-        return f"{len(numbers)} {by.value}s"
-    return f"{by.value}{'s' if len(numbers) > 1 else ''} {', '.join(ranges)}"
+        return f"{len(numbers)} {kind}s"
+    return f"{kind}{'s' if len(numbers) > 1 else ''} {', '.join(ranges)}"
 
 
 def _legend(made: Figure, axes: Axes, picture: Picture, groups: Grouping) -> None:
@@ -192,7 +186,7 @@ def _legend(made: Figure, axes: Axes, picture: Picture, groups: Grouping) -> Non
     is_named = groups.count <= MOST_NAMED
     named = [(str(i), shade) for i, shade in enumerate(shades)] if is_named else []
     if is_named:
-        axes.text(0, 0.5, groups.by.value, fontsize=SMALL, color=INK, va="center")
+        axes.text(0, 0.5, groups.kind, fontsize=SMALL, color=INK, va="center")
     else:
         _scale(made, axes, shades, groups)
     handles = [
@@ -219,38 +213,35 @@ def _scale(made: Figure, axes: Axes, shades: Sequence[str], groups: Grouping) ->
     box = axes.inset_axes((0.055, 0.5, 0.36, 0.25))
     scale = ScalarMappable(Normalize(-0.5, groups.count - 0.5), ListedColormap(list(shades)))
     bar = made.colorbar(scale, cax=box, orientation="horizontal")
-    axes.text(0, 0.5, groups.by.value, fontsize=SMALL, color=INK, va="center")
+    axes.text(0, 0.5, groups.kind, fontsize=SMALL, color=INK, va="center")
     bar.ax.tick_params(labelsize=SMALL, length=2, color=PALE)
     bar.outline.set_visible(False)
 
 
-def _bars(axes: Axes, tier: Tier, uplinks: PlottedLoad) -> None:
+def _bars(axes: Axes, tier: Tier, seconds: Floats) -> None:
     """One bar a domain; names and numbers as far as they have room."""
-    highest = uplinks.mean if uplinks.busiest is None else uplinks.busiest
-    at = np.arange(len(highest))
+    at = np.arange(len(seconds))
     longest = max(map(len, tier.domains))
     step = -(-len(at) * (longest + 1) * LETTER // (INCHES - 2 * MARGIN))
     pitch_inches = (INCHES - 2 * MARGIN) / len(at)
     width = min(0.62, 0.9 / pitch_inches) if pitch_inches > 0.1 else 1.0
-    axes.bar(at, uplinks.mean, width=width, color=light("blue"))
-    if uplinks.busiest is not None:
-        axes.hlines(highest, at - width / 2, at + width / 2, color=MARK, linewidth=2)
+    axes.bar(at, seconds, width=width, color=light("blue"))
     axes.set_xlim(-0.6, len(at) - 0.4)
-    axes.set_ylim(0, highest.max() * 1.22)
+    axes.set_ylim(0, seconds.max() * 1.22)
     styled(axes, grid="")
     axes.spines["left"].set_visible(False)
     axes.set_yticks([])
     shown = at[: len(at) - int(0.8 * (step - 1)) : int(step)]
     side = "center" if step == 1 else "left"  # else the first would leave the paper
     axes.set_xticks(shown, [tier.domains[i] for i in shown], ha=side)
-    scale, unit = _unit(float(highest.max()))
-    title = f"uplink of each {tier.name}: {unit} {uplinks.words}"
+    scale, unit = _unit(float(seconds.max()))
+    title = f"uplink of each {tier.name}: {unit} busy in a step, at full rate"
     if step == 1:
-        for i, value in enumerate(highest.tolist()):
+        for i, value in enumerate(seconds.tolist()):
             text = f"{value / scale:.3g}" if value else ""
             axes.annotate(text, (i, value), (0, 2), textcoords="offset points", **NUMBER)
     else:
-        title += f"; most {highest.max() / scale:.3g}, {tier.domains[int(highest.argmax())]}"
+        title += f"; most {seconds.max() / scale:.3g}, {tier.domains[int(seconds.argmax())]}"
     titled(axes, title)
 
 
@@ -260,45 +251,12 @@ def _unit(longest_s: float) -> tuple[float, str]:
     return next((unit for unit in units if longest_s >= unit[0]), (1e-9, "nanoseconds"))
 
 
-@struct(frozen=True, slots=True)
-class PlottedLoad:
-    """Seconds of a step in which uplinks are busy, out of each outermost domain.
-
-    `mean`, `busiest`: shape (domains,), over the cables of a domain; `busiest` is None where
-    traffic is taken as spread perfectly. `words`: what is shown, in words.
-    """
-
-    mean: Floats
-    busiest: Floats | None
-    words: str
-
-
-def load(
-    fabric: Fabric, request: Request, placement: Placement, congestion: Congestion | None
-) -> PlottedLoad:
-    """Return the load of uplinks by `placement`, from its routed flows if they are given."""
+def uplink_seconds(fabric: Fabric, request: Request, placement: Placement) -> Floats:
+    """Return for each outermost domain the seconds of a step in which its uplink is busy."""
     if not fabric.tiers:
-        return PlottedLoad(np.zeros(0), None, "")
-    if congestion is not None and len(congestion.links.layers) > 1:
-        return _routed(fabric, congestion)
+        return np.zeros(0)
     leaving = egress(fabric, request, placement.hosts)
-    uplinks = fabric.tiers[0].uplink_bytes_per_s
-    seconds = seconds_over(np.array(leaving, dtype=np.float64), uplinks)
-    return PlottedLoad(seconds, None, "busy in a step, at full rate")
-
-
-def _routed(fabric: Fabric, congestion: Congestion) -> PlottedLoad:
-    """Cables out of the second highest layer, which serves the outermost domains."""
-    layer = congestion.links.layers[-2]
-    domain = layer.domain_by_switch[layer.uplinks.lower]
-    seconds = congestion.loads.up[-1] / congestion.links.link_bytes_per_s
-    count = len(fabric.tiers[0].domains)
-    busiest = np.zeros(count)
-    np.maximum.at(busiest, domain, seconds)
-    cables = np.maximum(np.bincount(domain, minlength=count), 1)
-    mean = np.bincount(domain, seconds, minlength=count) / cables
-    words = f"busy in a step under {congestion.routing}; bar: mean of its cables, mark: the busiest"
-    return PlottedLoad(mean, busiest, words)
+    return seconds_over(np.array(leaving, dtype=np.float64), fabric.tiers[0].uplink_bytes_per_s)
 
 
 HUES = tuple(map(light, ("blue", "orange", "green", "pink", "sky", "purple", "brown")))
@@ -307,17 +265,15 @@ MOST_NAMED = len(HUES) * len(SHADES)
 DARKEST = 0.12
 FREE, BUSY, SPARE = light("map-free"), light("map-somebody"), light("ink")
 NOT_OF_JOB = -1
-
-
-AXES = {ColourBy.STAGE: "pp", ColourBy.REPLICA: "dp"}
+AXES = {"stage": "pp", "replica": "dp"}
 
 
 @struct(frozen=True, slots=True)
 class Grouping:
-    """Groups of hosts that a picture colours. `group_by_host`: the stage or replica of a host's
-    first rank, -1 outside the job."""
+    """Groups of hosts that a picture colours. `kind`: a key of AXES. `group_by_host`: the stage or
+    replica of a host's first rank, -1 outside the job."""
 
-    by: ColourBy
+    kind: str
     count: int
     group_by_host: Ints
 
@@ -331,23 +287,20 @@ class States:
     free: Ints
 
 
-def grouping(fabric: Fabric, request: Request, placement: Placement, by: ColourBy) -> Grouping:
-    """Group the hosts by the axis asked for; *auto* is the axis whose groups touch fewer
-    domains."""
-    ways = [_grouped(fabric, request, placement, each) for each in AXES]
-    if by is not ColourBy.AUTO:
-        return next(way for way in ways if way.by is by)
+def grouping(fabric: Fabric, request: Request, placement: Placement) -> Grouping:
+    """Group the hosts by the axis whose groups touch fewer of the outermost domains."""
+    ways = [grouped(fabric, request, placement, kind) for kind in AXES]
     return min(ways, key=lambda way: (way.count == 1, _spread(fabric, way)))
 
 
-def _grouped(fabric: Fabric, request: Request, placement: Placement, by: ColourBy) -> Grouping:
-    axis = AXES[by]
-    parallelism = request.parallelism
+def grouped(fabric: Fabric, request: Request, placement: Placement, kind: str) -> Grouping:
+    """Group the hosts by stage or by replica."""
+    axis, parallelism = AXES[kind], request.parallelism
     first_rank = np.arange(len(placement.hosts)) * fabric.gpus_per_host
     group = first_rank // parallelism.stride(axis) % parallelism.size(axis)
     of_host = np.full(fabric.host_count, NOT_OF_JOB, dtype=np.int64)
     of_host[list(placement.hosts)] = group
-    return Grouping(by, parallelism.size(axis), of_host)
+    return Grouping(kind, parallelism.size(axis), of_host)
 
 
 def _spread(fabric: Fabric, way: Grouping) -> float:

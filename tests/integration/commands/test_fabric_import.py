@@ -1,85 +1,42 @@
 """`muster fabric`: import, show."""
 
 import json
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from placement.fabric.reader import from_spec
-from scheduler import cli
 from scheduler.files.fabrics.summary import summary
 from tests.build import fabric, fabric_spec, two_tiers
-
-Muster = Callable[..., tuple[int, str, str]]
+from tests.commands import Muster, Result
 
 
 @pytest.fixture
-def muster(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Muster:
-    """Runs the command in this process, in an empty folder: code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["muster", "fabric", *args])
-        with pytest.raises(SystemExit) as finished:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return int(finished.value.code or 0), out, err
-
-    return run
+def fabric_command(muster: Muster) -> Muster:
+    return lambda *words: muster("fabric", *words)
 
 
 @pytest.mark.slow
-def test_standard_input(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from scheduler.cli import main; main()",
-            "fabric",
-            "import",
-            "-",
-            "--from",
-            "slurm",
-        ],
-        input="SwitchName=s Nodes=a\n",
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert "name: s, hosts: [a]" in done.stdout
-
-
-@pytest.mark.slow
-def test_errors_name_the_place(muster: Muster) -> None:
+def test_errors_name_the_place(fabric_command: Muster) -> None:
     Path("t.conf").write_text("SwitchName=a Nodes=b[\n")
-    assert muster("import", "t.conf", "--from", "slurm") == (
-        2,
-        "",
-        "t.conf:1: nodes: unbalanced brackets in 'b['\n",
-    )
-    assert muster("import", "gone", "--from", "slurm")[0::2] == (2, "gone: no such file\n")
-    assert muster("import", "t.conf", "--from", "slurm", "--hosts", "[")[0] == 2
-    assert muster("import", "t.conf", "--from", "toml")[0] == 2
+    slurm = ("import", "t.conf", "--from", "slurm")
+    said = "t.conf:1: nodes: unbalanced brackets in 'b['\n"
+    assert fabric_command(*slurm) == Result(2, "", said)
+    gone = fabric_command("import", "gone", "--from", "slurm")
+    assert gone == Result(2, "", "gone: no such file\n")
+    assert fabric_command(*slurm, "--hosts", "[").code == 2
+    assert fabric_command("import", "t.conf", "--from", "toml").code == 2
     for option in ("--topology", "--label-keys"):
-        code, out, err = muster("import", "t.conf", "--from", "slurm", option, "x")
-        assert (code, out) == (2, "")
-        assert option in err
+        done = fabric_command(*slurm, option, "x")
+        assert (done.code, done.out) == (2, "")
+        assert option in done.err
 
 
-def test_show(muster: Muster) -> None:
-    code, out, _ = muster("show", "--fabric", "roce-24k")
-    assert code == 0
-    assert out == (
+def test_show(fabric_command: Muster) -> None:
+    done = fabric_command("show", "--fabric", "roce-24k")
+    assert done.code == 0
+    assert done.out == (
         "roce-24k: roce, 3,072 hosts, 24,576 GPUs, H100"
         " (8 a host; each 400 Gbit/s out of the host, 3.6 Tbit/s inside)\n\n"
         "tier  domains  hosts each   uplink each  oversubscribed  names\n"
@@ -89,22 +46,22 @@ def test_show(muster: Muster) -> None:
     )
 
 
-def test_show_in_json(muster: Muster) -> None:
-    body = json.loads(muster("show", "--fabric", "roce-24k", "--format", "json")[1])
+def test_show_in_json(fabric_command: Muster) -> None:
+    body = fabric_command("show", "--fabric", "roce-24k", "--format", "json").json
     zone = body["tiers"][0]
     assert (body["hosts"], body["gpus"]) == (3072, 24576)
     assert zone["uplink_gbps"][0] * zone["oversubscription"][0] == pytest.approx(384 * 8 * 400)
 
 
-def test_show_lists_the_stores(muster: Muster, tmp_path: Path) -> None:
+def test_show_lists_the_stores(fabric_command: Muster, tmp_path: Path) -> None:
     flash = {"name": "flash", "write_gb_per_s": 60, "read_gb_per_s": 70, "hold_jobs": True}
     flash |= {"by_tier": {"zone": {"write_gb_per_s": 8, "read_gb_per_s": 20}}}
     flash |= {"readers": {"hosts": 60, "gb_per_s": 1.5}}
     archive = {"name": "archive", "write_gb_per_s": 2.5, "capacity_tb": 240_000}
     path = tmp_path / "stores.json"
     path.write_text(json.dumps(fabric_spec() | {"storage": [flash, archive]}))
-    out = muster("show", "--fabric", str(path))[1]
-    assert out.endswith(
+    shown = ("show", "--fabric", str(path))
+    assert fabric_command(*shown).out.endswith(
         "\n\n"
         "store           writes          reads       holds\n"
         "flash          60 GB/s        70 GB/s\n"
@@ -114,7 +71,7 @@ def test_show_lists_the_stores(muster: Muster, tmp_path: Path) -> None:
         "note: jobs wait whose datasets exceed what is left of 70 GB/s of store flash or of 20 GB/s"
         " of each zone\n"
     )
-    stores = json.loads(muster("show", "--fabric", str(path), "--format", "json")[1])["stores"]
+    stores = fabric_command(*shown, "--format", "json").json["stores"]
     assert stores[0] == flash | {"capacity_tb": None}
 
 
@@ -134,7 +91,7 @@ def test_what_looks_odd_is_said() -> None:
 
 
 @pytest.mark.slow
-def test_98_thousand_hosts_are_imported_in_seconds(muster: Muster) -> None:
+def test_98_thousand_hosts_are_imported_in_seconds(fabric_command: Muster) -> None:
     rows = ["SwitchName=core Switches=z[00-31]"]
     for zone in range(32):
         rows.append(f"SwitchName=z{zone:02d} Switches=z{zone:02d}r[0000-1535]")
@@ -142,7 +99,7 @@ def test_98_thousand_hosts_are_imported_in_seconds(muster: Muster) -> None:
         rows += [f"SwitchName={rack} Nodes={rack}n[0-1]" for rack in racks]
     Path("t.conf").write_text("\n".join(rows))
     begin = time.perf_counter()
-    code, _, err = muster("import", "t.conf", "--from", "slurm", "-o", "f.yaml")
-    assert code == 0
+    done = fabric_command("import", "t.conf", "--from", "slurm", "-o", "f.yaml")
+    assert done.code == 0
     assert time.perf_counter() - begin < 60
-    assert "32 x zone, 49,152 x rack, 98,304 hosts" in err
+    assert "32 x zone, 49,152 x rack, 98,304 hosts" in done.err

@@ -15,21 +15,11 @@ from placement.fabric.hostlist import expand
 from placement.fabric.reader import preset
 from scheduler.cli.offline import formats
 from scheduler.cli.offline.formats import GangOption, compress
-from scheduler.cli.render.text import bytes_text, columns, counted, seconds_text
+from scheduler.cli.render.text import bytes_text, columns, counted
 
 HOSTS = ("z1-r0-h1", "z0-r0-h0", "z0-r0-h1", "z0-r1-h0")
 GANG = GangOption("job", HOSTS, ("z0-r1-h1",), ranks_per_host=2)
 RANKS = {rank: (HOSTS[rank // 2], rank % 2) for rank in range(8)}
-
-
-def test_hostfile_is_the_block_order() -> None:
-    assert tuple(formats.hostfile(GANG)) == HOSTS
-
-
-def test_rankfile_names_every_rank_once() -> None:
-    lines = [line.replace("=", " ").split() for line in formats.rankfile(GANG)]
-    assert {int(n): (host, int(slot)) for _, n, host, _, slot in lines} == RANKS
-    assert list(formats.rankfile(GANG))[3] == "rank 3=z0-r0-h0 slot=1"
 
 
 def test_env_maps_every_rank() -> None:
@@ -95,11 +85,6 @@ def slurm_commands(gang: GangOption) -> list[list[str]]:
     marked = [line[3:] for line in formats.slurm(gang) if line.startswith("#$ ")]
     script = "\n".join(marked).replace("\\\n", "")
     return [shlex.split(line) for line in script.splitlines()]
-
-
-def test_slurm_hostfile_has_one_line_a_rank() -> None:
-    hosts = [line for line in formats.slurm(GANG) if not line.startswith("#")]
-    assert dict(enumerate(hosts)) == {rank: host for rank, (host, _) in RANKS.items()}
 
 
 def test_slurm_commands_allocate_the_gang_and_start_it_in_this_order() -> None:
@@ -168,14 +153,6 @@ def test_compress_keeps_the_set(hosts: set[str]) -> None:
 )
 def test_bytes_have_three_digits(count: float, text: str) -> None:
     assert bytes_text(count) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (1.234, "1.23 s"), (0.0251, "25.1 ms"), (3e-6, "3 us"), (1e-12, "< 0.01 us")],
-)
-def test_seconds(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
 
 
 def test_columns_line_up() -> None:

@@ -1,12 +1,10 @@
 """`muster links` on a terminal: counts, proofs, failures, messages."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from scheduler import cli
+from tests.commands import Muster, Result
 
 RACKS = """\
 name: mini
@@ -18,36 +16,19 @@ tiers:
 """
 
 
-def muster(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
-) -> tuple[int, str, str]:
-    """Exit code, output, errors."""
-    monkeypatch.setattr("sys.argv", ["muster", "links", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out, said.err
-
-
 @pytest.fixture
-def mini(tmp_path: Path) -> str:
-    path = tmp_path / "mini.yaml"
-    path.write_text(RACKS)
-    return str(path)
+def links(muster: Muster) -> Muster:
+    """`muster links` of a small fabric."""
+    Path("mini.yaml").write_text(RACKS)
+
+    def run(*arguments: str, fabric: str = "mini.yaml") -> Result:
+        return muster("links", "--fabric", fabric, *arguments)
+
+    return run
 
 
-def as_json(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
-) -> Any:
-    code, out, err = muster(capsys, monkeypatch, *arguments, "--format", "json")
-    assert (code, err) == (0, "")
-    return json.loads(out)
-
-
-def test_counts_and_proofs(
-    mini: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = as_json(capsys, monkeypatch, "--fabric", mini)
+def test_counts_and_proofs(links: Muster) -> None:
+    found = links("--format", "json").json
     assert [(row["switch"], row["switches"], row["cables_up"]) for row in found["layers"]] == [
         ("rtsw", 12, 48),
         ("ctsw", 12, 24),
@@ -62,20 +43,15 @@ def test_counts_and_proofs(
     }
 
 
-def test_the_page_has_a_line_for_each(
-    mini: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, out, _ = muster(capsys, monkeypatch, "--fabric", mini)
-    lines = [" ".join(line.split()) for line in out.splitlines()]
+def test_the_page_has_a_line_for_each(links: Muster) -> None:
+    lines = [" ".join(line.split()) for line in links().out.splitlines()]
     assert "ctsw zone 3 12 4 2 24" in lines
     assert "out of z0 6.4 Tbit/s 3.2 Tbit/s 2:1 2:1 even spreading reaches the cut" in lines
 
 
-def test_failures_are_missing(
-    mini: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failures_are_missing(links: Muster) -> None:
     down = ("--failed", "atsw1", "--failed", "z0-ctsw[0-1]/atsw0")
-    found = as_json(capsys, monkeypatch, "--fabric", mini, *down)
+    found = links(*down, "--format", "json").json
     assert found["failed"] == ["atsw1", "z0-ctsw[0-1]/atsw0"]
     assert found["layers"][1]["ports_up"] == [0, 1]
     out = next(
@@ -85,11 +61,8 @@ def test_failures_are_missing(
 
 
 @pytest.mark.slow
-def test_striping_counts_cores(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, out, _ = muster(capsys, monkeypatch, "--fabric", "ib-24k", "--striping", "minimal")
-    assert "1,920 switches" in out
+def test_striping_counts_cores(links: Muster) -> None:
+    assert "1,920 switches" in links("--striping", "minimal", fabric="ib-24k").out
 
 
 @pytest.mark.parametrize(
@@ -99,13 +72,7 @@ def test_striping_counts_cores(
         (["--failed", "z0-ctsw0/atsw0/7"], "failed: mini has no cable"),
     ],
 )
-def test_what_is_not_there_cannot_fail(
-    mini: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    message: str,
-) -> None:
-    code, out, err = muster(capsys, monkeypatch, "--fabric", mini, *arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith(message)
+def test_what_is_not_there_cannot_fail(links: Muster, arguments: list[str], message: str) -> None:
+    done = links(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(message)

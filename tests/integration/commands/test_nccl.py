@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import numpy as np
 import pytest
 
 from network.collectives.nccl import Protocol
@@ -123,11 +122,6 @@ def test_sizes_stay_within_what_the_plugin_holds(payload: int) -> None:
     )
     assert (name, algorithm, protocol) == ("allreduce", "tree", "ll128")
     assert low <= min(payload, MOST_BYTES) <= high
-
-
-def test_tunings_do_not_depend_on_the_type_of_hosts() -> None:
-    network, job = fabric(zones=1, racks=2, hosts=2), gang(4, dp=4)
-    assert nccl_tunings(network, job, [0, 1, 2, 3]) == nccl_tunings(network, job, np.arange(4))
 
 
 def test_all_to_all_is_said_to_go_point_to_point_and_over_what() -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from placement.fabric import hostlist
 from placement.objective.cut import cut
 from scheduler.files.inputs import job_from_mapping, load_fabric
-from tests.commands import JOB, MINI, Muster, Result
+from tests.commands import JOB, Muster
 
 
 def write(text: str | bytes, name: str = "job.yaml") -> None:
@@ -83,17 +82,6 @@ def test_the_table(place: Muster) -> None:
     assert by_cut.index("lower bound, all layouts") < by_cut.index("a step: ")
 
 
-def test_the_same_command_gives_the_same_bytes(place: Muster) -> None:
-    first, second = place("--format", "json"), place("--format", "json")
-
-    def without_times(result: Result) -> str:
-        head, _, _ = result.out.partition('"seconds"')
-        return head
-
-    assert without_times(first) == without_times(second)
-    assert list(first.json)[-1] == "seconds"
-
-
 def test_formats_agree_on_the_ranks(place: Muster) -> None:
     hosts = place("--format", "json").json["hosts"]
     assert place("--format", "hostfile").out.splitlines() == hosts
@@ -108,7 +96,7 @@ def test_formats_agree_on_the_ranks(place: Muster) -> None:
     assert [line.split()[2] for line in env] == [f"HOST={host}" for host in by_rank]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_busy_hosts_are_never_used(place: Muster, seed: int) -> None:
     rng = random.Random(seed)
     busy = rng.sample(load_fabric("mini.yaml").hosts, rng.randint(1, 13))
@@ -116,12 +104,6 @@ def test_busy_hosts_are_never_used(place: Muster, seed: int) -> None:
     answer = place("--busy", "busy", "--format", "json").json
     assert answer["outcome"] == "placed"
     assert not set(busy) & set(answer["hosts"] + answer["spares"])
-
-
-def test_busy_ranges(place: Muster) -> None:
-    write("z0-r[0-1]-h[0-3] # a zone\n", "busy")
-    answer = place("--busy", "busy", "--format", "json").json
-    assert not set(hostlist.expand("z0-r[0-1]-h[0-3]")) & set(answer["hosts"] + answer["spares"])
 
 
 def test_spares_on_the_command_line_win(place: Muster) -> None:
@@ -177,23 +159,11 @@ def test_a_job_larger_than_the_fabric(place: Muster) -> None:
     ("text", "message"),
     [
         ("parallelism:\n  xp: 2\n", "job.yaml:2: parallelism.xp: unknown axis 'xp'"),
-        ("parallelism:\n  dp: 2\ntraffic:\n  qp: 2\n", "job.yaml:4: traffic.qp: unknown axis 'qp'"),
-        ("parallelism:\n  dp: 2\n  order: tp-qp\n", "job.yaml:3: parallelism.order: unknown axis"),
         (
             "name: x\nparallelism: {dp: 3}\n",
             "job.yaml:2: parallelism: tp 1 x cp 1 x ep 1 x pp 1 x dp 3 = 3 ranks do not fill",
         ),
-        ("parallelism: {}\ntraffic:\n  dp: -1\n", "job.yaml:3: traffic.dp: must not be negative"),
-        ("parallelism:\n  dp: 2\n  dp: 4\n", "job.yaml:3: parallelism.dp: is given twice"),
-        ("parallelism: {dp: 2}\nspare: 1\n", "job.yaml:2: spare: unknown key 'spare', did you"),
-        (
-            "parallelism:\n  dp: no\n",
-            "job.yaml:2: parallelism.dp: must be a whole number, not 'no'",
-        ),
-        ("parallelism:\n\tdp: 2\n", "job.yaml:2: a tab indents this line"),
-        ("", "job.yaml: must be a mapping of keys to values, is empty"),
         (b"\x7fELF\x02\x01\xff\x00", "job.yaml:1: is not UTF-8 text"),
-        (b"PK\x03\x04 \x00", "job.yaml:1: control character"),
         ("[" * 10_000, "is nested deeper than"),
     ],
 )
@@ -206,39 +176,9 @@ def test_a_bad_job_file(place: Muster, text: str | bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (MINI.replace("count: 4", "count: 0"), "mini.yaml:6: tiers.2.count: must be a whole"),
-        (MINI.replace("name: rack", "nam: rack"), "mini.yaml:5: tiers.1.nam: unknown key"),
-        (MINI + "name: again\n", "mini.yaml:7: name: is given twice, first in line 1"),
-        (MINI.replace("count: 4", "count: 1000000"), "mini.yaml:3: tiers: 6,000,000 hosts"),
-    ],
-)
-def test_a_bad_fabric_file(place: Muster, text: str, message: str) -> None:
-    write(text, "mini.yaml")
-    result = place()
-    assert result.code == 2
-    assert message in result.err
-
-
-def test_files_that_are_not_there(place: Muster) -> None:
-    for args, message in [
-        ({"job": "absent.yaml"}, "absent.yaml: no such file"),
-        ({"job": "."}, ".: is a directory, not a file"),
-        ({"fabric": "absent.yaml"}, "absent.yaml: no such file"),
-        ({"fabric": "roce"}, "fabric: 'roce' is neither a preset (roce-24k, ib-24k, nvl72-24k)"),
-        ({"fabric": "."}, ".: is a directory, not a file"),
-    ]:
-        result = place(**args)
-        assert result.code == 2
-        assert message in result.err
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--at", "+2h"), "--at: needs --windows"),
-        (("--plot-by", "stage"), "--plot-by: needs --plot"),
         (("--near-slack", "0.1"), "--near-slack: needs --near"),
         (("--near", "x", "--near-slack", "inf"), "--near-slack"),
     ],
@@ -249,13 +189,6 @@ def test_an_option_without_the_one_it_belongs_to(
     result = place(*options)
     assert result.code == 2
     assert message in result.err
-
-
-def test_a_bad_busy_list(place: Muster) -> None:
-    write("z0-r0-h0\nz7-r0-h0\n", "busy")
-    result = place("--busy", "busy")
-    assert result.code == 2
-    assert "busy:2: mini has no host 'z7-r0-h0'" in result.err
 
 
 @pytest.mark.parametrize(
@@ -301,17 +234,6 @@ def test_a_lost_host_moves_one_block(place: Muster) -> None:
     ).json
     assert answer["near"] == {"slack": 9.0, "lost_hosts": 1, "bytes_per_step": None}
     assert answer["hosts"][:-1] == old[:-1]
-
-
-def test_an_answer_without_near_says_nothing_of_moves(place: Muster) -> None:
-    assert not {"moved", "near"} & set(place("--format", "json").json)
-
-
-def test_an_old_placement_of_another_size_is_bad_input(place: Muster) -> None:
-    write("z0-r0-h0\n", "old.txt")
-    result = place("--near", "old.txt")
-    assert result.code == 2
-    assert result.err == "old.txt: the old placement is of 1, the job of 10 hosts\n"
 
 
 def test_what_is_left_free(place: Muster) -> None:

@@ -1,19 +1,14 @@
 """Pictures of placements: where hosts stand, what colours mean, the same bytes again."""
 
-import os
-import subprocess
-import sys
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from muster.structs import replace
-from network.flows import flows_of
-from network.routing import parse_routing, route
-from network.wiring import links
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.reader import from_spec, preset
@@ -22,11 +17,11 @@ from placement.objective.cut import egress
 from placement.placer import place
 from placement.workload.request import Objective, Placement, Request, SpareRule, StepBound, TierCut
 from scheduler.cli import plot
-from scheduler.cli.plot import ColourBy
 from scheduler.cli.plot import figure as colours
-from scheduler.cli.plot.figure import fitting, group_words, load
+from scheduler.cli.plot.figure import fitting, group_words, uplink_seconds
 from scheduler.cli.plot.geometry import PAD, plan
 from tests.build import coordinates, fabric, flat, gang, two_tiers
+from tests.commands import Muster
 
 BARE = from_spec({"name": "bare", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 12}]})
 FABRICS = {
@@ -100,32 +95,31 @@ def test_a_rack_is_one_cell() -> None:
 def test_groups_are_the_coordinates_of_ranks() -> None:
     found, request = fabric(zones=3, racks=4, hosts=2), gang(20, pp=4, dp=5)
     answer = placed(found, request)
-    ways = {
-        by: colours.grouping(found, request, answer, by)
-        for by in (ColourBy.STAGE, ColourBy.REPLICA)
-    }
+    stages, replicas = (
+        colours.grouped(found, request, answer, kind).group_by_host for kind in ("stage", "replica")
+    )
     for block, host in enumerate(answer.hosts):
         at = coordinates(request.parallelism, block * found.gpus_per_host)
-        assert ways[ColourBy.STAGE].group_by_host[host] == at["pp"]
-        assert ways[ColourBy.REPLICA].group_by_host[host] == at["dp"]
+        assert (stages[host], replicas[host]) == (at["pp"], at["dp"])
     outside = set(range(found.host_count)) - set(answer.hosts)
-    assert all(ways[ColourBy.STAGE].group_by_host[host] == -1 for host in outside)
+    assert all(stages[host] == -1 for host in outside)
 
 
-@pytest.mark.parametrize(("pp_bytes", "by"), [(1_000, ColourBy.REPLICA), (1, ColourBy.STAGE)])
-def test_auto_takes_what_zones_keep_together(pp_bytes: int, by: ColourBy) -> None:
+@pytest.mark.parametrize(
+    ("hosts", "shape", "kind"),
+    [
+        (16, {"pp": 4, "dp": 4, "pp_bytes": 1_000, "dp_bytes": 30}, "replica"),
+        (16, {"pp": 4, "dp": 4, "pp_bytes": 1, "dp_bytes": 30}, "stage"),
+        (8, {"dp": 8}, "replica"),  # never an axis of one
+    ],
+)
+def test_colours_are_of_what_zones_keep_together(
+    hosts: int, shape: dict[str, Any], kind: str
+) -> None:
     """Dear pipelines stay in a zone whole; else stages do."""
     found = fabric(zones=4, racks=2, hosts=2)
-    request = gang(16, pp=4, dp=4, pp_bytes=pp_bytes, dp_bytes=30)
-    assert colours.grouping(found, request, placed(found, request), ColourBy.AUTO).by is by
-
-
-def test_auto_never_takes_an_axis_of_one() -> None:
-    found, request = fabric(zones=2, racks=2, hosts=2), gang(8, dp=8)
-    assert (
-        colours.grouping(found, request, placed(found, request), ColourBy.AUTO).by
-        is ColourBy.REPLICA
-    )
+    request = gang(hosts, **shape)
+    assert colours.grouping(found, request, placed(found, request)).kind == kind
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 16, 21, 22, 128])
@@ -158,7 +152,7 @@ def test_states_part_the_hosts_that_carry_no_rank() -> None:
     ],
 )
 def test_words_above_a_block(groups: list[int], words: str) -> None:
-    assert group_words(np.array(groups, dtype=np.int64), ColourBy.STAGE) == words
+    assert group_words(np.array(groups, dtype=np.int64), "stage") == words
 
 
 @pytest.mark.parametrize(
@@ -172,10 +166,10 @@ def test_long_names_show_their_end(name: str, letters: int, shown: str) -> None:
 # --- files -------------------------------------------------------------------------
 
 
-def draw(path: Path, name: str = "regular", by: ColourBy = ColourBy.AUTO) -> bytes:
+def draw(path: Path, name: str = "regular") -> bytes:
     found = FABRICS[name]
     request = gang(10, gpus=found.gpus_per_host, dp=10)
-    plot.draw(found, request, placed(found, request), path, name="job", by=by)
+    plot.draw(found, request, placed(found, request), path, name="job")
     return path.read_bytes()
 
 
@@ -237,97 +231,31 @@ def test_other_suffixes_are_refused(tmp_path: Path, name: str) -> None:
 
 # --- the option ---------------------------------------------------------------------
 
-JOB = "name: job\nparallelism: {tp: 8, pp: 2, dp: 4}\ntraffic: {dp: 10, pp: 3}\nspares: 1\n"
+
+def test_place_draws(place: Muster) -> None:
+    done = place("--plot", "a.svg")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("placed: job")
+    assert Path("a.svg").stat().st_size > 5_000
 
 
-def muster(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    (folder / "job.yaml").write_text(JOB)
-    command = [sys.executable, "-c", "from scheduler.cli import main; main()", *args]
-    env = {key: value for key, value in os.environ.items() if key != "DISPLAY"}
-    env["PYTHONPATH"] = str(Path(__file__).parents[3])
-    return subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
-    )
+def test_a_bad_suffix_is_told_before_anything_else(place: Muster) -> None:
+    done = place("--plot", "a.pdf", job="gone.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "--plot: a.pdf must end in .png or .svg\n"
 
 
-@pytest.mark.slow
-def test_place_draws(tmp_path: Path) -> None:
-    done = muster(tmp_path, "place", "job.yaml", "--fabric", "roce-24k", "--plot", "a.svg")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("placed: job")
-    assert (tmp_path / "a.svg").stat().st_size > 100_000
+def test_nothing_is_drawn_without_a_placement(place: Muster) -> None:
+    Path("busy").write_text("z[0-2]-r[0-1]-h[0-3]\n")
+    done = place("--busy", "busy", "--plot", "a.png")
+    assert done.code == 3
+    assert "not drawn" in done.err
+    assert not Path("a.png").exists()
 
 
-def test_a_bad_suffix_is_told_before_anything_else(tmp_path: Path) -> None:
-    done = muster(tmp_path, "place", "job.yaml", "--fabric", "roce-24k", "--plot", "a.pdf")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "--plot: a.pdf must end in .png or .svg\n"
-
-
-@pytest.mark.slow
-def test_nothing_is_drawn_without_a_placement(tmp_path: Path) -> None:
-    (tmp_path / "busy").write_text("z[0-7]-r[000-191]-h[0-1]\n")
-    done = muster(
-        tmp_path, "place", "job.yaml", "--fabric", "roce-24k", "--busy", "busy", "--plot", "a.png"
-    )
-    assert done.returncode == 3
-    assert "not drawn" in done.stderr
-    assert not (tmp_path / "a.png").exists()
-
-
-@pytest.mark.slow
-def test_matplotlib_is_imported_only_to_draw(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.argv = ['muster', 'place', 'job.yaml', '--fabric', 'roce-24k']\n"
-        "from scheduler.cli import main\n"
-        "try: main()\n"
-        "finally: assert 'matplotlib' not in sys.modules"
-    )
-    (tmp_path / "job.yaml").write_text(JOB)
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_estimate_draws_each_fabric(tmp_path: Path) -> None:
-    done = muster(
-        tmp_path, "estimate", "job.yaml", "--compute-seconds", "1", "--routing", "ecmp",
-        "--fabric", "roce-24k", "--fabric", "ib-24k", "--plot", "a.png", "--plot-by", "replica",
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(p.name for p in tmp_path.glob("*.png")) == ["a-ib-24k.png", "a-roce-24k.png"]
-
-
-# --- link load ----------------------------------------------------------------------
-
-
-def test_without_routing_uplinks_are_what_the_cut_says() -> None:
+def test_uplinks_are_busy_as_the_cut_says() -> None:
     found, request = fabric(zones=4, racks=2, hosts=2), gang(16, pp=4, dp=4)
     answer = placed(found, request)
-    shown = load(found, request, answer, None)
     leaving = egress(found, request, answer.hosts)
-    assert shown.mean.tolist() == pytest.approx(leaving / found.tiers[0].uplink_bytes_per_s)
-    assert shown.busiest is None
-
-
-def test_routed_uplinks_show_mean_and_busiest_cable() -> None:
-    found, request = fabric(zones=4, racks=2, hosts=2), gang(16, pp=4, dp=4)
-    answer = placed(found, request)
-    graph = links(found)
-    routed = route(graph, flows_of(found, request, answer.hosts), parse_routing("ecmp"), 1)
-    shown = load(found, request, answer, routed)
-    assert shown.busiest is not None
-    assert (shown.busiest >= shown.mean).all()
-    zones = graph.layers[-2]
-    cables = np.bincount(zones.uplinks.lower // zones.per_domain)
-    carried = shown.mean * cables * graph.link_bytes_per_s
-    assert carried.sum() == pytest.approx(routed.loads.up[-1].sum())
-    assert shown.busiest.max() == pytest.approx(routed.loads.up[-1].max() / graph.link_bytes_per_s)
+    seconds = uplink_seconds(found, request, answer)
+    assert seconds.tolist() == pytest.approx(leaving / found.tiers[0].uplink_bytes_per_s)

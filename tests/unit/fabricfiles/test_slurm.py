@@ -35,11 +35,6 @@ def test_a_tree(read: Read) -> None:
     assert built.notes[1].startswith("assumed: 8 GPUs a host, 400 Gbit/s each, full bandwidth")
 
 
-def test_several_roots_are_the_outermost_tier(read: Read) -> None:
-    rows = "SwitchName=a Nodes=x[1-2]\nSwitchName=b Nodes=x[3-4]\n"
-    assert tree(read(rows, "slurm").fabric) == {"x1": "a", "x2": "a", "x3": "b", "x4": "b"}
-
-
 def test_trees_that_no_switch_joins_stay_apart(read: Read) -> None:
     forest = "SwitchName=a Switches=l\nSwitchName=l Nodes=x[1-2]\nSwitchName=b Switches=m\n"
     forest += "SwitchName=m Nodes=y[1-2]\n"
@@ -204,14 +199,6 @@ def test_blocks_as_scontrol_prints_them(read: Read) -> None:
     found = read(rows, "slurm").fabric
     assert tree(found) == {"n0": "b1", "n1": "b1", "n2": "b2", "n3": "b2"}
     assert found.has_scale_up_tier
-
-
-def test_blocks(read: Read) -> None:
-    """Higher block sizes are no tiers."""
-    found = read(BLOCKS, "slurm").fabric
-    assert found.tiers[0].domains == ("b1", "b2")
-    assert len(found.tiers) == 1
-    assert tree(found)["n09"] == "b2"
 
 
 def test_blocks_are_what_one_nvlink_joins(read: Read) -> None:

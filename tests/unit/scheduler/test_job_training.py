@@ -69,31 +69,6 @@ def test_defaults_are_not_printed() -> None:
     assert job_to_mapping(one)["training"] == {"recompute": "full"}
 
 
-def test_enums_travel_by_number() -> None:
-    message = spec_to_proto(JOB)
-    assert message.training.data_parallel == job_pb2.DATA_PARALLEL_ZERO2
-    assert message.training.sync == job_pb2.SYNC_MICRO_BATCH
-    assert message.training.HasField("sequence_parallel")
-
-
-def test_an_empty_message_is_llama_3() -> None:
-    message = spec_to_proto(JobSpec("a", request(dp=4)))
-    message.training.SetInParent()
-    assert spec_from_proto(message).request.training == Training()
-
-
-def test_numbers_of_a_newer_caller_are_refused() -> None:
-    message = spec_to_proto(JobSpec("a", request(dp=4)))
-    message.training.recompute = job_pb2.Recompute.ValueType(77)
-    message.training.sync = job_pb2.Sync.ValueType(77)
-    with pytest.raises(InputError) as caught:
-        spec_from_proto(message)
-    assert {field for field, _ in caught.value.problems} == {
-        "training.recompute",
-        "training.sync",
-    }
-
-
 def test_a_log_of_before_reads_as_llama_3() -> None:
     kind, body = encode(JobSubmitted(1, "uid", JobSpec("a", request(dp=4, model=LLAMA3))))
     record = json.loads(body)
