@@ -19,7 +19,9 @@ from typing import Any
 
 import pytest
 
+from scheduler.console.logs import read_log
 from scheduler.console.thread import ConsoleEndpoint
+from scheduler.console.timeline import timeline
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import service_pb2
 from tests.browser import HAS_BROWSER, MISSING, browsing
@@ -150,19 +152,13 @@ async def test_a_server_shows_its_own_past_to_those_who_may_look(tmp_path: Path)
             await asyncio.to_thread(fetched, address)
 
 
-async def test_a_store_is_a_log_too(tmp_path: Path) -> None:
+async def test_stores_and_events_of_a_replay_are_logs(tmp_path: Path, report: Path) -> None:
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("a", hosts=2))
         await served.until("a", RUNNING)
     (store,) = tmp_path.glob("*.db")
-    with shown(store) as address:
-        content = await asyncio.to_thread(fetched, address)
-    assert b"tenants/default/jobs/a" in content
-
-
-def test_events_of_a_replay_are_a_log(report: Path) -> None:
-    with shown(report / "events.jsonl") as address:
-        assert head_of(fetched(address))["end"] > 86_400
+    assert b"tenants/default/jobs/a" in timeline(*read_log(str(store)))
+    assert head_of(timeline(*read_log(str(report / "events.jsonl"))))["end"] > 86_400
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path, muster: Muster) -> None:

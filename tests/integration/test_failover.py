@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -116,30 +115,32 @@ class _Follower(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(refuse)
 
 
-def test_a_client_that_is_cut_off_from_the_leader_says_so_within_seconds(
-    caplog: pytest.LogCaptureFixture,
+def test_a_client_that_is_cut_off_from_the_leader_says_so_before_it_gives_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("scheduler.client.failover.TELL_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as mute:  # connections open, and nothing comes
         leader = f"127.0.0.1:{mute.getsockname()[1]}"
         follower = grpc.server(ThreadPoolExecutor(2), handlers=[_Follower(leader)])
         listed = f"127.0.0.1:{follower.add_insecure_port('127.0.0.1:0')},{leader}"
         follower.start()
-        began_s = time.time()
-        with Client(listed, deadline_s=8) as client, pytest.raises(ServiceError) as caught:
+        with Client(listed, deadline_s=3) as client, pytest.raises(ServiceError) as caught:
             client.list_jobs()
         follower.stop(None)
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{leader} leads, as others say, and does not answer")
-    assert record.created - began_s < 5
     assert f"another server leads: {leader}; of {listed} it was asked" in caught.value.message
     assert f"no server answers at {leader}" in caught.value.message
 
 
-def test_a_client_says_within_seconds_that_nobody_leads(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_says_that_nobody_leads_before_it_gives_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.client.failover.TELL_S", 0.1)
     follower = grpc.server(ThreadPoolExecutor(2), handlers=[_Follower("")])
     port = follower.add_insecure_port("127.0.0.1:0")
     follower.start()
-    client = Client(f"127.0.0.1:{port},localhost:{port}", deadline_s=4)
+    client = Client(f"127.0.0.1:{port},localhost:{port}", deadline_s=1)
     with client, pytest.raises(ServiceError, match="no server leads just now"):
         client.list_jobs()
     follower.stop(None)

@@ -135,32 +135,25 @@ async def test_the_leader_knows_the_caller_by_the_certificate_that_the_follower_
     assert (through, "192.0.2.1" in peer, client[:3]) == (" through ", False, "ipv")
 
 
-@pytest.mark.parametrize(
-    ("shown", "more"),
-    [
+async def test_nobody_but_a_server_vouches_for_others_and_it_is_no_caller(
+    tmp_path: Path, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path)
+    cases: list[tuple[str, list[tuple[str, bytes]]]] = [
         ("ada", [TAKEN_FOR_BOB]),
         ("node", [TAKEN_FOR_BOB]),
         ("server", []),
         ("server", [("muster-caller-bin", b"[")]),
         ("server", [("muster-caller-bin", b'[["urn:muster:server", "bob"], "bob"]')]),
-    ],
-)
-async def test_nobody_but_a_server_vouches_for_others_and_it_is_no_caller(
-    tmp_path: Path,
-    database: str,
-    shown: str,
-    more: list[tuple[str, bytes]],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    site = Site(tmp_path)
-    async with (
-        pair(tmp_path, database, site) as (leader, _),
-        site.channel(leader.ready.address, shown) as channel,
-    ):
-        stub = service_pb2_grpc.SchedulerServiceStub(channel)
-        error = await refused(stub.CreateJob(create("a"), metadata=[*more, FROM_ELSEWHERE]))
-        assert error.code is grpc.StatusCode.UNAUTHENTICATED
-    assert ("192.0.2.1" in caplog.text) is (shown == "server")
+    ]
+    async with pair(tmp_path, database, site) as (leader, _):
+        for shown, more in cases:
+            caplog.clear()
+            async with site.channel(leader.ready.address, shown) as channel:
+                stub = service_pb2_grpc.SchedulerServiceStub(channel)
+                error = await refused(stub.CreateJob(create("a"), metadata=[*more, FROM_ELSEWHERE]))
+                assert error.code is grpc.StatusCode.UNAUTHENTICATED, (shown, more)
+            assert ("192.0.2.1" in caplog.text) is (shown == "server")
 
 
 async def test_a_change_does_not_wait_for_calls_to_an_earlier_leader() -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from scheduler.access.oidc.issuer import Issuer
 from scheduler.files.errors import InputError
 from scheduler.identity import Caller, Role
 from scheduler.service.errors import ApiError
+from tests.cases import case
 from tests.issuer import CLIENT, FakeIssuer, key_of, signed_by_hand, unsigned
 from tests.secured import replace
 from tests.unit.scheduler.test_authfile import HASH, NOW, refusal
@@ -98,46 +100,39 @@ def test_a_token_of_the_issuer_lets_its_user_in(door: Door, issuer: FakeIssuer) 
     assert door.ask(ada(issuer, exp=time.time() - 5)) == ADA  # clocks differ a little
 
 
-@pytest.mark.parametrize(
-    ("claims", "role", "tenant"),
-    [
+def test_the_first_rule_that_matches_gives_role_and_tenant(door: Door, issuer: FakeIssuer) -> None:
+    cases: tuple[tuple[dict[str, Any], Role, str], ...] = (
         ({"groups": ["vision", "muster-admins"]}, Role.ADMIN, ""),
         ({"groups": "vision"}, Role.SUBMITTER, "vision"),
         ({"realm_access": {"roles": ["watcher"]}}, Role.VIEWER, ""),
         ({"realm_access.roles": ["watcher"]}, Role.VIEWER, ""),
         ({"staff": True}, Role.LAUNCHER, "speech"),
-    ],
-)
-def test_the_first_rule_that_matches_gives_role_and_tenant(
-    door: Door, issuer: FakeIssuer, claims: dict[str, Any], role: Role, tenant: str
+    )
+    for claims, role, tenant in cases:
+        token = issuer.token(email="ada@example.org", **claims)
+        assert door.ask(token) == Caller("oidc:ada@example.org", role, tenant), claims
+
+
+def test_a_token_makes_nobody_a_user_of_hosts_but_those_of_its_rule(
+    path: Path, issuer: FakeIssuer
 ) -> None:
-    token = issuer.token(email="ada@example.org", **claims)
-    assert door.ask(token) == Caller("oidc:ada@example.org", role, tenant)
-
-
-@pytest.mark.parametrize(
-    "claims",
-    [
+    rule = "{claim: groups, contains: vision, role: submitter, tenant: vision, run_as: [batch]}"
+    door = Door(path, issuer, (rule,))
+    users = ("batch", "root", "ada", "vision-batch", "*", "ada@example.org", "0")
+    for claims in (
         {"email": "root"},
         {"email": None, "sub": "root"},
         {"run_as": ["root", "*"], "name": "root", "preferred_username": "root"},
         {"user": {"run_as": ["*"]}, "role": "admin", "email": "vision-batch"},
         {"email": "*"},
-    ],
-)
-def test_a_token_makes_nobody_a_user_of_hosts_but_those_of_its_rule(
-    path: Path, issuer: FakeIssuer, claims: dict[str, Any]
-) -> None:
-    rule = "{claim: groups, contains: vision, role: submitter, tenant: vision, run_as: [batch]}"
-    found = Door(path, issuer, (rule,)).ask(ada(issuer, **claims))
-    users = ("batch", "root", "ada", "vision-batch", "*", "ada@example.org", "0")
-    assert [user for user in users if found.may_run_as(user)] == ["batch"]
-    assert found.role is Role.SUBMITTER
+    ):
+        found = door.ask(ada(issuer, **claims))
+        assert [user for user in users if found.may_run_as(user)] == ["batch"], claims
+        assert found.role is Role.SUBMITTER
 
 
-@pytest.mark.parametrize(
-    "claims",
-    [
+def test_whom_no_rule_matches_is_refused(door: Door, issuer: FakeIssuer) -> None:
+    cases: tuple[dict[str, Any], ...] = (
         {},
         {"groups": ["muster-adminsx"]},
         {"groups": {"vision": 1}},
@@ -147,13 +142,10 @@ def test_a_token_makes_nobody_a_user_of_hosts_but_those_of_its_rule(
         {"realm_access": {"roles": None}},
         {"email": "root@example.org", "email_verified": False},
         {"email": "root@example.org", "email_verified": "false"},
-        {"email": "root@example.org", "email_verified": None} | {"email": ["root@example.org"]},
-    ],
-)
-def test_whom_no_rule_matches_is_refused(
-    door: Door, issuer: FakeIssuer, claims: dict[str, Any]
-) -> None:
-    assert door.refused(issuer.token(**claims)).startswith("PERMISSION_DENIED: ")
+        {"email": ["root@example.org"], "email_verified": None},
+    )
+    for claims in cases:
+        assert door.refused(issuer.token(**claims)).startswith("PERMISSION_DENIED: "), claims
 
 
 def test_a_user_is_named_by_email_else_subject_or_by_the_claim_that_is_said(
@@ -225,13 +217,13 @@ def _nested() -> str:
 
 
 @pytest.mark.filterwarnings("ignore:The RSA key is 1024 bits")
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_token_that_is_wrong_is_refused(door: Door, issuer: FakeIssuer, wrong: str) -> None:
-    make, words = WRONG[wrong]
-    message = door.refused(make(issuer))
-    assert message.startswith("UNAUTHENTICATED: ")
-    assert words in message
-    assert door.ask(ada(issuer)) == ADA
+def test_a_token_that_is_wrong_is_refused(door: Door, issuer: FakeIssuer) -> None:
+    for wrong, (make, words) in WRONG.items():
+        with case(wrong=wrong):
+            message = door.refused(make(issuer))
+            assert message.startswith("UNAUTHENTICATED: ")
+            assert words in message
+            assert door.ask(ada(issuer)) == ADA
 
 
 JUNK = (None, True, False, -1, 1.5, 10**400, "", "x", [], {}, ["vision"], [[]], {"roles": 1})
@@ -240,19 +232,16 @@ NAMES = ("iss", "aud", "azp", "sub", "exp", "iat", "nbf", "email", "email_verifi
 NAMES += ("typ", "events", "realm_access", "staff")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_claims_of_any_shape_end_in_a_caller_or_a_refusal(
-    door: Door, issuer: FakeIssuer, name: str
-) -> None:
+def test_claims_of_any_shape_end_in_a_caller_or_a_refusal(door: Door, issuer: FakeIssuer) -> None:
     """Never in a fault of the server; and what says nothing of issuer or time lets nobody in."""
-    for junk in JUNK:
+    for name, junk in product(NAMES, JUNK):
         claims = issuer.claims(email="ada@example.org", groups=["vision"]) | {name: junk}
         body = json.dumps(claims).encode()  # PyJWT itself makes no token of some of these
         try:
             found = door.ask(jwt.PyJWS().encode(body, key_of("k1"), "RS256", {"kid": "k1"}))
         except ApiError:
             continue
-        assert name not in ("iss", "aud", "exp"), junk
+        assert name not in ("iss", "aud", "exp"), (name, junk)
         assert found.name.startswith("oidc:")
         assert found.role in (Role.SUBMITTER, Role.VIEWER)
 
@@ -346,22 +335,19 @@ def test_an_issuer_that_is_away_keeps_nobody_else_waiting(
     assert door.ask(ada(issuer)) == ADA  # by the keys that are known
 
 
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
+def test_an_issuer_that_says_what_it_should_not_gives_no_keys(
+    path: Path, issuer: FakeIssuer
+) -> None:
+    for said, words in (
         ({"issuer": "http://127.0.0.1:1"}, "it calls itself 'http://127.0.0.1:1'"),
         ({"jwks_uri": "http://keys.example.org"}, "its jwks_uri is not an https:// address"),
         ({"token_endpoint": None}, "its token_endpoint is not an https:// address"),
         ({"jwks_uri": "https://127.0.0.1:1/jwks"}, "Connection refused"),
-    ],
-)
-def test_an_issuer_that_says_what_it_should_not_gives_no_keys(
-    path: Path, issuer: FakeIssuer, said: dict[str, Any], words: str
-) -> None:
-    issuer.discovery = said
-    message = Door(path, issuer).refused(ada(issuer))
-    assert "are not known: " in message
-    assert words in message
+    ):
+        issuer.discovery = said
+        message = Door(path, issuer).refused(ada(issuer))
+        assert "are not known: " in message
+        assert words in message
 
 
 def test_one_fetch_is_under_way_at_a_time(issuer: FakeIssuer) -> None:

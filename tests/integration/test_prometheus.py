@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import subprocess
@@ -11,20 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
 import yaml
 
 from scheduler.client import Client, ServiceError
-from scheduler.server.metrics.exposition import MetricsEndpoint
 from scheduler.v1 import job_pb2
 from scripts.dashboard import DASHBOARD
 from tests.build import exactly, spec
 from tests.e2e.processes import ServerProcess, free_port
-from tests.secured import House
-from tests.serving import serving
 
 PROMETHEUS = shutil.which("prometheus")
 RULES = Path(__file__).resolve().parents[2] / "deploy" / "prometheus" / "muster.rules.yml"
@@ -36,16 +32,14 @@ pytestmark = pytest.mark.skipif(
 
 
 class Prometheus:
-    """A server of its own, scraping one address every half second. `how`: keys of the scrape."""
+    """A server of its own, scraping one address every half second."""
 
-    def __init__(self, folder: Path, target: str, **how: Any) -> None:
+    def __init__(self, folder: Path, target: str) -> None:
         self._url = f"http://127.0.0.1:{free_port()}"
         config = {
             "global": {"scrape_interval": "500ms", "evaluation_interval": "1s"},
             "rule_files": [str(RULES)],
-            "scrape_configs": [
-                {"job_name": "muster", "static_configs": [{"targets": [target]}], **how},
-            ],
+            "scrape_configs": [{"job_name": "muster", "static_configs": [{"targets": [target]}]}],
         }
         file = folder / "prometheus.yml"
         file.write_text(yaml.safe_dump(config), encoding="utf-8")
@@ -165,25 +159,3 @@ def test_the_numbers_are_those_of_the_server(prometheus: Prometheus) -> None:
     assert value('sum(muster_gpus{use="running"})') == 12 * 8
     assert value('muster_jobs{state="queued"}') == 1
     assert value("muster_log_version") == value("sum(muster_events_total)") + 1  # the fabric
-
-
-async def test_beyond_loopback_it_shows_a_token_over_tls(tmp_path: Path) -> None:
-    """By the keys that deploy/prometheus/prometheus.yml has as comments."""
-    house = House(tmp_path)
-    (tmp_path / "token").write_text(house.token("prometheus", "viewer", "*"), encoding="utf-8")
-    (tmp_path / "ca.pem").write_bytes(house.ca.cert_pem.bytes())
-    everywhere = MetricsEndpoint("0.0.0.0", 0)
-    async with serving(tmp_path, metrics=everywhere, access=house.access()) as served:
-        target = f"127.0.0.1:{urlsplit(served.ready.metrics).port}"
-        prometheus = Prometheus(
-            tmp_path,
-            target,
-            scheme="https",
-            authorization={"credentials_file": str(tmp_path / "token")},
-            tls_config={"ca_file": str(tmp_path / "ca.pem")},
-        )
-        try:
-            await asyncio.to_thread(prometheus.until, 'up{job="muster"} == 1')
-            await asyncio.to_thread(prometheus.until, "muster_ready == 1")
-        finally:
-            await asyncio.to_thread(prometheus.stop)

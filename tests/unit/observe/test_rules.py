@@ -186,13 +186,24 @@ def _promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_promtool
-def test_rules_and_configuration_are_sound() -> None:
-    for arguments in (
-        ("check", "rules", str(RULES)),
-        ("check", "config", str(DEPLOY / "prometheus.yml")),
+def test_rules_and_configuration_are_sound(tmp_path: Path) -> None:
+    """The configuration also with the keys that it has as comments, for TLS and a token."""
+    text = (DEPLOY / "prometheus.yml").read_text(encoding="utf-8")
+    for name in ("muster-token", "muster-ca.pem"):
+        (tmp_path / name).write_text("")
+        text = text.replace(f"/etc/prometheus/{name}", str(tmp_path / name))
+    every_key = tmp_path / "prometheus.yml"
+    every_key.write_text(re.sub(r"(?m)^    # ( *[a-z_]+:.*)$", r"    \1", text))
+    shutil.copy(RULES, tmp_path)
+    for kind, path in (
+        ("rules", RULES),
+        ("config", DEPLOY / "prometheus.yml"),
+        ("config", every_key),
     ):
-        done = _promtool(*arguments)
+        done = _promtool("check", kind, str(path))
         assert done.returncode == 0, done.stdout + done.stderr
+    (scrape,) = yaml.safe_load(every_key.read_text(encoding="utf-8"))["scrape_configs"]
+    assert {"scheme", "authorization", "tls_config"} <= set(scrape)
 
 
 @pytest.mark.slow
