@@ -8,12 +8,15 @@ Enters: a command line. Leaves: text on stdout, messages on stderr, an exit code
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
 import sys
 
 from scheduler.cli.exit_codes import INTERRUPTED
+
+_YOUNG = 100_000  # objects among which Python looks for cycles; most are of modules, and stay
 
 
 def main() -> None:
@@ -22,10 +25,14 @@ def main() -> None:
     if before is signal.default_int_handler:  # unless the signal is ignored
         signal.signal(signal.SIGINT, _leave)
     _open_streams()
+    gc.set_threshold(_YOUNG)
     from scheduler.cli.program import main as run
 
     signal.signal(signal.SIGINT, before)
-    run()
+    try:
+        run()
+    finally:
+        gc.freeze()  # else the end of the interpreter looks through all modules for cycles
 
 
 def _open_streams() -> None:
