@@ -11,7 +11,7 @@ from placement.fabric.tree import Fabric
 from placement.objective.step_time import StepTime, step_time
 from placement.placer import place
 from placement.workload.request import NO_SPARES, Answer, Collective, Placement, Request
-from placement.workload.traffic import Pattern, axis_traffic
+from placement.workload.traffic import axis_traffic, has_choice
 
 # PAT sends what halving and doubling does.
 COMPARED = tuple(each for each in Collective if each is not Collective.PAT)
@@ -60,8 +60,6 @@ def _axes_with_a_choice(fabric: Fabric, request: Request) -> list[str]:
     gpus = request.ranks_per_host(fabric.gpus_per_host)
     axes = axis_traffic(replace(request, collectives=()))
     wide = [
-        each.axis
-        for each in axes
-        if each.pattern is Pattern.RING and each.edge_bytes and gpus % (each.stride * each.size)
+        each.axis for each in axes if has_choice(request, each) and gpus % (each.stride * each.size)
     ]
     return [axis for axis in wide if axis in request.parallelism.axes]

@@ -37,13 +37,11 @@ from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
 from placement.workload.request import Collective, Request
 from placement.workload.traffic import (
-    AxisTraffic,
-    Pattern,
     axis_traffic,
     groups_of,
+    has_choice,
     is_summed_whole,
 )
-from placement.workload.training import ContextParallel
 from placement.workload.trees import ranks_of_node
 from placement.workload.volumes import REPLICATE, work_of
 
@@ -134,7 +132,7 @@ def _collectives(
     used = dict(request.collectives)
     for traffic in axis_traffic(replace(request, collectives=())):
         nodes = groups_of(by_rank, traffic)
-        if _has_choice(request, traffic) and (nodes != nodes[:, :1]).any():
+        if has_choice(request, traffic) and (nodes != nodes[:, :1]).any():
             # The ring's edge carries 2 (n-1)/n of the payload, which gives the payload.
             payload = Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
             stated = used.get("dp" if traffic.axis == REPLICATE else traffic.axis)
@@ -147,15 +145,6 @@ def _collectives(
                 payload,
                 ranks_of_node(traffic.size, traffic.stride, per_host),
             )
-
-
-def _has_choice(request: Request, traffic: AxisTraffic) -> bool:
-    """Ring attention passes blocks on as it computes: that ring is the algorithm."""
-    is_ring_attention = (
-        traffic.axis == "cp" and request.training.context_parallel is ContextParallel.RING
-    )
-    is_ring = traffic.pattern is Pattern.RING
-    return is_ring and bool(traffic.edge_bytes) and not is_ring_attention
 
 
 def _operation(request: Request, axis: str) -> Operation:

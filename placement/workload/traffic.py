@@ -18,7 +18,7 @@ from placement.errors import BadInput
 from placement.workload.parallelism import AXES
 from placement.workload.request import Collective, Request
 from placement.workload.roles import ranks_of_roles
-from placement.workload.training import DataParallel
+from placement.workload.training import ContextParallel, DataParallel
 from placement.workload.trees import ranks_of_node
 from placement.workload.volumes import REPLICATE, edge_volumes, is_all_to_all
 
@@ -255,3 +255,13 @@ def _collectives(request: Request) -> dict[str, Collective]:
 def _traffic_cache(axis: str, field: str) -> None:
     if axis not in AXES:
         raise BadInput(f"{field}.{axis}", f"unknown axis; axes are {', '.join(AXES)}")
+
+
+def has_choice(request: Request, traffic: AxisTraffic) -> bool:
+    """Whether an axis may use another collective than the ring that it sends in. Ring attention
+    passes blocks on as it computes: that ring is the algorithm."""
+    is_ring_attention = (
+        traffic.axis == "cp" and request.training.context_parallel is ContextParallel.RING
+    )
+    is_ring = traffic.pattern is Pattern.RING
+    return is_ring and bool(traffic.edge_bytes) and not is_ring_attention

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from placement.fabric.tree import Fabric
 from scheduler.core import State
 from scheduler.core.model.commands import MoveHost, ReportHost
+from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import IN_SERVICE
 from scheduler.core.policies.health import ProbeAction
 from scheduler.core.policies.health_signals import PROBED, SIGNALS, XID
@@ -21,6 +22,7 @@ from scheduler.v1 import agent_pb2
 
 MOST_TEXT = 600  # characters of what is wrong with one host
 MOST_FINDINGS = 64
+LEAST_BETWEEN_NS = 60 * SECOND_NS  # from one change of a host's findings in the log to the next
 
 Submit = Callable[[MoveHost | ReportHost], None]
 Reported = tuple[str, int | None, int]  # signal, GPU, and since when the host was in its state
@@ -35,12 +37,14 @@ class HostProbes:
         self._told: set[str] = set()  # hosts whose agents were told since they came
         self._readings: dict[str, HostReading] = {}
         self._reported: dict[str, set[Reported]] = {}  # by host, of its newest probe
+        self._changed_ns: dict[str, int] = {}  # by host, when the log was told of a change last
 
     def forget(self) -> None:
         """Tell agents anew: another server may have led."""
         self._told.clear()
         self._readings.clear()
         self._reported.clear()
+        self._changed_ns.clear()
 
     def reading(self, host: str) -> HostReading | None:
         """Return what its agent has read last, None where it has not since this server leads."""
@@ -66,13 +70,16 @@ class HostProbes:
             self._told.add(host)
 
     def on_probed(self, state: State, host: str, word: agent_pb2.HostProbed, now_ns: int) -> None:
-        """Note what was read, and report what is wrong."""
+        """Note what was read, and report what is wrong; the log hears once a minute at most that a
+        host has other findings."""
         if (index := state.loaded_fabric.index_by_name.get(host)) is None:
             return
         self._readings[host] = HostReading(now_ns, word.readings[:MOST_TEXT])
         findings = [f for f in word.findings[:MOST_FINDINGS] if _is_trouble(f.signal)]
         text = findings_text(findings)
-        if _subjects(text) != _subjects(state.record(index).findings):
+        is_due = now_ns >= self._changed_ns.get(host, -LEAST_BETWEEN_NS) + LEAST_BETWEEN_NS
+        if is_due and _subjects(text) != _subjects(state.record(index).findings):
+            self._changed_ns[host] = now_ns
             self._submit(ReportHost(host, PROBED, text))
         known, held = self._reported.pop(host, set()), state.host(index)
         acts = state.health.probes.then is ProbeAction.ACT and held.state in IN_SERVICE

@@ -112,8 +112,11 @@ def estimate_command(
         ),
     ] = False,
     seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the random placement and of the routing's hashes.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0, help="Seed of the random placement and of the routing's hashes. (default: 0)"
+        ),
+    ] = None,
     sweep: Annotated[
         bool,
         typer.Option(
@@ -167,6 +170,7 @@ def estimate_command(
             "failed": failed,
             "simulate": simulate or None,
             "beside": beside,
+            "seed": seed,
         }
         if collectives:
             excluded |= {"sweep": sweep or None, "gpus": gpus, "top": top}
@@ -179,7 +183,7 @@ def estimate_command(
     _refuse_without_sweep(gpus, top)
 
     assumed = _assumptions(achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
-    network = _network(routing, failed, seed, simulate)
+    network = _network(routing, failed, seed or 0, simulate)
     if simulate and hidden:
         _refuse_simulation("--hidden")
 

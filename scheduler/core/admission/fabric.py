@@ -7,6 +7,7 @@ GPUs; what goes must be drained first. What waits must still be able to start, a
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -384,3 +385,7 @@ def _settings(before: Fabric, after: Fabric) -> Iterator[str]:
     tiers = [[tier.name for tier in fabric.tiers] for fabric in (before, after)]
     if tiers[0] != tiers[1]:
         yield f"tiers {', '.join(tiers[0]) or 'none'} -> {', '.join(tiers[1]) or 'none'}"
+    for key in ("routing", "storage", "power_kw", "power_caps_kw"):
+        stated = [json.dumps(fabric.spec.get(key, "none")) for fabric in (before, after)]
+        if stated[0] != stated[1]:
+            yield f"{key} {' -> '.join(stated)}".replace('"', "")

@@ -311,7 +311,9 @@ class AffinityIndex:
         free = self._state.free
         if rate <= left and (readable := self.readable(job, free)) != free:
             text += f", {rate / job.gang_hosts:.3g} on each host; gangs leave the paths of"
-            return f"{text} {readable.bit_count():,} free hosts to {store.text} as much"
+            text += f" {readable.bit_count():,} free hosts to {store.text} as much"
+            is_behind = readable.bit_count() >= job.needed
+            return f"{text}, which jobs ahead of it wait for" if is_behind else text
         text += f"; of the {most:.3g} GB/s of {limit} running gangs leave {left:.3g}"
         return text if rate > left else f"{text}, which jobs ahead of it wait for"
 

@@ -402,8 +402,13 @@ def test_collectives_are_ranked_by_the_step_of_ranks_placed_for_them() -> None:
         "ring", "hierarchical", "halving_doubling", "halving_doubling_far",
     }  # fmt: skip
     assert [each["collective"] for each in found if each["as_given"]] == ["ring"]
-    result = muster(*options, "--gpus", "8")
-    assert "--gpus: is of one layout" in str(result.exception)
+    for option in ("--gpus", "--seed"):
+        result = muster(*options, option, "8")
+        assert f"{option}: is of one layout" in str(result.exception)
+    ring_attention = JOB.replace("pp: 4, dp: 12", "cp: 2, pp: 4, dp: 6")
+    Path("cp.yaml").write_text(f"{ring_attention}training: {{context_parallel: ring}}\n")
+    found = json.loads(muster("estimate", "cp.yaml", *options[2:], "--format", "json").stdout)
+    assert {each["axis"] for each in found["collectives"]} == {"dp"}
     Path("vast.yaml").write_text(JOB.replace("pp: 4, dp: 12", "pp: 16, dp: 96"))
     refused = muster("estimate", "vast.yaml", *options[2:], "--format", "json")
     assert refused.exit_code == 4

@@ -86,6 +86,15 @@ def test_the_same_fabric_written_otherwise_numbers_hosts_alike() -> None:
     assert run(state, to()).version == state.version == EMPTY.version + 1
 
 
+def test_other_storage_and_power_are_among_the_differences() -> None:
+    keys = {"storage": {"write_gb_per_s": 20}, "power_kw": 10.2, "power_caps_kw": {"rack": 62}}
+    assert seen(EMPTY, to(**keys)).settings == (
+        "storage none -> {write_gb_per_s: 20}",
+        "power_kw none -> 10.2",
+        "power_caps_kw none -> {rack: 62}",
+    )
+
+
 def test_domains_with_the_same_hosts_are_renamed() -> None:
     def rename(racks: dict[str, list[str]]) -> None:
         for rack in ("z1-r0", "z1-r1"):

@@ -40,10 +40,12 @@ class ProbedFabric:
         self.reports.append((command.signal, command.detail, command.gpu, command.value))
         self.state = run(self.state, command, now_ns=self.now_ns)
 
-    def probed(self, *findings: dict[str, Any]) -> list[tuple[str, str, int | None, int]]:
+    def probed(
+        self, *findings: dict[str, Any], after_s: int = 60
+    ) -> list[tuple[str, str, int | None, int]]:
         """The reports that one probe leads to."""
         self.reports.clear()
-        self.now_ns += 10**9
+        self.now_ns += after_s * 10**9
         made = [agent_pb2.Finding(**finding) for finding in findings]
         word = agent_pb2.HostProbed(readings="8 GPUs", findings=made)
         self.probes.on_probed(self.state, H, word, self.now_ns)
@@ -89,6 +91,13 @@ def test_by_default_what_is_wrong_is_said_once_and_the_host_serves_on() -> None:
     assert world.state.record(0).findings == ""
 
 
+def test_a_host_whose_findings_come_and_go_is_news_once_a_minute() -> None:
+    world = ProbedFabric()
+    assert world.probed(LANES)
+    assert not any(world.probed(*found, after_s=19) for found in ((), (LANES,), (FAILED_ROW,)))
+    assert world.probed(FAILED_ROW, after_s=3) == [("probed", SAID, None, 0)]
+
+
 def test_other_numbers_are_no_news() -> None:
     world = ProbedFabric()
     assert len(world.probed(FLAPS)) == 1
@@ -100,7 +109,7 @@ def test_what_was_read_last_is_kept_with_its_time() -> None:
     world = ProbedFabric()
     assert world.probes.reading(H) is None
     world.probed()
-    assert world.probes.reading(H) == (10**9, "8 GPUs")
+    assert world.probes.reading(H) == (60 * 10**9, "8 GPUs")
     world.probes.forget()
     assert world.probes.reading(H) is None
 
