@@ -12,40 +12,15 @@ from simulator.run import run
 from simulator.traces import load
 from simulator.traces.formats.gavel import RATE
 from simulator.traces.load import FORMATS, TraceFile, find_format
-from simulator.traces.record import SECOND_NS, BadRecord, TraceJob, TraceOutcome
+from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
 from tests.replays import machine
 from tests.tracefiles import read_text
 
 SWF_HEADER = "; Version: 2.2\n; UnixStartTime: 1000\n; MaxProcs: 128\n;\n"
-PHILLY_HEADER = "timestamp,duration,num_gpus,gpu_time,cluster\n"
-
-
-def read(path: Path, trace_format: str) -> tuple[list[TraceJob], list[str]]:
-    """The jobs of a file, and what is told of the others."""
-    told: list[str] = []
-
-    def on_bad(_: Path, bad: BadRecord) -> None:
-        told.append(f"{bad.line}: {bad.field}: {bad.detail}")
-
-    return list(TraceFile(path, find_format(trace_format), on_bad)), told
 
 
 def swf(tmp_path: Path, *rows: str, header: str = SWF_HEADER) -> tuple[list[TraceJob], list[str]]:
-    path = tmp_path / "t.swf"
-    path.write_text(header + "".join(f"{row}\n" for row in rows))
-    return read(path, "swf")
-
-
-def philly(tmp_path: Path, text: str) -> tuple[list[TraceJob], list[str]]:
-    path = tmp_path / "philly.csv"
-    path.write_text(text)
-    return read(path, "philly-csv")
-
-
-def muster(tmp_path: Path, *rows: str) -> tuple[list[TraceJob], list[str]]:
-    path = tmp_path / "t.jsonl"
-    path.write_text("".join(f"{row}\n" for row in rows))
-    return read(path, "muster")
+    return read_text(tmp_path, "swf", header + "".join(f"{row}\n" for row in rows))
 
 
 # --- SWF -----------------------------------------------------------------------
@@ -155,77 +130,21 @@ def test_a_record_too_far_out_of_order_is_told(
     assert told == ["9: submit: is more than 2 records out of order"]
 
 
-# --- Philly --------------------------------------------------------------------
-
-
-def test_philly_is_sorted_by_submit_and_named_by_line(tmp_path: Path) -> None:
-    jobs, told = philly(
-        tmp_path,
-        PHILLY_HEADER
-        + "2017-10-09 07:01:55,66.0,1,66.0,11cb48\n"
-        + "2017-10-09 06:13:03,2951.5,16,47224.0,6214e9\n"
-        + "\n",
-    )
-
-    assert told == []
-    assert [(job.id, job.gpus, job.queue) for job in jobs] == [
-        ("line-3", 16, "6214e9"),
-        ("line-2", 1, "11cb48"),
-    ]
-    assert jobs[0].run_ns == 2_951_500_000_000
-    assert jobs[1].submit_ns == 1_507_532_515 * SECOND_NS  # read as UTC
-
-
-def test_philly_columns_are_found_by_name(tmp_path: Path) -> None:
-    (job,), _ = philly(
-        tmp_path, "cluster,num_gpus,duration,timestamp\n6214e9,8,60,2017-10-09 06:13:03\n"
-    )
-
-    assert (job.gpus, job.run_ns, job.queue) == (8, 60 * SECOND_NS, "6214e9")
-
-
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ("2017-10-09 07:01:55,-1,1,0,a", "2: column 2 (duration): must not be negative: '-1'"),
-        ("2017-10-09 07:01:55,5,0,0,a", "2: column 3 (num_gpus): is 0: a job of CPUs"),
-        (
-            "2017-10-09,5,1,0,a",
-            "2: column 1 (timestamp): must be a number or YYYY-MM-DD HH:MM:SS, not '2017-10-09'",
-        ),
-        (
-            "2017-13-09 07:01:55,5,1,0,a",
-            "2: column 1 (timestamp): must be YYYY-MM-DD HH:MM:SS, not '2017-13-09 07:01:55'",
-        ),
-        ("2017-10-09 07:01:55,5", "2: columns: must be as many as in the header, not '2'"),
-    ],
-)
-def test_philly_records_that_cannot_be_replayed(tmp_path: Path, row: str, told: str) -> None:
-    jobs, faults = philly(tmp_path, f"{PHILLY_HEADER}{row}\n2017-10-09 07:01:55,1,1,1,a\n")
-
-    assert faults == [told]
-    assert [job.id for job in jobs] == ["line-3"]
-
-
-def test_philly_without_its_header_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"philly\.csv:1: header: must name the column timestamp"):
-        philly(tmp_path, "2017-10-09 07:01:55,66.0,1,66.0,11cb48\n")
-
-
 # --- muster --------------------------------------------------------------------
 
 GANG = '"parallelism": {"tp": 8, "dp": 2}'
+RUN = '"submit_s": 0, "run_s": 1'
 
 
 def test_muster_jobs_keep_their_shape(tmp_path: Path) -> None:
-    (job,), told = muster(
-        tmp_path,
-        "# a comment",
+    text = (
+        "# a comment\n"
         '{"submit_s": 1.5, "run_s": 60, "name": "llm", "priority": 7, "time_limit_s": 90,'
-        f' "traffic": {{"dp": 5}}, "spares": 1, {GANG}}}',
+        f' "traffic": {{"dp": 5}}, "spares": 1, {GANG}}}\n{{{RUN}, {GANG}}}\n'
     )
+    (nameless, job), told = read_text(tmp_path, "muster", text)
 
-    assert told == []
+    assert (told, nameless.id) == ([], "line-3")
     assert (job.id, job.priority, job.gpus) == ("llm", 7, 16)
     assert (job.submit_ns, job.run_ns, job.time_limit_ns) == (1.5e9, 60e9, 90e9)
     assert job.spec is not None
@@ -233,85 +152,12 @@ def test_muster_jobs_keep_their_shape(tmp_path: Path) -> None:
     assert job.spec.request.spares.hosts == 1
 
 
-def test_a_nameless_muster_job_is_named_by_its_line(tmp_path: Path) -> None:
-    (job,), _ = muster(tmp_path, "", f'{{"submit_s": 0, "run_s": 1, {GANG}}}')
-
-    assert job.id == "line-2"
-
-
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ("{", "1: line: must be JSON"),
-        ('{"submit_s": 0, "run_s": 1, "run_s": 2}', "1: run_s: is given twice"),
-        ("[1]", "1: line: must be a JSON object"),
-        (f'{{"run_s": 1, {GANG}}}', "1: submit_s: must be a number of seconds, not 'None'"),
-        (f'{{"submit_s": -1, "run_s": 1, {GANG}}}', "1: submit_s: must not be negative"),
-        (f'{{"submit_s": 0, "run_s": -1, {GANG}}}', "1: run_s: must not be negative"),
-        (f'{{"submit_s": 0, "run_s": NaN, {GANG}}}', "1: run_s: must be a finite number"),
-        ('{"submit_s": 0, "run_s": 1}', "1: parallelism: is required"),
-        ('{"submit_s": 0, "run_s": 1, "parallelism": {"dp": 0}}', "1: parallelism.dp: "),
-        (f'{{"submit_s": 0, "run_s": 1, "color": 1, {GANG}}}', "1: color: unknown key"),
-    ],
-)
-def test_muster_records_that_cannot_be_replayed(tmp_path: Path, row: str, told: str) -> None:
-    jobs, faults = muster(tmp_path, row)
-
-    assert jobs == []
-    (fault,) = faults
-    assert fault.startswith(told)
-
-
-# --- files ---------------------------------------------------------------------
-
-
-def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
-    path = tmp_path / "no-suffix"
-    path.write_bytes(gzip.compress(b"1 0 -1 9 4 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"))
-
-    jobs, _ = read(path, "swf")
-
-    assert [job.id for job in jobs] == ["1"]
-
-
-def test_an_unknown_format_is_refused_with_those_there_are() -> None:
-    with pytest.raises(
-        InputError, match=r"--trace-format: unknown trace format 'pbs'; there are swf, "
-    ):
-        find_format("pbs")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"gone\.swf: cannot be read: No such file"):
-        read(tmp_path / "gone.swf", "swf")
-
-
-def test_a_torn_gzip_is_an_error_not_a_short_trace(tmp_path: Path) -> None:
-    whole = gzip.compress(b"1 0 -1 9 4 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n" * 500)
-    path = tmp_path / "torn.gz"
-    path.write_bytes(whole[: len(whole) // 2])
-
-    with pytest.raises(InputError, match=r"torn\.gz.*cannot be read"):
-        read(path, "swf")
-
-
-def test_a_file_that_is_no_text_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "binary"
-    path.write_bytes(b"; header\n\xff\xfe\x00\n")
-
-    with pytest.raises(InputError, match=r"binary:2: cannot be read"):
-        read(path, "swf")
-
-
-# --- jobs of a known size alone -------------------------------------------------
-
-
 def test_a_muster_job_may_be_a_size(tmp_path: Path) -> None:
-    (job,), told = muster(
-        tmp_path,
+    text = (
         '{"submit_s": 1, "run_s": 60, "gpus": 24, "name": "a", "user": "ann", "queue": "q",'
-        ' "account": "nlp", "outcome": "failed", "priority": 3, "time_limit_s": 90}',
+        ' "account": "nlp", "outcome": "failed", "priority": 3, "time_limit_s": 90}'
     )
+    (job,), told = read_text(tmp_path, "muster", text)
 
     assert told == []
     assert job == TraceJob(
@@ -330,25 +176,60 @@ def test_a_muster_job_may_be_a_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("row", "told"),
     [
-        ('"gpus": 0', "1: gpus: must be a whole number from 1, not '0'"),
-        ('"gpus": true', "1: gpus: must be a whole number from 1, not 'True'"),
-        ('"gpus": 1.5', "1: gpus: must be a whole number from 1, not '1.5'"),
-        (f'"gpus": 8, {GANG}', "1: parallelism: does not go with gpus"),
-        ('"gpus": 8, "spares": 1', "1: spares: does not go with gpus"),
-        ('"gpus": 8, "color": 1', "1: color: does not go with gpus"),
-        ('"gpus": 8, "priority": "high"', "1: priority: "),
-        (f'{GANG}, "outcome": "fine"', "1: outcome: must be completed, cancelled or failed"),
-        (f'{GANG}, "outcome": []', "1: outcome: must be completed, cancelled or failed"),
-        (f'{GANG}, "user": 5', "1: user: must be a text, not '5'"),
+        ("{", "1: line: must be JSON"),
+        ("[1]", "1: line: must be a JSON object"),
+        (f'{{{RUN}, "run_s": 2}}', "1: run_s: is given twice"),
+        (f'{{"run_s": 1, {GANG}}}', "1: submit_s: must be a number of seconds, not 'None'"),
+        (f'{{"submit_s": -1, "run_s": 1, {GANG}}}', "1: submit_s: must not be negative"),
+        (f'{{"submit_s": 0, "run_s": -1, {GANG}}}', "1: run_s: must not be negative"),
+        (f'{{"submit_s": 0, "run_s": NaN, {GANG}}}', "1: run_s: must be a finite number"),
+        (f"{{{RUN}}}", "1: parallelism: is required"),
+        (f'{{{RUN}, "parallelism": {{"dp": 0}}}}', "1: parallelism.dp: "),
+        (f'{{{RUN}, "color": 1, {GANG}}}', "1: color: unknown key"),
+        (f'{{{RUN}, "gpus": 0}}', "1: gpus: must be a whole number from 1, not '0'"),
+        (f'{{{RUN}, "gpus": true}}', "1: gpus: must be a whole number from 1, not 'True'"),
+        (f'{{{RUN}, "gpus": 1.5}}', "1: gpus: must be a whole number from 1, not '1.5'"),
+        (f'{{{RUN}, "gpus": 8, {GANG}}}', "1: parallelism: does not go with gpus"),
+        (f'{{{RUN}, "gpus": 8, "spares": 1}}', "1: spares: does not go with gpus"),
+        (f'{{{RUN}, "gpus": 8, "priority": "high"}}', "1: priority: "),
+        (f'{{{RUN}, {GANG}, "outcome": "fine"}}', "1: outcome: must be completed, cancelled or"),
+        (f'{{{RUN}, {GANG}, "outcome": []}}', "1: outcome: must be completed, cancelled or"),
+        (f'{{{RUN}, {GANG}, "user": 5}}', "1: user: must be a text, not '5'"),
     ],
 )
-def test_muster_sizes_that_cannot_be_replayed(tmp_path: Path, more: str, told: str) -> None:
-    jobs, (fault,) = muster(tmp_path, f'{{"submit_s": 0, "run_s": 1, {more}}}')
+def test_muster_records_that_cannot_be_replayed(tmp_path: Path, row: str, told: str) -> None:
+    jobs, (fault,) = read_text(tmp_path, "muster", f"{row}\n")
 
     assert jobs == []
     assert fault.startswith(told)
+
+
+# --- files ---------------------------------------------------------------------
+
+JOB = b"1 0 -1 9 4 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"
+
+
+def read_bytes(path: Path, content: bytes) -> list[TraceJob]:
+    path.write_bytes(content)
+    return list(TraceFile(path, find_format("swf"), lambda *_: None))
+
+
+def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
+    assert [job.id for job in read_bytes(tmp_path / "no-suffix", gzip.compress(JOB))] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (gzip.compress(JOB * 500)[:60], r"trace.*cannot be read"),  # torn: no short trace
+        (b"; header\n\xff\xfe\x00\n", r"trace:2: cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, content: bytes, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        read_bytes(tmp_path / "trace", content)
 
 
 # --- gavel's files -------------------------------------------------------------------
