@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from scheduler.files.errors import InputError
-from simulator.collectors.invariants import InvariantChecker, InvariantViolated
 from simulator.compare import variants
 from simulator.options import DEFAULTS
 from simulator.report.figures import BY_KEY, SeedRange
@@ -81,19 +80,6 @@ class TestCompare:
         twice = compared("--share-hosts", "--no-share-hosts", "--limit=4")
         names = [variant["name"] for variant in twice["variants"]]
         assert names == ["share hosts", "no share hosts"]
-
-    def test_a_replay_that_is_void_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def void(*_: object) -> None:
-            raise InvariantViolated("jobs offered: 3 on one side, 2 on the other")
-
-        monkeypatch.setattr(InvariantChecker, "check", void)
-        result = muster("--policy", "fifo", "--policy", "easy", "--seed", "4")
-
-        assert result.exit_code == 1
-        assert result.stderr == (
-            "error: the replay is void, fifo, seed 4: jobs offered: 3 on one side, 2 on the"
-            " other; please report this\n"
-        )
 
     def test_the_same_seed_means_the_same_failures(self) -> None:
         found = compared(

@@ -36,8 +36,7 @@ def broken(fabric: Fabric, days: float) -> list[Outage]:
     return found
 
 
-@pytest.mark.parametrize("has_failures", [False, True])
-@pytest.mark.parametrize("at_day", [1.3, 3.7])
+@pytest.mark.parametrize(("has_failures", "at_day"), [(False, 1.3), (True, 3.7)])
 def test_it_goes_on_as_the_cluster_did(has_failures: bool, at_day: float) -> None:
     """Given how long each job really ran, and what came later, the log goes on the same."""
     trace = list(jobs(6, 30))

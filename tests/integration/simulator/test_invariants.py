@@ -12,7 +12,6 @@ from scheduler.core.model.events import (
     Event,
     GangLaunched,
     JobStarted,
-    JobUpdated,
     LaunchFailed,
     RankFailed,
 )
@@ -96,17 +95,6 @@ def test_hosts_that_the_state_does_not_know_of_are_told() -> None:
     forgetful = [(event, State.empty()) for event, _ in log_of_two_gangs()]
     with pytest.raises(InvariantViolated, match="4 hosts are held, the state has 0"):
         feed(InvariantChecker(), forgetful)
-
-
-def test_an_event_that_takes_hosts_and_is_not_known_to_is_noticed() -> None:
-    """Whatever kind it has: the hosts held are compared after every event."""
-    log = log_of_two_gangs()
-    at, (start, state) = next(
-        (i, entry) for i, entry in enumerate(log) if isinstance(entry[0], JobStarted)
-    )
-    unknown = JobUpdated(start.time_ns, "a", state.jobs["a"].spec)
-    with pytest.raises(InvariantViolated, match="0 hosts are held, the state has 4"):
-        feed(InvariantChecker(), [*log[:at], (unknown, state)])
 
 
 def test_a_lost_job_is_told() -> None:

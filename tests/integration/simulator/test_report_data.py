@@ -18,7 +18,7 @@ from scheduler.core.policies.costs import Costs
 from simulator import failures
 from simulator.collectors.failure_counts import FailureCounts
 from simulator.collectors.invariants import InvariantViolated
-from simulator.collectors.metrics import JobRow, Metrics
+from simulator.collectors.metrics import Metrics
 from simulator.collectors.report_data import ReportData
 from simulator.collectors.size_classes import LARGEST, label
 from simulator.collectors.time_account import EMPTY, TimeAccount
@@ -88,11 +88,9 @@ class TestManyFailures:
         held = ran + parts["stopped"] + parts["spare"]
         assert held * 1e9 == pytest.approx(spent.holding)
         assert sum(c["failures"] for c in data["faults"]["causes"]) == metrics.host_failures
+        assert {c["cause"] for c in data["faults"]["causes"]} == {"gpu", "switch"}
         assert sum(found["jobs"] for found in data["sizes"]) == 90
-
-    def test_causes_are_apart(self, run: tuple[dict[str, Any], Metrics]) -> None:
-        data, _ = run
-        assert {found["cause"] for found in data["faults"]["causes"]} == {"gpu", "switch"}
+        assert json.loads(json.dumps(data)) == data
 
     def test_the_map_has_what_the_timeline_has(self, run: tuple[dict[str, Any], Metrics]) -> None:
         data, _ = run
@@ -102,10 +100,6 @@ class TestManyFailures:
             assert sum(4 * row[i] for row in line["map"]["busy"]) == pytest.approx(
                 running, abs=0.01
             )
-
-    def test_it_is_plain_values(self, run: tuple[dict[str, Any], Metrics]) -> None:
-        data, _ = run
-        assert json.loads(json.dumps(data)) == data
 
 
 def test_with_a_time_model_the_waterfall_has_what_it_knows() -> None:
@@ -123,21 +117,6 @@ def test_with_a_time_model_the_waterfall_has_what_it_knows() -> None:
     assert known["checkpoint"] > 0 < known["rework"]
     assert metrics.spent().hosts.productive / 1e9 > known["productive"]
     assert sum(parts.values()) == pytest.approx(16 * data["span_s"], rel=1e-12)
-
-
-def test_rows_of_jobs_add_up_to_the_totals() -> None:
-    rows: list[JobRow] = []
-    fabric = from_spec(SPEC)
-    jobs = [trace_job(f"j{i}", i * 700, 9_000, 8 * (1 + i % 7)) for i in range(20)]
-    times = load_time_model("default,checkpoint.interval_s=600,checkpoint.stall_s=20")
-    metrics = Metrics(rows.append)
-    outages = failures.parse("poisson:rate=900,repair_h=2")(fabric, 5)
-    replay = Replay(Experiment(fabric, costs=times.costs, times=times), jobs, metrics.feed, outages)
-    metrics.use_times(replay.modelled)
-    replay.run()
-
-    assert sum((row.host_time for row in rows), EMPTY) == metrics.accounts()[1]
-    assert sum((row.time for row in rows), EMPTY) == metrics.accounts()[0]
 
 
 def test_parts_that_do_not_add_up_are_no_story() -> None:
@@ -162,13 +141,15 @@ def test_what_waits_and_what_idles() -> None:
     assert [found["job"] for found in data["longest_waits"]] == ["b", "a"]
 
 
-def test_a_host_that_fails_is_out_of_service_until_repaired() -> None:
-    jobs = [trace_job("a", 0, 1000)]
-    data, _ = collected(machine(3), jobs, [down(100, "z0-h2"), up(300, "z0-h2")])
+@pytest.mark.parametrize(("later", "down_s"), [([up(300, "z0-h2")], 200), ([], 900)])
+def test_a_host_that_fails_is_out_of_service_until_repaired(
+    later: list[Outage], down_s: float
+) -> None:
+    data, _ = collected(machine(3), [trace_job("a", 0, 1000)], [down(100, "z0-h2"), *later])
 
-    assert data["host_s"]["down"] == 200
+    assert data["host_s"]["down"] == down_s
     (cause,) = data["faults"]["causes"]
-    assert cause == {"cause": "test", "failures": 1, "stopped_gangs": 0, "down_host_s": 200.0}
+    assert cause == {"cause": "test", "failures": 1, "stopped_gangs": 0, "down_host_s": down_s}
 
 
 @pytest.mark.parametrize(
@@ -187,12 +168,6 @@ def test_the_signal_is_no_part_of_a_cause(signal: str, reason: str, cause: str) 
     counts = FailureCounts()
     counts.feed(1, effects(state, event, apply(state, event)), ())
     assert [each["cause"] for each in counts.data(2)["causes"]] == [cause]
-
-
-def test_a_failure_that_is_never_repaired_counts_to_the_end() -> None:
-    data, _ = collected(machine(3), [trace_job("a", 0, 1000)], [down(100, "z0-h2")])
-
-    assert data["faults"]["causes"][0]["down_host_s"] == 900
 
 
 def test_a_spare_that_steps_in_is_counted() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
 
 import pytest
-from jinja2 import UndefinedError
 from matplotlib.figure import Figure
 
 from placement.fabric.reader import from_spec
@@ -17,7 +15,6 @@ from scheduler.console.theme import COLOURS
 from scheduler.core.policies.costs import Costs
 from simulator.experiment import Experiment, TraceSource
 from simulator.report.folder import ReportFolder
-from simulator.report.html import render
 from simulator.report.run_charts import slowdown_axis
 from simulator.run import run
 from tests.browser import HAS_BROWSER, MISSING, opened
@@ -54,31 +51,16 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(tmp_path_factory.mktemp("run"))
 
 
-class _Addresses(HTMLParser):
-    """What a page would fetch or lead to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fetched: list[str] = []
-        self.linked: list[str] = []
-        self.tags: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        for name, value in attrs:
-            if name in ("src", "href", "xlink:href"):
-                (self.linked if tag == "a" else self.fetched).append(value or "")
-
-
 @pytest.mark.slow
 def test_nothing_is_fetched_and_nothing_runs(report: Path) -> None:
-    found = _Addresses()
-    found.feed((report / "index.html").read_text())
+    text = (report / "index.html").read_text()
+    linked = re.findall(r'<a\b[^>]*\bhref="([^"]*)"', text)
+    addresses = re.findall(r'\b(?:src|href)="([^"]*)"', text)
 
-    assert "script" not in found.tags
-    assert found.fetched
-    assert all(address.startswith(("data:", "#")) for address in found.fetched)
-    assert all((report / address).exists() for address in found.linked)
+    assert "<script" not in text
+    assert set(addresses) > set(linked)
+    assert all(each.startswith(("data:", "#")) for each in set(addresses) - set(linked))
+    assert all((report / each).exists() for each in linked)
 
 
 def test_ids_are_there_once_and_all_that_are_used_are_there(report: Path) -> None:
@@ -145,24 +127,12 @@ def test_a_panel_with_nothing_in_it_says_why(tmp_path: Path) -> None:
     assert "2-8 GPUs (1 job)" in page
 
 
-def test_panels_with_something_in_them_do_not(report: Path) -> None:
-    page = (report / "index.html").read_text()
-
-    assert "every job started within a second" not in page
-    assert "nothing crosses a zone" not in page
-
-
 def test_a_long_list_has_a_row_of_its_own(report: Path) -> None:
     page = (report / "index.html").read_text()
     values = re.findall(r'<div( class="long")?><dt>[^<]*</dt><dd>([^<]*)</dd>', page)
 
     assert {bool(kind) for kind, _ in values} == {True, False}
     assert all(bool(kind) == (len(value) > 36) for kind, value in values)
-
-
-def test_a_name_that_a_template_misses_is_an_error() -> None:
-    with pytest.raises(UndefinedError, match="subtitle"):
-        render("page.html", title="a")
 
 
 @pytest.mark.slow

@@ -19,22 +19,6 @@ from tests.build import submit
 from tests.replays import machine, measured, replayed, run_script, trace_job
 
 COSTS = Costs(checkpoint_s=30, restart_s=5)
-SHAPE = {
-    "jobs": int,
-    "completed": int,
-    "failed": int,
-    "cancelled": int,
-    "makespan_s": float,
-    "wait_s": dict,
-    "bounded_slowdown": dict,
-    "utilization": float,
-    "gpu_utilization": float,
-    "goodput": float,
-    "restarts": int,
-    "restart_ways": dict,
-    "same_zone_share": float,
-    "events": int,
-}
 
 
 def test_the_totals_of_three_jobs() -> None:
@@ -55,18 +39,6 @@ def test_the_totals_of_three_jobs() -> None:
     assert alone["utilization"] == 1.0
     assert alone["goodput"] == 1.0
     assert alone["events"] == 1 + 3 * 3
-
-
-def test_a_short_job_that_does_not_wait_has_slowdown_one() -> None:
-    totals = replayed(machine(1), [trace_job("a", 0, 2)]).metrics.totals(1)
-
-    assert totals["bounded_slowdown"]["mean"] == 1.0
-
-
-def test_utilization_counts_idle_hosts() -> None:
-    totals = replayed(machine(4), [trace_job("a", 0, 30), trace_job("b", 0, 60)]).metrics.totals(4)
-
-    assert totals["utilization"] == pytest.approx((30 + 60) / (4 * 60))
 
 
 @pytest.mark.parametrize("times", [None, load_time_model("default")])
@@ -101,13 +73,6 @@ def test_a_job_that_the_end_of_the_replay_cancels_was_productive() -> None:
     assert world.metrics.totals(1)["goodput"] == 1.0
 
 
-def test_the_shape_of_the_totals() -> None:
-    totals = replayed(machine(1), [trace_job("a", 0, 2)]).metrics.totals(1)
-
-    assert {key: type(value) for key, value in totals.items()} == SHAPE
-    assert list(totals["wait_s"]) == ["mean", "p50", "p95", "p99"]
-
-
 def test_an_empty_log_has_totals() -> None:
     totals = Metrics().totals(4)
 
@@ -119,10 +84,7 @@ def test_an_empty_log_has_totals() -> None:
 )
 def test_percentiles_lie_between_the_nearest_ranks(percent: float, value: float) -> None:
     assert percentile([1.0, 2.0, 3.0, 4.0], percent) == pytest.approx(value)
-
-
-def test_percentiles_of_nothing_are_zero() -> None:
-    assert percentile([], 99) == 0.0
+    assert percentile([], percent) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -185,25 +147,10 @@ def test_quantiles_are_right_to_one_percent(share: float) -> None:
 
 def test_zeros_stay_zero_and_come_first() -> None:
     spread = Distribution()
+    assert (spread.quantile(0.5), spread.mean, spread.curve()) == (0.0, 0.0, [])
     for value in (5.0, 0.0, 0.0, 0.0):
         spread.add(value)
 
     assert spread.quantile(0.75) == 0.0
     assert spread.curve()[0] == (0.0, 0.75)
     assert spread.curve()[-1][1] == 1.0
-
-
-def test_nothing_has_quantiles_and_a_curve_of_nothing() -> None:
-    assert (Distribution().quantile(0.5), Distribution().mean, Distribution().curve()) == (
-        0.0,
-        0.0,
-        [],
-    )
-
-
-def test_memory_grows_with_the_range_not_the_number() -> None:
-    spread = Distribution()
-    for i in range(100_000):
-        spread.add(1 + i % 1000)
-
-    assert len(spread._buckets) < 400
