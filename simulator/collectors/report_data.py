@@ -18,7 +18,7 @@ from simulator.collectors.size_classes import SizeClasses
 from simulator.collectors.time_account import TimeAccount
 from simulator.collectors.timeline import Timeline
 
-FORMAT = 3  # of what `data` returns; pages read no other
+FORMAT = 4  # of what `data` returns; pages read no other
 MOST_LONGEST = 10
 
 
@@ -44,7 +44,7 @@ class ReportData:
             self._timeline = Timeline(self._fabric, event.time_ns)
         self._now_ns = event.time_ns
         changes = self._gangs.feed(done)
-        self._timeline.feed(event.time_ns, done, changes, self._gangs)
+        self._timeline.feed(event.time_ns, done, self._gangs)
         self._faults.feed(event.time_ns, done, changes)
         if isinstance(event, JobStarted):
             self._sizes.started(event)

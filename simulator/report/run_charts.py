@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -56,12 +55,8 @@ class Chart:
 
 def charts(data: ReportValues) -> list[Chart]:
     """Return all figures for which this run has data."""
-    drawn = [waterfall(data), utilisation(data), waits(data), cuts(data), fabric_map(data)]
-    if data["host_s"]["spare"] or data["faults"]["causes"]:
-        drawn.append(spares(data))
-    if data["faults"]["causes"]:
-        drawn.append(failures(data))
-    return drawn
+    drawn = [waterfall(data), utilisation(data), waits(data), cuts(data)]
+    return [*drawn, failures(data)] if data["faults"]["causes"] else drawn
 
 
 def utilisation(data: ReportValues) -> Chart:
@@ -225,84 +220,23 @@ def slowdown_axis(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 
 
-def fabric_map(data: ReportValues) -> Chart:
-    fabric = data["timeline"]["map"]
-    at, unit = theme.time_axis(fabric["at_s"])
-    made, (busy, down) = theme.new(0.9 + min(0.24 * len(fabric["rows"]) + 1.2, 6.4), 2, sharex=True)
-    pairs = (
-        (busy, "busy", "map-running", "ranks run"),
-        (down, "down", "map-failed", "out of service"),
-    )
-    for axes, key, colour, title in pairs:
-        axes.grid(visible=False)
-        _heat(axes, fabric[key], at, colour, f"share of hosts: {title}", fabric["rows"])
-    down.set_xlabel(f"{unit} since the first submit")
-    words = f"Each row is one of the fabric's {fabric['tier']}s, or several side by side."
-    return Chart("map", "The fabric over time", words, made)
-
-
-def _heat(
-    axes: Axes,
-    shares: Sequence[Sequence[float]],
-    at: Sequence[float],
-    colour: str,
-    title: str,
-    rows: Sequence[str],
-) -> None:
-    """From see-through to the full colour, so that it suits any ground."""
-    scale = LinearSegmentedColormap.from_list(colour, [(*_rgb(colour), 0), (*_rgb(colour), 1)])
-    most = max((max(row, default=0.0) for row in shares), default=0.0) or 1.0
-    step = at[1] - at[0] if len(at) > 1 else 1.0
-    extent = (0.0, (at[-1] if at else 0.0) + step, len(rows) - 0.5, -0.5)
-    image = axes.imshow(
-        shares, cmap=scale, vmin=0, vmax=most, aspect="auto", interpolation="nearest", extent=extent
-    )
-    every = -(-len(rows) // 16)
-    axes.set_yticks(range(0, len(rows), every), list(rows)[::every])
-    theme.titled(axes, title)
-    figure = axes.get_figure()
-    assert isinstance(figure, Figure)
-    bar = figure.colorbar(image, ax=axes, pad=0.01, format=percent())
-    bar.ax.tick_params(colors=light("quiet"), labelsize=8, length=2)
-    bar.outline.set_visible(False)
-
-
-def _rgb(name: str) -> tuple[float, float, float]:
-    shade = light(name)
-    red, green, blue = (int(shade[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return red, green, blue
-
-
-def spares(data: ReportValues) -> Chart:
-    line = data["timeline"]
-    at, unit = theme.time_axis(line["at_s"])
-    made, (held, used) = theme.new(2.7, 1, 2, width_ratios=(3, 2))
-    for key, words, colour in (("spare", "spares", "map-spare"), ("down", "failed", "map-failed")):
-        axes_values = line["series"][key]
-        held.step(at, axes_values, where="post", color=light(colour), label=words, linewidth=1.2)
-    held.set_ylim(0)
-    _time(held, at, unit)
-    held.set_ylabel("hosts")
-    theme.legend(held)
-    answers = data["faults"]["answers"]
-    _bars(used, [(answer["answer"], answer["gangs"]) for answer in answers])
-    theme.titled(used, "gangs that lost a host")
-    words = (
-        "Spares held, hosts out of service, and how gangs that lost a host went on."
-        f" {data['faults']['spares_used']:,} spares were swapped in."
-    )
-    return Chart("spares", "Spares", words, made)
-
-
 def failures(data: ReportValues) -> Chart:
     causes = data["faults"]["causes"][:14]
-    made, (count, down) = theme.new(0.9 + 0.27 * max(len(causes), 3), 1, 2, sharey=True)
+    answers = data["faults"]["answers"]
+    most = max(len(causes), len(answers), 3)
+    made, (count, down, gangs) = theme.new(0.9 + 0.27 * most, 1, 3, width_ratios=(3, 2, 2))
     _bars(count, [(cause["cause"], cause["failures"]) for cause in causes])
     theme.titled(count, "failures of hosts")
     _bars(down, [(cause["cause"], cause["down_host_s"] / 3600) for cause in causes])
+    down.set_yticks([])
     theme.titled(down, "host-hours out of service")
+    _bars(gangs, [(answer["answer"], answer["gangs"]) for answer in answers])
+    theme.titled(gangs, "gangs that lost a host")
     stopped = sum(cause["stopped_gangs"] for cause in data["faults"]["causes"])
-    words = f"{stopped:,} failures stopped a gang."
+    words = (
+        f"{stopped:,} failures stopped a gang; {data['faults']['spares_used']:,} spares were"
+        " swapped in."
+    )
     return Chart("failures", "Failures by cause", words, made)
 
 

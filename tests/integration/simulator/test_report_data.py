@@ -22,7 +22,6 @@ from simulator.collectors.metrics import Metrics
 from simulator.collectors.report_data import ReportData
 from simulator.collectors.size_classes import LARGEST, label
 from simulator.collectors.time_account import EMPTY, TimeAccount
-from simulator.collectors.timeline import MOST_ROWS, rows
 from simulator.experiment import Experiment
 from simulator.failures import Outage
 from simulator.replay import Replay
@@ -91,15 +90,6 @@ class TestManyFailures:
         assert {c["cause"] for c in data["faults"]["causes"]} == {"gpu", "switch"}
         assert sum(found["jobs"] for found in data["sizes"]) == 90
         assert json.loads(json.dumps(data)) == data
-
-    def test_the_map_has_what_the_timeline_has(self, run: tuple[dict[str, Any], Metrics]) -> None:
-        data, _ = run
-        line = data["timeline"]
-        assert line["map"]["rows"] == ["z0", "z1", "z2", "z3"]
-        for i, running in enumerate(line["series"]["running"]):
-            assert sum(4 * row[i] for row in line["map"]["busy"]) == pytest.approx(
-                running, abs=0.01
-            )
 
 
 def test_with_a_time_model_the_waterfall_has_what_it_knows() -> None:
@@ -184,16 +174,6 @@ def test_a_spare_that_steps_in_is_counted() -> None:
     assert data["host_s"]["repeated"] == 2 * 100
     assert data["host_s"]["restarting"] == 2 * 60
     assert data["span_s"] == 700 + 60 + 400
-
-
-@pytest.mark.parametrize(("hosts", "most"), [(40, 40), (1000, MOST_ROWS)])
-def test_one_domain_is_shown_host_by_host(hosts: int, most: int) -> None:
-    tier, names, row = rows(machine(hosts))
-
-    assert len(names) <= most
-    assert tier.endswith("host") or tier.endswith("hosts")
-    assert row.tolist() == sorted(row.tolist())
-    assert set(row.tolist()) == set(range(len(names)))
 
 
 def test_size_classes_have_names() -> None:

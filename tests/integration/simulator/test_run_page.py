@@ -25,7 +25,7 @@ SPEC = {
     "tiers": [{"name": "zone", "count": 4}, {"name": "host", "count": 4}],
 }
 ROW = "{} {} -1 {} {} -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"
-FIGURES = ["waterfall", "utilisation", "waits", "cuts", "map", "spares", "failures"]
+FIGURES = ["waterfall", "utilisation", "waits", "cuts", "failures"]
 
 
 def write_report(folder: Path, failures: str | None = "poisson:rate=900,repair_h=2") -> Path:
