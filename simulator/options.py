@@ -196,7 +196,7 @@ OPTIONS = (
         TextKind("simulator.failures:parse"),
         "Failures of hosts: poisson:rate=6.5,repair_h=24 (per 1,000 host-days), weibull:, llama3,"
         " rsc1, rsc2, ft-hsdp, infinitehbd:FILE, a YAML file of causes, or host events"
-        " (CSV, JSON); several joined with `;`.",
+        " (CSV); several joined with `;`.",
         has_files=True,
         is_several=True,
     ),

@@ -20,7 +20,7 @@ from placement.fabric.reader import PRESETS, from_spec, preset
 from placement.fabric.tree import Fabric
 from scheduler.core.model.job import JobSpec
 from scheduler.files.errors import InputError, Problem
-from scheduler.files.job import job_from_document, job_from_mapping, job_to_mapping
+from scheduler.files.job import job_from_document, job_from_mapping
 from scheduler.files.job_keys import parse_spares
 from scheduler.files.yaml12 import (
     MOST_BYTES,
@@ -36,7 +36,6 @@ __all__ = [
     "InputError",
     "JobFile",
     "job_from_mapping",
-    "job_to_mapping",
     "load_busy",
     "load_fabric",
     "load_job",

@@ -12,26 +12,11 @@ import typer
 from scheduler.cli.numbers import finite
 
 if TYPE_CHECKING:
-    from placement.fabric.tree import Fabric
     from simulator.mixes.generate import TraceExtent
     from simulator.traces.record import TraceJob
 
 MOST_SEED = 2**31 - 1  # as for a replay
 DAY_NS = 86_400 * 1_000_000_000
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", help="Output file, gzip if it ends in .gz. Default: standard output."
-    ),
-]
-Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the random draws.")]
-Rules = Annotated[
-    Literal["ring", "llm", "llm-elastic"],
-    typer.Option(
-        help="Shape of jobs: ring keeps sizes alone; llm and llm-elastic give jobs of a host"
-        " and more a model and its parallelism."
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -62,9 +47,13 @@ def generate_command(
             help="Host time of all jobs over host time of the cluster.",
         ),
     ] = 0.8,
-    seed: Seed = 0,
-    attach: Rules = "ring",
-    out: Out = None,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the random draws.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Output file, gzip if it ends in .gz. Default: standard output."
+        ),
+    ] = None,
 ) -> None:
     """Generate a synthetic trace after the published job mix of a cluster.
 
@@ -84,7 +73,7 @@ def generate_command(
 
     def text() -> Iterator[str]:
         yield head
-        yield from _lines(extent.watch(generate(wanted)), attach, cluster, seed)
+        yield from _lines(extent.watch(generate(wanted)))
 
     _write(text(), out)
     typer.echo(_extent_text(extent), err=True)
@@ -103,21 +92,14 @@ def _extent_text(extent: TraceExtent) -> str:
     return f"{text}. The cluster begins empty: more jobs are needed to see it at this load"
 
 
-def _lines(jobs: Iterable[TraceJob], attach: str, fabric: Fabric, seed: int) -> Iterator[str]:
-    """Records that count from midnight before the first submit, so that the hours stay.
-    Jobs of less than a host stay a size."""
-    from simulator.traces.mapping import job_spec
-    from simulator.traces.shapes import ShapeAssignment, ShapeRule
+def _lines(jobs: Iterable[TraceJob]) -> Iterator[str]:
+    """Records that count from midnight before the first submit, so that the hours stay."""
     from simulator.traces.write import line
 
-    rule = ShapeAssignment(ShapeRule(attach), seed)
     zero_ns = None
     for job in jobs:
         zero_ns = job.submit_ns // DAY_NS * DAY_NS if zero_ns is None else zero_ns
-        spec = job.spec
-        if rule.rule is not ShapeRule.RING and job.gpus >= fabric.gpus_per_host:
-            spec = job_spec(job, fabric.gpus_per_host, None, True, rule)
-        yield line(job, zero_ns, spec)
+        yield line(job, zero_ns)
 
 
 def _write(lines: Iterable[str], out: Path | None) -> None:

@@ -8,7 +8,7 @@ What `--failures` takes, alone or joined with `;`:
     poisson:rate=3,repair_h=4,lemons=1.2%x20,cause=gpu  1.2 % of the hosts fail 20 x as often
     llama3   rsc1:scale=2                               causes with published rates
     model.yaml                                          causes in a file, see yamlfile.py
-    outages.csv   outages.json                          time_s, host, state, cause
+    outages.csv                                         time_s, host, state, cause
     infinitehbd:FILE                                    a log of another cluster
 
 Each cause draws from random streams of its own, named by the seed, so that adding or

@@ -7,13 +7,15 @@ that was cut by date may end outages that began before it, and end before outage
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from scheduler.files.errors import InputError, Problem
+from scheduler.files.yaml12 import read_text
 from simulator.failures.cause import DAY_S
 from simulator.failures.fleetlog import FleetLog, OutagePairs
-from simulator.failures.hostevents import json_records
 from simulator.traces.record import FieldError, number
 
 FLEET = 400
@@ -25,7 +27,7 @@ def read(path: Path) -> FleetLog:
     """Read the failures that the InfiniteHBD study published. Raises: InputError with file, line
     and field."""
     pairs, number_by_id = OutagePairs(), dict[str, int]()
-    for line, record in json_records(path):
+    for line, record in _records(path):
         try:
             node, kind, time_s, cause = _event(record)
         except FieldError as error:
@@ -38,6 +40,32 @@ def read(path: Path) -> FleetLog:
     span_s = max(min(SPAN_S, pairs.last_s), last_s + 1)  # the log may have been cut by date
     servers = max(FLEET, len(number_by_id))
     return FleetLog(servers, span_s, intervals, orphan_ends=pairs.orphan_ends, name=path.name)
+
+
+def _records(path: Path) -> Iterator[tuple[int, Any]]:
+    """The items of the list, each with its line."""
+    text = read_text(path)
+    try:
+        is_list = isinstance(json.loads(text), list)  # sound as a whole: the walk can trust it
+    except json.JSONDecodeError as error:
+        raise InputError(
+            Problem("", f"must be JSON: {error.msg}", str(path), error.lineno)
+        ) from None
+    except RecursionError:
+        raise InputError(Problem("", "is nested too deep", str(path))) from None
+    if not is_list:
+        raise InputError(Problem("", "must be a list of events", str(path), 1))
+    decoder, line, at = json.JSONDecoder(), 1, 0
+    begin = text.index("[") + 1
+    while True:
+        while text[begin] in " \t\r\n,":
+            begin += 1
+        if text[begin] == "]":
+            return
+        line += text.count("\n", at, begin)
+        at = begin
+        item, begin = decoder.raw_decode(text, begin)
+        yield line, item
 
 
 def _event(record: Any) -> tuple[str, str, float, str]:

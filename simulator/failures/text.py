@@ -14,7 +14,7 @@ from scheduler.files.errors import InputError, Problem
 from simulator.failures import infinitehbd
 from simulator.failures.cause import HOST, REPAIRS, FailureCause, LemonHosts, RepairTime
 from simulator.failures.fleetlog import ALL, FleetLog, LogExtent, LogWindow, laid_out
-from simulator.failures.hostevents import read_csv, read_json
+from simulator.failures.hostevents import read_csv
 from simulator.failures.outage import Outage, merged
 from simulator.failures.presets import PRESETS, preset
 from simulator.failures.process import outages
@@ -128,8 +128,7 @@ def _file(path: Path) -> _Part:
         )
     if path.suffix in (".yaml", ".yml"):
         return _Part(load_causes(path))
-    read = read_json if path.suffix in (".json", ".jsonl") else read_csv
-    return _Part(log=partial(read, path))
+    return _Part(log=partial(read_csv, path))
 
 
 def _preset(name: str, body: str) -> tuple[FailureCause, ...]:

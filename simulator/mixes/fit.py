@@ -47,10 +47,6 @@ class JobMix:
     sigma: float
     max_run_s: float
 
-    @property
-    def mean_gpu_s(self) -> float:
-        return sum(c.share * c.gpus * c.mean_run_s for c in self.classes)
-
     def shorter(self, run_s: float) -> float:
         """Return the share of jobs that run for at most so long."""
         return sum(

@@ -10,34 +10,28 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
-from scheduler.core.model.job import JobSpec
 from scheduler.files.atomic_file import written
-from scheduler.files.inputs import job_to_mapping
 from simulator.traces.record import SECOND_NS, TraceJob
 
 
-def line(job: TraceJob, zero_ns: int, spec: JobSpec | None) -> str:
-    """Return one job as a line of a muster trace. `zero_ns`: the time from which submits count;
-    `spec`: its shape, None for a job that is no more than a size."""
+def line(job: TraceJob, zero_ns: int) -> str:
+    """Return a job that is no more than a size as a line of a muster trace. `zero_ns`: the time
+    from which submits count."""
     record: dict[str, Any] = {
         "submit_s": _seconds(job.submit_ns - zero_ns),
         "run_s": _seconds(job.run_ns),
+        "name": job.id,
+        "gpus": job.gpus,
     }
-    record |= _of_size(job) if spec is None else job_to_mapping(spec)
-    for key in ("user", "queue", "account", "outcome"):
-        if value := getattr(job, key):
-            record[key] = str(value)
-    return json.dumps(record, ensure_ascii=False, separators=(", ", ": ")) + "\n"
-
-
-def _of_size(job: TraceJob) -> dict[str, Any]:
-    record: dict[str, Any] = {"name": job.id, "gpus": job.gpus}
     for key in ("priority", "priority_class"):
         if value := getattr(job, key):
             record[key] = value
     if job.time_limit_ns is not None:
         record["time_limit_s"] = max(1, -(-job.time_limit_ns // SECOND_NS))
-    return record
+    for key in ("user", "queue", "account", "outcome"):
+        if value := getattr(job, key):
+            record[key] = str(value)
+    return json.dumps(record, ensure_ascii=False, separators=(", ", ": ")) + "\n"
 
 
 def _seconds(time_ns: int) -> int | float:

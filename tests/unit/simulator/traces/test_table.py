@@ -172,7 +172,7 @@ def test_spot_jobs_have_a_class_and_workers(tmp_path: Path) -> None:
     assert with_tenant(job_spec(spot, 8, None), spot, tenants).priority_class == "spot"
     assert with_tenant(job_spec(urgent, 8, None), urgent, tenants).priority_class == ""
     assert with_tenant(job_spec(spot, 8, None), spot, None).priority_class == ""
-    (again,), _ = read_text(tmp_path, "muster", line(spot, 0, None))
+    (again,), _ = read_text(tmp_path, "muster", line(spot, 0))
     assert (again.gpus, again.priority_class) == (3, "Spot")
 
 
