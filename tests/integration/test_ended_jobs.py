@@ -124,7 +124,16 @@ async def test_a_page_reads_so_much_and_says_where_the_next_begins(
         assert [name for page in pages for name in page] == ["j07", "j11"]
 
 
-async def test_servers_that_share_a_store_all_read_them(tmp_path: Path, database: str) -> None:
+async def test_servers_that_share_a_store_all_read_them(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In few round trips a page."""
+    asked, execute = list[str](), psycopg.Connection.execute
+
+    def counted(connection: Any, query: Any, *values: Any, **options: Any) -> Any:
+        asked.append(query.decode() if isinstance(query, bytes) else str(query))
+        return execute(connection, query, *values, **options)
+
     async with replicas(tmp_path, database, 2) as (leader, follower):
         uids = await live_and_die(leader)
         version = str((await leader.get("j11")).version)
@@ -133,19 +142,6 @@ async def test_servers_that_share_a_store_all_read_them(tmp_path: Path, database
         )
         await check_all_are_there(leader, uids)
         await check_all_are_there(follower, uids)
-
-
-async def test_a_page_of_a_shared_store_takes_few_round_trips(
-    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, execute = list[str](), psycopg.Connection.execute
-
-    def counted(connection: Any, query: Any, *values: Any, **options: Any) -> Any:
-        asked.append(query.decode() if isinstance(query, bytes) else str(query))
-        return execute(connection, query, *values, **options)
-
-    async with replicas(tmp_path, database, 2) as (leader, _):
-        await live_and_die(leader)
         monkeypatch.setattr(psycopg.Connection, "execute", counted)
         pages = await listed(leader.stub, size=COUNT, order_by="name desc")
     assert pages[0] == sorted(NAMES, reverse=True)

@@ -59,22 +59,18 @@ def _events(count: int, first: int = 0) -> list[Event]:
 
 
 async def test_the_plans_are_those_of_the_thread(mind: PlanExecutor, here: _Here) -> None:
+    """Also on another fabric, and of what happens before an answer is awaited."""
     state = loaded(fabric())
-    for first in (0, 3, 6):
-        events = _events(3, first)
-        state = replay(events, state)
+    for hosts in (0, 3, 2, 4):
+        changed = [FabricChanged(1, fabric(hosts=hosts).spec)] if hosts else []
+        state = replay(events := [*changed, *_events(2, 10 * hosts)], state)
         mind.follow(events, state)
-        assert await mind.decide(state, 5) == decide(state, 5, LIMITS)
-    assert here.count == 1
-
-
-async def test_it_follows_another_fabric(mind: PlanExecutor, here: _Here) -> None:
-    state = loaded(fabric())
-    for hosts in (3, 2, 4):
-        events = [FabricChanged(1, fabric(hosts=hosts).spec), *_events(2, 10 * hosts)]
-        state = replay(events, state)
-        mind.follow(events, state)
-        assert await mind.decide(state, 5) == decide(state, 5, LIMITS)
+        answer = mind.decide(state, 5)
+        later = replay(more := _events(1, 10 * hosts + 2), state)
+        mind.follow(more, later)
+        assert await answer == decide(state, 5, LIMITS)
+        assert await mind.decide(later, 5) == decide(later, 5, LIMITS)
+        state = later
     assert here.count == 1
 
 
@@ -92,18 +88,6 @@ async def test_a_process_that_dies_costs_no_decision(
     await _is_up(mind)  # and a new one follows
     assert await mind.decide(state, 5) == decide(state, 5, LIMITS)
     assert here.count == 2
-
-
-async def test_what_happens_before_the_answer_is_awaited_is_for_the_next_one(
-    mind: PlanExecutor,
-) -> None:
-    state = loaded(fabric())
-    await mind.decide(state, 5)
-    answer = mind.decide(state, 5)
-    later = replay(events := _events(2), state)
-    mind.follow(events, later)
-    assert await answer == decide(state, 5, LIMITS)
-    assert await mind.decide(later, 5) == decide(later, 5, LIMITS)
 
 
 async def test_a_process_that_lost_count_costs_no_decision_and_begins_again(

@@ -277,18 +277,6 @@ def test_every_ctrl_c_is_heard_while_programs_are_solved_side_by_side(
     assert heard == sent > 0
 
 
-@pytest.mark.parametrize("solve", [solve_linear_programs, solve_integer_programs])
-def test_ctrl_c_is_heard_after_programs_were_solved(solve: Callable[[], None]) -> None:
-    # A shell that starts tests in the background has them ignore the signal.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        solve()
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def test_solvers_print_nothing_and_load_no_pandas() -> None:
     """In a process of their own: banners come once."""
     script = (

@@ -19,6 +19,7 @@ from scheduler.launch.local import LocalAgents
 from scheduler.launch.service import AgentSettings
 from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.observe.supervision import PREFIX
+from tests.build import fabric
 from tests.serving import RUNNING, Served, create, serving
 from tests.waiting import until
 
@@ -66,12 +67,13 @@ async def until_well(served: Served) -> None:
 
 async def test_a_server_outlives_the_death_of_each_of_its_tasks(tmp_path: Path) -> None:
     async with serving(tmp_path, **whole(tmp_path)) as served:
-        await asyncio.sleep(1.5)  # until all have begun
-        names = sorted(long_lived().keys() - {WRITER})
-        assert {name.removeprefix(PREFIX) for name in names} >= {
+        expected = {
             *("agents", "alive", "gangs", "health", "hosts", "launcher", "planner"),
-            *("reload", "store", "stragglers", "ticks", "agent-of-z0-r0-h0"),
+            *("reload", "store", "stragglers", "ticks"),
+            *(f"agent-of-{host}" for host in fabric().hosts),
         }
+        await until(lambda: {n.removeprefix(PREFIX) for n in long_lived()} >= expected)
+        names = sorted(long_lived().keys() - {WRITER})
         assert {name.removeprefix(PREFIX).split("-of-")[0] for name in names} <= on_page()
         for number, name in enumerate(names):
             await end(name)

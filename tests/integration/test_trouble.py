@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from itertools import chain, count, repeat
 from pathlib import Path
@@ -15,9 +14,7 @@ import pytest
 from scheduler.core import State, replay
 from scheduler.core.fold.effects import HostsChange
 from scheduler.core.model.events import GangSwapped, JobSubmitted
-from scheduler.core.policies.tenants import Restarts, Tenants
 from scheduler.engine.feed import Feed, FellBehind
-from scheduler.engine.log_clock import passed_ns
 from scheduler.eventlog.store import StoreError, look_at, open_store
 from scheduler.eventlog.store.sqlite import SqliteStore
 from scheduler.v1 import error_pb2, host_pb2, service_pb2
@@ -211,27 +208,6 @@ async def test_a_watcher_that_never_reads_holds_no_memory() -> None:
     assert subscription.pending == 0
     with pytest.raises(FellBehind):
         await anext(aiter(subscription))
-
-
-async def test_a_log_from_the_future_holds_up_no_gang(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A gang waits out a backoff of a second; the clock that wrote it was ahead by a year."""
-    year_ns = 365 * 86_400 * 10**9
-    terms = Restarts(patience=1, backoff_s=1, avoid_s=0)
-    tenants = Tenants(restarts=terms)
-    measured = {"clock": time.time_ns, "measure": passed_ns}
-    ahead = {"clock": lambda: time.time_ns() + year_ns, "measure": passed_ns}
-    async with serving(tmp_path, tenants=tenants, **ahead) as served:
-        await served.stub.CreateJob(create("a", 2))
-        host = (await served.until("a", RUNNING)).placement.hosts[0]
-    async with serving(tmp_path, tenants=tenants, **measured) as served:
-        await served.stub.ReportHost(service_pb2.ReportHostRequest(name=host, signal="gpu-lost"))
-        assert (await served.get("a")).state != RUNNING
-        assert (await served.until("a", RUNNING)).attempt == 2
-    assert "behind the log: time goes on at half the pace" in caplog.text
-    times = [event.time_ns for event in logged(tmp_path)]
-    assert times == sorted(times)
 
 
 # --- reports in numbers, and what a host shows of its past, over gRPC ----------------

@@ -1,25 +1,18 @@
-"""The dry run is the scheduler: what it says, decisions and `muster place` say."""
+"""The dry run is the scheduler: what it says, decisions say."""
 
-import json
-import sys
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import pytest
-import yaml
 
-from placement.fabric.tree import Fabric
 from placement.workload.request import AUTO, Insufficient, Limits, Placement, Undecided
-from scheduler import cli
 from scheduler.core import DryRun, Rejected, SchedulingOptions, State, decide, dry_run
 from scheduler.core.admission.admit import Code
 from scheduler.core.model.commands import LoadTenants, SubmitJob
 from scheduler.core.model.plan import Start
 from scheduler.core.names import DEFAULT_TENANT
-from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
+from scheduler.core.policies.spares import SparePolicy
+from scheduler.core.policies.tenants import OPEN, PriorityClass, Tenant, Tenants
 from scheduler.core.queue.verdict import WaitReason
-from scheduler.files.job import job_to_mapping
-from scheduler.files.tenants import load_tenants
 from tests.build import HOUR_NS, fabric, fail, loaded, run, settled, started, submit
 
 HOUR = 3_600
@@ -41,80 +34,25 @@ def decided(state: State, command: SubmitJob) -> Start:
     return start
 
 
-class Placed:
-    """`muster place` on files in a folder."""
-
-    def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-        tmp_path: Path,
-    ) -> None:
-        self._monkeypatch, self._capsys, self._folder = monkeypatch, capsys, tmp_path
-
-    def __call__(self, machine: Fabric, command: SubmitJob, tenants: str) -> tuple[int, Any]:
-        """Its exit code and its JSON answer."""
-        files = {
-            "fabric": yaml.safe_dump(dict(machine.spec)),
-            "job": yaml.safe_dump(job_to_mapping(command.spec)),
-            "tenants": tenants,
-        }
-        for name, text in files.items():
-            (self._folder / f"{name}.yaml").write_text(text)
-        options = ["--fabric", "fabric.yaml", "--tenants", "tenants.yaml", "--format", "json"]
-        self._monkeypatch.chdir(self._folder)
-        self._monkeypatch.setattr(sys, "argv", ["muster", "place", "job.yaml", *options])
-        with pytest.raises(SystemExit) as finished:
-            cli.main()
-        return int(finished.value.code or 0), json.loads(self._capsys.readouterr().out)
-
-
-@pytest.fixture
-def placed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Placed:
-    return Placed(monkeypatch, capsys, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rule", "spares"),
-    [
-        ("", 1),
-        ("spares: {failures_per_1000_host_days: 60}\n", 3),
-        ("spares: {failures_per_1000_host_days: 60, racks: 1}\n", 11),
-    ],
-)
-def test_spares_follow_the_rule_of_the_tenants_file(
-    placed: Placed, tmp_path: Path, rule: str, spares: int
-) -> None:
-    text = f"{rule}tenants: [{{name: default}}]\n"
-    (tmp_path / "tenants.yaml").write_text(text)
-    tenants = load_tenants(str(tmp_path / "tenants.yaml")).tenants
-    state = run(loaded(RACKS_OF_8), LoadTenants(tenants))
+@pytest.mark.parametrize(("racks", "spares"), [(0, 3), (1, 11)])
+def test_spares_follow_the_rule_of_the_tenants_file(racks: int, spares: int) -> None:
+    rule = SparePolicy(0.06, racks=racks)
+    state = run(loaded(RACKS_OF_8), LoadTenants(replace(OPEN, spares=rule)))
     command = submit("a", 12, dp=12, spares=AUTO)
     answer = tried(state, command).answer
     assert isinstance(answer, Placement)
     assert len(answer.spares) == spares
     assert decided(state, command).placement == answer
-    code, body = placed(RACKS_OF_8, command, text)
-    assert code == 0
-    assert tuple(body["hosts"]) == RACKS_OF_8.names(answer.hosts)
-    assert tuple(body["spares"]) == RACKS_OF_8.names(answer.spares)
 
 
-QUOTA = "tenants: [{name: small, limit_gpus: 32}, {name: default}]\n"
 LIMITED = Tenants((Tenant("small", limit_gpus=32), Tenant(DEFAULT_TENANT)))
 
 
-def test_a_job_beyond_its_tenants_limit_is_infeasible(placed: Placed) -> None:
+def test_a_job_beyond_its_tenants_limit_is_infeasible() -> None:
     state = run(TEN, LoadTenants(LIMITED))
-    command = submit("a", 5, tenant="small")
-    outcome = dry_run(state, command, SchedulingOptions(), 0)
+    outcome = dry_run(state, submit("a", 5, tenant="small"), SchedulingOptions(), 0)
     assert isinstance(outcome, Rejected)
     assert outcome.code is Code.INFEASIBLE
-    code, body = placed(fabric(1, 1, 10), command, QUOTA)
-    assert (code, body["outcome"], body["reason"]) == (4, "infeasible", outcome.message)
 
 
 def test_a_job_that_its_tenants_limit_holds_back_waits() -> None:

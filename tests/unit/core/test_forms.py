@@ -1,7 +1,6 @@
 """Forms that the code of the scheduler keeps: failures are types, policies are values."""
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,21 +36,6 @@ def test_no_function_answers_with_a_sentence_instead_of_its_result() -> None:
             if "str" in found and len(found) > 1 and node.name not in NO_FAILURE:
                 sentences.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
     assert sentences == []
-
-
-def test_the_stages_ask_a_policy_its_answers_and_not_its_name() -> None:
-    by_name = re.compile(
-        r"\bPolicy\.(PRODUCTION|EASY|FIFO|CONSERVATIVE)\b|limits\.policy (is|==|in)\b"
-    )
-    registry = ROOT / "scheduler" / "core" / "model" / "policy.py"
-    asking = [
-        f"{path.relative_to(ROOT)}:{number}"
-        for path in SOURCES
-        if path != registry
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if by_name.search(line)
-    ]
-    assert asking == []
 
 
 def test_no_call_packs_arguments_only_to_save_lines() -> None:

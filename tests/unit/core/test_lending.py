@@ -47,6 +47,12 @@ def cluster(hosts: int, *tenants: Tenant, keep_idle: int = 0) -> State:
     return run(loaded(fabric(1, 1, hosts)), LoadTenants(terms))
 
 
+def beside_short(state: State, *, spares: int, hosts: int) -> State:
+    """A gang whose spares are lent, and a job on other hosts that ends within a minute."""
+    short = submit("short", hosts, limit_s=60, priority_class="urgent")
+    return settled(run(state, submit("gang", 1, spares=exactly(spares)), short))
+
+
 def test_what_a_tenant_borrowed_is_not_what_it_is_guaranteed() -> None:
     """b's only job is on a spare of a: the host that b is guaranteed is still to be had."""
     state = cluster(4, Tenant("a"), Tenant("b", guaranteed_gpus=8))
@@ -76,14 +82,7 @@ def test_what_a_tenant_lent_is_what_it_is_guaranteed() -> None:
 @pytest.mark.parametrize(("hosts", "min_dp"), [(2, 0), (3, 2)])
 def test_who_borrows_takes_no_free_host_from_the_first_that_waits(hosts: int, min_dp: int) -> None:
     """When short ends, three hosts are free, for first; loan would hold one of them longer."""
-    state = cluster(5)
-    state = settled(
-        run(
-            state,
-            submit("gang", 1, spares=exactly(1)),
-            submit("short", 2, limit_s=60, priority_class="urgent"),
-        )
-    )
+    state = beside_short(cluster(5), spares=1, hosts=2)
     loan = submit("loan", hosts, min_dp=min_dp, priority_class="spot")
     state = run(state, submit("first", 3, limit_s=60), loan)
     plan = decide(state, 0, SchedulingOptions())
@@ -92,14 +91,7 @@ def test_who_borrows_takes_no_free_host_from_the_first_that_waits(hosts: int, mi
 
 
 def test_who_borrows_may_take_a_free_host_until_the_first_starts() -> None:
-    state = cluster(5)
-    state = settled(
-        run(
-            state,
-            submit("gang", 1, spares=exactly(1)),
-            submit("short", 2, limit_s=60, priority_class="urgent"),
-        )
-    )
+    state = beside_short(cluster(5), spares=1, hosts=2)
     brief = submit("loan", 2, priority_class="spot", limit_s=60)
     state = settled(run(state, submit("first", 3, limit_s=60), brief))
     assert running(state) == {"gang", "short", "loan"}
@@ -108,14 +100,7 @@ def test_who_borrows_may_take_a_free_host_until_the_first_starts() -> None:
 @pytest.mark.parametrize("limit_s", [60, 600])
 def test_who_borrows_leaves_the_first_that_waits_its_room_below_the_limit(limit_s: int) -> None:
     """Limits count borrowed hosts too, and a job that its limit holds back has no reservation."""
-    state = cluster(8, Tenant("a", limit_gpus=3 * 8))
-    state = settled(
-        run(
-            state,
-            submit("gang", 1, spares=exactly(2)),
-            submit("short", 3, limit_s=60, priority_class="urgent"),
-        )
-    )
+    state = beside_short(cluster(8, Tenant("a", limit_gpus=3 * 8)), spares=2, hosts=3)
     loan = submit("loan", 2, limit_s=limit_s, tenant="a", priority_class="spot")
     state = run(state, submit("first", 3, limit_s=60, tenant="a"), loan)
     plan = decide(state, 0, SchedulingOptions())

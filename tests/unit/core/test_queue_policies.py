@@ -1,9 +1,6 @@
 """Queue policies: those that come with muster, and one that a package adds."""
 
-import json
-import os
 import re
-import subprocess
 import sys
 import tomllib
 from dataclasses import replace
@@ -23,22 +20,16 @@ from scheduler.core.queue.policies import BUILT_IN, policy_names, queue_policy
 from scheduler.core.queue.policies.conservative import CONSERVATIVE, Conservative
 from scheduler.core.queue.policies.easy import EASY
 from tests.build import HOUR_NS, fabric, loaded, run, started, submit
+from tests.replays import machine, replayed, trace_job
 
 ROOT = Path(__file__).parents[3]
 CHAPTER = (ROOT / "docs" / "extending.md").read_text().partition("## Add a queue policy")[2]
-TRACE = """\
-; SWF: one job holds the machine, then a long one and a short one come
-1 0 -1 100 4 -1 -1 4 100 -1 1 1 1 -1 -1 -1 -1 -1
-2 1 -1 1000 4 -1 -1 4 1000 -1 1 1 1 -1 -1 -1 -1 -1
-3 2 -1 10 4 -1 -1 4 10 -1 1 1 1 -1 -1 -1 -1 -1
-"""
-MACHINE = "name: four\ngpus_per_host: 1\ntiers: [{name: zone, count: 1}, {name: host, count: 4}]\n"
-MAIN = "from scheduler.cli import main; main()"
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """A folder that holds the package of docs/extending.md, as pip would leave it."""
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that holds the package of docs/extending.md, as pip would leave it, and that this
+    process finds."""
     ((name, code),) = re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", CHAPTER, re.S)
     (table,) = re.findall(r"```toml\n(.*?)```", CHAPTER, re.S)
     ((group, entries),) = tomllib.loads(table)["project"]["entry-points"].items()
@@ -48,6 +39,10 @@ def installed(tmp_path: Path) -> Path:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shortest-first\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "shortest_first", raising=False)
+    for cached in ("_installed", "_plugged"):
+        monkeypatch.setattr(policies, cached, getattr(policies, cached).__wrapped__)
     return tmp_path
 
 
@@ -55,40 +50,17 @@ def names_of(plan: Plan) -> tuple[str, ...]:
     return tuple(action.name for action in plan.actions if isinstance(action, Start))
 
 
-def muster(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join((str(folder), str(ROOT)))
-    return subprocess.run(
-        [sys.executable, "-c", MAIN, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
+@pytest.mark.usefixtures("installed")
+def test_the_example_of_the_guide_serves_the_shortest_first() -> None:
+    """One job holds the machine, then a long one and a short one come."""
+    lengths = {"first": 100, "long": 1_000, "short": 10}
+    jobs = [trace_job(n, at, s, 4, limit_s=s) for at, (n, s) in enumerate(lengths.items())]
+    starts = {p: replayed(machine(4), jobs, p).starts_s() for p in ("easy", "shortest-first")}
+    assert starts["easy"] == {"first": 0, "long": 100, "short": 1_100}
+    assert starts["shortest-first"] == {"first": 0, "short": 100, "long": 110}
 
 
-def replayed(folder: Path, policy: str) -> float:
-    """The mean wait of the three jobs, in seconds."""
-    (folder / "trace.swf").write_text(TRACE)
-    (folder / "four.yaml").write_text(MACHINE)
-    options = ["--trace-format", "swf", "--fabric", "four.yaml", "--policy", policy]
-    done = muster(folder, "replay", "trace.swf", *options, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    wait_s: float = json.loads(done.stdout)["wait_s"]["mean"]
-    return wait_s
-
-
-@pytest.mark.slow
-def test_the_example_of_the_guide_serves_the_shortest_first(installed: Path) -> None:
-    assert replayed(installed, "easy") == pytest.approx((99 + 1_098) / 3)
-    assert replayed(installed, "shortest-first") == pytest.approx((98 + 109) / 3)
-
-
-def test_a_name_that_nobody_registers_lists_those_that_are(
-    installed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(installed))
-    for cached in ("_installed", "_plugged"):
-        monkeypatch.setattr(policies, cached, getattr(policies, cached).__wrapped__)
+def test_a_name_that_nobody_registers_lists_those_that_are(installed: Path) -> None:
     known = "must be one of production, easy, fifo, conservative, shortest-first"
     with pytest.raises(BadInput, match=f"{known}, not 'lifo'"):
         queue_policy("lifo")

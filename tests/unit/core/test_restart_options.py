@@ -28,6 +28,7 @@ from tests.build import (
     exactly,
     fabric,
     fail,
+    hosts_of,
     job,
     loaded,
     repair,
@@ -35,19 +36,12 @@ from tests.build import (
     running,
     schedule,
     settled,
+    spares_of,
     started,
     submit,
 )
 
 DAY_NS = 86_400 * SECOND_NS
-
-
-def hosts_of(state: State, name: str) -> list[str]:
-    return [state.loaded_fabric.hosts[h] for h in state.jobs[name].hosts]
-
-
-def spares_of(state: State, name: str) -> list[str]:
-    return [state.loaded_fabric.hosts[h] for h in state.jobs[name].spares]
 
 
 def often(rate: float) -> LoadTenants:
@@ -128,8 +122,8 @@ def test_a_gang_takes_the_spare_of_another_and_the_pool_is_filled_again() -> Non
     state = schedule(run(state, submit("b", 2, spares=exactly(0)), submit("c", 1, spares=AUTO)))
     assert not state.free
     state = schedule(run(state, fail(hosts_of(state, "c")[0])))
-    assert hosts_of(state, "c") == [spare]
-    assert spares_of(state, "a") == []
+    assert hosts_of(state, "c") == (spare,)
+    assert spares_of(state, "a") == ()
     step = taken(state.jobs["c"].restart_options)
     assert step is not None
     assert (step.option, step.note) == (RestartOption.LENDER, "from a")
@@ -261,7 +255,7 @@ def test_a_gang_that_leaves_its_zone_leaves_its_spare_there_behind(
     (host,), (spare,) = hosts_of(state, "a"), spares_of(state, "a")
     state = schedule(run(state, move(spare), fail(host)))
     assert running(state) == {"a"}
-    assert spares_of(state, "a") == []
+    assert spares_of(state, "a") == ()
     index = state.loaded_fabric.index_by_name[spare]
     assert state.host(index).state is HostState.CORDONED
     state = settled(state)
@@ -296,7 +290,7 @@ def test_nobody_is_sent_away_while_a_gang_leaves_hosts() -> None:
     (left,) = hosts_of(state, "a")[2:]
     state = settled(run(state, *map(fail, lost)))
     assert running(state) == {"b", "s"}
-    assert hosts_of(state, "b") == [left]
+    assert hosts_of(state, "b") == (left,)
     assert state.jobs["s"].attempt == 1
 
 

@@ -243,24 +243,21 @@ RETRIED: list[Command] = [
 
 @pytest.mark.parametrize("command", RETRIED, ids=lambda command: type(command).__name__)
 def test_a_request_that_was_carried_out_does_nothing_again(command: Command) -> None:
+    """And an id that did something else is refused."""
     state = run(WAITING, command)
     assert state.version > WAITING.version
     assert admitted(state, command) == ()
+    used = run(WAITING, ReportHost("z1-r1-h1", "thermal", request_id="r"))
+    answer = refused(used, command)
+    assert answer.code is Code.INVALID
+    assert answer.violations[0].field == "request_id"
+    assert "thermal z1-r1-h1" in answer.message
 
 
 def test_a_late_retry_does_not_undo_what_others_did_since() -> None:
     state = run(WAITING, ReportHost("z0-r0-h0", "gpu-lost", request_id="r"), repair("z0-r0-h0"))
     assert admitted(state, ReportHost("z0-r0-h0", "gpu-lost", request_id="r")) == ()
     assert admitted(state, ReportHost("z0-r0-h0", "gpu-lost", request_id="r2"))
-
-
-@pytest.mark.parametrize("command", RETRIED, ids=lambda command: type(command).__name__)
-def test_an_id_that_did_something_else_is_refused(command: Command) -> None:
-    state = run(WAITING, ReportHost("z1-r1-h1", "thermal", request_id="r"))
-    answer = refused(state, command)
-    assert answer.code is Code.INVALID
-    assert answer.violations[0].field == "request_id"
-    assert "thermal z1-r1-h1" in answer.message
 
 
 def test_a_request_that_changed_nothing_is_remembered() -> None:
