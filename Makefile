@@ -16,7 +16,7 @@ tests = $(BIN)/python -m pytest -n 2 -m $(1) $(ARGS) || \
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate fit-steps bench bench-service bench-queue bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-emulated bench-replay drill-crash-postgres drill-failover drill-failures drill-partition lock release clean bench-agents bench-copies bench-launch bench-k8s drill-launch conformance conformance-k8s
+.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate fit-steps bench bench-service bench-queue bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-emulated bench-replay drill-crash-postgres drill-failover drill-failures drill-partition lock release clean bench-agents bench-copies bench-launch drill-launch conformance conformance-k8s
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -114,9 +114,6 @@ bench-launch: $(READY) ## seconds until a real gang steps, and steps again after
 
 bench-copies: $(READY) ## seconds until a gang steps again, from copies in memory and from storage: 8 minutes; ARGS=--lab
 	$(BIN)/python -m bench.service.copies $(ARGS)
-
-bench-k8s: $(READY) ## a gang of 2,048 pods on a real API server, beside a bare client: 3 minutes
-	$(BIN)/python -m bench.service.kubernetes $(ARGS)
 
 bench-queue: $(READY) ## long queues of one and of eleven tenants, and 150,000 jobs on 98,304 GPUs: 10 minutes
 	$(BIN)/python -m bench.replay.long_queue $(ARGS)

@@ -7,7 +7,8 @@ from itertools import islice
 from typing import Final
 
 from scheduler.core.model.events import Event
-from scheduler.eventlog.store.base import LoggedRequest, NotRead, Store, StoreError
+from scheduler.eventlog.store.base import LoggedRequest, NotRead, StoreError
+from scheduler.eventlog.store.sql_store import Store
 
 _MOST_READ: Final = 20_000  # records that one page looks at
 

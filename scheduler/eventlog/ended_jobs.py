@@ -19,7 +19,8 @@ from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.job import Attempt
 from scheduler.core.names import short_name
 from scheduler.eventlog.codec import with_step_models
-from scheduler.eventlog.store.base import EndedJob, EndedQuery, NotRead, Store, StoreError
+from scheduler.eventlog.store.base import EndedJob, EndedQuery, NotRead, StoreError
+from scheduler.eventlog.store.sql_store import Store
 
 PAGE: Final = 500  # jobs read at once
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event as Flag
 from threading import Thread
@@ -20,7 +20,6 @@ from scheduler.engine.snapshotter import Retention
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.store import (
     Deposed,
-    Store,
     StoreError,
     backup,
     look_at,
@@ -41,18 +40,9 @@ def store(*arguments: object, code: int = 0) -> Result:
     return result
 
 
-@contextmanager
-def looking(at: str) -> Iterator[Store]:
-    opened = look_at(at)
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
 def content(of: str) -> tuple[int, list[Any], list[Any], list[Any]]:
     """Everything that a store must not lose."""
-    with looking(of) as opened:
+    with closing(look_at(of)) as opened:
         first = opened.first_version()
         rows = list(opened.read(first - 1))
         return first, rows, list(opened.requests(first - 1)), list(opened.snapshots())
@@ -150,6 +140,10 @@ def test_a_store_in_use_or_full_is_not_replaced(
     assert "is in use: a server leads there; stop all of them first" in said
     leading.append(10, [HostSignalled(10, "later", "link-flap")], 1)
     leading.resign()
+    with closing(open_postgres(database)) as follower:  # nobody leads, but a server follows
+        assert len(follower.poll(10, 0.0)) == 1
+        said = store("restore", copy, "--store", database, "--force", code=2).output
+        assert "is in use: servers follow there; stop all of them first" in said
     assert "--force replaces it" in store("restore", copy, "--store", database, code=2).output
     before = content(database)
     store("restore", copy, "--store", database, "--force")
@@ -160,64 +154,38 @@ def test_a_store_in_use_or_full_is_not_replaced(
     store("restore", copy, "--store", database, "--force")  # what was kept gives way
 
 
-def test_whoever_led_before_a_restore_writes_no_more(
-    database: str, leading: PostgresStore, tmp_path: Path
-) -> None:
-    """A leader that was paused, and has lost its session, comes back."""
-    copy = tmp_path / "copy.db"
-    backup(database, copy)
-    leading.resign()
-    restore(copy, database, is_forced=True)
-    leading.try_lead("a:1", LEASE_S)
-    with pytest.raises(Deposed):
-        leading.append(10, [HostSignalled(10, "h", "link-flap")], 1)
-
-
-def test_a_follower_alone_keeps_a_restore_away(
-    database: str, leading: PostgresStore, tmp_path: Path
-) -> None:
-    """Nobody leads, but a server follows, and would go on with what it knows."""
-    copy = tmp_path / "copy.db"
-    backup(database, copy)
-    leading.resign()
-    follower = open_postgres(database)
-    assert follower.poll(10, 0.0) == []
-    said = store("restore", copy, "--store", database, "--force", code=2).output
-    assert "is in use: servers follow there; stop all of them first" in said
-    follower.close()
-    store("restore", copy, "--store", database, "--force")
-
-
 def test_who_knows_the_log_before_a_restore_does_not_go_on(
     database: str, leading: PostgresStore, tmp_path: Path
 ) -> None:
-    """A server that was cut off meanwhile: the same versions may say something else by now."""
+    """A server that was cut off meanwhile: the same versions may say something else by now. Nor
+    does a leader that was paused, and has lost its session."""
     copy = tmp_path / "copy.db"
     backup(database, copy)
     leading.resign()
     restore(copy, database, is_forced=True)
     with pytest.raises(StoreError, match=r"a backup was restored into .* start it again"):
         leading.poll(10, 0.0)
-    again = open_postgres(database)
-    assert again.poll(10, 0.0) == []
-    again.close()
+    leading.try_lead("a:1", LEASE_S)
+    with pytest.raises(Deposed):
+        leading.append(10, [HostSignalled(10, "h", "link-flap")], 1)
+    with closing(open_postgres(database)) as again:
+        assert again.poll(10, 0.0) == []
 
 
 async def test_a_server_that_was_cut_off_ends_after_a_restore(
     database: str, tmp_path: Path
 ) -> None:
+    async def serve_until_restored() -> None:
+        copy = tmp_path / "copy.db"
+        async with serving(tmp_path, store=database) as served:
+            await served.stub.CreateJob(create("a", 3))
+            await asyncio.to_thread(backup, database, copy)
+            await asyncio.to_thread(_restored_over, database, copy)
+            async with asyncio.timeout(60):
+                await served.task
+
     with pytest.raises(StoreError, match="a backup was restored"):
-        await _served_until_restored(database, tmp_path)
-
-
-async def _served_until_restored(database: str, folder: Path) -> None:
-    copy = folder / "copy.db"
-    async with serving(folder, store=database) as served:
-        await served.stub.CreateJob(create("a", 3))
-        await asyncio.to_thread(backup, database, copy)
-        await asyncio.to_thread(_restored_over, database, copy)
-        async with asyncio.timeout(60):
-            await served.task
+        await serve_until_restored()
 
 
 def _restored_over(database: str, copy: Path) -> None:

@@ -101,6 +101,12 @@ class Stream:
             while not is_so(self.map):
                 assert await self.step()
 
+    async def end(self) -> None:
+        """Wait for the end of the stream."""
+        async with asyncio.timeout(60):
+            while await self.step():
+                pass
+
 
 @asynccontextmanager
 async def looking(served: Served, query: str = "", token: str = "") -> AsyncIterator[Stream]:
@@ -193,28 +199,9 @@ async def test_a_tenant_sees_of_others_that_hosts_are_held(tmp_path: Path) -> No
             assert "speech" not in stream.map.text
 
 
-async def test_a_token_that_is_taken_back_ends_the_stream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("scheduler.console.session.CHECK_S", 0.1)
-    house = House(tmp_path)
-    eye = house.token("eye", "viewer", "*")
-    access, channel = house.access(), house.channel
-    async with (
-        serving(tmp_path, console=LOCAL, access=access, channel=channel) as served,
-        looking(served, token=eye) as stream,
-    ):
-        await stream.until(lambda seen: seen.hosts)
-        house.tokens.clear()
-        house.write()
-        served.reload.set()
-        async with asyncio.timeout(60):
-            while await stream.step():
-                pass
-
-
-async def test_a_caller_who_moves_to_another_tenant_is_shown_the_old_one_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("change", [("", ""), ('"vision"', '"speech"')], ids=["gone", "moved"])
+async def test_a_token_that_is_taken_back_or_of_another_tenant_ends_the_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str]
 ) -> None:
     monkeypatch.setattr("scheduler.console.session.CHECK_S", 0.1)
     house = House(tmp_path)
@@ -225,12 +212,10 @@ async def test_a_caller_who_moves_to_another_tenant_is_shown_the_old_one_no_more
         looking(served, token=eye) as stream,
     ):
         await stream.until(lambda seen: seen.hosts)
-        house.tokens[-1] = house.tokens[-1].replace('"vision"', '"speech"')
+        house.tokens[:] = [house.tokens[0].replace(*change)] if change[0] else []
         house.write()
         served.reload.set()
-        async with asyncio.timeout(60):
-            while await stream.step():
-                pass
+        await stream.end()
 
 
 async def test_a_reader_that_is_behind_gets_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,6 +249,4 @@ async def test_the_end_of_the_server_ends_the_stream(tmp_path: Path) -> None:
     async with serving(tmp_path, console=LOCAL) as served, looking(served) as stream:
         await stream.until(lambda seen: seen.hosts)
         served.stop.set()
-        async with asyncio.timeout(60):
-            while await stream.step():
-                pass
+        await stream.end()

@@ -12,7 +12,7 @@ from scheduler.core import replay
 from scheduler.core.model.events import Event, FabricLoaded, HostSignalled
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.recovery import recover
-from scheduler.eventlog.repair import repair, repair_plan
+from scheduler.eventlog.repair import RepairPlan, repair, repair_plan
 from scheduler.eventlog.store import Store, StoreError, look_at, open_store
 from scheduler.eventlog.store.mark import HighWaterMark, LogPosition, mark_of, read_mark
 from tests.build import fabric_spec
@@ -61,6 +61,29 @@ def written(path: Path, count: int = 40) -> None:
         store.append(0, EVENTS[:count])
 
 
+def saved(store: Store, *versions: int) -> None:
+    """Save a snapshot of each version."""
+    for version in versions:
+        store.save_snapshot(version, snapshots.encode(replay(EVENTS[:version]), version))
+
+
+def damaged(path: Path, *versions: int) -> None:
+    for version in versions:
+        change(path, f"UPDATE log SET actor = 'eve' WHERE version = {version}")
+
+
+def marked(path: Path) -> int:
+    """The version that the mark of a store says."""
+    mark = read_mark(mark_of(path))
+    assert mark is not None
+    return mark.version
+
+
+def kept(plan: RepairPlan) -> tuple[int, int, int]:
+    """From which version to which, and how many are lost."""
+    return plan.keep_from, plan.keep_to, plan.lost_count
+
+
 def refusal(path: Path, init: bool | None = None) -> str:
     with pytest.raises(StoreError) as caught:
         opened(path, init)
@@ -80,19 +103,21 @@ def checked(path: Path) -> str:
 # The store itself
 
 
-def test_a_deleted_store_is_not_replaced_by_an_empty_one(path: Path) -> None:
+def test_a_deleted_or_emptied_store_is_not_replaced_by_an_empty_one(path: Path) -> None:
+    assert "muster store init makes one" in refusal(path, init=False)
+    assert not path.exists()
+    opened(path).close()
+    path.unlink()  # without events it may be deleted
     written(path)
+    with closing(opened(path, init=True)) as store:
+        assert store.last_version() == 40
+    path.write_bytes(b"")
+    assert "knows one that came to version 40" in refusal(path)
     path.unlink()
     said = refusal(path)
     assert f"there is no store {path}, but log.db.mark knows one that came to version 40" in said
     assert said.endswith("put it back, restore a backup, or begin an empty one with --init")
     assert not path.exists()
-
-
-def test_an_emptied_store_is_not_taken_for_a_new_one(path: Path) -> None:
-    written(path)
-    path.write_bytes(b"")
-    assert "knows one that came to version 40" in refusal(path)
 
 
 def test_what_a_crash_left_of_a_deleted_store_is_seen_without_a_mark(crashed: Path) -> None:
@@ -108,25 +133,6 @@ def test_an_operator_can_begin_anew(path: Path, caplog: pytest.LogCaptureFixture
         assert store.last_version() == 0
     assert "log.db.mark is left of an earlier store: it is now log.db.mark.replaced" in caplog.text
     assert read_mark(path.with_name("log.db.mark.replaced")) is not None
-
-
-def test_init_leaves_a_store_alone(path: Path) -> None:
-    written(path)
-    with closing(opened(path, init=True)) as store:
-        assert store.last_version() == 40
-
-
-def test_a_store_can_be_asked_never_to_be_made(path: Path) -> None:
-    assert "muster store init makes one" in refusal(path, init=False)
-    assert not path.exists()
-
-
-def test_a_store_without_events_may_be_deleted(path: Path) -> None:
-    opened(path).close()
-    path.unlink()
-    written(path)
-    with closing(opened(path)) as store:
-        assert store.last_version() == 40
 
 
 def test_another_store_in_its_place_is_refused(path: Path, tmp_path: Path) -> None:
@@ -163,28 +169,10 @@ def test_a_copy_of_a_closed_store_goes_on_without_a_mark(
     shutil.copy(path, copy)
     assert checked(copy) == ""
     assert "has no mark beside it" in caplog.text
-    mark = read_mark(mark_of(copy))
-    assert mark is not None
-    assert mark.version == 40
+    assert marked(copy) == 40
 
 
-def test_a_log_that_was_cut_is_refused(path: Path) -> None:
-    written(path)
-    change(path, "DELETE FROM log WHERE version > 38")
-    assert "ends at version 38, but had come to version 40" in refusal(path)
-
-
-def test_an_older_copy_of_the_store_is_refused(path: Path, tmp_path: Path) -> None:
-    written(path, 10)
-    old = tmp_path / "old.db"
-    shutil.copy(path, old)
-    with closing(opened(path)) as store:
-        store.append(10, EVENTS[10:30])
-    shutil.copy(old, path)
-    assert "20 acknowledged changes are missing" in refusal(path)
-
-
-def test_a_log_with_another_past_is_refused(path: Path, tmp_path: Path) -> None:
+def test_an_older_copy_and_a_log_with_another_past_are_refused(path: Path, tmp_path: Path) -> None:
     written(path, 10)
     old = tmp_path / "old.db"
     shutil.copy(path, old)
@@ -197,21 +185,19 @@ def test_a_log_with_another_past_is_refused(path: Path, tmp_path: Path) -> None:
         store.append(10, [note(n) for n in range(50, 70)])
     mark_of(path).with_name("log.db.mark.kept").replace(mark_of(path))
     assert "has other events up to version 20 than it had" in refusal(path)
+    shutil.copy(old, path)
+    assert "10 acknowledged changes are missing" in refusal(path)
 
 
 def test_a_mark_is_never_ahead_of_the_log(path: Path) -> None:
     store = opened(path)
     for version in range(20):
         store.append(version, EVENTS[version : version + 1])
-        mark = read_mark(mark_of(path))
-        assert mark is not None
-        assert mark.version == version + 1
+        assert marked(path) == version + 1
     with pytest.raises(StoreError):
         store.append(5, EVENTS[5:])
-    mark = read_mark(mark_of(path))
+    assert marked(path) == 20
     store.close()
-    assert mark is not None
-    assert mark.version == 20
 
 
 def test_a_mark_whose_last_write_was_torn_says_what_stood_before(path: Path) -> None:
@@ -251,7 +237,7 @@ def test_a_changed_row_is_found_at_the_start(path: Path, damage: str) -> None:
 
 def test_whoever_reads_meets_a_changed_row(path: Path) -> None:
     written(path)
-    change(path, "UPDATE log SET actor = 'eve' WHERE version = 7")
+    damaged(path, 7)
     with closing(look_at(url(path))) as store:
         assert len(list(store.read(7))) == 33  # what follows is sound
         for read in (store.read, store.requests):
@@ -262,7 +248,7 @@ def test_whoever_reads_meets_a_changed_row(path: Path) -> None:
 def test_no_flipped_bit_is_served(path: Path) -> None:
     written(path)
     with closing(opened(path)) as store:
-        store.save_snapshot(20, snapshots.encode(replay(EVENTS[:20]), 20))
+        saved(store, 20)
         expected = list(store.read()), list(store.snapshots())
     whole, rng = path.read_bytes(), random.Random(1)
     found = 0
@@ -289,7 +275,7 @@ def test_no_flipped_bit_is_served(path: Path) -> None:
 def test_a_compacted_log_goes_on_from_its_snapshot(path: Path) -> None:
     written(path)
     with closing(opened(path)) as store:
-        store.save_snapshot(20, snapshots.encode(replay(EVENTS[:20]), 20))
+        saved(store, 20)
         store.compact(20)
         store.append(40, [note(41)])
         store.save_snapshot(41, snapshots.encode(replay([*EVENTS, note(41)]), 41))
@@ -307,6 +293,7 @@ def test_a_log_without_its_end_is_taken_as_it_is(path: Path) -> None:
     written(path)
     change(path, "DELETE FROM log WHERE version > 38")
     plan = repair_plan(url(path), None)
+    assert "ends at version 38, but had come to version 40" in refusal(path)
     assert "2 acknowledged changes are missing" in plan.problem
     assert (plan.keep_from, plan.keep_to, plan.lost_count, plan.lost) == (1, 38, 2, ())
     assert refusal(path)  # a plan changes nothing
@@ -319,9 +306,9 @@ def test_a_log_without_its_end_is_taken_as_it_is(path: Path) -> None:
 
 def test_events_after_a_changed_one_are_given_up_and_named(path: Path) -> None:
     written(path)
-    change(path, "UPDATE log SET actor = 'eve' WHERE version = 37")
+    damaged(path, 37)
     plan = repair_plan(url(path), None)
-    assert (plan.keep_from, plan.keep_to, plan.lost_count) == (1, 36, 4)
+    assert kept(plan) == (1, 36, 4)
     assert plan.lost == tuple((n, note(n)) for n in (38, 39, 40))
     repair(url(path), plan, None)
     assert checked(path) == ""
@@ -333,14 +320,14 @@ def test_a_repair_that_is_killed_halfway_is_done_again_and_loses_no_copy(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(path)
-    change(path, "UPDATE log SET actor = 'eve' WHERE version = 37")
+    damaged(path, 37)
     plan = repair_plan(url(path), None)
     with monkeypatch.context() as killed:
         killed.setattr("scheduler.eventlog.store.files.HighWaterMark", interrupted)
         with pytest.raises(KeyboardInterrupt):
             repair(url(path), plan, None)
     assert checked(path) == ""  # without a mark it is taken as it is
-    change(path, "UPDATE log SET actor = 'eve' WHERE version = 30")
+    damaged(path, 30)
     repair(url(path), repair_plan(url(path), None), None)
     assert checked(path) == ""
     copies = [path.with_name(f"log.db.damaged{number}") for number in ("", "-2")]
@@ -357,12 +344,11 @@ def interrupted(*_: object) -> None:
 def test_a_snapshot_after_the_damage_saves_all_but_history(path: Path) -> None:
     written(path)
     with closing(opened(path)) as store:
-        for version in (5, 20, 30):
-            store.save_snapshot(version, snapshots.encode(replay(EVENTS[:version]), version))
+        saved(store, 5, 20, 30)
     change(path, "UPDATE snapshot SET body = x'00' WHERE version = 30")
-    change(path, "UPDATE log SET actor = 'eve' WHERE version = 7")
+    damaged(path, 7)
     plan = repair_plan(url(path), None)
-    assert (plan.keep_from, plan.keep_to, plan.lost_count) == (21, 40, 0)
+    assert kept(plan) == (21, 40, 0)
     repair(url(path), plan, None)
     assert checked(path) == ""
     with closing(opened(path)) as store:
@@ -373,20 +359,18 @@ def test_a_snapshot_after_the_damage_saves_all_but_history(path: Path) -> None:
 def test_between_two_damages_all_that_follows_a_snapshot_is_kept(path: Path) -> None:
     written(path)
     with closing(opened(path)) as store:
-        for version in (5, 10, 20, 38):
-            store.save_snapshot(version, snapshots.encode(replay(EVENTS[:version]), version))
-    for version in (7, 35, 39):
-        change(path, f"UPDATE log SET actor = 'eve' WHERE version = {version}")
+        saved(store, 5, 10, 20, 38)
+    damaged(path, 7, 35, 39)
     plan = repair_plan(url(path), None)
-    assert (plan.keep_from, plan.keep_to, plan.lost_count) == (39, 38, 2)
+    assert kept(plan) == (39, 38, 2)
     change(path, "DELETE FROM snapshot WHERE version = 38")
     plan = repair_plan(url(path), None)
-    assert (plan.keep_from, plan.keep_to, plan.lost_count) == (11, 34, 6)
+    assert kept(plan) == (11, 34, 6)
     assert [version for version, _ in plan.lost] == [36, 37, 38, 40]
     repair(url(path), plan, None)
     assert checked(path) == ""
-    with closing(sqlite3.connect(path)) as kept:
-        assert kept.execute("SELECT min(version), max(version) FROM log").fetchone() == (11, 34)
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT min(version), max(version) FROM log").fetchone() == (11, 34)
     with closing(opened(path)) as store:
         assert (store.first_version(), [v for v, _ in store.snapshots()]) == (11, [20, 10])
         assert [event for _, event in store.read(10)] == EVENTS[10:34]
@@ -396,11 +380,10 @@ def test_between_two_damages_all_that_follows_a_snapshot_is_kept(path: Path) -> 
 def test_a_snapshot_with_nothing_sound_behind_it_is_kept_alone(path: Path) -> None:
     written(path)
     with closing(opened(path)) as store:
-        store.save_snapshot(38, snapshots.encode(replay(EVENTS[:38]), 38))
-    for version in (7, 39):
-        change(path, f"UPDATE log SET actor = 'eve' WHERE version = {version}")
+        saved(store, 38)
+    damaged(path, 7, 39)
     plan = repair_plan(url(path), None)
-    assert (plan.keep_from, plan.keep_to, plan.lost_count) == (39, 38, 2)
+    assert kept(plan) == (39, 38, 2)
     repair(url(path), plan, None)
     assert checked(path) == ""
     with closing(opened(path)) as store:
@@ -414,15 +397,14 @@ def test_a_compacted_log_needs_the_snapshot_that_it_begins_with(path: Path) -> N
     """Else what is kept could not be served."""
     written(path)
     with closing(opened(path)) as store:
-        for version in (20, 30):
-            store.save_snapshot(version, snapshots.encode(replay(EVENTS[:version]), version))
+        saved(store, 20, 30)
         store.compact(20)
-    change(path, "UPDATE log SET actor = 'eve' WHERE version = 25")
+    damaged(path, 25)
     plan = repair_plan(url(path), None)
     assert (plan.keep_from, plan.keep_to) == (31, 40)
     change(path, "UPDATE snapshot SET body = x'00' WHERE version = 30")
     plan = repair_plan(url(path), None)
-    assert (plan.keep_from, plan.keep_to, plan.lost_count) == (21, 24, 16)
+    assert kept(plan) == (21, 24, 16)
     change(path, "UPDATE snapshot SET body = x'00' WHERE version = 20")
     with pytest.raises(StoreError, match="can be kept: restore a backup"):
         repair_plan(url(path), None)
@@ -431,11 +413,11 @@ def test_a_compacted_log_needs_the_snapshot_that_it_begins_with(path: Path) -> N
 def test_a_snapshot_of_another_version_saves_nothing(path: Path) -> None:
     written(path)
     with closing(opened(path)) as store:
-        store.save_snapshot(20, snapshots.encode(replay(EVENTS[:20]), 20))
+        saved(store, 20)
     change(path, "UPDATE snapshot SET version = 21")
-    change(path, "UPDATE log SET actor = 'eve' WHERE version = 7")
+    damaged(path, 7)
     plan = repair_plan(url(path), None)
-    assert (plan.keep_from, plan.keep_to, plan.lost_count) == (1, 6, 34)
+    assert kept(plan) == (1, 6, 34)
     repair(url(path), plan, None)
     with closing(opened(path)) as store:
         assert list(store.snapshots()) == []  # of what is lost: other events get its version
@@ -443,36 +425,26 @@ def test_a_snapshot_of_another_version_saves_nothing(path: Path) -> None:
 
 def test_a_mark_that_nobody_can_read_is_replaced(path: Path) -> None:
     written(path)
-    change(path, "UPDATE log SET actor = 'eve' WHERE version = 37")
+    damaged(path, 37)
     mark_of(path).write_bytes(b"?" * mark_of(path).stat().st_size)
     plan = repair_plan(url(path), None)
     assert (plan.keep_to, plan.lost_count, plan.mark) == (36, 4, None)
     repair(url(path), plan, None)
     assert checked(path) == ""
-    mark = read_mark(mark_of(path))
-    assert mark is not None
-    assert mark.version == 36
+    assert marked(path) == 36
 
 
 def test_a_store_in_use_is_not_repaired(path: Path) -> None:
     written(path)
-    change(path, "UPDATE log SET actor = 'eve' WHERE version = 37")
+    assert repair_plan(url(path), None).problem == ""
+    damaged(path, 37)
     plan = repair_plan(url(path), None)
     with closing(opened(path)), pytest.raises(StoreError, match="in use"):
         repair(url(path), plan, None)
     assert repair_plan(url(path), None) == plan
-
-
-def test_nothing_is_kept_of_a_log_without_a_beginning(path: Path) -> None:
-    written(path)
-    change(path, "UPDATE log SET actor = 'eve' WHERE version = 1")
+    damaged(path, 1)
     with pytest.raises(StoreError, match="can be kept: restore a backup"):
         repair_plan(url(path), None)
-
-
-def test_a_sound_store_needs_nothing(path: Path) -> None:
-    written(path)
-    assert repair_plan(url(path), None).problem == ""
 
 
 def test_a_file_that_lost_its_wal_without_a_trace_is_taken_as_it_is(

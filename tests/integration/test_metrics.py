@@ -75,6 +75,7 @@ async def test_the_state_is_exposed(served: Served) -> None:
     assert found("muster_running_gangs", proof="optimal") == 1
     assert found("muster_ready") == found("muster_leader") == 1
     assert found("muster_store_bytes") > 0
+    assert {metric.name for metric in PER_JOB}.isdisjoint(found.names())
     free = (await served.stub.ListHosts(service_pb2.ListHostsRequest())).hosts[-1].name
     await served.stub.CordonHost(
         service_pb2.CordonHostRequest(name=free, reason="slurm: refused: QOS")
@@ -125,18 +126,6 @@ async def test_calls_are_counted_by_how_they_ended(served: Served) -> None:
     assert found("muster_watch_streams") == found("muster_watch_lag_changes") == 0
 
 
-async def test_series_for_each_job_are_asked_for(tmp_path: Path) -> None:
-    for is_per_job in (False, True):
-        async with serving(tmp_path, metrics=MetricsEndpoint("127.0.0.1", 0, is_per_job)) as served:
-            if not is_per_job:
-                await served.stub.CreateJob(create("a", 8))
-                await served.until("a", RUNNING)
-            found = await scraped(served)
-            assert ("muster_job_cut_bytes_per_step" in set(found.names())) is is_per_job
-    cut = found("muster_job_cut_bytes_per_step", job_name="a", tier="zone")
-    assert cut == found("muster_cut_bytes_per_step", tier="zone") > 0
-
-
 # Those of gangs whose ranks report their steps, which need agents.
 OF_STEPS = {
     "muster_job_step_seconds",
@@ -152,10 +141,12 @@ async def test_every_metric_is_in_the_catalogue_and_is_exposed(tmp_path: Path) -
         await served.stub.CreateJob(create("a"))
         await served.until("a", RUNNING)
         await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-        await served.stub.CreateJob(create("b"))
+        await served.stub.CreateJob(create("b", 8))
         await served.until("b", RUNNING)
         await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z0", share=0.5))
         found = await scraped(served)
+    cut = found("muster_job_cut_bytes_per_step", job_name="b", tier="zone")
+    assert cut == found("muster_cut_bytes_per_step", tier="zone") > 0
     exposed = {name for name in found.names() if name.startswith("muster_")}
     assert exposed == {metric.name for metric in METRICS} - OF_STEPS  # one link is degraded
     assert {m.name for m in PER_JOB} - OF_STEPS < exposed

@@ -3,11 +3,10 @@
 import hashlib
 import hmac
 import json
-import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from email import message_from_bytes
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +18,7 @@ import pytest
 from scheduler.files.errors import InputError
 from scheduler.files.notify import load_notify
 from scheduler.v1 import service_pb2
+from tests.ports import free_port
 from tests.serving import RUNNING, Served, create, path, serving
 from tests.waiting import until
 
@@ -81,11 +81,6 @@ def webhook(port: int, more: str = "") -> str:
     return f"hook: {{webhook: 'http://127.0.0.1:{port}/x', secret_file: hmac.key{more}}}"
 
 
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        return int(taken.getsockname()[1])
-
-
 async def run_and_cancel(served: Served, name: str, **labels: str) -> None:
     request = create(name, 1)
     request.spec.labels.update(labels)
@@ -142,43 +137,43 @@ async def test_a_receiver_that_is_away_delays_nobody_and_is_told_after_a_restart
     assert told == [("a", "started"), ("a", "ended"), ("b", "started"), ("b", "ended")]
 
 
-async def test_a_labelled_receiver_gets_mail_of_the_jobs_that_name_it(tmp_path: Path) -> None:
+@contextmanager
+def mail_server(handle: Callable[[Any, Any], None], **options: Any) -> Iterator[str]:
+    """The keys of a receiver with a mail server of this machine. `handle`: session and envelope of
+    each mail."""
     controller = pytest.importorskip("aiosmtpd.controller")
-
-    mails: list[Message] = []
 
     class Box:
         async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
-            mails.append(message_from_bytes(envelope.content))
+            handle(session, envelope)
             return "250 OK"
 
     port = free_port()
-    server = controller.Controller(Box(), hostname="127.0.0.1", port=port)
+    server = controller.Controller(Box(), hostname="127.0.0.1", port=port, **options)
     server.start()
     try:
-        mail = f"smtp: '127.0.0.1:{port}', sender: m@example.org, to: [ml@example.org]"
+        yield f"smtp: '127.0.0.1:{port}', sender: m@example.org, to: [ml@example.org]"
+    finally:
+        server.stop()
+
+
+async def test_a_labelled_receiver_gets_mail_of_the_jobs_that_name_it(tmp_path: Path) -> None:
+    mails: list[Message] = []
+    with mail_server(lambda _, sent: mails.append(message_from_bytes(sent.content))) as mail:
         notify = notify_file(tmp_path, f"owner: {{{mail}, labelled: true, events: [ended]}}")
         async with serving(tmp_path, notify=notify) as served:
             await run_and_cancel(served, "quiet")
             await run_and_cancel(served, "told", notify="owner")
             await until(lambda: len(mails) == 1)
-    finally:
-        server.stop()
     (sent,) = mails
     assert (sent["To"], sent["Subject"].startswith("told: cancelled")) == ("ml@example.org", True)
 
 
 async def test_a_mail_server_that_wants_a_login_gets_it(tmp_path: Path) -> None:
     """Over a connection of this machine alone in the clear, and again once a password is mended."""
-    controller = pytest.importorskip("aiosmtpd.controller")
     smtp = pytest.importorskip("aiosmtpd.smtp")
     mails: list[bytes] = []
     shown: list[bytes] = []
-
-    class Box:
-        async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
-            mails.append(session.auth_data)
-            return "250 OK"
 
     def authenticate(*arguments: Any) -> Any:
         data = arguments[-1]
@@ -186,18 +181,9 @@ async def test_a_mail_server_that_wants_a_login_gets_it(tmp_path: Path) -> None:
         is_known = (data.login, data.password) == (b"muster", b"pass")
         return smtp.AuthResult(success=is_known, handled=False, auth_data=data.login)
 
-    port = free_port()
-    server = controller.Controller(
-        Box(),
-        hostname="127.0.0.1",
-        port=port,
-        authenticator=authenticate,
-        auth_require_tls=False,
-    )
-    server.start()
-    try:
+    options = {"authenticator": authenticate, "auth_require_tls": False}
+    with mail_server(lambda session, _: mails.append(session.auth_data), **options) as mail:
         (tmp_path / "password").write_text("wrong\n")
-        mail = f"smtp: '127.0.0.1:{port}', sender: m@example.org, to: [ml@example.org]"
         login = "user: muster, secret_file: password, events: [ended]"
         notify = notify_file(tmp_path, f"owner: {{{mail}, {login}}}")
         async with serving(tmp_path, notify=notify) as served:
@@ -206,8 +192,6 @@ async def test_a_mail_server_that_wants_a_login_gets_it(tmp_path: Path) -> None:
             (tmp_path / "password").write_text("pass\n")
             served.reload.set()
             await until(lambda: len(mails) == 1, within_s=60)
-    finally:
-        server.stop()
     assert mails == [b"muster"]
 
 

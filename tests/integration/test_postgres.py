@@ -66,6 +66,13 @@ def change(database: str, statement: str) -> None:
         connection.execute(statement.encode())
 
 
+def last_versions(database: str, *tables: str) -> list[int]:
+    """The last version in each of these tables, which are kept copies of the log, or the log."""
+    with psycopg.connect(database) as connection:
+        queries = (f"SELECT max(version) FROM {table}".encode() for table in tables)
+        return [connection.execute(query).fetchone()[0] for query in queries]  # type: ignore[index]
+
+
 def refusal(database: str) -> str:
     with pytest.raises(StoreError) as caught:
         open_store(database)
@@ -140,7 +147,7 @@ def test_a_silent_leader_is_replaced_after_its_lease(store: PostgresStore, opene
 def test_a_leader_that_is_heard_of_stays(store: PostgresStore, opened: Opener) -> None:
     other = opened()
     for _ in range(10):
-        time.sleep(LEASE_S / 5)
+        time.sleep(LEASE_S / 8)
         store.keep_lead(1)
         assert other.try_lead("b:1", LEASE_S) is None
 
@@ -264,12 +271,7 @@ def test_a_repair_keeps_what_was_there_and_waits_for_every_server(
             repair(database, plan, None)
         server.close()
     repair(database, plan, None)
-    with psycopg.connect(database) as connection:
-        versions = [
-            connection.execute(f"SELECT max(version) FROM {table}".encode()).fetchone()
-            for table in ("log", "log_damaged")
-        ]
-    assert versions == [(2,), (4,)]
+    assert last_versions(database, "log", "log_damaged") == [2, 4]
     open_store(database).close()
 
 
@@ -285,13 +287,9 @@ def test_a_second_repair_keeps_what_was_there_beside_what_the_first_kept(
         change(database, f"UPDATE log SET actor = 'eve' WHERE version = {damaged}")
         repair(database, repair_plan(database, None), None)
     restore(copy, database, is_forced=True)  # which keeps what it replaces elsewhere
-    with psycopg.connect(database) as connection:
-        versions = [
-            connection.execute(f"SELECT max(version) FROM {table}".encode()).fetchone()
-            for table in ("log_damaged", "log_damaged_2", "log_replaced", "log")
-        ]
-        connection.execute("SELECT key FROM meta_damaged_2")
-    assert versions == [(6,), (4,), (2,), (6,)]
+    kept = ("log_damaged", "log_damaged_2", "log_replaced", "log")
+    assert last_versions(database, *kept) == [6, 4, 2, 6]
+    change(database, "SELECT key FROM meta_damaged_2")
 
 
 def test_an_emptied_database_is_not_taken_for_a_new_one(database: str, tmp_path: Path) -> None:
@@ -325,43 +323,6 @@ def test_two_that_start_at_once_make_the_tables_once(database: str) -> None:
         store.close()
 
 
-def test_anothers_database_is_refused_and_left_alone(database: str) -> None:
-    change(database, "CREATE TABLE users (name text)")
-    assert refusal(database).endswith("is a database, but no muster store")
-    with psycopg.connect(database) as connection:
-        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-        assert tables.fetchall() == [("users",)]
-
-
-def test_a_newer_store_is_refused(database: str) -> None:
-    open_postgres(database).close()
-    change(database, "UPDATE meta SET value = '99' WHERE key = 'schema'")
-    assert "was written by a newer muster: schema 99, this one reads" in refusal(database)
-
-
-def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
-    address = f"127.0.0.1:{free_port()}"
-    said = refusal(f"postgresql://me:secret@{address}/db")
-    assert said.startswith(f"cannot connect to postgresql://{address}/db: ")
-    assert "secret" not in said
-
-
-def test_a_database_that_is_not_there_is_named(postgres: Cluster) -> None:
-    assert 'database "nowhere" does not exist' in refusal(postgres.url_of("nowhere"))
-
-
-def test_a_schema_that_is_not_there_is_named(database: str) -> None:
-    assert "no such schema" in refusal(f"{database}?options=-csearch_path%3Dnowhere")
-
-
-def test_a_user_without_rights_is_told(database: str, postgres: Cluster) -> None:
-    with suppress(psycopg.errors.DuplicateObject):
-        change(database, "CREATE ROLE guest LOGIN")
-    change(database, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
-    name = database.rsplit("/", 1)[1]
-    assert "permission denied" in refusal(postgres.url_of(name, user="guest"))
-
-
 def test_schemas_of_one_database_have_leaders_of_their_own(database: str) -> None:
     change(database, "CREATE SCHEMA east")
     change(database, "CREATE SCHEMA west")
@@ -371,10 +332,6 @@ def test_schemas_of_one_database_have_leaders_of_their_own(database: str) -> Non
     assert [store.try_lead("a:1", LEASE_S) for store in stores] == [1, 1]
     for store in stores:
         store.close()
-
-
-def test_a_url_that_cannot_be_read_is_refused() -> None:
-    assert "URL cannot be read" in refusal("postgresql://host/db?nonsense=1")
 
 
 def test_a_log_is_verified_beside_the_server_that_writes_it(
@@ -388,7 +345,31 @@ def test_a_log_is_verified_beside_the_server_that_writes_it(
     assert store.append(1, [HostSignalled(2, "z0-r0-h0", "link-flap")], 1) == 2
 
 
-def test_a_look_makes_no_store(database: str) -> None:
-    for _ in range(2):
+def test_what_is_no_store_is_refused_and_left_alone(database: str, postgres: Cluster) -> None:
+    for _ in range(2):  # a look makes none
         with pytest.raises(StoreError, match="it has no muster store"):
             look_at(database)
+    change(database, "CREATE TABLE users (name text)")
+    assert refusal(database).endswith("is a database, but no muster store")
+    with psycopg.connect(database) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        assert tables.fetchall() == [("users",)]
+    change(database, "DROP TABLE users")
+    assert "no such schema" in refusal(f"{database}?options=-csearch_path%3Dnowhere")
+    with suppress(psycopg.errors.DuplicateObject):
+        change(database, "CREATE ROLE guest LOGIN")
+    change(database, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    name = database.rsplit("/", 1)[1]
+    assert "permission denied" in refusal(postgres.url_of(name, user="guest"))
+    open_postgres(database).close()
+    change(database, "UPDATE meta SET value = '99' WHERE key = 'schema'")
+    assert "was written by a newer muster: schema 99, this one reads" in refusal(database)
+    assert 'database "nowhere" does not exist' in refusal(postgres.url_of("nowhere"))
+
+
+def test_a_url_that_leads_nowhere_is_named_without_the_password() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    said = refusal(f"postgresql://me:secret@{address}/db")
+    assert said.startswith(f"cannot connect to postgresql://{address}/db: ")
+    assert "secret" not in said
+    assert "URL cannot be read" in refusal("postgresql://host/db?nonsense=1")

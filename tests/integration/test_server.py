@@ -14,7 +14,6 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from scheduler.client import Client, ServiceError
 from scheduler.eventlog.recovery import Recovered, recover
@@ -35,12 +34,6 @@ async def _health(channel: grpc.aio.Channel, service: str = SERVICE) -> int:
     stub = health_pb2_grpc.HealthStub(channel)
     answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
     return int(answer.status)
-
-
-@pytest.mark.parametrize("service", ["", "scheduler.v1.SchedulerService"])
-async def test_a_ready_server_is_healthy(service: str, served: Served) -> None:
-    async with _channel(served) as channel:
-        assert await _health(channel, service) == Status.SERVING
 
 
 async def test_a_server_that_replays_its_log_is_up_but_not_ready(
@@ -66,46 +59,29 @@ async def test_a_server_that_replays_its_log_is_up_but_not_ready(
         assert error.code is grpc.StatusCode.UNAVAILABLE
         go.set()
         await ready.wait()
-        assert await _health(channel) == Status.SERVING
+        for service in ("", SERVICE):
+            assert await _health(channel, service) == Status.SERVING
     signals.stop.set()
     await running
 
 
-async def test_reflection_lists_the_service(tmp_path: Path) -> None:
-    async def ask() -> object:
-        yield reflection_pb2.ServerReflectionRequest(list_services="")
-
-    async with serving(tmp_path) as served, _channel(served) as channel:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        async for answer in stub.ServerReflectionInfo(ask()):
-            names = {s.name for s in answer.list_services_response.service}
-    assert {SERVICE, "grpc.health.v1.Health"} <= names
-
-
 async def test_a_taken_address_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    async with serving(tmp_path) as served:
-        with pytest.raises(CannotListen, match="is another server there"):
-            async with serving(tmp_path / "other", listen=served.ready.address):
-                pass
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_a_port_that_others_would_share_is_refused(tmp_path: Path, host: str) -> None:
+    """Also where others would share its port, and where one of several addresses is taken."""
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("127.0.0.1", 0))
         other.listen()
-        with pytest.raises(CannotListen, match="is another server there"):
-            async with serving(tmp_path, listen=f"{host}:{other.getsockname()[1]}"):
+        for host in ("127.0.0.1", "localhost"):
+            with pytest.raises(CannotListen, match="is another server there"):
+                async with serving(tmp_path, listen=f"{host}:{other.getsockname()[1]}"):
+                    pass
+
+
+async def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+    for listen in ("localhost", "127.0.0.1:http", ""):
+        with pytest.raises(CannotListen, match="give HOST:PORT"):
+            async with serving(tmp_path, listen=listen):
                 pass
-
-
-@pytest.mark.parametrize("listen", ["localhost", "127.0.0.1:http", ""])
-async def test_an_address_that_is_none_is_refused(tmp_path: Path, listen: str) -> None:
-    with pytest.raises(CannotListen, match="give HOST:PORT"):
-        async with serving(tmp_path, listen=listen):
-            pass
 
 
 async def test_a_stopping_server_finishes_what_it_has_begun(

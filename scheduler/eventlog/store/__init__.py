@@ -1,6 +1,6 @@
 """The event log: append-only, durable before it is acknowledged.
 
-Inside: one interface (base), kept by sqlite in a file or by postgres on a server; the chain of
+Inside: one interface (sql_store), kept by sqlite in a file or by postgres on a server; the chain of
 digests over its rows and the mark outside it, which notice what was lost (chain, mark, verify).
 Enters: events as text, and snapshots. Leaves: the same in order, or a StoreError.
 """
@@ -19,8 +19,6 @@ from scheduler.eventlog.store.base import (
     LoggedRequest,
     NotRead,
     NotWritten,
-    SharedStore,
-    Store,
     StoreError,
     Unreachable,
     VersionMismatch,
@@ -29,6 +27,7 @@ from scheduler.eventlog.store.files import backup as backup_sqlite
 from scheduler.eventlog.store.files import restore as restore_sqlite
 from scheduler.eventlog.store.files import shrink as shrink_sqlite
 from scheduler.eventlog.store.files import truncate as truncate_sqlite
+from scheduler.eventlog.store.sql_store import SharedStore, Store
 from scheduler.eventlog.store.sqlite import look_at as look_at_sqlite
 from scheduler.eventlog.store.sqlite import open_sqlite
 

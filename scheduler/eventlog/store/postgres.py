@@ -49,7 +49,7 @@ from scheduler.eventlog.store.pgschema import (
     restores,
     store_id,
 )
-from scheduler.eventlog.store.sql_store import LAST, ROWS, Answer, LogTables, SqlStore
+from scheduler.eventlog.store.sql_store import LAST, ROWS, Answer, LogTables, SharedStore
 
 _CHANNEL = "muster_log"
 
@@ -70,7 +70,7 @@ _APPEND = f"""
 """
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(SharedStore):
     """An open log; see SharedStore."""
 
     def __init__(

@@ -15,6 +15,7 @@ from scheduler.eventlog.store.base import (
     Compacted,
     EndedJob,
     EndedQuery,
+    Leader,
     LoggedRequest,
     StoreError,
 )
@@ -107,11 +108,43 @@ class LogTables(NamedTuple):
         return replace(end, time_ns=mark.time_ns) if end.version == mark.version else end
 
 
-class SqlStore(ABC):
-    """A store of either kind, without its appends; see Store."""
+class Store(ABC):
+    """An open log with snapshots. Use what writes from one thread; what reads from any.
+
+    Versions are 1, 2, 3, ... without a gap. Snapshots are what codec writes of a state;
+    a store keeps bytes and knows nothing of them. `name`: that of the store in messages.
+    `mark_path`: the file that says how far the log has come, if there is to be one.
+    """
 
     name: str
     mark_path: Path | None
+
+    @abstractmethod
+    def append(
+        self,
+        expected_version: int,
+        events: Sequence[Event],
+        term: int = 0,
+        actors: Sequence[str] = (),
+        ended: Sequence[EndedJob] = (),
+    ) -> int:
+        """Write `events` after `expected_version`, all or none, and return the new last version.
+
+        `actors`: who asked for each; none given: the scheduler did it by itself. `ended`: the jobs
+        that these events end, in order. `term`: of the leader that writes; a store that several
+        servers share refuses an older one. When this returns the events are durable.
+
+        Raises: VersionMismatch when the log ends elsewhere, NotWritten when certainly nothing was
+        written, StoreError when that is unknown.
+        """
+
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """Return the bytes that the store takes on the disk."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the store, so that another server may open it."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[LogTables]:
@@ -128,21 +161,31 @@ class SqlStore(ABC):
         """Answer a short question. `of_one_moment`: it takes several statements."""
 
     def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:
-        """Implement Store.read, on a connection of its own."""
+        """Yield (version, event) in order, of everything that is durable when this is called.
+
+        Raises: Compacted, StoreError on a record that cannot be read, or a missing one.
+        """
         with self._reading() as tables:
             self._check_kept(tables, after_version)
             for row in self._rows(tables, after_version):
                 yield row.version, row.event(self.name)
 
     def requests(self, after_version: int = 0) -> Iterator[LoggedRequest]:
-        """Implement Store.requests, on a connection of its own."""
+        """Yield the events that somebody asked for, in order, as far as they are kept.
+
+        Raises: StoreError on a record that cannot be read, or a missing one.
+        """
         with self._reading() as tables:
             for row in self._rows(tables, max(after_version, tables.first_version() - 1)):
                 if row.actor:
                     yield LoggedRequest(row.version, row.event(self.name), row.actor)
 
     def check(self) -> None:
-        """Implement Store.check. Cost: some 4 us an event."""
+        """Read all that is kept along the chain of digests, and compare its end with the mark.
+
+        Raises: StoreError when an event is not the one that was written, or the end is missing.
+        Cost: some 4 us an event.
+        """
         mark = read_mark(self.mark_path)  # before the log, which servers may be writing
         with self._reading() as tables:
             deque(self._rows(tables, tables.first_version() - 1), maxlen=0)
@@ -153,16 +196,20 @@ class SqlStore(ABC):
             tables.checked_end(mark)
 
     def first_version(self) -> int:
+        """Return the oldest version that can be read; 1 as long as nothing is dropped."""
         return self._ask(LogTables.first_version)
 
     def last_version(self) -> int:
+        """Return the newest durable version; 0 when the log is empty."""
         return self._ask(LogTables.last_version)
 
     def version_at(self, time_ns: int) -> int:
-        """Implement Store.version_at. Cost: walks the events before."""
+        """Return the first kept version that is not before `time_ns`; else one after the last.
+        Cost: walks the events before."""
         return self._ask(lambda tables: tables.version_at(time_ns))
 
     def save_snapshot(self, version: int, body: bytes) -> None:
+        """Keep the state at `version`. Raises: StoreError."""
         with self._writing() as tables:
             digest = tables.digest_at(version)
             if digest is None:
@@ -170,14 +217,19 @@ class SqlStore(ABC):
             tables.run(_PUT_SNAPSHOT, version, body, digest)
 
     def snapshots(self, to_version: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Implement Store.snapshots, one at a time on a connection of its own."""
+        """Yield (version, body) of snapshots, newest first, none after `to_version`. Raises:
+        StoreError."""
         last = _MOST_VERSION if to_version is None else to_version
         with self._reading() as tables, tables.rows_of(_SNAPSHOTS, last) as rows:
             for version, body in rows:
                 yield int(version), bytes(body)
 
     def compact(self, to_version: int) -> int:
-        """Implement Store.compact. The database keeps its room for later events."""
+        """Drop the events up to `to_version`, and the snapshots before that one, and return how
+        many events were dropped. The snapshot at `to_version` now stands for them.
+
+        Raises: StoreError, also when there is no such snapshot.
+        """
         with self._writing() as tables:
             there = tables.run("SELECT 1 FROM snapshot WHERE version = ?", to_version)
             if there.fetchone() is None:
@@ -188,19 +240,24 @@ class SqlStore(ABC):
             return tables.run("DELETE FROM log WHERE version <= ?", to_version).rowcount
 
     def ended_jobs(self, query: EndedQuery) -> list[EndedJob]:
-        """Implement Store.ended_jobs."""
+        """Return the ended jobs that are asked for, in the order that is asked for.
+
+        Raises: StoreError, also when one of them is not what was written.
+        """
         return self._ask(lambda tables: tables.ended.jobs(query), of_one_moment=True)
 
     def ended_log(self) -> Iterator[EndedJob]:
-        """Implement Store.ended_log, page by page on a connection of its own."""
+        """Yield the ended jobs that are kept, in the order of their ends. Raises: StoreError."""
         with self._reading() as tables:
             yield from tables.ended.log()
 
     def ended_counts(self) -> tuple[int, int]:
+        """Return how many ended jobs are kept, and how many were dropped."""
         return self._ask(lambda tables: tables.ended.counts())
 
     def drop_ended(self, before_ns: int) -> int:
-        """Implement Store.drop_ended. The database keeps its room for later rows."""
+        """Drop the jobs that had ended before this time, and return how many. Raises:
+        StoreError."""
         with self._writing() as tables:
             return tables.ended.drop(before_ns)
 
@@ -216,3 +273,41 @@ class SqlStore(ABC):
 
     def _missing(self, version: int) -> StoreError:
         return StoreError(f"{self.name} is corrupt: version {version} is missing")
+
+
+class SharedStore(Store):
+    """A store that several servers have open; one of them leads, and appends.
+
+    A session with the database stands for the server: who leads loses the lead with it,
+    at the latest `lease_s` after it was last heard of. That frees the lead; what keeps an
+    old leader from writing is the term, which every append compares.
+
+    Raises, all of them: Unreachable.
+    """
+
+    @abstractmethod
+    def try_lead(self, address: str, lease_s: float) -> int | None:
+        """Take the lead if no server leads, and return the term; from then on no older term can
+        append."""
+
+    @abstractmethod
+    def keep_lead(self, term: int) -> None:
+        """Renew the lead. Raises: Deposed."""
+
+    @abstractmethod
+    def resign(self) -> None:
+        """Free the lead at once, if it is held. Raises nothing."""
+
+    @abstractmethod
+    def leader(self) -> Leader:
+        """Return the last leader."""
+
+    @abstractmethod
+    def poll(self, after_version: int, wait_s: float) -> list[tuple[int, Event]]:
+        """Return the next events, in order, after waiting for one for up to `wait_s`. Fewer than
+        POLL_EVENTS mean that these are all that the log had when this call began, or more. Raises:
+        Compacted."""
+
+    @abstractmethod
+    def cut(self) -> None:
+        """Drop every connection, so that calls that hang end with Unreachable. From any thread."""

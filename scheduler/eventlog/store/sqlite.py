@@ -28,7 +28,7 @@ from scheduler.eventlog.store.ended_rows import ChainEnd
 from scheduler.eventlog.store.folding import MOST_PAGES, Folding
 from scheduler.eventlog.store.mark import HighWaterMark, LogPosition, mark_of, read_mark
 from scheduler.eventlog.store.schema import create, schema_of
-from scheduler.eventlog.store.sql_store import LAST, Answer, LogTables, SqlStore
+from scheduler.eventlog.store.sql_store import LAST, Answer, LogTables, Store
 
 PREFIX = "sqlite:///"
 
@@ -49,7 +49,7 @@ def _insert(rows: int) -> str:
     return f"INSERT INTO log SELECT * FROM (VALUES {values}) WHERE ? = ({LAST})"
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(Store):
     """An open log; see Store."""
 
     def __init__(

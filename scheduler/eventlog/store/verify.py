@@ -7,7 +7,8 @@ from placement import BadInput
 from scheduler.core import State, apply
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.ended_jobs import ended_by, job_in
-from scheduler.eventlog.store.base import EndedJob, Store, StoreError
+from scheduler.eventlog.store.base import EndedJob, StoreError
+from scheduler.eventlog.store.sql_store import Store
 
 
 @struct(frozen=True, slots=True)

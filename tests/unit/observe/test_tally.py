@@ -1,7 +1,6 @@
 """Counts of what has happened, as a fold over events."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +27,6 @@ from scheduler.eventlog.store import open_store
 from scheduler.observe.counters import Histogram
 from scheduler.observe.history import Failure, FailureHistory
 from scheduler.observe.incidents import KEPT, IncidentKind, Incidents, look_back
-from scheduler.observe.instruments import Instruments
 from scheduler.observe.proof import CutProof, gap, objective_gap, proof
 from scheduler.observe.tally import EventTally, size_class, tally
 from tests.build import (
@@ -46,7 +44,7 @@ from tests.build import (
     submit,
 )
 from tests.replays import measured, run_script
-from tests.serving import RUNNING, create, serving, url
+from tests.serving import url
 
 SMALL = fabric()
 
@@ -188,33 +186,6 @@ def test_it_agrees_with_the_metrics_of_a_replay() -> None:
     assert sum(h.total for h in mine.waits_s.values()) == pytest.approx(
         other.totals(8)["wait_s"]["mean"] * 2
     )
-
-
-async def test_what_a_server_counts_is_what_its_log_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Instruments] = []
-    made = Instruments.__init__
-
-    def noted(self: Instruments, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
-        seen.append(self)
-
-    monkeypatch.setattr(Instruments, "__init__", noted)
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a", 3))
-        await served.until("a", RUNNING)
-        await served.stub.CreateJob(create("b", 8))
-    mine = seen[0].tally
-    store = open_store(url(tmp_path))
-    whole = tally(event for _, event in store.read())
-    store.close()
-    whole.events["FabricLoaded",] -= 1  # written before the writer is there
-    assert +whole.events == mine.events
-    assert whole.submitted == mine.submitted
-    assert {k: h.counts for k, h in whole.waits_s.items()} == {
-        k: h.counts for k, h in mine.waits_s.items()
-    }
 
 
 @pytest.mark.parametrize(
