@@ -92,36 +92,22 @@ class House:
         files = TlsFiles(str(self.certificate), str(self.key), clients)
         return Access(files, str(self.auth), limits=CallLimits(**(limits or {})), **more)
 
-    def channel(self, address: str, shown: trustme.LeafCert | None = None) -> grpc.aio.Channel:
-        """`shown`: the client's certificate."""
+    def channel(
+        self, address: str, shown: trustme.LeafCert | None = None, token: str = ""
+    ) -> grpc.aio.Channel:
+        """`shown`: the client's certificate. `token`: in every call."""
         trusted = self.ca.cert_pem.bytes()
         key = shown.private_key_pem.bytes() if shown else None
         chain = b"".join(pem.bytes() for pem in shown.cert_chain_pems) if shown else None
-        return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(trusted, key, chain))
+        given = grpc.ssl_channel_credentials(trusted, key, chain)
+        if token:
+            bearer = grpc.access_token_call_credentials(token)
+            given = grpc.composite_channel_credentials(given, bearer)
+        return grpc.aio.secure_channel(address, given)
 
     @asynccontextmanager
     async def calling(
         self, served: Served, token: str = "", shown: trustme.LeafCert | None = None
     ) -> AsyncIterator[service_pb2_grpc.SchedulerServiceAsyncStub]:
-        async with self.channel(served.ready.address, shown) as channel:
-            yield service_pb2_grpc.SchedulerServiceStub(_Bearing(channel, token))
-
-
-class _Bearing:
-    """A channel whose calls carry a token."""
-
-    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
-        self._channel = channel
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
-
-    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
-        call = self._channel.unary_unary(*args, **kwargs)
-        return lambda request, **more: call(request, metadata=self._metadata, **more)
-
-    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        call = self._channel.stream_stream(*args, **kwargs)
-        return lambda requests, **more: call(requests, metadata=self._metadata, **more)
-
-    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        call = self._channel.unary_stream(*args, **kwargs)
-        return lambda request, **more: call(request, metadata=self._metadata, **more)
+        async with self.channel(served.ready.address, shown, token) as channel:
+            yield service_pb2_grpc.SchedulerServiceStub(channel)

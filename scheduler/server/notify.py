@@ -40,7 +40,8 @@ from scheduler.files.notify import LABEL, Notice, Receiver, load_notify
 from scheduler.observe.supervision import Heartbeats, Tasks
 
 TIMEOUT_S: Final = 10.0  # of a receiver that does not answer
-MOST_PAUSE_S: Final = 60.0  # before it is tried again
+FIRST_PAUSE_S: Final = 1.0  # before it is tried again
+MOST_PAUSE_S: Final = 60.0
 _IDLE_S: Final = 30.0  # after which a cursor is moved on though there was nothing to tell
 _UNTOLD: Final = 1_000  # versions with nothing to tell, after which it is moved on as well
 _LATER: Final = frozenset({408, 425, 429})  # and all from 500 on: the receiver may accept it yet
@@ -119,7 +120,7 @@ class Notifier:
 
     async def _deliver(self, receiver: Receiver, notice: Notice, change: JobChange) -> None:
         """Send it until it is accepted or refused for good."""
-        pause_s = 1.0
+        pause_s = FIRST_PAUSE_S
         send = partial(_send_mail if receiver.to else _post, receiver, body_of(notice, change))
         while True:
             try:

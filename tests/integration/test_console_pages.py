@@ -407,7 +407,8 @@ async def test_who_looks_is_asked_sees_its_own_and_is_offered_what_it_may_change
         await visit.until("globalThis.musterMap?.cluster.slots.filter(Boolean).length === 4")
         for place in PAGES:
             await visit.run(f"location.hash = '/{place}'")
-            await visit.run("return new Promise(done => setTimeout(done, 600))")
+            await visit.until("document.querySelector('main h1')")
+            await asyncio.sleep(0.25)  # for what it asks for
             page = await visit.run(f"return {MAIN}")
             assert "hush" not in page, page
             assert "speech" not in page, page

@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -289,31 +290,64 @@ def test_a_compacted_log_goes_on_from_its_snapshot(path: Path) -> None:
 # The way out
 
 
-def test_a_log_without_its_end_is_taken_as_it_is(path: Path) -> None:
+class Repaired(NamedTuple):
+    """A damaged log. `saved`: snapshots; `compacted`: up to where. `damages`: changed events, or
+    statements. `kept`: from which version to which, and how many are lost; `lost`: those of them
+    that can still be read."""
+
+    saved: tuple[int, ...]
+    damages: tuple[int | str, ...]
+    kept: tuple[int, int, int]
+    lost: tuple[int, ...] = ()
+    compacted: int = 0
+
+
+NO_30 = "UPDATE snapshot SET body = x'00' WHERE version = 30"
+REPAIRS = {
+    "end is missing": Repaired((), ("DELETE FROM log WHERE version > 38",), (1, 38, 2)),
+    "after a changed event": Repaired((), (37,), (1, 36, 4), (38, 39, 40)),
+    "sound snapshot after the damage": Repaired((5, 20, 30), (NO_30, 7), (21, 40, 0)),
+    "between two damages": Repaired((5, 10, 20), (7, 35, 39), (11, 34, 6), (36, 37, 38, 40)),
+    "nothing sound behind a snapshot": Repaired((5, 38), (7, 39), (39, 38, 2), (40,)),
+    "compacted": Repaired((20, 30), (25,), (31, 40, 0), compacted=20),
+    "compacted, with its first snapshot alone": Repaired(
+        (20, 30), (25, NO_30), (21, 24, 16), (*range(26, 41),), compacted=20
+    ),
+    "snapshot of another version": Repaired(
+        (20,), ("UPDATE snapshot SET version = 21", 7), (1, 6, 34), (*range(8, 41),)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPAIRS)
+def test_most_of_a_damaged_log_is_kept_and_goes_on(path: Path, name: str) -> None:
+    versions, damages, expected, lost, compacted = REPAIRS[name]
     written(path)
-    change(path, "DELETE FROM log WHERE version > 38")
-    plan = repair_plan(url(path), None)
-    assert "ends at version 38, but had come to version 40" in refusal(path)
-    assert "2 acknowledged changes are missing" in plan.problem
-    assert (plan.keep_from, plan.keep_to, plan.lost_count, plan.lost) == (1, 38, 2, ())
-    assert refusal(path)  # a plan changes nothing
-    repair(url(path), plan, None)
     with closing(opened(path)) as store:
-        assert store.append(38, [note(39)]) == 39
+        saved(store, *versions)
+        if compacted:
+            store.compact(compacted)
+    for damage in damages:
+        if isinstance(damage, int):
+            damaged(path, damage)
+        else:
+            change(path, damage)
+    assert checked(path)
+    plan = repair_plan(url(path), None)
+    assert kept(plan) == expected
+    assert plan.lost == tuple((version, EVENTS[version - 1]) for version in lost)
+    assert checked(path)  # a plan changes nothing
+    repair(url(path), plan, None)
+    assert checked(path) == ""
+    first, last, _ = expected
+    with closing(opened(path)) as store:
+        assert (store.first_version(), store.last_version()) == (first, last)
+        assert [event for _, event in store.read(first - 1)] == EVENTS[first - 1 : last]
+        assert all(first - 1 <= version <= last for version, _ in store.snapshots())
+        assert recover(store, None, 0).state == replay(EVENTS[:last])
+        assert store.append(last, [note(last + 1)]) == last + 1
     assert checked(path) == ""
     assert path.with_name("log.db.damaged").exists()
-
-
-def test_events_after_a_changed_one_are_given_up_and_named(path: Path) -> None:
-    written(path)
-    damaged(path, 37)
-    plan = repair_plan(url(path), None)
-    assert kept(plan) == (1, 36, 4)
-    assert plan.lost == tuple((n, note(n)) for n in (38, 39, 40))
-    repair(url(path), plan, None)
-    assert checked(path) == ""
-    with closing(opened(path)) as store:
-        assert [event for _, event in store.read()] == EVENTS[:36]
 
 
 def test_a_repair_that_is_killed_halfway_is_done_again_and_loses_no_copy(
@@ -339,88 +373,6 @@ def test_a_repair_that_is_killed_halfway_is_done_again_and_loses_no_copy(
 
 def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-def test_a_snapshot_after_the_damage_saves_all_but_history(path: Path) -> None:
-    written(path)
-    with closing(opened(path)) as store:
-        saved(store, 5, 20, 30)
-    change(path, "UPDATE snapshot SET body = x'00' WHERE version = 30")
-    damaged(path, 7)
-    plan = repair_plan(url(path), None)
-    assert kept(plan) == (21, 40, 0)
-    repair(url(path), plan, None)
-    assert checked(path) == ""
-    with closing(opened(path)) as store:
-        assert [event for _, event in store.read(20)] == EVENTS[20:]
-        assert [version for version, _ in store.snapshots()] == [30, 20]
-
-
-def test_between_two_damages_all_that_follows_a_snapshot_is_kept(path: Path) -> None:
-    written(path)
-    with closing(opened(path)) as store:
-        saved(store, 5, 10, 20, 38)
-    damaged(path, 7, 35, 39)
-    plan = repair_plan(url(path), None)
-    assert kept(plan) == (39, 38, 2)
-    change(path, "DELETE FROM snapshot WHERE version = 38")
-    plan = repair_plan(url(path), None)
-    assert kept(plan) == (11, 34, 6)
-    assert [version for version, _ in plan.lost] == [36, 37, 38, 40]
-    repair(url(path), plan, None)
-    assert checked(path) == ""
-    with closing(sqlite3.connect(path)) as file:
-        assert file.execute("SELECT min(version), max(version) FROM log").fetchone() == (11, 34)
-    with closing(opened(path)) as store:
-        assert (store.first_version(), [v for v, _ in store.snapshots()]) == (11, [20, 10])
-        assert [event for _, event in store.read(10)] == EVENTS[10:34]
-        assert store.append(34, [note(35)]) == 35
-
-
-def test_a_snapshot_with_nothing_sound_behind_it_is_kept_alone(path: Path) -> None:
-    written(path)
-    with closing(opened(path)) as store:
-        saved(store, 38)
-    damaged(path, 7, 39)
-    plan = repair_plan(url(path), None)
-    assert kept(plan) == (39, 38, 2)
-    repair(url(path), plan, None)
-    assert checked(path) == ""
-    with closing(opened(path)) as store:
-        assert (store.first_version(), store.last_version()) == (39, 38)
-        assert recover(store, None, 0).state == replay(EVENTS[:38])
-        assert store.append(38, [note(39)]) == 39
-    assert checked(path) == ""
-
-
-def test_a_compacted_log_needs_the_snapshot_that_it_begins_with(path: Path) -> None:
-    """Else what is kept could not be served."""
-    written(path)
-    with closing(opened(path)) as store:
-        saved(store, 20, 30)
-        store.compact(20)
-    damaged(path, 25)
-    plan = repair_plan(url(path), None)
-    assert (plan.keep_from, plan.keep_to) == (31, 40)
-    change(path, "UPDATE snapshot SET body = x'00' WHERE version = 30")
-    plan = repair_plan(url(path), None)
-    assert kept(plan) == (21, 24, 16)
-    change(path, "UPDATE snapshot SET body = x'00' WHERE version = 20")
-    with pytest.raises(StoreError, match="can be kept: restore a backup"):
-        repair_plan(url(path), None)
-
-
-def test_a_snapshot_of_another_version_saves_nothing(path: Path) -> None:
-    written(path)
-    with closing(opened(path)) as store:
-        saved(store, 20)
-    change(path, "UPDATE snapshot SET version = 21")
-    damaged(path, 7)
-    plan = repair_plan(url(path), None)
-    assert kept(plan) == (1, 6, 34)
-    repair(url(path), plan, None)
-    with closing(opened(path)) as store:
-        assert list(store.snapshots()) == []  # of what is lost: other events get its version
 
 
 def test_a_mark_that_nobody_can_read_is_replaced(path: Path) -> None:

@@ -25,6 +25,11 @@ from tests.waiting import until
 SECRET = b"a secret of 24 characters"
 
 
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.server.notify.FIRST_PAUSE_S", 0.05)
+
+
 class Hook(ThreadingHTTPServer):
     """Keeps what it accepts. `answers`: statuses of the first requests; then 200."""
 

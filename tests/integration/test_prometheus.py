@@ -32,12 +32,12 @@ pytestmark = pytest.mark.skipif(
 
 
 class Prometheus:
-    """A server of its own, scraping one address every half second."""
+    """A server of its own, scraping one address five times a second."""
 
     def __init__(self, folder: Path, target: str) -> None:
         self._url = f"http://127.0.0.1:{free_port()}"
         config = {
-            "global": {"scrape_interval": "500ms", "evaluation_interval": "1s"},
+            "global": {"scrape_interval": "200ms", "evaluation_interval": "1s"},
             "rule_files": [str(RULES)],
             "scrape_configs": [{"job_name": "muster", "static_configs": [{"targets": [target]}]}],
         }

@@ -1,8 +1,8 @@
 """Long-lived tasks are kept alive, counted and told of; parts that fall silent are named."""
 
-import ast
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -115,8 +115,7 @@ def test_every_task_that_is_made_by_hand_is_known() -> None:
     made = Counter(
         path.relative_to(ROOT / "scheduler").as_posix()
         for path in (ROOT / "scheduler").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future")
+        for _ in re.findall(r"\.(?:create_task|ensure_future)\b", path.read_text(encoding="utf-8"))
     )
     assert made == {
         "access/auth_interceptor.py": 2,
