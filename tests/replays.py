@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
@@ -79,6 +80,11 @@ class World:
     metrics: Metrics
     tally: ArrivalCounts
     modelled: ModelledTiming | None = None
+    false_swaps: int = 0
+
+    def of(self, *kinds: type[Event]) -> list[Any]:
+        """The events of these kinds."""
+        return [event for event in self.log if isinstance(event, kinds)]
 
     def starts_s(self) -> dict[str, float]:
         """First start of each job."""
@@ -104,9 +110,10 @@ def replayed(
     until_s: float | None = None,
     tenants: Tenants | None = None,
     options: SchedulingOptions | None = None,
-    shares_hosts: bool = False,
+    **more: Any,
 ) -> World:
-    """Replay to the end. `options`: in place of those of the `policy`."""
+    """Replay to the end. `options`: in place of those of the `policy`; `more`: of the
+    experiment."""
     costs = costs or Costs()
     log: list[Event] = []
     rows: dict[str, JobRow] = {}
@@ -129,14 +136,14 @@ def replayed(
         tenants,
         times=times,
         until_ns=None if until_s is None else round(until_s * SECOND_NS),
-        shares_hosts=shares_hosts,
+        **more,
     )
     replay = Replay(experiment, jobs, sink, outages)
     metrics.use_times(replay.modelled)
     metrics.use_ends(replay.is_unsuccessful)
     metrics.use_sizes(replay.requested_share)
     tally = replay.run()
-    return World(fabric, log, rows, metrics, tally, replay.modelled)
+    return World(fabric, log, rows, metrics, tally, replay.modelled, replay.false_swaps)
 
 
 def measured(log: Iterable[Event]) -> Metrics:

@@ -71,10 +71,3 @@ async def test_the_command_asks_the_server(tmp_path: Path) -> None:
     assert "less than the 1 h 00 min that a rate needs" in str(short.exception)
     assert wrong.exit_code != 0
     assert "goes with --from" in str(wrong.exception)
-
-
-def test_no_server_is_an_error_that_names_the_address(unused_tcp_port: int) -> None:
-    program.load_commands()
-    done = CliRunner().invoke(program.app, ["twin", "--address", f"127.0.0.1:{unused_tcp_port}"])
-    assert done.exit_code == 1
-    assert f"no server answers at 127.0.0.1:{unused_tcp_port}" in done.stderr

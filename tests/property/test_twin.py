@@ -37,7 +37,7 @@ def calm(workload: Workload) -> Workload:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 10))]
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, *range(2, 10)))]
 )
 def test_it_goes_on_from_any_state(seed: int) -> None:
     fork = forked(seed, Overrun.KILL if seed % 3 else Overrun.EXTEND)

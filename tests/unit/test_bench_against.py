@@ -1,8 +1,5 @@
 """The jobs that two simulators read, and the reservation that both keep."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 from bench.replay import own
@@ -51,30 +48,3 @@ def test_a_run_tells_the_start_of_every_job(tmp_path: Path) -> None:
     answer = own.simulate(tmp_path / "jobs.swf", 2, "fifo")
     assert answer["starts"] == {"1": 0, "2": 50}
     assert answer["totals"]["makespan_s"] == 100
-
-
-PROGRAM = """
-import json
-import subprocess
-import sys
-from pathlib import Path
-
-def cqsim_main(given):
-    jobs = Path(given["path_in"] + given["job_trace"]).read_text().split()
-    machine = Path(given["path_in"] + given["node_struc"]).read_text()
-    assert "MaxProcs: 2" in machine and given["backfill"] == 1
-    row = [jobs[0], "2", "2", "50", "50", "0", "0", "7.0", "57.0"]
-    Path(given["path_out"] + given["output"] + given["ext_jr"]).write_text(";".join(row))
-"""
-
-
-def test_cqsim_is_given_the_jobs_and_the_machine_and_its_starts_are_read(tmp_path: Path) -> None:
-    (tmp_path / "cqsim_main.py").write_text(PROGRAM)
-    write([PlainJob(1, 0, 50, 2, 50)], tmp_path / "jobs.swf")
-    command = [sys.executable, "-m", "bench.replay.cqsim", str(tmp_path)]
-    subprocess.run(
-        [*command, str(tmp_path / "jobs.swf"), "2", "easy", str(tmp_path / "out.json")], check=True
-    )
-    answer = json.loads((tmp_path / "out.json").read_text())
-    assert answer["starts"] == {"1": 7}
-    assert answer["seconds"] >= 0

@@ -152,6 +152,7 @@ def test_the_page_leads_to_every_run(page: Path) -> None:
         assert (page.parent / address).is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
 def test_a_browser_shows_it(page: Path) -> None:
     with opened(page) as shown:

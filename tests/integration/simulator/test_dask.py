@@ -47,17 +47,15 @@ def dask_cluster(folder: Path) -> Iterator[str]:
 @pytest.mark.slow
 def test_points_are_those_of_one_process(tmp_path: Path) -> None:
     grid = load_experiment_file(str(write(tmp_path)))
-    here, there = sweep.PointStore(tmp_path / "here"), sweep.PointStore(tmp_path / "there")
-    waiting, _ = sweep.split(grid, here)
-    sweep.run_points(waiting[:3], here, 1)
+    stores = [sweep.PointStore(tmp_path / name) for name in ("here", "two", "dask")]
+    waiting, _ = sweep.split(grid, stores[0])
     with dask_cluster(tmp_path) as address:
-        sweep.run_points(waiting[:3], there, 1, address)
+        for store, processes, dask in zip(stores, (1, 2, 1), (None, None, address), strict=True):
+            sweep.run_points(waiting[:2], store, processes, dask)
 
-    for point in waiting[:3]:
-        one, two = here.get(point.name), there.get(point.name)
-        assert one is not None
-        assert two is not None
-        assert one["totals"]["log_sha256"] == two["totals"]["log_sha256"]
+    for point in waiting[:2]:
+        logs = [(store.get(point.name) or {})["totals"]["log_sha256"] for store in stores]
+        assert len(set(logs)) == 1
 
 
 @pytest.mark.slow
@@ -80,8 +78,11 @@ def test_runs_of_a_twin_are_those_of_one_process(
     assert "times as fast as one process" in capsys.readouterr().err
 
 
-def test_a_scheduler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_is_not_there_or_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simulator.pool.CONNECT_S", 0.2)
 
     with pytest.raises(InputError, match=r"no scheduler answers at tcp://127\.0\.0\.1:1"):
+        list(run_all(str, ["a"], 1, "tcp://127.0.0.1:1"))
+    monkeypatch.setattr("simulator.pool.importlib.util.find_spec", lambda _: None)
+    with pytest.raises(InputError, match="--dask: needs Dask, which is not installed"):
         list(run_all(str, ["a"], 1, "tcp://127.0.0.1:1"))

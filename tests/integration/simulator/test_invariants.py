@@ -1,6 +1,7 @@
 """What is given, lost or counted twice in a replay is told at once."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace as with_fields
@@ -20,6 +21,7 @@ from simulator.collectors.metrics import Metrics
 from simulator.experiment import Experiment
 from simulator.replay import ArrivalCounts, Replay
 from simulator.timing import AttemptTime
+from simulator.traces.record import TraceJob
 from tests.replays import down, machine, trace_job, up
 
 
@@ -42,42 +44,40 @@ def log_of_two_gangs() -> list[tuple[Event, State]]:
     return log
 
 
-@pytest.mark.parametrize("spares", [SpareRule(hosts=0), SpareRule(hosts=1), SpareRule()])
-def test_a_replay_with_failures_conserves(spares: SpareRule) -> None:
+def feed(conserved: InvariantChecker, log: Iterable[tuple[Event, State]]) -> None:
+    for event, state in log:
+        conserved.feed(event, state)
+
+
+def checked(*jobs: TraceJob, known: NothingIsKnown | None = None, **more: Any) -> Metrics:
+    """Replay and check; the totals."""
     conserved, metrics = InvariantChecker(), Metrics()
 
     def sink(event: Event, state: State) -> None:
         metrics.feed(event, state)
         conserved.feed(event, state)
 
+    metrics.use_times(known)
+    outages = more.pop("outages", ())
+    tally = Replay(Experiment(machine(8), **more), jobs, sink, outages).run()
+    conserved.check(tally, metrics)
+    return metrics
+
+
+@pytest.mark.parametrize("spares", [SpareRule(hosts=0), SpareRule(hosts=1), SpareRule()])
+def test_a_replay_with_failures_conserves(spares: SpareRule) -> None:
     jobs = [trace_job(f"j{i}", 100 * i, 5_000, 1 + i % 4, line=i) for i in range(30)]
     outages = [
         outage
         for i in range(40)
         for outage in (down(400 * i, f"z0-h{i % 8}"), up(400 * i + 300, f"z0-h{i % 8}"))
     ]
-    tally = Replay(Experiment(machine(8), spares=spares), jobs, sink, outages).run()
-    conserved.check(tally, metrics)
-    assert metrics.restarts > 0
-
-
-def feed(conserved: InvariantChecker, log: Iterable[tuple[Event, State]]) -> None:
-    for event, state in log:
-        conserved.feed(event, state)
+    assert checked(*jobs, spares=spares, outages=outages).restarts > 0
 
 
 def test_a_time_model_that_accounts_for_less_is_told() -> None:
-    conserved, metrics = InvariantChecker(), Metrics()
-
-    def sink(event: Event, state: State) -> None:
-        metrics.feed(event, state)
-        conserved.feed(event, state)
-
-    replay = Replay(Experiment(machine(8)), [trace_job("a", 0, 50, 4)], sink)
-    metrics.use_times(NothingIsKnown())
-    tally = replay.run()
     with pytest.raises(InvariantViolated, match="attempts that are over: 200,000,000,000 on one"):
-        conserved.check(tally, metrics)
+        checked(trace_job("a", 0, 50, 4), known=NothingIsKnown())
 
 
 def test_a_host_with_two_holders_is_told() -> None:
@@ -97,23 +97,19 @@ def test_hosts_that_the_state_does_not_know_of_are_told() -> None:
         feed(InvariantChecker(), forgetful)
 
 
-def test_a_lost_job_is_told() -> None:
+def test_a_lost_job_and_host_time_that_nobody_is_charged_for_are_told() -> None:
     conserved, metrics = InvariantChecker(), Metrics()
-    for event, state in log_of_two_gangs():
+    log = log_of_two_gangs()
+    for event, state in log:
         metrics.feed(event, state)
         conserved.feed(event, state)
     conserved.check(ArrivalCounts(offered=2), metrics)
     with pytest.raises(InvariantViolated, match="jobs offered: 3 on one side, 2 on the other"):
         conserved.check(ArrivalCounts(offered=3), metrics)
-
-
-def test_host_time_that_nobody_is_charged_for_is_told() -> None:
     conserved, metrics = InvariantChecker(), Metrics()
-    *log, last = log_of_two_gangs()
-    for event, state in log:
+    for event, state in log[:-1]:
         metrics.feed(event, state)
-        conserved.feed(event, state)
-    conserved.feed(*last)  # 40 s more on two hosts, which the totals have not heard of
+    feed(conserved, log)  # 40 s more on two hosts, which the totals have not heard of
     with pytest.raises(InvariantViolated, match=r"jobs admitted|host-ns held"):
         conserved.check(ArrivalCounts(offered=2), metrics)
 

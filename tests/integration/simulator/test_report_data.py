@@ -1,18 +1,16 @@
 """The data of a run, against what the run itself says."""
 
 import json
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from placement.fabric.reader import from_spec
-from placement.fabric.tree import Fabric
 from placement.workload.request import SpareRule
-from scheduler.core import SchedulingOptions, State, apply
+from scheduler.core import State, apply
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.attempts import EffectReader
-from scheduler.core.model.events import Event, FabricLoaded, HostMoved
+from scheduler.core.model.events import FabricLoaded, HostMoved
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.costs import Costs
 from simulator import failures
@@ -25,9 +23,8 @@ from simulator.collectors.time_account import EMPTY, TimeAccount
 from simulator.experiment import Experiment
 from simulator.failures import Outage
 from simulator.replay import Replay
-from simulator.timing import TimeModel, load_time_model
-from simulator.traces.record import TraceJob
-from tests.replays import down, machine, trace_job, up
+from simulator.timing import load_time_model
+from tests.replays import down, machine, replayed, trace_job, up
 
 COSTS = Costs(checkpoint_s=600, restart_s=60)
 SPEC = {
@@ -37,26 +34,16 @@ SPEC = {
 }
 
 
-def collected(
-    fabric: Fabric,
-    jobs: Sequence[TraceJob],
-    outages: Iterable[Outage] = (),
-    spares: SpareRule | None = None,
-    times: TimeModel | None = None,
-) -> tuple[dict[str, Any], Metrics]:
-    data, effects = ReportData(fabric), EffectReader()
-    metrics = Metrics(data.ended)
-
-    def sink(event: Event, state: State) -> None:
-        metrics.feed(event, state)
-        data.feed(event, effects.read(event, state))
-
-    costs = COSTS if times is None else times.costs
-    experiment = Experiment(fabric, SchedulingOptions(), costs, spares, times=times)
-    replay = Replay(experiment, jobs, sink, outages)
-    metrics.use_times(replay.modelled)
-    replay.run()
-    return data.data(metrics.settled()), metrics
+def collected(*given: Any, **more: Any) -> tuple[dict[str, Any], Metrics]:
+    """The data of a replay, and its totals; arguments as of `replayed`."""
+    world = replayed(*given, costs=COSTS, **more)
+    data, reader, state = ReportData(world.fabric), EffectReader(), State.empty()
+    for event in world.log:
+        state = apply(state, event)
+        data.feed(event, reader.read(event, state))
+    for row in world.rows.values():
+        data.ended(row)
+    return data.data(world.metrics.settled()), world.metrics
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +52,7 @@ def run() -> tuple[dict[str, Any], Metrics]:
     jobs = [trace_job(f"j{i}", i * 700, 500 + 97 * i % 9000, 8 * (1 + i % 7)) for i in range(90)]
     model = "poisson:rate=900,repair_h=2,cause=gpu;poisson:rate=400,repair_h=1,cause=switch"
     outages = failures.parse(model)(fabric, 5)
-    return collected(fabric, jobs, outages, SpareRule(hosts=1))
+    return collected(fabric, jobs, outages=outages, spares=SpareRule(hosts=1))
 
 
 class TestManyFailures:
@@ -98,7 +85,7 @@ def test_with_a_time_model_the_waterfall_has_what_it_knows() -> None:
     jobs = [trace_job(f"j{i}", i * 700, 9_000, 8 * (1 + i % 7)) for i in range(20)]
     outages = failures.parse("poisson:rate=900,repair_h=2")(fabric, 5)
     times = load_time_model("default,checkpoint.interval_s=600,checkpoint.stall_s=20")
-    data, metrics = collected(fabric, jobs, outages, times=times)
+    data, metrics = collected(fabric, jobs, outages=outages, times=times)
     parts, known = data["host_s"], metrics.parts()["host_s"]
 
     pairs = (("kept", "productive"), ("repeated", "rework"), ("unnoticed", "detection"))
@@ -135,7 +122,7 @@ def test_what_waits_and_what_idles() -> None:
 def test_a_host_that_fails_is_out_of_service_until_repaired(
     later: list[Outage], down_s: float
 ) -> None:
-    data, _ = collected(machine(3), [trace_job("a", 0, 1000)], [down(100, "z0-h2"), *later])
+    data, _ = collected(machine(3), [trace_job("a", 0, 1000)], outages=[down(100, "z0-h2"), *later])
 
     assert data["host_s"]["down"] == down_s
     (cause,) = data["faults"]["causes"]
@@ -161,10 +148,8 @@ def test_the_signal_is_no_part_of_a_cause(signal: str, reason: str, cause: str) 
 
 
 def test_a_spare_that_steps_in_is_counted() -> None:
-    fabric = machine(3)
-    data, _ = collected(
-        fabric, [trace_job("a", 0, 1000, gpus=2)], [down(700, "z0-h0")], SpareRule(hosts=1)
-    )
+    jobs, outages = [trace_job("a", 0, 1000, gpus=2)], [down(700, "z0-h0")]
+    data, _ = collected(machine(3), jobs, outages=outages, spares=SpareRule(hosts=1))
 
     assert data["faults"]["spares_used"] == 1
     assert data["faults"]["answers"] == [

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from scheduler.files.errors import InputError
-from simulator import pool, sweep
+from simulator import sweep
 from simulator.collectors.invariants import InvariantChecker, InvariantViolated
 from simulator.experiment import experiment_of
 from simulator.experiment_file import load_experiment_file
@@ -213,32 +213,11 @@ class TestSweep:
         with pytest.raises(InputError, match=r"t.swf: differs from the one"):
             sweep.run_point(waiting[0])
 
-    def test_without_dask_it_is_said_plainly(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pool.importlib.util, "find_spec", lambda _: None)
-
-        with pytest.raises(InputError, match="--dask: needs Dask, which is not installed"):
-            muster("case.yaml", "--report", "out", "--dask", "tcp://127.0.0.1:1")
-
     def test_an_out_that_cannot_be_written_is_told(self, folder: Path) -> None:
         (folder / "taken").write_text("a file")
 
         with pytest.raises(InputError, match="--report: cannot be written"):
             muster("case.yaml", "--report", "taken")
-
-
-@pytest.mark.slow
-def test_processes_give_what_one_gives(folder: Path) -> None:
-    grid = load_experiment_file("case.yaml")
-    alone, together = sweep.PointStore(folder / "alone"), sweep.PointStore(folder / "together")
-    waiting, _ = sweep.split(grid, alone)
-    sweep.run_points(waiting[:2], alone, 1)
-    sweep.run_points(waiting[:2], together, 2)
-
-    for point in waiting[:2]:
-        one, two = alone.get(point.name), together.get(point.name)
-        assert one is not None
-        assert two is not None
-        assert one["totals"]["log_sha256"] == two["totals"]["log_sha256"]
 
 
 @pytest.mark.slow

@@ -10,10 +10,7 @@ from placement.workload.flops import parameter_count
 from placement.workload.parallelism import Parallelism
 from placement.workload.training import (
     Batch,
-    ContextParallel,
     DataParallel,
-    Recompute,
-    Sync,
     Training,
 )
 from scheduler.core.model.job_array import JobArray
@@ -254,14 +251,6 @@ def test_keys_given_by_hand_win(imported: Importing) -> None:
 def test_keys_that_no_job_file_has(refused: Refusing, keys: dict[str, Any], line: str) -> None:
     [found] = refused("gpt.sh", GPT3_LINE, gpus=1024, keys=keys)
     assert found.startswith(line)
-
-
-def test_the_enums_are_those_of_a_job_file() -> None:
-    """The importer writes text; a renamed member must not go unnoticed."""
-    assert {"ddp", "zero1", "zero2", "zero3", "fsdp"} == set(DataParallel)
-    assert {"ring", "ulysses", "allgather"} == set(ContextParallel)
-    assert {"full", "selective", "none"} == set(Recompute)
-    assert {"step", "micro_batch"} == set(Sync)
 
 
 SBATCH = """#!/bin/bash

@@ -4,15 +4,11 @@ import json
 
 import pytest
 
-from scheduler.core import SchedulingOptions, State
-from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
-from simulator.experiment import Experiment
-from simulator.replay import Replay
 from simulator.traces.formats import muster
 from simulator.traces.record import TraceJob
-from tests.replays import down, machine
+from tests.replays import down, machine, replayed
 
 COSTS = Costs(checkpoint_s=1_000, restart_s=300)
 
@@ -34,16 +30,9 @@ def asking(**checkpoint: int) -> TraceJob:
 
 def end_s(job: TraceJob, *failing: str) -> float:
     """When it ends if these hosts fail after 557 s."""
-    ends: list[int] = []
-
-    def sink(event: Event, _: State) -> None:
-        if isinstance(event, JobEnded):
-            ends.append(event.time_ns)
-
-    experiment = Experiment(machine(8), SchedulingOptions(), COSTS, decision_ns=SECOND_NS)
     outages = [down(558, host) for host in failing]  # its start is decided for a second
-    Replay(experiment, [job], sink, outages).run()
-    return ends[0] / SECOND_NS
+    world = replayed(machine(8), [job], outages=outages, costs=COSTS, decision_ns=SECOND_NS)
+    return world.ends_s()["a"]
 
 
 @pytest.mark.parametrize(

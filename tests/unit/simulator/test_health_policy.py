@@ -1,30 +1,24 @@
 """A replay under a health policy: what comes back has passed its tests, or is another machine."""
 
 from muster.structs import replace
-from scheduler.core import SchedulingOptions
-from scheduler.core.model.events import Event, GangSwapped, HealthLoaded, HostMoved, JobStarted
+from scheduler.core.model.events import GangSwapped, HealthLoaded, HostMoved, JobStarted
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.health import HealthPolicy, HealthRule, LemonAction, LemonPolicy
 from scheduler.core.policies.health_signals import SIGNALS, Effect, Threshold
-from simulator.experiment import Experiment
 from simulator.failures import Outage
-from simulator.replay import Replay
-from tests.replays import machine, trace_job
+from tests.replays import machine, replayed, trace_job
 
 HOST = "z0-h0"
 
 
 def moves(health: HealthPolicy, *times_s: int) -> list[HostMove]:
     """What a host goes through that is down and up again at these times, in turn."""
-    log: list[Event] = []
-    experiment = Experiment(machine(2), SchedulingOptions(), health=health)
     outages = [Outage(t * SECOND_NS, HOST, n % 2 == 0, "crash") for n, t in enumerate(times_s)]
-    job = trace_job("a", 0, 1_000, 1)
-    Replay(experiment, [job], lambda event, _: log.append(event), outages).run()
-    assert isinstance(log[1], HealthLoaded)
-    return [event.move for event in log if isinstance(event, HostMoved)]
+    world = replayed(machine(2), [trace_job("a", 0, 1_000)], outages=outages, health=health)
+    assert isinstance(world.log[1], HealthLoaded)
+    return [event.move for event in world.of(HostMoved)]
 
 
 def test_a_repaired_host_passes_its_burn_in() -> None:
@@ -43,24 +37,18 @@ def announced(
 ) -> tuple[list[HostMove], int, int]:
     """Report a signal of a gang's host 30 s before it fails, or is found to be well. Return its
     moves, the swaps without need, and how often the gang began."""
-    log = list[Event]()
     rule = replace(SIGNALS["link-flap"], thresholds=(Threshold(3, 3600, effect),))
-    experiment = Experiment(
+    told = Outage(105 * SECOND_NS, HOST, True, "gpu", "link-flap")
+    ends = [(135, is_true, ""), (200, False, "")] if is_true else [(135, False, "link-flap")]
+    world = replayed(
         machine(3),
-        SchedulingOptions(),
+        [trace_job("a", 0, 1_000, 2)],
+        outages=[told, *(Outage(t * SECOND_NS, HOST, d, "gpu", s) for t, d, s in ends)],
         costs=Costs(checkpoint_s=10, restart_s=1),
         health=HealthPolicy(rules=(HealthRule("link-flap", rule),), has_burn_in=has_burn_in),
     )
-    told = Outage(105 * SECOND_NS, HOST, True, "gpu", "link-flap")
-    ends = [(135, is_true, ""), (200, False, "")] if is_true else [(135, False, "link-flap")]
-    outages = [told, *(Outage(t * SECOND_NS, HOST, d, "gpu", s) for t, d, s in ends)]
-
-    job = trace_job("a", 0, 1_000, 2)
-    replay = Replay(experiment, [job], lambda event, _: log.append(event), outages)
-    replay.run()
-    moves = [event.move for event in log if isinstance(event, HostMoved)]
-    begun = sum(isinstance(event, JobStarted | GangSwapped) for event in log)
-    return moves, replay.false_swaps, begun
+    moves = [event.move for event in world.of(HostMoved)]
+    return moves, world.false_swaps, len(world.of(JobStarted, GangSwapped))
 
 
 def test_a_gang_that_leaves_in_time_is_not_stopped_by_the_failure() -> None:

@@ -19,10 +19,7 @@ from scheduler.core.model.events import (
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.costs import Costs
 from simulator.collectors.invariants import InvariantChecker
-from simulator.collectors.metrics import Metrics
 from simulator.collectors.recorder import EventLogWriter
-from simulator.experiment import Experiment
-from simulator.replay import Replay
 from simulator.timing import load_time_model
 from simulator.traces.formats import muster
 from simulator.traces.mapping import job_spec
@@ -55,7 +52,7 @@ def test_a_job_runs_for_its_time() -> None:
 def test_gangs_fill_whole_hosts() -> None:
     jobs = [trace_job("a", 0, 10, gpus=9), trace_job("b", 0, 10, gpus=1)]
     world = replayed(machine(3, gpus=8), jobs)
-    started = {e.name: len(e.hosts) for e in world.log if isinstance(e, JobStarted)}
+    started = {event.name: len(event.hosts) for event in world.of(JobStarted)}
 
     assert started == {"a": 2, "b": 1}
 
@@ -238,7 +235,7 @@ def test_a_scripted_drain_moves_the_gang_and_empties_the_host() -> None:
 def test_names_in_a_trace_may_come_back() -> None:
     world = replayed(machine(1), [trace_job("a", 0, 5, line=1), trace_job("a", 9, 5, line=2)])
 
-    assert [e.uid for e in world.log if isinstance(e, JobSubmitted)] == ["trace-1", "trace-2"]
+    assert [event.uid for event in world.of(JobSubmitted)] == ["trace-1", "trace-2"]
     assert world.metrics.completed == 2
 
 
@@ -263,7 +260,7 @@ def test_a_job_on_a_part_of_a_failed_host_does_its_work_elsewhere(has_model: boo
     world = replayed(
         machine(2, 8), jobs, outages=outages, costs=costs, times=times, shares_hosts=True
     )
-    starts = [event for event in world.log if isinstance(event, JobStarted)]
+    starts = world.of(JobStarted)
     assert [event.hosts for event in starts] == [("z0-h0",)] * 2 + [("z0-h1",)] * 2
     assert [event.gpus for event in starts] == [(0, 1, 2), (4, 5, 6)] * 2
     checker, state = InvariantChecker(), State.empty()
@@ -294,45 +291,31 @@ def elastic(submit_s: int, run_s: int, least: int, most: int) -> TraceJob:
     return found
 
 
-def resized(hosts: int, *jobs: TraceJob, outages: tuple = ()) -> tuple[list[Event], Metrics]:
-    log: list[Event] = []
-    metrics = Metrics()
-
-    def sink(event: Event, state: State) -> None:
-        log.append(event)
-        metrics.feed(event, state)
-
-    limits = SchedulingOptions(resize_every_s=60)
-    experiment = Experiment(machine(hosts), options=limits, costs=SAVED_ALWAYS)
-    Replay(experiment, jobs, sink, outages).run()
-    return log, metrics
-
-
-def end_s(log: list[Event], name: str) -> float:
-    (end,) = (e.time_ns for e in log if isinstance(e, JobEnded) and e.name == name)
-    return end / SECOND_NS
+def resized(hosts: int, *jobs: TraceJob, outages: tuple = ()) -> World:
+    options = SchedulingOptions(resize_every_s=60)
+    return replayed(machine(hosts), jobs, outages=outages, costs=SAVED_ALWAYS, options=options)
 
 
 def test_half_the_replicas_take_twice_as_long() -> None:
-    log, metrics = resized(2, elastic(0, 1_000, 1, 4))
-    assert end_s(log, "e") == 2_000
-    assert metrics.resizes == 0
+    world = resized(2, elastic(0, 1_000, 1, 4))
+    assert world.ends_s()["e"] == 2_000
+    assert world.metrics.resizes == 0
 
 
 def test_a_host_that_fails_costs_its_share() -> None:
     """1,000 s on four hosts are 4,000 host-seconds: 400 are done when one fails at 100 s,
     and three hosts take 1,200 s for the rest."""
-    log, metrics = resized(4, elastic(0, 1_000, 1, 4), outages=(down(100, "z0-h3"),))
-    assert end_s(log, "e") == 100 + 1_200
-    assert (metrics.resizes, metrics.restarts) == (1, 1)
+    world = resized(4, elastic(0, 1_000, 1, 4), outages=(down(100, "z0-h3"),))
+    assert world.ends_s()["e"] == 100 + 1_200
+    assert (world.metrics.resizes, world.metrics.restarts) == (1, 1)
 
 
 def test_a_gang_that_grows_is_done_sooner() -> None:
     """Two of four hosts until x ends at 1,800 s, when by the scheduler's own costs it has just
     saved; all four for what is left."""
-    log, metrics = resized(4, trace_job("x", 0, 1_800, 2), elastic(0, 10_000, 1, 4))
-    (grown,) = (event for event in log if isinstance(event, GangResized))
+    world = resized(4, trace_job("x", 0, 1_800, 2), elastic(0, 10_000, 1, 4))
+    (grown,) = world.of(GangResized)
     grown_s = grown.time_ns // SECOND_NS
-    assert (grown.dp, metrics.resizes) == (4, 1)
+    assert (grown.dp, world.metrics.resizes) == (4, 1)
     assert 1_800 <= grown_s < 3_700
-    assert end_s(log, "e") == grown_s + (40_000 - 2 * grown_s) / 4
+    assert world.ends_s()["e"] == grown_s + (40_000 - 2 * grown_s) / 4
