@@ -61,15 +61,6 @@ async def test_a_failed_host_is_replaced_by_a_spare_and_comes_back_when_repaired
     assert await _state(served, lost) == host_pb2.HOST_STATE_HEALTHY
 
 
-async def test_a_signal_to_be_noted_leaves_the_host_in_service(served: Served) -> None:
-    report = service_pb2.ReportHostRequest(name="z0-r0-h0", signal="link-flap")
-    host = (await served.stub.ReportHost(report)).host
-    failed = await _hosts(served, states=[host_pb2.HOST_STATE_FAILED])
-    assert host.state == host_pb2.HOST_STATE_HEALTHY
-    assert host.version == 2
-    assert failed == []
-
-
 # --- `muster report --import` --------------------------------------------------------
 
 DRAINED = "NodeName={} State=IDLE+DRAIN Reason=disk is full [root@x]\n"

@@ -112,7 +112,7 @@ async def test_damage_is_found_and_named(tmp_path: Path, damage: str, problem: s
 
 
 async def test_old_events_are_dropped_and_their_room_given_back(tmp_path: Path) -> None:
-    await a_life(tmp_path, 200)
+    await a_life(tmp_path, 60)
     before = verified(tmp_path)
     size = (tmp_path / "muster.db").stat().st_size
     result = store("compact", "--keep-days", "0", "--store", url(tmp_path))

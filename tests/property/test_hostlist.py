@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.fabric.hostlist import expand, fold
+from scheduler.cli.offline.formats import compress
 
 STEMS, NUMBERS = ("a", "b", "ab", "ca"), ("", "0", "1", "3", "00", "01", "12", "003", "310")
 
@@ -19,3 +20,4 @@ ENDS = ("", "", "-a", "-b0", "-a9", "-b07")
 )
 def test_expand_undoes_fold(names: list[str]) -> None:
     assert expand(fold(names)) == names
+    assert sorted(expand(compress(names))) == sorted(set(names))

@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from placement.fabric.hostlist import expand
 from placement.fabric.reader import preset
@@ -127,15 +125,6 @@ def test_a_whole_fabric_compresses_to_one_expression() -> None:
 )
 def test_compress(hosts: list[str], text: str) -> None:
     assert compress(hosts) == text
-
-
-names = st.from_regex(r"[a-c]{0,2}[0-9]{1,2}(-h[0-9]{1,2})?|[a-c]{1,2}", fullmatch=True)
-
-
-@given(st.sets(names))
-def test_compress_keeps_the_set(hosts: set[str]) -> None:
-    text = compress(sorted(hosts))
-    assert sorted(expand(text) if text else []) == sorted(hosts)
 
 
 @pytest.mark.parametrize(

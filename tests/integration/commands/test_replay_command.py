@@ -241,13 +241,6 @@ def test_tenants_bound_what_their_jobs_hold(folder: Path) -> None:
     assert found["tenants"] != totals()["tenants"]
 
 
-def test_tenants_that_the_fabric_cannot_have(folder: Path) -> None:
-    (folder / "tenants.yaml").write_text("tenants: [{name: a, guaranteed_gpus: 10}]\n")
-    result = replay("--tenants", "tenants.yaml")
-    assert isinstance(result.exception, InputError)
-    assert str(result.exception) == ("tenants.yaml:1: tenants: guarantee 10 GPUs; machine has 8")
-
-
 def test_an_assumed_limit_stands_in_for_run_times(folder: Path) -> None:
     """Job 2 (all hosts) waits for job 1; job 3 (one host, 20 s) would fit beside that."""
     sizes = [(1, 0, 100, 6), (2, 5, 60, 8), (3, 8, 20, 2)]
@@ -307,13 +300,6 @@ def test_the_health_file_is_on_record(folder: Path) -> None:
     found = totals("--health", "health.yaml")
     assert found["health"]["has_burn_in"] is True
     assert totals()["health"] is None
-
-
-def test_a_wrong_health_file_is_named_with_its_line(folder: Path) -> None:
-    (folder / "health.yaml").write_text("burn_in: {after_repair: 3}\n")
-    result = replay("--health", "health.yaml")
-    assert isinstance(result.exception, InputError)
-    assert str(result.exception).startswith("health.yaml:1: burn_in.after_repair")
 
 
 @pytest.mark.usefixtures("folder")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from simulator.cli import twin as twin_command
+from simulator.twin.answer import sentence
 from tests.commands import Muster, Result
 from tests.twins import backup
 
@@ -102,8 +103,8 @@ def test_numbers_of_spares_side_by_side(twin: Muster) -> None:
     found: Any = twin("twin", *SHORT, "--each", *asked, "--format", "json").json
     spares = [each["figures"]["spare_gpu_h"]["mean"] for each in found["scenarios"]]
     assert spares[0] == spares[1] == 0 < spares[2] < spares[3]
-    first = twin("twin", *SHORT, "--each", *asked).out.splitlines()[0]
-    assert " a zone, the best of 3 by effective GPU-hours, the cluster does " in first
+    said = sentence(found)
+    assert " a zone, the best of 3 by effective GPU-hours, the cluster does " in said
 
 
 @pytest.mark.parametrize(
