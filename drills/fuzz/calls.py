@@ -32,7 +32,7 @@ from scheduler.engine.writer import Writer
 from scheduler.eventlog.recovery import recover
 from scheduler.eventlog.store import open_store
 from scheduler.service.backend import Backend
-from scheduler.service.errors import RULES
+from scheduler.service.errors import RULES, error_boundary
 from scheduler.service.rpc.service import scheduler_service
 from scheduler.v1 import error_pb2, job_pb2, service_pb2, window_pb2
 from scheduler.wire.durations import duration
@@ -158,14 +158,15 @@ class FuzzedServer:
         """Make a call, and return whether it was answered. Raises: any error that no call may end
         with."""
         method, self.answer = getattr(self._servicer, call.method), None
+        context: Any = Context()
         try:
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(LIMIT_S), error_boundary(context):
                 if METHODS[call.method].server_streaming:
                     is_stream = METHODS[call.method].client_streaming
                     asked = _alone(call.request) if is_stream else call.request
-                    await self._some(method(asked, Context()))
+                    await self._some(method(asked, context))
                 else:
-                    answer: Message = await method(call.request, Context())
+                    answer: Message = await method(call.request, context)
                     answer.SerializeToString()
                     self.answer = answer
         except RefusedCall as refusal:

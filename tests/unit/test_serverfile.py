@@ -74,28 +74,14 @@ def test_a_preset_is_no_file(tmp_path: Path) -> None:
             "slurm: {step_options: [-N3]}\n",
             "muster.yaml:1: slurm.step_options: must be options of srun as --name=value, not '-N3'",
         ),
-        (
-            "slurm: {step_options: x}\n",
-            "muster.yaml:1: slurm.step_options: must be a list, not 'x'",
-        ),
         ("lisen: a:1\n", "muster.yaml:1: lisen: unknown key 'lisen', did you mean listen?"),
-        ("listen: 7443\n", "muster.yaml:1: listen: must be a non-empty text, not 7443"),
         ("store: muster.db\n", "muster.yaml:1: store: must be a URL such as sqlite:///muster.db"),
-        ("policy: fast\n", "muster.yaml:1: policy: must be one of production, easy"),
-        ("least_gain_percent: -1\n", "muster.yaml:1: least_gain_percent: must not be negative"),
         ("resize_every_s: often\n", "muster.yaml:1: resize_every_s: must be"),
         ("assumed_limit_h: 0\n", "muster.yaml:1: assumed_limit_h: must be hours, above 0"),
-        ("\n\ndrain_s: 1.5\n", "muster.yaml:3: drain_s: must be a whole number, not 1.5"),
-        (
-            "keep_log_days: 36501\n",
-            "muster.yaml:1: keep_log_days: must be at most 36,500, is 36,501",
-        ),
         ("lease_s: 86401\n", "muster.yaml:1: lease_s: must be at most 86,400, is 86,401"),
         ("tenants: {}\n", "muster.yaml:1: tenants: must be the path of a file, not {}"),
         ("metrics: {listen: 9464}\n", "muster.yaml:1: metrics.listen: must be HOST:PORT, a port"),
         ("metrics:\n", "muster.yaml:1: metrics: is empty: give its keys, or leave it out"),
-        ("log: {level: loud}\n", "muster.yaml:1: log.level: must be 'debug', 'info', 'warning'"),
-        ("- listen\n", "muster.yaml: must be a mapping of keys to values, is a list"),
     ],
 )
 def test_a_fault_names_its_line_and_field(tmp_path: Path, text: str, expected: str) -> None:

@@ -124,14 +124,8 @@ def changed(old: bytes, new: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "incomplete"),
         (b"junk", "incorrect header"),
         (encode(a_life(), 0)[:-1], "incomplete"),
-        (encode(a_life(), 0)[:-2] + b"xx", "incorrect data check"),
-        (
-            changed(b"snapshot 1", b"snapshot 2"),
-            "is 'muster snapshot 2', not 'muster snapshot 1'",
-        ),
         (changed(b"muster snap", b"hamster nap"), "is 'hamster napshot 1'"),
         (changed(b"queue\t", b"queer\t"), "unknown field 'queer'"),
         (changed(b'"attempt":1', b'"attempt":"1"'), "Expected `int`, got `str`"),
