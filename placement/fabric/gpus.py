@@ -53,15 +53,19 @@ class Gpu:
         return dict(self.rates).get(precision, 1.0)
 
 
+LEAST_POWER_SHARE = 0.5  # of what a GPU draws at most: makers let nobody hold it much lower
+
+
 def with_power_limit(gpu: Gpu, watts: float) -> Gpu:
     """Return the GPU held to so many watts: the kind `NAME-<watts>W` of the catalogue where there
-    is one, else with peaks that fall as its clock does. Unchanged where it draws no more than that.
+    is one, else with peaks that fall as its clock does. Unchanged where it draws no more than that,
+    and with 0 watts, which are no limit.
 
     Dynamic power is C V^2 f, and the voltage falls with the clock, so the clock falls as the cube
     root of the power. What makers state of Hopper lies on both sides of that: 0.92 of the peak at
     500 W (0.89 by the rule), 0.84 at 400 W (0.83), 0.76 at 350 W (0.79), all against 700 W.
     """
-    if watts >= gpu.watts:
+    if not 0 < watts < gpu.watts:
         return gpu
     if (sold := catalogue().get(f"{gpu.name}-{watts:g}W")) is not None:
         return sold

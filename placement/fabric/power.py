@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from placement.fabric.labels import Labels
 
 KW = "number of kW above 0"
-NO_IDLE: Mapping[int, int] = {}
+NO_IDLE: Mapping[int, float] = {}
 
 
 @struct(frozen=True, slots=True)
@@ -40,7 +40,8 @@ class Power:
     `caps`: those of the fewest hosts first; `groups`: the hosts of each innermost domain;
     `gpu_kw`: the hosts of whose kW one GPU is so much.
 
-    `idle` of a method: how many GPUs of a host nobody has; of hosts that are not in it, none.
+    `idle` of a method: how many GPUs of a host draw nothing, or which parts of them; of hosts that
+    are not in it, none.
     """
 
     kinds: tuple[tuple[float, HostSet], ...]
@@ -48,7 +49,7 @@ class Power:
     groups: tuple[HostSet, ...]
     gpu_kw: tuple[tuple[float, HostSet], ...] = ()
 
-    def draw(self, hosts: HostSet, idle: Mapping[int, int] = NO_IDLE) -> float:
+    def draw(self, hosts: HostSet, idle: Mapping[int, float] = NO_IDLE) -> float:
         """Return what these hosts draw together, in kW."""
         whole_kw = sum(kw * (hosts & of_kind).bit_count() for kw, of_kind in self.kinds)
         if not idle:
@@ -56,18 +57,24 @@ class Power:
         spared = (host for host in hostset.members(hosts) if host in idle)
         return whole_kw - sum(idle[host] * self._kw_of_gpu(host) for host in spared)
 
+    def spared_part(self, host: int, watts: int) -> float:
+        """Return the part of the power of a GPU of this host that it does not draw when it is held
+        to so many watts; 0 watts are no limit."""
+        kw = self._kw_of_gpu(host)
+        return max(0.0, 1 - watts / 1000 / kw) if watts and kw else 0.0
+
     def _kw_of_gpu(self, host: int) -> float:
         return next((kw for kw, of_kind in self.gpu_kw if hostset.has(of_kind, host)), 0.0)
 
     def exceeded_cap(
-        self, hosts: HostSet, started: HostSet, idle: Mapping[int, int] = NO_IDLE
+        self, hosts: HostSet, started: HostSet, idle: Mapping[int, float] = NO_IDLE
     ) -> PowerCap | None:
         """Return a cap that these hosts exceed together, of the caps that apply to the hosts
         `started`, or None."""
         touched = (cap for cap in self.caps if cap.hosts & started)
         return next((cap for cap in touched if self.draw(hosts & cap.hosts, idle) > cap.kw), None)
 
-    def within(self, free: HostSet, held: HostSet, idle: Mapping[int, int] = NO_IDLE) -> HostSet:
+    def within(self, free: HostSet, held: HostSet, idle: Mapping[int, float] = NO_IDLE) -> HostSet:
         """Return free hosts that may all run beside the held ones: under each cap as many as it has
         power for, from the innermost domains with the most free hosts."""
 

@@ -30,7 +30,7 @@ from muster.structs import replace, struct
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import labelled, with_gang_view
-from placement.fabric.gpus import Gpu
+from placement.fabric.gpus import Gpu, with_power_limit
 from placement.fabric.tree import Fabric, Floats
 from placement.objective.axis_loads import (
     SCALE_UP,
@@ -289,6 +289,7 @@ def peak_flops(request: Request, gpu: Gpu, assumed: Assumptions) -> float:
         return assumed.peak_tflops * 1e12
     if request.step_model == FIRST_STEP_MODEL:
         return FIRST_PEAK_FLOPS
+    gpu = with_power_limit(gpu, request.gpu_watts)
     return gpu.peak(request.model.dtype if request.model else "bf16")
 
 
@@ -401,6 +402,7 @@ def compute_by_part(
 ) -> dict[str, float]:
     """Return the seconds of each part of compute on such GPUs; empty without a model and a
     batch."""
+    gpu = with_power_limit(gpu, request.gpu_watts)
     if request.model is not None and assumed.peak_tflops is not None:
         peaks = {**dict(gpu.tflops), request.model.dtype: assumed.peak_tflops}
         gpu = replace(gpu, tflops=tuple(peaks.items()))

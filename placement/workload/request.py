@@ -112,6 +112,7 @@ class Request:
     `roles`: of a gang of several roles (workload/roles.py), the shape and the traffic of each;
     `parallelism` then counts the ranks of all roles, one role after the other.
     `is_on_cpus`: its ranks are, of which neither a step nor bytes are modelled.
+    `gpu_watts`: that each of its GPUs is held to; 0: to none.
     """
 
     parallelism: Parallelism
@@ -130,6 +131,7 @@ class Request:
     cut_slack: float | None = None
     roles: tuple[GangRole, ...] = ()
     is_on_cpus: bool = False
+    gpu_watts: int = 0
 
     def __post_init__(self) -> None:
         if self.cut_slack is not None and not 0 <= self.cut_slack <= 1:
@@ -141,6 +143,11 @@ class Request:
             raise BadInput("compute_time_s", f"must be above 0, is {self.compute_s}")
         if not 0 <= self.spread_alpha <= 1:
             raise BadInput("spread_alpha", f"must be 0 to 1, is {self.spread_alpha}")
+
+    def held_to(self, gpu_watts: int) -> Request:
+        """Return the gang with each of its GPUs held to so many watts."""
+        roles = (replace(role, request=role.request.held_to(gpu_watts)) for role in self.roles)
+        return replace(self, gpu_watts=gpu_watts, roles=tuple(roles))
 
     @property
     def resized_part(self) -> Request:

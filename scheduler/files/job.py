@@ -110,6 +110,10 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
     if keys.name and not is_name(keys.name):
         raise document.error(("name", f"{NAME_RULE}, not {short(keys.name)}"))
     request = _request(keys, document)
+    parts = [request, *(role.request for role in request.roles)]
+    if keys.power_cap_w and any(part.compute_s is not None for part in parts):
+        message = "conflicts with compute_time_s: that is the compute of GPUs without a limit"
+        raise document.error(("power_cap_w", message))
     return JobSpec(
         keys.name or default_name,
         request,

@@ -687,6 +687,7 @@ class JobKeys(Keys):
     requeue: Annotated[Requeueing, BeforeValidator(_requeue)] = Requeueing.ALWAYS
     hang: _HangKeys = _HangKeys()
     dataset: _DatasetKeys | None = None
+    power_cap_w: Number = 0
 
 
 SomeKeys = TypeVar("SomeKeys", bound=Keys)

@@ -556,6 +556,7 @@ class JobSpec(_message.Message):
     STEP_MODEL_FIELD_NUMBER: _builtins.int
     CUT_SLACK_FIELD_NUMBER: _builtins.int
     DATASET_FIELD_NUMBER: _builtins.int
+    POWER_CAP_W_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What its tenant calls the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live
     jobs of the tenant; free again once the job has ended. Required.
@@ -602,6 +603,10 @@ class JobSpec(_message.Message):
     """How much longer than the shortest a step may be where fewer bytes then cross between zones, as a
     share of it, 0 to 1, under OBJECTIVE_TIME. 0: not at all, the cut decides among equal steps only.
     Unset: as much as the model of a step cannot tell apart (docs/steptime.md).
+    """
+    power_cap_w: _builtins.int
+    """Watts that each of its GPUs may be held to where the power caps of the fabric file leave it no
+    room otherwise, at least half of what they draw. 0: it waits for power.
     """
     @_builtins.property
     def parallelism(self) -> Global___Parallelism:
@@ -725,10 +730,11 @@ class JobSpec(_message.Message):
         step_model: _builtins.int = ...,
         cut_slack: _builtins.float | None = ...,
         dataset: Global___Dataset | None = ...,
+        power_cap_w: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack", "_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "cut_slack", b"cut_slack", "dataset", b"dataset", "hang", b"hang", "model", b"model", "parallelism", b"parallelism", "restarts", b"restarts", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack", "_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "cut_slack", b"cut_slack", "dataset", b"dataset", "dependencies", b"dependencies", "hang", b"hang", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "requeue", b"requeue", "restarts", b"restarts", "roles", b"roles", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "step_model", b"step_model", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack", "_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "cut_slack", b"cut_slack", "dataset", b"dataset", "dependencies", b"dependencies", "hang", b"hang", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "power_cap_w", b"power_cap_w", "priority", b"priority", "priority_class", b"priority_class", "requeue", b"requeue", "restarts", b"restarts", "roles", b"roles", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "step_model", b"step_model", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cut_slack: _TypeAlias = _typing.Literal["cut_slack"]  # noqa: Y015
     _WhichOneofArgType__cut_slack: _TypeAlias = _typing.Literal["_cut_slack", b"_cut_slack"]  # noqa: Y015

@@ -442,6 +442,7 @@ def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
             parts.append(step_tables.routing_text(routed) if routed else "")
             parts.append(step_tables.advice_text(estimate))
             parts.append(step_tables.storage_text(estimate))
+            parts.append(step_tables.power_text(estimate))
             parts.append(_copies_text(question, answer, assumed))
         else:
             parts.append(_without_estimate(question, answer))

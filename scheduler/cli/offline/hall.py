@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placement import BadInput
+from placement.fabric.gpus import LEAST_POWER_SHARE
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.parameters import FabricName, JobPath
 from scheduler.files.errors import InputError, Problem
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from scheduler.cli.offline.hall_plan import HallChoice, HallQuestion
 
 WATTS_STEP = 100.0  # between the limits that are compared where none is given
-LEAST_SHARE = 0.5  # of what a GPU draws at most: makers let nobody hold it much lower
 
 
 def register(app: typer.Typer) -> None:
@@ -133,15 +133,15 @@ def _check(
             message = f"nobody states what a {gpu.name} draws: `gpus` of the fabric file may"
             raise InputError(Problem("--fabric", message))
         for value in watts or ():
-            if not LEAST_SHARE * gpu.watts <= value <= most_watts:
-                message = f"must be {LEAST_SHARE * gpu.watts:g} to {most_watts:g} for {gpu.name}"
+            if not (least := LEAST_POWER_SHARE * gpu.watts) <= value <= most_watts:
+                message = f"must be {least:g} to {most_watts:g} for {gpu.name}"
                 raise InputError(Problem("--watts", f"{message}, not {value:g}"))
 
 
 def _usual_limits(fabric: Fabric) -> list[float]:
     """Return what the hungriest GPU draws, and each 100 W less, down to half of that."""
     most = max(gpu.watts for gpu in fabric.by_host.kinds)
-    count = int((1 - LEAST_SHARE) * most / WATTS_STEP)
+    count = int((1 - LEAST_POWER_SHARE) * most / WATTS_STEP)
     return [most - WATTS_STEP * number for number in range(count + 1)]
 
 

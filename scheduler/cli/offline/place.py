@@ -367,6 +367,7 @@ def place_job(
         peers=spec.checkpoint.peers,
         peer_interval_s=spec.checkpoint.peer_interval_s,
         cpu_ranks=spec.run.cpu_ranks if spec.run else 0,
+        power_cap_w=spec.power_cap_w,
     )
     if isinstance(outcome, Rejected):
         return question, Infeasible(outcome.message), seconds

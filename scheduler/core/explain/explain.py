@@ -89,6 +89,8 @@ class Reasons:
             size += f"; {slow.text}" if slow and slow.slower > 0 else ""
             cost = self._storage_cost(job) if job.state is JobState.RUNNING else None
             size += f"; {cost.text}" if cost and cost.text else ""
+            watts = job.gpu_watts if job.state is JobState.RUNNING else 0
+            size += f"; each of its GPUs is held to {watts} W" if watts else ""
             terms, fabric = self._state.tenants.restarts, self._state.loaded_fabric
             size += resting_text(fabric, job, terms, self._now_ns)
             return Reason(name, WaitReason.NOT_WAITING, f"{name} is {job.state}{size}")

@@ -104,7 +104,8 @@ class JobEligible(Struct, frozen=True):
 class JobStarted(Struct, frozen=True):
     """A gang started. `hosts[i]` carries block i of the gang; the blocks `copies[i]` have its state
     in memory, where the job asks for that. `step`: of a job whose compute is known. `gpus`: those
-    of its only host, of a job that takes a part of it."""
+    of its only host, of a job that takes a part of it. `gpu_watts`: that each of its GPUs is held
+    to, 0: to none."""
 
     time_ns: int
     name: str
@@ -117,6 +118,7 @@ class JobStarted(Struct, frozen=True):
     copies: Holders = ()
     step: StepBound | None = None
     gpus: tuple[int, ...] = ()
+    gpu_watts: int = 0
 
 
 class JobsReserved(Struct, frozen=True):

@@ -55,6 +55,8 @@ class JobSpec:
     it is a task, or that it is submitted as. `restarts`: after which failures it is started again.
     `requeue`: whether it waits again when others need its hosts. `hang`: when its steps are taken
     to have stopped, and what is done then. `dataset`: what it reads from storage, None: not stated.
+    `power_cap_w`: that its GPUs may be held to where power caps leave it no room otherwise; 0:
+    they may not.
     """
 
     name: str
@@ -77,6 +79,7 @@ class JobSpec:
     requeue: Requeueing = Requeueing.ALWAYS
     hang: HangTerms = AS_WARNED
     dataset: DatasetTerms | None = None
+    power_cap_w: int = 0
 
 
 class Strike(Struct, frozen=True):
@@ -179,7 +182,8 @@ class Job:
     `eligible_ns`: since when it has been considered without a break; None: it is deferred.
 
     `part_gpus`: how many GPUs it takes of one host, which has `host_gpus`, and leaves the others
-    to other jobs; 0 of a gang of whole hosts.
+    to other jobs; 0 of a gang of whole hosts. `gpu_watts`: that each of its GPUs is held to while
+    it runs; 0: to none.
     """
 
     spec: JobSpec
@@ -215,6 +219,7 @@ class Job:
     failure: StopCause | None = None
     exit_code: int = 0
     early_ends: int = 0
+    gpu_watts: int = 0
 
     def host_names(self, fabric: Fabric) -> HostNames:
         """Return its hosts by name. `fabric`: the present one."""
@@ -263,7 +268,12 @@ class Job:
     @property
     def request(self) -> Request:
         """The gang at its present size."""
-        return sized(self.spec.request, self.dp) if self.sizes else self.spec.request
+        present = sized(self.spec.request, self.dp) if self.sizes else self.spec.request
+        return present.held_to(self.gpu_watts) if self.gpu_watts else present
+
+    def held_to(self, gpu_watts: int) -> Job:
+        """Return this job with each of its GPUs held to so many watts; 0: to none."""
+        return self if gpu_watts == self.gpu_watts else replace(self, gpu_watts=gpu_watts)
 
     def at(self, dp: int) -> Job:
         """Return this job at another of its sizes."""

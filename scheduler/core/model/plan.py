@@ -40,6 +40,7 @@ class Start:
     `victims`: running gangs to evict for it, in this order; `shrinks`: gangs that drop
     replicas for it. `is_counted`: without any of them there were too few hosts, which commit
     counts again. `end_ns`: when it is taken to end. `lenders`: jobs whose idle spares it borrows.
+    `gpu_watts`: that each of its GPUs is held to, 0: to none.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Start:
     is_counted: bool = False
     end_ns: int = 0
     lenders: tuple[str, ...] = ()
+    gpu_watts: int = 0
 
 
 @struct(frozen=True, slots=True)

@@ -93,6 +93,7 @@ class SchedulingCycle:
         self.evicted: dict[str, Victims] = {}
         self.clear_ns: int | None = None  # when somebody who waits may use a host again
         self._restarts = state.tenants.restarts
+        self._held_to = dict[str, int]()  # watts of the GPUs of jobs that power caps leave no more
         self._counted = set[str]()  # jobs that evicted gangs for want of hosts alone
         self._jobs = state.jobs
         self._now_ns, self._options, self._find = now_ns, options, find
@@ -130,7 +131,8 @@ class SchedulingCycle:
         lenders = self._loans.by_name.get(name, ())
         names, shrinks = parted(victims)
         end_ns = self.end_ns(job.on(len(placement.hosts)))
-        return Start(name, placement, names, shrinks, is_counted, end_ns, lenders)
+        watts = self._held_to.get(name, 0)
+        return Start(name, placement, names, shrinks, is_counted, end_ns, lenders, watts)
 
     def _is_done(self, job: Job) -> bool:
         """Whether nobody behind `job` can start."""
@@ -244,6 +246,7 @@ class SchedulingCycle:
 
     def _outcome(self, job: Job) -> Placement | WaitReason:
         """The stages, one after the other. What starts has its hosts from here on."""
+        job = self._within_power(job)
         if (placement := self._above_least(job)) is not None:
             return placement
         needed, end_ns = job.needed, self.end_ns(job)
@@ -285,6 +288,21 @@ class SchedulingCycle:
             if needed > self._allowed(job).reach.bit_count()
             else WaitReason.BEHIND
         )
+
+    def _within_power(self, job: Job) -> Job:
+        """Return the job with its GPUs held to the watts that its file allows, where power caps
+        leave it room with that alone."""
+        if not job.spec.power_cap_w:
+            return job
+        self._held_to.pop(job.name, None)
+        held, reach = job.held_to(job.spec.power_cap_w), self._unclosed(job).reach
+        has_room = [
+            self.affinity.room(each, reach).bit_count() >= job.needed for each in (job, held)
+        ]
+        if has_room != [False, True]:
+            return job
+        self._held_to[job.name] = held.gpu_watts
+        return held
 
     def _by_sharing(self, job: Job, end_ns: int) -> Placement | None:
         """Where `job` starts beside others on a host that is shared already, which is entered."""
@@ -489,7 +507,11 @@ class SchedulingCycle:
             first, job, placement, free, end_ns
         ):
             return None
-        return self.affinity.note_nearness(job.spec.affinity, placement)
+        placement = self.affinity.note_nearness(job.spec.affinity, placement)
+        if not job.gpu_watts:
+            return placement
+        note = f"power caps leave it no room otherwise: each GPU is held to {job.gpu_watts} W"
+        return replace(placement, notes=(*placement.notes, note))
 
     def _take(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         """Hosts of `free`, and spares of others, which nobody foresees anything for."""

@@ -26,7 +26,7 @@ from placement.fabric.constraints import (
 from placement.fabric.hostset import HostSet
 from placement.fabric.power import PowerCap
 from placement.fabric.storage import Storage
-from placement.fabric.tree import Fabric, Floats
+from placement.fabric.tree import Fabric, Floats, Ints
 from placement.workload.request import Placement, Request
 from placement.workload.segments import segments_text, usable_for
 from scheduler.core.model.job import Job
@@ -71,8 +71,8 @@ class AffinityIndex:
         self._fitting: dict[tuple[Constraints | Request, int, HostSet], HostSet] = {}
         self._closed: dict[tuple[Affinity, tuple[bool, ...]], HostSet] = {}
         self._avoided: tuple[tuple[str, ...], ...] | None = None
-        self._powered: dict[tuple[HostSet, int], HostSet] = {}
-        self._idle: dict[int, int] | None = None  # GPUs that nobody has, of hosts that jobs share
+        self._powered: dict[tuple[HostSet, int, int], HostSet] = {}
+        self._idle: dict[int, float] | None = None  # GPUs, or parts of them, that draw no power
         self._may_hold_jobs = any(store.hold_jobs for store in self._fabric.stores)
         self._read_by_gangs = dict[Storage, float]()
         self._read_by_domain = dict[Storage, dict[str, Floats]]()
@@ -84,7 +84,7 @@ class AffinityIndex:
         wants, name = job.spec.affinity, job.spec.name
         self._charge_reads(job)
         if self._fabric.power is not None:
-            self._idle = self._idle_beside(hosts, job.part_gpus)
+            self._idle = self._idle_beside(hosts, job.part_gpus, job.gpu_watts)
         self._change(Occupant(name, wants, hosts))
         if wants is not ANYBODY and wants != ANYBODY and name not in self._wanting:
             self._wanting.append(name)
@@ -166,30 +166,31 @@ class AffinityIndex:
             return 0
         hosts &= ~self.closed(job.name, job.spec.affinity)
         hosts = self.readable(job, hosts)
-        return self.fitting(job, self.powered(hosts, job.part_gpus))
+        return self.fitting(job, self.powered(hosts, job.part_gpus, job.gpu_watts))
 
-    def powered(self, hosts: HostSet, part_gpus: int = 0) -> HostSet:
+    def powered(self, hosts: HostSet, part_gpus: int = 0, gpu_watts: int = 0) -> HostSet:
         """Return those of `hosts` that may run beside all hosts of gangs under the power caps.
-        `part_gpus`: of a job that takes so many of one host, which others may share; 0: all."""
+        `part_gpus`: of a job that takes so many of one host, which others may share; 0: all.
+        `gpu_watts`: that each of its GPUs is held to, 0: to none."""
         if (power := self._fabric.power) is None:
             return hosts
-        if (left := self._powered.get((hosts, part_gpus))) is None:
+        if (left := self._powered.get((hosts, part_gpus, gpu_watts))) is None:
             shared = hosts & hostset.of(self._idle_gpus) if part_gpus else 0
             fresh = hosts & ~shared
             held = self._drawing_hosts & ~fresh
-            left = power.within(fresh, held, self._idle_beside(fresh, part_gpus))
+            left = power.within(fresh, held, self._idle_beside(fresh, part_gpus, gpu_watts))
             for host in hostset.members(shared):
-                idle = self._idle_beside(1 << host, part_gpus)
+                idle = self._idle_beside(1 << host, part_gpus, gpu_watts)
                 is_full = power.exceeded_cap(held | 1 << host, 1 << host, idle)
                 left |= 0 if is_full else 1 << host
-            self._powered[hosts, part_gpus] = left
+            self._powered[hosts, part_gpus, gpu_watts] = left
         return left
 
     def exceeded_cap(self, job: Job, hosts: HostSet) -> PowerCap | None:
         """Return a power cap that `job` would exceed on these hosts, or None."""
         if (power := self._fabric.power) is None:
             return None
-        idle = self._idle_beside(hosts, job.part_gpus)
+        idle = self._idle_beside(hosts, job.part_gpus, job.gpu_watts)
         return power.exceeded_cap(self._drawing_hosts | hosts, hosts, idle)
 
     @property
@@ -199,24 +200,45 @@ class AffinityIndex:
         return held & ~self._state.index.unhealthy
 
     @property
-    def _idle_gpus(self) -> dict[int, int]:
-        """How many GPUs nobody has of each host that jobs share; empty without power caps."""
+    def _idle_gpus(self) -> dict[int, float]:
+        """GPUs that nobody has of hosts that jobs share, with the parts that limits spare of those
+        of gangs; empty without power caps."""
         if self._idle is None:
-            gpus, shared = self._fabric.as_built.by_host.gpus, self._state.index.shared
+            gpus, shared, power = self._gpus, self._state.index.shared, self._fabric.power
             self._idle = {
-                host: int(gpus[host]) - len(self._state.gpus_taken(host))
-                for host in (shared if self._fabric.power is not None else ())
+                host: float(gpus[host]) - len(self._state.gpus_taken(host))
+                for host in (shared if power is not None else ())
             }
+            for gang in self._state.holding if power is not None else ():
+                for host in hostset.members(gang.owned) if gang.gpu_watts else ():
+                    spared = self._spared_gpus(host, gang.part_gpus, gang.gpu_watts)
+                    self._idle[host] = self._idle.get(host, 0.0) + spared
         return self._idle
 
-    def _idle_beside(self, hosts: HostSet, part_gpus: int) -> dict[int, int]:
-        """Return how many GPUs nobody has of each host that jobs share, once a job takes so many
-        of each of `hosts`; 0: it takes all of them."""
-        idle, gpus = self._idle_gpus, self._fabric.as_built.by_host.gpus
+    @property
+    def _gpus(self) -> Ints:
+        return self._fabric.as_built.by_host.gpus
+
+    def _spared_gpus(self, host: int, part_gpus: int, gpu_watts: int) -> float:
+        """Return how many GPUs of a host draw as much as a limit spares of those of a job."""
+        power = self._fabric.power
+        return (part_gpus or int(self._gpus[host])) * (
+            power.spared_part(host, gpu_watts) if power is not None else 0.0
+        )
+
+    def _idle_beside(self, hosts: HostSet, part_gpus: int, gpu_watts: int) -> dict[int, float]:
+        """Return how many GPUs of each host draw no power once a job takes so many of each of
+        `hosts`, held to these watts; 0: it takes all of them, held to none."""
+        idle = self._idle_gpus
+        members = hostset.members(hosts) if part_gpus or gpu_watts else []
+        spared = {host: self._spared_gpus(host, part_gpus, gpu_watts) for host in members}
         if not part_gpus:
-            return {host: count for host, count in idle.items() if not hostset.has(hosts, host)}
-        members = hostset.members(hosts)
-        return idle | {host: idle.get(host, int(gpus[host])) - part_gpus for host in members}
+            apart = {host: count for host, count in idle.items() if not hostset.has(hosts, host)}
+            return apart | spared
+        gpus = self._gpus
+        return idle | {
+            host: idle.get(host, float(gpus[host])) - part_gpus + spared[host] for host in members
+        }
 
     def holding_store(self, job: Job) -> Storage | None:
         """Return the store that `job` reads where that holds jobs back, else None."""
@@ -335,7 +357,7 @@ class AffinityIndex:
         closed_text = (
             f", {closed.bit_count():,} of them closed by exclusive or avoid" if closed else ""
         )
-        left = self.powered(free & ~closed, job.part_gpus)
+        left = self.powered(free & ~closed, job.part_gpus, job.spec.power_cap_w)
         if dark := (free & ~closed & ~left).bit_count():
             closed_text += f", {dark:,} of them beyond the power caps"
         parts = (

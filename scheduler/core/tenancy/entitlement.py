@@ -6,6 +6,7 @@ from placement import BadInput, legal_sizes
 from placement import impossible as too_large
 from placement.fabric import hostset
 from placement.fabric.constraints import gpus_wanted, labelled
+from placement.fabric.gpus import LEAST_POWER_SHARE
 from placement.fabric.power import Power
 from placement.fabric.storage import Storage, find_store
 from placement.fabric.tree import Fabric
@@ -58,6 +59,11 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
     """
     find_store(fabric.stores, spec.checkpoint.store, "checkpoint.store")
     source = dataset_store(fabric, spec.dataset)
+    for gpu in fabric.by_host.kinds if spec.power_cap_w else ():
+        least_watts = LEAST_POWER_SHARE * gpu.watts
+        if not least_watts <= spec.power_cap_w < gpu.watts:
+            message = f"must be at least {least_watts:g} and below {gpu.watts:g} for {gpu.name}"
+            raise BadInput("power_cap_w", f"{message}, not {spec.power_cap_w}")
     never = too_large(fabric, spec.request)
     if never is None and fabric.power is not None:
         never = _beyond_power(fabric, fabric.power, spec)
@@ -75,13 +81,15 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
 
 def _beyond_power(fabric: Fabric, power: Power, spec: JobSpec) -> Infeasible | None:
     """Return why the power caps let too few hosts run for the least gang; None when enough."""
-    request = least_request(fabric, spec)
+    request, watts = least_request(fabric, spec), spec.power_cap_w
     per_host = gpus_wanted(fabric, request.where)
     gang = request.hosts_needed(per_host)
     needed = gang + request.spares.required(gang)
     fit = labelled(fabric, request.where, hostset.full(fabric.host_count))
-    part_gpus, gpus = request.part_gpus(per_host), fabric.by_host.gpus
-    idle = {host: int(gpus[host]) - part_gpus for host in hostset.members(fit) if part_gpus}
+    gpus, part_gpus, idle = fabric.by_host.gpus, request.part_gpus(per_host), {}
+    for host in hostset.members(fit) if part_gpus or watts else ():
+        used = part_gpus or int(gpus[host])
+        idle[host] = int(gpus[host]) - used + used * power.spared_part(host, watts)
     may = power.within(fit, 0, idle)
     if needed <= may.bit_count():
         return None

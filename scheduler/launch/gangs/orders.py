@@ -81,13 +81,14 @@ def prepare(
     """Order an agent to prepare an attempt. `copies`: how they are kept in memory, None: not at
     all. `anew`: begin again what was stopped on the host."""
     role, ranks = gang.role_of(host), gang.ranks_of(host)
-    run = role.run
+    run, watts = role.run, gang.placed.job.gpu_watts
+    held = {"MUSTER_GPU_WATTS": str(watts)} if watts else {}
     return Order(
         prepare=agent_pb2.Prepare(
             key=key_of(gang),
             job=gang.name,
             command=run.command,
-            env=(_NO_GPUS if run.cpu_ranks else {}) | site.env_of(fabric, host) | dict(run.env),
+            env=(_NO_GPUS if run.cpu_ranks else held) | site.env_of(fabric, host) | dict(run.env),
             env_from=run.secret_paths,
             workdir=run.workdir,
             user=run.user,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,24 @@ from placement import BadInput
 from placement.fabric import hostset
 from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
-from scheduler.core import Conflict, commit, decide, explain
+from placement.objective.step_time import step_time
+from scheduler.core import Conflict, commit, decide, explain, replay
 from scheduler.core.model.commands import SubmitJob
+from scheduler.core.model.events import JobRequeued, JobStarted
+from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.files.errors import InputError
 from scheduler.files.inputs import load_fabric
+from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from tests.build import (
     end,
     fabric,
     fabric_spec,
     job,
+    llama3,
     loaded,
     refused,
     run,
@@ -191,3 +198,65 @@ def test_parts_of_hosts_and_gangs_never_draw_more_than_the_caps() -> None:
             idle = {host: 8 - len(state.gpus_taken(host)) for host in state.index.shared}
             for cap in small.power.caps:
                 assert small.power.draw(state.index.held & cap.hosts, idle) <= cap.kw
+
+
+def cappable(name: str, hosts: int, watts: int = 500) -> SubmitJob:
+    """A job whose GPUs may be held to so many watts."""
+    command = submit(name, hosts)
+    return replace(command, spec=replace(command.spec, power_cap_w=watts))
+
+
+def test_a_gang_starts_with_its_gpus_held_where_power_leaves_it_no_room_otherwise() -> None:
+    small = capped({"zone": {"z0": 36.5, "z1": 1}})  # three hosts of 10.2 kW, or four of 8.6
+    state = schedule(run(loaded(small), cappable("a", 1), cappable("b", 3), cappable("c", 1)))
+    assert {name: state.jobs[name].gpu_watts for name in running(state)} == {"a": 0, "b": 500}
+    assert state.jobs["b"].present.notes[-1].endswith("each GPU is held to 500 W")
+    sentence = explain(state, "b", 0, SchedulingOptions()).sentence
+    assert sentence == "b is running; each of its GPUs is held to 500 W"
+    state = schedule(run(state, end("a")))
+    assert {name: state.jobs[name].gpu_watts for name in running(state)} == {"b": 500, "c": 0}
+    again = replay([JobRequeued(1, "b", "moves", RequeueCause.MAINTENANCE)], state)
+    assert again.jobs["b"].gpu_watts == 0
+
+
+def test_a_plan_to_hold_gpus_is_checked_with_what_they_draw_then() -> None:
+    small = capped({"zone": {"z0": 20, "z1": 1}})
+    state = run(loaded(small), cappable("a", 2))
+    plan = decide(state, 0, SchedulingOptions())
+    (event,) = commit(state, plan, 1) or ()
+    assert isinstance(event, JobStarted)
+    assert event.gpu_watts == 500
+    taken = schedule(run(loaded(small), submit("b")))
+    assert isinstance(commit(run(taken, cappable("a", 2)), plan, 1), Conflict)
+
+
+def test_a_step_with_gpus_held_is_that_of_slower_gpus() -> None:
+    gang, large = llama3(), fabric(8, 64, 4)
+    free_s, held_s, sold_s = (
+        step_time(on, each, range(2048)).compute_s
+        for on, each in (
+            (large, gang),
+            (large, gang.held_to(500)),
+            (from_spec(large.spec | {"gpu": "H100-500W"}), gang),
+        )
+    )
+    assert held_s == sold_s > free_s
+
+
+@pytest.mark.parametrize(
+    ("watts", "message"),
+    [(349, "must be at least 350 and below 700 for H100, not 349"), (700, "not 700")],
+)
+def test_a_limit_that_no_gpu_can_be_held_to_is_refused(watts: int, message: str) -> None:
+    told = refused(loaded(fabric()), cappable("a", 1, watts))
+    assert [each.field for each in told.violations] == ["power_cap_w"]
+    assert message in told.violations[0].message
+
+
+def test_the_limit_of_a_job_survives_file_and_wire() -> None:
+    mapping = {"name": "job", "parallelism": {"tp": 8}, "traffic": {"tp": 9}, "power_cap_w": 500}
+    spec = job_from_mapping(mapping)
+    assert spec.power_cap_w == 500
+    assert job_from_mapping(job_to_mapping(spec)) == spec_from_proto(spec_to_proto(spec)) == spec
+    with pytest.raises(InputError, match="power_cap_w: conflicts with compute_time_s"):
+        job_from_mapping(mapping | {"compute_time_s": 2})

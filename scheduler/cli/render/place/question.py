@@ -19,7 +19,8 @@ class Question:
     of. `peers`: how many hosts have copies of each one's state, renewed every `peer_interval_s`.
     `shortages`: zones of the gang that would lack spares. `cpu_ranks`: of each host where ranks are
     on CPUs alone, else 0. `storage_use`: reads and writes of the gang, None where the fabric file
-    states no storage; `beside`: those of other gangs."""
+    states no storage; `beside`: those of other gangs. `power_cap_w`: that its GPUs may be held to
+    where power is short, 0: they may not."""
 
     name: str
     fabric: Fabric
@@ -33,3 +34,4 @@ class Question:
     cpu_ranks: int = 0
     storage_use: StorageUse | None = None
     beside: tuple[StorageUse, ...] = ()
+    power_cap_w: int = 0

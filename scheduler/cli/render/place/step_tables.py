@@ -219,6 +219,18 @@ def storage_text(estimate: Estimate) -> str:
     return f"{warning}storage: {cost.text}{longer}"
 
 
+def power_text(estimate: Estimate) -> str:
+    """Say what GPUs cost that are held to fewer watts; empty for jobs whose GPUs may not be."""
+    if (power := estimate.power) is None:
+        return ""
+    held, free = seconds_text(power.held_s), seconds_text(power.free_s)
+    change = f"{100 * (power.held_s / power.free_s - 1):+.1f} %"
+    if power.is_held:
+        why = f"power caps leave it no room otherwise: each GPU is held to {power.watts} W"
+        return f"power: {why}, and a step takes {held}; {free} with no limit ({change})"
+    return f"power: held to {power.watts} W, where power is short, a step takes {held} ({change})"
+
+
 def section_text(estimate: Estimate, assumed: Assumptions) -> str:
     """Write the estimate of one fabric, as it stands below a placement."""
     parts = [
@@ -228,5 +240,6 @@ def section_text(estimate: Estimate, assumed: Assumptions) -> str:
         "\n".join(_advice_line(item) for item in estimate.advice),
         bubble_text(estimate.placed),
         storage_text(estimate),
+        power_text(estimate),
     ]
     return "\n\n".join(part for part in parts if part)

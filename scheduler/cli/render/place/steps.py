@@ -29,13 +29,25 @@ MUSTER, FEWEST, BY_NAME, AT_RANDOM = "muster", "fewest domains", "by name", "at 
 
 
 @struct(frozen=True, slots=True)
+class PowerChoice:
+    """The step of muster's placement with GPUs held to `watts`, and with no limit. `is_held`: power
+    caps leave it no room otherwise."""
+
+    watts: int
+    is_held: bool
+    held_s: float
+    free_s: float
+
+
+@struct(frozen=True, slots=True)
 class Estimate:
     """Steps of a job on one fabric, as muster places it and as others would.
 
     `steps`: (way, step), muster's first, and what routing makes of the flows of each, None when
     they are spread perfectly. `simulated`: the seconds of each, played message by message; none
     unless asked for. `advice`: on the axes as muster placed them. `compute`: seconds of its parts,
-    on the `gpus` of muster's placement; empty where something else says how long it is.
+    on the `gpus` of muster's placement; empty where something else says how long it is. `power`: of
+    a job whose GPUs may be held to fewer watts, else None.
     """
 
     question: Question
@@ -45,6 +57,7 @@ class Estimate:
     compute: dict[str, float]
     simulated: tuple[float, ...] = ()
     gpus: tuple[str, ...] = ()
+    power: PowerChoice | None = None
 
     @property
     def gpu_text(self) -> str:
@@ -111,7 +124,14 @@ def estimate(
     )
     recommended = advice(fabric, request, answer.hosts)
     gpus = tuple(gpu.name for gpu in question.fabric.by_host.kinds_of(answer.hosts))
-    return Estimate(question, steps, routed, recommended, compute, simulated, gpus)
+    power = None
+    if watts := question.power_cap_w:
+        held_s, free_s = (
+            step_time(fabric, request.held_to(each), answer.hosts, assumed, routed[0]).seconds
+            for each in (watts, 0)
+        )
+        power = PowerChoice(watts, bool(request.gpu_watts), held_s, free_s)
+    return Estimate(question, steps, routed, recommended, compute, simulated, gpus, power)
 
 
 def ways_to_place(question: Question, answer: Placement, seed: int) -> dict[str, Sequence[int]]:
@@ -181,6 +201,16 @@ def to_mapping(estimated: Estimate) -> dict[str, Any]:
         "compute_seconds": estimated.compute or None,
         "collectives": {item.axis: _advice(item) for item in estimated.advice},
         **({"storage": _storage(estimated.storage)} if estimated.storage else {}),
+        **({"power": _power(estimated.power)} if estimated.power else {}),
+    }
+
+
+def _power(power: PowerChoice) -> dict[str, Any]:
+    return {
+        "gpu_watts": power.watts,
+        "is_held": power.is_held,
+        "held_step_seconds": power.held_s,
+        "free_step_seconds": power.free_s,
     }
 
 
