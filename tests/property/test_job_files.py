@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from placement.workload.parallelism import AXES
 from placement.workload.request import Collective
-from scheduler.files.inputs import InputError, job_from_mapping, job_to_mapping
+from scheduler.files.inputs import InputError
+from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
 
 sizes = st.integers(1, 64)

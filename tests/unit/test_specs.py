@@ -9,7 +9,8 @@ from placement.workload.parallelism import Parallelism
 from placement.workload.replicas import sized
 from placement.workload.request import AUTO, Batch, Collective, Objective, SpareRule
 from placement.workload.traffic import axis_traffic
-from scheduler.files.inputs import InputError, job_from_mapping, job_to_mapping, load_job
+from scheduler.files.inputs import InputError, load_job
+from scheduler.files.job import job_from_mapping, job_to_mapping
 from tests.build import LLAMA3
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from scheduler.cli.program import app
-from scheduler.files.inputs import InputError, job_from_mapping, job_to_mapping, load_job
+from scheduler.files.inputs import InputError, load_job
+from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
 
 FABRIC = """\
