@@ -11,11 +11,12 @@ from typing import Any
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
+from scheduler.cli.program import app
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import job_pb2, service_pb2
-from tests.e2e.processes import muster
 from tests.secured import House
 from tests.serving import RUNNING, START_NS, Served, create, refused, serving
 
@@ -154,17 +155,10 @@ async def test_the_command_writes_a_table_csv_and_json(tmp_path: Path) -> None:
         await a_day_of_work(served, clock)
 
         async def printed(*words: str) -> str:
-            words = (
-                "accounting",
-                "--since",
-                "2023-11-01",
-                "--address",
-                served.ready.address,
-                *words,
-            )
-            done = await asyncio.to_thread(muster, *words)
-            assert done.returncode == 0, done.stderr
-            return str(done.stdout)
+            since = ("--since", "2023-11-01", "--address", served.ready.address)
+            done = await asyncio.to_thread(CliRunner().invoke, app, ["accounting", *since, *words])
+            assert done.exit_code == 0, done.output
+            return done.output
 
         table = (await printed("--by", "day")).splitlines()
         assert table[0].split()[:3] == ["DAY", "JOBS", "COMPLETED"]

@@ -1,11 +1,8 @@
 """Changes out of the log: one pass for watches that resume near each other, and bounds."""
 
 import asyncio
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -169,40 +166,6 @@ async def test_the_log_is_read_at_so_many_places_and_no_more(
             await _versions(history, 2)
         assert await _versions(history, 33) == list(range(34, LAST + 1))
     assert await _versions(history, 2) == list(range(3, LAST + 1))
-    history.close()
-
-
-@pytest.mark.parametrize("stage", ["first_version", "read"])
-async def test_reading_the_log_takes_no_thread_of_other_calls(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, stage: str
-) -> None:
-    """Nor the loop's own, however long the disk takes."""
-    begun, held, work = threading.Event(), threading.Event(), getattr(SqliteStore, stage)
-
-    def wait() -> None:
-        begun.set()
-        held.wait(60)
-
-    def slow(*arguments: int) -> Any:
-        wait()
-        return work(*arguments)
-
-    def slow_pages(*arguments: int) -> Iterator[tuple[int, Event]]:
-        wait()
-        yield from work(*arguments)
-
-    monkeypatch.setattr(SqliteStore, stage, slow_pages if stage == "read" else slow)
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    history = History(store)
-    reading = asyncio.create_task(_versions(history, 3))
-    try:
-        async with asyncio.timeout(60):
-            while not begun.is_set():
-                await asyncio.sleep(0.01)
-            assert await asyncio.to_thread(str, 7) == "7"
-    finally:
-        held.set()
-    assert await reading == list(range(4, LAST + 1))
     history.close()
 
 

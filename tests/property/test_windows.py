@@ -168,7 +168,7 @@ def test_a_long_day_with_windows(seed: int) -> None:
     random = Random(seed)
     cluster = Booked(list(BUILT_IN)[seed % len(BUILT_IN)])
     plans: list[Plan] = []
-    for _ in range(200):
+    for _ in range(120):
         for _ in range(random.randint(0, 3)):
             cluster.ask(any_command(random))
         if random.random() < 0.3:
