@@ -14,9 +14,28 @@ from scheduler.core import (
     decide,
     replay,
 )
+from scheduler.core.explain.whatif import run_to_rest
 from scheduler.core.model.commands import Command
 from scheduler.core.model.events import Event
 from scheduler.eventlog import snapshots
+
+
+def tried(state: State, now_ns: int, *commands: Command) -> State:
+    """The state after those of the commands that are admitted."""
+    for command in commands:
+        answer = admit(state, command, now_ns)
+        state = state if isinstance(answer, Rejected) else replay(answer, state)
+    return state
+
+
+def reached(
+    state: State, commands: Iterable[Command], options: SchedulingOptions, pace_ns: int = 0
+) -> State:
+    """The state after these commands, each of which is decided on before the next comes."""
+    for number, command in enumerate(commands):
+        now_ns = number * pace_ns
+        state = run_to_rest(tried(state, now_ns, command), now_ns, options)
+    return state
 
 
 class Driver:

@@ -4,7 +4,6 @@ A replay of SWF text on a machine of one tier, against tests/backfill_reference.
 """
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ def workload(seed: int, count: int, load: float, exactness: str) -> list[Job]:
     for number in range(1, count + 1):
         size = min(PROCESSORS, rng.choice([1, 1, 2, 3, 4, 8, 8, 13, 16, 32, 50, 64]))
         run = round(10 ** rng.uniform(1, 4))
-        factors = {"exact": [1], "loose": [1, 1.5, 3, 10], "understated": [0.3, 0.9, 1, 2, 5]}
+        factors = {"exact": [1], "loose": [1, 1.5, 3, 10]}
         estimate = max(1, round(run * rng.choice(factors[exactness])))
         jobs.append(Job(str(number), now, run, estimate, size))
         mean_s = size * run / PROCESSORS
@@ -64,16 +63,6 @@ def test_every_start_is_as_published(
     assert len(waited) > 50, "the load must make a queue"
 
 
-@pytest.mark.parametrize("load", [0.8, 1.2])
-def test_easy_where_jobs_outrun_what_their_owners_stated(load: float, tmp_path: Path) -> None:
-    jobs = workload(4, 200, load, "understated")
-    expected = reference.schedule(jobs, PROCESSORS, reference.easy)
-    assert sum(job.run > job.estimate for job in jobs) > 50
-    assert muster_starts(jobs, "easy", tmp_path) == expected
-    believed = [replace(job, estimate=max(job.run, job.estimate)) for job in jobs]
-    assert reference.schedule(believed, PROCESSORS, reference.easy) != expected
-
-
 @pytest.mark.parametrize("exactness", ["exact", "loose"])
 def test_the_fast_reference_says_what_the_plain_one_does(exactness: str) -> None:
     """The plain one takes too long for the logs that `make validate` replays."""
@@ -81,14 +70,6 @@ def test_the_fast_reference_says_what_the_plain_one_does(exactness: str) -> None
     plan = conservative_reference.planned(jobs, PROCESSORS)
     assert plan.starts == reference.schedule(jobs, PROCESSORS, reference.conservative)
     assert plan.longest_queue > 20
-
-
-@pytest.mark.slow
-def test_the_policies_differ() -> None:
-    """Else the comparison would prove little."""
-    jobs = workload(2, 300, 1.0, "loose")
-    starts = [reference.schedule(jobs, PROCESSORS, policy) for policy in POLICIES.values()]
-    assert starts[0] != starts[1] != starts[2] != starts[0]
 
 
 def test_the_reference_by_hand() -> None:

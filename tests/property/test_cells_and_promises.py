@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from placement.fabric.constraints import ANYWHERE, Constraints
-from scheduler.core import Rejected, SchedulingOptions, State, admit, decide, replay
+from scheduler.core import SchedulingOptions, decide, replay
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Plan, Start
@@ -21,6 +21,7 @@ from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 from tests.build import committed, end, fabric, loaded, queue_order, run, submit
 from tests.cases import case
 from tests.property import test_quotas as quotas
+from tests.property.driver import tried
 
 EMPTY = loaded(fabric(2, 2, 2))
 GPUS = quotas.GPUS
@@ -106,9 +107,7 @@ class Life:
                 self.void_bound()
         else:
             return  # it was evicted in between
-        answer = admit(self.state, command, now_s * SECOND_NS)
-        if not isinstance(answer, Rejected):
-            self.state = replay(answer, self.state)
+        self.state = tried(self.state, now_s * SECOND_NS, command)
 
     def void_bound(self) -> None:
         """A gang of a tenant with cells ends before its limit, so that its tenant's cell is due
@@ -144,7 +143,7 @@ class Life:
 
     def check(self, plan: Plan, now_ns: int) -> None:
         starts = [action for action in plan.actions if isinstance(action, Start)]
-        self.void(starts, plan, in_line(self.state, now_ns, self.limits))
+        self.void(starts, plan, queue_order(self.state, now_ns, self.limits))
         for start in starts:
             assert now_ns <= self.promised.get(start.name, now_ns), f"{start.name} is late"
         for reservation in plan.reservations:
@@ -162,13 +161,9 @@ class Life:
 
     def void_behind(self, names: list[str], now_ns: int) -> None:
         """They are back in the queue, at their places."""
-        line = in_line(self.state, now_ns, self.limits)
+        line = queue_order(self.state, now_ns, self.limits)
         ahead = min((line.index(name) for name in names), default=len(line))
         self.promised = {n: at for n, at in self.promised.items() if n in line[:ahead]}
-
-
-def in_line(state: State, now_ns: int, options: SchedulingOptions) -> list[str]:
-    return queue_order(state, now_ns, options)
 
 
 @pytest.mark.parametrize("policy", ["easy", "fifo", "production"])

@@ -3,13 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import Rejected, SchedulingOptions, State, admit, replay
+from scheduler.core import SchedulingOptions, State, replay
 from scheduler.core.defrag.proposal import DefragProposal, propose
-from scheduler.core.explain.whatif import run_to_rest
 from scheduler.core.model.commands import Command
 from scheduler.core.policies.costs import Costs
 from scheduler.core.tenancy.quota import domain_masks
 from tests.build import committed, cordon, end, exactly, fabric, fail, loaded, submit
+from tests.property.driver import reached
 
 EMPTY = loaded(fabric(3, 2, 3))
 HOSTS = st.sampled_from(EMPTY.loaded_fabric.hosts)
@@ -24,15 +24,6 @@ COMMANDS = st.one_of(
 MASKS = domain_masks(EMPTY.loaded_fabric, "zone")
 
 
-def reached(commands: list[Command]) -> State:
-    state = EMPTY
-    for at, command in enumerate(commands):
-        events = admit(state, command, at * 10**12)
-        if not isinstance(events, Rejected):
-            state = run_to_rest(replay(events, state), at * 10**12, SchedulingOptions())
-    return state
-
-
 def freed(state: State, found: DefragProposal, without: int | None = None) -> int:
     """Hosts free in the proposal's domain after its moves, all but one of them if asked."""
     moves = tuple(m.swap for at, m in enumerate(found.moves) if at != without)
@@ -45,7 +36,7 @@ def freed(state: State, found: DefragProposal, without: int | None = None) -> in
 @settings(max_examples=80, deadline=None)
 @given(st.lists(COMMANDS, min_size=4, max_size=20), st.integers(2, 6))
 def test_a_proposal_holds(commands: list[Command], wanted: int) -> None:
-    state = reached(commands)
+    state = reached(EMPTY, commands, SchedulingOptions(), pace_ns=10**12)
     found = propose(state, wanted, 10**15, SchedulingOptions(), Costs())
     most = max((state.free & mask).bit_count() for mask in MASKS)
     assert found.sentence

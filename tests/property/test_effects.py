@@ -1,5 +1,6 @@
 """Random lives: effects leave out no change of a job, host or window, and make none up."""
 
+from collections.abc import Iterator
 from functools import cache
 from random import Random
 
@@ -48,6 +49,15 @@ def a_log(seed: int) -> list[Event]:
     return cluster.log
 
 
+def steps(seed: int) -> Iterator[tuple[State, Event, State, list[object]]]:
+    """State, event, the state after it and its effects."""
+    state = State.empty()
+    for event in a_log(seed):
+        after = apply(state, event)
+        yield state, event, after, list(effects(state, event, after))
+        state = after
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_every_move_of_a_host_has_a_cause_that_the_lifecycle_allows(seed: int) -> None:
     moves = [event for event in a_log(seed) if isinstance(event, HostMoved)]
@@ -58,26 +68,21 @@ def test_every_move_of_a_host_has_a_cause_that_the_lifecycle_allows(seed: int) -
 
 @pytest.mark.parametrize("seed", seeds(4, range(4, 8)))
 def test_no_change_of_a_host_is_left_out_and_none_is_made_up(seed: int) -> None:
-    state, told = State.empty(), 0
-    for event in a_log(seed):
-        after = apply(state, event)
-        done = effects(state, event, after)
+    told = 0
+    for state, event, after, done in steps(seed):
         change = next((e for e in done if isinstance(e, HostsChange)), None)
         before, now = seen(state), seen(after)
         expected = tuple(i for i in now if before and before[i] != now[i])
         assert (change.indices if change else ()) == expected, event
         assert change is None or (change.version, change.time_ns) == (after.version, event.time_ns)
         told += len(expected)
-        state = after
     assert told > 20
 
 
 @pytest.mark.parametrize("seed", seeds(4, range(4, 8)))
 def test_no_change_of_a_window_is_left_out_and_none_is_made_up(seed: int) -> None:
-    state, told = State.empty(), set()
-    for event in a_log(seed):
-        after = apply(state, event)
-        done = effects(state, event, after)
+    told = set()
+    for state, event, after, done in steps(seed):
         change = next((e for e in done if isinstance(e, WindowChange)), None)
         was, now = dict(state.windows), dict(after.windows)
         expected = [name for name in {*was, *now} if was.get(name) != now.get(name)]
@@ -91,7 +96,6 @@ def test_no_change_of_a_window_is_left_out_and_none_is_made_up(seed: int) -> Non
             assert (change.booking.state is WindowState.OVER) == (name not in now)
             assert (change.kind is WindowChangeKind.CREATED) == (name not in was)
             told.add(change.kind)
-        state = after
     assert {WindowChangeKind.CREATED, WindowChangeKind.OPENED} <= told
 
 
@@ -102,10 +106,9 @@ def a_life(job: Job) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("seed", seeds(4, range(4, 8)))
 def test_no_change_of_a_job_is_left_out_and_none_names_another(seed: int) -> None:
-    state, kinds = State.empty(), set()
-    for event in a_log(seed):
-        after = apply(state, event)
-        changes = [e for e in effects(state, event, after) if isinstance(e, JobChange)]
+    kinds = set()
+    for state, event, after, done in steps(seed):
+        changes = [e for e in done if isinstance(e, JobChange)]
         was = {job.uid: a_life(job) for job in (*state.jobs.values(), *state.ended.values())}
         now = {job.uid: a_life(job) for job in (*after.jobs.values(), *after.ended.values())}
         expected = {uid for uid in {*was, *now} if was.get(uid) != now.get(uid)}
@@ -117,5 +120,4 @@ def test_no_change_of_a_job_is_left_out_and_none_names_another(seed: int) -> Non
             assert (change.before is None) == (change.kind is JobChangeKind.SUBMITTED)
             assert (change.cause is None) == (change.kind is not JobChangeKind.REQUEUED)
             kinds.add(change.kind)
-        state = after
     assert kinds >= {JobChangeKind.SUBMITTED, JobChangeKind.STARTED, JobChangeKind.ENDED}

@@ -4,15 +4,15 @@ it has no room as things are."""
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core import Rejected, SchedulingOptions, admit, replay
+from scheduler.core import SchedulingOptions
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.forecast import forecast
-from scheduler.core.explain.whatif import run_to_rest
 from scheduler.core.model.commands import Command, HoldJob, LoadTenants
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
 from tests.build import cordon, drain, fabric, fail, loaded, queue_order, run, submit
+from tests.property.driver import reached
 from tests.property.test_slots import CLASSES, COMMANDS, HOSTS, TREES
 from tests.windows import set_window
 
@@ -46,10 +46,7 @@ def test_a_forecast_ends_and_has_the_start_of_the_first(
     limits = SchedulingOptions(policy=policy)
     tenants = Tenants((*tree, Tenant(DEFAULT_TENANT)), classes=CLASSES)
     state = run(loaded(fabric(2, 3, 2)), LoadTenants(tenants))
-    for command in commands:
-        events = admit(state, command, 0)
-        if not isinstance(events, Rejected):
-            state = run_to_rest(replay(events, state), 0, limits)
+    state = reached(state, commands, limits)
     ahead = forecast(state, 0, limits)
     assert ahead.waiting == {*state.index.queue, *state.index.deferred}
     assert ahead.starts.keys() <= ahead.waiting

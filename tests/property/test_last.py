@@ -72,22 +72,6 @@ def test_a_plan_is_the_last_when_all_of_a_queue_was_asked() -> None:
     assert not plan.leaves_nothing(plan.version + 1, plan.version + 3)  # something came between
 
 
-def test_where_shares_change_the_order_a_plan_is_the_last_once_no_host_is_free() -> None:
-    state = run(EMPTY, LoadTenants(Tenants(PAIR, "a")))
-    full = arrived(state, [(8, 60, 0, None), (8, 60, 0, None), (2, 60, 0, None)], 0)
-    assert decide(full, 0, SchedulingOptions()).is_fixpoint
-
-
-def test_where_the_same_job_stays_first_a_plan_is_the_last() -> None:
-    state = run(EMPTY, LoadTenants(Tenants(PAIR, "a")))
-    waiting = arrived(state, [(8, 60, 0, None), (9, 60, 0, None), (9, 60, 0, None)], 0)
-    plan = decide(waiting, 0, SchedulingOptions())
-    assert plan.is_fixpoint
-    after = replay(committed(waiting, plan, 0), waiting)
-    assert decide(after, 0, SchedulingOptions()).reservations == plan.reservations
-    assert decide(arrived(state, [(8, 60, 0, None)], 0), 0, SchedulingOptions()).is_fixpoint
-
-
 def test_where_another_job_is_first_then_a_plan_is_not_the_last() -> None:
     """While tenant a is first nobody may outlast its gang's start; once it has backfilled, tenant
     b is first, and its small job has no reservation before it."""

@@ -10,21 +10,8 @@ from random import Random
 import pytest
 
 from placement.workload.request import AUTO
-from scheduler.core import (
-    Conflict,
-    JobState,
-    Plan,
-    Rejected,
-    SchedulingOptions,
-    State,
-    admit,
-    apply,
-    commit,
-    decide,
-    explain,
-    replay,
-)
-from scheduler.core.model.commands import Command
+from scheduler.core import JobState, Plan, SchedulingOptions, State, apply, decide, explain, replay
+from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import (
     Event,
     FabricLoaded,
@@ -38,7 +25,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import ReplenishSpares, Reserve, Start, Swap
 from scheduler.core.policies.tenants import OPEN, Tenants
 from scheduler.core.queue.policies import BUILT_IN
-from tests.build import cancel, end, exactly, fail, repair, submit
+from tests.build import cancel, end, exactly, fail, loaded, repair, run, started, submit
 from tests.property import laws
 from tests.property import test_quotas as quotas
 from tests.property.driver import Driver
@@ -235,15 +222,9 @@ def any_command(random: Random, state: State) -> Command:
 
 
 def test_other_policies_send_nobody_away() -> None:
-    state = replay([FabricLoaded(0, laws.FABRIC.spec), TenantsLoaded(0, ALONE.digest, ALONE)])
-    for command in (submit("s", 8, priority_class="spot"), submit("u", 8, priority_class="urgent")):
-        answer = admit(state, command, 0)
-        assert not isinstance(answer, Rejected)
-        state = replay(answer, state)
-        if command.spec.name == "s":
-            events = commit(state, decide(state, 0, SchedulingOptions()), 0)
-            assert not isinstance(events, Conflict)
-            state = replay(events, state)
+    state = run(loaded(laws.FABRIC), LoadTenants(ALONE))
+    state = started(state, submit("s", 8, priority_class="spot"))
+    state = run(state, submit("u", 8, priority_class="urgent"))
     later = 1_000 * SECOND_NS
     for policy in BUILT_IN:
         plan = decide(state, later, SchedulingOptions(policy=policy))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import Rejected, SchedulingOptions, State, admit, decide, replay
+from scheduler.core import SchedulingOptions, State, decide, replay
 from scheduler.core.capacity.window_hosts import gangs_on
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.job import SECOND_NS
@@ -23,6 +23,7 @@ from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.rules.calendar import next_edge_ns
 from tests.build import admitted, committed, end, fabric, loaded, run, submit
+from tests.property.driver import tried
 from tests.windows import set_window
 
 EMPTY = loaded(fabric(2, 2, 2))
@@ -70,8 +71,7 @@ def booked(windows: list[Window]) -> State:
             count=0 if place else count,
             jobs=("vip*",) if is_held or not place else (),
         )
-        answer = admit(state, window, 0)
-        state = state if isinstance(answer, Rejected) else replay(answer, state)
+        state = tried(state, 0, window)
     return state
 
 

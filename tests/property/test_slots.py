@@ -14,6 +14,7 @@ from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
 from tests.build import cordon, end, fabric, loaded, run, submit
+from tests.property.driver import reached
 
 CLASSES = (PriorityClass("spot", -1, is_preemptible=True), PriorityClass("low", -1))
 TREES = st.sampled_from(
@@ -40,17 +41,6 @@ COMMANDS = st.one_of(
     st.builds(end, st.sampled_from("stuvwxyz")),
     st.builds(cordon, st.sampled_from(HOSTS)),
 )
-
-
-def reached(tree: tuple[Tenant, ...], commands: list[Command], options: SchedulingOptions) -> State:
-    """Everything that can start has started."""
-    tenants = Tenants((*tree, Tenant(DEFAULT_TENANT)), classes=CLASSES)
-    state = run(loaded(fabric(2, 3, 2)), LoadTenants(tenants))
-    for command in commands:
-        events = admit(state, command, 0)
-        if not isinstance(events, Rejected):
-            state = run_to_rest(replay(events, state), 0, options)
-    return state
 
 
 def submitted(state: State, hosts: int, asker: Asker, options: SchedulingOptions) -> int:
@@ -99,7 +89,9 @@ def test_slots_are_what_repeated_submits_start(
     tree: tuple[Tenant, ...], commands: list[Command], asker: Asker, policy: str
 ) -> None:
     limits = SchedulingOptions(policy=policy)
-    state = reached(tree, commands, limits)
+    tenants = Tenants((*tree, Tenant(DEFAULT_TENANT)), classes=CLASSES)
+    state = run(loaded(fabric(2, 3, 2)), LoadTenants(tenants))
+    state = reached(state, commands, limits)
     found = slots(state, 0, limits, asker, (8, 16, 24, 40))
     for slot in found.counts:
         assert slot.in_all * slot.hosts <= found.free_hosts

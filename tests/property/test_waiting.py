@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import Rejected, SchedulingOptions, State, admit, decide, replay
+from scheduler.core import SchedulingOptions, State, decide, replay
 from scheduler.core.collections import name_list
 from scheduler.core.collections.name_list import Chunk, NameList
-from scheduler.core.model.commands import Command, LoadTenants, UpdateJob
+from scheduler.core.model.commands import LoadTenants, UpdateJob
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.policies.tenants import OPEN, Aging, PriorityClass, Tenant, Tenants
 from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.queue.equivalence import EquivalenceCache, outermost
 from tests.build import committed, end, fabric, fail, loaded, repair, run, spec, submit
+from tests.property.driver import tried
 
 EMPTY = loaded(fabric(2, 2, 4))
 SPOT = PriorityClass("spot", -1, is_preemptible=True)
@@ -44,14 +45,6 @@ ROUND = st.tuples(
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from([1, 60, 900])), max_size=2),
     st.sampled_from([None, None, None, 0, 7]),  # a host that fails, and is repaired
 )
-
-
-def tried(state: State, now_ns: int, *commands: Command) -> State:
-    """With those of the commands that are admitted."""
-    for command in commands:
-        answer = admit(state, command, now_ns)
-        state = state if isinstance(answer, Rejected) else replay(answer, state)
-    return state
 
 
 def arrived(
