@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from scheduler.console.cluster_map import STATES
 from scheduler.console.timeline import timeline
 from scheduler.core import Rejected, State, admit, commit, decide
 from scheduler.core.commit.commit import Conflict
@@ -22,6 +23,51 @@ from tests.build import cancel, fabric, fail, repair, submit
 FABRIC = fabric(zones=2, racks=2, hosts=2)
 
 
+class MapView:
+    """What a page knows of the cluster, from frames of its map alone. `jobs`: by slot; `slots`,
+    `blocks`, `states`: of every host; `text`: of all frames, `kinds`: theirs."""
+
+    def __init__(self) -> None:
+        self.key, self.version, self.text = "", -1, ""
+        self.hosts: list[str] = []
+        self.jobs: dict[int, dict[str, Any]] = {}
+        self.kinds: list[str] = []
+        self.slots = self.blocks = self.states = np.zeros(0)
+
+    def take(self, frame: bytes) -> None:
+        length, count = struct.unpack_from("<II", frame)
+        content, place = frame[8 : 8 + length].decode(), 8 + length
+        head = json.loads(content)
+        is_whole = head["kind"] == "snapshot"
+        self.version, self.text = head["version"], self.text + content
+        self.kinds.append(head["kind"])
+        columns = []
+        for kind in ("<u4", "<u4", "<i4", "u1")[is_whole:]:
+            columns.append(np.frombuffer(frame, kind, count, place))
+            place += columns[-1].nbytes
+        assert place == len(frame)
+        if is_whole:
+            self.key, self.jobs = head["key"], {}
+            self.hosts = head.get("fabric", {}).get("hosts", self.hosts)
+            self.slots, self.blocks, self.states = (column.copy() for column in columns)
+        else:
+            for slot in head.get("gone", ()):
+                del self.jobs[slot]
+            hosts, *changed = columns
+            for column, values in zip((self.slots, self.blocks, self.states), changed, strict=True):
+                column[hosts] = values
+        self.jobs |= {job["slot"]: job for job in head.get("jobs", ())}
+
+    def state(self, host: int) -> str:
+        return STATES[self.states[host]].value
+
+    def of(self, name: str) -> list[int]:
+        """The hosts of a job, by block."""
+        slot = next(s for s, job in self.jobs.items() if job["shortName"] == name)
+        held = [(self.blocks[at], at) for at, its in enumerate(self.slots) if its == slot]
+        return [at for block, at in sorted(held) if block >= 0]
+
+
 class Shown:
     """What a reader of a timeline has at a time."""
 
@@ -34,42 +80,24 @@ class Shown:
             size, at_s, is_whole = struct.unpack_from("<IdI", content, place)
             self.frames.append((at_s, bool(is_whole), content[place + 16 : place + 16 + size]))
             place += 16 + size
-        self.names: dict[int, str] = {}
-        self.slots = self.blocks = self.states = np.zeros(0)
+        self._map = MapView()
 
     def seek(self, at_s: float) -> Shown:
         """From the last whole picture on."""
         past = [frame for frame in self.frames if frame[0] <= at_s]
         begin = max(number for number, frame in enumerate(past) if frame[1])
-        for _, is_whole, frame in past[begin:]:
-            self._take(frame, is_whole=is_whole)
+        for _, _, frame in past[begin:]:
+            self._map.take(frame)
         return self
-
-    def _take(self, frame: bytes, *, is_whole: bool) -> None:
-        length, count = struct.unpack_from("<II", frame)
-        head, place = json.loads(frame[8 : 8 + length]), 8 + length
-        columns = []
-        for kind in ("<u4", "<u4", "<i4", "u1")[is_whole:]:
-            columns.append(np.frombuffer(frame, kind, count, place))
-            place += columns[-1].nbytes
-        if is_whole:
-            self.names = {job["slot"]: job["name"] for job in head["jobs"]}
-            self.slots, self.blocks, self.states = (column.copy() for column in columns)
-            return
-        for slot in head.get("gone", ()):
-            del self.names[slot]
-        self.names |= {job["slot"]: job["name"] for job in head.get("jobs", ())}
-        hosts, *changed = columns
-        for column, values in zip((self.slots, self.blocks, self.states), changed, strict=True):
-            column[hosts] = values
 
     @property
     def text(self) -> list[tuple[str, int, int]]:
         """Job, block and state of each host."""
-        names = {0: "", 1: "?"} | self.names
+        names = {0: "", 1: "?"} | {slot: job["name"] for slot, job in self._map.jobs.items()}
+        columns = (self._map.slots, self._map.blocks, self._map.states)
         return [
             (names[slot], int(block), int(state))
-            for slot, block, state in zip(self.slots, self.blocks, self.states, strict=True)
+            for slot, block, state in zip(*columns, strict=True)
         ]
 
 

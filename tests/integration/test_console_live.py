@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import struct
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,62 +20,17 @@ from scheduler.v1 import service_pb2
 from tests.build import cancel, fabric, loaded, run, schedule, submit
 from tests.secured import House
 from tests.serving import RUNNING, Served, create, serving
+from tests.timelines import MapView
 
 LOCAL = ConsoleEndpoint("127.0.0.1", 0)
 TENANTS = Tenants((Tenant("vision"), Tenant("speech")), "vision")
-
-
-@dataclass
-class Map:
-    """What a page knows, from frames alone. `slots`, `blocks`, `states`: of every host."""
-
-    key: str = ""
-    version: int = -1
-    hosts: list[str] = field(default_factory=list)
-    jobs: dict[int, dict[str, Any]] = field(default_factory=dict)
-    slots: list[int] = field(default_factory=list)
-    blocks: list[int] = field(default_factory=list)
-    states: list[str] = field(default_factory=list)
-    kinds: list[str] = field(default_factory=list)
-    text: str = ""
-
-    def take(self, frame: bytes) -> None:
-        size, count = struct.unpack_from("<II", frame)
-        head = json.loads(frame[8 : 8 + size])
-        self.text += frame[8 : 8 + size].decode()
-        self.kinds.append(head["kind"])
-        self.version = head["version"]
-        at, numbers = 8 + size, list(range(count))
-        if head["kind"] == "snapshot":
-            self.key, self.names = head["key"], head["states"]
-            self.hosts, self.jobs = head["fabric"]["hosts"], {}
-            self.slots, self.blocks, self.states = ([0] * count, [-1] * count, [""] * count)
-        else:
-            numbers = list(struct.unpack_from(f"<{count}I", frame, at))
-            at += 4 * count
-        for slot in head.get("gone", ()):
-            del self.jobs[slot]
-        self.jobs.update((job["slot"], job) for job in head.get("jobs", ()))
-        slots = struct.unpack_from(f"<{count}I", frame, at)
-        blocks = struct.unpack_from(f"<{count}i", frame, at + 4 * count)
-        states = struct.unpack_from(f"<{count}B", frame, at + 8 * count)
-        assert len(frame) == at + 9 * count
-        for number, slot, block, state in zip(numbers, slots, blocks, states, strict=True):
-            self.slots[number], self.blocks[number] = slot, block
-            self.states[number] = self.names[state]
-
-    def of(self, name: str) -> list[int]:
-        """The hosts of a job, by block."""
-        slot = next(s for s, job in self.jobs.items() if job["shortName"] == name)
-        held = [(self.blocks[at], at) for at, its in enumerate(self.slots) if its == slot]
-        return [at for block, at in sorted(held) if block >= 0]
 
 
 class Stream:
     def __init__(self, reader: asyncio.StreamReader, status: int) -> None:
         self._reader = reader
         self.status = status
-        self.map = Map()
+        self.map = MapView()
 
     async def frame(self) -> bytes | None:
         """The next one as it comes, None at the end of the stream."""
@@ -126,8 +78,8 @@ async def looking(served: Served, query: str = "", token: str = "") -> AsyncIter
 async def test_a_map_follows_gangs_and_hosts(tmp_path: Path) -> None:
     async with serving(tmp_path, console=LOCAL) as served, looking(served) as stream:
         await stream.until(lambda seen: seen.hosts)
-        assert stream.map.slots == [NOBODY] * 8
-        assert set(stream.map.states) == {"healthy"}
+        assert stream.map.slots.tolist() == [NOBODY] * 8
+        assert {stream.map.state(host) for host in range(8)} == {"healthy"}
         await served.stub.CreateJob(create("a", hosts=2))
         job = await served.until("a", RUNNING)
         await stream.until(lambda seen: seen.jobs)
@@ -139,11 +91,11 @@ async def test_a_map_follows_gangs_and_hosts(tmp_path: Path) -> None:
             service_pb2.ReportHostRequest(name=held[0], signal="ecc-uncorrectable")
         )
         failed = stream.map.hosts.index(held[0])
-        await stream.until(lambda seen: seen.states[failed] == "failed")
+        await stream.until(lambda seen: seen.state(failed) == "failed")
         await stream.until(lambda seen: seen.slots[failed] == NOBODY)
         await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
         await stream.until(lambda seen: not seen.jobs)
-        assert stream.map.slots == [NOBODY] * 8
+        assert stream.map.slots.tolist() == [NOBODY] * 8
         assert stream.map.kinds[0] == "snapshot"
         assert set(stream.map.kinds[1:]) == {"delta"}
 
@@ -192,7 +144,7 @@ async def test_a_tenant_sees_of_others_that_hosts_are_held(tmp_path: Path) -> No
                 await each.until(lambda seen: sum(map(bool, seen.slots)) == 4)
             assert len(whole.map.of("secret-run")) == 2
             assert len(stream.map.of("mine")) == 2
-            assert stream.map.slots.count(SOMEBODY) == 2
+            assert stream.map.slots.tolist().count(SOMEBODY) == 2
             hidden = [at for at, slot in enumerate(stream.map.slots) if slot == SOMEBODY]
             assert [stream.map.blocks[at] for at in hidden] == [-1, -1]
             assert "secret" not in stream.map.text
@@ -224,7 +176,7 @@ async def test_a_reader_that_is_behind_gets_a_snapshot(monkeypatch: pytest.Monke
     ending = threading.Event()
     maps = live.LiveMaps(lambda: newest[0], ending)
     quick, slow = maps.frames("", "", -1), maps.frames("", "", -1)
-    seen, behind = Map(), Map()
+    seen, behind = MapView(), MapView()
     seen.take((await anext(quick))[4:])
     behind.take((await anext(slow))[4:])
     for count in range(30):

@@ -236,11 +236,8 @@ def test_a_reader_sees_what_is_committed_while_the_writer_goes_on(store: Store) 
     assert next(reading) == (2, note(2))
 
 
-def test_one_server_at_a_time(path: Path, store: Store) -> None:
-    assert refusal(path) == f"{path} is in use by another server"
-
-
 def test_the_lock_holds_by_every_path_to_the_file(path: Path, store: Store) -> None:
+    assert refusal(path) == f"{path} is in use by another server"
     link = path.with_name("link.db")
     link.symlink_to(path)
     assert "is in use by another server" in refusal(link)
@@ -290,13 +287,16 @@ def test_an_empty_file_becomes_a_store(path: Path) -> None:
         assert [event for _, event in store.read()] == [note(1)]
 
 
-def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+def test_what_is_no_store_is_refused_and_left_alone(path: Path, tmp_path: Path) -> None:
+    for url in ("mysql://db/muster", "log.db", "sqlite:///", "sqlite://x"):
+        with pytest.raises(StoreError, match="give sqlite:///FILE"):
+            stores.open_store(url)
+    assert f"there is no folder {tmp_path / 'no'}" in refusal(tmp_path / "no" / "log.db")
+    assert "is a folder" in refusal(tmp_path)
     path.write_text("name: roce-24k\n" * 100)
     assert "is not a muster store" in refusal(path)
     assert path.read_text().startswith("name: roce-24k")
-
-
-def test_anothers_database_is_refused_and_left_alone(path: Path) -> None:
+    path.unlink()
     change(path, "CREATE TABLE users (name TEXT)")
     assert refusal(path) == f"{path} is a database, but no muster store"
     with closing(sqlite3.connect(path)) as connection:
@@ -304,28 +304,13 @@ def test_anothers_database_is_refused_and_left_alone(path: Path) -> None:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
-def test_a_newer_store_is_refused(path: Path) -> None:
-    written(path, 1)
-    change(path, "UPDATE meta SET value = '99' WHERE key = 'schema'")
-    assert (
-        refusal(path) == f"{path} was written by a newer muster: schema 99, this one reads {SCHEMA}"
-    )
-
-
-def test_a_damaged_page_is_refused(path: Path) -> None:
+def test_a_newer_store_and_one_with_a_damaged_page_are_refused(path: Path) -> None:
     written(path, 2_000)
+    change(path, "UPDATE meta SET value = '99' WHERE key = 'schema'")
+    newer = f"{path} was written by a newer muster: schema 99, this one reads {SCHEMA}"
+    assert refusal(path) == newer
+    change(path, f"UPDATE meta SET value = '{SCHEMA}' WHERE key = 'schema'")
     content = bytearray(path.read_bytes())
     content[8_192:40_960] = b"\xff" * 32_768
     path.write_bytes(content)
     assert "corrupt" in refusal(path)
-
-
-@pytest.mark.parametrize("url", ["mysql://db/muster", "log.db", "sqlite:///", "sqlite://x"])
-def test_other_urls_are_refused(url: str) -> None:
-    with pytest.raises(StoreError, match="give sqlite:///FILE"):
-        stores.open_store(url)
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert f"there is no folder {tmp_path / 'no'}" in refusal(tmp_path / "no" / "log.db")
-    assert "is a folder" in refusal(tmp_path)

@@ -39,6 +39,7 @@ _COLUMNS: Final[Mapping[str, tuple[str, str]]] = {  # types in SQLite and in Pos
 _INDICES: Final = ("uid", "sequence", "tenant, name, number")
 
 NAMES: Final = ", ".join(_COLUMNS)
+INSERT: Final = f"INSERT INTO ended_job ({NAMES}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 _PAGE: Final = 2_000
 _ROWS: Final = f"SELECT {NAMES} FROM ended_job WHERE number > ? ORDER BY number LIMIT {_PAGE}"
@@ -102,31 +103,30 @@ class StatementResult(Protocol):
 
 class EndedTable(NamedTuple):
     """The table of ended jobs, over one connection. `store` and `store_id`: the store's name in
-    messages, and its id. `mark`: stands for a value in statements. `execute`: runs one with its
-    values.
+    messages, and its id. `run`: runs a statement with the values of its `?`.
 
     A method that reads several rows needs one moment of the table: a transaction of its caller.
     """
 
     store: str
     store_id: str
-    mark: str
-    execute: Callable[[str, Sequence[Any]], StatementResult]
+    run: Callable[..., StatementResult]
 
     def base(self) -> ChainEnd:
         """Return the last row that was deleted."""
-        row = self._run(_BASE_VALUE).fetchone()
+        row = self.run(_BASE_VALUE).fetchone()
         return ChainEnd.read(str(row[0]) if row else None, self.store_id)
 
     def end(self) -> ChainEnd:
         """Return the row behind which the next ended job goes."""
-        row = self._run(_LAST).fetchone()
+        row = self.run(_LAST).fetchone()
         return ChainEnd(row[0], bytes(row[1])) if row else self.base()
 
     def jobs(self, query: EndedQuery) -> list[EndedJob]:
         """Return the ended jobs of a query. Raises: StoreError where a row is not what was
         written."""
-        rows = self.execute(*select(query, self.mark)).fetchall()
+        statement, values = select(query)
+        rows = self.run(statement, *values).fetchall()
         return [row.job for row in self._checked(rows)]
 
     def log(self) -> Iterator[EndedJob]:
@@ -135,7 +135,7 @@ class EndedTable(NamedTuple):
         Raises: StoreError where a row is missing or not what was written.
         """
         last = self.base().number
-        while rows := self._run(_ROWS, last).fetchall():
+        while rows := self.run(_ROWS, last).fetchall():
             for row in self._checked(rows):
                 if row.number != last + 1:
                     raise _missing(self.store, last + 1)
@@ -144,20 +144,17 @@ class EndedTable(NamedTuple):
 
     def counts(self) -> tuple[int, int]:
         """Return how many are kept, and how many were dropped."""
-        (kept,) = self._run("SELECT COUNT(*) FROM ended_job").fetchone()
+        (kept,) = self.run("SELECT COUNT(*) FROM ended_job").fetchone()
         return int(kept), self.base().number
 
     def drop(self, before_ns: int) -> int:
         """Drop the jobs that ended before then, and return how many."""
-        row = self._run(_LAST_BEFORE, before_ns).fetchone()
+        row = self.run(_LAST_BEFORE, before_ns).fetchone()
         if row is None:
             return 0
         base = ChainEnd(row[0], bytes(row[1]))
-        self._run(_PUT_BASE, base.text)
-        return self._run("DELETE FROM ended_job WHERE number <= ?", base.number).rowcount
-
-    def _run(self, statement: str, *values: Any) -> StatementResult:
-        return self.execute(statement.replace("?", self.mark), values)
+        self.run(_PUT_BASE, base.text)
+        return self.run("DELETE FROM ended_job WHERE number <= ?", base.number).rowcount
 
     def _checked(self, rows: Sequence[Sequence[Any]]) -> Iterator[EndedRow]:
         """Check these rows. The digests of the rows before them are read at once: in the order of a
@@ -168,7 +165,7 @@ class EndedTable(NamedTuple):
         if ended:
             marks = ", ".join("?" * len(ended))
             query = f"SELECT number, digest FROM ended_job WHERE number IN ({marks})"
-            for number, digest in self._run(query, *(row.number - 1 for row in ended)).fetchall():
+            for number, digest in self.run(query, *(row.number - 1 for row in ended)).fetchall():
                 digests.setdefault(number, bytes(digest))
         return checked(self.store, ended, digests.get)
 
@@ -185,11 +182,6 @@ def tables(*, is_postgres: bool) -> Iterator[str]:
     yield f"CREATE TABLE ended_job ({columns}, PRIMARY KEY (number)){strict}"
     for at, index in enumerate(_INDICES, 1):
         yield f"CREATE INDEX ended_job_{at} ON ended_job ({index})"
-
-
-def insert(mark: str) -> str:
-    """Return the statement that adds a row. `mark`: stands for a value."""
-    return f"INSERT INTO ended_job ({NAMES}) VALUES ({', '.join([mark] * len(_COLUMNS))})"
 
 
 def insert_ended_sql() -> str:
@@ -239,9 +231,9 @@ def checked(
         yield row
 
 
-def select(query: EndedQuery, mark: str) -> tuple[str, list[Any]]:
-    """Return the statement for `query` with its values. `mark`: stands for a value."""
-    terms = [f"version <= {mark}", f"time_ns >= {mark}", f"time_ns < {mark}"]
+def select(query: EndedQuery) -> tuple[str, list[Any]]:
+    """Return the statement for `query` with its values."""
+    terms = ["version <= ?", "time_ns >= ?", "time_ns < ?"]
     values = list[Any]([query.to_version, query.from_ns, query.until_ns])
     wanted = {
         "uid": {query.uid} if query.uid else None,
@@ -251,28 +243,26 @@ def select(query: EndedQuery, mark: str) -> tuple[str, list[Any]]:
     }
     for column, choice in wanted.items():
         if choice is not None:
-            terms.append(f"{column} IN ({', '.join([mark] * len(choice)) or 'NULL'})")
+            terms.append(f"{column} IN ({', '.join('?' * len(choice)) or 'NULL'})")
             values += sorted(choice)
     if query.after:
-        term, behind = _behind(query, mark)
+        term, behind = _behind(query)
         terms.append(term)
         values += behind
     order = ", ".join(f"{name} {'DESC' if down else 'ASC'}" for name, down in query.order)
-    numbers = (
-        f"SELECT number FROM ended_job WHERE {' AND '.join(terms)} ORDER BY {order} LIMIT {mark}"
-    )
+    numbers = f"SELECT number FROM ended_job WHERE {' AND '.join(terms)} ORDER BY {order} LIMIT ?"
     return (
         f"SELECT {NAMES} FROM ended_job WHERE number IN ({numbers}) ORDER BY {order}",
         [*values, query.most],
     )
 
 
-def _behind(query: EndedQuery, mark: str) -> tuple[str, list[Any]]:
+def _behind(query: EndedQuery) -> tuple[str, list[Any]]:
     """Whether a row stands behind `query.after` in its order."""
     term, values = "", list[Any]()
     for (name, down), value in reversed(tuple(zip(query.order, query.after, strict=True))):
-        ahead = f"{name} {'<' if down else '>'} {mark}"
-        term = f"({ahead} OR ({name} = {mark} AND {term}))" if term else ahead
+        ahead = f"{name} {'<' if down else '>'} ?"
+        term = f"({ahead} OR ({name} = ? AND {term}))" if term else ahead
         values = [value, value, *values] if values else [value]
     return term, values
 

@@ -56,7 +56,7 @@ def _fill(file: sqlite3.Connection, connection: Connection) -> int:
         file.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", cursor.execute(_META))
         file.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)", cursor.stream(_EVENTS))
         file.executemany("INSERT INTO snapshot VALUES (?, ?, ?)", cursor.stream(_SNAPSHOTS))
-        file.executemany(ended_rows.insert("?"), cursor.stream(_ENDED))
+        file.executemany(ended_rows.INSERT, cursor.stream(_ENDED))
     return _last(file.execute)
 
 

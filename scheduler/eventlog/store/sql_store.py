@@ -64,7 +64,7 @@ class LogTables(NamedTuple):
 
     @property
     def ended(self) -> EndedTable:
-        return EndedTable(self.store, self.store_id, self.mark, self.execute)
+        return EndedTable(self.store, self.store_id, self.run)
 
     def run(self, statement: str, *values: Any) -> StatementResult:
         """Run a statement in which `?` stands for a value."""

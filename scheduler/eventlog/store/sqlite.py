@@ -34,8 +34,6 @@ PREFIX = "sqlite:///"
 
 _ROLLED_BACK = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
 
-_INSERT_ENDED = ended_rows.insert("?")
-
 log = logging.getLogger("muster.store")
 
 _MOST_CACHED = 32  # statements: each keeps what was last bound to it, a row for each event
@@ -95,7 +93,7 @@ class SqliteStore(Store):
             for part in parts:
                 self._add(connection, part)
             if over:
-                connection.executemany(_INSERT_ENDED, [row.values for row in over])
+                connection.executemany(ended_rows.INSERT, [row.values for row in over])
         if over:
             self._ended_end = ChainEnd(over[-1].number, over[-1].digest)
         if rows:
