@@ -56,15 +56,6 @@ async def test_a_list_of_many_pages_is_whole(served: Served) -> None:
     assert [job.spec.name for job in jobs] == [f"j{i:03d}" for i in range(120)]
 
 
-async def test_a_refusal_carries_its_reason_and_fields(served: Served) -> None:
-    client = Client(served.ready.address)
-    with client, pytest.raises(ServiceError, match="must be 1 to 128") as caught:
-        await asyncio.to_thread(client.create_job, spec("no spaces"))
-    error = caught.value
-    assert (error.code, error.reason) == ("INVALID_ARGUMENT", "INVALID")
-    assert [field for field, _ in error.violations] == ["spec.name"]
-
-
 async def test_a_job_with_a_command_needs_a_server_with_agents(served: Served) -> None:
     with Client(served.ready.address) as client:
         job = replace(spec("a", 2), run=RunSpec(("sleep", "1")))

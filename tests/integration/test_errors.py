@@ -35,32 +35,11 @@ async def test_what_admit_refuses_names_the_field_of_the_request(served: Served)
     assert (reused.code, reused.fields) == (Code.INVALID_ARGUMENT, ("request_id",))
 
 
-@pytest.mark.parametrize("validate_only", [True, False])
-async def test_a_taken_name_is_refused_in_a_dry_run_too(
-    validate_only: bool, served: Served
-) -> None:
+async def test_a_taken_name_is_refused_in_a_dry_run_too(served: Served) -> None:
     await served.stub.CreateJob(create("a"))
     request = create("a")
-    request.validate_only = validate_only
+    request.validate_only = True
     assert (await refused(served.stub.CreateJob(request))).code is Code.ALREADY_EXISTS
-
-
-async def test_names_that_nobody_has_are_not_found(served: Served) -> None:
-    stub = served.stub
-    calls = [
-        stub.GetJob(service_pb2.GetJobRequest(name="x")),
-        stub.ExplainJob(service_pb2.ExplainJobRequest(name="x")),
-        stub.CancelJob(service_pb2.CancelJobRequest(name="x")),
-        stub.EndJob(service_pb2.EndJobRequest(name="x", outcome=COMPLETED)),
-        stub.CordonHost(service_pb2.CordonHostRequest(name="x")),
-        stub.UncordonHost(service_pb2.UncordonHostRequest(name="x")),
-        stub.DrainHost(service_pb2.DrainHostRequest(name="x")),
-        stub.ReportHost(service_pb2.ReportHostRequest(name="x", signal="gpu-lost")),
-        stub.ReportHost(service_pb2.ReportHostRequest(name="x", signal="link-flap")),
-    ]
-    for call in calls:
-        error = await refused(call)
-        assert (error.code, error.reason) == (Code.NOT_FOUND, "NOT_FOUND")
 
 
 async def test_the_wrong_moment_is_a_failed_precondition(served: Served) -> None:

@@ -10,16 +10,12 @@ from scheduler.cli import program
 from scheduler.client import Client, ServiceError
 from scheduler.v1 import host_pb2, service_pb2
 from tests.build import exactly
-from tests.serving import QUEUED, RUNNING, Served, create, serving
+from tests.serving import RUNNING, Served, create, serving
 
 
 async def _hosts(served: Served, **request: object) -> list[host_pb2.Host]:
     answer = await served.stub.ListHosts(service_pb2.ListHostsRequest(**request))  # type: ignore[arg-type]
     return list(answer.hosts)
-
-
-async def _state(served: Served, name: str) -> host_pb2.HostState.ValueType:
-    return next(host.state for host in await _hosts(served) if host.name == name)
 
 
 async def test_hosts_name_their_domains_and_who_holds_them(served: Served) -> None:
@@ -32,33 +28,6 @@ async def test_hosts_name_their_domains_and_who_holds_them(served: Served) -> No
     assert [hosts[name].block for name in placement.hosts] == [0, 1]
     assert {h.name for h in held} == {*placement.hosts, *placement.spares}
     assert not hosts[placement.spares[0]].HasField("block")
-
-
-async def test_a_cordoned_host_takes_no_gang_until_it_is_uncordoned(served: Served) -> None:
-    request = service_pb2.CordonHostRequest(name="z0-r0-h0", reason="new cable")
-    host = await served.stub.CordonHost(request)
-    await served.stub.CreateJob(create("all", 8))
-    assert (await served.get("all")).state == QUEUED
-    await served.stub.UncordonHost(service_pb2.UncordonHostRequest(name="z0-r0-h0"))
-    await served.until("all", RUNNING)
-    assert (host.state, host.reason) == (host_pb2.HOST_STATE_CORDONED, "new cable")
-    assert host.update_time.seconds
-
-
-async def test_a_failed_host_is_replaced_by_a_spare_and_comes_back_when_repaired(
-    served: Served,
-) -> None:
-    await served.stub.CreateJob(create("a", 7, spares=exactly(1)))
-    before = (await served.until("a", RUNNING)).placement
-    lost = before.hosts[3]
-    report = service_pb2.ReportHostRequest(name=lost, signal="gpu-lost", detail="Xid 79")
-    host = (await served.stub.ReportHost(report)).host
-    assert (host.state, host.reason) == (host_pb2.HOST_STATE_FAILED, "gpu-lost: Xid 79")
-    job = await served.until("a", RUNNING)
-    assert job.attempt == 2
-    assert job.placement.hosts[3] == before.spares[0]
-    await served.stub.ReportHost(service_pb2.ReportHostRequest(name=lost, signal="repaired"))
-    assert await _state(served, lost) == host_pb2.HOST_STATE_HEALTHY
 
 
 # --- `muster report --import` --------------------------------------------------------

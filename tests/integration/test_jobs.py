@@ -6,20 +6,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from placement.workload.request import Limits as PlaceLimits
 from scheduler.cli.render.names import as_typed
 from scheduler.cli.render.reason import explain_text
 from scheduler.cli.render.status import _bound, _cut, _gap, status_text
-from scheduler.core import SchedulingOptions
-from scheduler.files.job import job_from_mapping
-from scheduler.v1 import advice_pb2, placement_pb2, service_pb2, status_pb2
-from scheduler.wire.specs import spec_to_proto
+from scheduler.v1 import placement_pb2, service_pb2, status_pb2
 from tests.build import exactly
 from tests.serving import (
     CANCELLED,
     QUEUED,
     RUNNING,
-    START_NS,
     Served,
     create,
     logged,
@@ -29,43 +24,6 @@ from tests.serving import (
     slow_disk,
 )
 from tests.waiting import until
-
-
-async def test_a_job_that_fits_runs_on_as_many_hosts_as_it_needs(served: Served) -> None:
-    created = await served.stub.CreateJob(create("a", 4, spares=exactly(1)))
-    job = await served.until("a", RUNNING)
-    assert created.uid == job.uid
-    assert job.attempt == 1
-    assert len(set(job.placement.hosts) | set(job.placement.spares)) == 5
-    assert (job.placement.host_count, job.placement.spare_count) == (4, 1)
-    assert [cut.tier for cut in job.placement.cuts] == ["zone", "rack"]
-    assert job.create_time.ToNanoseconds() > START_NS
-    assert job.update_time.ToNanoseconds() > job.create_time.ToNanoseconds()
-
-
-async def test_the_specification_comes_back_as_it_was_sent(served: Served) -> None:
-    request = create("a", 4, priority=7, limit_s=60, spares=exactly(1), pp=2)
-    await served.stub.CreateJob(request)
-    assert (await served.get("a")).spec == request.spec
-
-
-async def test_constraints_of_roles_hold_and_come_back(served: Served) -> None:
-    shape = {"parallelism": {"tp": 8, "dp": 2}}
-    worker = {"name": "b", **shape, "beside": {"zone": ["a"]}, "avoid": {"rack": ["a"]}}
-    roles = [{"name": "a", **shape, "same": "rack"}, worker]
-    mapping = {"name": "gang", "spares": 0, "roles": roles}
-    spec = spec_to_proto(job_from_mapping(mapping))
-    await served.stub.CreateJob(service_pb2.CreateJobRequest(spec=spec))
-    job = await served.until("gang", RUNNING)
-    racks = [host.rpartition("-")[0] for host in job.placement.hosts]
-    assert racks[0] == racks[1]
-    assert racks[0] not in racks[2:]
-    assert {rack.partition("-")[0] for rack in racks} == {racks[0].partition("-")[0]}
-    assert (await served.get("gang")).spec.roles[1] == spec.roles[1]
-    spec.name, spec.roles[0].same = "other", "row"
-    error = await refused(served.stub.CreateJob(service_pb2.CreateJobRequest(spec=spec)))
-    assert error.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.fields == ("spec.roles.0.same",)
 
 
 async def test_a_step_and_what_is_proved_of_it_are_in_every_answer(tmp_path: Path) -> None:
@@ -94,21 +52,6 @@ async def test_a_step_and_what_is_proved_of_it_are_in_every_answer(tmp_path: Pat
     assert "a step takes 2.5" in said.reason.sentence
     assert swapped.placement.step_time.ToNanoseconds() >= 2.5e9
     assert swapped.placement.step_time_lower_bound == placement.step_time_lower_bound
-
-
-async def test_a_job_without_room_waits_and_says_why(served: Served) -> None:
-    await served.stub.CreateJob(create("big", 8))
-    await served.until("big", RUNNING)
-    waiting = await served.stub.CreateJob(create("next", 4))
-    answer = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="next"))
-    assert waiting.state == QUEUED
-    assert not waiting.HasField("placement")
-    assert "needs 4 hosts" in waiting.reason
-    reason = answer.reason
-    assert reason.cause == advice_pb2.WAIT_REASON_HOSTS
-    assert (reason.needed_hosts, reason.free_hosts, reason.missing_hosts) == (4, 0, 4)
-    assert list(reason.waits_for) == [path("big")]
-    assert reason.start_time.ToNanoseconds() > START_NS
 
 
 async def _names(served: Served, **request: object) -> list[str]:
@@ -165,16 +108,6 @@ async def test_a_retried_request_finds_its_job_after_the_name_was_used_again(
     again = await served.stub.CreateJob(create("a", request_id="r1"))
     assert other.uid != first.uid
     assert (again.uid, again.state) == (first.uid, CANCELLED)
-
-
-async def test_a_search_without_budget_is_undecided_and_the_job_waits(tmp_path: Path) -> None:
-    options = SchedulingOptions(place=PlaceLimits(0, 0))
-    async with serving(tmp_path, options=options) as served:
-        answer = await _dry_run(served, 6)
-        job = await served.stub.CreateJob(create("a", 6, pp=3))
-    assert job.state == QUEUED
-    assert answer.outcome == placement_pb2.OUTCOME_UNDECIDED
-    assert answer.reason
 
 
 async def test_a_what_if_answers_and_changes_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from scheduler.service import errors
 from scheduler.service.errors import RULES, word
 from scheduler.v1 import error_pb2, service_pb2
 from tests.cases import case
-from tests.serving import RUNNING, Served, create
+from tests.serving import COMPLETED, RUNNING, Served, create
 
 Patch = pytest.MonkeyPatch
 Producer = Callable[[Served, Patch], Awaitable[object]]
@@ -176,17 +176,18 @@ def test_nothing_but_the_list_ends_a_call() -> None:
 
 
 async def test_what_was_not_found_is_named_for_a_program(served: Served) -> None:
-    found = []
-    for call in (
-        served.stub.CancelJob(service_pb2.CancelJobRequest(name="x")),
-        served.stub.CordonHost(service_pb2.CordonHostRequest(name="x")),
-        served.stub.GetJob(service_pb2.GetJobRequest(name="x")),
-    ):
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call
-        what = ResourceInfo()
-        status = rpc_status.from_call(caught.value)
-        assert status is not None
-        assert any(detail.Unpack(what) for detail in status.details)
-        found.append((what.resource_type, what.resource_name))
-    assert found == [("job", "x"), ("host", "x"), ("job", "x")]
+    calls = {"job": ("Get", "Explain", "Cancel", "End"), "host": ("Cordon", "Drain", "Report")}
+    for kind, verbs in calls.items():
+        for verb in verbs:
+            request = getattr(service_pb2, f"{verb}{kind.capitalize()}Request")(name="x")
+            if verb == "End":
+                request.outcome = COMPLETED
+            if verb == "Report":
+                request.signal = "gpu-lost"
+            with case(call=verb), pytest.raises(grpc.aio.AioRpcError) as caught:
+                await getattr(served.stub, f"{verb}{kind.capitalize()}")(request)
+            what = ResourceInfo()
+            status = rpc_status.from_call(caught.value)
+            assert status is not None
+            assert any(detail.Unpack(what) for detail in status.details)
+            assert (what.resource_type, what.resource_name) == (kind, "x")

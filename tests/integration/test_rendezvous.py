@@ -73,13 +73,13 @@ async def test_it_waits_for_hosts_and_says_what_for(served: Served) -> None:
     assert late.returncode == 124
     assert "waiting: job a is queued: needs 2 hosts" in late.stderr
     waits = asyncio.create_task(asked(served, "--host", "z0-r0-h0", "--standby"))
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(0.5)
     await served.stub.CancelJob(service_pb2.CancelJobRequest(name="before"))
     first = await served.hosts_of("a")
     assert first == ["z0-r0-h0", "z0-r0-h1"]
     assert variables((await waits).stdout)["NODE_RANK"] == "0"
     standby = asyncio.create_task(asked(served, "--host", "z0-r1-h0", "--standby"))
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(0.5)
     for host in ("z0-r0-h1", "z1-r0-h0", "z1-r0-h1", "z1-r1-h0", "z1-r1-h1"):
         await served.stub.ReportHost(service_pb2.ReportHostRequest(name=host, signal="host-down"))
     if "z0-r1-h0" not in await served.hosts_of("a", but=first):

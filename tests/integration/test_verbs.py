@@ -14,7 +14,6 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.field_mask_pb2 import FieldMask
 from typer.testing import CliRunner, Result
 
 from placement.fabric.hostlist import fold
@@ -230,34 +229,6 @@ async def test_others_jobs_cannot_be_waited_for(tmp_path: Path) -> None:
         error = await refused(stubs["ada"].CreateJob(request))
     assert error.code is Code.INVALID_ARGUMENT
     assert "cannot see" in error.message
-
-
-async def test_repeats_change_nothing_and_a_restart_keeps_it(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a"))
-        await served.until("a", RUNNING)
-        requeue = service_pb2.RequeueJobRequest(name="a", hold=True, request_id="once")
-        first = await served.stub.RequeueJob(requeue)
-        assert (first.state, first.hold) == (QUEUED, job_pb2.HOLD_OPERATOR)
-        await served.stub.ReleaseJob(service_pb2.ReleaseJobRequest(name="a"))
-        await served.until("a", RUNNING)
-        again = await served.stub.RequeueJob(requeue)
-        assert again.state == RUNNING
-        checked = service_pb2.HoldJobRequest(name="a", validate_only=True)
-        assert (await served.stub.HoldJob(checked)).hold
-        assert not (await served.get("a")).hold
-        waits = create("b")
-        waits.spec.dependencies.add(kind=job_pb2.DEPENDENCY_KIND_AFTEROK, job="a")
-        await served.stub.CreateJob(waits)
-    async with serving(tmp_path) as served:
-        assert (await served.get("b")).reason == "waits for afterok of a"
-        mask = FieldMask(paths=["spec.dependencies"])
-        await served.stub.UpdateJob(
-            service_pb2.UpdateJobRequest(job=job_pb2.Job(name="b"), update_mask=mask)
-        )
-        await served.until("b", RUNNING)
-        end = service_pb2.EndJobRequest(name="b", outcome=COMPLETED)
-        assert (await served.stub.EndJob(end)).state == COMPLETED
 
 
 async def test_hosts_are_drained_by_range_and_domain(served: Served) -> None:

