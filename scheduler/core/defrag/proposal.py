@@ -270,7 +270,8 @@ class GangMover:
     def room(self, job: Job, free: HostSet) -> tuple[HostSet, int]:
         """Return the free hosts that the gang may move to, and when it ends if it does."""
         free &= self._quotas.allowance(job, self._state.free).reach
-        free = self._affinity.powered(free & ~self._affinity.closed(job.name, job.spec.affinity))
+        free &= ~self._affinity.closed(job.name, job.spec.affinity)
+        free = self._affinity.powered(free, gpu_watts=job.gpu_watts)
         end_ns = self.now_ns + time_limit_ns(job, self.options)
         return free & ~self._calendar.closed(job, self.now_ns, end_ns), end_ns
 

@@ -29,6 +29,8 @@ from tests.build import (
     end,
     fabric,
     fabric_spec,
+    fail,
+    hosts_of,
     job,
     llama3,
     loaded,
@@ -217,6 +219,14 @@ def test_a_gang_starts_with_its_gpus_held_where_power_leaves_it_no_room_otherwis
     assert {name: state.jobs[name].gpu_watts for name in running(state)} == {"b": 500, "c": 0}
     again = replay([JobRequeued(1, "b", "moves", RequeueCause.MAINTENANCE)], state)
     assert again.jobs["b"].gpu_watts == 0
+
+
+def test_a_gang_whose_gpus_are_held_swaps_within_what_it_draws() -> None:
+    state = schedule(run(loaded(capped({"zone": {"z0": 27, "z1": 1}})), cappable("a", 3)))
+    lost = hosts_of(state, "a")[1]
+    state = schedule(run(state, fail(lost)))  # 9.8 kW are left: for a host with GPUs held alone
+    assert (running(state), state.jobs["a"].gpu_watts) == ({"a"}, 500)
+    assert lost not in hosts_of(state, "a")
 
 
 def test_a_plan_to_hold_gpus_is_checked_with_what_they_draw_then() -> None:

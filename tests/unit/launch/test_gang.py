@@ -1,10 +1,13 @@
 """One attempt as the server sees it: ranges of ranks, causes and followers, suspects."""
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.core.policies.job_terms import RunSpec
+from scheduler.launch.gangs import orders
 from scheduler.launch.gangs.gang import LaunchedGang, RankRange
-from tests.build import placed
+from tests.build import fabric, placed
 
 
 def gang(hosts: int = 4, world: int = 32, per_host: int = 0) -> LaunchedGang:
@@ -15,6 +18,14 @@ def gang(hosts: int = 4, world: int = 32, per_host: int = 0) -> LaunchedGang:
 def test_each_host_carries_the_ranks_of_its_block() -> None:
     assert gang().ranks_of("h2") == RankRange(2, 16, 8)
     assert gang(2, 12).ranks_of("h1") == RankRange(1, 8, 4)
+
+
+def test_ranks_are_told_what_their_gpus_are_held_to() -> None:
+    run, small = placed("a", fabric().hosts[:1]), fabric()
+    for watts, told in ((0, {}), (500, {"MUSTER_GPU_WATTS": "500"})):
+        held = LaunchedGang(replace(run, job=run.job.held_to(watts)), RunSpec(("x",)), 8, 8, 0.0)
+        order = orders.prepare(held, small.hosts[0], orders.NO_TERMS, small)
+        assert dict(order.prepare.env) == told
 
 
 def test_a_gang_is_complete_when_every_process_has_ended_well() -> None:
