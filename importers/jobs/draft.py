@@ -131,12 +131,26 @@ def _place(key: str) -> tuple[int, int]:
     return (1 + list(SECTIONS).index(section), place)
 
 
-def put_experts(draft: Draft, degrees: Mapping[str, int], origin: Origin) -> tuple[int, int]:
-    """Put the ep and dp axes into the draft when experts are spread over ranks of several axes.
+ORDER = "tp-cp-ep-dp-pp"
 
-    `degrees`: tp, cp, dp, ep and etp (ranks of one expert) of the tool. An EP group of ep x etp
-    ranks takes all of tp and cp first; what it has beyond these is muster's ep axis, on which as
-    many bytes leave a host as in the tool's own group.
+
+def put_axes(
+    draft: Draft, degrees: Mapping[str, int], origins: Mapping[str, Origin], order: str = ORDER
+) -> None:
+    """Put the axes of a tool into the draft, and the order of its ranks. `degrees`: tp, cp, pp, dp,
+    ep and etp (ranks of one expert), with ep over ranks of other axes."""
+    ep, dp = _experts(draft, degrees, origins["ep"])
+    for axis in ("tp", "cp", "ep", "pp", "dp"):
+        size = {**degrees, "ep": ep, "dp": dp}[axis]
+        draft.put(f"parallelism.{axis}", size, origins.get(axis))
+    draft.put("parallelism.order", order)
+
+
+def _experts(draft: Draft, degrees: Mapping[str, int], origin: Origin) -> tuple[int, int]:
+    """The ep and dp axes when experts are spread over ranks of several axes.
+
+    An EP group of ep x etp ranks takes all of tp and cp first; what it has beyond these is muster's
+    ep axis, on which as many bytes leave a host as in the tool's own group.
     """
     tp, cp, dp = degrees["tp"], degrees["cp"], degrees["dp"]
     group = degrees["ep"] * degrees["etp"]

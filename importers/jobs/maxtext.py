@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from importers.jobs.draft import Draft, Origin
-from importers.jobs.torchtitan import SHAPES
+from importers.jobs.shapes import put_shape
 from scheduler.files.yaml12 import parse
 
 _AXES: Final = {
@@ -97,22 +97,10 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
 
 
 def _model(draft: Draft, values: Mapping[str, Any], origin: Any) -> None:
-    shape = dict(draft.model)
-    if not shape:
-        name = str(values.get("model_name", "default"))
-        match = re.fullmatch(r"(llama3)(?:\.\d)?-(\d+b)", name)
-        known = f"{match[1]} {match[2].upper()}" if match else name
-        if known not in SHAPES:
-            draft.fault(
-                origin("model_name"),
-                f"the shape of {name} is not known (known: {', '.join(SHAPES)}): --model FILE takes"
-                " it from a job file or a config.json",
-            )
-            draft.raise_faults()
-        shape = {f"model.{key}": value for key, value in SHAPES[known].items()}
-    for key, value in shape.items():
-        if key not in ("model.sequence", "model.dtype"):
-            draft.put(key, value)
+    name = str(values.get("model_name", "default"))
+    match = re.fullmatch(r"(llama3)(?:\.\d)?-(\d+b)", name)
+    known = f"{match[1]} {match[2].upper()}" if match else name
+    put_shape(draft, known, origin("model_name"), name)
     draft.put("model.sequence", values.get("max_target_length", 2048), origin("max_target_length"))
     quantization = str(values.get("quantization", ""))
     if quantization.startswith("fp8") or quantization == "nanoo_fp8":

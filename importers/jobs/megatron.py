@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from importers.jobs.command import batch_notes, has_commands, launch_command, put_run
-from importers.jobs.draft import Draft, Origin, put_experts
+from importers.jobs.draft import ORDER, Draft, Origin, put_axes
 from importers.jobs.generic import draw_generic
 from importers.jobs.options import (
     Options,
@@ -99,18 +99,12 @@ def _axes(options: Options, ranks: int) -> None:
         )
         dp = 1
     degrees = {
-        "tp": tp,
-        "cp": cp,
-        "dp": dp,
+        **{"tp": tp, "cp": cp, "pp": pp, "dp": dp},
         "ep": options.number("expert-model-parallel-size", 1),
         "etp": options.number("expert-tensor-parallel-size", tp),
     }
-    ep, dp = put_experts(draft, degrees, options.origin("expert-model-parallel-size"))
-    mapped = options.has("use-tp-pp-dp-mapping")
-    order = "tp-cp-ep-pp-dp" if mapped else "tp-cp-ep-dp-pp"
-    for axis, size in (("tp", tp), ("cp", cp), ("ep", ep), ("pp", pp), ("dp", dp)):
-        draft.put(f"parallelism.{axis}", size)
-    draft.put("parallelism.order", order)
+    order = "tp-cp-ep-pp-dp" if options.has("use-tp-pp-dp-mapping") else ORDER
+    put_axes(draft, degrees, {"ep": options.origin("expert-model-parallel-size")}, order)
 
 
 def _model(options: Options) -> None:

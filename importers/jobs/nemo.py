@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from importers.jobs.draft import Draft, Origin, put_experts
+from importers.jobs.draft import Draft, Origin, put_axes
 from importers.jobs.megatron import CONTEXT, SHARDING
 from importers.jobs.python_config import PythonConfig, note_unread
 from importers.jobs.python_reader import Computed, Config
-from importers.jobs.torchtitan import SHAPES
+from importers.jobs.shapes import SHAPES, put_shape
 from muster.structs import struct
 
 RECIPE: Final = re.compile(r"pretrain_recipe|\bnemo\b|megatron\.bridge|WorkloadBaseConfig")
@@ -133,32 +133,15 @@ def _axes(settings: _Settings, ranks: int) -> None:
         draft.fault(Origin("--gpus"), f"tp x cp x pp = {inner} do not divide {ranks} GPUs")
     draft.raise_faults()
     degrees["dp"] = ranks // inner
-    ep, dp = put_experts(draft, degrees, settings.origin(paths["ep"]))
-    for axis, size in {**degrees, "ep": ep, "dp": dp}.items():
-        if axis != "etp":
-            draft.put(f"parallelism.{axis}", size, settings.origin(paths.get(axis, "--gpus")))
-    draft.put("parallelism.order", "tp-cp-ep-dp-pp")
+    put_axes(draft, degrees, {axis: settings.origin(path) for axis, path in paths.items()})
 
 
 def _model(settings: _Settings) -> None:
     draft, config = settings.draft, settings.config
-    shape = draft.model
-    if not shape:
-        model = config.tree.settings.get("model")
-        texts = _texts(model) or [config.recipe, config.name, config.tree.maker]
-        name = next((found for text in texts if (found := _shape_name(text))), None)
-        if name is None:
-            draft.fault(
-                Origin(config.recipe),
-                f"the shape of {texts[0]} is not known (known: {', '.join(SHAPES)}): --model FILE"
-                " takes it from a job file or a config.json",
-            )
-            draft.raise_faults()
-            return
-        shape = {f"model.{key}": value for key, value in SHAPES[name].items()}
-    for key, value in shape.items():
-        if key not in ("model.sequence", "model.dtype"):
-            draft.put(key, value)
+    texts = _texts(config.tree.settings.get("model"))
+    texts = texts or [config.recipe, config.name, config.tree.maker]
+    name = next((found for text in texts if (found := _shape_name(text))), "")
+    put_shape(draft, name, Origin(config.recipe), texts[0])
     sections = ("model.config.", "model.", "data.", "dataset.", "")
     sequence = settings.path("seq_length", sections)
     draft.put("model.sequence", settings.number("seq_length", sections, 8192))

@@ -1,4 +1,5 @@
-"""The shape of a model from a file that has one: a job file, or a model's config.json.
+"""The shape of a model: of a file that has one, a job file or a model's config.json, or of a
+published model by its name.
 
 The keys of config.json are those of the Hugging Face model classes (Llama, Mixtral, Qwen,
 DeepSeek); its sequence is the longest that the model takes, seldom that of the training.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from importers.jobs.draft import Draft, Origin
 from scheduler.files.yaml12 import Document, load
 
 KEYS = {
@@ -32,6 +34,49 @@ OF_LATENT = {
     "query_rank": ("q_lora_rank",),
     "kv_rank": ("kv_lora_rank",),
     "rope_dim": ("qk_rope_head_dim",),
+}
+_LLAMA3 = {"kv_heads": 8, "vocab": 128_256}
+_DEEPSEEK = {"kv_rank": 512, "rope_dim": 64, "head_dim": 128}
+_MIXTRAL = {"kv_heads": 8, "vocab": 32_000, "experts": 8, "experts_per_token": 2}
+_QWEN3 = {"kv_heads": 4, "head_dim": 128, "vocab": 151_936, "experts": 128, "experts_per_token": 8}
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama3 8B": {**_LLAMA3, "layers": 32, "hidden": 4096, "ffn": 14336, "heads": 32},
+    "llama3 70B": {**_LLAMA3, "layers": 80, "hidden": 8192, "ffn": 28672, "heads": 64},
+    "llama3 405B": {**_LLAMA3, "layers": 126, "hidden": 16384, "ffn": 53248, "heads": 128},
+    "deepseek_v3 16B": {
+        **_DEEPSEEK,
+        **{"layers": 27, "hidden": 2048, "ffn": 10944, "heads": 16, "kv_heads": 16},
+        **{"vocab": 102_400, "experts": 64, "experts_per_token": 6, "expert_ffn": 1408},
+        **{"shared_experts": 2, "dense_layers": 1},
+    },
+    "deepseek_v3 236B": {
+        **_DEEPSEEK,
+        **{"layers": 60, "hidden": 5120, "ffn": 12288, "heads": 128, "kv_heads": 128},
+        **{"vocab": 102_400, "experts": 160, "experts_per_token": 6, "expert_ffn": 1536},
+        **{"shared_experts": 2, "dense_layers": 1, "query_rank": 1536},
+    },
+    "deepseek_v3 671B": {
+        **_DEEPSEEK,
+        **{"layers": 61, "hidden": 7168, "ffn": 18432, "heads": 128, "kv_heads": 128},
+        **{"vocab": 129_280, "experts": 256, "experts_per_token": 8, "expert_ffn": 2048},
+        **{"shared_experts": 1, "dense_layers": 3, "query_rank": 1536},
+    },
+    "mixtral 8x7B": {
+        **_MIXTRAL,
+        **{"layers": 32, "hidden": 4096, "ffn": 14336, "heads": 32, "expert_ffn": 14336},
+    },
+    "mixtral 8x22B": {
+        **_MIXTRAL,
+        **{"layers": 56, "hidden": 6144, "ffn": 16384, "heads": 48, "expert_ffn": 16384},
+    },
+    "qwen3 30B-A3B": {
+        **_QWEN3,
+        **{"layers": 48, "hidden": 2048, "ffn": 6144, "heads": 32, "expert_ffn": 768},
+    },
+    "qwen3 235B-A22B": {
+        **_QWEN3,
+        **{"layers": 94, "hidden": 4096, "ffn": 12288, "heads": 64, "expert_ffn": 1536},
+    },
 }
 
 
@@ -70,3 +115,22 @@ def _taken(config: Mapping[str, Any], keys: Mapping[str, tuple[str, ...]]) -> di
         for key, names in keys.items()
         if any(config.get(name) is not None for name in names)
     }
+
+
+def put_shape(draft: Draft, name: str, origin: Origin, shown: str = "") -> None:
+    """Put the shape that the user gives, else that of the published model `name`, into the draft,
+    but for sequence and dtype. `shown`: in messages, in place of the name.
+
+    Raises: InputError when the name is not known and no shape is given either.
+    """
+    if not draft.model and name not in SHAPES:
+        draft.fault(
+            origin,
+            f"the shape of {shown or name} is not known (known: {', '.join(SHAPES)}): --model FILE"
+            " takes it from a job file or a config.json",
+        )
+        draft.raise_faults()
+    shape = draft.model or {f"model.{key}": value for key, value in SHAPES[name].items()}
+    for key, value in shape.items():
+        if key not in ("model.sequence", "model.dtype"):
+            draft.put(key, value, origin)

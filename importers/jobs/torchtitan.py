@@ -13,54 +13,12 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from importers.jobs.draft import Draft, Origin, put_experts
+from importers.jobs.draft import Draft, Origin, put_axes
 from importers.jobs.python_config import PythonConfig, model_name, note_unread
+from importers.jobs.shapes import put_shape
 from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 
-_LLAMA3 = {"kv_heads": 8, "vocab": 128_256}
-_DEEPSEEK = {"kv_rank": 512, "rope_dim": 64, "head_dim": 128}
-_MIXTRAL = {"kv_heads": 8, "vocab": 32_000, "experts": 8, "experts_per_token": 2}
-_QWEN3 = {"kv_heads": 4, "head_dim": 128, "vocab": 151_936, "experts": 128, "experts_per_token": 8}
-SHAPES: dict[str, dict[str, Any]] = {
-    "llama3 8B": {**_LLAMA3, "layers": 32, "hidden": 4096, "ffn": 14336, "heads": 32},
-    "llama3 70B": {**_LLAMA3, "layers": 80, "hidden": 8192, "ffn": 28672, "heads": 64},
-    "llama3 405B": {**_LLAMA3, "layers": 126, "hidden": 16384, "ffn": 53248, "heads": 128},
-    "deepseek_v3 16B": {
-        **_DEEPSEEK,
-        **{"layers": 27, "hidden": 2048, "ffn": 10944, "heads": 16, "kv_heads": 16},
-        **{"vocab": 102_400, "experts": 64, "experts_per_token": 6, "expert_ffn": 1408},
-        **{"shared_experts": 2, "dense_layers": 1},
-    },
-    "deepseek_v3 236B": {
-        **_DEEPSEEK,
-        **{"layers": 60, "hidden": 5120, "ffn": 12288, "heads": 128, "kv_heads": 128},
-        **{"vocab": 102_400, "experts": 160, "experts_per_token": 6, "expert_ffn": 1536},
-        **{"shared_experts": 2, "dense_layers": 1, "query_rank": 1536},
-    },
-    "deepseek_v3 671B": {
-        **_DEEPSEEK,
-        **{"layers": 61, "hidden": 7168, "ffn": 18432, "heads": 128, "kv_heads": 128},
-        **{"vocab": 129_280, "experts": 256, "experts_per_token": 8, "expert_ffn": 2048},
-        **{"shared_experts": 1, "dense_layers": 3, "query_rank": 1536},
-    },
-    "mixtral 8x7B": {
-        **_MIXTRAL,
-        **{"layers": 32, "hidden": 4096, "ffn": 14336, "heads": 32, "expert_ffn": 14336},
-    },
-    "mixtral 8x22B": {
-        **_MIXTRAL,
-        **{"layers": 56, "hidden": 6144, "ffn": 16384, "heads": 48, "expert_ffn": 16384},
-    },
-    "qwen3 30B-A3B": {
-        **_QWEN3,
-        **{"layers": 48, "hidden": 2048, "ffn": 6144, "heads": 32, "expert_ffn": 768},
-    },
-    "qwen3 235B-A22B": {
-        **_QWEN3,
-        **{"layers": 94, "hidden": 4096, "ffn": 12288, "heads": 64, "expert_ffn": 1536},
-    },
-}
 OLDER = {
     "training.local_batch_size": "training.batch_size",
     "parallelism.data_parallel_shard_degree": "training.data_parallel_shard_degree",
@@ -236,17 +194,12 @@ def _axes(settings: _Settings, gpus: int) -> None:
             f" = {shards * inner} ranks, not the {gpus} GPUs of --gpus",
         )
     degrees = {
-        "tp": tp,
-        "cp": cp,
-        "dp": shards * copies,
+        **{"tp": tp, "cp": cp, "pp": pp, "dp": shards * copies},
         "ep": settings.number("parallelism.expert_parallel_degree", 1),
         "etp": settings.number("parallelism.expert_tensor_parallel_degree", tp),
     }
-    origin = settings.origin("parallelism.expert_parallel_degree")
-    ep, dp = put_experts(draft, degrees, origin)
-    for axis, size in (("tp", tp), ("cp", cp), ("ep", ep), ("pp", pp), ("dp", dp)):
-        draft.put(f"parallelism.{axis}", size)
-    draft.put("parallelism.order", "tp-cp-ep-dp-pp")
+    put_axes(draft, degrees, {"ep": settings.origin("parallelism.expert_parallel_degree")})
+    ep = draft.values["parallelism.ep"]
     if copies > 1 and shards > 1:
         replicate = settings.origin("parallelism.data_parallel_replicate_degree")
         draft.put("training.shard_group", max(1, shards // ep), replicate)
@@ -256,9 +209,8 @@ def _axes(settings: _Settings, gpus: int) -> None:
 
 def _model(settings: _Settings) -> None:
     draft = settings.draft
-    origin = settings.origin("model.flavor")
-    for key, value in _shape(settings, origin).items():
-        draft.put(key, value, origin)
+    name = f"{settings.get('model.name', 'llama3')} {settings.get('model.flavor', '')}"
+    put_shape(draft, name, settings.origin("model.flavor"))
     sequence = settings.number("training.seq_len", 2048)
     draft.put("model.sequence", sequence, settings.origin("training.seq_len"))
     is_full = settings.get("training.mixed_precision_param", "bfloat16") == "float32"
@@ -286,25 +238,6 @@ def _converted(settings: _Settings) -> tuple[str, Origin] | None:
         else:
             settings.draft.note(f"not represented: the converter {name} (line {origin.line})")
     return (precision, origin) if precision else None
-
-
-def _shape(settings: _Settings, origin: Origin) -> Mapping[str, Any]:
-    """Dotted keys, from --model or by the name of the model; sequence and dtype are here.
-
-    Raises: InputError when the name is not known and the shape is not given either.
-    """
-    if settings.draft.model:
-        chosen = ("model.sequence", "model.dtype")
-        return {key: value for key, value in settings.draft.model.items() if key not in chosen}
-    name = f"{settings.get('model.name', 'llama3')} {settings.get('model.flavor', '')}"
-    if name not in SHAPES:
-        settings.draft.fault(
-            origin,
-            f"the shape of {name} is not known (known: {', '.join(SHAPES)}):"
-            " --model FILE takes it from a job file or a config.json",
-        )
-        settings.draft.raise_faults()
-    return {f"model.{key}": value for key, value in SHAPES[name].items()}
 
 
 def _batch(settings: _Settings) -> None:
