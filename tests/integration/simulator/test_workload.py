@@ -50,35 +50,23 @@ def workload(*samples: JobSample, a_day: float = 24.0) -> Workload:
     return Workload(samples, tuple(range(len(samples))), rates, WEEK_NS, 0, 0)
 
 
-def forked(days: float = 10, a_day: float = 20) -> ClusterFork:
-    steps = past(cluster(), days, a_day)
-    return ClusterFork(
-        steps[-1][2],
-        steps[-1][1].time_ns,
-        tuple(steps[-1][2].ended.values()),
-        0,
-        SchedulingOptions(),
-        "test",
-    )
+@pytest.fixture(scope="module")
+def fork() -> ClusterFork:
+    """Ten days of twenty jobs each."""
+    last, now = (steps := past(cluster(), 10, 20))[-1][2], steps[-1][1].time_ns
+    return ClusterFork(last, now, tuple(last.ended.values()), 0, SchedulingOptions(), "test")
 
 
-def test_monday_is_where_the_week_begins() -> None:
-    assert hour_of_week(MONDAY_NS) == 0
-    assert hour_of_week(MONDAY_NS - 1) == 167
-    assert hour_of_week(MONDAY_NS + WEEK_NS + 25 * HOUR_NS) == 25
-
-
-def test_rates_follow_the_hours_and_add_up_to_the_jobs() -> None:
+def test_rates_follow_the_hours_of_the_week_and_add_up_to_the_jobs() -> None:
+    hours = (MONDAY_NS, MONDAY_NS - 1, MONDAY_NS + WEEK_NS + 25 * HOUR_NS)
+    assert [hour_of_week(at_ns) for at_ns in hours] == [0, 167, 25]
     busy = [MONDAY_NS + day * DAY_NS + 10 * HOUR_NS + i for day in range(21) for i in range(9)]
     rates = hourly_rates(busy, MONDAY_NS, MONDAY_NS + 3 * WEEK_NS)
     assert sum(rates) * 3 == pytest.approx(len(busy))
     assert all(rates[24 * day + 10] > 5 for day in range(7))
     assert 0 < rates[11] < 0.3
-
-
-def test_of_less_than_a_week_all_hours_are_alike() -> None:
-    rates = hourly_rates([MONDAY_NS + 5], MONDAY_NS, MONDAY_NS + 2 * HOUR_NS)
-    assert set(rates) == {0.5}
+    # Of less than a week all hours are alike.
+    assert set(hourly_rates([MONDAY_NS + 5], MONDAY_NS, MONDAY_NS + 2 * HOUR_NS)) == {0.5}
 
 
 def test_arrivals_are_as_many_as_the_rates_say_and_the_same_for_a_seed() -> None:
@@ -127,8 +115,7 @@ def test_jobs_of_ones_own_kind_are_asked_first() -> None:
     assert len(drawn.longer(live, sample(12).work_host_ns)) == 52  # two are too few: all are asked
 
 
-def test_a_log_is_fitted_by_what_was_seen_of_it() -> None:
-    fork = forked()
+def test_a_log_is_fitted_by_what_was_seen_of_it(fork: ClusterFork) -> None:
     found = fit_workload(fork)
     assert len(found.arrived) == len(found.samples) == len(fork.ended) + len(fork.state.jobs)
     assert sum(found.rates) / 7 == pytest.approx(len(found.arrived) / 10, rel=0.02)
@@ -144,8 +131,7 @@ def test_a_log_is_fitted_by_what_was_seen_of_it() -> None:
     assert share == pytest.approx(tenants["vision"] / len(found.samples), abs=0.03)
 
 
-def test_what_is_no_more_kept_is_no_time_without_jobs() -> None:
-    fork = forked()
+def test_what_is_no_more_kept_is_no_time_without_jobs(fork: ClusterFork) -> None:
     kept = tuple(job for job in fork.ended if job.state_ns > fork.now_ns - 4 * DAY_NS)
     found = fit_workload(ClusterFork(fork.state, fork.now_ns, kept, 9, fork.options, "test"))
     assert found.seen_ns < 4 * DAY_NS
@@ -153,8 +139,7 @@ def test_what_is_no_more_kept_is_no_time_without_jobs() -> None:
     assert "9 jobs that ended long ago are not kept" in found.sentences()[0]
 
 
-def test_live_jobs_go_on_the_same_under_one_seed() -> None:
-    fork = forked()
+def test_live_jobs_go_on_the_same_under_one_seed(fork: ClusterFork) -> None:
     found = fit_workload(fork)
     first = live_runs(found, fork.state, fork, 1)
     assert first == live_runs(found, fork.state, fork, 1)

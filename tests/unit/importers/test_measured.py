@@ -39,17 +39,17 @@ def test_the_first_steps_do_not_count(tmp_path: Path) -> None:
     assert read_steps(str(log), TOKENS).typical_s == 10
 
 
-def test_a_log_without_a_step_names_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nothing\n", r"train\.log: has no step of Megatron-LM"),
+        ("\ntrain_step_timing in s: 0.0\n", r"train\.log:2: NeMo: a step of '0\.0'"),
+    ],
+)
+def test_a_log_without_good_steps_is_refused(tmp_path: Path, text: str, told: str) -> None:
     log = tmp_path / "train.log"
-    log.write_text("nothing\n")
-    with pytest.raises(InputError, match=r"train\.log: has no step of Megatron-LM"):
-        read_steps(str(log), TOKENS)
-
-
-def test_a_step_that_takes_no_time_names_its_line(tmp_path: Path) -> None:
-    log = tmp_path / "train.log"
-    log.write_text("\ntrain_step_timing in s: 0.0\n")
-    with pytest.raises(InputError, match=r"train\.log:2: NeMo: a step of '0\.0'"):
+    log.write_text(text)
+    with pytest.raises(InputError, match=told):
         read_steps(str(log), TOKENS)
 
 

@@ -25,18 +25,6 @@ remat_policy: full
 quantization: fp8
 sa_block_q: 512
 """
-NEMO = """
-from nemo.collections import llm
-
-def configure(nodes=8):
-    recipe = llm.llama3_70b.pretrain_recipe(dir="/c", num_nodes=nodes, num_gpus_per_node=8)
-    recipe.trainer.strategy.tensor_model_parallel_size = 4
-    recipe.trainer.strategy.pipeline_model_parallel_size = 4
-    recipe.trainer.strategy.virtual_pipeline_model_parallel_size = 5
-    recipe.data.global_batch_size = 128
-    recipe.trainer.plugins = precision()
-    return recipe
-"""
 TITAN = """
 def llama3_8b():
     return Trainer.Config(training=TrainingConfig(local_batch_size=2, seq_len=4096),
@@ -68,17 +56,6 @@ def test_maxtext_has_axes_of_slices_and_a_named_model(
     assert request.batch.global_sequences == 128
     assert draft.notes == ["not represented: sa_block_q (line 10)"]
     assert "dcn_fsdp_parallelism is -1" in refused("m.yml", MAXTEXT)[0]
-
-
-def test_a_recipe_of_nemo_is_read_and_not_run(imported: Importing, refused: Refusing) -> None:
-    assert "trainer.plugins: the precision cannot be read" in refused("r.py", NEMO)[0]
-    draft = imported("r.py", NEMO, keys={"model.dtype": "bf16"})
-    request = draft.checked().request
-    axes = request.parallelism
-    assert (axes.tp, axes.pp, axes.dp) == (4, 4, 4)
-    assert request.batch is not None
-    assert (request.batch.global_sequences, request.batch.virtual_stages) == (128, 5)
-    assert "not represented: trainer.plugins (line 10): it is computed" in draft.notes
 
 
 def test_a_registry_of_torchtitan_has_several_recipes(

@@ -150,6 +150,12 @@ def test_what_cannot_be_read_is_refused(refused: Refusing, body: str, said: str)
     assert said in "\n".join(refused("x.py", text))
 
 
+def test_what_is_computed_and_given_by_hand_is_named(imported: Importing) -> None:
+    text = "import nemo\ndef llama3_8b():\n    return C(num_gpus=8, plugins=pick(), a=os.n())\n"
+    draft = imported("x.py", text, keys={"model.dtype": "bf16"})
+    assert "not represented: plugins (line 3): it is computed" in draft.notes
+
+
 def test_endless_recipes_are_refused(refused: Refusing) -> None:
     calls = "import nemo\ndef f():\n    return f()\n"
     assert refused("x.py", calls) == ["x.py: is nested too deep"]

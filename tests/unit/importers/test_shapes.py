@@ -54,11 +54,8 @@ def shape_of(tmp_path: Path, config: dict[str, Any]) -> ModelShape:
     return ModelShape(**keys, sequence=4_096)
 
 
-def test_mixtral(tmp_path: Path) -> None:
+def test_models_with_experts(tmp_path: Path) -> None:
     assert shape_of(tmp_path, MIXTRAL_CONFIG) == MIXTRAL
-
-
-def test_deepseek_v3(tmp_path: Path) -> None:
     assert shape_of(tmp_path, DEEPSEEK_CONFIG) == DEEPSEEK_V3
 
 
