@@ -98,6 +98,7 @@ class Writer:
         self._state = recovered.state
         self._time = LogClock(clock, measure, recovered.last_ns)
         self._last_ns = recovered.last_ns
+        _ = self._state.arrivals  # as in `_advance`
         self._queue: deque[Proposal] = deque()
         self._arrived = asyncio.Event()
         self._advanced = asyncio.Event()
@@ -326,6 +327,7 @@ class Writer:
             entry.resolve(WriterStopped() if self._is_stopping else NotLeading(self.leader))
 
     def _advance(self, state: State, last_ns: int) -> None:
+        _ = state.arrivals  # which later states keep, so that no list has to sort all jobs
         self._state, self._last_ns = state, last_ns
         self._time.advance(last_ns)
         self._advanced.set()

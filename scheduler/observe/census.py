@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
 from typing import TypeVar
 
 from muster.structs import struct
@@ -14,7 +16,7 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core import HostState, Job, JobState, State
-from scheduler.core.model.lifecycle import IN_SERVICE, LIVE
+from scheduler.core.model.lifecycle import IN_SERVICE
 from scheduler.files.health.found import KUBERNETES, REFUSED, SLURM, is_word_of
 from scheduler.observe.proof import CutProof, proof
 
@@ -95,15 +97,20 @@ def queues(state: State) -> dict[str, Queue]:
     parents = {tenant.parent for tenant in state.tenants.tenants}
     leaves = (t.name for t in state.tenants.tenants if t.name not in parents)
     gpus = state.loaded_fabric.gpus_per_host
-    by_tenant = {name: Queue() for name in sorted({state.tenants.default, *leaves})}
-    for job in state.in_state(*LIVE):
-        queue = by_tenant.get(job.tenant) or by_tenant.setdefault(job.tenant, Queue())
+    by_tenant = defaultdict(Queue, {name: Queue() for name in {state.tenants.default, *leaves}})
+    for job in state.holding:
+        queue = by_tenant[job.tenant]
         queue.jobs[job.state] += 1
         queue.held_gpus += len(job.present.gpus) or (len(job.hosts) + len(job.spares)) * gpus
-        if job.state is JobState.QUEUED:
-            queue.queued_gpus += job.part_gpus or job.needed * gpus
-            if queue.oldest is None or job.submit_ns < queue.oldest.submit_ns:
-                queue.oldest = job
+    by_arrival = dict[str, list[Job]]()  # many may wait, so that little is done for each
+    for job in state.jobs.values():
+        if job.gang is None:
+            by_arrival.setdefault(job.tenant, []).append(job)
+    for tenant, waiting in by_arrival.items():
+        queue = by_tenant[tenant]
+        queue.jobs[JobState.QUEUED] = len(waiting)
+        queue.queued_gpus = sum([job.part_gpus or job.needed * gpus for job in waiting])
+        queue.oldest = min(waiting, key=attrgetter("submit_ns"))
     return dict(sorted(by_tenant.items()))
 
 
@@ -161,10 +168,7 @@ def _free_beside(state: State, running: HostSet) -> dict[int, int]:
 
 
 def _hosts(jobs: Iterable[Job]) -> HostSet:
-    hosts: HostSet = 0
-    for job in jobs:
-        hosts |= hostset.of(job.hosts)
-    return hosts
+    return hostset.of(chain.from_iterable(job.hosts for job in jobs))
 
 
 def _by_state(state: State, gang: HostSet) -> dict[HostState, HostSet]:

@@ -81,8 +81,7 @@ class ForecastCache:
             if self._is_due() and not self._is_working:
                 self._is_working = True
                 self._pool.submit(self._work)
-            if self._result is None or self._cost_s <= SHORT_S:
-                self._changed.wait_for(lambda: self._has_whole(question), WAIT_S)
+            self._changed.wait_for(lambda: self._is_long() or self._has_whole(question), WAIT_S)
             if self._result is None:  # it has not come to its first decision
                 return Forecast(frozenset(), {}, now_ns)
             return self._result.forecast
@@ -92,6 +91,10 @@ class ForecastCache:
         with self._changed:
             self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _is_long(self) -> bool:
+        """Whether there is a result, and waiting for a newer one would take long."""
+        return self._result is not None and self._cost_s > SHORT_S
 
     def _has_whole(self, question: _Question) -> bool:
         result = self._result
@@ -133,6 +136,10 @@ class ForecastCache:
                 return
             step_s = time.monotonic() - at_s
             worked_s += step_s
+            if worked_s > self._cost_s and worked_s > SHORT_S:
+                with self._changed:
+                    self._cost_s = worked_s
+                    self._changed.notify_all()
             time.sleep(max(PAUSE_S, REST * step_s))
             at_s = time.monotonic()
         with self._changed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from placement import BadInput
@@ -47,10 +47,9 @@ def jobs_page(
     return listing.jobs(state, query, most, token, own_jobs(state), stored, known)
 
 
-def all_jobs(state: State, filter: str) -> Sequence[Job]:
-    """Return the jobs of a list, in the order of their arrival. Raises: ApiError."""
-    query = listing.Query(filter=filter)
-    return listing.jobs(state, query, _ALL, "", own_jobs(state)).items
+def all_jobs(state: State, filter: str) -> Iterator[Job]:
+    """Yield the jobs of a list, in the order of their arrival. Raises: ApiError."""
+    return listing.every_job(state, filter, own_jobs(state))
 
 
 def hosts_page(

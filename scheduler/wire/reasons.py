@@ -27,6 +27,7 @@ from scheduler.wire.jobs import JOB_STATES, cut_to_proto, job_placement, timesta
 from scheduler.wire.names import job_resource, resource_of, resources
 from scheduler.wire.specs import numbers
 
+FAR = 5_000  # jobs of a queue that are looked at for lists: a tenth of a second
 FRESH_NS = 5 * SECOND_NS  # reasons speak of minutes
 
 _WAIT_REASONS = numbers(advice_pb2.WaitReason, "WAIT_REASON", WaitReason)
@@ -44,15 +45,27 @@ class ReasonCache:
         self._as_of: tuple[int, SchedulingOptions, int] | None = None
         self._reasons: Reasons | None = None
 
-    def explain(
-        self, state: State, names: Collection[str], now_ns: int, options: SchedulingOptions
-    ) -> dict[str, Reason]:
-        """Return why these jobs wait. Raises: KeyError when one of them does not exist any more."""
-        as_of = (state.version, options, now_ns // FRESH_NS)
+    def explain(self, state: State, name: str, now_ns: int, options: SchedulingOptions) -> Reason:
+        """Return why this job waits. Raises: KeyError when it does not exist any more."""
         with self._lock:
-            if self._reasons is None or self._as_of != as_of:
-                self._reasons, self._as_of = Reasons(state, now_ns, options), as_of
-            return {name: self._reasons.of(name) for name in names}
+            return self._newest(state, now_ns, options).of(name)
+
+    def sentences(
+        self, state: State, names: Collection[str], now_ns: int, options: SchedulingOptions
+    ) -> dict[str, str]:
+        """Say why these jobs wait, by name; of those far behind in the queue only that they are.
+        Raises: KeyError as `explain`."""
+        if not names:
+            return {}
+        with self._lock:
+            reasons = self._newest(state, now_ns, options)
+            return {name: reasons.sentence(name, FAR) for name in names}
+
+    def _newest(self, state: State, now_ns: int, options: SchedulingOptions) -> Reasons:
+        as_of = (state.version, options, now_ns // FRESH_NS)
+        if self._reasons is None or self._as_of != as_of:
+            self._reasons, self._as_of = Reasons(state, now_ns, options), as_of
+        return self._reasons
 
 
 def explained(state: State, reason: Reason, job: Job) -> service_pb2.ExplainJobResponse:

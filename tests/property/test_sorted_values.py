@@ -35,6 +35,10 @@ def test_they_are_a_sorted_list(changes: list[tuple[int, bool]]) -> None:
                 values = values.having(value)
             assert list(before) == was
         assert list(values) == sorted(plain)
+        for value in range(10):
+            below = [each for each in sorted(plain) if each < value]
+            assert list(values.before(value)) == below[::-1]
+            assert list(values.since(value)) == sorted(plain)[len(below) :]
 
 
 def test_removing_what_is_not_there_is_an_error() -> None:

@@ -40,7 +40,7 @@ class PersistentMap(Mapping[_K, _V]):
     __slots__ = ("_base", "_changes", "_latest", "_ranks", "_size")
 
     def __init__(self, entries: Mapping[_K, _V] | None = None) -> None:
-        self._ranks: _Ranks[_V] | None = None
+        self._ranks: tuple[_Ranks[_V], ...] = ()
         self._base: dict[_K, _V] = dict(entries or {})
         self._changes: dict[_K, _V | _Gone] = {}
         self._latest: dict[_K, _V | _Gone] = {}
@@ -62,17 +62,20 @@ class PersistentMap(Mapping[_K, _V]):
     def _merged(self) -> PersistentMap[_K, _V]:
         """Return an equal map that has all entries in its base."""
         made: PersistentMap[_K, _V] = PersistentMap.__new__(PersistentMap)
-        made._base, made._changes, made._latest, made._ranks = self._entries(), {}, {}, None
+        made._base, made._changes, made._latest, made._ranks = self._entries(), {}, {}, ()
         made._size = len(made._base)
         return made
 
     def ranks(self, rank: Callable[[_V], _R | None]) -> SortedValues[_R]:
         """Return the sorted results of `rank` for all values but those for which it is None; no two
-        may be equal. Cost: O(entries) once for one `rank`, O(1) for next versions."""
-        if self._ranks is None or self._ranks[0] is not rank:
-            of_values = (rank(value) for value in self.values())
-            self._ranks = (rank, SortedValues(each for each in of_values if each is not None))
-        return self._ranks[1]
+        may be equal. Cost: O(entries) once for each `rank`, O(1) for next versions."""
+        for known, in_order in self._ranks:
+            if known is rank:
+                return in_order
+        of_values = (rank(value) for value in self.values())
+        made = SortedValues(each for each in of_values if each is not None)
+        self._ranks = (*self._ranks, (rank, made))
+        return made
 
     def having(self, key: _K, value: _V) -> PersistentMap[_K, _V]:
         """Return a map with `key` set to `value`."""
@@ -84,8 +87,9 @@ class PersistentMap(Mapping[_K, _V]):
         else:
             is_new = change is None and key not in self._base
             following = self._next(key, value, self._size + is_new)
-        if self._ranks is not None:
-            following._ranks = _ranked_anew(self._ranks, self.get(key), value)
+        if self._ranks:
+            before = self.get(key)
+            following._ranks = tuple(_ranked_anew(each, before, value) for each in self._ranks)
         return following
 
     def without(self, key: _K) -> PersistentMap[_K, _V]:
@@ -93,13 +97,14 @@ class PersistentMap(Mapping[_K, _V]):
         if key not in self:
             raise KeyError(key)
         following = self._next(key, _GONE, self._size - 1)
-        if self._ranks is not None:
-            following._ranks = _ranked_anew(self._ranks, self[key], None)
+        if self._ranks:
+            before = self[key]
+            following._ranks = tuple(_ranked_anew(each, before, None) for each in self._ranks)
         return following
 
     def _next(self, key: _K, change: _V | _Gone, size: int) -> PersistentMap[_K, _V]:
         following: PersistentMap[_K, _V] = PersistentMap.__new__(PersistentMap)
-        following._base, following._changes, following._ranks = self._base, self._changes, None
+        following._base, following._changes, following._ranks = self._base, self._changes, ()
         following._size, following._latest = size, {**self._latest, key: change}
         if len(following._latest) <= _LATEST:
             return following
@@ -172,7 +177,7 @@ def _ranked_anew(ranks: _Ranks[_V], before: _V | None, after: _V | None) -> _Ran
     rank, in_order = ranks
     old = None if before is None else rank(before)
     new = None if after is None else rank(after)
-    if old is new:
+    if old == new:
         return ranks
     if old is not None:
         in_order = in_order.without(old)

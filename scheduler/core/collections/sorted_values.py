@@ -56,5 +56,20 @@ class SortedValues(Generic[_V]):
         following._chunks = (*self._chunks[:at], *parts, *self._chunks[at + 1 :])
         return following
 
+    def since(self, least: _V) -> Iterator[_V]:
+        """Yield the values that are not below `least`, in order. Cost: O(n / 256), and a step for
+        each that is read."""
+        at = self._chunk(least)
+        for chunk in self._chunks[at : at + 1]:
+            yield from chunk[bisect_left(chunk, least) :]
+        yield from chain.from_iterable(self._chunks[at + 1 :])
+
+    def before(self, end: _V) -> Iterator[_V]:
+        """Yield the values below `end`, the largest first. Cost: as of `since`."""
+        at = self._chunk(end)
+        for chunk in self._chunks[at : at + 1]:
+            yield from reversed(chunk[: bisect_left(chunk, end)])
+        yield from chain.from_iterable(map(reversed, reversed(self._chunks[:at])))
+
     def __iter__(self) -> Iterator[_V]:
         return chain.from_iterable(self._chunks)

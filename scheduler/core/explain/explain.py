@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cached_property
+from math import inf
 
 from muster.structs import replace, struct
 from placement.fabric import hostset
@@ -77,6 +78,14 @@ class Reasons:
             self._reasons[name] = self._reason(name)
         return self._reasons[name]
 
+    def sentence(self, name: str, most: int) -> str:
+        """Say why a waiting job waits; of one behind the first `most` of the queue only that it is,
+        so that no queue is too long for lists. Raises: KeyError as `of`."""
+        is_in_queue = self._state.jobs[name].gang is None and name not in self._state.index.deferred
+        if is_in_queue and not self._is_reached(name, most):
+            return f"stands behind the first {most:,} of the queue"
+        return self.of(name).sentence
+
     def _reason(self, name: str) -> Reason:
         job = self._state.find(name)
         if job is None:
@@ -96,10 +105,15 @@ class Reasons:
             return Reason(name, WaitReason.NOT_WAITING, f"{name} is {job.state}{size}")
         if name in self._state.index.deferred:
             return self._deferred(job)
-        while name not in self._turns:
+        self._is_reached(name)
+        return self._explainer.reason(self._turns[name])
+
+    def _is_reached(self, name: str, most: float = inf) -> bool:
+        """Walk the queue up to a job, past at most so many; return whether it was among them."""
+        while name not in self._turns and len(self._turns) < most:
             turn = self._explainer.next_turn(next(self._walk))
             self._turns[turn.verdict.job.name] = turn
-        return self._explainer.reason(self._turns[name])
+        return name in self._turns
 
     def _storage_cost(self, job: Job) -> StorageCost | None:
         """Return what storage costs a running gang; None where the fabric file states none."""

@@ -131,11 +131,8 @@ class JobMessages:
     def of_all(self, state: State, jobs: Sequence[Job], *, with_hosts: bool) -> list[job_pb2.Job]:
         writer = self._backend.writer
         queued = {job.name for job in jobs if job.state is JobState.QUEUED}
-        why = (
-            self._cache(state).explain(state, queued, writer.now_ns(), writer.options)
-            if queued
-            else {}
-        )
+        now_ns, options = writer.now_ns(), writer.options
+        why = self._cache(state).sentences(state, queued, now_ns, options)
 
         slow = {gang.job.name: gang for gang in slow_gangs(state, writer.options)}
         stragglers = straggler_hosts(state, writer.now_ns())
@@ -155,7 +152,7 @@ class JobMessages:
                 return f"hangs: {job.present.hang}"
             if job.state is not JobState.QUEUED:
                 return job.reason
-            waits = why[job.name].sentence
+            waits = why[job.name]
             return f"{waits}; was requeued: {job.reason}" if job.reason else waits
 
         fabric, version = state.loaded_fabric, state.version
@@ -192,7 +189,7 @@ class JobMessages:
 
     def reason(self, state: State, name: str) -> Reason:
         writer = self._backend.writer
-        return self._cache(state).explain(state, [name], writer.now_ns(), writer.options)[name]
+        return self._cache(state).explain(state, name, writer.now_ns(), writer.options)
 
 
 def _redact_job(state: State, job: Job) -> Job:

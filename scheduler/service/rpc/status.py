@@ -37,10 +37,11 @@ class StatusServicer:
         gangs = pagination.size(request.gangs, GANGS, pagination.MOST_JOBS, "gangs")
         incidents = pagination.size(request.incidents, INCIDENTS, KEPT, "incidents")
         server = ServerFacts(self._started_ns, writer.last_ns, now_ns, writer.is_leading)
-        oldest = [queue.oldest.name for queue in census.queues(state).values() if queue.oldest]
-        why = self._reasons.explain(state, oldest, now_ns, writer.options)
+        queues = census.queues(state)
+        oldest = [queue.oldest.name for queue in queues.values() if queue.oldest]
+        why = self._reasons.sentences(state, oldest, now_ns, writer.options)
         known = [each for each in writer.instruments.incidents.newest() if _concerns(state, each)]
-        return status(state, server, why, known[:incidents], gangs, own_jobs(state))
+        return status(state, server, queues, why, known[:incidents], gangs, own_jobs(state))
 
 
 def _concerns(state: State, incident: Incident) -> bool:

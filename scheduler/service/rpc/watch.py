@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 from muster.structs import replace
@@ -92,6 +93,14 @@ def _encode_part(change: service_pb2.WatchJobsResponse) -> bytes:
     return service_pb2.WatchJobsResponse(changes=[change]).SerializeToString()
 
 
+def _list_some(
+    state: State, jobs: Iterator[Job], in_batches: bool
+) -> Sequence[service_pb2.WatchJobsResponse | bytes]:
+    """Return messages of the next jobs of a list; none once it is read."""
+    listed = [listed_job(state, job) for job in islice(jobs, MOST_CHANGES)]
+    return list(_join_parts(map(_encode_part, listed))) if in_batches else listed
+
+
 def _join_parts(parts: Iterable[bytes]) -> Iterator[bytes]:
     """Join encoded messages to fewer ones, which have the `changes` of several."""
     joined, length = list[bytes](), 0
@@ -123,10 +132,12 @@ class WatchServicer:
         is_named = _job_named(state, request.name)
         after = await _begun(state, request, context, is_leading=writer.is_leading)
         if request.initial_list:
-            jobs = await self._backend.reads.make(pagination.all_jobs, state, request.filter)
-            listed = (listed_job(state, job) for job in jobs if is_named(job))
-            for message in _join_parts(map(_encode_part, listed)) if in_batches else listed:
-                yield message
+            reads = self._backend.reads
+            jobs = await reads.make(pagination.all_jobs, state, request.filter)
+            named = filter(is_named, jobs)
+            while messages := await reads.make(_list_some, state, named, in_batches):
+                for message in messages:
+                    yield message
             yield _job_bookmark(after)
         most = MOST_CHANGES if in_batches else 1
         watching = writer.watch_batches(JobChange, after, most, pace.interval_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from muster.structs import struct
-from scheduler.core import HostState, Job, JobState, Reason, State
+from scheduler.core import HostState, Job, JobState, State
 from scheduler.identity import redact_for_caller
 from scheduler.observe import census
 from scheduler.observe.census import SHARED, Domain, Queue, Use
@@ -34,13 +34,14 @@ class ServerFacts:
 def status(
     state: State,
     server: ServerFacts,
-    reasons: Mapping[str, Reason],
+    queues: Mapping[str, Queue],
+    reasons: Mapping[str, str],
     incidents: list[Incident],
     gangs: int,
     is_own: Callable[[Job], bool],
 ) -> service_pb2.GetStatusResponse:
-    """Return the status. `reasons`: of the oldest waiting job of each tenant, by its name. `gangs`:
-    at most so many. `is_own`: which jobs the caller may see."""
+    """Return the status. `queues`: by tenant; `reasons`: why the oldest waiting job of each
+    waits, by its name. `gangs`: at most so many. `is_own`: which jobs the caller may see."""
     gpus = state.loaded_fabric.gpus_per_host
     seen = [job for job in census.gangs(state) if is_own(job)]
     return service_pb2.GetStatusResponse(
@@ -53,7 +54,7 @@ def status(
             time=timestamp(server.now_ns),
         ),
         domains=[_domain(domain, gpus) for domain in census.domains(state)],
-        tenants=[_tenant(*item, reasons) for item in census.queues(state).items()],
+        tenants=[_tenant(*item, reasons) for item in queues.items()],
         gangs=[_gang(job) for job in seen[:gangs]],
         gang_count=len(seen),
         incidents=[_incident(state, incident) for incident in incidents],
@@ -80,7 +81,7 @@ def _domain(domain: Domain, gpus: int) -> status_pb2.DomainStatus:
     )
 
 
-def _tenant(name: str, queue: Queue, reasons: Mapping[str, Reason]) -> status_pb2.TenantStatus:
+def _tenant(name: str, queue: Queue, reasons: Mapping[str, str]) -> status_pb2.TenantStatus:
     oldest = queue.oldest
     return status_pb2.TenantStatus(
         tenant=name,
@@ -91,7 +92,7 @@ def _tenant(name: str, queue: Queue, reasons: Mapping[str, Reason]) -> status_pb
         held_gpus=queue.held_gpus,
         oldest_job=job_resource(oldest) if oldest else "",
         oldest_create_time=timestamp(oldest.submit_ns) if oldest else None,
-        oldest_reason=reasons[oldest.name].sentence if oldest else "",
+        oldest_reason=reasons[oldest.name] if oldest else "",
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import islice
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid5
 
 from muster.structs import replace, struct
 from placement.fabric.tree import Fabric
 from scheduler.core import HostState, Job, JobState, State
-from scheduler.core.model.lifecycle import LIVE, WindowState
+from scheduler.core.model.lifecycle import HOLDING, LIVE, WindowState
 from scheduler.core.model.window import Booking, WindowKind
 from scheduler.core.names import HIDDEN, short_name
 from scheduler.core.tenancy.standing import TenantStanding
@@ -69,6 +71,7 @@ _JOB_ORDERS: Final[dict[str, Callable[[Job], Any]]] = {
 
 # The same of ended jobs in the store.
 _ENDED_ORDERS: Final = {"create_time": "create_ns", "update_time": "update_ns"}
+_NEVER_NS: Final = 2**63
 _MOST_READ: Final = 5_000  # ended jobs out of the store for one page: some 0.2 s
 
 ME: Final = "@me"  # in filters: the caller
@@ -141,22 +144,64 @@ def jobs(
         return is_of_state and is_seen(job) and passes(job)
 
     scope = query.scope("jobs")
-    everyone = (*state.jobs.values(), *state.ended.values())
-    wanted = [job for job in everyone if is_wanted(job)]
+    place = paging.place_of(scope, token)
+    are_live = bool(query.states) and query.states <= LIVE
+    wanted = _live_jobs(state, query, order, place, size + 1, is_wanted)
+    if not are_live:
+        wanted += filter(is_wanted, state.ended.values())
     known_to = None
-    if stored is not None and not (query.states and query.states <= LIVE):
+    if stored is not None and not are_live:
         ended = EndedQuery(
             state.version,
             size + 1,
             states=frozenset(each.name for each in query.states),
             tenants=tenants,
             order=_stored_order(order),
-            after=paging.place_of(scope, token) or (),
+            after=place or (),
         )
         more, known_to = stored.page(ended, order.key, is_wanted, state.ended, _MOST_READ)
         wanted += more
     order.sort(wanted)
     return paging.page(scope, wanted, order, size, token, known_to)
+
+
+def _live_jobs(
+    state: State,
+    query: Query,
+    order: Order[Job],
+    place: paging.Key | None,
+    most: int,
+    is_wanted: Callable[[Job], bool],
+) -> list[Job]:
+    """Return the live jobs that are wanted, of those in order of arrival only the first `most`
+    behind `place`, so that a page costs as much however many wait."""
+    if query.states and query.states <= HOLDING:
+        return list(filter(is_wanted, state.holding))
+    if order.names != ("create_time",):
+        return list(filter(is_wanted, state.jobs.values()))
+    if place is not None and [type(value) for value in place] != [int, int]:
+        raise paging.BadToken(paging.NO_TOKEN)
+    arrivals, descends = state.arrivals, order.fields[0][1]
+    submit_ns, sequence = place or (_NEVER_NS if descends else 0, 0)
+    behind = (
+        arrivals.before((submit_ns, sequence, ""))
+        if descends
+        else arrivals.since((submit_ns, sequence + 1, ""))
+    )
+    return list(islice(filter(is_wanted, (state.jobs[name] for _, _, name in behind)), most))
+
+
+def every_job(state: State, text: str, is_seen: Callable[[Job], bool]) -> Iterator[Job]:
+    """Yield live jobs and ended ones at hand that pass a filter, in order of arrival; each is
+    looked for when it is read. Raises: BadFilter."""
+    passes = filters.parse(text, _JOB_FIELDS)
+    live = (state.jobs[name] for _, _, name in state.arrivals)
+    both = merge(live, sorted(state.ended.values(), key=_arrival), key=_arrival)
+    return (job for job in both if is_seen(job) and passes(job))
+
+
+def _arrival(job: Job) -> tuple[int, int]:
+    return job.submit_ns, job.sequence
 
 
 def _stored_order(order: Order[Job]) -> tuple[tuple[str, bool], ...]:

@@ -21,7 +21,7 @@ from muster.structs import struct
 Item = TypeVar("Item")
 Key = tuple[Any, ...]  # numbers and texts
 
-_NO_TOKEN: Final = "is not the next_page_token of a list with these states, filter and order"
+NO_TOKEN: Final = "is not the next_page_token of a list with these states, filter and order"
 _KEY: Final = b"muster page 1"
 _SEAL_BYTES: Final = 12
 
@@ -112,7 +112,7 @@ def page(
         try:
             is_behind = last is None or order.is_after(key, last)
         except (TypeError, ValueError):  # of a release whose lists had another order
-            raise BadToken(_NO_TOKEN) from None
+            raise BadToken(NO_TOKEN) from None
         return is_behind and (known_to is None or not order.is_after(key, known_to))
 
     due = tuple(islice(filter(is_due, items), size + 1))
@@ -137,10 +137,10 @@ def _read_token(scope: object, token: str) -> Key:
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise BadToken(_NO_TOKEN) from None
+        raise BadToken(NO_TOKEN) from None
     seal, text = raw[:_SEAL_BYTES], _masked(raw[:_SEAL_BYTES], raw[_SEAL_BYTES:])
     if _seal(scope, text) != seal:
-        raise BadToken(_NO_TOKEN)
+        raise BadToken(NO_TOKEN)
     return tuple(json.loads(text))
 
 

@@ -1,7 +1,9 @@
 """Reasons as messages and as tables, and the cache that saves walks of the queue."""
 
 import time
+from collections.abc import Iterator
 from itertools import pairwise
+from threading import TIMEOUT_MAX, Event
 
 import pytest
 
@@ -49,7 +51,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_one_walk_serves_all_who_ask_on_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     cache, begun = ReasonCache(), walks(monkeypatch)
     for name in ("w49", "w3", "a", "w49"):
-        assert cache.explain(QUEUE, [name], 0, SchedulingOptions())[name] == explain(
+        assert cache.explain(QUEUE, name, 0, SchedulingOptions()) == explain(
             QUEUE, name, 0, SchedulingOptions()
         )
     assert begun == [QUEUE.version]
@@ -58,18 +60,26 @@ def test_one_walk_serves_all_who_ask_on_one_version(monkeypatch: pytest.MonkeyPa
 def test_a_change_or_five_seconds_begin_a_new_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     cache, begun = ReasonCache(), walks(monkeypatch)
     later = run(QUEUE, submit("last", 1))
-    cache.explain(QUEUE, ["w0"], 0, SchedulingOptions())
-    cache.explain(later, ["w0"], 0, SchedulingOptions())
-    cache.explain(later, ["w0"], FRESH_NS - 1, SchedulingOptions())
-    cache.explain(later, ["w0"], FRESH_NS, SchedulingOptions())
+    cache.explain(QUEUE, "w0", 0, SchedulingOptions())
+    cache.explain(later, "w0", 0, SchedulingOptions())
+    cache.explain(later, "w0", FRESH_NS - 1, SchedulingOptions())
+    cache.explain(later, "w0", FRESH_NS, SchedulingOptions())
     assert begun == [QUEUE.version, later.version, later.version]
+
+
+def test_lists_look_at_the_begin_of_a_queue_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reasons, "FAR", 3)
+    said = ReasonCache().sentences(QUEUE, ["w2", "w3", "w49"], 0, SchedulingOptions())
+    far = "stands behind the first 3 of the queue"
+    near = explain(QUEUE, "w2", 0, SchedulingOptions()).sentence
+    assert said == {"w2": near, "w3": far, "w49": far}
 
 
 def test_an_unknown_job_is_a_key_error_and_spoils_nothing() -> None:
     cache = ReasonCache()
     with pytest.raises(KeyError):
-        cache.explain(QUEUE, ["nobody"], 0, SchedulingOptions())
-    assert cache.explain(QUEUE, ["w1"], 0, SchedulingOptions())["w1"].needed == 2
+        cache.explain(QUEUE, "nobody", 0, SchedulingOptions())
+    assert cache.explain(QUEUE, "w1", 0, SchedulingOptions()).needed == 2
 
 
 def test_the_message_says_what_the_reason_says() -> None:
@@ -190,6 +200,22 @@ def test_starts_that_are_foreseen_do_not_regress() -> None:
     for before, after in pairwise(steps):
         assert before.starts.items() <= after.starts.items()
     assert steps[-1].until_ns is None
+
+
+def test_nobody_waits_for_the_end_of_a_long_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, may_end = Forecast(frozenset("ab"), {}, 5), Event()
+
+    def begun(*_: object) -> Iterator[Forecast]:
+        yield first
+        may_end.wait()
+
+    monkeypatch.setattr(service_forecasts, "SHORT_S", 0.0)
+    monkeypatch.setattr(service_forecasts, "WAIT_S", TIMEOUT_MAX)
+    monkeypatch.setattr(service_forecasts, "forecasts", begun)
+    cache = ForecastCache()
+    assert cache.of(loaded(), 0, SchedulingOptions()) is first
+    may_end.set()
+    cache.close()
 
 
 def test_a_closed_cache_begins_no_forecast() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import HostState, JobState, State
+from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.model.commands import UpdateJob
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.wire.lists.listing import Query, hosts, jobs, windows
@@ -41,6 +41,22 @@ def test_pages_put_together_are_the_whole_list() -> None:
                     found += [job.name for job in page.items]
                 expected = ["big", *(f"j{i}" for i in range(10))]
                 assert found == (expected[::-1] if order.endswith("desc") else expected)
+
+
+@pytest.mark.parametrize("order", ["create_time", "create_time desc"])
+def test_a_page_in_order_of_arrival_looks_at_its_own_jobs_alone(order: str) -> None:
+    looked = list[str]()
+
+    def is_seen(job: Job) -> bool:
+        looked.append(job.name)
+        return True
+
+    query = Query(frozenset({JobState.QUEUED, JobState.RUNNING}), order_by=order)
+    token = jobs(TEN, query, 3, "", is_seen).next_token
+    page = jobs(TEN, query, 3, token, is_seen)
+    first = ["big", *(f"j{i}" for i in range(10))][:: -1 if order.endswith("desc") else 1]
+    assert [job.name for job in page.items] == first[3:6]
+    assert looked == first[:4] + first[3:7]
 
 
 def test_a_job_that_goes_takes_no_other_with_it_and_one_that_comes_repeats_none() -> None:
