@@ -74,32 +74,6 @@ def test_each_share_is_that_of_its_interval() -> None:
     assert best < body["without_writes"] < 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ((), "--write-s: is needed: the job has no model to size"),
-        (("--bandwidth", "0"), "--bandwidth: must be a positive number, not 0"),
-        (("--write-s", "0"), "--write-s: must be a positive number, not 0"),
-        (("--write-s", "nan"), "--write-s: must be a positive number, not nan"),
-        (("--write-s", "9", "--bandwidth", "8"), "--bandwidth: conflicts with --write-s"),
-        (("--rate", "-1"), "--rate: must be a positive number, not -1"),
-        (("--rate", "1e-300", "--write-s", "9"), "--rate: must be at least 1e-09, not 1e-300"),
-        (("--rate", "2e9"), "--rate: must be at most 1,000,000,000, not 2e+09"),
-        (("--write-s", "inf"), "--write-s: must be a positive number, not inf"),
-    ],
-)
-def test_bad_options_are_named(options: tuple[str, ...], message: str) -> None:
-    assert message in refusal("checkpoint", "bare.yaml", "--fabric", "roce-24k", *options)
-
-
-@pytest.mark.parametrize("option", ["--restart-s", "--down-s"])
-@pytest.mark.parametrize("value", ["inf", "nan", "-1"])
-def test_times_are_finite(option: str, value: str) -> None:
-    result = muster("checkpoint", "job.yaml", "--fabric", "roce-24k", option, value)
-    assert result.exit_code == 2
-    assert option in result.output
-
-
 def test_place_says_where_the_copies_are() -> None:
     Path("job.yaml").write_text(JOB + "checkpoint: {peers: 2}\n")
     body = json.loads(
@@ -157,27 +131,6 @@ def test_estimates_of_jobs_without_copies_or_model_say_nothing_of_renewals() -> 
 def _renewal_lines(text: str) -> list[str]:
     lines = (line.removeprefix("copies in memory: ") for line in text.splitlines())
     return [line for line in lines if line.startswith("renewed every ")]
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ("{peers: 4}", "job.yaml:6: checkpoint.peers: must be at most 3, is 4"),
-        ("{peer: 1}", "checkpoint.peer: unknown key 'peer', did you mean peers?"),
-        ("{interval_s: 0}", "checkpoint.interval_s: must be at least 1, is 0"),
-        ("{peers: 1.5}", "checkpoint.peers: must be a whole number of hosts, not 1.5"),
-    ],
-)
-def test_bad_keys_are_named_with_their_line(keys: str, message: str) -> None:
-    Path("job.yaml").write_text(f"{JOB}checkpoint: {keys}\n")
-    assert message in refusal("place", "job.yaml", "--fabric", "roce-24k")
-
-
-def test_too_few_replicas_are_refused() -> None:
-    Path("job.yaml").write_text(JOB.replace("dp: 12", "dp: 1") + "checkpoint: {peers: 1}\n")
-    assert "checkpoint.peers: a copy lies in no TP" in refusal(
-        "place", "job.yaml", "--fabric", "roce-24k"
-    )
 
 
 def test_the_section_survives_file_and_wire() -> None:
@@ -273,26 +226,54 @@ def test_more_checkpoints_than_the_storage_holds_are_called_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("options", "message"),
     [
-        ("storage: 9", "storage: must be {write_gb_per_s: N}, and read_gb_per_s, capacity_tb"),
-        (
-            "storage: {write_gb_per_s: 1, read: 2}",
-            "storage.read: unknown key; known are",
-        ),
-        (
-            "storage: {write_gb_per_s: 0}",
-            "storage.write_gb_per_s: must be a positive number",
-        ),
+        ("", "--write-s: is needed: the job has no model to size"),
+        ("--bandwidth 0", "--bandwidth: must be a positive number, not 0"),
+        ("--write-s nan", "--write-s: must be a positive number, not nan"),
+        ("--write-s 9 --bandwidth 8", "--bandwidth: conflicts with --write-s"),
+        ("--rate 1e-300 --write-s 9", "--rate: must be at least 1e-09, not 1e-300"),
+        ("--rate 2e9", "--rate: must be at most 1,000,000,000, not 2e+09"),
+        ("--write-s 9 --beside bare.yaml", "bare.yaml: model: is needed to size its checkpoints"),
     ],
 )
-def test_bad_storage_is_refused_with_its_line(line: str, message: str) -> None:
+def test_bad_options_are_named(options: str, message: str) -> None:
+    told = refusal("checkpoint", "bare.yaml", "--fabric", "roce-24k", *options.split())
+    assert message in told
+
+
+@pytest.mark.parametrize("option", ["--restart-s", "--down-s"])
+@pytest.mark.parametrize("value", ["inf", "nan", "-1"])
+def test_times_are_finite(option: str, value: str) -> None:
+    result = muster("checkpoint", "job.yaml", "--fabric", "roce-24k", option, value)
+    assert result.exit_code == 2
+    assert option in result.output
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("{peer: 1}", "job.yaml:6: checkpoint.peer: unknown key 'peer', did you mean peers?"),
+        ("{interval_s: 0}", "checkpoint.interval_s: must be at least 1, is 0"),
+        ("{peers: 1.5}", "checkpoint.peers: must be a whole number of hosts, not 1.5"),
+        ("{peers: 1}", "checkpoint.peers: a copy lies in no TP"),
+    ],
+)
+def test_bad_keys_are_named_with_their_line(keys: str, message: str) -> None:
+    Path("job.yaml").write_text(f"{JOB.replace('dp: 12', 'dp: 1')}checkpoint: {keys}\n")
+    assert message in refusal("place", "job.yaml", "--fabric", "roce-24k")
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        ("9", "storage: must be {write_gb_per_s: N}, and read_gb_per_s, capacity_tb"),
+        ("{write_gb_per_s: 1, read: 2}", "storage.read: unknown key; known are"),
+        ("{write_gb_per_s: 0}", "storage.write_gb_per_s: must be a positive number"),
+    ],
+)
+def test_bad_storage_is_refused_with_its_line(storage: str, message: str) -> None:
     lines = STORED.splitlines()
-    Path("bad.yaml").write_text("\n".join([*lines[:2], line, *lines[3:]]))
+    Path("bad.yaml").write_text("\n".join([*lines[:2], f"storage: {storage}", *lines[3:]]))
     told = refusal("checkpoint", "job.yaml", "--fabric", "bad.yaml")
     assert f"bad.yaml:3: {message}" in told
-
-
-def test_a_neighbour_without_a_model_is_refused() -> None:
-    told = refusal("checkpoint", "job.yaml", "--fabric", "roce-24k", "--beside", "bare.yaml")
-    assert "bare.yaml: model: is needed to size its checkpoints" in told
