@@ -197,11 +197,11 @@ class Agent:
         """Look after the attempts on this host, until cancelled."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._socket.fileno(), self._poked)
+        watching = self._spawn(self._copies.watch())
         try:
             while True:
                 self._check_lease()
                 self._look()
-                self._copies.look()
                 self._end_strays()
                 if self._has_lapsed and not self._running():
                     self.has_expired.set()
@@ -212,8 +212,11 @@ class Agent:
                     self.has_finished.set()
                 if self.prober.begins(now_s(), is_idle=self._has_no_ranks()):
                     self._spawn(self._probe())
-                await asyncio.sleep(_TICK_S)
+                ended, _ = await asyncio.wait({watching}, timeout=_TICK_S)
+                for task in ended:
+                    task.result()  # its error ends the agent
         finally:
+            watching.cancel()
             loop.remove_reader(self._socket.fileno())
             self._socket.close()
             for process in self._warm.values():

@@ -52,6 +52,7 @@ _MOST_SHARE = 2  # of the host's memory copies take at most one in so many parts
 _PIECE = 1 << 20
 _PATIENCE_S = 10.0  # for the other side, whenever it is waited for
 _FETCH_S = 100.0  # after which ranks that lack copies do without: a start waits for little more
+LOOK_S = 0.25  # between two looks at what ranks write
 _UNTOLD_S, _AGAIN_S = 2.0, 0.2  # for which a host may not know of an attempt yet
 _MOST_FRAME = 2_048
 _MOST_LINKS = 16  # that are answered at a time
@@ -237,8 +238,10 @@ class HostCopies:
 
         Return what to remember for the next life of the agent. Raises: OSError.
         """
-        self._drop_others({*live, key.job_uid})
+        old = self._drop_others({*live, key.job_uid})
         job = self._open(key, terms.secret, terms.most_bytes, user)
+        for folder in old:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         loop = asyncio.get_running_loop()
         fetching = [
             loop.run_in_executor(self._senders, self._fetch, job, wanted.address, name)
@@ -306,19 +309,29 @@ class HostCopies:
         job = self._jobs.get(key.job_uid)
         return None if job is None else self._describe(job)
 
-    def look(self) -> None:
+    async def watch(self) -> None:
+        """Look at the copies again and again, in a thread: to free memory takes time."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
         """Send what ranks have written, remove what is of no use, and tell the server."""
-        for job in self._jobs.values():
+        for job in list(self._jobs.values()):
             try:
-                if job.is_begun:
-                    self._send_new(job)
+                held = await asyncio.to_thread(self._look_at, job)
             except OSError as error:
                 log.warning("copies of job %s cannot be looked at: %s", job.uid, error)
                 continue
-            held = self._describe(job)
-            if held != job.reported:
+            if held != job.reported and self._jobs.get(job.uid) is job:
                 job.reported = held
                 self._say(agent_pb2.SessionRequest(held_copies=held))
+
+    def _look_at(self, job: JobCopies) -> agent_pb2.HeldCopies:
+        """Raises: OSError."""
+        if job.is_begun:
+            self._send_new(job)
+        return self._describe(job)
 
     def folder_of(self, uid: str) -> Path | None:
         """Return where copies of a job are on this host; None: none are kept."""
@@ -326,9 +339,9 @@ class HostCopies:
         return None if job is None else job.folder
 
     def drop(self, uid: str) -> None:
-        """Remove all copies of a job."""
-        if (job := self._jobs.pop(uid, None)) is not None:
-            shutil.rmtree(job.folder, ignore_errors=True)
+        """Remove all copies of a job, of which this host may be given new ones at once."""
+        if (job := self._jobs.pop(uid, None)) is not None and self._senders is not None:
+            self._senders.submit(shutil.rmtree, _put_aside(job.folder), ignore_errors=True)
 
     def close(self, *, keeps: bool = True) -> None:
         """Take no more copies. `keeps`: leave what is here to the next life of the agent."""
@@ -366,15 +379,14 @@ class HostCopies:
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             raise PermissionError(f"{self.root} belongs to somebody else")
 
-    def _drop_others(self, live: Collection[str]) -> None:
-        """Remove copies of jobs that are gone, which may be of an earlier life of the agent.
+    def _drop_others(self, live: Collection[str]) -> list[Path]:
+        """Return folders to remove of jobs that are gone, maybe in an earlier life of the agent.
         Raises: OSError."""
         self._make_root()
         for uid in self._jobs.keys() - live:
-            self.drop(uid)
-        for folder in self.root.iterdir():
-            if folder.is_dir() and folder.name not in live:
-                shutil.rmtree(folder, ignore_errors=True)
+            del self._jobs[uid]
+        others = [each for each in self.root.iterdir() if each.name not in live and each.is_dir()]
+        return [_put_aside(folder) for folder in others]
 
     def _describe(self, job: JobCopies) -> agent_pb2.HeldCopies:
         ranks = defaultdict[Version, set[int]](set)
@@ -633,6 +645,14 @@ def _receive_exactly(link: socket.socket, size: int) -> bytes:
             raise ConnectionError("the other side has closed the connection")
         data += piece
     return data
+
+
+def _put_aside(folder: Path) -> Path:
+    """Return the folder under a name that no job has, so that it can be removed in a while."""
+    aside = folder.with_name(f"{folder.name}.{time.monotonic_ns()}")
+    with contextlib.suppress(OSError):
+        folder.rename(aside)
+    return aside
 
 
 def _send_bytes(link: socket.socket, proof: hmac.HMAC, file: IO[bytes], size: int) -> None:

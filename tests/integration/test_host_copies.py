@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -71,23 +70,36 @@ class Host:
         assert held is not None
         return held
 
-    def holds(self, uid: str = "uid") -> Held:
-        self.copies.look()
-        return {(c.attempt, c.step): [*c.ranks] for c in self._held(uid).copies}
+    async def holds(self) -> Held:
+        await self.copies.look()
+        return {(c.attempt, c.step): [*c.ranks] for c in self._held("uid").copies}
 
-    def write(self, rank: int, attempt: int, step: int, data: bytes, uid: str = "uid") -> None:
+    def folder(self, uid: str = "uid") -> Path:
         folder = self.copies.folder_of(uid)
         assert folder is not None
-        (folder / "own" / CopyName(rank, attempt, step).file).write_bytes(data)
+        return folder
 
-    def read(self, rank: int, attempt: int, step: int) -> bytes:
-        folder = self.copies.folder_of("uid")
-        assert folder is not None
-        return (folder / "kept" / CopyName(rank, attempt, step).file).read_bytes()
+    def own(self, rank: int, attempt: int, step: int) -> Path:
+        return self.folder() / "own" / CopyName(rank, attempt, step).file
+
+    def kept(self, rank: int, attempt: int, step: int) -> Path:
+        return self.folder() / "kept" / CopyName(rank, attempt, step).file
+
+
+Hosts = Callable[[str], Host]
+
+
+async def hold(held: Held, *hosts: Host) -> None:
+    """Wait until that is what the hosts hold."""
+
+    async def do() -> bool:
+        return [await each.holds() for each in hosts] == [held] * len(hosts)
+
+    await until(do)
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Callable[[str], Host]]:
+def host(tmp_path: Path) -> Iterator[Hosts]:
     """Makes hosts by name; the same name is the same agent, started again."""
     made: list[Host] = []
 
@@ -107,7 +119,7 @@ def wanted(source: Host, attempt: int, step: int, *ranks: int) -> agent_pb2.Want
     return agent_pb2.WantedCopy(address=source.address, copy=copy)
 
 
-async def pair(host: Callable[[str], Host], most: int = 10_000) -> tuple[Host, Host]:
+async def pair(host: Hosts, most: int = 10_000) -> tuple[Host, Host]:
     """Two hosts, of which the first sends its copies to the second."""
     first, second = host("first"), host("second")
     for each in (first, second):
@@ -117,152 +129,124 @@ async def pair(host: Callable[[str], Host], most: int = 10_000) -> tuple[Host, H
     return first, second
 
 
+async def ready(host: Hosts, attempt: int = 1) -> Host:
+    """A host whose attempt has begun."""
+    there = host("there")
+    await there.prepare(attempt)
+    there.begin(attempt)
+    return there
+
+
+async def put(address: str, request: CopyRequest, secret: bytes = SECRET, data: bytes = b"") -> str:
+    """Offer a copy, and send that in its place. Return why it is refused; "": it is not."""
+
+    def do() -> str:
+        try:
+            with _request(address, secret, request) as (link, proof):
+                proof.update(b"meant")
+                link.sendall(data)
+                if len(data) == request.size:
+                    link.sendall(proof.digest())
+                    _check_answer(link)
+        except host_copies.CopyRefused as refused:
+            return str(refused)
+        return ""
+
+    return await asyncio.to_thread(do)
+
+
 async def test_what_a_rank_writes_comes_to_its_peer_and_from_there_to_the_next_host(
-    host: Callable[[str], Host],
+    host: Hosts,
 ) -> None:
     first, second = await pair(host)
-    first.write(0, 1, 5, b"state of rank 0")
-    await until(lambda: first.holds() == {(1, 5): [0]} == second.holds())
-    assert second.read(0, 1, 5) == b"state of rank 0"
+    first.own(0, 1, 5).write_bytes(b"state of rank 0")
+    await hold({(1, 5): [0]}, first, second)
+    assert second.kept(0, 1, 5).read_bytes() == b"state of rank 0"
     assert second.said[-1].copies[0].step == 5
     first.copies.close(keeps=False)
     joining = host("joining")
     await joining.prepare(2, wanted(second, 1, 5, 0))
-    assert joining.holds() == {(1, 5): [0]}
-    assert joining.read(0, 1, 5) == b"state of rank 0"
+    assert await joining.holds() == {(1, 5): [0]}
+    assert joining.kept(0, 1, 5).read_bytes() == b"state of rank 0"
 
 
 async def test_the_step_before_stays_until_the_newer_one_is_complete_everywhere(
-    host: Callable[[str], Host],
+    host: Hosts,
 ) -> None:
     first, second = await pair(host)
-    first.write(0, 1, 5, b"x")
-    await until(lambda: first.holds() == second.holds() == {(1, 5): [0]})
-    first.write(0, 1, 10, b"x")  # nothing has been said to be complete
-    await until(lambda: first.holds() == second.holds() == {(1, 10): [0]})
+    first.own(0, 1, 5).write_bytes(b"x")
+    await hold({(1, 5): [0]}, first, second)
+    first.own(0, 1, 10).write_bytes(b"x")  # nothing has been said to be complete
+    await hold({(1, 10): [0]}, first, second)
     for each in (first, second):
         each.copies.note_complete(Key("uid", 1), 10)
-    first.write(0, 1, 15, b"x")
-    await until(lambda: first.holds() == second.holds() == {(1, 10): [0], (1, 15): [0]})
-    assert first.holds() == second.holds()
-    first.write(0, 1, 20, b"x")
-    await until(lambda: first.holds() == second.holds() == {(1, 10): [0], (1, 20): [0]})
+    first.own(0, 1, 15).write_bytes(b"x")
+    await hold({(1, 10): [0], (1, 15): [0]}, first, second)
+    first.own(0, 1, 20).write_bytes(b"x")
+    await hold({(1, 10): [0], (1, 20): [0]}, first, second)
     second.copies.note_complete(Key("uid", 1), 20)
-    assert second.holds() == {(1, 20): [0]}
+    assert await second.holds() == {(1, 20): [0]}
 
 
-async def test_an_attempt_begins_with_its_start_and_nothing_else(
-    host: Callable[[str], Host],
-) -> None:
+async def test_an_attempt_begins_with_its_start_and_nothing_else(host: Hosts) -> None:
     first, _ = await pair(host)
     for step in (5, 10):
-        first.write(0, 1, step, b"x")
+        first.own(0, 1, step).write_bytes(b"x")
     await first.prepare(2)
-    first.copies.look()  # until it begins nothing is removed
+    await first.copies.look()  # until it begins nothing is removed
     variables = first.begin(2, start=(1, 5))
     assert (variables["MUSTER_COPY_ATTEMPT"], variables["MUSTER_COPY_STEP"]) == ("1", "5")
-    assert first.holds() == {(1, 5): [0]}
+    assert await first.holds() == {(1, 5): [0]}
     await first.prepare(3)
     assert "MUSTER_COPY_STEP" not in first.begin(3)
-    assert first.holds() == {}
+    assert await first.holds() == {}
 
 
-async def test_copies_outlive_the_agent_which_listens_where_it_did(
-    host: Callable[[str], Host],
-) -> None:
+async def test_copies_outlive_the_agent_which_listens_where_it_did(host: Hosts) -> None:
     first, second = await pair(host)
-    first.write(0, 1, 5, b"x")
-    await until(lambda: first.holds() == second.holds() == {(1, 5): [0]})
+    first.own(0, 1, 5).write_bytes(b"x")
+    await hold({(1, 5): [0]}, first, second)
     address = second.address
     second.copies.close()
     again = host("second")
     order = {"copies": second._terms, "user": ME.pw_name, "env": {}}
     again.copies.resume(Key("uid", 1), order, ME)
-    assert again.holds() == {(1, 5): [0]}
+    assert await again.holds() == {(1, 5): [0]}
     assert again.address == address
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("uid", "secret", "attempt", "step", "size", "reason"),
     [
-        ({"uid": "other"}, "knows another secret"),
-        ({"secret": b"t" * 32}, "knows another secret"),
-        ({"attempt": 1}, "attempt 2 of the job is the present one here"),
-        ({"step": 3}, "copies of a later step are here"),
-        ({"size": 10_001}, "10,001 bytes are too many: 1 of 10,000 are in use"),
+        ("other", SECRET, 2, 5, 1, "knows another secret"),
+        ("uid", b"t" * 32, 2, 5, 1, "knows another secret"),
+        ("uid", SECRET, 1, 5, 1, "attempt 2 of the job is the present one here"),
+        ("uid", SECRET, 2, 3, 1, "copies of a later step are here"),
+        ("uid", SECRET, 2, 5, 10_001, "10,001 bytes are too many: 1 of 10,000 are in use"),
     ],
 )
 async def test_a_copy_that_is_not_wanted_is_refused(
-    host: Callable[[str], Host], change: dict[str, Any], reason: str
+    host: Hosts, uid: str, secret: bytes, attempt: int, step: int, size: int, reason: str
 ) -> None:
     """Of another gang, without its secret, of a stale attempt, stale, too large."""
-    there = host("there")
-    await there.prepare(2)
-    there.begin(2)
-    given: dict[str, Any] = {
-        "uid": "uid",
-        "secret": SECRET,
-        "attempt": 2,
-        "step": 5,
-        "size": 1,
-    } | change
-    folder = there.copies.folder_of("uid")
-    assert folder is not None
-    (folder / "kept" / CopyName(7, 2, 4).file).write_bytes(b"x")
+    there = await ready(host, 2)
+    there.kept(7, 2, 4).write_bytes(b"x")
     there.copies.note_complete(Key("uid", 2), 4)
-
-    def put() -> None:
-        name = CopyName(0, given["attempt"], given["step"])
-        request = CopyRequest(given["uid"], True, name, given["size"])
-        with _request(there.address, given["secret"], request):
-            pass
-
-    with pytest.raises(host_copies.CopyRefused, match=reason):
-        await asyncio.to_thread(put)
-    assert there.holds() == {(2, 4): [7]}
+    request = CopyRequest(uid, True, CopyName(0, attempt, step), size)
+    assert reason in await put(there.address, request, secret)
+    assert await there.holds() == {(2, 4): [7]}
 
 
-async def test_a_copy_that_is_changed_on_its_way_is_not_kept(host: Callable[[str], Host]) -> None:
-    there = host("there")
-    await there.prepare()
-    there.begin()
-
-    def put() -> None:
-        request = CopyRequest("uid", True, CopyName(0, 1, 5), 4)
-        with _request(there.address, SECRET, request) as (link, proof):
-            proof.update(b"meant")
-            link.sendall(b"sent" + proof.digest())
-            _check_answer(link)
-
-    with pytest.raises(host_copies.CopyRefused, match="what came is not what was sent"):
-        await asyncio.to_thread(put)
-    assert there.holds() == {}
-
-
-async def test_a_copy_that_never_ends_leaves_nothing(host: Callable[[str], Host]) -> None:
-    there = host("there")
-    await there.prepare()
-    there.begin()
-
-    def put() -> None:
-        with _request(there.address, SECRET, CopyRequest("uid", True, CopyName(0, 1, 5), 4)) as (
-            link,
-            _,
-        ):
-            link.sendall(b"st")
-
-    await asyncio.to_thread(put)
-    folder = there.copies.folder_of("uid")
-    assert folder is not None
+async def test_a_copy_that_is_changed_on_its_way_or_never_ends_leaves_nothing(host: Hosts) -> None:
+    there = await ready(host)
+    request = CopyRequest("uid", True, CopyName(0, 1, 5), 4)
+    assert "what came is not what was sent" in await put(there.address, request, data=b"sent")
+    assert await put(there.address, request, data=b"st") == ""
     await until(lambda: there.copies._reserved == 0)
-    assert not list((folder / "kept").iterdir())
+    assert not list(there.kept(0, 1, 5).parent.iterdir())
 
 
-async def test_an_agent_sends_nothing_to_who_does_not_know_the_secret(
-    host: Callable[[str], Host],
-) -> None:
-    first = host("first")
-    await first.prepare()
+async def test_an_agent_sends_nothing_to_who_does_not_know_the_secret(host: Hosts) -> None:
     got = list[bytes]()
 
     def pretend(listening: socket.socket) -> None:
@@ -274,31 +258,17 @@ async def test_an_agent_sends_nothing_to_who_does_not_know_the_secret(
             link.sendall(bytes(2 + 32))  # accepted
             got.append(link.recv(100))
 
-    def put(address: str) -> None:
-        with _request(address, SECRET, CopyRequest("uid", True, CopyName(0, 1, 5), 4)):
-            pass
-
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         pretending = asyncio.create_task(asyncio.to_thread(pretend, listening))
-        with pytest.raises(host_copies.CopyRefused, match="does not know the secret"):
-            await asyncio.to_thread(put, address)
+        request = CopyRequest("uid", True, CopyName(0, 1, 5), 4)
+        assert "does not know the secret" in await put(address, request, data=b"data")
         await pretending
     assert got == [b""]
 
 
-async def test_a_source_that_has_no_address_costs_its_copies_alone(
-    host: Callable[[str], Host],
-) -> None:
-    joining = host("joining")
-    copy = agent_pb2.HeldCopy(attempt=1, step=5, ranks=[0])
-    words = ("nonsense", "127.0.0.1:70000", "x" * 300 + ":1")
-    await joining.prepare(2, *(agent_pb2.WantedCopy(address=word, copy=copy) for word in words))
-    assert joining.holds() == {}
-
-
 async def test_a_folder_of_somebody_else_in_memory_is_left_alone(
-    host: Callable[[str], Host], tmp_path: Path
+    host: Hosts, tmp_path: Path
 ) -> None:
     there = host("there")
     (tmp_path / "home" / "ada").mkdir(parents=True)
@@ -309,30 +279,25 @@ async def test_a_folder_of_somebody_else_in_memory_is_left_alone(
     there.copies.root.unlink()
 
 
-async def test_ranks_enter_folders_of_an_agent_with_a_strict_umask(
-    host: Callable[[str], Host],
-) -> None:
-    there = host("there")
+async def test_ranks_enter_folders_of_an_agent_with_a_strict_umask(host: Hosts) -> None:
     before = os.umask(0o077)
     try:
-        await there.prepare()
+        there = await ready(host)
     finally:
         os.umask(before)
-    folder = there.copies.folder_of("uid")
-    assert folder is not None
+    folder = there.folder()
     for path in (folder.parent, folder, folder / "kept"):
         assert path.stat().st_mode & 0o777 == 0o711
 
 
-async def test_files_with_holes_take_no_room_of_others(host: Callable[[str], Host]) -> None:
+async def test_files_with_holes_take_no_room_of_others(host: Hosts) -> None:
     first, second = await pair(host, 15_000)
-    folder = second.copies.folder_of("uid")
-    assert folder is not None
     for rank in range(10, 30):
-        with (folder / "own" / CopyName(rank, 1, 5).file).open("wb") as file:
+        with second.own(rank, 1, 5).open("wb") as file:
             file.truncate(2_500)
-    first.write(0, 1, 5, b"x")
-    await until(lambda: first.holds() == {(1, 5): [0]} and 0 in second.holds()[1, 5])
+    first.own(0, 1, 5).write_bytes(b"x")
+    await hold({(1, 5): [0]}, first)
+    await until(lambda: second.kept(0, 1, 5).exists())
 
 
 def test_a_step_lasts_until_it_is_everywhere_however_often_ranks_write(tmp_path: Path) -> None:
@@ -359,56 +324,55 @@ def test_a_step_lasts_until_it_is_everywhere_however_often_ranks_write(tmp_path:
     assert len(complete) > 10
 
 
-async def test_a_peer_that_is_gone_costs_its_copies_alone(host: Callable[[str], Host]) -> None:
+async def test_a_source_that_is_gone_or_has_no_address_costs_its_copies_alone(host: Hosts) -> None:
     first, second = await pair(host)
-    source = wanted(second, 1, 5, 0)
+    gone = wanted(second, 1, 5, 0)
     second.copies.close(keeps=False)
-    first.write(0, 1, 5, b"x")
-    assert first.holds() == {(1, 5): [0]}
+    first.own(0, 1, 5).write_bytes(b"x")
+    assert await first.holds() == {(1, 5): [0]}
     joining = host("joining")
-    await joining.prepare(2, source)
-    assert joining.holds() == {}
+    words = ("nonsense", "127.0.0.1:70000", "x" * 300 + ":1")
+    none = [agent_pb2.WantedCopy(address=word, copy=gone.copy) for word in words]
+    await joining.prepare(2, gone, *none)
+    assert await joining.holds() == {}
 
 
-async def test_a_rank_s_copy_that_is_too_large_is_removed(host: Callable[[str], Host]) -> None:
+async def test_a_rank_s_copy_that_is_too_large_is_removed(host: Hosts) -> None:
     first, _ = await pair(host, 15_000)  # three steps of its own rank and of one that it keeps
-    first.write(0, 1, 5, b"x" * 2_500)
-    assert first.holds() == {(1, 5): [0]}
-    first.write(0, 1, 6, b"x" * 2_501)
-    assert first.holds() == {}
+    first.own(0, 1, 5).write_bytes(b"x" * 2_500)
+    assert await first.holds() == {(1, 5): [0]}
+    first.own(0, 1, 6).write_bytes(b"x" * 2_501)
+    assert await first.holds() == {}
 
 
 async def test_what_lies_there_under_the_name_of_a_copy_is_not_followed(
-    host: Callable[[str], Host], tmp_path: Path
+    host: Hosts, tmp_path: Path
 ) -> None:
     first, second = await pair(host)
     (tmp_path / "secret").write_text("of another user")
-    folder = first.copies.folder_of("uid")
-    assert folder is not None
-    (folder / "own" / CopyName(0, 1, 5).file).symlink_to(tmp_path / "secret")
-    os.mkfifo(folder / "own" / CopyName(1, 1, 5).file)
-    assert first.holds() == {} == second.holds()
+    first.own(0, 1, 5).symlink_to(tmp_path / "secret")
+    os.mkfifo(first.own(1, 1, 5))
+    await hold({}, first, second)
     joining = host("joining")
     await joining.prepare(2, wanted(first, 1, 5, 0, 1))
-    assert joining.holds() == {}
+    assert await joining.holds() == {}
 
 
-async def test_copies_of_jobs_that_are_gone_are_removed(host: Callable[[str], Host]) -> None:
+async def test_copies_of_jobs_that_are_gone_are_removed(host: Hosts) -> None:
     there = host("there")
     await there.prepare(uid="old")
-    there.begin(uid="old")
-    there.write(0, 1, 5, b"x", "old")
-    before = there.copies.folder_of("old")
     await there.prepare(uid="new")
-    assert before is not None
-    assert not before.exists()
-    after = there.copies.folder_of("new")
+    assert there.copies.folder_of("old") is None
+
+    def folders() -> list[str]:
+        return [each.name for each in there.copies.root.iterdir() if each.is_dir()]
+
+    assert folders() == ["new"]
     there.copies.drop("new")
-    assert after is not None
-    assert not after.exists()
+    await until(lambda: not folders())
 
 
-async def test_what_is_no_request_is_refused(host: Callable[[str], Host]) -> None:
+async def test_what_is_no_request_is_refused(host: Hosts) -> None:
     there = host("there")
     await there.prepare()
     address, _, port = there.address.rpartition(":")
@@ -424,9 +388,7 @@ async def test_what_is_no_request_is_refused(host: Callable[[str], Host]) -> Non
     assert threading.active_count() < 50
 
 
-async def test_ranks_write_and_find_copies(
-    host: Callable[[str], Host], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_ranks_write_and_find_copies(host: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     assert progress.copied() is None
     assert not progress.should_copy()
     with pytest.raises(RuntimeError, match=r"the job needs checkpoint\.peers"), progress.copying(5):
@@ -437,11 +399,11 @@ async def test_ranks_write_and_find_copies(
     assert progress.should_copy()  # the interval of the test is none
     with progress.copying(5) as path:
         path.write_bytes(b"state")
-    await until(lambda: first.holds() == second.holds() == {(1, 5): [0]})
+    await hold({(1, 5): [0]}, first, second)
     refused = pytest.raises(ValueError, match="has 2501 bytes; 2500 may be kept")
     with refused, progress.copying(6) as path:
         path.write_bytes(b"x" * 2_501)
-    assert first.holds() == {(1, 5): [0]}
+    assert await first.holds() == {(1, 5): [0]}
     for name, value in first.begin(1, second, start=(1, 5)).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MUSTER_ATTEMPT", "2")
