@@ -31,6 +31,8 @@ from tests.build import fabric_spec
 GPUS = 8  # of a host of fabric_spec
 TWO_HOSTS = {"muster.dev/size": "2"}
 JOBSET, LWS, BATCH = "jobset.sigs.k8s.io", "leaderworkerset.sigs.k8s.io", "batch.kubernetes.io"
+INDEX, KUBEFLOW = f"{BATCH}/job-completion-index", "training.kubeflow.org"
+KUEUE = "kueue.x-k8s.io/pod-group"
 _uids = count(1)
 
 
@@ -54,57 +56,36 @@ def plain(gang: str, rank: int, notes: dict[str, str] | None = None, **spec: Any
     ("labels", "notes", "gang", "order"),
     [
         (
-            {
-                f"{JOBSET}/jobset-name": "llama",
-                f"{JOBSET}/replicatedjob-name": "workers",
-                f"{JOBSET}/job-index": "3",
-                "job-name": "llama-workers-3",
-            },
-            {f"{BATCH}/job-completion-index": "12"},
+            f"{JOBSET}/jobset-name=llama {JOBSET}/replicatedjob-name=workers {JOBSET}/job-index=3"
+            " job-name=llama-workers-3",
+            {INDEX: "12"},
             "jobset.llama",
             ("workers", 3, 12),
         ),
         (
-            {
-                f"{LWS}/name": "serve",
-                f"{LWS}/group-index": "1",
-                f"{LWS}/worker-index": "7",
-            },
+            f"{LWS}/name=serve {LWS}/group-index=1 {LWS}/worker-index=7",
             {},
             "lws.serve.1",
             (7,),
         ),
+        (f"{BATCH}/job-name=train {INDEX}=5", {}, "job.train", (5,)),
+        ("job-name=old", {INDEX: "2"}, "job.old", (2,)),
+        ("muster.dev/gang=own muster.dev/rank=4", {}, "gang.own", (4,)),
         (
-            {f"{BATCH}/job-name": "train", f"{BATCH}/job-completion-index": "5"},
-            {},
-            "job.train",
-            (5,),
-        ),
-        ({"job-name": "old"}, {f"{BATCH}/job-completion-index": "2"}, "job.old", (2,)),
-        ({"muster.dev/gang": "own", "muster.dev/rank": "4"}, {}, "gang.own", (4,)),
-        (
-            {
-                "training.kubeflow.org/replica-type": "worker",
-                "training.kubeflow.org/replica-index": "3",
-            },
+            f"{KUBEFLOW}/replica-type=worker {KUBEFLOW}/replica-index=3",
             {"scheduling.k8s.io/group-name": "llama"},
             "group.llama",
             ("worker", 3),
         ),
-        (
-            {"kueue.x-k8s.io/pod-group-name": "k", "kueue.x-k8s.io/pod-group-pod-index": "2"},
-            {},
-            "group.k",
-            ("", 2),
-        ),
-        ({"scheduling.x-k8s.io/pod-group": "no-index"}, {}, "", ()),
-        ({"app": "web"}, {}, "", ()),
+        (f"{KUEUE}-name=k {KUEUE}-pod-index=2", {}, "group.k", ("", 2)),
+        ("scheduling.x-k8s.io/pod-group=no-index", {}, "", ()),
+        ("app=web", {}, "", ()),
     ],
 )
 def test_labels_of_controllers_say_gang_and_place(
-    labels: dict[str, str], notes: dict[str, str], gang: str, order: tuple[str | int, ...]
+    labels: str, notes: dict[str, str], gang: str, order: tuple[str | int, ...]
 ) -> None:
-    found = adopted_pod(pod("p", labels, notes))
+    found = adopted_pod(pod("p", dict(each.split("=") for each in labels.split()), notes))
     assert (found.gang, found.order) == (gang, order)
 
 
@@ -253,9 +234,9 @@ def _uid_in(body: Any) -> str:
 class Adopting:
     """A leading writer that adopts the pods of namespace `ns`."""
 
-    def __init__(self, writer: Writer, tenant: str) -> None:
+    def __init__(self, writer: Writer) -> None:
         self.writer, self.cluster, self.now_s, self.down = writer, FakeCluster(), 0.0, set[str]()
-        settings = KubernetesKeys(adopt={"ns": tenant})
+        settings = KubernetesKeys(adopt={"ns": ""})
         self.adoption = PodAdoption(
             settings,
             self.cluster,  # type: ignore[arg-type]
@@ -287,237 +268,25 @@ class Adopting:
         assert job is not None
         return list(self.writer.state.loaded_fabric.names(job.hosts))
 
-    def end_pod(self, name: str, phase: str) -> None:
-        self.cluster.pods[name]["status"]["phase"] = phase
+    async def add_gang(self, owner: str = "") -> None:
+        """Two pods of gang a."""
+        self.cluster.add(*(plain("a", rank, owner=owner) for rank in range(2)))
+        await self.settle()
 
-
-@asynccontextmanager
-async def adopting(folder: Path, tenant: str = "") -> AsyncIterator[Adopting]:
-    now_ns = count(1_700_000_000_000_000_000, 1_000_000)
-    store = open_store(f"sqlite:///{folder}/muster.db")
-    found = recover(store, fabric_spec(), next(now_ns))
-    writer = Writer(store, found, lambda: next(now_ns), SchedulingOptions(), Feed(100), Retention())
-    writing = asyncio.create_task(writer.run())
-    try:
-        while not writer.is_leading:
-            await asyncio.sleep(0)
-        yield Adopting(writer, tenant)
-    finally:
-        writer.stop()
-        await writing
-        store.close()
-
-
-async def test_a_whole_gang_is_bound_in_the_order_of_its_ranks(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world:
-        world.cluster.add(plain("a", 1))
-        await world.settle()
-        assert world.job("a") is None
-        assert world.cluster.events == []
-        world.now_s = GONE_S
-        await world.settle()
-        assert world.cluster.events == ["its gang has 1 of 2 pods"]
-        world.cluster.add(plain("a", 0))
-        await world.settle()
-        assert world.cluster.nodes("a") == world.hosts("a")
-        assert len(set(world.hosts("a"))) == 2
-
-
-async def test_the_gate_goes_when_a_pod_is_bound_and_others_keep_theirs(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world:
-        own, others = {"name": GATE}, {"name": "example.org/quota"}
-        world.cluster.add(plain("a", 0, schedulingGates=[own]))
-        world.cluster.add(plain("a", 1, schedulingGates=[own, others]))
-        await world.settle()
-        assert world.cluster.nodes("a") == [world.hosts("a")[0], ""]
-        assert world.cluster.pods["a-1"]["spec"]["schedulingGates"] == [others]
-        world.cluster.pods["a-1"]["spec"]["schedulingGates"] = []
-        await world.settle()
-        assert world.cluster.nodes("a") == world.hosts("a")
-
-
-async def test_a_swap_moves_the_pod_of_the_lost_host_alone(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world:
-        world.cluster.add(plain("a", 0), plain("a", 1))
-        await world.settle()
-        first = world.hosts("a")
-        world.down.add(first[1])
-        await world.writer.submit(ReportHost(first[1], "gpu-lost"))
-        await until_said(world, lambda: bool(world.cluster.deleted))
-        await world.settle()
-        assert world.cluster.deleted == [("a-1", 0)]  # no kubelet is there to end it
-        bound = [f"bound to {host}, as the host of rank {n} of 2" for n, host in enumerate(first)]
-        assert set(bound) <= set(world.cluster.events)
-        assert f"not {first[1]}: that is failed, gpu-lost" in world.cluster.events[-1]
-        second = world.hosts("a")
-        assert second[0] == first[0]
-        assert second[1] != first[1]
-        world.cluster.add(plain("a", 1))  # as its controller does
-        await world.settle()
-        assert world.cluster.nodes("a") == second
-
-
-async def test_a_pod_is_not_bound_beside_one_that_is_still_ending(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world:
-        world.cluster.add(plain("a", 0), plain("a", 1))
-        await world.settle()
-        host = world.hosts("a")[0]
-        ending = world.cluster.pods.pop("a-0")
-        ending["metadata"] |= {"name": "a-0-old", "deletionTimestamp": "now"}
-        world.cluster.add(ending, plain("a", 0))
-        await world.settle()
-        assert world.cluster.pods["a-0"]["spec"].get("nodeName") is None
-        del world.cluster.pods["a-0-old"]
-        await world.settle()
-        assert world.cluster.pods["a-0"]["spec"]["nodeName"] == host
-
-
-async def test_a_gang_that_waits_says_why_without_names_of_others(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world:
-        hosts = len(world.writer.state.loaded_fabric.hosts)
+    async def fill(self) -> None:
+        """A gang, "secret", that has all hosts."""
+        hosts = len(self.writer.state.loaded_fabric.hosts)
         size = {"muster.dev/size": str(hosts)}
-        world.cluster.add(*(plain("secret", rank, size) for rank in range(hosts)))
-        await world.settle()
-        world.cluster.events.clear()
-        world.cluster.add(plain("b", 0), plain("b", 1))
-        await world.settle()
-        (text,) = world.cluster.events
-        assert "needs 2 hosts, 0 are free" in text
-        assert "secret" not in text
-        assert world.cluster.nodes("b") == ["", ""]
+        self.cluster.add(*(plain("secret", rank, size) for rank in range(hosts)))
+        await self.settle()
+        self.cluster.events.clear()
 
-
-@pytest.mark.parametrize(
-    ("phase", "state"), [("Succeeded", JobState.COMPLETED), ("Failed", JobState.FAILED)]
-)
-async def test_a_job_ends_as_its_pods_do(tmp_path: Path, phase: str, state: JobState) -> None:
-    async with adopting(tmp_path) as world:
-        world.cluster.add(*(plain("a", rank, owner="job-1") for rank in range(2)))
-        await world.settle()
-        for name in ("a-0", "a-1"):
-            world.end_pod(name, phase)
-        await world.settle()
-        if phase == "Failed":  # its controller may start it again
-            assert world.job("a") is not None
-            world.now_s = GONE_S
-            await world.settle()
-        assert world.job("a") is None
-        last = world.writer.state.last_ended("ns.gang.a")
+    def last(self) -> tuple[JobState, str]:
+        """How and why the last job of gang a ended."""
+        assert self.job("a") is None
+        last = self.writer.state.last_ended("ns.gang.a")
         assert last is not None
-        assert last.state is state
-        await world.settle()
-        assert world.job("a") is None
-        owner = "job-1" if phase == "Failed" else "job-2"  # of a Job's next try, of a new Job
-        world.cluster.add(*(plain("a", rank, owner=owner) for rank in range(2)))
-        await world.settle()
-        assert world.job("a") is not None
-
-
-async def test_a_job_is_cancelled_when_its_pods_are_gone(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world:
-        world.cluster.add(plain("a", 0), plain("a", 1))
-        await world.settle()
-        world.cluster.pods.clear()
-        await world.settle()
-        assert world.job("a") is not None
-        world.now_s = GONE_S
-        await world.settle()
-        last = world.writer.state.last_ended("ns.gang.a")
-        assert last is not None
-        assert last.state is JobState.CANCELLED
-
-
-@pytest.mark.parametrize("owner", ["job-1", "job-2"])
-async def test_a_job_keeps_its_place_while_its_controller_backs_off(
-    tmp_path: Path, owner: str
-) -> None:
-    async with adopting(tmp_path) as world:
-        world.cluster.add(*(plain("a", rank, owner="job-1") for rank in range(2)))
-        await world.settle()
-        first = world.job("a")
-        assert first is not None
-        world.cluster.pods.clear()
-        await world.settle()
-        world.now_s = GONE_S
-        for _ in range(3):
-            await world.settle()
-        job = world.job("a")
-        assert job is not None
-        assert (job.state, job.hold, job.uid) == (JobState.QUEUED, None, first.uid)
-        assert job.name in world.writer.state.index.deferred  # holds no hosts, and does not start
-        world.now_s = BACK_OFF_S - 1
-        world.cluster.add(*(plain("a", rank, owner=owner) for rank in range(2)))
-        await until_said(world, lambda: "" not in world.cluster.nodes("a"))
-        job = world.job("a")
-        assert job is not None
-        assert (job.uid == first.uid, job.sequence == first.sequence) == (2 * (owner == "job-1",))
-
-
-async def test_a_job_is_cancelled_when_its_controller_makes_no_pods_any_more(
-    tmp_path: Path,
-) -> None:
-    async with adopting(tmp_path) as world:
-        world.cluster.add(*(plain("a", rank, owner="job-1") for rank in range(2)))
-        await world.settle()
-        world.cluster.pods.clear()
-        await world.settle()
-        for world.now_s in (GONE_S, BACK_OFF_S):
-            for _ in range(3):
-                await world.settle()
-        last = world.writer.state.last_ended("ns.gang.a")
-        assert last is not None
-        assert (last.state, last.reason) == (JobState.CANCELLED, "its pods are gone")
-
-
-async def test_pods_of_a_cancelled_job_go_and_do_not_come_back(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world:
-        world.cluster.add(*(plain("a", rank, owner="job-1") for rank in range(2)))
-        await world.settle()
-        await world.writer.submit(CancelJob("ns.gang.a", "by hand"))
-        await world.settle()
-        assert sorted(world.cluster.deleted) == [("a-0", None), ("a-1", None)]
-        assert "ns.gang.a is cancelled: by hand" in world.cluster.events
-        world.cluster.add(*(plain("a", rank, owner="job-1") for rank in range(2)))
-        await world.settle()
-        assert world.job("a") is None
-        assert world.cluster.nodes("a") == ["", ""]
-        world.cluster.add(*(plain("a", rank, owner="job-2") for rank in range(2)))
-        await world.settle()
-        assert world.cluster.nodes("a") == world.hosts("a")
-
-
-async def test_a_refused_gang_says_so_once(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world:
-        hosts = len(world.writer.state.loaded_fabric.hosts) + 1
-        size = {"muster.dev/size": str(hosts)}
-        world.cluster.add(*(plain("a", rank, size) for rank in range(hosts)))
-        await world.settle()
-        world.now_s += 10
-        await world.settle()
-        assert len(world.cluster.events) == 1
-        assert f"{hosts} hosts" in world.cluster.events[0]
-
-
-async def test_pods_of_no_gang_are_told_what_is_missing(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world:
-        world.cluster.add(pod("web", {"app": "web"}))
-        await world.settle()
-        assert world.cluster.events == [
-            "its labels name no gang: set muster.dev/gang and muster.dev/rank"
-        ]
-
-
-# --- pod groups -------------------------------------------------------------------------------
-
-
-def grouped(group: str, rank: int, **spec: Any) -> Any:
-    labels = {"apps.kubernetes.io/pod-index": str(rank)}
-    return pod(f"{group}-{rank}", labels, schedulingGroup={"podGroupName": group}, **spec)
-
-
-def pod_group(name: str, size: int, **spec: Any) -> Any:
-    meta = {"name": name, "resourceVersion": "1"}
-    return {"metadata": meta, "spec": {"schedulingPolicy": {"gang": {"minCount": size}}} | spec}
+        return last.state, last.reason
 
 
 @asynccontextmanager
@@ -540,53 +309,233 @@ async def until_said(world: Adopting, holds: Callable[[], bool]) -> None:
             await world.settle()
 
 
-@pytest.mark.parametrize("version", ["v1alpha2", "v1beta1"])
-async def test_pods_of_a_pod_group_are_one_gang_and_its_status_says_so(
-    tmp_path: Path, version: str
-) -> None:
-    async with adopting(tmp_path) as world, following_groups(world):
-        world.cluster.served = version
-        world.cluster.add(grouped("a", 0), grouped("a", 1))
-        await until_said(world, lambda: bool(world.cluster.events))
-        assert world.cluster.events == ["its pod group a of scheduling.k8s.io is not there"]
-        world.cluster.groups["a"] = pod_group("a", 2)
-        world.adoption.groups["ns"]._served.clear()
-        async with following_groups(world):
-            await until_said(world, lambda: "status" in world.cluster.groups["a"])
-        job = world.writer.state.jobs["ns.group.a"]
-        hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
-        assert world.cluster.nodes("a") == hosts
-        (condition,) = world.cluster.groups["a"]["status"]["conditions"]
-        wanted = "PodGroupScheduled" if version == "v1alpha2" else "PodGroupInitiallyScheduled"
-        assert (condition["type"], condition["status"]) == (wanted, "True")
+@pytest.fixture
+def served() -> str:
+    """The version of scheduling.k8s.io."""
+    return "v1alpha2"
 
 
-async def test_a_pod_group_that_waits_is_told_why(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world:
-        world.cluster.groups["b"] = pod_group("b", 2)
-        hosts = len(world.writer.state.loaded_fabric.hosts)
-        size = {"muster.dev/size": str(hosts)}
-        world.cluster.add(*(plain("first", rank, size) for rank in range(hosts)))
-        await world.settle()
-        async with following_groups(world):
-            world.cluster.add(grouped("b", 0), grouped("b", 1))
-            await until_said(world, lambda: "status" in world.cluster.groups["b"])
-        (condition,) = world.cluster.groups["b"]["status"]["conditions"]
-        assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
-        assert "needs 2 hosts, 0 are free" in condition["message"]
+@pytest.fixture
+async def world(tmp_path: Path, served: str) -> AsyncIterator[Adopting]:
+    now_ns = count(1_700_000_000_000_000_000, 1_000_000)
+    store = open_store(f"sqlite:///{tmp_path}/muster.db")
+    found = recover(store, fabric_spec(), next(now_ns))
+    writer = Writer(store, found, lambda: next(now_ns), SchedulingOptions(), Feed(100), Retention())
+    writing = asyncio.create_task(writer.run())
+    try:
+        while not writer.is_leading:
+            await asyncio.sleep(0)
+        made = Adopting(writer)
+        made.cluster.served = served
+        async with following_groups(made):
+            yield made
+    finally:
+        writer.stop()
+        await writing
+        store.close()
 
 
-async def test_more_pods_than_their_group_needs_are_not_bound_in_part(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world, following_groups(world):
-        world.cluster.groups["a"] = pod_group("a", 2)
-        world.cluster.add(*(grouped("a", rank) for rank in range(3)))
-        await until_said(world, lambda: world.adoption.groups["ns"].find(NATIVE_A) is not None)
-        world.cluster.events.clear()
-        await world.settle()
+async def test_a_whole_gang_is_bound_in_the_order_of_its_ranks(world: Adopting) -> None:
+    world.cluster.add(plain("a", 1))
+    await world.settle()
+    assert world.job("a") is None
+    assert world.cluster.events == []
+    world.now_s = GONE_S
+    await world.settle()
+    assert world.cluster.events == ["its gang has 1 of 2 pods"]
+    world.cluster.add(plain("a", 0))
+    await world.settle()
+    assert world.cluster.nodes("a") == world.hosts("a")
+    assert len(set(world.hosts("a"))) == 2
+
+
+async def test_the_gate_goes_when_a_pod_is_bound_and_others_keep_theirs(world: Adopting) -> None:
+    own, others = {"name": GATE}, {"name": "example.org/quota"}
+    world.cluster.add(plain("a", 0, schedulingGates=[own]))
+    world.cluster.add(plain("a", 1, schedulingGates=[own, others]))
+    await world.settle()
+    assert world.cluster.nodes("a") == [world.hosts("a")[0], ""]
+    assert world.cluster.pods["a-1"]["spec"]["schedulingGates"] == [others]
+    world.cluster.pods["a-1"]["spec"]["schedulingGates"] = []
+    await world.settle()
+    assert world.cluster.nodes("a") == world.hosts("a")
+
+
+async def test_a_swap_moves_the_pod_of_the_lost_host_alone(world: Adopting) -> None:
+    await world.add_gang()
+    first = world.hosts("a")
+    world.down.add(first[1])
+    await world.writer.submit(ReportHost(first[1], "gpu-lost"))
+    await until_said(world, lambda: bool(world.cluster.deleted))
+    await world.settle()
+    assert world.cluster.deleted == [("a-1", 0)]  # no kubelet is there to end it
+    bound = [f"bound to {host}, as the host of rank {n} of 2" for n, host in enumerate(first)]
+    assert set(bound) <= set(world.cluster.events)
+    assert f"not {first[1]}: that is failed, gpu-lost" in world.cluster.events[-1]
+    second = world.hosts("a")
+    assert second[0] == first[0]
+    assert second[1] != first[1]
+    world.cluster.add(plain("a", 1))  # as its controller does
+    await world.settle()
+    assert world.cluster.nodes("a") == second
+
+
+async def test_a_pod_is_not_bound_beside_one_that_is_still_ending(world: Adopting) -> None:
+    await world.add_gang()
+    host = world.hosts("a")[0]
+    ending = world.cluster.pods.pop("a-0")
+    ending["metadata"] |= {"name": "a-0-old", "deletionTimestamp": "now"}
+    world.cluster.add(ending, plain("a", 0))
+    await world.settle()
+    assert world.cluster.pods["a-0"]["spec"].get("nodeName") is None
+    del world.cluster.pods["a-0-old"]
+    await world.settle()
+    assert world.cluster.pods["a-0"]["spec"]["nodeName"] == host
+
+
+async def test_a_gang_that_waits_says_why_without_names_of_others(world: Adopting) -> None:
+    await world.fill()
+    world.cluster.groups["b"] = pod_group("b", 2)
+    await world.add_gang()
+    (text,) = world.cluster.events
+    assert "needs 2 hosts, 0 are free" in text
+    assert "secret" not in text
+    assert world.cluster.nodes("a") == ["", ""]
+    world.cluster.add(grouped("b", 0), grouped("b", 1))
+    await until_said(world, lambda: "status" in world.cluster.groups["b"])
+    (condition,) = world.cluster.groups["b"]["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+    assert "needs 2 hosts, 0 are free" in condition["message"]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_job_ends_as_its_pods_do(world: Adopting, phase: str) -> None:
+    await world.add_gang("job-1")
+    for each in world.cluster.pods.values():
+        each["status"]["phase"] = phase
+    await world.settle()
+    if phase == "Failed":  # its controller may start it again
+        assert world.job("a") is not None
         world.now_s = GONE_S
-        await until_said(world, lambda: bool(world.cluster.events))
-        (text,) = world.cluster.events
-        assert text == "its gang has 3 of 2 pods, and gangs are bound whole: set muster.dev/size"
+        await world.settle()
+    assert world.last()[0] is (JobState.FAILED if phase == "Failed" else JobState.COMPLETED)
+    await world.settle()
+    assert world.job("a") is None
+    await world.add_gang("job-1" if phase == "Failed" else "job-2")  # its next try, or a new Job
+    assert world.job("a") is not None
+
+
+@pytest.mark.parametrize("owner", ["", "job-1"])
+async def test_a_job_is_cancelled_when_its_pods_are_gone(world: Adopting, owner: str) -> None:
+    """Those of a controller that backs off may come again for a while."""
+    await world.add_gang(owner)
+    world.cluster.pods.clear()
+    await world.settle()
+    assert world.job("a") is not None
+    for world.now_s in (GONE_S, BACK_OFF_S) if owner else (GONE_S,):
+        for _ in range(3):
+            await world.settle()
+    assert world.last() == (JobState.CANCELLED, "its pods are gone")
+
+
+@pytest.mark.parametrize("owner", ["job-1", "job-2"])
+async def test_a_job_keeps_its_place_while_its_controller_backs_off(
+    world: Adopting, owner: str
+) -> None:
+    await world.add_gang("job-1")
+    first = world.job("a")
+    assert first is not None
+    world.cluster.pods.clear()
+    await world.settle()
+    world.now_s = GONE_S
+    for _ in range(3):
+        await world.settle()
+    job = world.job("a")
+    assert job is not None
+    assert (job.state, job.hold, job.uid) == (JobState.QUEUED, None, first.uid)
+    assert job.name in world.writer.state.index.deferred  # holds no hosts, and does not start
+    world.now_s = BACK_OFF_S - 1
+    world.cluster.add(*(plain("a", rank, owner=owner) for rank in range(2)))
+    await until_said(world, lambda: "" not in world.cluster.nodes("a"))
+    job = world.job("a")
+    assert job is not None
+    assert (job.uid == first.uid, job.sequence == first.sequence) == (2 * (owner == "job-1",))
+
+
+async def test_pods_of_a_cancelled_job_go_and_do_not_come_back(world: Adopting) -> None:
+    await world.add_gang("job-1")
+    await world.writer.submit(CancelJob("ns.gang.a", "by hand"))
+    await world.settle()
+    assert sorted(world.cluster.deleted) == [("a-0", None), ("a-1", None)]
+    assert "ns.gang.a is cancelled: by hand" in world.cluster.events
+    await world.add_gang("job-1")
+    assert world.job("a") is None
+    assert world.cluster.nodes("a") == ["", ""]
+    await world.add_gang("job-2")
+    assert world.cluster.nodes("a") == world.hosts("a")
+
+
+async def test_a_refused_gang_says_so_once(world: Adopting) -> None:
+    hosts = len(world.writer.state.loaded_fabric.hosts) + 1
+    size = {"muster.dev/size": str(hosts)}
+    world.cluster.add(*(plain("a", rank, size) for rank in range(hosts)))
+    for _ in range(2):
+        world.now_s += 10
+        await world.settle()
+    (text,) = world.cluster.events
+    assert f"{hosts} hosts" in text
+
+
+async def test_pods_of_no_gang_are_told_what_is_missing(world: Adopting) -> None:
+    world.cluster.add(pod("web", {"app": "web"}))
+    await world.settle()
+    assert world.cluster.events == [
+        "its labels name no gang: set muster.dev/gang and muster.dev/rank"
+    ]
+
+
+# --- pod groups -------------------------------------------------------------------------------
+
+
+def grouped(group: str, rank: int, **spec: Any) -> Any:
+    labels = {"apps.kubernetes.io/pod-index": str(rank)}
+    return pod(f"{group}-{rank}", labels, schedulingGroup={"podGroupName": group}, **spec)
+
+
+def pod_group(name: str, size: int, **spec: Any) -> Any:
+    meta = {"name": name, "resourceVersion": "1"}
+    return {"metadata": meta, "spec": {"schedulingPolicy": {"gang": {"minCount": size}}} | spec}
+
+
+@pytest.mark.parametrize("served", ["v1alpha2", "v1beta1"])
+async def test_pods_of_a_pod_group_are_one_gang_and_its_status_says_so(
+    world: Adopting, served: str
+) -> None:
+    world.cluster.add(grouped("a", 0), grouped("a", 1))
+    await until_said(world, lambda: bool(world.cluster.events))
+    assert world.cluster.events == ["its pod group a of scheduling.k8s.io is not there"]
+    world.cluster.groups["a"] = pod_group("a", 2)
+    world.adoption.groups["ns"]._served.clear()
+    async with following_groups(world):
+        await until_said(world, lambda: "status" in world.cluster.groups["a"])
+    job = world.writer.state.jobs["ns.group.a"]
+    hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
+    assert world.cluster.nodes("a") == hosts
+    (condition,) = world.cluster.groups["a"]["status"]["conditions"]
+    wanted = "PodGroupScheduled" if served == "v1alpha2" else "PodGroupInitiallyScheduled"
+    assert (condition["type"], condition["status"]) == (wanted, "True")
+
+
+async def test_more_pods_than_their_group_needs_are_not_bound_in_part(world: Adopting) -> None:
+    world.cluster.groups["a"] = pod_group("a", 2)
+    world.cluster.add(*(grouped("a", rank) for rank in range(3)))
+    await until_said(world, lambda: world.adoption.groups["ns"].find(NATIVE_A) is not None)
+    world.cluster.events.clear()
+    await world.settle()
+    world.now_s = GONE_S
+    await until_said(world, lambda: bool(world.cluster.events))
+    (text,) = world.cluster.events
+    assert text == "its gang has 3 of 2 pods, and gangs are bound whole: set muster.dev/size"
 
 
 def of_workload(rank: int, group: str, key: str = "") -> Any:
@@ -596,23 +545,20 @@ def of_workload(rank: int, group: str, key: str = "") -> Any:
 
 
 async def test_groups_of_a_workload_are_gangs_and_replicas_of_a_group_gangs_of_their_own(
-    tmp_path: Path,
+    world: Adopting,
 ) -> None:
-    async with adopting(tmp_path) as world, following_groups(world):
-        groups = [
-            {"name": name, "policy": {"gang": {"minCount": 2}}} for name in ("workers", "work")
-        ]
-        meta = {"name": "train", "resourceVersion": "1"}
-        world.cluster.workloads["train"] = {"metadata": meta, "spec": {"podGroups": groups}}
-        world.cluster.add(*(of_workload(rank, "workers", key) for key in "01" for rank in (0, 1)))
-        jobs = world.writer.state.jobs
-        await until_said(world, lambda: len(world.writer.state.jobs) == 2)
-        await world.settle()
-        jobs = world.writer.state.jobs
-        for key in "01":
-            job = jobs[f"ns.group.train.workers.{key}"]
-            hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
-            assert world.cluster.nodes(f"workers{key}") == hosts
+    groups = [{"name": name, "policy": {"gang": {"minCount": 2}}} for name in ("workers", "work")]
+    meta = {"name": "train", "resourceVersion": "1"}
+    world.cluster.workloads["train"] = {"metadata": meta, "spec": {"podGroups": groups}}
+    world.cluster.add(*(of_workload(rank, "workers", key) for key in "01" for rank in (0, 1)))
+    jobs = world.writer.state.jobs
+    await until_said(world, lambda: len(world.writer.state.jobs) == 2)
+    await world.settle()
+    jobs = world.writer.state.jobs
+    for key in "01":
+        job = jobs[f"ns.group.train.workers.{key}"]
+        hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
+        assert world.cluster.nodes(f"workers{key}") == hosts
 
 
 def composite(name: str, groups: int, parent: str = "", **spec: Any) -> Any:
@@ -621,36 +567,34 @@ def composite(name: str, groups: int, parent: str = "", **spec: Any) -> Any:
     return made
 
 
-async def test_groups_below_one_composite_group_are_one_gang(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world, following_groups(world):
-        cluster = world.cluster
-        cluster.served = "v1beta1"
-        cluster.composites |= {"root": composite("root", 2), "inner": composite("inner", 1, "root")}
-        cluster.groups["workers"] = pod_group("workers", 2, parentCompositePodGroupName="inner")
-        cluster.add(grouped("workers", 0), grouped("workers", 1))
-        world.now_s = GONE_S
-        await until_said(world, lambda: bool(cluster.events))
-        assert cluster.events == ["its pod group workers of scheduling.k8s.io is not there"]
-        cluster.groups["driver"] = pod_group("driver", 1, parentCompositePodGroupName="root")
-        cluster.add(grouped("driver", 0))
-        await until_said(world, lambda: "" not in cluster.nodes("workers"))
-        await until_said(world, lambda: all("status" in each for each in cluster.groups.values()))
-        job = world.writer.state.jobs["ns.group.root"]
-        hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
-        assert [*cluster.nodes("driver"), *cluster.nodes("workers")] == hosts
+@pytest.mark.parametrize("served", ["v1beta1"])
+async def test_groups_below_one_composite_group_are_one_gang(world: Adopting) -> None:
+    cluster = world.cluster
+    cluster.composites |= {"root": composite("root", 2), "inner": composite("inner", 1, "root")}
+    cluster.groups["workers"] = pod_group("workers", 2, parentCompositePodGroupName="inner")
+    cluster.add(grouped("workers", 0), grouped("workers", 1))
+    world.now_s = GONE_S
+    await until_said(world, lambda: bool(cluster.events))
+    assert cluster.events == ["its pod group workers of scheduling.k8s.io is not there"]
+    cluster.groups["driver"] = pod_group("driver", 1, parentCompositePodGroupName="root")
+    cluster.add(grouped("driver", 0))
+    await until_said(world, lambda: "" not in cluster.nodes("workers"))
+    await until_said(world, lambda: all("status" in each for each in cluster.groups.values()))
+    job = world.writer.state.jobs["ns.group.root"]
+    hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
+    assert [*cluster.nodes("driver"), *cluster.nodes("workers")] == hosts
 
 
 async def test_what_groups_inside_a_composite_one_want_of_topology_is_refused(
-    tmp_path: Path,
+    world: Adopting,
 ) -> None:
-    async with adopting(tmp_path) as world, following_groups(world):
-        rack: Any = {"schedulingConstraints": {"topology": [{"key": "topology/rack"}]}}
-        world.cluster.composites["root"] = composite("root", 1)
-        world.cluster.groups["a"] = pod_group("a", 2, parentCompositePodGroupName="root", **rack)
-        world.cluster.add(grouped("a", 0), grouped("a", 1))
-        await until_said(world, lambda: any("topology/rack" in t for t in world.cluster.events))
-        assert "not groups inside it" in world.cluster.events[-1]
-        assert world.writer.state.jobs == {}
+    rack: Any = {"schedulingConstraints": {"topology": [{"key": "topology/rack"}]}}
+    world.cluster.composites["root"] = composite("root", 1)
+    world.cluster.groups["a"] = pod_group("a", 2, parentCompositePodGroupName="root", **rack)
+    world.cluster.add(grouped("a", 0), grouped("a", 1))
+    await until_said(world, lambda: any("topology/rack" in t for t in world.cluster.events))
+    assert "not groups inside it" in world.cluster.events[-1]
+    assert world.writer.state.jobs == {}
 
 
 # --- claims of devices ------------------------------------------------------------------------
@@ -693,28 +637,27 @@ def with_gpus(world: Adopting) -> None:
             world.cluster.slices[meta["name"]] = {"metadata": meta, "spec": spec}
 
 
-async def test_claimed_gpus_are_those_of_the_host_of_the_rank(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world, following_groups(world):
-        with_gpus(world)
-        both: list[dict[str, Any]] = [{"count": GPUS}, {"allocationMode": "All"}]
-        for rank, asked in enumerate(both):
-            world.cluster.claims[f"c{rank}"] = resource_claim(f"c{rank}", **asked)
-            world.cluster.add(claiming("a", rank, f"c{rank}"))
-        await until_said(world, lambda: "" not in world.cluster.nodes("a"))
-        hosts = world.hosts("a")
-        assert world.cluster.nodes("a") == hosts
-        for rank, host in enumerate(hosts):
-            claim = world.cluster.claims[f"c{rank}"]
-            allocation, (consumer,) = claim["status"]["allocation"], claim["status"]["reservedFor"]
-            results = allocation["devices"]["results"]
-            assert {(each["pool"], each["device"]) for each in results} == {
-                (host, f"gpu-{n}") for n in range(GPUS)
-            }
-            assert allocation["devices"]["config"][0]["source"] == "FromClaim"
-            (term,) = allocation["nodeSelector"]["nodeSelectorTerms"]
-            assert term["matchFields"][0]["values"] == [host]
-            assert consumer["uid"] == world.cluster.pods[f"a-{rank}"]["metadata"]["uid"]
-            assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+async def test_claimed_gpus_are_those_of_the_host_of_the_rank(world: Adopting) -> None:
+    with_gpus(world)
+    both: list[dict[str, Any]] = [{"count": GPUS}, {"allocationMode": "All"}]
+    for rank, asked in enumerate(both):
+        world.cluster.claims[f"c{rank}"] = resource_claim(f"c{rank}", **asked)
+        world.cluster.add(claiming("a", rank, f"c{rank}"))
+    await until_said(world, lambda: "" not in world.cluster.nodes("a"))
+    hosts = world.hosts("a")
+    assert world.cluster.nodes("a") == hosts
+    for rank, host in enumerate(hosts):
+        claim = world.cluster.claims[f"c{rank}"]
+        allocation, (consumer,) = claim["status"]["allocation"], claim["status"]["reservedFor"]
+        results = allocation["devices"]["results"]
+        assert {(each["pool"], each["device"]) for each in results} == {
+            (host, f"gpu-{n}") for n in range(GPUS)
+        }
+        assert allocation["devices"]["config"][0]["source"] == "FromClaim"
+        (term,) = allocation["nodeSelector"]["nodeSelectorTerms"]
+        assert term["matchFields"][0]["values"] == [host]
+        assert consumer["uid"] == world.cluster.pods[f"a-{rank}"]["metadata"]["uid"]
+        assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
 
 
 @pytest.mark.parametrize(
@@ -728,35 +671,33 @@ async def test_claimed_gpus_are_those_of_the_host_of_the_rank(tmp_path: Path) ->
     ],
 )
 async def test_a_claim_that_cannot_be_met_is_named(
-    tmp_path: Path, claims: tuple[str, str], asked: dict[str, Any], message: str
+    world: Adopting, claims: tuple[str, str], asked: dict[str, Any], message: str
 ) -> None:
-    async with adopting(tmp_path) as world, following_groups(world):
-        with_gpus(world)
-        for name in filter(None, claims):
-            world.cluster.claims[name] = resource_claim(name, **asked)
-        world.cluster.add(*(claiming("a", rank, name) for rank, name in enumerate(claims)))
-        await until_said(world, lambda: any(message in text for text in world.cluster.events))
-        assert world.job("a") is None
+    with_gpus(world)
+    for name in filter(None, claims):
+        world.cluster.claims[name] = resource_claim(name, **asked)
+    world.cluster.add(*(claiming("a", rank, name) for rank, name in enumerate(claims)))
+    await until_said(world, lambda: any(message in text for text in world.cluster.events))
+    assert world.job("a") is None
 
 
-async def test_devices_that_a_pod_still_has_are_waited_for(tmp_path: Path) -> None:
-    async with adopting(tmp_path) as world, following_groups(world):
-        with_gpus(world)
-        before = {"driver": "gpu.nvidia.com", "device": "gpu-0", "request": "gpu"}
-        for rank in (0, 1):
-            world.cluster.claims[f"c{rank}"] = resource_claim(f"c{rank}", count=GPUS)
-        for host in world.writer.state.loaded_fabric.hosts:
-            old = resource_claim(f"old-{host}", count=1)
-            devices = {"results": [before | {"pool": host}]}
-            old["status"] = {"allocation": {"devices": devices}}
-            world.cluster.claims[f"old-{host}"] = old
-        world.cluster.add(*(claiming("a", rank, f"c{rank}") for rank in (0, 1)))
-        await until_said(world, lambda: any("7 free" in text for text in world.cluster.events))
-        assert world.cluster.nodes("a") == ["", ""]
-        for name in [name for name in world.cluster.claims if name.startswith("old-")]:
-            del world.cluster.claims[name]
-            world.adoption.claims["ns"].by_name.pop(name, None)
-        await until_said(world, lambda: "" not in world.cluster.nodes("a"))
+async def test_devices_that_a_pod_still_has_are_waited_for(world: Adopting) -> None:
+    with_gpus(world)
+    before = {"driver": "gpu.nvidia.com", "device": "gpu-0", "request": "gpu"}
+    for rank in (0, 1):
+        world.cluster.claims[f"c{rank}"] = resource_claim(f"c{rank}", count=GPUS)
+    for host in world.writer.state.loaded_fabric.hosts:
+        old = resource_claim(f"old-{host}", count=1)
+        devices = {"results": [before | {"pool": host}]}
+        old["status"] = {"allocation": {"devices": devices}}
+        world.cluster.claims[f"old-{host}"] = old
+    world.cluster.add(*(claiming("a", rank, f"c{rank}") for rank in (0, 1)))
+    await until_said(world, lambda: any("7 free" in text for text in world.cluster.events))
+    assert world.cluster.nodes("a") == ["", ""]
+    for name in [name for name in world.cluster.claims if name.startswith("old-")]:
+        del world.cluster.claims[name]
+        world.adoption.claims["ns"].by_name.pop(name, None)
+    await until_said(world, lambda: "" not in world.cluster.nodes("a"))
 
 
 NATIVE_A = ("scheduling.k8s.io", "a")

@@ -10,12 +10,11 @@ import pytest
 import yaml
 from aiohttp import web
 
-from scheduler.core.model.commands import MoveHost, ReportHost
-from scheduler.core.model.lifecycle import HostMove, HostState
+from scheduler.core.model.lifecycle import HostState
 from scheduler.core.model.state import Host
 from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.files.errors import InputError
-from scheduler.files.health.found import KUBERNETES, NodeState
+from scheduler.files.health.found import NodeState
 from scheduler.launch.gangs.reports import AGENT_LOST
 from scheduler.launch.keys import HoldingScope, KubernetesKeys
 from scheduler.launch.kubernetes.agents import (
@@ -36,7 +35,6 @@ from scheduler.launch.kubernetes.pods import (
     secrets,
     view_of,
 )
-from scheduler.launch.node_reports import report_of
 from scheduler.observe.supervision import Heartbeats
 
 KEYS = KubernetesKeys(namespace="ns", image="train:1")
@@ -134,10 +132,6 @@ def test_what_is_wrong_with_a_template_is_said(tmp_path: Path, text: str, messag
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         load_template(str(path))
-
-
-def test_a_pod_template_object_is_a_template(tmp_path: Path) -> None:
-    path = tmp_path / "pod.yaml"
     path.write_text("apiVersion: v1\nkind: PodTemplate\ntemplate: {spec: {hostNetwork: true}}\n")
     assert load_template(str(path)) == {"spec": {"hostNetwork": True}}
 
@@ -217,8 +211,18 @@ class Kept(KubernetesAgents):
         self.pods.by_name[f"muster-{host}"] = view_of(pod)
 
 
-async def test_a_gang_has_pods_on_its_hosts_and_spares_and_keeps_them(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a")
+@pytest.fixture
+def agents(tmp_path: Path) -> Kept:
+    return Kept(tmp_path / "a")
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Kept:
+    """Agents on all hosts, whether they have a gang or not."""
+    return Kept(tmp_path / "a", HoldingScope.WHOLE)
+
+
+async def test_a_gang_has_pods_on_its_hosts_and_spares_and_keeps_them(agents: Kept) -> None:
     assert await agents.settle() == []
     agents.state.holding = [job("u-1", (0, 1), (2,))]
     assert await agents.settle() == [("POST", "")] * 3
@@ -228,8 +232,7 @@ async def test_a_gang_has_pods_on_its_hosts_and_spares_and_keeps_them(tmp_path: 
     assert await agents.settle() == []
 
 
-async def test_a_swap_touches_the_pod_of_the_spare_alone(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a")
+async def test_a_swap_touches_the_pod_of_the_spare_alone(agents: Kept) -> None:
     agents.state.holding = [job("u-1", (0, 1), (2,))]
     await agents.settle()
     agents._sessions.connected = {"n1", "n3"}
@@ -245,34 +248,33 @@ async def test_a_swap_touches_the_pod_of_the_spare_alone(tmp_path: Path) -> None
     assert agents.fake.bodies[-1]["preconditions"] == {"uid": "p-muster-n2"}
 
 
-async def test_a_pod_makes_way_for_one_of_the_container_that_a_gang_wants(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a", HoldingScope.WHOLE)
+async def test_a_pod_makes_way_for_one_of_the_container_that_a_gang_wants(whole: Kept) -> None:
     for host in HOSTS:
-        agents.have(host)
-    agents._sessions.connected = set(HOSTS)
-    assert await agents.settle() == []
+        whole.have(host)
+    whole._sessions.connected = set(HOSTS)
+    assert await whole.settle() == []
     container = ContainerSpec("docker://example.org/train:2")
-    agents.state.holding = [job("u-1", (0,), container=container)]
-    assert await agents.settle() == [("DELETE", "muster-n1")]
+    whole.state.holding = [job("u-1", (0,), container=container)]
+    assert await whole.settle() == [("DELETE", "muster-n1")]
     # What still runs there has the grace of the pod.
-    assert agents.fake.bodies == [{"preconditions": {"uid": "p-muster-n1"}}]
-    agents._sessions.connected.discard("n1")
-    assert agents.is_dismissed("n1"), "its agent is no loss of the host"
-    assert agents.starting() == {"n1"}
-    del agents.pods.by_name["muster-n1"]
-    assert await agents.settle() == [("POST", "")]
-    (made,) = agents.fake.bodies
+    assert whole.fake.bodies == [{"preconditions": {"uid": "p-muster-n1"}}]
+    whole._sessions.connected.discard("n1")
+    assert whole.is_dismissed("n1"), "its agent is no loss of the host"
+    assert whole.starting() == {"n1"}
+    del whole.pods.by_name["muster-n1"]
+    assert await whole.settle() == [("POST", "")]
+    (made,) = whole.fake.bodies
     (agent,) = made["spec"]["containers"]
     assert agent["image"] == "example.org/train:2"
     assert {"name": "MUSTER_CONTAINER", "value": container.image} in agent["env"]
-    assert await agents.settle() == []
-    agents.have("n1", agents._hosts_needing_pods(agents.state)["n1"])  # type: ignore[arg-type]
-    agents._deleted.clear()
-    agents._sessions.connected.add("n1")
-    assert await agents.settle() == []
-    assert not agents.is_dismissed("n1")
-    agents.state.holding = []
-    assert await agents.settle() == [("PATCH", "muster-n1")], "the next gang may want the same"
+    assert await whole.settle() == []
+    whole.have("n1", whole._hosts_needing_pods(whole.state)["n1"])  # type: ignore[arg-type]
+    whole._deleted.clear()
+    whole._sessions.connected.add("n1")
+    assert await whole.settle() == []
+    assert not whole.is_dismissed("n1")
+    whole.state.holding = []
+    assert await whole.settle() == [("PATCH", "muster-n1")], "the next gang may want the same"
 
 
 @pytest.mark.parametrize(
@@ -314,8 +316,7 @@ def test_a_container_of_pods_is_of_the_images_and_mounts_of_the_site(
     assert {"name": "v", "mountPath": "/data", "subPath": "s"} in agent["volumeMounts"]
 
 
-async def test_ranks_that_still_save_keep_their_pod(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a")
+async def test_ranks_that_still_save_keep_their_pod(agents: Kept) -> None:
     agents.have("n1", OWNER)
     agents._busy = lambda: {"n1"}
     assert await agents.settle() == []
@@ -324,23 +325,21 @@ async def test_ranks_that_still_save_keep_their_pod(tmp_path: Path) -> None:
     assert await agents.settle() == []  # it is ending
 
 
-async def test_pods_are_not_made_where_the_node_takes_none(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a", HoldingScope.WHOLE)
+async def test_pods_are_not_made_where_the_node_takes_none(whole: Kept) -> None:
     for host, standing in zip(
         HOSTS, (NodeState.UP, NodeState.CORDON, NodeState.SILENT, NodeState.DOWN), strict=True
     ):
-        agents.nodes.by_name[host] = NodeView(standing, "", True)
-    await agents.settle()
-    assert [body["spec"]["nodeName"] for body in agents.fake.bodies] == ["n1"]
-    assert agents.starting() == {"n1"}
-    agents.have("n4")
-    del agents.nodes.by_name["n4"]
-    assert await agents.settle() == [("DELETE", "muster-n4")]
-    assert agents.fake.bodies[-1]["gracePeriodSeconds"] == 0  # no kubelet would end it
+        whole.nodes.by_name[host] = NodeView(standing, "", True)
+    await whole.settle()
+    assert [body["spec"]["nodeName"] for body in whole.fake.bodies] == ["n1"]
+    assert whole.starting() == {"n1"}
+    whole.have("n4")
+    del whole.nodes.by_name["n4"]
+    assert await whole.settle() == [("DELETE", "muster-n4")]
+    assert whole.fake.bodies[-1]["gracePeriodSeconds"] == 0  # no kubelet would end it
 
 
-async def test_a_pod_that_ended_is_made_again_after_longer_and_longer(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a")
+async def test_a_pod_that_ended_is_made_again_after_longer_and_longer(agents: Kept) -> None:
     agents.state.holding = [job("u-1", (0,))]
     await agents.settle()
     agents.have("n1", replace(OWNER, uid="u-1"), phase="Failed", reason="OutOfnvidia.com/gpu")
@@ -356,8 +355,7 @@ async def test_a_pod_that_ended_is_made_again_after_longer_and_longer(tmp_path: 
     assert await agents.settle() == [("POST", "")]
 
 
-async def test_a_host_whose_pod_never_starts_is_lost_in_the_end(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a")
+async def test_a_host_whose_pod_never_starts_is_lost_in_the_end(agents: Kept) -> None:
     agents.state.holding = [job("u-1", (0,))]
     await agents.settle()
     agents.have("n1", replace(OWNER, uid="u-1"), phase="Pending")
@@ -369,8 +367,7 @@ async def test_a_host_whose_pod_never_starts_is_lost_in_the_end(tmp_path: Path) 
     assert await agents.settle() == [("DELETE", "muster-n1")]
 
 
-async def test_a_container_without_an_agent_is_not_waited_for_as_long(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a")
+async def test_a_container_without_an_agent_is_not_waited_for_as_long(agents: Kept) -> None:
     agents.state.holding = [job("u-1", (0,))]
     agents.have("n1", replace(OWNER, uid="u-1"))
     assert await agents.settle() == []
@@ -383,9 +380,8 @@ async def test_a_container_without_an_agent_is_not_waited_for_as_long(tmp_path: 
 
 
 async def test_pods_whose_agents_do_not_come_in_are_named_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    agents: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agents = Kept(tmp_path / "a")
     agents.state.holding = [job("u-1", (0, 1, 2))]
     for host in HOSTS[:3]:
         agents.have(host, replace(OWNER, uid="u-1"))
@@ -406,8 +402,7 @@ async def test_a_kubeconfig_that_is_not_there_is_named(
         await configuration(KEYS)
 
 
-async def test_what_the_api_server_refuses_is_asked_for_again_later(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a")
+async def test_what_the_api_server_refuses_is_asked_for_again_later(agents: Kept) -> None:
     agents.state.holding = [job("u-1", (0,))]
     agents.fake.refusal = ApiFailed("exceeded quota", 403)
     assert await agents.settle() == [("POST", "")]
@@ -416,8 +411,7 @@ async def test_what_the_api_server_refuses_is_asked_for_again_later(tmp_path: Pa
     assert await agents.settle() == [("POST", "")]
 
 
-async def test_nothing_is_decided_on_what_is_old(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a")
+async def test_nothing_is_decided_on_what_is_old(agents: Kept) -> None:
     agents._prepared_for = 1
     agents.state.holding = [job("u-1", (0,))]
     agents.pods.is_current = False
@@ -435,9 +429,8 @@ def standings(agents: Kept, evicted: frozenset[str] = frozenset()) -> dict[str, 
 
 
 async def test_of_a_host_that_is_heard_of_its_node_does_not_say_that_it_is_down(
-    tmp_path: Path,
+    agents: Kept,
 ) -> None:
-    agents = Kept(tmp_path / "a")
     agents.nodes.by_name["n1"] = NodeView(NodeState.DOWN, "x", True)
     agents.nodes.by_name["n2"] = NodeView(NodeState.SILENT, "x", True)
     del agents.nodes.by_name["n3"]
@@ -479,41 +472,6 @@ def test_a_node_that_flaps_is_out_for_longer_each_time() -> None:
     assert nodes.standing("other", NodeState.CORDON) is NodeState.CORDON
     now_s[0] += 3600
     assert (out_s(down), out_s(up)) == (FALL_S, 0)  # that was long ago
-
-
-HEALTHY = Host(HostState.HEALTHY, 0)
-
-
-@pytest.mark.parametrize(
-    ("standing", "host", "command"),
-    [
-        (NodeState.CORDON, HEALTHY, MoveHost("n", HostMove.CORDON, "kubernetes: x")),
-        (NodeState.CORDON, Host(HostState.CORDONED, 0, cordon="by hand"), None),
-        (
-            NodeState.DRAIN,
-            Host(HostState.CORDONED, 0, cordon="kubernetes: cordoned"),
-            MoveHost("n", HostMove.DRAIN, "kubernetes: x"),
-        ),
-        (NodeState.DRAIN, Host(HostState.CORDONED, 0, cordon="kubernetes: x"), None),  # it is done
-        (NodeState.DRAIN, Host(HostState.CORDONED, 0, cordon="slurm: x"), None),
-        (
-            NodeState.UP,
-            Host(HostState.CORDONED, 0, cordon="kubernetes: x"),
-            MoveHost("n", HostMove.UNCORDON, "kubernetes: x"),
-        ),
-        (
-            NodeState.UP,
-            Host(HostState.FAILED, 0, "host-down: kubernetes: x"),
-            ReportHost("n", "repaired", "kubernetes: x"),
-        ),
-        (NodeState.UP, Host(HostState.FAILED, 0, "host-down: slurm: x"), None),
-        (NodeState.FAILING, HEALTHY, ReportHost("n", "predicted-failure", "kubernetes: x")),
-    ],
-)
-def test_what_kubernetes_says_of_a_node_is_told_once_and_undone_for_its_sake_alone(
-    standing: NodeState, host: Host, command: object
-) -> None:
-    assert report_of(KUBERNETES, "n", standing, "x", host) == command
 
 
 async def test_calls_and_watches_that_the_api_server_forbids_are_counted(tmp_path: Path) -> None:

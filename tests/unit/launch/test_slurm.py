@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from scheduler.agent.containers import container_key
-from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost
-from scheduler.core.model.lifecycle import HostMove, HostState
-from scheduler.core.model.state import Host
+from scheduler.core.model.commands import MoveHost, RemoveWindow
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.state import State
 from scheduler.core.model.window import Leave
 from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.files.health.found import NodeState
 from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
-from scheduler.launch.node_reports import report_of
 from scheduler.launch.slurm.agents import (
     WHOLE,
     SlurmAgents,
@@ -75,15 +74,6 @@ def test_gpus_that_slurm_manages_are_read_and_asked_for_in_the_step() -> None:
     assert not any("--gres" in word for word in agent_step("7", ["n1"], ["muster"], [], "agents"))
 
 
-async def test_hosts_with_other_numbers_of_gpus_have_a_step_of_their_own(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a", FakeSlurm(), [0.0])
-    agents._gpus = {"n1": 8, "n3": 8}
-    wanted, job = {"g": ("n1", "n2", "n3")}, held("7", ("n1", "n2", "n3"))
-    await settled(agents, wanted)
-    await settled(agents, wanted, job)
-    assert agents.steps == [("7", ("n2",)), ("7", ("n1", "n3"))]
-
-
 def test_a_row_of_squeue_is_read_whatever_the_name_holds() -> None:
     job = read_job("12|RUNNING|alice|n[1-3,5]|n1|None|UNLIMITED|NONE|a|b: c")
     assert job == SlurmJob("12", "RUNNING", "alice", ("n1", "n2", "n3", "n5"), "a|b: c", (), "None")
@@ -111,25 +101,61 @@ async def test_a_command_that_fails_says_so_in_its_own_words(
 
 
 class FakeSlurm:
-    """Remembers what it is told."""
+    """Remembers what it is told, and grants nodes that nothing stands against; of one that pends,
+    squeue is asked meanwhile."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
+        self.refused: dict[str, str] = {}
+        self.granted = set[str]()
+        self.answer = ""
 
     async def __call__(self, words: Sequence[str]) -> str:
+        for word in words:
+            if words[0] == "salloc" and word.startswith("--nodelist="):
+                nodes = word.partition("=")[2].split(",")
+                for node in nodes:
+                    if node in self.refused:
+                        raise SlurmFailed(
+                            f"salloc: Job submit/allocate failed: {self.refused[node]}"
+                        )
+                self.granted |= set(nodes)
         self.calls.append(list(words))
-        return ""
+        return self.answer
+
+    @property
+    def node_lists(self) -> list[str]:
+        """Nodes of each allocation that was granted."""
+        words = (word for call in self.calls for word in call)
+        return [word.partition("=")[2] for word in words if word.startswith("--nodelist=")]
 
 
 class Kept(SlurmAgents):
-    """Writes down which steps it would start."""
+    """Writes down which steps it would start, and what it would submit."""
 
-    def __init__(self, folder: Path, slurm: FakeSlurm, now_s: list[float]) -> None:
-        super().__init__(SlurmKeys(), folder, "", SlurmCommands(run=slurm), lambda: now_s[0])
+    def __init__(self, folder: Path) -> None:
+        self.slurm, self.now_s = FakeSlurm(), 0.0
+        super().__init__(SlurmKeys(), folder, "", SlurmCommands(run=self.slurm), lambda: self.now_s)
         self.steps: list[tuple[str, tuple[str, ...]]] = []
         self.names: list[str] = []
+        self.told: list[Any] = []
         self._sessions: Any = SimpleNamespace(connected=set(), address="127.0.0.1:1")
         self._nodes = dict.fromkeys(("n1", "n2", "n3"), (NodeState.UP, ""))
+
+    def lead(self, state: State) -> tuple[str, ...]:
+        """Be of the leading writer of that state. Return its hosts, which are up."""
+        writer: Any = SimpleNamespace(state=state, now_ns=lambda: int(self.now_s * 10**9))
+        self._writer, hosts = writer, tuple(state.loaded_fabric.hosts)
+        self._nodes = dict.fromkeys(hosts, (NodeState.UP, ""))
+        return hosts
+
+    async def settle(self, wanted: dict[str, tuple[str, ...]], *jobs: SlurmJob) -> None:
+        hosts = {host for hosts in wanted.values() for host in hosts}
+        await self.reconcile(wanted, jobs, hosts)
+        await asyncio.sleep(0)
+
+    async def _submit(self, command: Any) -> None:
+        self.told.append(command)
 
     async def _run_step(
         self,
@@ -143,71 +169,79 @@ class Kept(SlurmAgents):
         self.names.append(name)
 
 
+@pytest.fixture
+def agents(tmp_path: Path) -> Kept:
+    return Kept(tmp_path / "a")
+
+
+@pytest.fixture
+def _utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+
 def held(job_id: str, hosts: tuple[str, ...], group: str = "g", user: str = ME) -> SlurmJob:
     return SlurmJob(job_id, "RUNNING", user, hosts, f"muster:{group}")
 
 
-async def settled(agents: Kept, wanted: dict[str, tuple[str, ...]], *jobs: SlurmJob) -> None:
-    await agents.reconcile(wanted, jobs, {host for hosts in wanted.values() for host in hosts})
-    await asyncio.sleep(0)
-
-
 async def test_what_is_missing_is_asked_for_and_what_nobody_wants_is_given_back(
-    tmp_path: Path,
+    agents: Kept,
 ) -> None:
-    slurm, now_s = FakeSlurm(), [0.0]
-    agents = Kept(tmp_path / "a", slurm, now_s)
     agents._nodes["n3"] = (NodeState.DRAIN, "disk")
-    await settled(agents, {"g": ("n1", "n2", "n3")}, held("5", ("n2",), "other", "somebody"))
-    ((salloc),) = slurm.calls
+    await agents.settle({"g": ("n1", "n2", "n3")}, held("5", ("n2",), "other", "somebody"))
+    ((salloc),) = agents.slurm.calls
     assert "--nodelist=n1" in salloc  # n2 is somebody else's, n3 is drained
     assert "--job-name=muster:g" in salloc
-    slurm.calls.clear()
+    agents.slurm.calls.clear()
     orphan, foreign = held("8", ("n2",), "gone"), held("9", ("n3",), "gone", "somebody")
-    await settled(agents, {"g": ("n1",)}, held("7", ("n1",)), orphan, foreign)
-    assert slurm.calls == [["scancel", "8"]]
-    slurm.calls.clear()
+    await agents.settle({"g": ("n1",)}, held("7", ("n1",)), orphan, foreign)
+    assert agents.slurm.calls == [["scancel", "8"]]
+    agents.slurm.calls.clear()
     agents._busy = lambda: {"n2"}  # its ranks may still save
-    await settled(agents, {"g": ("n1",)}, held("7", ("n1",)), orphan)
-    assert slurm.calls == []
+    await agents.settle({"g": ("n1",)}, held("7", ("n1",)), orphan)
+    assert agents.slurm.calls == []
 
 
-async def test_agents_are_one_step_at_first_and_steps_of_their_own_later(tmp_path: Path) -> None:
-    now_s = [0.0]
-    agents = Kept(tmp_path / "a", FakeSlurm(), now_s)
+async def test_hosts_with_other_numbers_of_gpus_have_a_step_of_their_own(agents: Kept) -> None:
+    agents._gpus = {"n1": 8, "n3": 8}
+    wanted, job = {"g": ("n1", "n2", "n3")}, held("7", ("n1", "n2", "n3"))
+    await agents.settle(wanted)
+    await agents.settle(wanted, job)
+    assert agents.steps == [("7", ("n2",)), ("7", ("n1", "n3"))]
+
+
+async def test_agents_are_one_step_at_first_and_steps_of_their_own_later(agents: Kept) -> None:
     wanted, job = {"g": ("n1", "n2")}, held("7", ("n1", "n2"))
-    await settled(agents, wanted)
-    await settled(agents, wanted, job)
-    await settled(agents, wanted, job)
+    await agents.settle(wanted)
+    await agents.settle(wanted, job)
+    await agents.settle(wanted, job)
     assert agents.steps == [("7", ("n1", "n2"))]
     agents._sessions.connected |= {"n1", "n2"}
-    await settled(agents, wanted, job)
+    await agents.settle(wanted, job)
     agents._sessions.connected -= {"n2"}
-    await settled(agents, wanted, job)
+    await agents.settle(wanted, job)
     assert agents.steps[1:] == [("7", ("n2",))]
-    now_s[0] = 10.0
-    await settled(agents, wanted, job)
+    agents.now_s = 10.0
+    await agents.settle(wanted, job)
     assert len(agents.steps) == 2
-    now_s[0] = 30.0
-    await settled(agents, wanted, job)
+    agents.now_s = 30.0
+    await agents.settle(wanted, job)
     assert agents.steps[2:] == [("7", ("n2",))]
     agents._nodes["n2"] = (NodeState.DOWN, "")
-    now_s[0] = 300.0
-    await settled(agents, wanted, job)
+    agents.now_s = 300.0
+    await agents.settle(wanted, job)
     assert len(agents.steps) == 3
 
 
 async def test_agents_that_do_not_come_in_are_named_once_with_where_to_look(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    agents: Kept, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    now_s = [0.0]
-    agents = Kept(tmp_path / "a", FakeSlurm(), now_s)
     wanted, job = {"g": ("n1", "n2", "n3")}, held("7", ("n1", "n2", "n3"))
-    await settled(agents, wanted)
-    await settled(agents, wanted, job)
+    await agents.settle(wanted)
+    await agents.settle(wanted, job)
     agents._sessions.connected |= {"n3"}
-    for now_s[0] in (21.0, 62.0, 143.0):
-        await settled(agents, wanted, job)
+    for agents.now_s in (21.0, 62.0, 143.0):
+        await agents.settle(wanted, job)
     _, text = (record.getMessage() for record in caplog.records)  # the first: all are started
     assert "no agent has come in from n[1-2]" in text
     assert f"{tmp_path}/a/steps.log" in text
@@ -215,136 +249,92 @@ async def test_agents_that_do_not_come_in_are_named_once_with_where_to_look(
     assert len(agents.steps) == 7  # all at first, each of two again three times
 
 
-async def test_a_host_that_slurm_does_not_know_is_drained_with_the_reason(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a", FakeSlurm(), [0.0])
-    told: list[object] = []
-
-    async def submit(command: object) -> None:
-        told.append(command)
-
-    state = loaded(fabric(1, 1, 2))
-    first, second = state.loaded_fabric.hosts
-    agents._nodes = {first: (NodeState.UP, ""), "n99": (NodeState.DOWN, "")}
-    agents._writer = SimpleNamespace(state=state, now_ns=lambda: 0)  # type: ignore[assignment]
-    agents._submit = submit  # type: ignore[assignment]
+async def test_a_host_that_slurm_does_not_know_is_drained_with_the_reason(agents: Kept) -> None:
+    _, second = agents.lead(loaded(fabric(1, 1, 2)))
+    agents._nodes["n99"] = (NodeState.DOWN, "")
+    del agents._nodes[second]
     await agents._tell([])
     reason = "slurm: it has no such node, or hides it from this user"
-    assert told == [MoveHost(second, HostMove.DRAIN, reason)]
+    assert agents.told == [MoveHost(second, HostMove.DRAIN, reason)]
     agents._sessions.connected.add(second)  # an agent that Slurm has not started
     await agents._tell([])
-    assert len(told) == 1
+    assert len(agents.told) == 1
 
 
 async def test_the_next_server_waits_for_agents_of_the_last_one(tmp_path: Path) -> None:
-    now_s = [0.0]
     wanted, job = {"g": ("n1", "n2")}, held("7", ("n1", "n2"))
-    first = Kept(tmp_path / "a", FakeSlurm(), now_s)
-    await settled(first, wanted)
-    await settled(first, wanted, job)
+    first = Kept(tmp_path / "a")
+    await first.settle(wanted)
+    await first.settle(wanted, job)
     assert first.steps == [("7", ("n1", "n2"))]
-    second = Kept(tmp_path / "a", FakeSlurm(), now_s)
+    second = Kept(tmp_path / "a")
     assert second.secrets == first.secrets
-    await settled(second, wanted, job)
+    await second.settle(wanted, job)
     assert second.steps == []
     second._sessions.connected |= {"n1"}
-    now_s[0] = 6.0
-    await settled(second, wanted, job)
+    second.now_s = 6.0
+    await second.settle(wanted, job)
     assert second.steps == [("7", ("n2",))]
 
 
-async def test_an_agent_may_take_a_while_to_come_in_the_first_time(tmp_path: Path) -> None:
-    now_s = [0.0]
-    agents = Kept(tmp_path / "a", FakeSlurm(), now_s)
+async def test_an_agent_may_take_a_while_to_come_in_the_first_time(agents: Kept) -> None:
     wanted, job = {"g": ("n1", "n2")}, held("7", ("n1", "n2"))
-    await settled(agents, wanted)
-    await settled(agents, wanted, job)
+    await agents.settle(wanted)
+    await agents.settle(wanted, job)
     assert agents.starting() == {"n1", "n2"}
     agents._sessions.connected |= {"n1"}
-    await settled(agents, wanted, job)
+    await agents.settle(wanted, job)
     assert agents.starting() == {"n2"}
     agents._sessions.connected -= {"n1"}  # it was there: it is lost
-    await settled(agents, wanted, job)
+    await agents.settle(wanted, job)
     assert agents.starting() == {"n2"}
-    now_s[0] = 21.0
-    await settled(agents, wanted, job)
+    agents.now_s = 21.0
+    await agents.settle(wanted, job)
     assert agents.starting() == set()
 
 
-async def test_an_allocation_that_is_refused_keeps_no_other_waiting(tmp_path: Path) -> None:
-    class Refusing(FakeSlurm):
-        async def __call__(self, words: Sequence[str]) -> str:
-            if "--nodelist=n1" in words:
-                raise SlurmFailed("salloc: no")
-            return await super().__call__(words)
-
-    slurm = Refusing()
-    agents = Kept(tmp_path / "a", slurm, [0.0])
-    await settled(agents, {"g": ("n1",), "h": ("n2", "n3")})
-    assert ["--nodelist=n2,n3" in call for call in slurm.calls] == [True]
-
-
-class Granting(FakeSlurm):
-    """Grants nodes that nothing stands against; of one that pends, squeue is asked meanwhile."""
-
-    def __init__(self, refused: dict[str, str]) -> None:
-        super().__init__()
-        self.refused, self.granted = refused, set[str]()
-
-    async def __call__(self, words: Sequence[str]) -> str:
-        if words[0] != "salloc":
-            return await super().__call__(words)
-        (nodes,) = (word.partition("=")[2] for word in words if word.startswith("--nodelist="))
-        for node in nodes.split(","):
-            if node in self.refused:
-                raise SlurmFailed(f"salloc: Job submit/allocate failed: {self.refused[node]}")
-        self.granted |= set(nodes.split(","))
-        return await super().__call__(words)
+async def test_an_allocation_that_is_refused_keeps_no_other_waiting(agents: Kept) -> None:
+    agents.slurm.refused = {"n1": "no"}
+    await agents.settle({"g": ("n1",), "h": ("n2", "n3")})
+    assert agents.slurm.node_lists == ["n2,n3"]
 
 
 async def test_a_node_that_is_refused_is_found_by_halves_and_the_others_are_held(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    agents: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    now_s, slurm = [0.0], Granting({"n3": "Requested node configuration is not available"})
-    agents = Kept(tmp_path / "a", slurm, now_s)
+    agents.slurm.refused = {"n3": "Requested node configuration is not available"}
     names = tuple(f"n{number}" for number in range(1, 7))
     agents._nodes = dict.fromkeys(names, (NodeState.UP, ""))
 
     async def look() -> None:
-        jobs = [held(f"j{node}", (node,)) for node in sorted(slurm.granted)]
-        await settled(agents, {"g": names}, *jobs)
+        jobs = [held(f"j{node}", (node,)) for node in sorted(agents.slurm.granted)]
+        await agents.settle({"g": names}, *jobs)
 
     for _ in range(5):
         await look()
-    assert slurm.granted == set(names) - {"n3"}
+    assert agents.slurm.granted == set(names) - {"n3"}
     assert "does not grant n3: Requested node configuration is not available" in caplog.text
     agents._sessions.connected = {"n1", "n2", "n4", "n5", "n6"}
-    now_s[0] = 9.0
+    agents.now_s = 9.0
     await look()
     assert agents.starting() == {"n3"}  # not lost: it cannot have an agent
-    slurm.refused.clear()
-    now_s[0] = 10.0
+    agents.slurm.refused.clear()
+    agents.now_s = 10.0
     await look()
-    assert "n3" in slurm.granted
+    assert "n3" in agents.slurm.granted
     assert agents._refusals.reason("n3") == ""
 
 
-async def test_licenses_are_asked_for_once_a_gang_and_before_its_other_hosts(
-    tmp_path: Path,
-) -> None:
-    slurm = FakeSlurm()
-    agents = Kept(tmp_path / "a", slurm, [0.0])
+async def test_licenses_are_asked_for_once_a_gang_and_before_its_other_hosts(agents: Kept) -> None:
     agents._keys = agents._keys.model_copy(update={"licenses": "seats:1"})
     agents._refusals.add(("n1", "n2"), "Priority", 0.0)  # they are asked for by halves
     wanted = {"g": ("n1", "n2", "n3")}
-    await settled(agents, wanted)
-    assert [call[-1] for call in slurm.calls] == ["--licenses=seats:1"]
-    assert "--nodelist=n1" in slurm.calls[0]
-    await settled(agents, wanted, held("7", ("n1",)))
-    assert {word for call in slurm.calls[1:] for word in call if word.startswith("--nodelist")} == {
-        "--nodelist=n2",
-        "--nodelist=n3",
-    }
-    assert not any("--licenses=seats:1" in call for call in slurm.calls[1:])
+    await agents.settle(wanted)
+    assert [call[-1] for call in agents.slurm.calls] == ["--licenses=seats:1"]
+    assert agents.slurm.node_lists == ["n1"]
+    await agents.settle(wanted, held("7", ("n1",)))
+    assert set(agents.slurm.node_lists[1:]) == {"n2", "n3"}
+    assert not any("--licenses=seats:1" in call for call in agents.slurm.calls[1:])
 
 
 def test_want_of_licenses_is_no_matter_of_single_hosts() -> None:
@@ -356,15 +346,14 @@ def test_want_of_licenses_is_no_matter_of_single_hosts() -> None:
     assert not refusals.add(names, "Licenses", 10.0)
 
 
-async def test_a_controller_that_does_not_answer_refuses_nothing(tmp_path: Path) -> None:
-    slurm = Granting({"n1": "Unable to contact slurm controller (connect failure)"})
-    agents = Kept(tmp_path / "a", slurm, [0.0])
+async def test_a_controller_that_does_not_answer_refuses_nothing(agents: Kept) -> None:
+    agents.slurm.refused = {"n1": "Unable to contact slurm controller (connect failure)"}
     for _ in range(3):
-        await settled(agents, {"g": ("n1", "n2")})
+        await agents.settle({"g": ("n1", "n2")})
     assert agents._refusals.reason("n1") == ""
-    slurm.refused.clear()
-    await settled(agents, {"g": ("n1", "n2")})
-    assert slurm.granted == {"n1", "n2"}
+    agents.slurm.refused.clear()
+    await agents.settle({"g": ("n1", "n2")})
+    assert agents.slurm.granted == {"n1", "n2"}
 
 
 ROW = (
@@ -373,115 +362,83 @@ ROW = (
 )
 
 
+@pytest.mark.usefixtures("_utc")
 async def test_hosts_are_held_until_a_reservation_begins_and_not_asked_for_within(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agents: Kept,
 ) -> None:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
     reservation = read_reservation(ROW)
     assert reservation is not None
     assert reservation.text == "reservation maint of ada until 1970-01-01T12:00:00Z"
-    slurm = FakeSlurm()
-    agents = Kept(tmp_path / "a", slurm, [0.0])
     agents._reservations = [reservation]
-    now_s = 8 * 3_600
-    agents._writer = SimpleNamespace(now_ns=lambda: now_s * 10**9)  # type: ignore[assignment]
-    await settled(agents, {"g": ("n1", "n3")})
-    assert [[w for w in call if "--time" in w or "--nodelist" in w] for call in slurm.calls] == [
-        ["--nodelist=n1", "--time=119"],
-        ["--nodelist=n3"],
-    ]
-    now_s = 10 * 3_600
-    await settled(agents, {"g": ("n1",)})
-    assert len(slurm.calls) == 2
+    agents.lead(loaded(fabric(1, 1, 2)))
+    agents._nodes = dict.fromkeys(("n1", "n3"), (NodeState.UP, ""))
+    agents.now_s = 8 * 3_600
+    await agents.settle({"g": ("n1", "n3")})
+    assert agents.slurm.node_lists == ["n1", "n3"]
+    assert ["--time=119" in call for call in agents.slurm.calls] == [True, False]
+    agents.now_s = 10 * 3_600
+    await agents.settle({"g": ("n1",)})
+    assert len(agents.slurm.calls) == 2
     assert agents._bar("n1") == reservation.text
 
 
-async def test_a_reservation_is_a_window_until_slurm_has_it_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
+@pytest.mark.usefixtures("_utc")
+async def test_a_reservation_is_a_window_until_slurm_has_it_no_more(agents: Kept) -> None:
     state = loaded(fabric(1, 1, 2))
-    host = state.loaded_fabric.hosts[0]
+    host, _ = agents.lead(state)
     found = read_reservation(ROW.replace("n[1-2]", host))
     assert found is not None
-    agents = Kept(tmp_path / "a", FakeSlurm(), [0.0])
     agents._reservations = [found]
-    told: list[Any] = []
-
-    async def submit(command: object) -> None:
-        told.append(command)
-
-    writer: Any = SimpleNamespace(state=state, now_ns=lambda: 0)
-    agents._writer, agents._submit = writer, submit  # type: ignore[method-assign]
     await agents._set_windows([])
-    (command,) = told
+    (command,) = agents.told
     window = command.window
     assert (window.name, window.among, window.end_ns) == ("slurm-maint", (host,), 43_200 * 10**9)
-    writer.state = run(state, command)
+    agents.lead(run(state, command))
     await agents._set_windows([])
-    assert len(told) == 1
+    assert len(agents.told) == 1
     agents._reservations = []
     await agents._set_windows([])
-    assert told[1:] == [RemoveWindow("slurm-maint", "slurm: it is over")]
+    assert agents.told[1:] == [RemoveWindow("slurm-maint", "slurm: it is over")]
 
 
+@pytest.mark.usefixtures("_utc")
 async def test_gangs_leave_an_allocation_before_its_limit_and_it_is_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agents: Kept,
 ) -> None:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    state = loaded(fabric(1, 1, 1))
-    (host,) = state.loaded_fabric.hosts
+    (host,) = agents.lead(loaded(fabric(1, 1, 1)))
     name = "1970-01-01T01:00:00|muster:hosts"
     job = read_job(f"7|RUNNING|{ME}|{host}||None|1:00:00|{name}")
     assert job.leave_ns == (3_600 - 180) * 10**9
     assert read_job(f"7|RUNNING|{ME}|{host}||None|2:00|{name}").leave_ns == 3_570 * 10**9
     assert read_job(f"7|RUNNING|{ME}|{host}||None|UNLIMITED|{name}").leave_ns is None
-    slurm, now_s, told = FakeSlurm(), [0], list[Any]()
-
-    async def submit(command: object) -> None:
-        told.append(command)
-
-    agents = Kept(tmp_path / "a", slurm, [0.0])
-    writer: Any = SimpleNamespace(state=state, now_ns=lambda: now_s[0] * 10**9)
-    agents._writer, agents._submit = writer, submit  # type: ignore[method-assign]
     agents._busy = lambda: {host}
     await agents._set_windows([job])
-    now_s[0] = 3_420
+    agents.now_s = 3_420
     await agents._set_windows([job])
-    (command,) = told
+    (command,) = agents.told
     assert (command.window.name, command.window.leave) == ("slurm-job-7", Leave.REQUEUE)
-    await settled(agents, {WHOLE: (host,)}, job)
-    assert slurm.calls == []
+    await agents.settle({WHOLE: (host,)}, job)
+    assert agents.slurm.calls == []
     agents._busy = frozenset
-    await settled(agents, {WHOLE: (host,)}, job)
-    assert slurm.calls == [["scancel", "7"]]
+    await agents.settle({WHOLE: (host,)}, job)
+    assert agents.slurm.calls == [["scancel", "7"]]
 
 
-async def test_allocations_of_gangs_say_whose_they_are(tmp_path: Path) -> None:
-    slurm = FakeSlurm()
-    agents = Kept(tmp_path / "a", slurm, [0.0])
+async def test_allocations_of_gangs_say_whose_they_are(agents: Kept) -> None:
     agents._keys = agents._keys.model_copy(update={"accounts": {"nlp": "nlp-gpu"}})
     holder: Any = SimpleNamespace(name="llama", user="ada", tenant="nlp")
     agents._holders = {"g": holder}
-    await settled(agents, {"g": ("n1",)})
-    (call,) = slurm.calls
+    await agents.settle({"g": ("n1",)})
+    (call,) = agents.slurm.calls
     assert "--comment=gang llama of ada, tenant nlp" in call
     assert "--account=nlp-gpu" in call
 
 
 async def test_limits_of_the_partition_are_said_and_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    agents: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Limited(FakeSlurm):
-        async def __call__(self, words: Sequence[str]) -> str:
-            await super().__call__(words)
-            return "PartitionName=main Default=YES MaxNodes=2 MaxTime=1-00:30:00 Nodes=n[1-6]"
-
-    slurm = Limited()
-    agents = Kept(tmp_path / "a", slurm, [0.0])
+    row = "PartitionName=main Default=YES MaxNodes=2 MaxTime=1-00:30:00 Nodes=n[1-6]"
+    agents.slurm.answer = row
     partition = await agents._commands.partition()
     assert partition == Partition("main", 2, 88_200 * 10**9)
     agents._warn_of_limits(partition)
@@ -489,55 +446,34 @@ async def test_limits_of_the_partition_are_said_and_kept(
     assert "2 nodes at most" in caplog.text
     agents._partition, agents._partitions = partition, {"n2": ["other"]}
     agents._nodes["n4"] = (NodeState.UP, "")
-    slurm.calls.clear()
-    await settled(agents, {"g": ("n1", "n2", "n3", "n4")})
-    asked = [word for call in slurm.calls for word in call if "--nodelist" in word]
-    assert asked == ["--nodelist=n1,n3", "--nodelist=n4"]
+    await agents.settle({"g": ("n1", "n2", "n3", "n4")})
+    assert agents.slurm.node_lists == ["n1,n3", "n4"]
     assert agents._bar("n2") == "it is not in partition main"
 
 
 async def test_a_host_that_slurm_refuses_or_another_holds_is_drained_with_the_reason(
-    tmp_path: Path,
+    agents: Kept,
 ) -> None:
-    state = loaded(fabric(1, 1, 2))
-    first, second = state.loaded_fabric.hosts
-    agents = Kept(tmp_path / "a", FakeSlurm(), [0.0])
-    agents._nodes = dict.fromkeys((first, second), (NodeState.UP, ""))
+    first, second = agents.lead(loaded(fabric(1, 1, 2)))
     agents._refusals.add([first], "AssocGrpNodeLimit", 0.0)
-    told: list[object] = []
-
-    async def submit(command: object) -> None:
-        told.append(command)
-
-    agents._writer = SimpleNamespace(state=state)  # type: ignore[assignment]
-    agents._submit = submit  # type: ignore[assignment]
     await agents._tell([held("123", (second,), user="ada")])
-    assert told == [
+    assert agents.told == [
         MoveHost(first, HostMove.DRAIN, "slurm: refused: AssocGrpNodeLimit"),
         MoveHost(second, HostMove.DRAIN, "slurm: held by ada's job 123"),
     ]
-    told.clear()
+    agents.told.clear()
     await agents._tell([held("7", (first, second))])  # granted: what was known is over
-    assert told == []
+    assert agents.told == []
 
 
 async def test_a_host_without_an_allocation_is_not_lost_by_its_agent(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    agents: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Ending(FakeSlurm):
-        async def __call__(self, words: Sequence[str]) -> str:
-            await super().__call__(words)
-            return "JobId=7 JobState=TIMEOUT Reason=TimeLimit" if "job" in words else ""
-
-    agents = Kept(tmp_path / "a", Ending(), [0.0])
-    state = loaded(fabric(1, 1, 2))
-    host = state.loaded_fabric.hosts[0]
-    agents._writer = SimpleNamespace(state=state)  # type: ignore[assignment]
-    agents._nodes = {host: (NodeState.UP, "")}
-    wanted = {"hosts": (host,)}
-    await settled(agents, wanted, held("7", (host,), "hosts"))
+    host, _ = agents.lead(loaded(fabric(1, 1, 2)))
+    await agents.settle({"hosts": (host,)}, held("7", (host,), "hosts"))
     assert not agents.is_dismissed(host)
-    await settled(agents, wanted)
+    agents.slurm.answer = "JobId=7 JobState=TIMEOUT Reason=TimeLimit"
+    await agents.settle({"hosts": (host,)})
     await asyncio.sleep(0.01)
     assert agents.is_dismissed(host)
     assert f"allocation 7 of {host} has ended: TIMEOUT (TimeLimit)" in caplog.text
@@ -552,9 +488,8 @@ async def test_a_host_of_a_lost_agent_is_to_have_one_again(tmp_path: Path) -> No
     assert agents.groups_to_hold(state) == {"lost-z0-r0-h1": ("z0-r0-h1",)}
 
 
-async def test_each_attempt_has_a_step_of_its_own(tmp_path: Path) -> None:
-    now_s = [0.0]
-    agents, job = Kept(tmp_path / "a", FakeSlurm(), now_s), held("7", ("n1", "n2", "n3"))
+async def test_each_attempt_has_a_step_of_its_own(agents: Kept) -> None:
+    job = held("7", ("n1", "n2", "n3"))
 
     async def settled_with(*attempts: StepAttempt, lost: tuple[str, ...] = ()) -> None:
         hosts = {host for each in attempts for host in each.hosts}
@@ -574,7 +509,7 @@ async def test_each_attempt_has_a_step_of_its_own(tmp_path: Path) -> None:
     agents._sessions.connected -= {"n1", "n2"}
     await settled_with(second, lost=("n2",))
     assert (agents.steps[2:], agents.names[2:]) == ([("7", ("n2",))], ["agents"])
-    now_s[0] = 100.0  # agents of an attempt are started once: the server gives up lost ones
+    agents.now_s = 100.0  # agents of an attempt are started once: the server gives up lost ones
     await settled_with(second)
     assert len(agents.steps) == 3
 
@@ -634,11 +569,10 @@ async def test_agents_of_an_attempt_start_in_its_container_and_know_it(
     assert said[-1] == "--one-attempt"
 
 
-async def test_the_next_server_lets_steps_of_attempts_stand(tmp_path: Path) -> None:
-    now_s = [0.0]
-    agents, job = Kept(tmp_path / "a", FakeSlurm(), now_s), held("7", ("n1", "n2"))
+async def test_the_next_server_lets_steps_of_attempts_stand(agents: Kept) -> None:
+    job = held("7", ("n1", "n2"))
     found = StepAttempt("u", 4, "gang", ("n1", "n2"))
-    for now_s[0], connected, steps in (
+    for agents.now_s, connected, steps in (
         (0.0, set(), []),
         (4.0, {"n1"}, []),
         (6.0, {"n1"}, [("7", ("n2",))]),
@@ -660,47 +594,12 @@ def test_no_host_without_an_attempt_is_to_have_an_agent(tmp_path: Path) -> None:
     assert agents.agent_command()[-1] == "--one-attempt"
 
 
-def test_secrets_are_for_the_server_alone_and_in_no_command(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a", FakeSlurm(), [0.0])
+def test_secrets_are_for_the_server_alone_and_in_no_command(agents: Kept, tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "a" / "join-secret").stat().st_mode & 0o777 == 0o600
     words = agents.agent_command()
     assert agents.secrets[0] not in " ".join(words)
     assert words[words.index("--join-token-file") + 1] == "-"
-
-
-HEALTHY = Host(HostState.HEALTHY, 0)
-
-
-@pytest.mark.parametrize(
-    ("standing", "host", "command"),
-    [
-        (NodeState.UP, HEALTHY, None),
-        (None, HEALTHY, None),
-        (NodeState.DRAIN, HEALTHY, MoveHost("n", HostMove.DRAIN, "slurm: x")),
-        (NodeState.DRAIN, Host(HostState.DRAINING, 0, cordon="mine"), None),
-        (NodeState.DRAIN, Host(HostState.FAILED, 0), None),
-        (NodeState.DOWN, HEALTHY, ReportHost("n", "host-down", "slurm: x")),
-        (NodeState.DOWN, Host(HostState.FAILED, 0), None),
-        (NodeState.SILENT, HEALTHY, ReportHost("n", "heartbeat-missed", "slurm: x")),
-        (
-            NodeState.UP,
-            Host(HostState.CORDONED, 0, cordon="slurm: x"),
-            MoveHost("n", HostMove.UNCORDON, "slurm: x"),
-        ),
-        (NodeState.UP, Host(HostState.CORDONED, 0, cordon="by hand"), None),
-        (
-            NodeState.UP,
-            Host(HostState.FAILED, 0, "host-down: slurm: x"),
-            ReportHost("n", "repaired", "slurm: x"),
-        ),
-        (NodeState.UP, Host(HostState.FAILED, 0, "agent-lost: silent"), None),
-    ],
-)
-def test_what_slurm_says_of_a_node_is_told_once_and_undone_for_its_sake_alone(
-    standing: NodeState | None, host: Host, command: object
-) -> None:
-    assert report_of("slurm", "n", standing, "x", host) == command
 
 
 async def test_the_launcher_goes_on_after_an_error_of_any_kind(
