@@ -38,15 +38,11 @@ def test_a_checkpoint_has_its_name_once_it_is_complete(
         assert progress.resume() is None
     assert (folder.with_suffix("")).is_dir()
     assert not folder.exists()
-
-
-def test_a_block_that_fails_leaves_no_checkpoint(
-    monkeypatch: pytest.MonkeyPatch, root: Path
-) -> None:
-    be(monkeypatch, 1)
-    with pytest.raises(OSError, match="full"), progress.saving(root, 20):
+    be(monkeypatch, 2)  # which never writes in the same place
+    assert progress.partial_folder(root, 20).parent != folder.parent
+    with pytest.raises(OSError, match="full"), progress.saving(root, 40):
         raise OSError("full")
-    assert progress.resume(root) is None
+    assert progress.resume(root) == Checkpoint(20, folder.with_suffix(""))
 
 
 def test_the_next_attempt_resumes_from_the_newest(
@@ -116,6 +112,9 @@ def test_a_checkpoint_of_a_framework_is_reported_once_its_marker_is_there(
     told = said(run_folder)
     assert (told["step"], told["checkpoint_step"]) == (510, 500)
     assert told["checkpoint"] == str(folder)
+    (root / "step-520.ckpt").touch()  # of a framework that writes one file
+    progress.saved(520, root / "step-520.ckpt")
+    assert said(run_folder)["checkpoint"] == str(root / "step-520.ckpt")
     be(monkeypatch, 2)
     progress.resume(root)
     be(monkeypatch, 1)
@@ -124,23 +123,21 @@ def test_a_checkpoint_of_a_framework_is_reported_once_its_marker_is_there(
 
 
 def test_a_shell_script_speaks_for_its_rank(
-    monkeypatch: pytest.MonkeyPatch, root: Path, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, root: Path, run_folder: Path
 ) -> None:
     root.mkdir()
-    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
-    monkeypatch.setenv("MUSTER_SOCKET", str(tmp_path / "no.sock"))
     monkeypatch.setenv("RANK", "3")
-    (tmp_path / "progress.3").write_text('{"step": 7, "can_save": true, "stacks_pid": 1}')
+    (run_folder / "progress.3").write_text('{"step": 7, "can_save": true, "stacks_pid": 1}')
 
     def run(*words: str) -> int:
         command = [sys.executable, "-m", "muster.progress", *words]
         return subprocess.run(command, capture_output=True).returncode
 
     assert run("saved", "5", str(root)) == 0
-    told = said(tmp_path, 3)
+    told = said(run_folder, 3)
     assert (told["step"], told["checkpoint_step"], told["stacks_pid"]) == (7, 5, 1)
     assert (run("should-save"), run("saved", "5"), run("report", "x")) == (1, 2, 2)
-    (tmp_path / "save").touch()
+    (run_folder / "save").touch()
     assert run("should-save") == 0
 
 
@@ -175,13 +172,6 @@ def test_a_stale_rank_saves_nothing_once_its_successor_has_resumed(
     assert sorted(path.name for path in old.parent.iterdir()) == [old.name]
 
 
-def test_a_checkpoint_that_is_one_file_is_reported(root: Path, run_folder: Path) -> None:
-    root.mkdir(parents=True, exist_ok=True)
-    (root / "step-20.ckpt").touch()
-    progress.saved(20, root / "step-20.ckpt")
-    assert said(run_folder)["checkpoint"] == str(root / "step-20.ckpt")
-
-
 def test_a_rank_that_slept_while_it_saved_publishes_nothing(
     monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:
@@ -196,15 +186,6 @@ def test_a_rank_that_slept_while_it_saved_publishes_nothing(
     with pytest.raises(StaleAttempt), progress.saving(root, 20):
         sleep()
     assert not folder.with_suffix("").exists()
-
-
-def test_attempts_never_write_in_the_same_place(
-    monkeypatch: pytest.MonkeyPatch, root: Path
-) -> None:
-    be(monkeypatch, 1)
-    first = progress.partial_folder(root, 20)
-    be(monkeypatch, 2)
-    assert progress.partial_folder(root, 20).parent != first.parent
 
 
 def test_what_a_rank_says_is_one_file_that_is_always_whole(
