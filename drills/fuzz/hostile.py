@@ -30,7 +30,7 @@ from drills.fuzz.targets import STATE, Target
 from scheduler.access.oidc import http, issuer
 from scheduler.access.oidc.id_tokens import IdTokens
 from scheduler.access.oidc.section import OidcKeys, RuleKeys
-from scheduler.agent import agent, ranklog, stacks
+from scheduler.agent import agent, ranklog
 from scheduler.agent.attempt import HostAttempt, Key
 from scheduler.agent.rank_times import TimesOfRanks
 from scheduler.console.connect import ConnectService
@@ -103,7 +103,7 @@ def _times(path: Path) -> object:
 
 
 def _stacks(path: Path) -> object:
-    return stacks._read(path)
+    return ranklog.read_rank_file(path, 1_000)
 
 
 def _log(path: Path) -> object:

@@ -13,7 +13,6 @@ import os
 import pwd
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -34,6 +33,7 @@ from scheduler.agent.processes import (
     remove_group,
 )
 from scheduler.agent.rank_times import ComputedStep, TimesOfRanks, newest_steps
+from scheduler.agent.ranklog import read_rank_file
 from scheduler.agent.supervisor import entry_of
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
@@ -446,22 +446,9 @@ class HostAttempt:
 
 
 def _read_report(path: Path) -> Said | None:
-    """Read what a rank wrote, which may be anything, for the file is the user's.
-
-    Raises: BadReport.
-    """
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            return None
-        return parse_report(os.read(file, MOST_SAID))
-    except OSError:
-        return None
-    finally:
-        os.close(file)
+    """Raises: BadReport."""
+    data = read_rank_file(path, MOST_SAID)
+    return None if data is None else parse_report(data)
 
 
 def parse_report(data: bytes) -> Said:

@@ -8,11 +8,11 @@ have steps in common.
 from __future__ import annotations
 
 import math
-import os
-import stat
 import struct
 from pathlib import Path
 from typing import NamedTuple
+
+from scheduler.agent.ranklog import read_rank_file
 
 LOOK_S = 10.0  # between two looks
 APART_S = 2.0  # of the steps that are sent, at least
@@ -70,20 +70,8 @@ def newest_steps(files: list[Path]) -> list[int]:
 
 
 def _read(path: Path) -> list[dict[int, float]]:
-    """By level, the seconds of steps; empty where the rank says nothing. What it wrote may be
-    anything: it is the user's."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return []
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            return []
-        data = os.read(file, _LEVELS * _SLOTS * _TIME.size)
-    except OSError:
-        return []
-    finally:
-        os.close(file)
+    """By level, the seconds of steps; empty where the rank says nothing."""
+    data = read_rank_file(path, _LEVELS * _SLOTS * _TIME.size) or b""
     entries = list(_TIME.iter_unpack(data[: len(data) // _TIME.size * _TIME.size]))
     levels = [
         {

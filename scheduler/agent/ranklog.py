@@ -1,9 +1,10 @@
-"""Logs of ranks: their last lines, and what is written from now on."""
+"""What ranks write: files of their own, the last lines of logs, and what logs get from now on."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -14,6 +15,22 @@ TAIL_BYTES = 2_000  # of a rank that did not end well
 
 def log_path(folder: Path, rank: int) -> Path:
     return folder / "logs" / f"rank-{rank}.log"
+
+
+def read_rank_file(path: Path, most_bytes: int) -> bytes | None:
+    """Return the first bytes of a file that a rank has made; None: there is none. It may be
+    anything, for it is the user's: no link is followed, and no pipe waited for."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        is_file = stat.S_ISREG(os.fstat(file).st_mode)
+        return os.read(file, most_bytes) if is_file else None
+    except OSError:
+        return None
+    finally:
+        os.close(file)
 
 
 def tail(path: Path, most_bytes: int = TAIL_BYTES) -> str:

@@ -12,13 +12,12 @@ import contextlib
 import os
 import shutil
 import signal
-import stat
 from pathlib import Path
 from typing import Final
 
 from scheduler.agent.attempt import HostAttempt
 from scheduler.agent.processes import catches
-from scheduler.agent.ranklog import log_path
+from scheduler.agent.ranklog import log_path, read_rank_file
 
 SIGNAL: Final = signal.SIGRTMIN + 7  # as muster.progress has it
 _WRITE_S: Final = 1.0  # for which ranks may write
@@ -30,38 +29,26 @@ async def dump(attempt: HostAttempt) -> None:
     """Write the stacks of all ranks of the host to files."""
     known = attempt.stack_pids().items()
     pids = {rank: pid for rank, pid in known if catches(pid, SIGNAL)}
-    written = {rank: len(_read(_stacks_of(attempt, rank))) for rank in pids}
+    written = {rank: len(_stacks_of(attempt, rank)) for rank in pids}
     for pid in pids.values():
         with contextlib.suppress(OSError):
             os.kill(pid, SIGNAL)
     await asyncio.sleep(_WRITE_S)
     others = {rank: pid for rank, pid in attempt.process_pids().items() if rank not in pids}
     for rank in pids:
-        _keep(attempt, rank, _read(_stacks_of(attempt, rank))[written[rank] :])
+        _keep(attempt, rank, _stacks_of(attempt, rank)[written[rank] :])
     for rank, pid in others.items():
         _keep(attempt, rank, await _inspect_process(pid))
 
 
-def _stacks_of(attempt: HostAttempt, rank: int) -> Path:
-    return attempt.folder / "run" / f"stacks.{rank}"
+def _stacks_of(attempt: HostAttempt, rank: int) -> bytes:
+    return read_rank_file(attempt.folder / "run" / f"stacks.{rank}", _MOST_BYTES) or b""
 
 
 def _keep(attempt: HostAttempt, rank: int, text: bytes) -> None:
     path = log_path(attempt.folder, rank).with_suffix(".stacks")
     with contextlib.suppress(OSError):
         path.write_bytes(text or b"it wrote nothing down\n")
-
-
-def _read(path: Path) -> bytes:
-    """Read what a rank wrote, which may be anything, for the file is the user's."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(file, _MOST_BYTES) if stat.S_ISREG(os.fstat(file).st_mode) else b""
-    finally:
-        os.close(file)
 
 
 async def _inspect_process(pid: int) -> bytes:

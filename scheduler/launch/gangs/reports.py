@@ -43,57 +43,47 @@ class LaunchReports:
 
     def launched(self, gang: LaunchedGang) -> None:
         """Report that all ranks have started."""
-        key = (gang.name, gang.uid, gang.attempt)
-        self.carry_out(lambda state, now_ns: launch.launched(state, *key, now_ns))
+        self._report(gang, launch.launched)
 
     def hung(self, gang: LaunchedGang, text: str) -> None:
         """Report that steps have stopped coming; with "", that they come again."""
-        key = (gang.name, gang.uid, gang.attempt)
-        self.carry_out(lambda state, now_ns: launch.hung(state, *key, text, now_ns))
+        self._report(gang, launch.hung, text)
 
     def saved(
         self, gang: LaunchedGang, step: int, where: str, then: Callable[[], None] | None
     ) -> None:
         """Report a complete checkpoint; `then` is called once the log has it."""
-        key = (gang.name, gang.uid, gang.attempt)
-        self.carry_out(
-            lambda state, now_ns: launch.checkpoint_saved(state, *key, step, where, now_ns), then
-        )
+        self._report(gang, launch.checkpoint_saved, step, where, then=then)
 
     def copied(self, gang: LaunchedGang, step: int) -> None:
         """All copies of a step are in memory."""
-        key = (gang.name, gang.uid, gang.attempt)
-        self.carry_out(lambda state, now_ns: launch.copies_renewed(state, *key, step, now_ns))
+        self._report(gang, launch.copies_renewed, step)
 
     def launch_failed(self, gang: LaunchedGang, host: str, *, is_final: bool) -> None:
         """Report that a host cannot start its ranks. `is_final`: no other host could either."""
-        key = (gang.name, gang.uid, gang.attempt)
-        reason = gang.refusals[host]
-        self.carry_out(
-            lambda state, now_ns: launch.launch_failed(
-                state, *key, host, reason, now_ns, is_final=is_final
-            )
-        )
+        check = partial(launch.launch_failed, is_final=is_final)
+        self._report(gang, check, host, gang.refusals[host])
 
     def rank_failed(self, gang: LaunchedGang, first: RankFailure) -> None:
         """Report that a rank ended with an error, before any other did."""
-        key, step = (gang.name, gang.uid, gang.attempt), gang.step
-        failed = (first.rank, first.host, first.reason)
-        self.carry_out(
-            lambda state, now_ns: launch.rank_failed(
-                state, *key, *failed, now_ns, first.cause, first.code, step
-            )
-        )
+        check = partial(launch.rank_failed, cause=first.cause, code=first.code, step=gang.step)
+        self._report(gang, check, first.rank, first.host, first.reason)
 
     def role_restarted(self, gang: LaunchedGang, role: str, first: RankFailure) -> None:
         """Report that a role begins again alone, because of this failure."""
+        check = partial(launch.role_restarted, cause=first.cause, code=first.code)
+        self._report(gang, check, role, first.rank, first.host, first.reason)
+
+    def _report(
+        self,
+        gang: LaunchedGang,
+        check: Callable[..., launch.Answer],
+        *facts: Any,
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Write what a check of `launch` makes of facts about the gang's present attempt."""
         key = (gang.name, gang.uid, gang.attempt)
-        failed = (first.rank, first.host, first.reason)
-        self.carry_out(
-            lambda state, now_ns: launch.role_restarted(
-                state, *key, role, *failed, now_ns, first.cause, first.code
-            )
-        )
+        self.carry_out(lambda state, now_ns: check(state, *key, *facts, now_ns), then)
 
     def completed(self, gang: LaunchedGang, reason: str = "") -> None:
         """Report that all ranks have ended well, or that nobody uses them any more."""
