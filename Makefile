@@ -159,7 +159,7 @@ $(PEERS)/.ready: requirements.lock pyproject.toml
 	@touch $@
 
 drill-crash-postgres: $(READY) ## the same on PostgreSQL, whose own processes are killed as well: an hour
-	$(BIN)/python -m drills.crash_postgres $(ARGS)
+	$(BIN)/python -m drills.crash --postgres $(ARGS)
 
 drill-launch: $(READY) ## kill ranks, agents, hosts and leaders under 20 real gangs: 10 minutes; ARGS="--on slurm", "--on kubernetes"
 	$(BIN)/python -m drills.launch $(ARGS)

@@ -1,6 +1,6 @@
 """make drill-crash: kill -9 a real server again and again, and hold it to what it answered.
 
-    python -m drills.crash --kills 1000 --seed 1 [--store URL]
+    python -m drills.crash --kills 1000 --seed 1 [--postgres]
 
 Each round three clients submit, cancel, end, and break and mend hosts, until the server is
 killed at a random moment. It is started again, every call that got no answer is made again
@@ -8,20 +8,29 @@ with the same request_id, and then every answer must hold: jobs with their uids,
 jobs, states of hosts. At the end the whole log is read: each job is in it once, no host is
 ever held twice, snapshots are what the log leads to, and the server's last word is the
 replay's. The moments are drawn from the seed; what the server does by then is not.
+
+With the log in PostgreSQL (make drill-crash-postgres) it is in every tenth round not the server
+that is killed but the process of PostgreSQL that serves it, after which PostgreSQL ends every
+session and recovers.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from threading import Thread
+
+import psycopg
 
 from scheduler.client import Client, ServiceError
 from scheduler.core import State, apply
@@ -31,6 +40,8 @@ from scheduler.eventlog.store.verify import verify
 from scheduler.v1 import host_pb2, job_pb2
 from tests.build import exactly, spec
 from tests.e2e.processes import ServerProcess
+from tests.postgres import cluster
+from tests.waiting import wait_until
 
 RUNNING, CANCELLED = job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_CANCELLED
 HEALTHY, FAILED = host_pb2.HOST_STATE_HEALTHY, host_pb2.HOST_STATE_FAILED
@@ -39,6 +50,10 @@ LONGEST_S = 0.15  # from the first call of a round to its kill
 RECENT = 200  # jobs that are looked up after each kill; the log has the rest
 MOST_LIVE = 12  # jobs of one client
 MOST_BROKEN = 4  # of 16 hosts
+_SESSIONS = (
+    "SELECT pid FROM pg_stat_activity WHERE application_name = 'muster'"
+    " AND datname = current_database() ORDER BY backend_start"
+)
 
 
 @dataclass
@@ -54,7 +69,6 @@ class Worker:
     hosts: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
     answered: Counter[str] = field(default_factory=Counter)
-    found_done: int = 0
 
     def work(self, client: Client) -> None:
         """Make calls until one fails, which remains pending."""
@@ -196,7 +210,7 @@ class CrashDrill:
 
     def finish(self) -> dict[str, object]:
         """Stop the server in good order, then read the whole log."""
-        assert self.server.terminate() == 0
+        assert self.server.end() == 0
         store = open_store(self.server.url)
         try:
             report = verify(store)
@@ -236,9 +250,39 @@ def referee(events: list[Event], uid_by_name: dict[str, str]) -> State:
     return state
 
 
-def drill(folder: Path, kills: int, seed: int, store: str = "") -> dict[str, object]:
-    """Run the whole drill, and return what it saw."""
-    return run(CrashDrill(ServerProcess(folder, store), seed), kills, seed)
+class PostgresDrill(CrashDrill):
+    """The crash drill on PostgreSQL. `every`: in one of so many rounds, a process of the database
+    is killed."""
+
+    def __init__(self, server: ServerProcess, seed: int, every: int = 10) -> None:
+        super().__init__(server, seed)
+        self.rounds = self.database_kills = 0
+        self._every = every
+
+    def strike(self) -> None:
+        self.rounds += 1
+        if self.rounds % self._every:
+            self.server.kill()
+        else:
+            kill_a_backend(self.server.url)
+            self.database_kills += 1
+
+    def recover(self) -> None:
+        if self.rounds % self._every:
+            self.start()
+        # A leader that has lost its session notices when it is asked for the newest state.
+        wait_until(lambda: self.server.role(("muster-read", "latest"))[0] == "leader", 60)
+
+    def finish(self) -> dict[str, object]:
+        return {"database_kills": self.database_kills, **super().finish()}
+
+
+def kill_a_backend(database: str) -> None:
+    """Kill -9 the oldest session, so that PostgreSQL ends all sessions and recovers."""
+    with psycopg.connect(database) as connection:
+        row = connection.execute(_SESSIONS).fetchone()
+    assert row is not None
+    os.kill(int(row[0]), signal.SIGKILL)
 
 
 def run(crash: CrashDrill, kills: int, seed: int) -> dict[str, object]:
@@ -260,10 +304,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
     parser.add_argument("--kills", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--store", default="", help="A store URL; by default a new SQLite file.")
+    parser.add_argument("--postgres", action="store_true", help="The log is in a new PostgreSQL.")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(drill(Path(folder), args.kills, args.seed, args.store), indent=2))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if args.postgres:
+            url = stack.enter_context(cluster()).new_database()
+            crash: CrashDrill = PostgresDrill(ServerProcess(folder, url), args.seed)
+        else:
+            crash = CrashDrill(ServerProcess(folder), args.seed)
+        print(json.dumps(run(crash, args.kills, args.seed), indent=2))
     return 0
 
 

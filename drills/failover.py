@@ -44,43 +44,22 @@ class Tally:
     unanswered: int = 0
 
 
-Fault = tuple[Callable[[Trio, ReplicaProcess], None], Callable[[Trio, ReplicaProcess], None]]
-
-
-def _kill(_: Trio, leader: ReplicaProcess) -> None:
+def _kill(leader: ReplicaProcess) -> None:
     leader.end(signal.SIGKILL)
 
 
-def _restart(_: Trio, leader: ReplicaProcess) -> None:
-    leader.start()
-
-
-def _pause(_: Trio, leader: ReplicaProcess) -> None:
-    leader.send(signal.SIGSTOP)
-
-
-def _resume(_: Trio, leader: ReplicaProcess) -> None:
-    leader.send(signal.SIGCONT)
-
-
-def _cut(_: Trio, leader: ReplicaProcess) -> None:
-    leader.proxy.cut()
-
-
-def _heal(_: Trio, leader: ReplicaProcess) -> None:
-    leader.proxy.heal()
-
-
-FAULTS: dict[str, Fault] = {
-    "killed": (_kill, _restart),
-    "paused": (_pause, _resume),
-    "cut off": (_cut, _heal),
-    "stopped": (lambda _, leader: _stop(leader), _restart),
-}
-
-
 def _stop(leader: ReplicaProcess) -> None:
-    assert leader.end(signal.SIGTERM) == 0, leader.logged()
+    assert leader.end(signal.SIGTERM) == 0, leader.log.read_text()
+
+
+# How each kind breaks the leader, and how that is mended.
+Fault = tuple[Callable[[ReplicaProcess], None], Callable[[ReplicaProcess], None]]
+FAULTS: dict[str, Fault] = {
+    "killed": (_kill, ReplicaProcess.start),
+    "paused": (lambda s: s.send_signal(signal.SIGSTOP), lambda s: s.send_signal(signal.SIGCONT)),
+    "cut off": (lambda s: s.proxy.cut(), lambda s: s.proxy.heal()),
+    "stopped": (_stop, ReplicaProcess.start),
+}
 
 
 def drill(trio: Trio, kinds: Sequence[str], rounds: int, say: Callable[[str], None]) -> Tally:
@@ -103,12 +82,12 @@ def _round(trio: Trio, kind: str, tally: Tally) -> None:
         time.sleep(BEFORE_S)
         leader = trio.leader()
         began_s = time.monotonic()
-        FAULTS[kind][0](trio, leader)
+        FAULTS[kind][0](leader)
         trio.leader(other_than=leader)
         tally.led_s[kind].append(time.monotonic() - began_s)
         tally.wrote_s[kind].append(load.probe_s(began_s))
         time.sleep(AFTER_S)
-        FAULTS[kind][1](trio, leader)
+        FAULTS[kind][1](leader)
         time.sleep(AFTER_S)
     finally:
         load.finish()

@@ -21,6 +21,7 @@ from scheduler.agent.program import AgentOptions
 from scripts.local_host import LocalHost, command_line, parent, send
 from tests import kubernetes
 from tests.build import fabric, fabric_spec
+from tests.e2e.gangs import allow_root, two_zones
 from tests.e2e.processes import MUSTER
 from tests.kubernetes import KubernetesCluster, RefusedCall, ToyKubelet
 from tests.slurm import SlurmCluster
@@ -41,8 +42,7 @@ class DrillHosts(ABC):
         self.others: Sequence[str] = ()
         self.env: dict[str, str] | None = None
         self._down_until_s: dict[str, float] = {}
-        self.allow = folder / "allow.yaml"
-        self.allow.write_text("users: [root]\ndefault_user: root\nwithout_cgroups: true\n")
+        self.allow = allow_root(folder)
 
     @abstractmethod
     def start(self, servers: str, secret: str) -> None:
@@ -130,7 +130,7 @@ class ProcessHosts(DrillHosts):
             token = host.folder / "join-token"
             token.write_text(join_token(secret, name))
             self._options[name] = AgentOptions(
-                servers, name, str(host.folder), "127.0.0.1", str(self.allow), str(token)
+                servers, name, str(host.folder), "127.0.0.1", self.allow, str(token)
             ).encoded()
 
     def _host(self, name: str) -> LocalHost:
@@ -184,14 +184,6 @@ class ProcessHosts(DrillHosts):
         return lambda: send(signal.SIGCONT, *pids)
 
 
-def two_zones(names: Sequence[str]) -> dict[str, Any]:
-    """The content of a fabric file."""
-    half = len(names) // 2
-    zones = [{"name": f"zone{z}", "hosts": list(names[z * half :][:half])} for z in (0, 1)]
-    keys = {"name": "drill", "gpus_per_host": GPUS, "nic_gbps": 400, "domains": zones}
-    return keys | {"tiers": [{"name": "zone", "oversubscription": 2}, {"name": "host"}]}
-
-
 # --- nodes of a Slurm -----------------------------------------------------------------------------
 
 
@@ -210,7 +202,7 @@ class SlurmHosts(DrillHosts):
         self._slurm.start()
 
     def keys(self, servers: str) -> dict[str, Any]:
-        slurm = {"holding": self._holding, "allow": str(self.allow), "muster": MUSTER}
+        slurm = {"holding": self._holding, "allow": self.allow, "muster": MUSTER}
         slurm |= {"state": str(self.agents / "%h"), "server": servers}
         return {"launcher": "slurm", "slurm": slurm}
 
@@ -282,7 +274,7 @@ class KubernetesHosts(DrillHosts):
 
     def keys(self, servers: str) -> dict[str, Any]:
         pods: dict[str, Any] = {"kubeconfig": str(self._cluster.kubeconfig), "image": "train"}
-        pods |= {"holding": self._holding, "allow": str(self.allow), "grace_s": 20}
+        pods |= {"holding": self._holding, "allow": self.allow, "grace_s": 20}
         return {"launcher": "kubernetes", "kubernetes": pods | {"server": servers}}
 
     def close(self) -> None:

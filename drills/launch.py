@@ -23,7 +23,6 @@ import json
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -35,7 +34,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import grpc
 import yaml
 
 from drills.hosts import (
@@ -53,17 +51,15 @@ from scheduler.access.tokens import new_secret
 from scheduler.client import Client, ServiceError
 from scheduler.core.policies.job_terms import RunSpec
 from scheduler.files.fabrics import fabricyaml
-from scheduler.v1 import job_pb2, service_pb2
+from scheduler.v1 import job_pb2
 from scripts.local_host import environments, send
 from simulator.collectors.invariants import InvariantViolated
 from tests.build import spec
-from tests.e2e.gangs import check_log
-from tests.e2e.processes import MUSTER
+from tests.e2e.gangs import ROOT, TRAIN, check_log
+from tests.e2e.processes import RunningServer
 from tests.ports import free_port
 from tests.postgres import cluster
 
-ROOT = Path(__file__).parents[1]
-TRAIN = str(ROOT / "examples" / "gang" / "train.py")
 WIDTH = 2  # hosts of a gang
 LEASE_S = 4
 SLACK_S = 4.0  # on a machine that is busy with all this
@@ -84,42 +80,19 @@ class DrillOptions:
 # --- the cluster ------------------------------------------------------------
 
 
-class DrillServer:
+class DrillServer(RunningServer):
     """One server of the drill, on ports that it keeps."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self.name = name
+        super().__init__(folder, ["--config", str(folder / f"{name}.yaml")], name)
         self.address, self.agents = (f"127.0.0.1:{free_port()}" for _ in range(2))
-        self.log = folder / f"{name}.log"
-        self._file = folder / f"{name}.yaml"
-        self._env: dict[str, str] | None = None
-        self.process: subprocess.Popen[bytes] | None = None
+        self.name = name
 
     def configure(self, keys: dict[str, Any], env: dict[str, str] | None) -> None:
-        self._env = env
-        keys = keys | {
-            "listen": self.address,
-            "log": {"level": "info"},
-            "console": {"listen": "off"},
-        }
-        keys["agents"] = keys["agents"] | {"listen": self.agents}
-        self._file.write_text(yaml.safe_dump(keys))
-
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [MUSTER, "serve", "--config", str(self._file)],
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                env=self._env,
-            )
-
-    def end(self, number: int) -> None:
-        process, self.process = self.process, None
-        if process is not None:
-            process.send_signal(signal.SIGCONT)
-            process.send_signal(number)
-            process.wait(60)
+        self.env = env
+        own = {"listen": self.address, "log": {"level": "info"}, "console": {"listen": "off"}}
+        keys = keys | own | {"agents": keys["agents"] | {"listen": self.agents}}
+        (self.folder / f"{self.name}.yaml").write_text(yaml.safe_dump(keys))
 
 
 class DrillCluster:
@@ -149,7 +122,7 @@ class DrillCluster:
         try:
             self.hosts.start(self._agents, self._secret)
             for server in self.servers:
-                server.start()
+                server.begin()
             with Client(self.address) as client:
                 within(60, lambda: client.get_status())
                 for host in self.hosts.others:  # they have no agent
@@ -176,15 +149,9 @@ class DrillCluster:
         if len(self.servers) == 1:
             return running[0] if running else None
         for server in running:
-            with suppress(grpc.RpcError), Client(server.address, retries=False) as client:
-                if role_of(client) == "leader":
-                    return server
+            if server.role()[0] == "leader":
+                return server
         return None
-
-
-def role_of(client: Client) -> str:
-    _, call = client._stub.ListTenants.with_call(service_pb2.ListTenantsRequest(), timeout=1.0)
-    return str(dict(call.trailing_metadata()).get("muster-role", ""))
 
 
 def within(seconds: float, call: object) -> None:
@@ -417,7 +384,7 @@ class Breaker:
             return False
         self._observer.led_s = 0.0
         server.end(signal.SIGKILL)
-        self._in(0, 3, server.start)
+        self._in(0, 3, server.begin)
         return True
 
     def _stop_server(self) -> bool:

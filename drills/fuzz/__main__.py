@@ -13,7 +13,7 @@ import time
 
 from drills.fuzz import calls
 from drills.fuzz.targets import targets
-from drills.fuzz.work import LIFE, Count, work
+from drills.fuzz.work import Count, work
 
 CALL_WEIGHT = 1
 
@@ -40,7 +40,6 @@ def main() -> int:
 def _plan(inputs: int, seed: int, only: str) -> list[tuple[str, int, int]]:
     """(target, inputs, seed), the long ones first."""
     weights = {f"call {name}": CALL_WEIGHT for name in calls.METHODS}
-    weights[LIFE] = 3
     weights |= {target.name: target.weight for target in targets()}
     weights = {name: weight for name, weight in weights.items() if only in name}
     share = inputs / sum(weights.values())

@@ -152,12 +152,11 @@ class FuzzedServer:
 
     def __init__(self, servicer: object) -> None:
         self._servicer = servicer
-        self.answer: Message | None = None  # to the last call; None: refused, or a stream
 
     async def call(self, call: FuzzedCall) -> bool:
         """Make a call, and return whether it was answered. Raises: any error that no call may end
         with."""
-        method, self.answer = getattr(self._servicer, call.method), None
+        method = getattr(self._servicer, call.method)
         context: Any = Context()
         try:
             async with asyncio.timeout(LIMIT_S), error_boundary(context):
@@ -168,7 +167,6 @@ class FuzzedServer:
                 else:
                     answer: Message = await method(call.request, context)
                     answer.SerializeToString()
-                    self.answer = answer
         except RefusedCall as refusal:
             _expected(call.method, refusal.status)
             return False
@@ -261,18 +259,14 @@ async def run(
     on_done: Callable[[FuzzedCall, bool], Awaitable[None] | None],
 ) -> None:
     """Make `inputs` calls, and check what each may have done. An exception says what the last one
-    must not have done.
-
-    The method `on_answer` of a source, if it has one, gets each call and its answer.
-    """
-    done, on_answer = 0, getattr(source, "on_answer", lambda _call, _answer: None)
+    must not have done."""
+    done = 0
     while done < inputs:
         async with world() as made:
             for _ in range(min(LIFE, inputs - done)):
                 call = next(source)
                 try:
                     taken = await made.call(call)
-                    on_answer(call, made.answer)
                 except Exception as error:
                     error.add_note(f"{call.method}({call.request!r})")
                     raise

@@ -15,10 +15,8 @@ from random import Random
 from types import FrameType
 
 from drills.fuzz import calls
-from drills.fuzz.lives import Life
 from drills.fuzz.targets import Target, targets
 
-LIFE = "life of windows"
 KEPT = Path("build/fuzz")
 LIMIT_S = 20.0  # one input of a reader
 MOST_FAULTS = 5
@@ -44,8 +42,6 @@ def work(task: tuple[str, int, int]) -> Count:
     name, inputs, seed = task
     warnings.simplefilter("error")
     random = Random(f"{seed}/{name}")
-    if name == LIFE:
-        return asyncio.run(_calls(name, Life(random), inputs))
     if name.startswith("call "):
         source = calls.calls(random, name.removeprefix("call "))
         return asyncio.run(_calls(name, source, inputs))

@@ -9,8 +9,10 @@ or refused if another server leads: the log with its leaders has a search of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+import copy
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -89,12 +91,6 @@ class AgentLink:
         self.to_server: tuple[bytes, ...] = ()
         self.has_ended = self.is_known = False  # is_known: its Hello has arrived
 
-    def clone(self) -> AgentLink:
-        other = AgentLink(self.number, self.server, self.term)
-        other.to_agent, other.to_server = self.to_agent, self.to_server
-        other.has_ended, other.is_known = self.has_ended, self.is_known
-        return other
-
     def key_of_state(self) -> tuple[Any, ...]:
         flags = self.has_ended, self.is_known
         return self.number, self.server, self.term, self.to_agent, self.to_server, *flags
@@ -117,10 +113,8 @@ class HostSim:
         return self.is_up and not self.is_frozen
 
     def clone(self) -> HostSim:
-        other = HostSim(self.agent.clone())
-        other.link = self.link and self.link.clone()
-        other.is_up, other.is_frozen, other.is_cut = self.is_up, self.is_frozen, self.is_cut
-        other.was_lost, other.launched, other.term = self.was_lost, self.launched, self.term
+        other = copy.copy(self)
+        other.agent, other.link = self.agent.clone(), copy.copy(self.link)
         return other
 
     def key_of_state(self) -> tuple[Any, ...]:
@@ -160,23 +154,18 @@ class LaunchWorld:
 
     def _wire(self) -> None:
         for name, host in self.hosts.items():
-            host.agent.say = self._sender_from_agent(name)
-            host.agent.on_start = self._started_on(name)
+            host.agent.say = partial(self._send_to_server, name)
+            host.agent.on_start = partial(self.check_start, name)
         for number, sim in enumerate(self.servers):
-            sim.server.sessions.on_launch = self._launched_by(number)
+            sim.server.sessions.on_launch = partial(self._note_launch, number)
 
     def clone(self) -> LaunchWorld:
-        other = LaunchWorld.__new__(LaunchWorld)
-        other.scope, other.tree, other.node = self.scope, self.tree, self.node
-        other.now_s, other.term, other.leader = self.now_s, self.term, self.leader
-        other.faults, other.launches = self.faults, self.launches
+        other = copy.copy(self)
         Clock.now_s = self.now_s
         other.hosts = {name: host.clone() for name, host in self.hosts.items()}
-        other.servers = []
-        for sim in self.servers:
-            new = ServerSim(sim.server.clone(other.sender_to_agent))
-            new.is_up, new.is_paused = sim.is_up, sim.is_paused
-            other.servers.append(new)
+        other.servers = [copy.copy(sim) for sim in self.servers]
+        for sim in other.servers:
+            sim.server = sim.server.clone(other.send_to_agent)
         other._wire()
         return other
 
@@ -195,37 +184,20 @@ class LaunchWorld:
 
     # --- words on their way ----------------------------------------------------------------------
 
-    def _sender_from_agent(self, host: str) -> Callable[[agent_pb2.SessionRequest], None]:
-        def say(word: agent_pb2.SessionRequest) -> None:
-            link = self.hosts[host].link
-            if link is not None and not link.has_ended:
-                link.to_server = (*link.to_server, word.SerializeToString(deterministic=True))
+    def _send_to_server(self, host: str, word: agent_pb2.SessionRequest) -> None:
+        link = self.hosts[host].link
+        if link is not None and not link.has_ended:
+            link.to_server = (*link.to_server, word.SerializeToString(deterministic=True))
 
-        return say
+    def send_to_agent(self, host: str, number: int, body: bytes) -> None:
+        """Send by the stream of that number, if the host still has it."""
+        link = self.hosts[host].link
+        if link is not None and link.number == number and link.to_agent[-1:] != (body,):
+            link.to_agent = (*link.to_agent, body)  # two leases in a row are as one
 
-    def sender_to_agent(self, host: str, number: int) -> Callable[[bytes], None]:
-        def send(body: bytes) -> None:
-            link = self.hosts[host].link
-            if link is None or link.number != number:
-                return
-            if link.to_agent[-1:] == (body,):  # two leases in a row are as one
-                return
-            link.to_agent = (*link.to_agent, body)
-
-        return send
-
-    def _started_on(self, host: str) -> Callable[[Key], None]:
-        def started(key: Key) -> None:
-            self.check_start(host, key)
-
-        return started
-
-    def _launched_by(self, number: int) -> Callable[[str, Key], None]:
-        def launched(_: str, key: Key) -> None:
-            if self.servers[number].server.writer.term == self.term:
-                self.check_launch(key)
-
-        return launched
+    def _note_launch(self, number: int, _: str, key: Key) -> None:
+        if self.servers[number].server.writer.term == self.term:
+            self.check_launch(key)
 
     # --- the log ----------------------------------------------------------------------------------
 
@@ -325,7 +297,7 @@ class LaunchWorld:
         if not link.is_known:
             link.is_known = True
             if server.gateway.leads:
-                stream = SteppedStream(name, link.number, self.sender_to_agent(name, link.number))
+                stream = SteppedStream(name, link.number, self.send_to_agent)
                 server.gateway.admit_stream(stream, body)
             else:
                 link.has_ended = True
@@ -525,9 +497,9 @@ def quick(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
         if not host.acts:
             continue
         if any(a.phase is Phase.STARTING for a in host.agent.attempts.values()):
-            yield f"the ranks on {name} have started", _on(_look, name)
+            yield f"the ranks on {name} have started", _on(_with_agent, SteppedAgent.look, name)
         if host.agent.preparing:
-            yield f"{name} gets ready", _on(_prepare, name)
+            yield f"{name} gets ready", _on(_with_agent, SteppedAgent.prepare, name)
         if link is None and not host.is_cut:
             for number, sim in enumerate(world.servers):
                 if sim.acts and sim.server.gateway.leads:
@@ -545,11 +517,11 @@ def recoveries(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
         if host.is_frozen:
             yield f"{name} thaws", _on(_thaw, name)
         if host.is_cut and not world.scope.faults.blackouts:
-            yield f"{name} is reached again", _on(_heal, name)
+            yield f"{name} is reached again", _on(_reach, [name], True)
         if not host.is_up:
             yield f"the agent of {name} starts again", _on(_start_agent, name)
     if world.scope.faults.blackouts and any(host.is_cut for host in world.hosts.values()):
-        yield "all hosts are reached again", _heal_all
+        yield "all hosts are reached again", _on(_reach, world.hosts, True)
     for number, sim in enumerate(world.servers):
         if sim.is_paused:
             yield f"server {number} goes on", _on(_resume, number)
@@ -565,7 +537,7 @@ def faults(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
         if left.breaks and host.link is not None and host.acts and not host.is_cut:
             yield f"the stream of {name} breaks", _fault("breaks", LaunchWorld.break_link, name)
         if left.cuts and not host.is_cut:
-            yield f"{name} is cut off", _fault("cuts", _cut, name)
+            yield f"{name} is cut off", _fault("cuts", _reach, [name], False)
         if left.freezes and not host.is_frozen:
             yield f"{name} stands still", _fault("freezes", _freeze, name)
         if left.agent_crashes and host.acts:
@@ -575,7 +547,7 @@ def faults(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
         if left.reboots:
             yield f"{name} dies", _fault("reboots", _die, name, True)
         if left.refusals and host.acts and host.agent.preparing:
-            yield f"{name} refuses", _fault("refusals", _refuse, name)
+            yield f"{name} refuses", _fault("refusals", _with_agent, SteppedAgent.refuse, name)
         if host.is_frozen:
             continue
         for key in running:
@@ -597,7 +569,10 @@ def faults(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
     if left.crashes and len(world.servers) == 1:
         yield "the server crashes and starts again", _fault("crashes", _restart, 0)
     if left.blackouts:
-        yield "the servers are cut off from all hosts", _fault("blackouts", _cut_all)
+        yield (
+            "the servers are cut off from all hosts",
+            _fault("blackouts", _reach, world.hosts, False),
+        )
     if left.commands and world.servers[world.leader].acts:
         command = world.scope.commands[-left.commands]
         words = f"an operator gives {type(command).__name__}"
@@ -621,34 +596,13 @@ def _planned(world: LaunchWorld) -> None:
         raise Broken("a plan does not hold on its own version")
 
 
-def _prepare(world: LaunchWorld, name: str) -> None:
-    world.hosts[name].agent.prepare()
+def _with_agent(world: LaunchWorld, step: Callable[[SteppedAgent], None], name: str) -> None:
+    step(world.hosts[name].agent)
 
 
-def _look(world: LaunchWorld, name: str) -> None:
-    world.hosts[name].agent.look()
-
-
-def _refuse(world: LaunchWorld, name: str) -> None:
-    world.hosts[name].agent.refuse()
-
-
-def _cut(world: LaunchWorld, name: str) -> None:
-    world.hosts[name].is_cut = True
-
-
-def _heal(world: LaunchWorld, name: str) -> None:
-    world.hosts[name].is_cut = False
-
-
-def _cut_all(world: LaunchWorld) -> None:
-    for host in world.hosts.values():
-        host.is_cut = True
-
-
-def _heal_all(world: LaunchWorld) -> None:
-    for host in world.hosts.values():
-        host.is_cut = False
+def _reach(world: LaunchWorld, names: Iterable[str], is_reached: bool) -> None:
+    for name in names:
+        world.hosts[name].is_cut = not is_reached
 
 
 def _freeze(world: LaunchWorld, name: str) -> None:
@@ -681,8 +635,7 @@ def _start_agent(world: LaunchWorld, name: str) -> None:
 def _die(world: LaunchWorld, name: str, remembers: bool) -> None:
     """It is off, and will come up with nothing running."""
     host = world.hosts[name]
-    link, host.link = host.link, None
-    del link  # the server learns of it by silence
+    host.link = None  # the server learns of it by silence
     for attempt in host.agent.attempts.values():
         if attempt.is_alive:
             attempt.rank_ends()

@@ -12,13 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from drills.protocol.log import LogNode, LogTree, admitted, committed, is_answer
+from drills.protocol.log import LogNode, LogTree, is_answer
 from drills.protocol.search import Broken
+from scheduler.core import admit, commit
 from scheduler.core.model.commands import CancelJob, Command, ReportHost, SubmitJob
 from scheduler.core.model.events import Event, JobSubmitted
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.state import State
+from scheduler.engine.proposal import Answer
 from tests.build import exactly, spec
 
 
@@ -253,12 +255,12 @@ class Leaders:
             command: Any = self._scope.requests[what].command
             if not self._rules.requests_have_ids:
                 command = replace(command, request_id="")
-            answer = admitted(at, command, now_ns)
+            answer: Answer = admit(at, command, now_ns)
         else:
             made_on = self._tree.nodes[what]
             plan = self._tree.plan(made_on, kind)
             on = at if self._rules.commit_checks_again else made_on.state
-            answer = committed(on, plan, now_ns)
+            answer = commit(on, plan, now_ns)
         return answer if is_answer(answer) else None  # type: ignore[return-value]
 
     def _answered(self, state: LeadersWorld, append: Append) -> LeadersWorld:

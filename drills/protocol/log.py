@@ -16,13 +16,10 @@ from scheduler.core import (
     Rejected,
     SchedulingOptions,
     State,
-    admit,
     apply,
-    commit,
     decide,
 )
 from scheduler.core.decide import decide_restarts
-from scheduler.core.model.commands import Command
 from scheduler.core.model.events import Event, FabricLoaded, GangSwapped, JobStarted
 from scheduler.core.model.lifecycle import JobState
 from scheduler.engine.proposal import Answer
@@ -88,14 +85,6 @@ class LogTree:
             make = decide if kind == "cycle" else decide_restarts
             node.plans[kind] = make(node.state, node.now_ns, OPTIONS)
         return node.plans[kind]
-
-
-def admitted(state: State, command: Command, now_ns: int) -> Answer:
-    return admit(state, command, now_ns)
-
-
-def committed(state: State, plan: Plan, now_ns: int) -> Answer:
-    return commit(state, plan, now_ns)
 
 
 def is_answer(answer: Answer) -> bool:

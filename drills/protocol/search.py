@@ -62,23 +62,17 @@ class Found:
 def search(
     model: Model[S],
     *,
-    most_states: int = 10**9,
-    most_depth: int = 10**9,
     most_cpu_s: float = float("inf"),
     settle_every: int = 1,
 ) -> Found:
     """Search all states, or up to the first that breaks an invariant. `settle_every`: of so many
     states one is checked to come right from there; 0: none."""
-    return _Search(model, most_states, most_depth, most_cpu_s, settle_every).run()
+    return _Search(model, most_cpu_s, settle_every).run()
 
 
 class _Search(Generic[S]):
-    def __init__(
-        self, model: Model[S], most_states: int, most_depth: int, most_cpu_s: float, every: int
-    ) -> None:
-        self._model = model
-        self._most_states, self._most_depth = most_states, most_depth
-        self._most_cpu_s, self._every = most_cpu_s, every
+    def __init__(self, model: Model[S], most_cpu_s: float, every: int) -> None:
+        self._model, self._most_cpu_s, self._every = model, most_cpu_s, every
         self._came: dict[Hashable, tuple[Hashable, str] | None] = {}
         self._steps = self._settled = self._depth = 0
         self._began_s = time.process_time()
@@ -91,8 +85,6 @@ class _Search(Generic[S]):
             return self._conclude(fault, key)
         level = [(key, state)]
         while level:
-            if self._depth >= self._most_depth:
-                return self._conclude("", None, is_whole=False)
             following: list[tuple[Hashable, S]] = []
             for before, here in level:
                 if self._is_over():
@@ -114,8 +106,7 @@ class _Search(Generic[S]):
         return self._conclude("", None)
 
     def _is_over(self) -> bool:
-        used_s = time.process_time() - self._began_s
-        return len(self._came) >= self._most_states or used_s >= self._most_cpu_s
+        return time.process_time() - self._began_s >= self._most_cpu_s
 
     def _fault(self, state: S) -> str:
         if fault := self._model.broken(state):

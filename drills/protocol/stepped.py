@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +39,7 @@ TICK_S = 11.0  # a lease and a little
 _FAR = 150.0  # seconds after which it makes no difference any more how long ago something was
 _OPTIONS = GatewayOptions("127.0.0.1:0", is_insecure=True)
 _NOWHERE = Path("/nonexistent/muster-protocol")
-Words = Callable[[agent_pb2.SessionRequest], None]
+Send = Callable[[str, int, bytes], None]  # to an agent: its host, number of the stream, message
 
 
 class Clock:
@@ -318,8 +319,8 @@ class SteppedAgent(Agent):
 class SteppedStream:
     """A stream as AgentStream, which passes what is sent to `send`."""
 
-    def __init__(self, host: str, number: int, send: Callable[[bytes], None]) -> None:
-        self.host, self.number, self.send = host, number, send
+    def __init__(self, host: str, number: int, send: Send) -> None:
+        self.host, self.number, self.send = host, number, partial(send, host, number)
         self.heard_s, self.lease_s = Clock.now_s, 0.0
         self.reason = ""
         self.end = SimpleNamespace(set=lambda: None)
@@ -470,8 +471,8 @@ class LaunchServer:
         )
         self.launcher._reports = SteppedReports()
 
-    def clone(self, send: Callable[[str, int], Callable[[bytes], None]]) -> LaunchServer:
-        """Copy the server. `send`: takes messages of the copy's streams, by host and number."""
+    def clone(self, send: Send) -> LaunchServer:
+        """Copy the server. `send`: takes messages of the copy's streams."""
         other = copy.copy(self)
         other.writer = copy.copy(self.writer)
         other.gateway = gateway = copy.copy(self.gateway)
@@ -481,7 +482,7 @@ class LaunchServer:
         gateway._streams = {}
         for host, stream in self.gateway.streams.items():
             new = gateway.streams[host] = copy.copy(stream)
-            new.send = send(host, stream.number)
+            new.send = partial(send, host, stream.number)
         other.sessions = sessions = copy.copy(self.sessions)
         sessions.gateway = gateway
         sessions.connected = set(self.sessions.connected)

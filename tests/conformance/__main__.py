@@ -78,7 +78,7 @@ def run(client: str) -> tuple[bool, str]:
         try:
             done = _run([*command, server.address, str(STEPS), *described])
         finally:
-            server.terminate()
+            server.end()
         return done.returncode == 0, done.stdout + done.stderr
 
 

@@ -1,14 +1,14 @@
 """A server with agents on this machine, and real gangs, for tests and drills."""
 
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
+
+import yaml
 
 from placement.workload.request import SpareRule
 from scheduler.client import Client
@@ -21,7 +21,8 @@ from scheduler.v1 import job_pb2
 from scripts.local_host import LocalHost
 from simulator.collectors.invariants import InvariantChecker
 from tests.build import fabric, fabric_spec, spec
-from tests.e2e.processes import MUSTER
+from tests.e2e.processes import RunningServer
+from tests.ports import free_port
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +30,7 @@ TRAIN = str(ROOT / "examples" / "gang" / "train.py")
 Value = TypeVar("Value")
 
 
-class LocalServer:
+class LocalServer(RunningServer):
     """`muster serve --launcher local` on a fabric of racks of hosts."""
 
     def __init__(
@@ -41,34 +42,12 @@ class LocalServer:
         hosts: int = 3,
         lease_s: int = 3,
     ) -> None:
-        self.folder = folder
-        self.address = ""
-        self._options = ("--agent-lease-s", str(lease_s), "--log-level", "info", *options)
-        self._process: subprocess.Popen[str] | None = None
+        own = ["--launcher", "local", "--fabric", "fabric.yaml", "--store", "sqlite:///m.db"]
+        own += ["--listen", f"127.0.0.1:{free_port()}", "--agent-lease-s", str(lease_s)]
+        super().__init__(folder, [*own, "--log-level", "info", *options])
         self.hosts = list(fabric(zones, racks, hosts, gpus=2).hosts)
         text = fabricyaml.dump(fabric_spec(zones, racks, hosts, gpus=2))
         (folder / "fabric.yaml").write_text(text)
-
-    def start(self) -> None:
-        """Until all agents are there."""
-        listen = self.address or "127.0.0.1:0"
-        command = [MUSTER, "serve", "--launcher", "local"]
-        command += ["--fabric", "fabric.yaml", "--store", "sqlite:///m.db", "--listen", listen]
-        command += self._options
-        with (self.folder / "serve.log").open("ab") as err:
-            self._process = subprocess.Popen(
-                command, cwd=self.folder, stdout=subprocess.PIPE, stderr=err, text=True
-            )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert " on 127.0.0.1:" in line, line + (self.folder / "serve.log").read_text()
-        self.address = line.split(" on ")[1].split(",")[0].strip()
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        assert self._process is not None
-        self._process.send_signal(number)
-        with self._process:
-            return self._process.wait(60)
 
     def host(self, name: str) -> LocalHost:
         return LocalHost(self.folder / "m.db.agents" / name)
@@ -82,12 +61,37 @@ class LocalServer:
         return self.host(host).ranks()
 
     def logs(self) -> str:
-        logs = [self.folder / "serve.log", *self.folder.glob("m.db.agents/*/agent.log")]
+        logs = [self.log, *self.folder.glob("m.db.agents/*/agent.log")]
         return "\n".join(path.read_text() for path in logs)
 
 
+def two_zones(hosts: Sequence[str]) -> dict[str, Any]:
+    """The content of a fabric file: two zones, each with half of these hosts of two GPUs."""
+    half = len(hosts) // 2
+    zones = [{"name": f"zone{z}", "hosts": list(hosts[z * half :][:half])} for z in (0, 1)]
+    keys = {"name": "two-zones", "gpus_per_host": 2, "nic_gbps": 400, "domains": zones}
+    return keys | {"tiers": [{"name": "zone", "oversubscription": 2}, {"name": "host"}]}
+
+
+def allow_root(folder: Path) -> str:
+    """Write as whom agents run ranks, and return the path."""
+    path = folder / "allow.yaml"
+    path.write_text("users: [root]\ndefault_user: root\nwithout_cgroups: true\n")
+    return str(path)
+
+
+def configured(folder: Path, keys: dict[str, Any]) -> list[str]:
+    """Write a server file with a port of its own, and return the options that name it."""
+    own = {"listen": f"127.0.0.1:{free_port()}", "log": {"level": "info"}}
+    (folder / "muster.yaml").write_text(yaml.safe_dump(own | keys))
+    return ["--config", str(folder / "muster.yaml")]
+
+
+Local = tuple[LocalServer, Client]
+
+
 @contextmanager
-def local_server(folder: Path, *options: str, **sizes: int) -> Iterator[tuple[LocalServer, Client]]:
+def local_server(folder: Path, *options: str, **sizes: int) -> Iterator[Local]:
     server = LocalServer(folder, *options, **sizes)
     server.start()
     try:

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from drills.crash import drill
+from drills.crash import CrashDrill, run
 from tests.e2e.processes import ServerProcess, muster
 
 
 def test_four_kills(tmp_path: Path) -> None:
     """A small part of `make drill-crash`, which asserts what must hold."""
-    found = drill(tmp_path, kills=4, seed=20_240_607)
+    found = run(CrashDrill(ServerProcess(tmp_path), 20_240_607), kills=4, seed=20_240_607)
     answered, events = found["answered"], found["events"]
     assert isinstance(answered, dict)
     assert isinstance(events, dict)
@@ -40,4 +40,4 @@ def test_a_killed_server_does_not_begin_anew_where_its_store_or_wal_was(tmp_path
     assert "restore a backup, or begin an empty one with --init" in done.stderr
     (tmp_path / "elsewhere.db").rename(server.store)
     server.start()
-    assert server.terminate() == 0
+    assert server.end() == 0

@@ -54,7 +54,7 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
             assert not [host for host in job.placement.hosts if host.startswith("z0")]
             assert {host.name[:2] for host in client.list_hosts()} == {"z1", "we", "gp"}
     finally:
-        server.terminate()
+        server.end()
     assert yaml.safe_load((tmp_path / "fabric.yaml").read_text())["domains"][0]["name"] == "z0"
     dry = said[1]
     assert "added    4 hosts   west-r2-h[0-3]" in dry

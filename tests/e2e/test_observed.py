@@ -41,4 +41,4 @@ def test_options_go_before_the_server_file(tmp_path: Path) -> None:
         assert status.returncode == 0
         assert "leader, log at version 1" in status.stdout
     finally:
-        server.terminate()
+        server.end()

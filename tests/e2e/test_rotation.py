@@ -17,7 +17,7 @@ from scheduler.files.fabrics import fabricyaml
 from scripts.local_host import LocalHost
 from tests.build import fabric_spec
 from tests.e2e.gangs import gang, is_launched, until
-from tests.e2e.processes import MUSTER
+from tests.e2e.processes import MUSTER, RunningServer
 from tests.ports import free_port
 
 HOSTS = ("z0-r0-h0", "z0-r0-h1")
@@ -45,10 +45,8 @@ class Site:
         (folder / "serve.yaml").write_text(yaml.safe_dump(config))
         for host in HOSTS:
             self.write_token(host)
-        command = [MUSTER, "serve", "--config", "serve.yaml"]
-        self.server = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE)
-        assert self.server.stdout is not None
-        assert f":{self.port}" in self.server.stdout.readline().decode()
+        self.server = RunningServer(folder, ["--config", "serve.yaml"])
+        self.server.start()
         for host in HOSTS:
             self.start_agent(host)
 
@@ -83,11 +81,10 @@ class Site:
             self.start_agent(host)
 
     def end(self) -> None:
-        for process in (*self.agents.values(), self.server):
+        for process in self.agents.values():
             process.terminate()
             process.wait(60)
-        assert self.server.stdout is not None
-        self.server.stdout.close()
+        self.server.end()
 
     def client(self) -> Client:
         who = Credentials(ca=str(self.folder / "tls" / "ca.pem"))

@@ -15,7 +15,7 @@ def address(tmp_path_factory):
     server = ServerProcess(tmp_path_factory.mktemp("server"))
     server.start()
     yield server.address
-    server.terminate()
+    server.end()
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         yield found
     finally:
         found.stop()
-        muster.terminate()
+        muster.end()
 
 
 def _queries() -> list[tuple[str, str]]:

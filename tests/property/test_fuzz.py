@@ -1,7 +1,6 @@
 """A small part of `make fuzz`: hypothesis makes and shrinks what breaks a reader or a call."""
 
 import asyncio
-from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -10,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drills.fuzz import calls, samples
-from drills.fuzz.lives import Life
 from drills.fuzz.targets import Target, targets
 from importers.jobs.tools import Tool
 from scheduler.files import fabrics
@@ -46,17 +44,6 @@ def test_a_call_is_answered_or_refused(method: str) -> None:
     source = calls.calls(Random(f"ci/{method}"), method)
     asyncio.run(calls.run(source, 30, lambda call, _: made.append(call.method)))
     assert made == [method] * 30
-
-
-def test_a_life_of_windows_is_mostly_taken() -> None:
-    """Else only the checks would be tried, and nothing behind them."""
-    taken = Counter[tuple[str, bool]]()
-    life = Life(Random("ci/life"))
-    asyncio.run(calls.run(life, 1_000, lambda call, was: taken.update([(call.method, was)])))
-    watches = ("WatchHosts", "WatchWindows")
-    for method in ("CreateWindow", "ListWindows", "DeleteWindow", "UpdateWindow", *watches):
-        assert taken[method, True] > 5, taken
-    assert taken["ListWindows", True] > taken["ListWindows", False]
 
 
 def test_every_reader_is_a_target() -> None:
