@@ -93,48 +93,29 @@ def send(lab: Lab, size: int, timeout_s: float = 20) -> float:
     return float(done.stdout)
 
 
-def test_a_link_carries_no_more_than_its_rate(lab: Lab) -> None:
+def test_a_link_carries_no_more_than_its_rate_and_less_when_it_is_slow(lab: Lab) -> None:
     # 1 MB over 20 Mbit/s is 0.4 s, less what bursts and the windows of sockets hold.
     assert 0.3 < send(lab, 1_000_000) < 10
-
-
-def test_a_slow_link_is_slower_until_it_is_healed(lab: Lab) -> None:
-    slow = lab.with_faults([Fault("r0", bits_per_s=2e6)])
-    assert send(slow, 500_000) > 1.5  # 2 s
-    assert send(slow.with_faults([]), 500_000) < 1.5
+    slow = lab.with_faults([Fault("r0", bits_per_s=2e6, loss=0.01)])
+    assert cluster.running(lab.folder).faults == slow.faults
+    assert send(slow, 250_000) > 0.75  # 1 s
+    slow.with_faults([])
+    with pytest.raises(InputError, match="has a lab that runs"):
+        cluster.up(lab.folder, lab.plan)
 
 
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault("r0", loss=1.0),
         Fault("r1-h0", direction=Direction.UP, loss=1.0),
         Fault("r0-h0", "r1"),
-        Fault("r1", "r0-h0", Direction.UP),
     ],
 )
 def test_nothing_passes_a_cut_until_it_is_healed(lab: Lab, fault: Fault) -> None:
     cut = lab.with_faults([fault])
     with pytest.raises((OSError, subprocess.TimeoutExpired)):
-        send(cut, 1, timeout_s=1)
+        send(cut, 1, timeout_s=0.5)
     assert send(cut.with_faults([]), 1) < 10
-
-
-def test_a_lossy_link_passes_what_is_sent_again(lab: Lab) -> None:
-    lossy = lab.with_faults([Fault("r0", loss=0.05)])
-    assert send(lossy, 100_000) < 20
-    lossy.with_faults([])
-
-
-def test_faults_are_known_to_whoever_opens_the_lab(lab: Lab) -> None:
-    lab.with_faults([Fault("r0", loss=1.0)])
-    assert cluster.running(lab.folder).faults == (Fault("r0", loss=1.0),)
-    cluster.running(lab.folder).with_faults([])
-
-
-def test_a_second_lab_in_the_same_folder_is_refused(lab: Lab) -> None:
-    with pytest.raises(InputError, match="has a lab that runs"):
-        cluster.up(lab.folder, lab.plan)
 
 
 def crossed(lab: Lab, name: str) -> int:
@@ -261,14 +242,6 @@ def run_a_gang(lab: Lab) -> None:
         time.sleep(0.5)
         said = muster("job", "gang")
     assert "completed" in said
-
-
-def test_hosts_of_a_lab_run_a_gang(tmp_path: Path) -> None:
-    lab = lab_with(tmp_path)
-    try:
-        run_a_gang(serve(lab, tmp_path / "fabric.yaml", agents=True))
-    finally:
-        lab.down()
 
 
 @pytest.mark.skipif(postgres_programs() is None, reason="PostgreSQL is not installed")
