@@ -111,12 +111,10 @@ def test_numbers_of_spares_side_by_side(twin: Muster) -> None:
     ("words", "said"),
     [
         (("--from", "none.db"), "--from: "),
-        (("--from", "mini.yaml"), "--from: "),
         (("--horizon", "soon"), "--horizon: must be a duration such as 90m, 4h or 1d12h"),
         (("--horizon", "9000d"), "--horizon: must be up to 3,650d, not 9000d"),
         (("--horizon", "999d"), "--horizon: 20,"),
         (("--change", "more hosts"), "--change: must be like one of these, not 'more hosts'"),
-        (("--times", "fast"), "fast"),
         (("--prices", "none.yaml"), "none.yaml"),
         (("--json", "nowhere/a.json"), "nowhere/a.json: there is no folder nowhere"),
         (("--config", "mini.yaml"), "mini.yaml:1: "),
