@@ -21,30 +21,24 @@ class Reloading(Generic[Value]):
     """A value read from files, which is read again when they change. Use from any thread. Raises:
     InputError when it cannot be read at first."""
 
-    def __init__(
-        self,
-        paths: Sequence[str],
-        read: Callable[[], Value],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, paths: Sequence[str], read: Callable[[], Value]) -> None:
         self._paths = tuple(paths)
         self._read = read
-        self._clock = clock
         self._lock = Lock()
         self._stamp = self._stamps()
-        self._looked = clock()
+        self._looked = time.monotonic()
         self._value = read()
 
     def current(self) -> Value:
         """Return the value, at most a second older than the files."""
-        if self._clock() - self._looked >= LOOK_EVERY_S:
+        if time.monotonic() - self._looked >= LOOK_EVERY_S:
             self.look()
         return self._value
 
     def look(self) -> None:
         """Read the files again if they have changed; broken files leave the value as it was."""
         with self._lock:
-            self._looked = self._clock()
+            self._looked = time.monotonic()
             stamp = self._stamps()
             if stamp == self._stamp:
                 return

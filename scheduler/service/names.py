@@ -71,14 +71,14 @@ def job_of(state: State, text: str, uid: str = "", field: str = "name") -> Job:
     return job
 
 
-async def any_job_of(writer: Writer, text: str, uid: str = "", field: str = "name") -> Job:
+async def any_job_of(writer: Writer, text: str, uid: str = "") -> Job:
     """Return `job_of`, or a job that ended so long ago that the state has dropped it. Raises:
     ApiError, StoreError."""
     state = writer.state
     try:
-        return job_of(state, text, uid, field)
+        return job_of(state, text, uid)
     except ApiError as refusal:
-        job = await long_ended(writer, state, text, uid, field)
+        job = await long_ended(writer, state, text, uid)
         if job is None:
             raise refusal from None
         return job

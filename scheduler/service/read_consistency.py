@@ -33,10 +33,9 @@ class ReadConsistency(WrappingInterceptor):
     """Makes reads wait until the state is as new as the caller asks. `service`: full name of the
     one it is for."""
 
-    def __init__(self, service: str, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, service: str) -> None:
         super().__init__()
         self._prefix = f"/{service}/"
-        self._patience_s = patience_s
         self._writer: Writer | None = None
         self._replica: Replica | None = None
 
@@ -91,7 +90,7 @@ class ReadConsistency(WrappingInterceptor):
             raise invalid(READ, f"must be {LATEST}, not {read!r}")
         version = int(least)
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(PATIENCE_S):
                 if wanted.get(READ) == LATEST and self._replica is not None:
                     version = max(version, await self._replica.newest_version())
                 await self._writer.wait_for_version(version)

@@ -17,7 +17,6 @@ from bench.placement import arnold_setting
 from bench.placement.__main__ import main
 from bench.placement.ablation import ABLATION_BEGIN, ABLATION_END, AblationOutcome, growth, read
 from bench.placement.instances import families, instance
-from bench.placement.page import ZONES_BEGIN, ZONES_END
 from bench.steps import seconds
 from bench.steps.instances import timed
 from bench.steps.peers import PEERS
@@ -46,18 +45,6 @@ def test_a_quick_run_is_valid_and_renews_its_page(
     assert printed in text
     assert main(["--from", str(numbers)]) == 0
     assert capsys.readouterr().out == printed
-
-
-@pytest.mark.slow
-def test_very_many_zones_renew_their_own_tables(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"above\n{BEGIN}\nKEPT\n{END}\n{ZONES_BEGIN}\nSTALE\n{ZONES_END}\nbelow\n")
-    assert main(["--mode", "zones", "--quick", "--docs", str(page)]) == 0
-    text = page.read_text()
-    assert "KEPT" in text
-    assert "STALE" not in text
-    assert "| growth from 4 to 64 zones, all zones whole" in text
-    assert text.endswith("below\n")
 
 
 def test_instances_are_rebuilt_from_their_numbers() -> None:

@@ -74,6 +74,18 @@ async def pair(folder: Path, database: str, site: Site) -> AsyncIterator[list[Se
 
 
 async def test_a_follower_passes_a_change_on_to_the_leader(tmp_path: Path, database: str) -> None:
+    """Also for a client that is cut off from the leader, without being asked."""
+
+    def submit(leader: str, follower: str) -> Any:
+        nobody = f"127.0.0.1:{free_port()}"
+
+        def connect(address: str) -> grpc.Channel:
+            return grpc.insecure_channel(nobody if address == leader else address)
+
+        with FailoverChannel([leader, follower], connect) as channel:
+            stub = service_pb2_grpc.SchedulerServiceStub(channel)
+            return stub.CreateJob(create("cut-off"), timeout=60)
+
     async with replicas(tmp_path, database, 2) as (leader, follower):
         call = follower.stub.CreateJob(create("a", request_id="r"), metadata=(FORWARD,))
         made = await call
@@ -83,6 +95,8 @@ async def test_a_follower_passes_a_change_on_to_the_leader(tmp_path: Path, datab
         missing = service_pb2.CancelJobRequest(name="b")
         error = await refused(follower.stub.CancelJob(missing, metadata=(FORWARD,)))
         assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
+        addresses = leader.ready.address, follower.ready.address
+        assert (await asyncio.to_thread(submit, *addresses)).spec.name == "cut-off"
 
 
 async def test_a_follower_passes_a_change_of_its_console_on(tmp_path: Path, database: str) -> None:
@@ -95,25 +109,6 @@ async def test_a_follower_passes_a_change_of_its_console_on(tmp_path: Path, data
                 while made is None or made.status != 200:
                     made = await call(follower, "CreateJob", asked, muster_forward="1")
             assert made.json["name"] == path("a")
-
-
-async def test_a_client_that_is_cut_off_from_the_leader_has_its_changes_passed_on(
-    tmp_path: Path, database: str
-) -> None:
-    def submit(leader: str, follower: str) -> Any:
-        nobody = f"127.0.0.1:{free_port()}"
-
-        def connect(address: str) -> grpc.Channel:
-            return grpc.insecure_channel(nobody if address == leader else address)
-
-        with FailoverChannel([leader, follower], connect) as channel:
-            stub = service_pb2_grpc.SchedulerServiceStub(channel)
-            return stub.CreateJob(create("a"), timeout=60)
-
-    async with replicas(tmp_path, database, 2) as (leader, follower):
-        addresses = leader.ready.address, follower.ready.address
-        made = await asyncio.to_thread(submit, *addresses)
-        assert made.spec.name == "a"
 
 
 async def test_the_leader_knows_the_caller_by_the_certificate_that_the_follower_verified(

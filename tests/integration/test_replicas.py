@@ -155,7 +155,7 @@ async def test_a_leader_lets_the_lead_go_to_another_server(
 async def test_reads_and_watches_of_a_follower_are_as_new_as_is_asked(
     tmp_path: Path, database: str
 ) -> None:
-    async with replicas(tmp_path, database, 2) as (leader, follower):
+    async with replicas(tmp_path, database, 2, lease_s=60.0) as (leader, follower):
         newest = int((await trailer(leader))["muster-version"])
         ask = service_pb2.WatchJobsRequest(after_version=newest + 9)
         error = await refused(anext(aiter(follower.stub.WatchJobs(ask))))
@@ -215,23 +215,19 @@ async def test_a_leader_whose_sessions_are_ended_comes_back_in_a_later_term(
         assert (await leader.until("b", RUNNING)).spec.name == "b"
 
 
-async def test_it_goes_on_from_the_log_of_others(tmp_path: Path, database: str) -> None:
+async def test_it_goes_on_from_the_log_of_others_and_their_fabric(
+    tmp_path: Path, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with replicas(tmp_path, database, 1) as (first,):
         await first.stub.CreateJob(create("a", 9 - 1))
         await first.until("a", RUNNING)
-    async with replicas(tmp_path, database, 1) as (second,):
+    spec = fabric_spec(3, 3, 3)
+    async with serving(tmp_path, store=database, lease_s=LEASE_S, fabric_spec=spec) as second:
+        assert second.ready.fabric.host_count == 8
+        await until_led(second)
         assert (await second.get("a")).state == RUNNING
         await second.stub.CreateJob(create("b"))
         assert (await second.get("b")).state == QUEUED
-
-
-async def test_another_fabric_is_told_and_not_taken(
-    tmp_path: Path, database: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with replicas(tmp_path, database, 1):
-        spec = fabric_spec(3, 3, 3)
-        async with serving(tmp_path, store=database, fabric_spec=spec) as second:
-            assert second.ready.fabric.host_count == 8
     assert "muster fabric apply FILE" in caplog.text
 
 

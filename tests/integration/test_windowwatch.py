@@ -6,8 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import grpc
-import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from scheduler.client import Client
@@ -15,7 +13,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import service_pb2, window_pb2
 from tests.secured import House
-from tests.serving import START_NS, Served, error_of, serving
+from tests.serving import START_NS, Served, serving
 from tests.waiting import until
 
 Seen = tuple[int, str, str, str]  # version, window, what happened, state after it
@@ -186,10 +184,3 @@ async def test_a_tenant_is_told_of_its_own_windows_alone(tmp_path: Path) -> None
     ]
     assert again == seen
     assert [one[2] for one in whole] == ["CREATED", "CREATED", "UPDATED", "UPDATED", "CREATED"]
-
-
-async def test_a_version_that_is_not_there_yet_is_refused(served: Served) -> None:
-    stream = served.stub.WatchWindows(service_pb2.WatchWindowsRequest(after_version=99))
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await anext(aiter(stream))
-    assert error_of(caught.value).fields == ("after_version",)

@@ -95,12 +95,6 @@ def test_commands_in_the_page_exist() -> None:
     assert {"serve", "token", "audit", "store", "health", "jobs"} <= named <= set(known)
 
 
-def test_links_of_the_page_lead_somewhere() -> None:
-    pages = re.findall(r"\]\((?!http)([^)#]+)\)", PAGE)
-    missing = {page for page in pages if not (ROOT / "docs" / page).exists()}
-    assert missing <= {"durability.md", "replicas.md"}  # pages of the store
-
-
 def test_the_unit_starts_what_is_installed() -> None:
     assert "ExecStart=/opt/muster/bin/muster serve --config /etc/muster/muster.yaml" in UNIT
     assert "Type=notify" in UNIT

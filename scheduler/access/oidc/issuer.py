@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -62,12 +62,9 @@ class SigningKey:
 class Issuer:
     """The metadata and keys of an issuer, fetched in threads. Use from any thread."""
 
-    def __init__(
-        self, url: str, ca: str | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, url: str, ca: str | None = None) -> None:
         self.url = url
         self.ca = ca
-        self._clock = clock
         self._metadata: IssuerMetadata | None = None
         self._problem = ""
         self._fetched_s = self._begun_s = float("-inf")
@@ -95,7 +92,7 @@ class Issuer:
         """Return the key that signed a token. Raises: ApiError: starting while keys are being
         fetched, else unauthenticated."""
         with self._lock:
-            known = self._metadata if self._clock() - self._fetched_s < KEPT_S else None
+            known = self._metadata if time.monotonic() - self._fetched_s < KEPT_S else None
             matching = known.key(algorithm, kid) if known else None
             is_coming = self._fetching is not None
             if not is_coming and (matching is None or not self._is_fresh()):
@@ -117,13 +114,13 @@ class Issuer:
             fetching.wait(timeout_s)
 
     def _is_fresh(self) -> bool:
-        return self._clock() - self._fetched_s < FRESH_S
+        return time.monotonic() - self._fetched_s < FRESH_S
 
     def _fetch(self) -> bool:
         """Begin, unless the last time is too short ago; whether it begins."""
-        if self._clock() - self._begun_s < PAUSE_S:
+        if time.monotonic() - self._begun_s < PAUSE_S:
             return False
-        self._begun_s = self._clock()
+        self._begun_s = time.monotonic()
         self._fetching = threading.Event()
         threading.Thread(target=self._run, name="muster-oidc", daemon=True).start()
         return True
@@ -140,7 +137,7 @@ class Issuer:
             is_news = problem != self._problem
             self._problem = problem
             if made is not None:
-                self._metadata, self._fetched_s = made, self._clock()
+                self._metadata, self._fetched_s = made, time.monotonic()
             ended, self._fetching = self._fetching, None
         if is_news and problem:
             log.warning("the OpenID Connect issuer %s: %s", self.url, problem)
