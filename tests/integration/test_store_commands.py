@@ -85,6 +85,9 @@ async def test_a_whole_store_is_verified(tmp_path: Path) -> None:
     assert len(found["snapshots"]) >= 3
     table = store("verify", "--store", url(tmp_path)).output
     assert "problems       none" in table
+    info = json.loads(store("info", "--store", url(tmp_path), "--format", "json").output)
+    assert info["last_version"] == found["last_version"]
+    assert info["bytes"] == (tmp_path / "muster.db").stat().st_size
 
 
 @pytest.mark.parametrize(
@@ -153,34 +156,14 @@ async def test_a_damaged_store_is_made_usable_once_its_loss_is_known(tmp_path: P
     assert "nothing to do" in store("recover", "--store", url(tmp_path)).output
 
 
-async def test_a_deleted_store_is_found_missing_by_every_command(tmp_path: Path) -> None:
-    await a_life(tmp_path, 1)
-    (tmp_path / "muster.db").unlink()
-    for command in ("recover", "verify", "info"):
-        assert "there is no store" in store(command, "--store", url(tmp_path), code=2).output
-
-
-async def test_info_says_what_is_there(tmp_path: Path) -> None:
-    await a_life(tmp_path)
-    result = store("info", "--store", url(tmp_path), "--format", "json")
-    found = json.loads(result.output)
-    assert found["last_version"] == verified(tmp_path)["last_version"]
-    assert found["bytes"] == (tmp_path / "muster.db").stat().st_size
-
-
-@pytest.mark.parametrize("command", [("backup", "x.db"), ("verify",), ("info",)])
-def test_a_store_that_is_not_there_is_said_plainly(
-    tmp_path: Path, command: tuple[str, ...]
+@pytest.mark.parametrize(
+    "command", ["backup x.db", "verify", "info", "recover", "compact --keep-days 1"]
+)
+def test_a_store_that_is_not_there_is_said_and_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    name, *rest = command
-    targets = [tmp_path / each for each in rest]
-    result = store(name, *targets, "--store", url(tmp_path), code=2)
-    assert f"there is no store {tmp_path / 'muster.db'}" in result.output
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_to_compact_what_is_not_there_makes_nothing(tmp_path: Path) -> None:
-    result = store("compact", "--keep-days", 1, "--store", url(tmp_path), code=2)
+    monkeypatch.chdir(tmp_path)
+    result = store(*command.split(), "--store", url(tmp_path), code=2)
     assert "there is no store" in result.output
     assert list(tmp_path.iterdir()) == []
 
@@ -197,8 +180,5 @@ def test_another_kind_of_file_is_no_backup(tmp_path: Path) -> None:
     result = store("restore", other, "--store", url(tmp_path), code=2)
     assert f"{other} is not a muster store, or is corrupt: file is not a database" in result.output
     assert not (tmp_path / "muster.db").exists()
-
-
-def test_a_folder_is_no_backup(tmp_path: Path) -> None:
     result = store("restore", tmp_path, "--store", url(tmp_path), code=2)
     assert f"{tmp_path} is a folder, not a store" in result.output

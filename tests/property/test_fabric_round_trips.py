@@ -11,7 +11,7 @@ from placement.fabric.tree import Fabric
 from scheduler.files.fabrics import dump
 from scheduler.files.inputs import load_fabric
 from scheduler.files.yaml12 import parse
-from tests.build import fabric, two_tiers
+from tests.build import fabric
 from tests.cases import case
 
 ROOT = Path(__file__).parents[2]
@@ -53,18 +53,9 @@ def deep() -> Fabric:
 
 FABRICS = {
     "regular": fabric(zones=3, racks=2, hosts=4),
-    "one zone of racks": fabric(zones=1, racks=3, hosts=2),
-    "one domain": from_spec(
-        {
-            "name": "flat",
-            "gpus_per_host": 1,
-            "tiers": [{"name": "zone", "count": 1}, {"name": "host", "count": 12}],
-        }
-    ),
     "hosts alone": from_spec(
         {"name": "bare", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 12}]}
     ),
-    "unequal": two_tiers([2, 1], [3]),
     "irregular": load_fabric(str(ROOT / "examples/fabric-irregular.yaml")),
     "deep": deep(),
     "nvlink racks": from_spec(

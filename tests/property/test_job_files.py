@@ -1,15 +1,12 @@
 """Any job survives being written and read; any mapping is a job or is refused."""
 
-from contextlib import suppress
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.workload.parallelism import AXES
 from placement.workload.request import Collective
-from scheduler.files.inputs import InputError
 from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
 
@@ -41,25 +38,3 @@ def test_a_job_survives_its_mapping(mapping: dict[str, Any]) -> None:
     spec = job_from_mapping(mapping)
     assert job_from_mapping(job_to_mapping(spec)) == spec
     assert spec_from_proto(spec_to_proto(spec)) == spec
-
-
-@pytest.mark.slow
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-        lambda v: (
-            st.lists(v)
-            | st.dictionaries(
-                st.sampled_from(
-                    ["parallelism", "traffic", "dp", "order", "spares", "model", "batch", "name"]
-                )
-                | st.text(),
-                v,
-            )
-        ),
-    )
-)
-def test_no_mapping_brings_it_down(value: Any) -> None:
-    mapping = value if isinstance(value, dict) else {"parallelism": value, "spares": value}
-    with suppress(InputError):
-        job_from_mapping(mapping)

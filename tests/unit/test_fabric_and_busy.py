@@ -31,10 +31,7 @@ def fabric_refused(tmp_path: Path, text: str) -> str:
             "name: f\ngpus_per_host: 8\ntiers:\n  - {name: host, count: 0}\n",
             "fabric.yaml:4: tiers.0.count: must be a whole number of at least 1, not 0",
         ),
-        ("name: f\ngpus_per_host: 0\ntiers: [{name: host, count: 1}]\n", "fabric.yaml:2: gpus_per"),
-        ("name: f\ngpus_per_host: 8\ntiers: []\n", "fabric.yaml:3: tiers: must be a list"),
         ("name: f\ngpus_per_host: 8\n", "fabric.yaml: tiers: must be a list"),
-        ("name: f\ngpus_per_host: 8\nteirs: []\n", "fabric.yaml:3: teirs: unknown key"),
         (
             "name: f\ngpus_per_host: 8\ntiers: [{name: rack}, {name: host}]\ndomains: []\n",
             "fabric.yaml:4: domains: the fabric has no hosts",
@@ -44,7 +41,6 @@ def fabric_refused(tmp_path: Path, text: str) -> str:
             "domains:\n  - name: a\n    hosts: 2\n  - name: b\n    hosts: 0\n",
             "fabric.yaml:8: domains.1.hosts: must be a whole number of at least 1, not 0",
         ),
-        ("", "fabric.yaml: must be a mapping of keys to values, is empty"),
     ],
 )
 def test_a_fabric_file_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
@@ -111,12 +107,6 @@ def test_busy_hosts(tmp_path: Path) -> None:
         "z0-r1-h1",
         "z1-r0-h0",
     )
-
-
-def test_no_busy_hosts(tmp_path: Path) -> None:
-    path = tmp_path / "busy"
-    path.write_text("\n# none\n")
-    assert load_busy(str(path), fabric()) == 0
 
 
 def test_unknown_busy_hosts_are_named_with_their_lines(tmp_path: Path) -> None:

@@ -181,7 +181,6 @@ def test_adapters_alone_tell_the_leaves(read: Read) -> None:
     [
         ("", "file: has no host with a name on a switch"),
         ('Ca\t1 "H-b8e9"\t\t# "dgx-n01-c1 HCA-1"\n', "file: has no host with a name on a switch"),
-        ('[1]\t"S-1"[2]\n', "file:1: a port comes before any Switch or Ca"),
         (
             "# ok\n\nSwitchName=a Nodes=b\n",
             "file:3: 'SwitchName=a Nodes=b' is not a line of ibnetdiscover",

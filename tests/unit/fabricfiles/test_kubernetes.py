@@ -105,7 +105,6 @@ def test_labels_alone(read: Read, text: str) -> None:
             "file: several labels end in /zone: x/zone, y/zone",
         ),
         ('{"items": [\n{"metadata": {}}]}', (), "file:2: items.0: has no name"),
-        ('{"items": 7}', (), "file:1: items: must be a list of nodes"),
         (
             '{"items": [\n{"metadata": {"name": "a",\n"labels": {"x/y.z": 7}}}]}',
             (),
@@ -116,8 +115,6 @@ def test_labels_alone(read: Read, text: str) -> None:
             (),
             "file:2: 1: node a is listed twice",
         ),
-        ("7", (), "file: must be a list of nodes"),
-        ("apiVersion: v1\n", (), "file:1: is not JSON"),
         ("[" * 100_000, (), "file: is nested too deep"),
         (nodes(**{"a,b": {ZONE: "z"}}), (), "file: host 'a,b': a name cannot have brackets"),
     ],
