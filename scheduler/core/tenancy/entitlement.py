@@ -7,6 +7,7 @@ from placement import impossible as too_large
 from placement.fabric import hostset
 from placement.fabric.constraints import gpus_wanted, labelled
 from placement.fabric.gpus import LEAST_POWER_SHARE
+from placement.fabric.hostset import HostSet
 from placement.fabric.power import Power
 from placement.fabric.storage import Storage, find_store
 from placement.fabric.tree import Fabric
@@ -51,6 +52,15 @@ def least_request(fabric: Fabric, spec: JobSpec) -> Request:
     return sized(spec.request, legal_sizes(fabric, spec.request, spec.min_dp)[0])
 
 
+def _least_hosts(fabric: Fabric, spec: JobSpec) -> tuple[int, int, HostSet]:
+    """Return the hosts of the gang at its smallest legal size, those that it needs with its
+    required spares, and all that its constraints leave of the fabric."""
+    where = spec.request.where
+    gang = least_request(fabric, spec).hosts_needed(gpus_wanted(fabric, where))
+    fit = labelled(fabric, where, hostset.full(fabric.host_count))
+    return gang, gang + spec.request.spares.required(gang), fit
+
+
 def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
     """Return why the empty fabric could hold the gang at none of its sizes; None when it could.
 
@@ -81,12 +91,9 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
 
 def _beyond_power(fabric: Fabric, power: Power, spec: JobSpec) -> Infeasible | None:
     """Return why the power caps let too few hosts run for the least gang; None when enough."""
-    request, watts = least_request(fabric, spec), spec.power_cap_w
-    per_host = gpus_wanted(fabric, request.where)
-    gang = request.hosts_needed(per_host)
-    needed = gang + request.spares.required(gang)
-    fit = labelled(fabric, request.where, hostset.full(fabric.host_count))
-    gpus, part_gpus, idle = fabric.by_host.gpus, request.part_gpus(per_host), {}
+    _, needed, fit = _least_hosts(fabric, spec)
+    gpus, watts, idle = fabric.by_host.gpus, spec.power_cap_w, {}
+    part_gpus = spec.request.part_gpus(gpus_wanted(fabric, spec.request.where))
     for host in hostset.members(fit) if part_gpus or watts else ():
         used = part_gpus or int(gpus[host])
         idle[host] = int(gpus[host]) - used + used * power.spared_part(host, watts)
@@ -105,10 +112,7 @@ def _beyond_reads(fabric: Fabric, store: Storage, spec: JobSpec) -> Infeasible |
     reads = f"reads {rate:.3g} GB/s of its dataset"
     if rate > most:
         return Infeasible(f"{reads}; {limit} of {fabric.name} reads {most:.3g}")
-    request = least_request(fabric, spec)
-    gang = request.hosts_needed(gpus_wanted(fabric, request.where))
-    needed = gang + request.spares.required(gang)
-    fit = labelled(fabric, request.where, hostset.full(fabric.host_count))
+    gang, needed, fit = _least_hosts(fabric, spec)
     may = within_paths(fabric, store, fit, rate / gang, {})
     if may == fit or needed <= may.bit_count():
         return None
@@ -119,8 +123,7 @@ def _beyond_reads(fabric: Fabric, store: Storage, spec: JobSpec) -> Infeasible |
 def beyond_quota(state: State, spec: JobSpec) -> Infeasible | None:
     """Why the job could not start on a cluster that is otherwise empty; None when it could."""
     fabric, tenants = state.loaded_fabric, state.tenants
-    gang = least_request(fabric, spec).hosts_needed(gpus_wanted(fabric, spec.request.where))
-    needed = gang + spec.request.spares.required(gang)
+    _, needed, _ = _least_hosts(fabric, spec)
     tenant = tenant_of(spec, tenants)
     empty = empty_book(tenants, fabric)
     most, owner = empty.headroom(tenant)
@@ -142,7 +145,7 @@ def beyond_quota(state: State, spec: JobSpec) -> Infeasible | None:
 
 def _beyond_kind(fabric: Fabric, tenants: Tenants, spec: JobSpec, needed: int) -> Infeasible | None:
     """Return why limits on hosts of some kind leave fewer than `needed`; None where they do not."""
-    usable = labelled(fabric, spec.request.where, hostset.full(fabric.host_count))
+    _, _, usable = _least_hosts(fabric, spec)
     by_name = empty_book(tenants, fabric).nodes
     for name in tenants.path(tenant_of(spec, tenants)):
         for kind in by_name[name].kinds:

@@ -11,10 +11,8 @@ from placement.fabric.reader import from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from scheduler.core import State, Tenants, replay
-from scheduler.core.admission.admit import admit
 from scheduler.core.model.commands import SubmitJob
 from scheduler.core.model.events import Event, GangSwapped, JobStarted
-from scheduler.core.model.rejected import Rejected
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.job_terms import CheckpointTerms, Holders
 from scheduler.core.policies.storage_use import CheckpointSizes, sizes_of
@@ -251,12 +249,6 @@ def test_an_interval_of_its_own_goes_before_the_clusters() -> None:
     assert lost_s(replay(log)) == 457 % 30
     log = log_of((0, asked(CheckpointTerms())), (457, fail("z0-r0-h0")))
     assert lost_s(replay(log)) == 57
-
-
-def test_a_gang_of_one_replica_is_refused() -> None:
-    answer = admit(loaded(FABRIC), asked(pp=4), 0)
-    assert isinstance(answer, Rejected)
-    assert "need 2 replicas" in answer.message
 
 
 def test_running_gangs_load_uplinks_with_the_renewals_that_their_jobs_state() -> None:

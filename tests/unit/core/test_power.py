@@ -233,7 +233,9 @@ def test_a_plan_to_hold_gpus_is_checked_with_what_they_draw_then() -> None:
     small = capped({"zone": {"z0": 20, "z1": 1}})
     state = run(loaded(small), cappable("a", 2))
     plan = decide(state, 0, SchedulingOptions())
-    (event,) = commit(state, plan, 1) or ()
+    events = commit(state, plan, 1)
+    assert isinstance(events, tuple)
+    (event,) = events
     assert isinstance(event, JobStarted)
     assert event.gpu_watts == 500
     taken = schedule(run(loaded(small), submit("b")))
@@ -247,7 +249,7 @@ def test_a_step_with_gpus_held_is_that_of_slower_gpus() -> None:
         for on, each in (
             (large, gang),
             (large, gang.held_to(500)),
-            (from_spec(large.spec | {"gpu": "H100-500W"}), gang),
+            (from_spec({**large.spec, "gpu": "H100-500W"}), gang),
         )
     )
     assert held_s == sold_s > free_s

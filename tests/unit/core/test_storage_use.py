@@ -422,10 +422,10 @@ def test_bad_keys_are_named_with_their_line(
 def test_a_dataset_survives_file_and_wire(dataset: dict[str, Any]) -> None:
     import yaml
 
-    checkpoint = {"keep": 3, "store": "archive"}
+    checkpoint = {"keep": 3, "store": "archive", "interval_s": 7, "peers": 3, "peer_interval_s": 9}
     spec = job_from_mapping({**yaml.safe_load(JOB), "dataset": dataset, "checkpoint": checkpoint})
     assert spec.dataset == DatasetTerms(**dataset)
-    assert spec.checkpoint == CheckpointTerms(keep=3, store="archive")
+    assert spec.checkpoint == CheckpointTerms(7, 3, 9, 3, "archive")
     assert job_from_mapping(job_to_mapping(spec)) == spec
     assert spec_from_proto(spec_to_proto(spec)) == spec
 
