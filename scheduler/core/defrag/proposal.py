@@ -270,8 +270,8 @@ class GangMover:
     def room(self, job: Job, free: HostSet) -> tuple[HostSet, int]:
         """Return the free hosts that the gang may move to, and when it ends if it does."""
         free &= self._quotas.allowance(job, self._state.free).reach
-        free &= ~self._affinity.closed(job.name, job.spec.affinity)
-        free = self._affinity.powered(free, gpu_watts=job.gpu_watts)
+        closed = self._affinity.closed(job.name, job.spec.affinity)
+        free = self._affinity.powered(job, free & ~closed)
         end_ns = self.now_ns + time_limit_ns(job, self.options)
         return free & ~self._calendar.closed(job, self.now_ns, end_ns), end_ns
 

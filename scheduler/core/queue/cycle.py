@@ -376,7 +376,7 @@ class SchedulingCycle:
         hosts = allowed.reach & ~self.calendar.closed(job, self._now_ns, end_ns)
         hosts &= ~avoided(job, self._restarts, self._now_ns)
         hosts &= ~self.affinity.closed(job.name, job.spec.affinity)
-        hosts = self.affinity.powered(hosts, gpu_watts=job.gpu_watts)
+        hosts = self.affinity.powered(job, hosts)
         most = UNLIMITED
         if first is not None and end_ns > first.start_ns:
             ends_ns = expected_end_ns(job, self._now_ns, self._options)

@@ -166,7 +166,7 @@ class _RestartPlanner:
         """Hosts that the gang may not use until then."""
         barred = self._calendar.closed(job, self._now_ns, end_ns)
         barred |= self._affinity.closed(job.name, job.spec.affinity)
-        barred |= self._free & ~self._affinity.powered(self._free, gpu_watts=job.gpu_watts)
+        barred |= self._free & ~self._affinity.powered(job, self._free)
         return barred | avoided(job, self._state.tenants.restarts, self._now_ns)
 
     def search(self, job: Job, held_back: HostSet) -> RestartSearch:

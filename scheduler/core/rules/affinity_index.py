@@ -84,7 +84,7 @@ class AffinityIndex:
         wants, name = job.spec.affinity, job.spec.name
         self._charge_reads(job)
         if self._fabric.power is not None:
-            self._idle = self._idle_beside(hosts, job.part_gpus, job.gpu_watts)
+            self._idle = self._idle_beside(job, hosts)
         self._change(Occupant(name, wants, hosts))
         if wants is not ANYBODY and wants != ANYBODY and name not in self._wanting:
             self._wanting.append(name)
@@ -166,31 +166,31 @@ class AffinityIndex:
             return 0
         hosts &= ~self.closed(job.name, job.spec.affinity)
         hosts = self.readable(job, hosts)
-        return self.fitting(job, self.powered(hosts, job.part_gpus, job.gpu_watts))
+        return self.fitting(job, self.powered(job, hosts))
 
-    def powered(self, hosts: HostSet, part_gpus: int = 0, gpu_watts: int = 0) -> HostSet:
-        """Return those of `hosts` that may run beside all hosts of gangs under the power caps.
-        `part_gpus`: of a job that takes so many of one host, which others may share; 0: all.
-        `gpu_watts`: that each of its GPUs is held to, 0: to none."""
+    def powered(self, job: Job, hosts: HostSet) -> HostSet:
+        """Return those of `hosts` on which `job` may run beside all hosts of gangs under the power
+        caps."""
         if (power := self._fabric.power) is None:
             return hosts
-        if (left := self._powered.get((hosts, part_gpus, gpu_watts))) is None:
-            shared = hosts & hostset.of(self._idle_gpus) if part_gpus else 0
+        key = (hosts, job.part_gpus, job.gpu_watts)
+        if (left := self._powered.get(key)) is None:
+            shared = hosts & hostset.of(self._idle_gpus) if job.part_gpus else 0
             fresh = hosts & ~shared
             held = self._drawing_hosts & ~fresh
-            left = power.within(fresh, held, self._idle_beside(fresh, part_gpus, gpu_watts))
+            left = power.within(fresh, held, self._idle_beside(job, fresh))
             for host in hostset.members(shared):
-                idle = self._idle_beside(1 << host, part_gpus, gpu_watts)
+                idle = self._idle_beside(job, 1 << host)
                 is_full = power.exceeded_cap(held | 1 << host, 1 << host, idle)
                 left |= 0 if is_full else 1 << host
-            self._powered[hosts, part_gpus, gpu_watts] = left
+            self._powered[key] = left
         return left
 
     def exceeded_cap(self, job: Job, hosts: HostSet) -> PowerCap | None:
         """Return a power cap that `job` would exceed on these hosts, or None."""
         if (power := self._fabric.power) is None:
             return None
-        idle = self._idle_beside(hosts, job.part_gpus, job.gpu_watts)
+        idle = self._idle_beside(job, hosts)
         return power.exceeded_cap(self._drawing_hosts | hosts, hosts, idle)
 
     @property
@@ -204,41 +204,38 @@ class AffinityIndex:
         """GPUs that nobody has of hosts that jobs share, with the parts that limits spare of those
         of gangs; empty without power caps."""
         if self._idle is None:
-            gpus, shared, power = self._gpus, self._state.index.shared, self._fabric.power
-            self._idle = {
-                host: float(gpus[host]) - len(self._state.gpus_taken(host))
-                for host in (shared if power is not None else ())
-            }
-            for gang in self._state.holding if power is not None else ():
-                for host in hostset.members(gang.owned) if gang.gpu_watts else ():
-                    spared = self._spared_gpus(host, gang.part_gpus, gang.gpu_watts)
-                    self._idle[host] = self._idle.get(host, 0.0) + spared
+            self._idle = {}
+            if self._fabric.power is not None:
+                for host in self._state.index.shared:
+                    taken = len(self._state.gpus_taken(host))
+                    self._idle[host] = float(self._gpus[host]) - taken
+                for gang in self._state.holding:
+                    for host in hostset.members(gang.owned) if gang.gpu_watts else ():
+                        spared = self._spared_gpus(gang, host)
+                        self._idle[host] = self._idle.get(host, 0.0) + spared
         return self._idle
 
     @property
     def _gpus(self) -> Ints:
         return self._fabric.as_built.by_host.gpus
 
-    def _spared_gpus(self, host: int, part_gpus: int, gpu_watts: int) -> float:
-        """Return how many GPUs of a host draw as much as a limit spares of those of a job."""
+    def _spared_gpus(self, job: Job, host: int) -> float:
+        """Return how many GPUs draw as much as the limit on those that `job` has of a host
+        spares."""
         power = self._fabric.power
-        return (part_gpus or int(self._gpus[host])) * (
-            power.spared_part(host, gpu_watts) if power is not None else 0.0
-        )
+        part = power.spared_part(host, job.gpu_watts) if power is not None else 0.0
+        return (job.part_gpus or int(self._gpus[host])) * part
 
-    def _idle_beside(self, hosts: HostSet, part_gpus: int, gpu_watts: int) -> dict[int, float]:
-        """Return how many GPUs of each host draw no power once a job takes so many of each of
-        `hosts`, held to these watts; 0: it takes all of them, held to none."""
-        idle = self._idle_gpus
-        members = hostset.members(hosts) if part_gpus or gpu_watts else []
-        spared = {host: self._spared_gpus(host, part_gpus, gpu_watts) for host in members}
-        if not part_gpus:
-            apart = {host: count for host, count in idle.items() if not hostset.has(hosts, host)}
-            return apart | spared
-        gpus = self._gpus
-        return idle | {
-            host: idle.get(host, float(gpus[host])) - part_gpus + spared[host] for host in members
-        }
+    def _idle_beside(self, job: Job, hosts: HostSet) -> dict[int, float]:
+        """Return how many GPUs of each host draw no power once `job` is on all of `hosts`."""
+        idle, gpus = self._idle_gpus, self._gpus
+        if not job.part_gpus:
+            idle = {host: count for host, count in idle.items() if not hostset.has(hosts, host)}
+        left = {}
+        for host in hostset.members(hosts) if job.part_gpus or job.gpu_watts else ():
+            unused = idle.get(host, float(gpus[host])) - job.part_gpus if job.part_gpus else 0.0
+            left[host] = unused + self._spared_gpus(job, host)
+        return idle | left
 
     def holding_store(self, job: Job) -> Storage | None:
         """Return the store that `job` reads where that holds jobs back, else None."""
@@ -357,7 +354,7 @@ class AffinityIndex:
         closed_text = (
             f", {closed.bit_count():,} of them closed by exclusive or avoid" if closed else ""
         )
-        left = self.powered(free & ~closed, job.part_gpus, job.spec.power_cap_w)
+        left = self.powered(job.held_to(job.spec.power_cap_w), free & ~closed)
         if dark := (free & ~closed & ~left).bit_count():
             closed_text += f", {dark:,} of them beyond the power caps"
         parts = (

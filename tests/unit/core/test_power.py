@@ -181,8 +181,9 @@ def test_a_part_of_a_host_waits_for_power_that_its_gpus_would_exceed() -> None:
 def test_a_gang_on_a_host_that_jobs_shared_draws_all_of_it() -> None:
     state = schedule(run(loaded(capped({"zone": {"z0": 18, "z1": 1}})), gpus("a", 2)))
     index = AffinityIndex(state).without({"a"})
-    index.record_allocation(job(run(state, submit("b")), "b"), state.index.held)
-    assert not index.powered(state.free)
+    whole = job(run(state, submit("b")), "b")
+    index.record_allocation(whole, state.index.held)
+    assert not index.powered(whole, state.free)
 
 
 def test_parts_of_hosts_and_gangs_never_draw_more_than_the_caps() -> None:
