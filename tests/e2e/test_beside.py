@@ -1,11 +1,9 @@
 """Commands, shells and connections beside the ranks of a gang, with real processes."""
 
 import os
-import pty
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from contextlib import suppress
 from dataclasses import replace
@@ -14,8 +12,9 @@ from pathlib import Path
 from placement.workload.request import NO_SPARES
 from scheduler.client import Client
 from scheduler.v1 import job_pb2
-from tests.e2e.gangs import LocalServer, gang, is_launched, local_server, until
-from tests.e2e.processes import MUSTER, muster
+from tests.e2e.gangs import Local, gang, is_launched, until
+from tests.e2e.processes import MUSTER, muster, type_into
+from tests.waiting import wait_until
 
 SERVES = """
 import http.server, os, time
@@ -40,18 +39,11 @@ time.sleep(300)
 """
 
 
-def _running(folder: Path, server: LocalServer, client: Client, script: str) -> None:
+def _running(folder: Path, client: Client, name: str, script: str = SLEEPS) -> None:
     """A gang of two ranks on one host that runs `script`."""
-    made = gang("a", folder, 1, spares=NO_SPARES)
+    made = gang(name, folder, 1, spares=NO_SPARES)
     client.create_job(replace(made, run=replace(made.run, command=(sys.executable, "-c", script))))
-    until(client, "a", is_launched(1), within_s=60)
-
-
-def _wait_for_end(pids: list[int]) -> None:
-    until_s = time.monotonic() + 60
-    while any(map(_is_there, pids)):
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
+    until(client, name, is_launched(1), within_s=60)
 
 
 def _is_there(pid: int) -> bool:
@@ -61,114 +53,102 @@ def _is_there(pid: int) -> bool:
 
 
 def test_a_command_runs_beside_a_rank_as_it_does_and_the_log_has_who_ran_it(
-    tmp_path: Path,
+    local: Local, tmp_path: Path
 ) -> None:
-    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
-        _running(tmp_path, server, client, "import time; time.sleep(3600)")
-        at = server.address
-        script = "import os, sys; print(os.environ['RANK'], os.environ['MUSTER_JOB'], sys.argv[1])"
-        program = (sys.executable, "-c", script, "$HOME; x")
-        told = muster("exec", "a", "--rank", "1", "--", *program, address=at)
-        assert (told.returncode, told.stdout) == (0, "1 a $HOME; x\n"), told.stderr
-        script = "import os, sys; sys.stderr.write(os.getcwd()); sys.exit(7)"
-        told = muster("exec", "a", "--", sys.executable, "-c", script, address=at)
-        assert (told.returncode, told.stdout, told.stderr) == (7, "", "/tmp")
-        missing = muster("exec", "a", "--", "no-such-program", address=at)
-        assert missing.returncode == 127
-        assert "cannot execute no-such-program: No such file or directory" in missing.stderr
-        beyond = muster("exec", "a", "--rank", "2", "--", "true", address=at)
-        assert (beyond.returncode, "must be 0 to 1, not 2" in beyond.stderr) == (2, True)
-        many = os.urandom(3 << 20)
-        command = [MUSTER, "exec", "a", "-i", "--address", at, "--", "cat"]
-        told_bytes = subprocess.run(command, input=many, capture_output=True, timeout=120)
-        assert told_bytes.stdout == many
-        audit = muster("audit", "-o", "json", address=at).stdout
-        assert '"command": ["no-such-program"]' in audit
-        assert '"event": "ChannelOpened"' in audit
-        client.cancel_job("a")
-        late = muster("exec", "a", "--", "true", address=at)
-        assert (late.returncode, "is cancelled, not running" in late.stderr) == (1, True)
+    server, client = local
+    _running(tmp_path, client, "beside")
+    at = server.address
+    script = "import os, sys; print(os.environ['RANK'], os.environ['MUSTER_JOB'], sys.argv[1])"
+    program = (sys.executable, "-c", script, "$HOME; x")
+    told = muster("exec", "beside", "--rank", "1", "--", *program, address=at)
+    assert (told.returncode, told.stdout) == (0, "1 beside $HOME; x\n"), told.stderr
+    script = "import os, sys; sys.stderr.write(os.getcwd()); sys.exit(7)"
+    told = muster("exec", "beside", "--", sys.executable, "-c", script, address=at)
+    assert (told.returncode, told.stdout, told.stderr) == (7, "", "/tmp")
+    missing = muster("exec", "beside", "--", "no-such-program", address=at)
+    assert missing.returncode == 127
+    assert "cannot execute no-such-program: No such file or directory" in missing.stderr
+    beyond = muster("exec", "beside", "--rank", "2", "--", "true", address=at)
+    assert (beyond.returncode, "must be 0 to 1, not 2" in beyond.stderr) == (2, True)
+    many = os.urandom(3 << 20)
+    command = [MUSTER, "exec", "beside", "-i", "--address", at, "--", "cat"]
+    told_bytes = subprocess.run(command, input=many, capture_output=True, timeout=120)
+    assert told_bytes.stdout == many
+    audit = muster("audit", "-o", "json", address=at).stdout
+    assert '"command": ["no-such-program"]' in audit
+    assert '"event": "ChannelOpened"' in audit
+    client.cancel_job("beside")
+    late = muster("exec", "beside", "--", "true", address=at)
+    assert (late.returncode, "is cancelled, not running" in late.stderr) == (1, True)
 
 
-def test_what_runs_beside_a_rank_ends_with_its_caller_and_with_the_attempt(tmp_path: Path) -> None:
-    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
-        _running(tmp_path, server, client, "import time; time.sleep(3600)")
-        command = [MUSTER, "exec", "a", "--address", server.address]
-        command += ["--", sys.executable, "-c", SLEEPS]
-        for ending in ("caller", "attempt"):
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-                assert process.stdout is not None
-                pids = [int(pid) for pid in process.stdout.readline().split()]
-                assert all(map(_is_there, pids))
-                if ending == "caller":
-                    process.send_signal(signal.SIGINT)
-                else:
-                    client.cancel_job("a")
-                code = process.wait(60)
-            _wait_for_end(pids)
-            assert code == 130 if ending == "caller" else code in (1, 137, 143)
-
-
-def test_a_shell_has_a_terminal_and_ends_by_its_own_word(tmp_path: Path) -> None:
-    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
-        _running(tmp_path, server, client, "import time; time.sleep(3600)")
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.environ["MUSTER_ADDRESS"] = server.address
-            os.execv(MUSTER, [MUSTER, "shell", "a", "--rank", "1"])
-        os.write(terminal, b"test -t 0 && echo is a $((40+2)) terminal of rank $RANK; exit 3\n")
-        written = b""
-        with suppress(OSError):  # so a terminal ends
-            while data := os.read(terminal, 4096):
-                written += data
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
-        assert b"is a 42 terminal of rank 1" in written
-        assert muster("exec", "a", "-t", "--", "true", address=server.address).returncode == 2
-
-
-def test_a_port_beside_a_rank_is_reached_from_here(tmp_path: Path) -> None:
-    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
-        _running(tmp_path, server, client, SERVES)
-        until(client, "a", lambda _: b"".join(client.tail_logs("a")).endswith(b"\n"))
-        port = b"".join(client.tail_logs("a")).decode().strip()
-        command = [MUSTER, "port-forward", "a", f"0:{port}", "--address", server.address]
+def test_what_runs_beside_a_rank_ends_with_its_caller_and_with_the_attempt(
+    local: Local, tmp_path: Path
+) -> None:
+    server, client = local
+    _running(tmp_path, client, "ends")
+    command = [MUSTER, "exec", "ends", "--address", server.address]
+    command += ["--", sys.executable, "-c", SLEEPS]
+    for ending in ("caller", "attempt"):
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            here = process.stdout.readline().split()[0]
-            for _ in range(3):
-                with urllib.request.urlopen(f"http://{here}/", timeout=60) as answer:
-                    assert answer.read() == b"x" * 300_000
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
-        audit = muster("audit", "-o", "json", address=server.address).stdout
-        assert audit.count(f'"port": {port}') == 1  # the first of its connections
+            pids = [int(pid) for pid in process.stdout.readline().split()]
+            assert all(map(_is_there, pids))
+            if ending == "caller":
+                process.send_signal(signal.SIGINT)
+            else:
+                client.cancel_job("ends")
+            code = process.wait(60)
+        wait_until(lambda: not any(map(_is_there, pids)))  # noqa: B023
+        assert code == 130 if ending == "caller" else code in (1, 137, 143)
+
+
+def test_a_shell_has_a_terminal_and_ends_by_its_own_word(local: Local, tmp_path: Path) -> None:
+    server, client = local
+    _running(tmp_path, client, "shell")
+    typed = b"test -t 0 && echo is a $((40+2)) terminal of rank $RANK; exit 3\n"
+    code, written = type_into(typed, "shell", "shell", "--rank", "1", address=server.address)
+    assert code == 3
+    assert b"is a 42 terminal of rank 1" in written
+    assert muster("exec", "shell", "-t", "--", "true", address=server.address).returncode == 2
+
+
+def test_a_port_beside_a_rank_is_reached_from_here(local: Local, tmp_path: Path) -> None:
+    server, client = local
+    _running(tmp_path, client, "port", SERVES)
+    until(client, "port", lambda _: b"".join(client.tail_logs("port")).endswith(b"\n"))
+    port = b"".join(client.tail_logs("port")).decode().strip()
+    command = [MUSTER, "port-forward", "port", f"0:{port}", "--address", server.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        here = process.stdout.readline().split()[0]
+        for _ in range(3):
+            with urllib.request.urlopen(f"http://{here}/", timeout=60) as answer:
+                assert answer.read() == b"x" * 300_000
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    audit = muster("audit", "-o", "json", address=server.address).stdout
+    assert audit.count(f'"port": {port}') == 1  # the first of its connections
 
 
 def test_hosts_are_had_without_a_command_and_given_back_when_nobody_uses_them(
-    tmp_path: Path,
+    local: Local, tmp_path: Path
 ) -> None:
-    with local_server(tmp_path, racks=1, hosts=2, lease_s=15) as (server, client):
-        at = server.address
-        had = muster("alloc", "-n", "4", "--name", "mine", address=at)
-        assert (had.returncode, had.stdout) == (0, "mine: z0-r0-h0 z0-r0-h1\n"), had.stderr
-        program = (sys.executable, "-c", "import os; print(os.environ['NODE_RANK'])")
-        told = muster("exec", "mine", "--rank", "3", "--", *program, address=at)
-        assert (told.returncode, told.stdout) == (0, "1\n"), told.stderr
-        client.cancel_job("mine")
-        assert muster("alloc", "-n", "1", "--name", "b", "--idle", "1s", address=at).returncode == 0
-        job = until(client, "b", lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
-        assert job.reason == "nobody has run a command beside its ranks for 1 s"
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.environ["MUSTER_ADDRESS"] = at
-            os.execv(MUSTER, [MUSTER, "alloc", "-n", "2", "--name", "shell"])
-        os.write(terminal, b"echo of $MUSTER_JOB; exit 4\n")
-        written = b""
-        with suppress(OSError):  # so a terminal ends
-            while data := os.read(terminal, 4096):
-                written += data
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4, written
-        assert client.get_job("shell").state == job_pb2.JOB_STATE_CANCELLED
+    server, client = local
+    at = server.address
+    had = muster("alloc", "-n", "4", "--name", "mine", address=at)
+    assert (had.returncode, had.stdout) == (0, "mine: z0-r0-h0 z0-r0-h1\n"), had.stderr
+    program = (sys.executable, "-c", "import os; print(os.environ['NODE_RANK'])")
+    told = muster("exec", "mine", "--rank", "3", "--", *program, address=at)
+    assert (told.returncode, told.stdout) == (0, "1\n"), told.stderr
+    client.cancel_job("mine")
+    assert muster("alloc", "-n", "1", "--name", "b", "--idle", "1s", address=at).returncode == 0
+    job = until(client, "b", lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
+    assert job.reason == "nobody has run a command beside its ranks for 1 s"
+    typed = b"echo of $MUSTER_JOB; exit 4\n"
+    code, written = type_into(typed, "alloc", "-n", "2", "--name", "typed", address=at)
+    assert code == 4, written
+    assert client.get_job("typed").state == job_pb2.JOB_STATE_CANCELLED
 
 
 SAYS = """
@@ -177,30 +157,32 @@ print("length", len(os.environ["TOKEN"]))
 """
 
 
-def test_a_secret_gets_to_the_ranks_by_reference_and_nowhere_else(tmp_path: Path) -> None:
+def test_a_secret_gets_to_the_ranks_by_reference_and_nowhere_else(
+    local: Local, tmp_path: Path
+) -> None:
     secret = "hunter2-" * 4
     (tmp_path / "token").write_text(secret + "\n")
     program = tmp_path / "says.py"
     program.write_text(SAYS)
-    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
-        made = gang("a", tmp_path, 1, spares=NO_SPARES)
-        command = (sys.executable, str(program))
-        where = (("TOKEN", f"file:{tmp_path}/token"),)
-        run = replace(made.run, command=command, env_from=where)
-        for name, warm in (("a", ()), ("b", ("json",))):
-            client.create_job(replace(made, name=name, run=replace(run, warm=warm)))
-            until(client, name, lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
-            assert b"".join(client.tail_logs(name)) == b"length 32\n"
-            shown = muster("job", name, "-o", "json", address=server.address).stdout
-            assert f"file:{tmp_path}/token" in shown
-            assert secret not in shown
-        for name, where, words in (
-            ("c", "secret:wandb/key", "/run/muster-secrets/wandb/key: No such file"),
-            ("d", "file:/dev/zero", "/dev/zero: File too large"),
-        ):
-            client.create_job(replace(made, name=name, run=replace(run, env_from=(("T", where),))))
-            job = until(client, name, lambda job: job.state == job_pb2.JOB_STATE_FAILED, 60)
-            assert f"cannot read T from {words}" in job.reason
-        assert secret.encode() not in (tmp_path / "m.db").read_bytes()
-    kept = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "token"]
+    server, client = local
+    made = gang("told", tmp_path, 1, spares=NO_SPARES)
+    command = (sys.executable, str(program))
+    where = (("TOKEN", f"file:{tmp_path}/token"),)
+    run = replace(made.run, command=command, env_from=where)
+    for name, warm in (("told", ()), ("warm", ("json",))):
+        client.create_job(replace(made, name=name, run=replace(run, warm=warm)))
+        until(client, name, lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
+        assert b"".join(client.tail_logs(name)) == b"length 32\n"
+        shown = muster("job", name, "-o", "json", address=server.address).stdout
+        assert f"file:{tmp_path}/token" in shown
+        assert secret not in shown
+    for name, where, words in (
+        ("c", "secret:wandb/key", "/run/muster-secrets/wandb/key: No such file"),
+        ("d", "file:/dev/zero", "/dev/zero: File too large"),
+    ):
+        client.create_job(replace(made, name=name, run=replace(run, env_from=(("T", where),))))
+        job = until(client, name, lambda job: job.state == job_pb2.JOB_STATE_FAILED, 60)
+        assert f"cannot read T from {words}" in job.reason
+    kept = [path for path in server.folder.rglob("*") if path.is_file()]
+    assert server.folder / "m.db" in kept
     assert not [path for path in kept if secret.encode() in path.read_bytes()]

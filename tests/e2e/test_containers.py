@@ -57,6 +57,9 @@ def test_ranks_run_in_an_apptainer_image_with_its_mounts(
         client.create_job(made)
         _completes(client, "a")
         assert client.get_job("a").spec.run.container.mounts == list(mounts)
+        client.create_job(_contained("b", tmp_path, "example.org/train:1", ("/no/such:/data",)))
+        job = until(client, "b", lambda job: job.state == job_pb2.JOB_STATE_FAILED, 60)
+        assert "there is no /no/such to mount on this host" in job.reason
     calls = [json.loads(line) for line in record.read_text().splitlines()]
     assert len(calls) == 2, "one for each rank"
     for words in calls:
@@ -99,16 +102,6 @@ def test_a_container_is_refused_where_nothing_runs_it(
             client.create_job(_contained("a", tmp_path, "example.org/train:1"))
 
 
-def test_a_mount_that_a_host_lacks_fails_the_job_with_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _engine(tmp_path, "apptainer", "x", monkeypatch)
-    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (_, client):
-        client.create_job(_contained("a", tmp_path, "x", ("/no/such:/data",)))
-        job = until(client, "a", lambda job: job.state == job_pb2.JOB_STATE_FAILED, 60)
-        assert "there is no /no/such to mount on this host" in job.reason
-
-
 def _image(folder: Path) -> tuple[str, tuple[str, ...]]:
     """An image that is a folder in which all is mounted from this machine."""
     image = folder / "image"
@@ -127,21 +120,9 @@ def _image(folder: Path) -> tuple[str, tuple[str, ...]]:
 def _runs_podman(image: str) -> bool:
     if shutil.which("podman") is None:
         return False
-    words = [
-        "podman",
-        "run",
-        "--rm",
-        "--cgroups=disabled",
-        "--network=host",
-        "--ulimit=nofile=64:64",
-    ]
-    words += [
-        "--ulimit=nproc=64:64",
-        "--volume=/usr:/usr:ro",
-        "--rootfs",
-        f"{image}:O",
-        "/usr/bin/true",
-    ]
+    words = ["podman", "run", "--rm", "--cgroups=disabled", "--network=host"]
+    words += ["--ulimit=nofile=64:64", "--ulimit=nproc=64:64", "--volume=/usr:/usr:ro"]
+    words += ["--rootfs", f"{image}:O", "/usr/bin/true"]
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 

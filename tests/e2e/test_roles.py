@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from scheduler.client import Client, ServiceError
 from scheduler.core import JobSpec
 from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.v1 import job_pb2
 from scripts.local_host import send
-from tests.e2e.gangs import ROOT, is_launched, local_server, until
-from tests.e2e.processes import MUSTER
+from tests.e2e.gangs import ROOT, Local, is_launched, local_server, until
+from tests.e2e.processes import muster
 
 COMPLETED, RUNNING = job_pb2.JOB_STATE_COMPLETED, job_pb2.JOB_STATE_RUNNING
 
 # A server keeps a number for each client; workers raise it; a trainer reads it until it is high
 # enough. All are told by muster alone where the server is.
 PROGRAM = """
-import os, socket, sys, time
+import contextlib, os, socket, sys, time
 role, rank = os.environ["MUSTER_ROLE"], int(os.environ["RANK"])
 first, world = int(os.environ["MUSTER_FIRST_RANK"]), int(os.environ["WORLD_SIZE"])
 places = dict(each.split("=") for each in os.environ["MUSTER_ROLES"].split(","))
@@ -36,8 +37,8 @@ if role == "server":
     total, listening = 0, socket.create_server((host, int(port)))
     while True:
         peer = listening.accept()[0]
-        with peer:
-            total += int(peer.recv(16))
+        with peer, contextlib.suppress(OSError):  # of a worker that is stopped meanwhile
+            total += int(peer.recv(16) or 0)
             peer.sendall(str(total).encode())
 goal = int(sys.argv[1])
 while True:
@@ -75,8 +76,11 @@ def job(folder: Path, **changes: Any) -> JobSpec:
     return job_from_mapping(mapping)
 
 
-def muster(*words: str) -> str:
-    return subprocess.run([MUSTER, *words], capture_output=True, text=True, check=True).stdout
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+    """Six hosts."""
+    with local_server(tmp_path_factory.mktemp("shared"), lease_s=15) as made:
+        yield made
 
 
 def said(client: Client, rank: int) -> list[str]:
@@ -86,45 +90,45 @@ def said(client: Client, rank: int) -> list[str]:
     return []
 
 
-def test_roles_reach_each_other_and_one_begins_again_alone(tmp_path: Path) -> None:
-    with local_server(tmp_path, lease_s=15) as (server, client):
-        client.create_job(job(tmp_path, r1={"restart": "role"}))
-        begun = until(client, "trio", is_launched(1))
-        hosts = list(begun.placement.hosts)
-        until(client, "trio", lambda _: all(said(client, rank) for rank in range(8)))
-        assert said(client, 0) == ["trainer rank 0 of 2 from 0 one"]
-        assert said(client, 5) == ["worker rank 3 of 4 from 2 one"]
-        assert said(client, 6) == ["server rank 0 of 2 from 6 another"]
-        shown = muster("job", "trio", "--address", server.address)
-        assert f"server: ranks 6 to 7 on {hosts[3]}, begins again alone" in shown
-        every = muster("logs", "trio", "--all-ranks", "--address", server.address)
-        assert every.count(" rank ") == 8
-        before = {host: set(server.ranks(host)) for host in hosts}
-        send(signal.SIGKILL, min(before[hosts[3]]))
-        until(client, "trio", lambda _: len(said(client, 6)) > 1)  # in the same log
-        now = client.get_job("trio")
-        assert (now.attempt, now.state) == (1, RUNNING)
-        assert dict(now.role_restarts) == {"server": 1}
-        assert "role server began again, for rank 6" in now.reason
-        shown = muster("job", "trio", "--address", server.address)
-        assert "begins again alone: 1 time in this attempt" in shown
-        listed = muster("incidents", "--address", server.address)
-        assert "role restarted" in listed
-        assert "role server began again" in listed
-        for host in hosts[:3]:
-            assert set(server.ranks(host)) == before[host]
-        assert not before[hosts[3]] & set(server.ranks(hosts[3]))
-        send(signal.SIGKILL, min(before[hosts[1]]))  # one of a role on two hosts
-        until(client, "trio", lambda _: len(said(client, 2)) == len(said(client, 5)) == 2)
-        assert set(server.ranks(hosts[0])) == before[hosts[0]]
-        assert client.get_job("trio").attempt == 1
-        send(signal.SIGKILL, min(before[hosts[0]]))  # of the role that takes all with it
-        until(client, "trio", is_launched(2))
-        (tmp_path / "enough").touch()
-        done = until(client, "trio", lambda job: job.state == COMPLETED)
-        assert done.attempt == 2
-        assert said(client, 0)[-1] == "trainer: reached 20"
-        until(client, "trio", lambda _: not any(map(server.ranks, server.hosts)))
+def test_roles_reach_each_other_and_one_begins_again_alone(local: Local, tmp_path: Path) -> None:
+    server, client = local
+    client.create_job(job(tmp_path, r1={"restart": "role"}))
+    begun = until(client, "trio", is_launched(1))
+    hosts = list(begun.placement.hosts)
+    until(client, "trio", lambda _: all(said(client, rank) for rank in range(8)))
+    assert said(client, 0) == ["trainer rank 0 of 2 from 0 one"]
+    assert said(client, 5) == ["worker rank 3 of 4 from 2 one"]
+    assert said(client, 6) == ["server rank 0 of 2 from 6 another"]
+    shown = muster("job", "trio", address=server.address).stdout
+    assert f"server: ranks 6 to 7 on {hosts[3]}, begins again alone" in shown
+    every = muster("logs", "trio", "--all-ranks", address=server.address).stdout
+    assert every.count(" rank ") == 8
+    before = {host: set(server.ranks(host)) for host in hosts}
+    send(signal.SIGKILL, min(before[hosts[3]]))
+    until(client, "trio", lambda _: len(said(client, 6)) > 1)  # in the same log
+    now = client.get_job("trio")
+    assert (now.attempt, now.state) == (1, RUNNING)
+    assert dict(now.role_restarts) == {"server": 1}
+    assert "role server began again, for rank 6" in now.reason
+    shown = muster("job", "trio", address=server.address).stdout
+    assert "begins again alone: 1 time in this attempt" in shown
+    listed = muster("incidents", address=server.address).stdout
+    assert "role restarted" in listed
+    assert "role server began again" in listed
+    for host in hosts[:3]:
+        assert set(server.ranks(host)) == before[host]
+    assert not before[hosts[3]] & set(server.ranks(hosts[3]))
+    send(signal.SIGKILL, min(before[hosts[1]]))  # one of a role on two hosts
+    until(client, "trio", lambda _: len(said(client, 2)) == len(said(client, 5)) == 2)
+    assert set(server.ranks(hosts[0])) == before[hosts[0]]
+    assert client.get_job("trio").attempt == 1
+    send(signal.SIGKILL, min(before[hosts[0]]))  # of the role that takes all with it
+    until(client, "trio", is_launched(2))
+    (tmp_path / "enough").touch()
+    done = until(client, "trio", lambda job: job.state == COMPLETED)
+    assert done.attempt == 2
+    assert said(client, 0)[-1] == "trainer: reached 20"
+    until(client, "trio", lambda _: not any(map(server.ranks, server.hosts)))
 
 
 def resize_one_role(
@@ -157,15 +161,15 @@ def resize_one_role(
     assert until(client, "trio", lambda job: job.state == COMPLETED, 60).attempt == 1
 
 
-def test_one_role_resizes_while_the_others_run_on(tmp_path: Path) -> None:
-    with local_server(tmp_path, lease_s=15) as (server, client):
-        resize_one_role(client, tmp_path, server.ranks, 3)
+def test_one_role_resizes_while_the_others_run_on(local: Local, tmp_path: Path) -> None:
+    server, client = local
+    resize_one_role(client, tmp_path, server.ranks, 3)
 
 
-def test_command_that_resizes_names_the_role(tmp_path: Path) -> None:
-    with local_server(tmp_path, lease_s=15) as (server, client):
-        client.create_job(job(tmp_path, r2={"restart": "gang"}))
-        until(client, "trio", is_launched(1))
-        shown = muster("resize", "trio", "--role", "server=2", "--address", server.address)
-        assert "role server: dp 1 to 2 by request" in shown
-        assert until(client, "trio", is_launched(2)).placement.host_count == 5
+def test_command_that_resizes_names_the_role(local: Local, tmp_path: Path) -> None:
+    server, client = local
+    client.create_job(job(tmp_path, r2={"restart": "gang"}))
+    until(client, "trio", is_launched(1))
+    shown = muster("resize", "trio", "--role", "server=2", address=server.address).stdout
+    assert "role server: dp 1 to 2 by request" in shown
+    assert until(client, "trio", is_launched(2)).placement.host_count == 5
