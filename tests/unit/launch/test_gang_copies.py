@@ -148,36 +148,26 @@ async def test_a_swap_fetches_what_was_lost_and_all_go_on_from_memory(world: Cop
     assert {(word.checkpoint, word.checkpoint_step) for word in launched} == {("/c/10", 10)}
 
 
-async def test_what_could_not_be_fetched_has_all_go_back_to_storage(world: CopyWorld) -> None:
+@pytest.mark.parametrize(
+    ("saved_at", "is_peer_gone", "fetched", "wanted"),
+    [(10, False, {}, True), (10, True, None, False), (25, False, None, False)],
+    ids=["it could not be fetched", "the peer is gone too", "the checkpoint is newer"],
+)
+async def test_without_all_copies_or_with_a_newer_checkpoint_all_go_back_to_storage(
+    world: CopyWorld, saved_at: int, is_peer_gone: bool, fetched: Copies | None, wanted: bool
+) -> None:
     await begun(world)
-    await world.saved(world.hosts()[0], 10)
     await world.copied(20)
-    await world.fails(world.hosts()[1])
-    launched = await world.prepares(**{world.hosts()[1].replace("-", "_"): {}})
-    assert {(word.copy_attempt, word.copy_step) for word in launched} == {(0, 0)}
-    assert {word.checkpoint_step for word in launched} == {10}
-
-
-async def test_where_the_peer_is_gone_too_nothing_is_fetched(world: CopyWorld) -> None:
-    await begun(world)
-    await world.saved(world.hosts()[0], 10)
-    await world.copied(20)
+    await world.saved(world.hosts()[0], saved_at)
     (holder,) = job(world.state, "a").present.copies[1]
     world.words()
-    await world.fails(world.hosts()[1], world.hosts()[holder])
-    assert not any(word.copies.wanted for _, word in world.words("prepare"))
-    launched = await world.prepares()
-    assert {(word.copy_attempt, word.checkpoint_step) for word in launched} == {(0, 10)}
-
-
-async def test_a_checkpoint_in_storage_that_is_newer_is_taken(world: CopyWorld) -> None:
-    await begun(world)
-    await world.copied(20)
-    await world.saved(world.hosts()[0], 25)
-    await world.fails(world.hosts()[1])
-    assert not any(word.copies.wanted for _, word in world.words("prepare"))
-    launched = await world.prepares()
-    assert {(word.copy_attempt, word.checkpoint_step) for word in launched} == {(0, 25)}
+    lost = world.hosts()[1], *([world.hosts()[holder]] if is_peer_gone else [])
+    await world.fails(*lost)
+    assert any(word.copies.wanted for _, word in world.words("prepare")) == wanted
+    held = {} if fetched is None else {world.hosts()[1].replace("-", "_"): fetched}
+    launched = await world.prepares(**held)
+    assert {(word.copy_attempt, word.copy_step) for word in launched} == {(0, 0)}
+    assert {word.checkpoint_step for word in launched} == {saved_at}
 
 
 async def test_a_rank_that_fails_costs_what_followed_the_last_renewal(world: CopyWorld) -> None:

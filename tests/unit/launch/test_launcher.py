@@ -95,9 +95,7 @@ class World:
         self._effects = EffectReader()
         self.instruments = Instruments()
         self.sessions = Sessions()
-        writer: Any = self
-        sessions: Any = self.sessions
-        self.launcher = AgentLauncher(writer, sessions, LEASE_S, lambda: self.now_s, site=site)
+        self.launcher = self._new_launcher(site)
         self._write(FabricLoaded(0, fabric(zones, 1, hosts, gpus=GPUS).spec))
 
     # --- as a writer ---------------------------------------------------------------------
@@ -155,6 +153,22 @@ class World:
         for host in hosts or self.state.loaded_fabric.hosts:
             self.sessions.connected.add(host)
             self.launcher.on_hello(host, agent_pb2.Hello(host=host, attempts=attempts))
+
+    def running(self) -> agent_pb2.AttemptStatus:
+        """What an agent says of the present attempt of gang a when it comes back."""
+        phase = agent_pb2.ATTEMPT_PHASE_STARTED
+        return agent_pb2.AttemptStatus(key=self.key(), phase=phase)
+
+    def lead_anew(self) -> AgentLauncher:
+        """Another leader, which has reached no agent yet."""
+        self.sessions.connected.clear()
+        self.launcher = self._new_launcher()
+        return self.launcher
+
+    def _new_launcher(self, site: orders.SiteTerms = orders.NO_TERMS) -> AgentLauncher:
+        writer: Any = self
+        sessions: Any = self.sessions
+        return AgentLauncher(writer, sessions, LEASE_S, lambda: self.now_s, site=site)
 
     def breaks(self, host: str) -> None:
         self.sessions.connected.discard(host)
@@ -474,16 +488,12 @@ async def test_a_new_leader_goes_on_from_what_agents_say_and_stops_what_the_log_
 ) -> None:
     await world.launched()
     first, second = world.hosts()
-    running = agent_pb2.AttemptStatus(key=world.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    running = world.running()
     stray = agent_pb2.AttemptStatus(
         key=agent_pb2.AttemptKey(job_uid="uid-z", attempt=3), phase=agent_pb2.ATTEMPT_PHASE_STARTED
     )
     before = len(world.events)
-    sessions: Any = world.sessions
-    writer: Any = world
-    world.sessions.connected.clear()
-    world.launcher = AgentLauncher(writer, sessions, LEASE_S, lambda: world.now_s)
-    world.launcher.take_over(world.state)
+    world.lead_anew().take_over(world.state)
     world.words()
     world.join(first, attempts=(running, stray))
     world.join(second, attempts=(running,))
@@ -512,7 +522,7 @@ def zone(world: World, host: str) -> list[str]:
 
 async def test_a_gang_is_left_alone_where_a_zone_is_silent_together(wide: World) -> None:
     first, second = wide.hosts()
-    running = agent_pb2.AttemptStatus(key=wide.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    running = wide.running()
     domain, beats = first[:2], wide.instruments.beats
     hint = f"if they are down: muster report {domain} --signal power-lost"
     await wide.lose(*zone(wide, first))
@@ -587,7 +597,7 @@ async def test_two_silent_hosts_of_many_are_lost(wide: World) -> None:
 
 async def test_a_host_that_stays_silent_after_a_cut_is_lost_a_lease_later(wide: World) -> None:
     first, second = wide.hosts()
-    running = agent_pb2.AttemptStatus(key=wide.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    running = wide.running()
     await wide.lose(*zone(wide, first))
     for host in set(zone(wide, first)) - {second}:
         wide.join(host, attempts=(running,) if host == first else ())
@@ -600,7 +610,7 @@ async def test_a_host_that_stays_silent_after_a_cut_is_lost_a_lease_later(wide: 
 
 async def test_a_gang_that_fails_in_a_cut_is_replaced(wide: World) -> None:
     first, _ = wide.hosts()
-    failed = agent_pb2.AttemptStatus(key=wide.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    failed = wide.running()
     failed.exits.add(key=wide.key(), code=1)
     await wide.lose(*zone(wide, first))
     wide.join(first, attempts=(failed,))
@@ -609,12 +619,8 @@ async def test_a_gang_that_fails_in_a_cut_is_replaced(wide: World) -> None:
 
 
 async def test_a_new_leader_that_reaches_no_agent_leaves_gangs_alone(wide: World) -> None:
-    sessions: Any = wide.sessions
-    writer: Any = wide
-    running = agent_pb2.AttemptStatus(key=wide.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
-    wide.sessions.connected.clear()
-    wide.launcher = AgentLauncher(writer, sessions, LEASE_S, lambda: wide.now_s)
-    wide.launcher.begin_to_lead(2)
+    running = wide.running()
+    wide.lead_anew().begin_to_lead(2)
     wide.launcher.take_over(wide.state)
     for _ in range(5):
         await wide.after(LEASE_S + 1)
@@ -627,7 +633,7 @@ async def test_a_new_leader_that_reaches_no_agent_leaves_gangs_alone(wide: World
 async def test_a_host_that_was_cut_off_alone_is_not_avoided_once_it_is_back(world: World) -> None:
     await world.launched()
     first, second = world.hosts()
-    running = agent_pb2.AttemptStatus(key=world.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    running = world.running()
     await world.lose(second)
     index = world.state.loaded_fabric.index_by_name[second]
     assert [strike.host for strike in job(world.state, "a").strikes] == [index]
@@ -643,7 +649,7 @@ async def test_a_host_that_was_cut_off_alone_is_not_avoided_once_it_is_back(worl
 async def test_an_attempt_waits_for_a_stale_one_on_a_host_that_comes_back(world: World) -> None:
     await world.launched()
     first, second = world.hosts()
-    stale = agent_pb2.AttemptStatus(key=world.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    stale = world.running()
     world.breaks(second)
     world.launcher.on_lost(second)
     await world.settle()
