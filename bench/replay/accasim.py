@@ -13,7 +13,6 @@ Source: Galleguillos, Kiziltan and Netti, "AccaSim" (2018); Mu'alem and Feitelso
 
 from __future__ import annotations
 
-import argparse
 import collections
 import collections.abc
 import json
@@ -24,6 +23,8 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from bench.replay.one_run import write_run
 
 FORMAT = {
     "format": "{job_id};{start_time}",
@@ -109,19 +110,5 @@ def _reserved(free: int, size: int, ends: list[tuple[int, int]]) -> tuple[int, i
     return shadow, free - size
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("jobs", type=Path)
-    parser.add_argument("hosts", type=int)
-    parser.add_argument("policy")
-    parser.add_argument("out", type=Path)
-    args = parser.parse_args()
-    found = simulate(args.jobs, args.hosts, args.policy)
-    args.out.write_text(json.dumps(found), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_run(simulate, __doc__))

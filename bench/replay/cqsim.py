@@ -12,9 +12,7 @@ HPC Systems" (SC 2013).
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import sys
 import tempfile
@@ -22,6 +20,8 @@ import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from bench.replay.one_run import write_run
 
 OFTEN = 10**9  # lines and jobs that are read or written at once
 BACKFILL = {"fifo": 0, "easy": 1}
@@ -65,20 +65,5 @@ def _parameters(folder: str, policy: str) -> dict[str, Any]:
     return {**files, **names, **ends, **reading, **quiet, **rule}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("sources", type=Path)
-    parser.add_argument("jobs", type=Path)
-    parser.add_argument("hosts", type=int)
-    parser.add_argument("policy", choices=BACKFILL)
-    parser.add_argument("out", type=Path)
-    args = parser.parse_args()
-    found = simulate(args.sources, args.jobs, args.hosts, args.policy)
-    args.out.write_text(json.dumps(found), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_run(simulate, __doc__, "sources"))

@@ -5,13 +5,12 @@ python -m bench.replay.own JOBS.swf HOSTS POLICY OUT.json
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from bench.replay.one_run import write_run
 from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
 from scheduler.core import SchedulingOptions, State
@@ -53,19 +52,5 @@ def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
     return {"seconds": time.process_time() - begin, "starts": starts, "totals": totals}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("jobs", type=Path)
-    parser.add_argument("hosts", type=int)
-    parser.add_argument("policy")
-    parser.add_argument("out", type=Path)
-    args = parser.parse_args()
-    found = simulate(args.jobs, args.hosts, args.policy)
-    args.out.write_text(json.dumps(found), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_run(simulate, __doc__))

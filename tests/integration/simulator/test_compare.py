@@ -25,16 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def muster(*options: str) -> Result:
-    command = [
-        "compare",
-        "t.swf",
-        "--trace-format",
-        "swf",
-        "--fabric",
-        "m.yaml",
-        "--processes",
-        "1",
-    ]
+    command = ["compare", "t.swf", "--trace-format=swf", "--fabric=m.yaml", "--processes=1"]
     result = CliRunner().invoke(app(), [*command, *options])
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -64,39 +55,37 @@ class TestCompare:
             "--seed", "5", "--failures", "poisson:rate=3000,repair_h=1", "--limit=4",
         )  # fmt: skip
 
-        assert [variant["name"] for variant in found["variants"]] == [
-            "m, fifo",
-            "m, easy",
-            "wide, fifo",
-            "wide, easy",
-        ]
+        names = ["m, fifo", "m, easy", "wide, fifo", "wide, easy"]
+        assert [variant["name"] for variant in found["variants"]] == names
         assert found["baseline"] == "m, fifo"
         for variant in found["variants"]:
             assert [run["seed"] for run in variant["runs"]] == [4, 5]
 
-    def test_sharing_of_hosts_is_a_flag_of_all_variants_or_two_variants(self) -> None:
-        once = compared("--share-hosts", "--limit=4")
-        assert [variant["name"] for variant in once["variants"]] == ["run"]
-        twice = compared("--share-hosts", "--no-share-hosts", "--limit=4")
-        names = [variant["name"] for variant in twice["variants"]]
-        assert names == ["share hosts", "no share hosts"]
+    @pytest.mark.parametrize(
+        ("options", "names"),
+        [
+            (["--share-hosts"], ["run"]),
+            (["--share-hosts", "--no-share-hosts"], ["share hosts", "no share hosts"]),
+            (["--failures", "none", "--failures", "rsc1"], ["no failures", "rsc1"]),
+        ],
+    )
+    def test_variants_are_what_is_given_twice(self, options: list[str], names: list[str]) -> None:
+        found = compared("--limit=4", *options)
+        assert [variant["name"] for variant in found["variants"]] == names
 
-    def test_the_same_seed_means_the_same_failures(self) -> None:
+    def test_figures_are_means_and_ranges_of_runs_with_the_same_failures(self) -> None:
         found = compared(
-            "--policy", "fifo", "--policy", "easy", "--failures", "poisson:rate=3000,repair_h=1"
-        )
-        first, second = (variant["runs"][0] for variant in found["variants"])
+            "--policy", "fifo", "--policy", "easy", "--seed", "1", "--seed", "2",
+            "--failures", "poisson:rate=9000,repair_h=1",
+        )  # fmt: skip
+        fifo, easy = found["variants"]
+        values = [run["wait_s"]["mean"] for run in fifo["runs"]]
 
-        assert first["makespan_s"] != second["makespan_s"]
-        assert first["failures"] == second["failures"]
-
-    def test_figures_are_means_and_ranges_of_the_runs(self) -> None:
-        found = compared("--seed", "1", "--seed", "2", "--failures", "poisson:rate=9000,repair_h=1")
-        (variant,) = found["variants"]
-        values = [run["wait_s"]["mean"] for run in variant["runs"]]
-
+        assert len({*values, *(run["wait_s"]["mean"] for run in easy["runs"])}) > 2
+        for one, other in zip(fifo["runs"], easy["runs"], strict=True):
+            assert one["failures"] == other["failures"]
         assert values[0] != values[1]
-        assert variant["figures"]["wait_mean_s"] == {
+        assert fifo["figures"]["wait_mean_s"] == {
             "mean": pytest.approx(sum(values) / 2),
             "min": min(values),
             "max": max(values),
@@ -108,11 +97,6 @@ class TestCompare:
         assert lines[0] == "t.swf, seed 0"
         assert lines[2].split() == ["fifo", "easy"]
         assert lines[3].split() == ["completed", "40", "40"]
-
-    def test_no_failures_can_be_one_of_several(self) -> None:
-        found = compared("--failures", "none", "--failures", "rsc1", "--limit=4")
-
-        assert [variant["name"] for variant in found["variants"]] == ["no failures", "rsc1"]
 
     @pytest.mark.parametrize(
         ("options", "told"),

@@ -63,7 +63,9 @@ def test_nothing_is_fetched_and_nothing_runs(report: Path) -> None:
     assert all((report / each).exists() for each in linked)
 
 
-def test_ids_are_there_once_and_all_that_are_used_are_there(report: Path) -> None:
+def test_ids_are_used_and_unique_colours_of_any_theme_names_text_and_long_lists_rows(
+    report: Path,
+) -> None:
     text = (report / "index.html").read_text()
     ids = re.findall(r'\bid="([^"]+)"', text)
     used = re.findall(r'url\(#([^)]+)\)|xlink:href="#([^"]+)"', text)
@@ -72,20 +74,14 @@ def test_ids_are_there_once_and_all_that_are_used_are_there(report: Path) -> Non
     assert {one or other for one, other in used} <= set(ids)
     assert set(FIGURES) <= set(ids)
 
-
-def test_figures_carry_no_colour_of_one_theme(report: Path) -> None:
-    text = (report / "index.html").read_text()
     drawn = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
-
     assert "var(--blue)" in drawn
     assert not [name for name, (shade, _) in COLOURS.items() if shade in drawn]
-
-
-def test_names_from_the_trace_are_text(report: Path) -> None:
-    text = (report / "index.html").read_text()
-
     assert "<b>" not in text
     assert "jobs &lt;b&gt;.swf" in text
+    values = re.findall(r'<div( class="long")?><dt>[^<]*</dt><dd>([^<]*)</dd>', text)
+    assert {bool(kind) for kind, _ in values} == {True, False}
+    assert all(bool(kind) == (len(value) > 36) for kind, value in values)
 
 
 def test_figures_are_files_as_well(report: Path) -> None:
@@ -125,14 +121,6 @@ def test_a_panel_with_nothing_in_it_says_why(tmp_path: Path) -> None:
     assert "every job started within a second" in page
     assert "nothing crosses a zone" in page
     assert "2-8 GPUs (1 job)" in page
-
-
-def test_a_long_list_has_a_row_of_its_own(report: Path) -> None:
-    page = (report / "index.html").read_text()
-    values = re.findall(r'<div( class="long")?><dt>[^<]*</dt><dd>([^<]*)</dd>', page)
-
-    assert {bool(kind) for kind, _ in values} == {True, False}
-    assert all(bool(kind) == (len(value) > 36) for kind, value in values)
 
 
 @pytest.mark.slow

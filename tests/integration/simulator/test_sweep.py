@@ -151,7 +151,9 @@ class TestSweep:
 
         assert "3 of 8 points are finished already" in result.stderr
 
-    def test_csv_has_a_row_for_every_point(self, finished: Path) -> None:
+    def test_csv_has_a_row_for_every_point_and_people_get_seeds_together(
+        self, finished: Path
+    ) -> None:
         result = muster("case.yaml", "--report", "out", "--processes", "1", "--format", "csv")
         rows = list(csv.DictReader(result.stdout.splitlines()))
 
@@ -160,11 +162,7 @@ class TestSweep:
         parts = sum(float(v) for k, v in rows[0].items() if k.endswith("_host_s"))
         assert parts == pytest.approx(8 * float(rows[0]["makespan_s"]), rel=1e-6)
         assert (finished / "out" / "points.csv").read_text() == result.stdout
-
-    @pytest.mark.usefixtures("finished")
-    def test_people_get_seeds_together(self) -> None:
         lines = muster("case.yaml", "--report", "out", "--processes", "1").stdout.splitlines()
-
         assert lines[0].split()[:2] == ["spares", "policy"]
         assert len(lines) == 5
         assert " to " in lines[1]
@@ -204,7 +202,7 @@ class TestSweep:
         assert "restarts 0" in chart.words
         assert all(axes.get_ylim()[0] >= 0 for axes in drawn)
 
-    def test_a_trace_that_changed_meanwhile_is_told(self, folder: Path) -> None:
+    def test_a_trace_that_changed_and_a_folder_that_is_none_are_told(self, folder: Path) -> None:
         grid = load_experiment_file("case.yaml")
         waiting, _ = sweep.split(grid, sweep.PointStore(folder / "out"))
         with (folder / "t.swf").open("a") as file:
@@ -212,10 +210,7 @@ class TestSweep:
 
         with pytest.raises(InputError, match=r"t.swf: differs from the one"):
             sweep.run_point(waiting[0])
-
-    def test_an_out_that_cannot_be_written_is_told(self, folder: Path) -> None:
         (folder / "taken").write_text("a file")
-
         with pytest.raises(InputError, match="--report: cannot be written"):
             muster("case.yaml", "--report", "taken")
 

@@ -39,26 +39,30 @@ def only(tmp_path: Path, **changed: str) -> TraceJob:
     return job
 
 
-def test_raw_job_ids_are_ids(tmp_path: Path) -> None:
+def test_raw_job_ids_are_ids_and_cells_may_stand_between_tabs(tmp_path: Path) -> None:
     row = {"JobIDRaw" if key == "JobID" else key: text for key, text in ROW.items()}
-    (job,), told = read(tmp_path, row)
-    assert (job.id, told) == ("123_4", [])
-    none = {key: text for key, text in ROW.items() if key != "JobID"}
-    with pytest.raises(InputError, match="must name JobID or JobIDRaw"):
-        read(tmp_path, none)
+    text = "\t".join(row) + "\n" + "\t".join(row.values()) + "\n"
+    for (job,), told in (read(tmp_path, row), read_text(tmp_path, "slurm-sacct", text)):
+        assert (job.id, job.gpus, told) == ("123_4", 16, [])
 
 
-def test_cells_may_stand_between_tabs(tmp_path: Path) -> None:
-    text = "\t".join(ROW) + "\n" + "\t".join(ROW.values()) + "\n"
-    (job,), told = read_text(tmp_path, "slurm-sacct", text)
-    assert (job.gpus, told) == (16, [])
-
-
-def test_a_dump_without_header_says_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="header: is missing: --columns JobID,User"):
-        read_text(tmp_path, "slurm-sacct", "|".join(ROW.values()) + "\n")
-    with pytest.raises(InputError, match="header: has blanks between names: run sacct -P"):
-        read_text(tmp_path, "slurm-sacct", "JobID      State  Elapsed\n----- -------\n")
+@pytest.mark.parametrize(
+    ("text", "columns", "told"),
+    [
+        ("|".join(ROW.values()), None, "header: is missing: --columns JobID,User"),
+        ("JobID      State\n----- -----", None, "header: has blanks between names: run sacct -P"),
+        ('{"nodes": []}', None, "jobs: is no array of the file"),
+        ('{"jobs": []}', "JobID,State", "header: is in JSON by itself: name no columns"),
+        ("", "submit=3", "--columns: with slurm-sacct must be gpus_per_node=N or"),
+        *(("", f"gpus{each}", "must be gpus_per_node=N") for each in ("=4", "_per_node=0")),
+        ("", "gpus_per_node=x", "must be gpus_per_node=N"),
+    ],
+)
+def test_dumps_that_cannot_be_read(
+    tmp_path: Path, text: str, columns: str | None, told: str
+) -> None:
+    with pytest.raises(InputError, match=told):
+        read_text(tmp_path, "slurm-sacct", f"{text}\n", columns)
 
 
 @pytest.mark.parametrize("end", ["", "|"])
@@ -68,8 +72,6 @@ def test_the_columns_of_a_dump_without_header_can_be_given(tmp_path: Path, end: 
     jobs, told = read_text(tmp_path, "slurm-sacct", f"{row}\n{row}\n", columns)
     assert [(job.gpus, job.user, job.line) for job in jobs] == [(16, "ann", 1), (16, "ann", 2)]
     assert told == []
-    with pytest.raises(InputError, match="--columns: with slurm-sacct must be gpus_per_node=N or"):
-        find_format("slurm-sacct", "submit=3")
 
 
 JOB = {
@@ -121,13 +123,6 @@ def test_json_of_another_shape_is_a_wrong_record(tmp_path: Path, job: Any, words
     assert words in told
 
 
-def test_json_without_jobs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="jobs: is no array of the file"):
-        read_text(tmp_path, "slurm-sacct", '{"nodes": []}\n')
-    with pytest.raises(InputError, match="header: is in JSON by itself: name no columns"):
-        read_text(tmp_path, "slurm-sacct", '{"jobs": []}\n', "JobID,State")
-
-
 def test_gpus_a_node_may_be_said_where_the_site_counts_none(tmp_path: Path) -> None:
     row = {**ROW, "AllocTRES": "billing=64,cpu=64,node=2"}
     _, told = read(tmp_path, row)
@@ -136,9 +131,6 @@ def test_gpus_a_node_may_be_said_where_the_site_counts_none(tmp_path: Path) -> N
     (job,) = find_format("slurm-sacct", "gpus_per_node=4").read(lines)
     assert isinstance(job, TraceJob)
     assert job.gpus == 8
-    for wrong in ("gpus=4", "gpus_per_node=0", "gpus_per_node=x"):
-        with pytest.raises(InputError, match="must be gpus_per_node=N"):
-            find_format("slurm-sacct", wrong)
 
 
 def test_fields(tmp_path: Path) -> None:
@@ -157,53 +149,33 @@ def test_fields(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "gpus"),
+    ("columns", "field", "value"),
     [
-        ({"AllocTRES": "gres/gpu=16,gres/gpu:a100=16"}, 16),
-        ({"AllocTRES": "gres/gpu:a100=8,gres/gpu:h100=4,gres/gpumem=80G"}, 12),
-        ({"AllocTRES": "", "ReqTRES": "gres/gpu=8"}, 8),
-        ({"AllocTRES": "", "AllocGRES": "gpu:16"}, 16),
-        ({"AllocTRES": "", "AllocGRES": "craynetwork:1,gpu:a100:16(IDX:0-7)"}, 16),
-        ({"AllocTRES": "", "ReqGRES": "gpu:v100:4"}, 8),  # each of two nodes
-        ({"AllocTRES": "", "ReqGRES": "gpu"}, 2),
+        ({"AllocTRES": "gres/gpu=16,gres/gpu:a100=16"}, "gpus", 16),
+        ({"AllocTRES": "gres/gpu:a100=8,gres/gpu:h100=4,gres/gpumem=80G"}, "gpus", 12),
+        ({"AllocTRES": "", "ReqTRES": "gres/gpu=8"}, "gpus", 8),
+        ({"AllocTRES": "", "AllocGRES": "gpu:16"}, "gpus", 16),
+        ({"AllocTRES": "", "AllocGRES": "craynetwork:1,gpu:a100:16(IDX:0-7)"}, "gpus", 16),
+        ({"AllocTRES": "", "ReqGRES": "gpu:v100:4"}, "gpus", 8),  # each of two nodes
+        ({"AllocTRES": "", "ReqGRES": "gpu"}, "gpus", 2),
+        ({"ElapsedRaw": "", "Elapsed": "1-00:00:01"}, "run_ns", 86_401 * SECOND_NS),
+        ({"ElapsedRaw": "", "Elapsed": "05:07"}, "run_ns", 307 * SECOND_NS),
+        ({"ElapsedRaw": ""}, "run_ns", 7200 * SECOND_NS),  # End - Start
+        ({"Timelimit": "UNLIMITED"}, "time_limit_ns", None),
+        ({"Timelimit": "Partition_Limit"}, "time_limit_ns", None),
+        ({"Timelimit": ""}, "time_limit_ns", None),
+        ({"Timelimit": "Unknown"}, "time_limit_ns", None),
+        ({"Submit": "1772359200"}, "submit_ns", 1_772_359_200 * SECOND_NS),
+        ({"State": "CANCELLED by 1001"}, "outcome", TraceOutcome.CANCELLED),
+        ({"State": "CANCELLED+"}, "outcome", TraceOutcome.CANCELLED),
+        ({"State": "TIMEOUT"}, "outcome", TraceOutcome.FAILED),
+        ({"State": "NODE_FAIL"}, "outcome", TraceOutcome.FAILED),
     ],
 )
-def test_gpus_in_every_notation(tmp_path: Path, columns: dict[str, str], gpus: int) -> None:
-    assert only(tmp_path, **columns).gpus == gpus
-
-
-@pytest.mark.parametrize(
-    ("columns", "run_s"),
-    [
-        ({"ElapsedRaw": "", "Elapsed": "1-00:00:01"}, 86_401),
-        ({"ElapsedRaw": "", "Elapsed": "05:07"}, 307),
-        ({"ElapsedRaw": ""}, 7200),  # End - Start
-    ],
-)
-def test_run_times_in_every_notation(tmp_path: Path, columns: dict[str, str], run_s: int) -> None:
-    assert only(tmp_path, **columns).run_ns == run_s * SECOND_NS
-
-
-@pytest.mark.parametrize("limit", ["UNLIMITED", "Partition_Limit", "", "Unknown"])
-def test_no_time_limit(tmp_path: Path, limit: str) -> None:
-    assert only(tmp_path, Timelimit=limit).time_limit_ns is None
-
-
-def test_seconds_since_1970_are_a_time(tmp_path: Path) -> None:
-    assert only(tmp_path, Submit="1772359200").submit_ns == 1_772_359_200 * SECOND_NS
-
-
-@pytest.mark.parametrize(
-    ("state", "outcome"),
-    [
-        ("CANCELLED by 1001", TraceOutcome.CANCELLED),
-        ("CANCELLED+", TraceOutcome.CANCELLED),
-        ("TIMEOUT", TraceOutcome.FAILED),
-        ("NODE_FAIL", TraceOutcome.FAILED),
-    ],
-)
-def test_states_may_carry_a_suffix(tmp_path: Path, state: str, outcome: TraceOutcome) -> None:
-    assert only(tmp_path, State=state).outcome is outcome
+def test_cells_in_every_notation(
+    tmp_path: Path, columns: dict[str, str], field: str, value: object
+) -> None:
+    assert getattr(only(tmp_path, **columns), field) == value
 
 
 @pytest.mark.parametrize(
@@ -231,6 +203,7 @@ def test_rows_that_are_not_replayed(tmp_path: Path, changed: dict[str, str], tol
 @pytest.mark.parametrize(
     ("without", "told"),
     [
+        (("JobID",), "must name JobID or JobIDRaw"),
         (("Submit",), "must name the column Submit"),
         (("AllocTRES",), "must name AllocTRES or ReqTRES or AllocGRES or ReqGRES"),
         (("ElapsedRaw", "End"), "must name ElapsedRaw or Elapsed or End"),
