@@ -83,21 +83,13 @@ def test_only_the_newest_ended_jobs_are_kept() -> None:
     assert state.find("j21") is not None
 
 
-def test_a_failed_host_stops_its_gang() -> None:
-    state = after(submitted("a"), begun("a", 0, 1), moved(0, HostMove.FAIL, at=5))
-    a = state.jobs["a"]
-    assert (a.state, a.state_ns) == (JobState.INTERRUPTED, 5)
-    assert a.reason == "host z0-r0-h0 failed: why"
-    assert a.hosts == (0, 1)  # held until a decision
-    assert state.index.held == hostset.of((0, 1))
-    assert state.host(0).state is HostState.FAILED
-    assert not hostset.has(state.free, 0)
-
-
 def test_all_hosts_that_failed_since_the_stop_are_named() -> None:
     state = after(submitted("a"), begun("a", 0, 1), moved(1, HostMove.FAIL, at=5))
     state = replay([moved(0, HostMove.FAIL, at=7)], state)
-    assert state.jobs["a"].reason == "hosts z0-r0-h1, z0-r0-h0 failed: why"
+    a = state.jobs["a"]
+    assert (a.state, a.state_ns, a.hosts) == (JobState.INTERRUPTED, 7, (0, 1))  # held as yet
+    assert state.index.held == hostset.of((0, 1))
+    assert a.reason == "hosts z0-r0-h1, z0-r0-h0 failed: why"
     again = (
         JobRequeued(8, "a", "why", RequeueCause.FAILURE),
         begun("a", 2, 3, at=9),
@@ -128,13 +120,6 @@ def test_reasons_of_failures_are_those_of_hosts_still_out() -> None:
     assert state.jobs["a"].reason == "hosts z0-r0-h0, z0-r0-h1 failed: one, two"
     state = replay([moved(0, HostMove.REPAIR, at=2), third], state)
     assert state.jobs["a"].reason == "hosts z0-r0-h0, z0-r0-h1, z0-r1-h0 failed: two, three"
-
-
-def test_a_failed_spare_is_lost_and_the_gang_runs_on() -> None:
-    state = after(submitted("a"), begun("a", 0, 1, spares=(2, 3)), moved(2, HostMove.FAIL))
-    assert state.jobs["a"].state is JobState.RUNNING
-    assert state.jobs["a"].spares == (3,)
-    assert state.index.held == hostset.of((0, 1, 3))
 
 
 def swap(*moves: tuple[int, int, int]) -> GangSwapped:

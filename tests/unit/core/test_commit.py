@@ -75,18 +75,6 @@ def test_a_whole_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("meanwhile", "reason"),
-    [
-        (fail("z0-r0-h0"), "job a: 1 hosts are not free: z0-r0-h0"),
-        (cordon("z0-r0-h1"), "job a: 1 hosts are not free: z0-r0-h1"),
-        (cancel("a"), "job a is no longer queued"),
-    ],
-)
-def test_the_world_moved_meanwhile(meanwhile: Command, reason: str) -> None:
-    assert conflict(run(TWO, meanwhile), start("a", 0, 1)) == reason
-
-
-@pytest.mark.parametrize(
     "wrong",
     [
         Placement((0,)),
@@ -155,9 +143,6 @@ def test_only_an_interrupted_job_is_requeued(state: State) -> None:
     )
 
 
-# --- decide and commit together ------------------------------------------------
-
-
 # --- the ledger ----------------------------------------------------------------
 
 
@@ -197,11 +182,12 @@ def test_starts_are_checked_without_a_state_for_each(monkeypatch: pytest.MonkeyP
 
 
 def test_every_action_that_falls_says_what_kind_of_change_made_it_fall() -> None:
-    state = run(TWO, fail("z0-r0-h0"), cancel("b"))
+    state = run(TWO, fail("z0-r0-h0"), cordon("z0-r0-h1"), cancel("b"))
     answer = commit(state, planned(TWO, start("a", 0, 1), start("b", 5, 4, spares=(6,))), 0)
     assert isinstance(answer, Conflict)
     assert [each.reason for each in answer.stale] == [StaleReason.HOSTS, StaleReason.JOB]
-    assert str(answer) == "job a: 1 hosts are not free: z0-r0-h0; job b is no longer queued"
+    said = "job a: 2 hosts are not free: z0-r0-h0, z0-r0-h1; job b is no longer queued"
+    assert str(answer) == said
 
 
 def test_hosts_that_were_added_to_a_ledger_stay_in_the_next_one() -> None:

@@ -65,12 +65,6 @@ def decided(state: State, now_ns: int = 0, policy: str = "production") -> list[s
 # --- order ---------------------------------------------------------------------
 
 
-def test_nothing_to_do() -> None:
-    assert decide(EIGHT, 0, SchedulingOptions()) == Plan(EIGHT.version)
-    quiet = started(EIGHT, submit("a", 8))
-    assert decide(quiet, 0, SchedulingOptions()) == Plan(quiet.version)
-
-
 @pytest.mark.parametrize("policy", ["easy", "fifo", "conservative"])
 def test_the_textbook_policies_ignore_priority(policy: str) -> None:
     state = run(EIGHT, submit("a", 4), submit("b", 4, priority=1), submit("c", 4, priority=2))

@@ -120,6 +120,11 @@ class TestWhich:
         state = started(spot(hosts=5, min_dp=2), submit("r", 3, priority_class="spot"))
         plan = _start(urgent(state, 6))
         assert (plan.victims, [(s.name, s.dp) for s in plan.shrinks]) == (("r",), [("a", 2)])
+        reason = explain(urgent(state, 6), "u", LATER_NS, SchedulingOptions())
+        assert reason.sentence == (
+            "starts with the next decision, by shrinking a to dp 2 and preempting r"
+        )
+        assert (reason.preempts, reason.shrinks) == (("r",), (Shrink("a", 2),))
 
 
 class TestWhen:
@@ -157,16 +162,6 @@ class TestWhen:
         state = run(state, submit("big", 8, priority_class="urgent"), now_ns=LATER_NS)
         state = run(state, submit("little", 2, limit_s=60), now_ns=LATER_NS)
         assert not any(s.shrinks for s in _starts(state))
-
-
-class TestTold:
-    def test_both_are_named(self) -> None:
-        state = started(spot(hosts=5, min_dp=2), submit("r", 3, priority_class="spot"))
-        reason = explain(urgent(state, 6), "u", LATER_NS, SchedulingOptions())
-        assert reason.sentence == (
-            "starts with the next decision, by shrinking a to dp 2 and preempting r"
-        )
-        assert (reason.preempts, reason.shrinks) == (("r",), (Shrink("a", 2),))
 
 
 class TestCheckedAgain:
