@@ -69,8 +69,9 @@ ZONED = stored(by_tier={"zone": {"read_gb_per_s": 20}}, hold_jobs=True)
 TWO = listed(CACHE, {"name": "archive", "read_gb_per_s": 30, "hold_jobs": True})
 
 
-SIZES = sizes_of(fabric(), llama3())
-assert SIZES is not None
+WRITTEN = sizes_of(fabric(), llama3())
+assert WRITTEN is not None
+SIZES = WRITTEN
 
 
 def reading(name: str, gb_per_s: float, hosts: int = 1, store: str = "", **job: Any) -> SubmitJob:
@@ -112,18 +113,17 @@ def test_a_step_waits_for_data_that_takes_longer_than_the_step() -> None:
 
 
 def test_a_checkpoint_takes_longer_beside_those_who_write() -> None:
-    storage, sizes = Storage(10.0, 0.0, 0.0), SIZES
-    writer = use(storage, 0.0, sizes=sizes, interval_s=sizes.total / 10e9, step_s=5.0)
+    storage = Storage(10.0, 0.0, 0.0)
+    writer = use(storage, 0.0, sizes=SIZES, interval_s=SIZES.total / 10e9, step_s=5.0)
     cost = storage_cost(writer, [writer, writer])
-    assert cost.alone_s == pytest.approx(sizes.total / 10e9)
-    assert cost.write_s == pytest.approx(2 * sizes.total / 10e9)  # each writes half of the time
+    assert cost.alone_s == pytest.approx(SIZES.total / 10e9)
+    assert cost.write_s == pytest.approx(2 * SIZES.total / 10e9)  # each writes half of the time
     assert cost.write_exposed_s == pytest.approx(10.0)
 
 
 def test_checkpoints_that_are_kept_are_counted_against_the_capacity() -> None:
-    sizes = SIZES
-    tb = 20 * sizes.total / 1e12
-    keeping = use(Storage(10.0, 0.0, tb - 1), 0.0, sizes=sizes, keep=10)
+    tb = 20 * SIZES.total / 1e12
+    keeping = use(Storage(10.0, 0.0, tb - 1), 0.0, sizes=SIZES, keep=10)
     full = storage_cost(keeping, [keeping])
     assert full.is_full
     assert "are to be kept, and the storage holds" in full.retention_text
@@ -132,17 +132,16 @@ def test_checkpoints_that_are_kept_are_counted_against_the_capacity() -> None:
 
 
 def test_gangs_meet_only_on_the_stores_that_they_share() -> None:
-    sizes = SIZES
     near, far = Storage(10.0, 70.0, 100.0, name="near"), Storage(10.0, 70.0, 9.0, name="far")
-    own = use(near, 60.0, step_s=2.0, sizes=sizes, keep=2, write_store=far)
-    apart = use(far, 60.0, sizes=sizes, keep=2, write_store=near)
+    own = use(near, 60.0, step_s=2.0, sizes=SIZES, keep=2, write_store=far)
+    apart = use(far, 60.0, sizes=SIZES, keep=2, write_store=near)
     cost = storage_cost(own, [apart])
     assert cost == storage_cost(own, ())
     reader, writer = replace(apart, read_store=near), replace(apart, write_store=far)
     cost = storage_cost(own, [apart, reader, writer])
     assert (cost.gangs, cost.readers, cost.writers, cost.left_gb_per_s) == (2, 1, 1, 35)
     assert cost.write_s == pytest.approx(cost.alone_s * (1 + writer.busy_shares["store far"]))
-    assert cost.stored_tb == pytest.approx(4 * sizes.total / 1e12)
+    assert cost.stored_tb == pytest.approx(4 * SIZES.total / 1e12)
     assert "and store near leaves it 35 beside 1 other gang" in cost.text
     assert "a checkpoint in store far takes" in cost.text
     assert "of checkpoints are to be kept, and store far holds 9 TB" in cost.text
@@ -162,11 +161,11 @@ def test_a_gang_reads_over_the_paths_of_the_zones_that_it_lies_in() -> None:
 
 
 def test_a_checkpoint_waits_for_the_fullest_path_to_its_store() -> None:
-    zoned, sizes = stored(by_tier={"zone": {"write_gb_per_s": 4}}), SIZES
-    writer = use(zoned.stores[0], 0.0, sizes=sizes, interval_s=sizes.total / 4e9)
+    zoned = stored(by_tier={"zone": {"write_gb_per_s": 4}})
+    writer = use(zoned.stores[0], 0.0, sizes=SIZES, interval_s=SIZES.total / 4e9)
     inside, across, far = (writer.on(zoned, hosts) for hosts in ([0, 1], [1, 4], [5]))
-    assert storage_cost(inside, ()).alone_s == pytest.approx(sizes.total / 4e9)
-    assert storage_cost(across, ()).alone_s == pytest.approx(sizes.total / 8e9)
+    assert storage_cost(inside, ()).alone_s == pytest.approx(SIZES.total / 4e9)
+    assert storage_cost(across, ()).alone_s == pytest.approx(SIZES.total / 8e9)
     beside = storage_cost(inside, [inside])  # each keeps the path busy for half of the time
     assert (beside.busy_share, beside.slowdown) == pytest.approx((0.5, 1.5))
     assert "a checkpoint over the path of zone z0 to the storage takes" in beside.text
