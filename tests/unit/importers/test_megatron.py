@@ -8,11 +8,7 @@ from importers.jobs.options import limit_seconds
 from importers.jobs.tools import FORMATS
 from placement.workload.flops import parameter_count
 from placement.workload.parallelism import Parallelism
-from placement.workload.training import (
-    Batch,
-    DataParallel,
-    Training,
-)
+from placement.workload.training import Batch, DataParallel, Training
 from scheduler.core.model.job_array import JobArray
 from scheduler.files.yaml12 import parse
 from tests.build import DEEPSEEK_V3, GPT3
@@ -149,15 +145,10 @@ def test_what_options_mean(imported: Importing, more: str, facts: str) -> None:
     assert_facts(imported("gpt.sh", GPT3_LINE + more, gpus=1024), facts)
 
 
-@pytest.mark.parametrize(
-    ("words", "others", "facts"),
-    [
-        ("--vocab-size 50257", "--vocab-file data/gpt2-vocab.json", "vocab=51200"),
-        ("--sequence-parallel", "", "sequence_parallel=False"),
-    ],
-)
-def test_what_other_options_mean(imported: Importing, words: str, others: str, facts: str) -> None:
-    assert_facts(imported("gpt.sh", GPT3_LINE.replace(words, others), gpus=1024), facts)
+def test_what_other_options_mean(imported: Importing) -> None:
+    text = GPT3_LINE.replace("--vocab-size 50257", "--vocab-file data/gpt2-vocab.json")
+    draft = imported("gpt.sh", text.replace("--sequence-parallel", ""), gpus=1024)
+    assert_facts(draft, "vocab=51200 sequence_parallel=False")
 
 
 @pytest.mark.parametrize(
@@ -217,20 +208,11 @@ def test_faults_name_the_option_and_its_line(
     assert found.startswith(line)
 
 
-def test_all_faults_are_told_at_once(refused: Refusing) -> None:
-    found = refused("gpt.sh", "--num-layers x --seq-length y", gpus=8)
-    assert len(found) == 6
-
-
-def test_a_file_of_something_else(refused: Refusing) -> None:
+def test_all_faults_are_told_at_once_and_what_is_no_megatron(refused: Refusing) -> None:
+    assert len(refused("gpt.sh", "--num-layers x --seq-length y", gpus=8)) == 6
     assert refused("gpt.sh", "echo hello", gpus=8) == [
         f"gpt.sh: has no Megatron-LM options, such as --num-layers 32: {FORMATS}"
     ]
-
-
-def test_a_model_from_elsewhere_is_too_much(refused: Refusing) -> None:
-    [line] = refused("gpt.sh", GPT3_LINE, gpus=1024, model={"model.vocab": 9})
-    assert line.startswith("gpt.sh: --model: the options describe the model")
 
 
 def test_keys_given_by_hand_win(imported: Importing) -> None:
@@ -246,10 +228,12 @@ def test_keys_given_by_hand_win(imported: Importing) -> None:
         ({"model.layerz": 3}, "gpt.sh: --set: model.layerz: unknown key"),
         ({"parallelism.dp": "foo"}, "gpt.sh: --set: parallelism.dp: must be a whole number"),
         ({"colour": "red"}, "gpt.sh: --set: colour: unknown key"),
+        (None, "gpt.sh: --model: the options describe the model"),
     ],
 )
-def test_keys_that_no_job_file_has(refused: Refusing, keys: dict[str, Any], line: str) -> None:
-    [found] = refused("gpt.sh", GPT3_LINE, gpus=1024, keys=keys)
+def test_keys_that_no_job_file_has(refused: Refusing, keys: Any, line: str) -> None:
+    more = {"keys": keys} if keys else {"model": {"model.vocab": 9}}
+    [found] = refused("gpt.sh", GPT3_LINE, gpus=1024, **more)
     assert found.startswith(line)
 
 

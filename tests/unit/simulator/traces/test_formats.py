@@ -54,78 +54,48 @@ def test_swf_parts_of_a_job_that_was_swapped_out_are_no_jobs(tmp_path: Path, sta
     assert "is a part of a job" in told[0]
 
 
-def test_swf_without_a_request_takes_what_was_allocated_and_no_limit(tmp_path: Path) -> None:
+def test_swf_without_a_request_takes_what_was_allocated_and_decimals_and_extra_fields_are_read(
+    tmp_path: Path,
+) -> None:
     row = "1 0 -1 1451 128 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1"
-    (job,), _ = swf(tmp_path, row, header="")
-
-    assert (job.gpus, job.time_limit_ns, job.queue) == (128, None, "")
-    assert job.submit_ns == 0  # no UnixStartTime: the file's own zero
-
-
-def test_swf_decimals_extra_fields_and_empty_lines_are_read(tmp_path: Path) -> None:
-    row = "0 12.5 0 3.25 64 0.7 1024 64 86400 1 1 62 1 1 -1 1 1 1 {1,2} q_1d 1:ppn=64"
-    (job,), told = swf(tmp_path, "", row, "", header="")
+    more = "0 12.5 0 3.25 64 0.7 1024 64 86400 1 1 62 1 1 -1 1 1 1 {1,2} q_1d 1:ppn=64"
+    (job, decimals), told = swf(tmp_path, "", row, "", more, header="")
 
     assert told == []
-    assert (job.submit_ns, job.run_ns) == (12_500_000_000, 3_250_000_000)
+    assert (job.gpus, job.time_limit_ns, job.queue) == (128, None, "")
+    assert job.submit_ns == 0  # no UnixStartTime: the file's own zero
+    assert (decimals.submit_ns, decimals.run_ns) == (12_500_000_000, 3_250_000_000)
 
 
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (
-            "1 0 -1 -1 4 -1 -1 4 -1 -1 -1 1 1 -1 -1 -1 -1 -1",
-            "5: run: must not be negative: '-1'",
-        ),
-        (
-            "1 0 -1 9 -1 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1",
-            "5: processors: must be more than 0, not '-1'",
-        ),
-        (
-            "1 -3 -1 9 4 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1",
-            "5: submit: must not be negative: '-3'",
-        ),
-        ("1 0 -1 9 4", "5: fields: must be 18 numbers, not '5'"),
-        (
-            "1 0 -1 soon 4 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1",
-            "5: run: must be a number, not 'soon'",
-        ),
-        (
-            "1 0 -1 inf 4 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1",
-            "5: run: must be a finite number below 1e15, not 'inf'",
-        ),
-        (
-            "x 0 -1 9 4 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1",
-            "5: job: must be a whole number, not 'x'",
-        ),
+        ("1 0 -1 -1 4 -1 -1 4", "run: must not be negative: '-1'"),
+        ("1 0 -1 9 -1 -1 -1 -1", "processors: must be more than 0, not '-1'"),
+        ("1 -3 -1 9 4 -1 -1 -1", "submit: must not be negative: '-3'"),
+        ("1 0 -1 soon 4 -1 -1 -1", "run: must be a number, not 'soon'"),
+        ("1 0 -1 inf 4 -1 -1 -1", "run: must be a finite number below 1e15, not 'inf'"),
+        ("x 0 -1 9 4 -1 -1 -1", "job: must be a whole number, not 'x'"),
     ],
 )
 def test_swf_records_that_cannot_be_replayed(tmp_path: Path, row: str, told: str) -> None:
-    good = "2 5 -1 9 4 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1"
-    jobs, faults = swf(tmp_path, row, good)
+    rest = "-1 -1 -1 1 1 -1 -1 -1 -1 -1"
+    jobs, faults = swf(tmp_path, f"{row} {rest}", "1 0 -1 9 4", f"2 5 -1 9 4 -1 -1 -1 {rest}")
 
-    assert faults == [told]
+    assert faults == [f"5: {told}", "6: fields: must be 18 numbers, not '5'"]
     assert [job.id for job in jobs] == ["2"]
 
 
-def test_swf_out_of_order_is_put_in_order(tmp_path: Path) -> None:
-    rows = [f"{i} {9 - i} -1 5 1 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1" for i in range(9)]
-    jobs, told = swf(tmp_path, *rows)
-
+def test_records_out_of_order_are_put_in_order_within_a_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = "{} {} -1 5 1 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1"
+    jobs, told = swf(tmp_path, *(row.format(i, 9 - i) for i in range(9)))
     assert told == []
     assert [job.id for job in jobs] == [str(i) for i in reversed(range(9))]
 
-
-def test_a_record_too_far_out_of_order_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(load, "WINDOW", 2)
-    rows = [
-        f"{i} {t} -1 5 1 -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1"
-        for i, t in enumerate((10, 20, 30, 40, 5))
-    ]
-    jobs, told = swf(tmp_path, *rows)
-
+    jobs, told = swf(tmp_path, *(row.format(i, t) for i, t in enumerate((10, 20, 30, 40, 5))))
     assert [job.id for job in jobs] == ["0", "1", "2", "3"]
     assert told == ["9: submit: is more than 2 records out of order"]
 
@@ -240,20 +210,17 @@ TEN = [TYPE, "python3 main.py", "cifar10", "-n", "1", "1168", "4", "1", "-1.0000
 TWELVE = [*TEN[:7], "static", "1", "-1.000000", "77", "30.5"]
 
 
-@pytest.mark.parametrize("fields", [SEVEN, TEN])
-def test_arrival_and_size_change_places(tmp_path: Path, fields: list[str]) -> None:
-    (job,), told = read_text(tmp_path, "gavel", "\t".join(fields) + "\n")
+def test_arrival_and_size_change_places_and_shockwave_says_how_long_a_job_runs(
+    tmp_path: Path,
+) -> None:
+    text = "\n".join("\t".join(fields) for fields in (SEVEN, TEN, TWELVE))
+    jobs, told = read_text(tmp_path, "gavel", text)
 
+    rated_ns = pytest.approx(1168 / RATE[TYPE] / sqrt(4) * SECOND_NS)
     assert told == []
-    assert (job.id, job.queue, job.gpus) == ("line-1", TYPE, 4)
-    assert job.submit_ns == 30_500_000_000
-    assert job.run_ns == pytest.approx(1168 / RATE[TYPE] / sqrt(4) * SECOND_NS)
-
-
-def test_shockwave_says_how_long_a_job_runs(tmp_path: Path) -> None:
-    (job,), _ = read_text(tmp_path, "gavel", "\t".join(TWELVE))
-
-    assert (job.run_ns, job.gpus, job.submit_ns) == (77 * SECOND_NS, 4, 30_500_000_000)
+    assert [job.run_ns for job in jobs] == [rated_ns, rated_ns, 77 * SECOND_NS]
+    assert {(job.queue, job.gpus, job.submit_ns) for job in jobs} == {(TYPE, 4, 30_500_000_000)}
+    assert jobs[0].id == "line-1"
 
 
 @pytest.mark.parametrize(
@@ -268,16 +235,13 @@ def test_shockwave_says_how_long_a_job_runs(tmp_path: Path) -> None:
 )
 def test_jobs_that_cannot_be_replayed(tmp_path: Path, change: dict[int, str], told: str) -> None:
     fields = [change.get(i, field) for i, field in enumerate(SEVEN)]
-    jobs, (fault,) = read_text(tmp_path, "gavel", "\t".join(fields))
+    jobs, (fault, few) = read_text(
+        tmp_path, "gavel", "\t".join(fields) + "\n" + "\t".join(SEVEN[:5])
+    )
 
     assert jobs == []
     assert fault.startswith(told)
-
-
-def test_another_number_of_fields_is_told(tmp_path: Path) -> None:
-    _, (fault,) = read_text(tmp_path, "gavel", "\t".join(SEVEN[:5]))
-
-    assert fault == "1: fields: must be 7, 10 or 12 between tabs, not '5'"
+    assert few == "2: fields: must be 7, 10 or 12 between tabs, not '5'"
 
 
 # --- every reader on a file of any length --------------------------------------------
@@ -296,33 +260,21 @@ def test_a_line_without_end_does_not_eat_memory(
         read_text(tmp_path, name, "\n" + "x" * 101)
 
 
-def test_a_record_with_nothing_to_replay_is_counted_and_is_no_fault(tmp_path: Path) -> None:
+def test_a_record_with_nothing_to_replay_is_counted_and_what_a_format_assumes_recorded(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "pai.csv"
     path.write_text(PAI.format("100") + PAI.format("0") + PAI.format(""))
     warnings: list[str] = []
-    totals = run(
-        Experiment(machine(2), trace=TraceSource(path, "pai", is_strict=True)), warn=warnings.append
-    )
+    experiment = Experiment(machine(2), trace=TraceSource(path, "pai", is_strict=True))
+    totals = run(experiment, warn=warnings.append)
 
     assert totals["completed"] == 1
     assert totals["skipped_by_reason"] == {"plan_gpu is 0: a task of CPUs": 2}
     assert warnings == []
+    assert FORMATS["pai"].note in totals["assumptions"]
 
-
-def test_what_a_format_assumes_is_recorded(tmp_path: Path) -> None:
-    path = tmp_path / "pai.csv"
-    path.write_text(PAI.format("100"))
-
-    assert (
-        FORMATS["pai"].note
-        in run(Experiment(machine(2), trace=TraceSource(path, "pai")))["assumptions"]
-    )
-
-
-def test_a_trace_without_jobs_says_what_it_has_instead(tmp_path: Path) -> None:
-    path = tmp_path / "pai.csv"
     path.write_text(PAI.format("0"))
-
     told = r"pai\.csv: holds no job to replay \(1 left out: plan_gpu is 0: a task of CPUs\)"
     with pytest.raises(InputError, match=told):
-        run(Experiment(machine(2), trace=TraceSource(path, "pai")))
+        run(experiment)
