@@ -55,16 +55,15 @@ class Power:
         if not idle:
             return whole_kw
         spared = (host for host in hostset.members(hosts) if host in idle)
-        return whole_kw - sum(idle[host] * self._kw_of_gpu(host) for host in spared)
+        return whole_kw - sum(
+            min(_kw_of(self.kinds, host), idle[host] * _kw_of(self.gpu_kw, host)) for host in spared
+        )
 
     def spared_part(self, host: int, watts: int) -> float:
         """Return the part of the power of a GPU of this host that it does not draw when it is held
         to so many watts; 0 watts are no limit."""
-        kw = self._kw_of_gpu(host)
+        kw = _kw_of(self.gpu_kw, host)
         return max(0.0, 1 - watts / 1000 / kw) if watts and kw else 0.0
-
-    def _kw_of_gpu(self, host: int) -> float:
-        return next((kw for kw, of_kind in self.gpu_kw if hostset.has(of_kind, host)), 0.0)
 
     def exceeded_cap(
         self, hosts: HostSet, started: HostSet, idle: Mapping[int, float] = NO_IDLE
@@ -88,6 +87,10 @@ class Power:
                 continue
             free &= ~mine | hostset.below(left_kw, mine, self.groups, kw_of)
         return free
+
+
+def _kw_of(kinds: tuple[tuple[float, HostSet], ...], host: int) -> float:
+    return next((kw for kw, of_kind in kinds if hostset.has(of_kind, host)), 0.0)
 
 
 def read_power(

@@ -165,6 +165,9 @@ def test_gpus_that_nobody_has_of_a_shared_host_draw_nothing() -> None:
     assert small.power.draw(held) == pytest.approx(KW)
     (host,) = hostset.members(held)
     assert small.power.draw(held, {host: 6}) == pytest.approx(KW - 6 * 0.7)
+    measured = capped({"zone": 9}, draw=2).power  # less than the makers say of its GPUs
+    assert measured is not None
+    assert measured.draw(held, {host: 6}) == 0
 
 
 def test_a_part_of_a_host_waits_for_power_that_its_gpus_would_exceed() -> None:
