@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from scheduler.client.client import ChangeOptions, Client
     from scheduler.v1 import host_pb2, service_pb2
 
+Change = Literal["cordon", "drain", "uncordon"]
 HostName = Annotated[
     str, typer.Argument(help="Name of the host.", autocompletion=complete.hosts, show_default=False)
 ]
@@ -54,9 +55,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("hosts")(list_hosts)
     app.command("host")(show_host)
-    app.command()(cordon)
-    app.command()(drain)
-    app.command()(uncordon)
+    for verb in CHANGES:
+        app.command(verb)(_changing(verb))
     app.command()(report)
 
 
@@ -102,55 +102,40 @@ def show_host(
     server.show(lambda client: client.get_host(name), messages.host_text)
 
 
-@asks_server
-def cordon(
-    server: AskedServer,
-    hosts: HostNames = None,
-    link: LinkName = "",
-    reason: Why = "",
-    etag: Etag = "",
-    dry_run: DryRun = False,
-) -> None:
-    """Keep new gangs off hosts, or from crossing a link; gangs that run go on.
+# What each change of hosts does, and words of its example.
+CHANGES: dict[Change, tuple[str, str]] = {
+    "cordon": (
+        "Keep new gangs off hosts, or from crossing a link; gangs that run go on.",
+        "z0-r001-h03 'z1-r[000-003]' --reason 'firmware'",
+    ),
+    "drain": (
+        "Cordon hosts or a link and move their gangs away, or wait until they end.",
+        "'z0-r001-h[01-04]' --reason 'bad fan'",
+    ),
+    "uncordon": ("Return cordoned or draining hosts, or a link, to service.", "z0-r001"),
+}
+
+
+def _changing(verb: Change) -> Callable[..., None]:
+    """The command that makes one of the changes."""
+
+    def change(
+        server: AskedServer,
+        hosts: HostNames = None,
+        link: LinkName = "",
+        reason: Why = "",
+        etag: Etag = "",
+        dry_run: DryRun = False,
+    ) -> None:
+        _change(server, verb, hosts or (), link, reason, {"etag": etag, "dry_run": dry_run})
+
+    effect, example = CHANGES[verb]
+    change.__doc__ = f"""{effect}
 
     A domain stands for its hosts. Of several hosts, refused ones are named and the rest is done.
-    Example: muster cordon z0-r001-h03 'z1-r[000-003]' --reason 'firmware'
+    Example: muster {verb} {example}
     """
-    _change(server, "cordon", hosts or (), link, reason, {"etag": etag, "dry_run": dry_run})
-
-
-@asks_server
-def drain(
-    server: AskedServer,
-    hosts: HostNames = None,
-    link: LinkName = "",
-    reason: Why = "",
-    etag: Etag = "",
-    dry_run: DryRun = False,
-) -> None:
-    """Cordon hosts or a link and move their gangs away, or wait until they end.
-
-    A domain stands for its hosts. Of several hosts, refused ones are named and the rest is done.
-    Example: muster drain 'z0-r001-h[01-04]' --reason 'bad fan'
-    """
-    _change(server, "drain", hosts or (), link, reason, {"etag": etag, "dry_run": dry_run})
-
-
-@asks_server
-def uncordon(
-    server: AskedServer,
-    hosts: HostNames = None,
-    link: LinkName = "",
-    reason: Why = "",
-    etag: Etag = "",
-    dry_run: DryRun = False,
-) -> None:
-    """Return cordoned or draining hosts, or a link, to service.
-
-    A domain stands for its hosts. Of several hosts, refused ones are named and the rest is done.
-    Example: muster uncordon z0-r001
-    """
-    _change(server, "uncordon", hosts or (), link, reason, {"etag": etag, "dry_run": dry_run})
+    return asks_server(change)
 
 
 class ReportFormat(StrEnum):
@@ -325,7 +310,7 @@ def _share(link: str, share: str, *, down: bool, up: bool) -> float:
 
 def _change(
     server: AskedServer,
-    verb: Literal["cordon", "drain", "uncordon"],
+    verb: Change,
     hosts: Sequence[str],
     link: str,
     reason: str,

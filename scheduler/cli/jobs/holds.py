@@ -4,7 +4,7 @@ time."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -61,13 +61,7 @@ def hold(
     a job that an operator holds.
     Example: muster hold nightly-7 'sweep-[0-15]' --reason 'data is being copied'
     """
-    _each(
-        server,
-        names,
-        lambda client, name: client.hold_job(name, reason, uid, etag=etag, dry_run=dry_run),
-        uid or etag,
-    )
-    checked_only(dry_run)
+    _each(server, names, "hold", reason=reason, uid=uid, etag=etag, dry_run=dry_run)
 
 
 @asks_server
@@ -82,13 +76,7 @@ def release(
 
     Example: muster release nightly-7
     """
-    _each(
-        server,
-        names,
-        lambda client, name: client.release_job(name, uid, etag=etag, dry_run=dry_run),
-        uid or etag,
-    )
-    checked_only(dry_run)
+    _each(server, names, "release", uid=uid, etag=etag, dry_run=dry_run)
 
 
 @asks_server
@@ -113,10 +101,6 @@ def requeue(
     --hold. A job that failed or was cancelled is submitted once more.
     Example: muster requeue pretrain --hold; muster requeue sweep --failed
     """
-
-    def act(client: Client, name: str) -> job_pb2.Job:
-        return client.requeue_job(name, reason, uid, hold=hold, etag=etag, dry_run=dry_run)
-
     if failed:
         from scheduler.cli.jobs.arrays import failed_tasks
 
@@ -125,8 +109,8 @@ def requeue(
         if not names:
             typer.echo("no failed tasks", err=True)
             return
-    _each(server, names, act, uid or etag)
-    checked_only(dry_run)
+    options = {"reason": reason, "uid": uid, "hold": hold, "etag": etag, "dry_run": dry_run}
+    _each(server, names, "requeue", **options)
 
 
 @asks_server
@@ -142,30 +126,28 @@ def cancel(
 
     Example: muster cancel 'sweep-[0-15]'
     """
-    _each(
-        server,
-        names,
-        lambda client, name: client.cancel_job(name, reason, uid, etag=etag, dry_run=dry_run),
-        uid or etag,
-    )
-    checked_only(dry_run)
+    _each(server, names, "cancel", reason=reason, uid=uid, etag=etag, dry_run=dry_run)
 
 
 def _each(
     server: AskedServer,
     texts: Sequence[str],
-    act: Callable[[Client, str], job_pb2.Job],
-    of_one: str,
+    verb: Literal["hold", "release", "requeue", "cancel"],
+    **options: Any,
 ) -> None:
-    """Do it to every job. `of_one`: the uid or etag, which only one job has."""
+    """Do it to every job. Of the options, uid and etag are for one job alone."""
     from scheduler.cli.jobs.arrays import with_tasks
     from scheduler.cli.render import messages
 
-    names = expanded(texts)
-    if not of_one:
+    def act(client: Client, name: str) -> job_pb2.Job:
+        changed: job_pb2.Job = getattr(client, f"{verb}_job")(name, **options)
+        return changed
+
+    names, is_of_one = expanded(texts), options["uid"] or options["etag"]
+    if not is_of_one:
         with server.connected() as client:
             names = with_tasks(client, texts)
-    if of_one and len(names) > 1:
+    if is_of_one and len(names) > 1:
         raise typer.BadParameter(
             "goes with one job, not with several", param_hint="--uid or --etag"
         )
@@ -173,6 +155,7 @@ def _each(
         server.show(lambda client: act(client, names[0]), messages.job_text)
     else:
         each_of(server, names, act)
+    checked_only(options["dry_run"])
 
 
 def each_of(
