@@ -29,7 +29,7 @@ from tests.commands import Muster
 from tests.e2e.processes import MUSTER
 from tests.ports import free_port
 from tests.secured import House
-from tests.serving import RUNNING, create, path, serving
+from tests.serving import RUNNING, create, path, serving, until_running
 from tests.unit.conftest import muster as muster
 
 LOCAL = ConsoleEndpoint("127.0.0.1", 0)
@@ -133,13 +133,9 @@ async def test_a_server_shows_its_own_past_to_those_who_may_look(tmp_path: Path)
         serving(tmp_path, console=LOCAL, access=access, channel=channel, tenants=TENANTS) as served,
         house.calling(served, token=admin) as stub,
     ):
-        await stub.CreateJob(create("mine", hosts=2, tenant="vision"))
-        await stub.CreateJob(create("hush", hosts=2, tenant="speech"))
-        for name in ("mine", "hush"):
-            job = None
-            while job is None or job.state != RUNNING:
-                name_of = path(name, "vision" if name == "mine" else "speech")
-                job = await stub.GetJob(service_pb2.GetJobRequest(name=name_of))
+        for name, tenant in (("mine", "vision"), ("hush", "speech")):
+            await stub.CreateJob(create(name, hosts=2, tenant=tenant))
+            job = await until_running(stub, path(name, tenant))
         report = service_pb2.ReportHostRequest(name=job.placement.hosts[0], signal="gpu-lost")
         await stub.ReportHost(report)
         address = served.ready.console

@@ -25,7 +25,8 @@ from tests.build import exactly, fabric, fabric_spec
 from tests.integration.simulator.test_run_page import write_report
 from tests.issuer import FakeIssuer
 from tests.secured import House
-from tests.serving import RUNNING, Served, create, path, serving
+from tests.serving import RUNNING, Served, create, path, serving, until_running
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
 
@@ -538,12 +539,6 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
             address = visit.address
             await root.CreateJob(create("theirs", hosts=2, tenant="vision"))
 
-            async def reached(job_id: str, state: int) -> None:
-                request = service_pb2.GetJobRequest(name=path(job_id, "vision"))
-                async with asyncio.timeout(60):
-                    while (await root.GetJob(request)).state != state:
-                        await asyncio.sleep(0.01)
-
             async def sign_in(user: str, words: str) -> None:
                 await visit.until("document.querySelector('.issuer')")
                 await visit.press("Sign in with Example")
@@ -583,12 +578,15 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
                 made = await stub.CreateJob(create("mine", hosts=2, tenant="vision"))
                 assert made.user == "oidc:ada@example.org"
                 # A page that was drawn before the start would find it changed.
-                await reached("mine", RUNNING)
+                await until_running(root, path("mine", "vision"))
                 await visit.run("location.hash = '/job/vision/mine'")
                 await visit.press("Cancel vision/mine")
                 await visit.asked("cancelled")
                 await visit.run(f"{DIALOG}.querySelector('button').click()")
-                await reached("mine", job_pb2.JOB_STATE_CANCELLED)
+                ask = service_pb2.GetJobRequest(name=path("mine", "vision"))
+                await until(
+                    lambda: root.GetJob(ask), lambda job: job.state == job_pb2.JOB_STATE_CANCELLED
+                )
             await visit.until(f"!{DIALOG}")
             await visit.run("location.hash = '/job/vision/theirs'")
             await visit.until(f"/Checkpoints/.test({MAIN})")
