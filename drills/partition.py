@@ -121,58 +121,31 @@ class CutResult(NamedTuple):
     code: int
 
 
-def faults_of(kind: str, lab: Lab, leader: str) -> tuple[Fault, ...]:
-    """The faults of a kind, while `leader` leads."""
-    zones = [name for name in lab.plan.inside if not name.count("-")]
+def faults_by_kind(leader: str, zones: Sequence[str]) -> dict[str, tuple[Fault, ...]]:
+    """Return the faults of each kind of cut, in the order of the drill, while `leader` leads."""
     others = [name for name in SERVERS if name != leader]
-    match kind:
-        case "leader from database" | "flapping":
-            return (Fault(leader, "database"), Fault(leader, "standby"))
-        case "leader to database, one way":
-            return (Fault(leader, "database", Direction.UP),)
-        case "database to leader, one way":
-            return (Fault("database", leader, Direction.UP),)
-        case "leader from followers":
-            return tuple(Fault(leader, other) for other in others)
-        case "leader from agents":
-            return tuple(Fault(leader, zone) for zone in zones)
-        case "agents from all servers":
-            return tuple(Fault(server, zone) for server in SERVERS for zone in zones)
-        case "clients from leader":
-            return (Fault("client", leader),)
-        case "half and half":
-            near, far = (leader, "client", zones[0]), (*others, "database", "standby", *zones[1:])
-            return tuple(Fault(one, other) for one in near for other in far)
-        case "database slow":
-            return (Fault("database", bits_per_s=1e6),)
-        case "database lossy":
-            return (Fault("database", loss=0.05),)
-        case "standby lost":
-            return (Fault("standby", loss=1.0),)
-        case "database lost, standby promoted":
-            return (Fault("database", loss=1.0),)
-        case "leader's clock an hour ahead" | "leader's clock an hour behind":
-            return ()
-    raise ValueError(kind)
+    from_database = (Fault(leader, "database"), Fault(leader, "standby"))
+    near, far = (leader, "client", *zones[:1]), (*others, "database", "standby", *zones[1:])
+    return {
+        "leader from database": from_database,
+        "leader to database, one way": (Fault(leader, "database", Direction.UP),),
+        "database to leader, one way": (Fault("database", leader, Direction.UP),),
+        "leader from followers": tuple(Fault(leader, other) for other in others),
+        "leader from agents": tuple(Fault(leader, zone) for zone in zones),
+        "agents from all servers": tuple(Fault(one, zone) for one in SERVERS for zone in zones),
+        "clients from leader": (Fault("client", leader),),
+        "half and half": tuple(Fault(one, other) for one in near for other in far),
+        "flapping": from_database,
+        "database slow": (Fault("database", bits_per_s=1e6),),
+        "database lossy": (Fault("database", loss=0.05),),
+        "standby lost": (Fault("standby", loss=1.0),),
+        "leader's clock an hour behind": (),
+        "leader's clock an hour ahead": (),
+        "database lost, standby promoted": (Fault("database", loss=1.0),),
+    }
 
 
-KINDS = (
-    "leader from database",
-    "leader to database, one way",
-    "database to leader, one way",
-    "leader from followers",
-    "leader from agents",
-    "agents from all servers",
-    "clients from leader",
-    "half and half",
-    "flapping",
-    "database slow",
-    "database lossy",
-    "standby lost",
-    "leader's clock an hour behind",
-    "leader's clock an hour ahead",
-    "database lost, standby promoted",
-)
+KINDS = tuple(faults_by_kind(SERVERS[0], ()))
 LOST = "but this server has read it up to version"
 
 
@@ -288,7 +261,8 @@ class PartitionLab:
         assert load.stdout is not None
         load.stdout.readline()  # it has begun
         time.sleep(BEFORE_S)
-        wrong = faults_of(kind, self.lab, leader)
+        zones = [name for name in self.lab.plan.inside if not name.count("-")]
+        wrong = faults_by_kind(leader, zones)[kind]
         self.lab = self.lab.with_faults(wrong)
         self._inject_side_fault(kind, leader)
         until_s = time.monotonic() + CUT_S
