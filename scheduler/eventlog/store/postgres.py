@@ -142,10 +142,10 @@ class PostgresStore(SharedStore):
     # Reading, from any thread
 
     def size_bytes(self) -> int:
-        tables = " + ".join(
+        sizes = " + ".join(
             f"pg_total_relation_size('{table}')" for table in ("log", "snapshot", "ended_job")
         )
-        return self._ask(lambda asked: int(asked.run(f"SELECT {tables}").fetchone()[0]))
+        return self._ask(lambda tables: int(tables.run(f"SELECT {sizes}").fetchone()[0]))
 
     def leader(self) -> Leader:
         query = "SELECT term, address FROM leader"
