@@ -287,7 +287,6 @@ def test_a_topology_by_name(read: Read) -> None:
             ":15: 1.block.blocks.0.size: unknown key; known are block, nodes",
         ),
         ("[2]", "2", ":13: 1.block.block_sizes: must be a list"),
-        ("cluster_default: True", "default: True", ":11: 1.default: unknown key"),
     ],
 )
 def test_refused_in_yaml(refused: Refused, old: str, new: str, says: str) -> None:

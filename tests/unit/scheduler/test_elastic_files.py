@@ -46,8 +46,6 @@ def test_a_range_of_one_size_is_no_range() -> None:
         ({"min": 5, "max": 3}, "min 5 is more than max 3"),
         ({"min": 0, "max": 3}, "must be at least 1, is 0"),
         ({"min": 1}, "must be a whole number or {min: A, max: B}, not {min}"),
-        ({"min": 1, "max": 2, "step": 1}, "not {max, min, step}"),
-        ({"min": "x", "max": 2}, "must be a whole number, not 'x'"),
         ({}, "not {}"),
     ],
 )
