@@ -10,6 +10,7 @@ from scheduler.v1 import job_pb2, service_pb2
 from tests.serving import COMPLETED, QUEUED, RUNNING, Served, create, refused, serving
 
 Code = grpc.StatusCode
+NO_STATE = job_pb2.JobState.ValueType(0)
 
 
 async def test_all_faults_of_a_specification_are_named_at_once(served: Served) -> None:
@@ -30,16 +31,12 @@ async def test_what_admit_refuses_names_the_field_of_the_request(served: Served)
     ranks = await refused(served.stub.CreateJob(half_host))
     await served.stub.CreateJob(create("a", request_id="r"))
     reused = await refused(served.stub.CreateJob(create("b", request_id="r")))
+    taken = create("a")
+    taken.validate_only = True
+    assert (await refused(served.stub.CreateJob(taken))).code is Code.ALREADY_EXISTS
     assert (bad_name.code, bad_name.fields) == (Code.INVALID_ARGUMENT, ("spec.name",))
     assert (ranks.code, ranks.fields) == (Code.INVALID_ARGUMENT, ("spec.parallelism",))
     assert (reused.code, reused.fields) == (Code.INVALID_ARGUMENT, ("request_id",))
-
-
-async def test_a_taken_name_is_refused_in_a_dry_run_too(served: Served) -> None:
-    await served.stub.CreateJob(create("a"))
-    request = create("a")
-    request.validate_only = True
-    assert (await refused(served.stub.CreateJob(request))).code is Code.ALREADY_EXISTS
 
 
 async def test_the_wrong_moment_is_a_failed_precondition(served: Served) -> None:
@@ -59,26 +56,23 @@ async def test_the_wrong_moment_is_a_failed_precondition(served: Served) -> None
 
 async def test_bad_arguments_name_their_field(served: Served) -> None:
     stub = served.stub
-    found = [
-        (await refused(call)).fields
-        for call in (
-            stub.ListJobs(service_pb2.ListJobsRequest(page_size=-1)),
-            stub.ListJobs(service_pb2.ListJobsRequest(page_token="junk")),
-            stub.ListJobs(service_pb2.ListJobsRequest(states=[job_pb2.JobState.ValueType(0)])),
-            stub.ListHosts(service_pb2.ListHostsRequest(page_token="am9iczox")),
-            stub.EndJob(service_pb2.EndJobRequest(name="a", outcome=QUEUED)),
-            stub.ReportHost(service_pb2.ReportHostRequest(name="z0-r0-h0", signal="smoke")),
-        )
+    calls = [
+        ("page_size", stub.ListJobs(service_pb2.ListJobsRequest(page_size=-1))),
+        ("page_token", stub.ListJobs(service_pb2.ListJobsRequest(page_token="junk"))),
+        ("states[0]", stub.ListJobs(service_pb2.ListJobsRequest(states=[NO_STATE]))),
+        ("page_token", stub.ListHosts(service_pb2.ListHostsRequest(page_token="am9iczox"))),
+        ("outcome", stub.EndJob(service_pb2.EndJobRequest(name="a", outcome=QUEUED))),
+        ("signal", stub.ReportHost(service_pb2.ReportHostRequest(name="z0-r0-h0", signal="smoke"))),
+        ("sizes", stub.ListSlots(service_pb2.ListSlotsRequest(sizes=[8, 12]))),
+        ("gangs", stub.GetStatus(service_pb2.GetStatusRequest(gangs=-1))),
+        ("incidents", stub.GetStatus(service_pb2.GetStatusRequest(incidents=-1))),
+        ("after_version", stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=2)).read()),
     ]
-    assert found == [
-        ("page_size",), ("page_token",), ("states[0]",), ("page_token",), ("outcome",), ("signal",)
-    ]  # fmt: skip
-
-
-async def test_a_watch_from_the_future_is_invalid(served: Served) -> None:
-    stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=2))
-    error = await refused(stream.read())
-    assert (error.code, error.fields) == (Code.INVALID_ARGUMENT, ("after_version",))
+    for name in ("a/b/c", "/a", "a/", "tenants/a/b"):
+        calls.append(("name", stub.GetJob(service_pb2.GetJobRequest(name=name))))
+    for field, call in calls:
+        error = await refused(call)
+        assert (error.code, error.fields) == (Code.INVALID_ARGUMENT, (field,))
 
 
 async def test_a_disk_that_refuses_ends_the_server_and_loses_no_answer(
@@ -97,9 +91,3 @@ async def _submit_to(folder: Path, monkeypatch: pytest.MonkeyPatch, append: obje
         error = await refused(served.stub.CreateJob(create("a")))
         assert error.code is Code.UNAVAILABLE
         await served.task
-
-
-async def test_sizes_that_fill_no_hosts_are_refused(served: Served) -> None:
-    request = service_pb2.ListSlotsRequest(sizes=[8, 12])
-    error = await refused(served.stub.ListSlots(request))
-    assert (error.code, error.fields) == (Code.INVALID_ARGUMENT, ("sizes",))

@@ -126,19 +126,17 @@ async def test_what_is_in_the_way_is_listed_and_drained(served: Served) -> None:
     assert (await served.get("a")).attempt > 1  # by swaps
 
 
-@pytest.mark.parametrize(
-    ("file", "field", "words"),
-    [
+async def test_a_file_at_fault(served: Served) -> None:
+    narrow = yaml.safe_dump({**spec(), "nic_gbps": 0}).encode()
+    for file, field, words in (
         (b"a: [", "file", "not valid YAML"),
         (b"\xff\xfe\x00", "file", "is not UTF-8 text"),
-        (yaml.safe_dump({**spec(), "nic_gbps": 0}).encode(), "file.nic_gbps", "must be a positive"),
+        (narrow, "file.nic_gbps", "must be a positive"),
         (text(z0_r0=["x", "x"]), "file.domains", "host x is listed twice"),
-    ],
-)
-async def test_a_file_at_fault(file: bytes, field: str, words: str, served: Served) -> None:
-    error = await refused(served.stub.ApplyFabric(Apply(file=file, validate_only=True)))
-    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
-    assert words in error.message
+    ):
+        error = await refused(served.stub.ApplyFabric(Apply(file=file, validate_only=True)))
+        assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
+        assert words in error.message
 
 
 async def test_stores_come_with_a_file_and_jobs_name_them(served: Served) -> None:

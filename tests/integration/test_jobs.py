@@ -19,7 +19,6 @@ from tests.serving import (
     create,
     logged,
     path,
-    refused,
     serving,
     slow_disk,
 )
@@ -223,12 +222,6 @@ async def test_only_so_many_gangs(served: Served) -> None:
     answer = await _status(served, gangs=1)
     assert ([gang.job for gang in answer.gangs], answer.gang_count) == ([path("b")], 3)
     assert "and 2 smaller gangs" in status_text(answer)
-
-
-@pytest.mark.parametrize("field", ["gangs", "incidents"])
-async def test_fewer_than_none_is_refused(field: str, served: Served) -> None:
-    error = await refused(_status(served, **{field: -1}))
-    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
 
 
 @pytest.mark.parametrize(

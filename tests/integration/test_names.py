@@ -23,7 +23,6 @@ from tests.secured import House
 from tests.serving import (
     CANCELLED,
     RUNNING,
-    Served,
     create,
     error_of,
     logged,
@@ -118,12 +117,6 @@ async def test_jobs_are_kept_apart_from_those_of_their_own_tenant(tmp_path: Path
         theirs.spec.tenant = "ads"
         kept = await root.CreateJob(theirs)
         assert list(kept.spec.constraints.avoid[0].jobs) == ["bots/*"]
-
-
-@pytest.mark.parametrize("name", ["a/b/c", "/a", "a/", "tenants/a/b"])
-async def test_what_is_no_name_of_a_job_is_said(name: str, served: Served) -> None:
-    error = await refused(served.stub.GetJob(Get(name=name)))
-    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("name",))
 
 
 async def test_without_authentication_a_bare_name_is_of_the_default_tenant(tmp_path: Path) -> None:

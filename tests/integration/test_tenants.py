@@ -162,22 +162,19 @@ async def test_tenants_without_a_file_are_as_old_as_the_fabric(tmp_path: Path) -
     ]
 
 
-@pytest.mark.parametrize(
-    ("filter", "names"),
-    [
+async def test_tenants_are_filtered(served: Served) -> None:
+    for filter, names in (
         ("parent = research", ["vision", "language"]),
         ("parent = research AND weight > 1", ["language"]),
         ("guaranteed_gpus > 0", ["research", "vision"]),
         ('create_time < "2001-01-01T00:00Z"', []),
-    ],
-)
-async def test_tenants_are_filtered(filter: str, names: list[str], served: Served) -> None:
-    assert [*await _tenants(served, filter)] == names
+    ):
+        assert [*await _tenants(served, filter)] == names
     error = await refused(_tenants(served, "colour = red"))
     ask = service_pb2.ListTenantsRequest(page_size=1, filter="weight > 0")
     ask.page_token = (await served.stub.ListTenants(ask)).next_page_token
     assert [t.name for t in (await served.stub.ListTenants(ask)).tenants] == ["vision"]
-    ask.filter = filter
+    ask.filter = "parent = research"
     other = await refused(served.stub.ListTenants(ask))
     assert (error.fields, other.fields) == (("filter",), ("page_token",))
 

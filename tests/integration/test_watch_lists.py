@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -203,19 +203,14 @@ def is_bookmark(message: Any) -> bool:
     return message.change in marks and not message.HasField(thing)
 
 
-@pytest.mark.parametrize(
-    ("request_fields", "field"),
-    [
+async def test_what_a_watch_cannot_do_is_refused(served: Served) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"bookmark_interval": duration(0.5)}, "bookmark_interval"),
         ({"bookmark_interval": duration(3_601)}, "bookmark_interval"),
         ({"initial_list": True, "after_version": 0}, "after_version"),
-    ],
-)
-async def test_what_a_watch_cannot_do_is_refused(
-    request_fields: dict[str, Any], field: str, served: Served
-) -> None:
-    for method in ("WatchJobs", "WatchHosts", "WatchWindows"):
-        request = getattr(service_pb2, f"{method}Request")(**request_fields)
+    ]
+    for method, (fields, field) in product(("WatchJobs", "WatchHosts", "WatchWindows"), wrong):
+        request = getattr(service_pb2, f"{method}Request")(**fields)
         error = await refused(anext(aiter(getattr(served.stub, method)(request))))
         assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
 
