@@ -46,37 +46,25 @@ def collected(*given: Any, **more: Any) -> tuple[dict[str, Any], Metrics]:
     return data.data(world.metrics.settled()), world.metrics
 
 
-@pytest.fixture(scope="module")
-def run() -> tuple[dict[str, Any], Metrics]:
+def test_parts_of_host_time_add_up_to_all_of_it_and_agree_with_the_totals() -> None:
     fabric = from_spec(SPEC)
     jobs = [trace_job(f"j{i}", i * 700, 500 + 97 * i % 9000, 8 * (1 + i % 7)) for i in range(90)]
     model = "poisson:rate=900,repair_h=2,cause=gpu;poisson:rate=400,repair_h=1,cause=switch"
     outages = failures.parse(model)(fabric, 5)
-    return collected(fabric, jobs, outages=outages, spares=SpareRule(hosts=1))
-
-
-class TestManyFailures:
-    def test_parts_of_host_time_add_up_to_all_of_it(
-        self, run: tuple[dict[str, Any], Metrics]
-    ) -> None:
-        data, _ = run
-        assert sum(data["host_s"].values()) == pytest.approx(16 * data["span_s"], rel=1e-12)
-        assert all(part >= 0 for part in data["host_s"].values())
-        assert data["host_s"]["repeated"] > 0
-        assert data["host_s"]["spare"] > 0
-
-    def test_it_agrees_with_the_totals(self, run: tuple[dict[str, Any], Metrics]) -> None:
-        data, metrics = run
-        parts, spent = data["host_s"], metrics.spent().hosts
-        assert parts["kept"] * 1e9 == pytest.approx(spent.productive)
-        ran = sum(parts[each] for each in ("kept", "repeated", "unnoticed", "restarting"))
-        assert ran * 1e9 == pytest.approx(spent.running)
-        held = ran + parts["stopped"] + parts["spare"]
-        assert held * 1e9 == pytest.approx(spent.holding)
-        assert sum(c["failures"] for c in data["faults"]["causes"]) == metrics.host_failures
-        assert {c["cause"] for c in data["faults"]["causes"]} == {"gpu", "switch"}
-        assert sum(found["jobs"] for found in data["sizes"]) == 90
-        assert json.loads(json.dumps(data)) == data
+    data, metrics = collected(fabric, jobs, outages=outages, spares=SpareRule(hosts=1))
+    parts, spent = data["host_s"], metrics.spent().hosts
+    assert sum(parts.values()) == pytest.approx(16 * data["span_s"], rel=1e-12)
+    assert all(part >= 0 for part in parts.values())
+    assert parts["repeated"] > 0 < parts["spare"]
+    assert parts["kept"] * 1e9 == pytest.approx(spent.productive)
+    ran = sum(parts[each] for each in ("kept", "repeated", "unnoticed", "restarting"))
+    assert ran * 1e9 == pytest.approx(spent.running)
+    held = ran + parts["stopped"] + parts["spare"]
+    assert held * 1e9 == pytest.approx(spent.holding)
+    assert sum(c["failures"] for c in data["faults"]["causes"]) == metrics.host_failures
+    assert {c["cause"] for c in data["faults"]["causes"]} == {"gpu", "switch"}
+    assert sum(found["jobs"] for found in data["sizes"]) == 90
+    assert json.loads(json.dumps(data)) == data
 
 
 def test_with_a_time_model_the_waterfall_has_what_it_knows() -> None:

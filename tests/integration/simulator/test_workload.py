@@ -97,10 +97,7 @@ def test_a_job_that_still_runs_runs_longer_than_it_has() -> None:
     assert not any(run.is_guess for run in runs)
     assert min(run.work_host_ns for run in runs) > 50 * SECOND_NS
     assert mean(run.work_host_ns for run in runs) == pytest.approx(75.5 * SECOND_NS, rel=0.05)
-
-
-def test_a_job_that_outlives_all_runs_to_its_limit_or_as_long_again() -> None:
-    drawn = workload(sample(5))
+    drawn = workload(sample(5))  # who outlives all runs to its limit or as long again
     young, old = sample(50, is_live=True), sample(500, is_live=True)
     first = Run.of(drawn, young, young.work_host_ns, Random(1))
     assert (first.work_host_ns, first.is_guess) == (100 * SECOND_NS, True)
@@ -129,6 +126,10 @@ def test_a_log_is_fitted_by_what_was_seen_of_it(fork: ClusterFork) -> None:
     drawn = list(found.arrivals(1, fork.now_ns, fork.now_ns + 200 * DAY_NS, 8))
     share = sum(job.spec.tenant == "vision" for job in drawn if job.spec) / len(drawn)
     assert share == pytest.approx(tenants["vision"] / len(found.samples), abs=0.03)
+    first = live_runs(found, fork.state, fork, 1)  # they go on the same under one seed
+    assert first == live_runs(found, fork.state, fork, 1)
+    assert set(first) == set(fork.state.jobs)
+    assert len(first) > 3
 
 
 def test_what_is_no_more_kept_is_no_time_without_jobs(fork: ClusterFork) -> None:
@@ -137,14 +138,6 @@ def test_what_is_no_more_kept_is_no_time_without_jobs(fork: ClusterFork) -> None
     assert found.seen_ns < 4 * DAY_NS
     assert sum(found.rates) / 7 == pytest.approx(20, rel=0.3)
     assert "9 jobs that ended long ago are not kept" in found.sentences()[0]
-
-
-def test_live_jobs_go_on_the_same_under_one_seed(fork: ClusterFork) -> None:
-    found = fit_workload(fork)
-    first = live_runs(found, fork.state, fork, 1)
-    assert first == live_runs(found, fork.state, fork, 1)
-    assert set(first) == set(fork.state.jobs)
-    assert len(first) > 3
 
 
 def test_what_names_other_jobs_or_a_moment_does_not_hold_for_a_drawn_job() -> None:

@@ -98,7 +98,7 @@ def test_the_fit_has_the_published_figures(published: ClusterSummary) -> None:
 
 @pytest.mark.slow
 @EVERY
-def test_a_trace_has_the_published_sizes_and_run_times(published: ClusterSummary) -> None:
+def test_a_trace_has_the_published_sizes_run_times_and_ends(published: ClusterSummary) -> None:
     found = drawn(published)
     mix = fit(published)
 
@@ -110,13 +110,6 @@ def test_a_trace_has_the_published_sizes_and_run_times(published: ClusterSummary
     if published.median_run_s is not None:
         assert np.median(found.gpus) == 1
         assert np.median(found.run_s) == pytest.approx(published.median_run_s, rel=0.05)
-
-
-@pytest.mark.slow
-@EVERY
-def test_a_trace_has_the_published_ends(published: ClusterSummary) -> None:
-    found = drawn(published)
-
     for name in OUTCOMES:
         ended = found.ends == name
         assert ended.mean() == pytest.approx(getattr(published.ends, name), abs=0.01)
@@ -156,16 +149,12 @@ def test_submits_are_in_order_and_follow_the_hours_of_the_week() -> None:
     assert times[-1] > 86_400  # a night and a day
 
 
-def test_the_clock_of_the_weights_is_that_of_the_week() -> None:
+def test_the_clock_of_the_weights_is_that_of_the_week_and_can_be_turned_round() -> None:
     ends = [weight_until(hour * HOUR_S) for hour in range(169)]
-
     assert [after - before for before, after in pairwise(ends)] == WEIGHTS
     assert weight_until(2 * WEEK_S + HOUR_S) == 2 * sum(WEIGHTS) + WEIGHTS[0]
 
-
-def test_time_and_weight_are_inverse() -> None:
     times = [0, 1, 3599, 3600, 100_000.5, WEEK_S - 1, WEEK_S, 5 * WEEK_S + 12_345]
-
     assert [time_of(weight_until(time)) for time in times] == pytest.approx(times)
     assert all(a < b for a, b in pairwise(map(weight_until, times)))
 

@@ -60,16 +60,14 @@ def test_a_file_of_causes(tmp_path: Path) -> None:
     assert (new.shape, new.age_days, new.repair.mean_h) == (0.6, 30, 0)
 
 
-def test_a_cause_with_a_precursor(tmp_path: Path) -> None:
+def test_a_cause_with_a_precursor_and_one_named_again_that_replaces_the_presets(
+    tmp_path: Path,
+) -> None:
     (cause,) = load_causes(write(tmp_path / "model.yaml", told_by("recall: 0.7")))
-
     assert cause.precursor == Precursor("link-flap", 0.7, 0.1, 24)
 
-
-def test_a_cause_named_again_replaces_the_presets(tmp_path: Path) -> None:
     text = "preset: rsc1\ncauses: [{name: rsc1-host, rate: 1, repair: {mean_h: 1}}]\n"
     (cause,) = load_causes(write(tmp_path / "model.yaml", text))
-
     assert cause.rate == 1
 
 
@@ -146,22 +144,15 @@ def test_infinitehbd_pairs_starts_and_ends_of_a_server(tmp_path: Path) -> None:
     path = write(tmp_path / "faults.json", json.dumps(events))
     stream = list(parse(f"infinitehbd:{path}")(machine(400), 0))
 
-    assert [(o.time_ns // SECOND_NS / 86_400, o.is_down) for o in stream] == [
-        (1, True),
-        (1, True),
-        (2, False),
-        (4, False),
-    ]
+    days = [(o.time_ns // SECOND_NS / 86_400, o.is_down) for o in stream]
+    assert days == [(1, True), (1, True), (2, False), (4, False)]
     assert len({o.host for o in stream}) == 2
     assert {o.cause for o in stream} == {"GPU: xid"}
 
 
 def test_a_small_fabric_takes_its_share_of_the_fleet(tmp_path: Path) -> None:
-    events = [
-        fault(day, kind, f"s{server}")
-        for server in range(200)
-        for day, kind in ((1.0, "start"), (2.0, "end"))
-    ]
+    days = ((1.0, "start"), (2.0, "end"))
+    events = [fault(*at, f"s{server}") for server in range(200) for at in days]
     path = write(tmp_path / "faults.json", json.dumps(events))
     hit = {o.host for o in parse(f"infinitehbd:{path}")(machine(100), 0)}
 
@@ -187,17 +178,15 @@ def test_further_copies_of_a_fleet_fail_at_other_times() -> None:
         ([fault(1, "pause")], ":1: event_type: must be fault_start or fault_end"),
         ([7], ":1: event: must be a JSON object"),
         ({}, ":1: must be a list of events"),
+        ('[\n{"a": 1,,}]', ":2: must be JSON"),
+        (None, "no such file"),
     ],
 )
 def test_bad_infinitehbd_events_are_named(tmp_path: Path, events: Any, told: str) -> None:
-    path = write(tmp_path / "faults.json", json.dumps(events))
+    path = tmp_path / "faults.json"
+    if events is not None:
+        path.write_text(events if isinstance(events, str) else json.dumps(events))
     assert told in refusal(f"infinitehbd:{path}")
-
-
-def test_a_log_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    assert "no such file" in refusal(f"infinitehbd:{tmp_path}/x.json")
-    path = write(tmp_path / "faults.json", '[\n{"a": 1,,}]')
-    assert ":2: must be JSON" in refusal(f"infinitehbd:{path}")
 
 
 def seconds(text: str, window: LogWindow = ALL, most: int = 20) -> list[tuple[float, bool]]:
@@ -211,12 +200,16 @@ def host_log(tmp_path: Path, *rows: tuple[float, str]) -> str:
     return str(write(tmp_path / "log.csv", f"time_s,host,state,cause\n{body}"))
 
 
-def test_a_repeated_log_begins_again_where_it_ends(tmp_path: Path) -> None:
+def test_a_log_repeats_where_it_ends_and_begins_later_with_who_is_down_then(tmp_path: Path) -> None:
     log = host_log(tmp_path, (10, "down"), (30, "up"), (100, "down"), (130, "up"))
 
     assert seconds(log) == [(10, True), (30, False), (100, True), (130, False)]
     again = seconds(log, LogWindow(is_repeated=True), 8)
     assert again == [(t + turn, d) for turn in (0, 130) for t, d in seconds(log)]
+    assert seconds(log, LogWindow(20)) == [(0, True), (10, False), (80, True), (110, False)]
+    assert seconds(log, LogWindow(30)) == [(70, True), (100, False)]
+    again = seconds(log, LogWindow(90, is_repeated=True), 4)
+    assert again == [(10, True), (40, False), (50, True), (80, False)]
 
 
 def test_what_a_repeated_log_leaves_down_comes_back_when_it_begins_again(tmp_path: Path) -> None:
@@ -227,15 +220,6 @@ def test_what_a_repeated_log_leaves_down_comes_back_when_it_begins_again(tmp_pat
 
     times = [(o.time_ns // SECOND_NS, o.is_down) for o in islice(stream, 6)]
     assert times == [(10, True), (30, False), (95, True), (110, False), (120, True), (140, False)]
-
-
-def test_a_log_used_from_later_on_keeps_who_is_down_then(tmp_path: Path) -> None:
-    log = host_log(tmp_path, (10, "down"), (30, "up"), (100, "down"), (130, "up"))
-
-    assert seconds(log, LogWindow(20)) == [(0, True), (10, False), (80, True), (110, False)]
-    assert seconds(log, LogWindow(30)) == [(70, True), (100, False)]
-    again = seconds(log, LogWindow(90, is_repeated=True), 4)
-    assert again == [(10, True), (40, False), (50, True), (80, False)]
 
 
 def test_a_window_that_no_log_fills_is_named(tmp_path: Path) -> None:
@@ -253,12 +237,8 @@ def test_a_window_that_no_log_fills_is_named(tmp_path: Path) -> None:
 
 def test_ends_of_what_began_before_a_log_that_was_cut_are_counted(tmp_path: Path) -> None:
     """Its server is down from the first event on; a second end of the same is passed over."""
-    events = [
-        fault(174, "start", "b"),
-        fault(175, "end"),
-        fault(176, "end"),
-        fault(180, "end", "b"),
-    ]
+    events = [fault(174, "start", "b"), fault(175, "end"), fault(176, "end")]
+    events.append(fault(180, "end", "b"))
     path = write(tmp_path / "faults.json", json.dumps(events))
     stream = parse(f"infinitehbd:{path}")(machine(400), 0)
 
