@@ -88,12 +88,8 @@ def schedule(value: Any, path: str) -> None:
 
 
 def facts_of_step(value: Any, path: str) -> None:
-    """Files of the first model of a step say nothing of shares and schedules, and only those from
-    the third on count hops of a pipeline."""
     if value is not None:
-        said = value if isinstance(value, dict) else {}
-        later = LATER_STEP_FACTS if "exposed" in said else {}
-        check(value, {**STEP_FACTS, **later, **(HOP_FACTS if "hops" in said else {})}, path)
+        check(value, STEP_FACTS, path)
 
 
 def claim_of_step(value: Any, path: str) -> None:
@@ -133,18 +129,15 @@ PRICES = {
 }
 STEP_FACTS = {
     "compute_s": ratio,
-    "pipeline": {"stages": count, "chunks": count, "micro_batches": count},
+    "least_compute_s": ratio,
+    "most_compute_s": ratio,
+    "pipeline": {"stages": count, "chunks": count, "micro_batches": count, "schedule": schedule},
     "sync": exchange,
     "gradients_alone": truth,
     "state": partial(by_name, of=share),
-}
-LATER_STEP_FACTS = {
-    "pipeline": {"stages": count, "chunks": count, "micro_batches": count, "schedule": schedule},
-    "least_compute_s": ratio,
-    "most_compute_s": ratio,
     "exposed": partial(by_name, of=ratio),
+    "last_layer": share,
 }
-HOP_FACTS = {"hops": truth, "last_layer": share}
 STEP_CLAIM = dict.fromkeys(("seconds", "least_seconds", "engine_least_seconds"), ratio)
 CLAIMS = {
     "hosts": [text],

@@ -139,9 +139,9 @@ class CountedStep:
         return waited
 
     def _chain(self) -> dict[str, Any] | None:
-        """Return the pipeline, where its hops are counted."""
+        """Return the pipeline, if there is one."""
         chains = [axis for axis in self.case.traffic if axis["pattern"] == "chain"]
-        return chains[0] if chains and self.facts.get("hops") else None
+        return chains[0] if chains else None
 
     def _hops(self, by_rank: list[int], links: LinkSpeeds) -> list[Fraction]:
         """Seconds of all messages between a stage and the next, there and back, where only they
@@ -181,7 +181,7 @@ class CountedStep:
         """Bound the step on any free hosts: the network never holds it up, with compute of the
         fastest GPU hidden behind that of the slowest."""
         for name, key in (("compute", "least_compute_s"), ("hiding", "most_compute_s")):
-            setattr(self, name, Fraction(*self.facts.get(key, self.facts["compute_s"])))
+            setattr(self, name, Fraction(*self.facts[key]))
         blocks, gpus = self.case.blocks, self.case.gpus
         own = [block for block in range(blocks) for _ in range(gpus)]
         inside = max(self.links.inside[host] for host in self.case.free)
@@ -223,14 +223,10 @@ class CountedStep:
 
     def _exposed(self, axis: str, seconds: Fraction, hops: list[Fraction]) -> Fraction:
         """Return the part of an axis' seconds for which the step waits."""
-        pipeline = self.facts["pipeline"]
-        if axis == "pp" and self.facts.get("hops"):
-            return self._waited_hops(hops) if hops else self._least_hop_share() * seconds
         if axis == "pp":
-            share = min(Fraction(1), Fraction(pipeline["stages"] - 1, pipeline["micro_batches"]))
-            return share * seconds + max(Fraction(0), (1 - share) * seconds - self.hiding)
+            return self._waited_hops(hops) if hops else self._least_hop_share() * seconds
         state = Fraction(*self.facts["state"].get(axis, (0, 1))) * seconds
-        exposed = self.facts.get("exposed", {})
+        exposed = self.facts["exposed"]
         waited = Fraction(*exposed.get(axis, (1, 1))) * (seconds - state)
         share = Fraction(*exposed.get("dp", (0, 1)))
         return waited + share * state + max(Fraction(0), (1 - share) * state - self._window())
@@ -263,9 +259,7 @@ class CountedStep:
         pipeline = self.facts["pipeline"]
         chunks, many = pipeline["chunks"], pipeline["micro_batches"]
         passes = (
-            (chunks - 1) * min(pipeline["stages"], many)
-            + 1
-            - Fraction(*self.facts.get("last_layer", (0, 1)))
+            (chunks - 1) * min(pipeline["stages"], many) + 1 - Fraction(*self.facts["last_layer"])
         )
         part = passes / (chunks * many) if self.facts["sync"] == "step" else Fraction(1)
         return self.hiding * part * (Fraction(2, 3) if self.facts["gradients_alone"] else 1)
@@ -275,7 +269,7 @@ def idle_share(pipeline: dict[str, Any]) -> Fraction:
     """The bubble, as a share of compute."""
     stages, many = pipeline["stages"], pipeline["micro_batches"]
     plain = Fraction(stages - 1, pipeline["chunks"] * many)
-    match pipeline.get("schedule", "1f1b"):
+    match pipeline["schedule"]:
         case "dualpipe":
             return max(Fraction(0), Fraction(stages, 2) - 1) * Fraction(2, 3) / Fraction(many)
         case "zero_bubble":

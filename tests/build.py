@@ -18,7 +18,9 @@ from placement.fabric.constraints import ANYWHERE, Constraints
 from placement.fabric.hostset import HostSet
 from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
+from placement.objective.check import violations
 from placement.objective.cut import cut
+from placement.placer import place
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Collective, Placement, Request, SpareRule
 from placement.workload.training import (
@@ -157,6 +159,12 @@ def flat(*hosts_by_domain: int, gpus: int = 1, tier: str = "rack") -> Fabric:
     )
 
 
+def regular(*tiers: tuple[str, int], gpus: int = 8, **keys: Any) -> Fabric:
+    """Equal domains, outermost tier first: regular(("zone", 2), ("host", 4), gpus=1)."""
+    counted = [{"name": name, "count": count} for name, count in tiers]
+    return from_spec({"name": "regular", "gpus_per_host": gpus, "tiers": counted, **keys})
+
+
 def two_tiers(*hosts_by_rack_by_zone: list[int], gpus: int = 1) -> Fabric:
     """Unequal zones of unequal racks: two_tiers([2, 1], [3]) has zones of 3 and 3 hosts."""
     domains = [
@@ -272,6 +280,16 @@ def exactly(n: int) -> SpareRule:
 
 def everything(fabric: Fabric) -> HostSet:
     return hostset.full(fabric.host_count)
+
+
+def place_checked(
+    fabric: Fabric, free: HostSet, request: Request, *more: Any, **named: Any
+) -> Placement:
+    """The placement of a gang that must have room, in which the referee finds no fault."""
+    answer = place(fabric, free, request, *more, **named)
+    assert isinstance(answer, Placement), answer
+    assert violations(fabric, free, request, answer) == []
+    return answer
 
 
 def on(fabric: Fabric, req: Request, *hosts: int | str, spares: Iterable[int] = ()) -> Placement:

@@ -18,7 +18,7 @@ from placement.fabric import hostset
 from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
-from placement.workload.request import STEP_MODEL, Objective, Request
+from placement.workload.request import Objective, Request
 from placement.workload.training import Batch, DataParallel, PipelineSchedule, Training
 
 MB = 1_000_000
@@ -61,7 +61,6 @@ def _job(
         training=Training(data_parallel=kind),
         compute_s=compute_s,
         objective=Objective.TIME,
-        step_model=STEP_MODEL,
     )
 
 

@@ -138,7 +138,7 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
         if traffic.pattern is Pattern.PAIRS:
             over = _with_arrivals(fabric, traffic, chosen, gpus, over, kinds)
         hops: tuple[float, ...] = ()
-        if request.has_hops and traffic.pattern is Pattern.CHAIN and traffic.edge_bytes:
+        if traffic.pattern is Pattern.CHAIN and traffic.edge_bytes:
             hops = _hop_seconds(fabric, kinds, traffic, groups_of(host_by_rank, traffic))
         late_s = 0.0
         if fabric.has_latency and traffic.edge_bytes:

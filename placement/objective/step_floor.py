@@ -108,7 +108,7 @@ class _Racks:
             traffic = replace(parts[0].traffic, axis=name)
             seconds = sum(min(each.whole_s, each.parted_s) for each in parts)
             load, longest_s = AxisLoad(traffic, HOST, sum(e.sent for e in parts), ()), seconds
-            if self.request.has_hops and traffic.pattern is Pattern.CHAIN:
+            if traffic.pattern is Pattern.CHAIN:
                 hops = _least_hops(traffic, gpus, self.most, self.nvlink, self.cards)
                 longest_s = max(seconds, hops)
             axes.append(AxisTime(load, seconds, self.rule.exposed_s(traffic.axis, longest_s)))
@@ -148,7 +148,7 @@ class _Racks:
         return self.rule.compute_s * (1 + float(self.rule.pipeline.bubble)) + least_s
 
     def _has_hops(self, axis: _AxisFloor) -> bool:
-        return self.request.has_hops and axis.traffic.pattern is Pattern.CHAIN and axis.hosts > 1
+        return axis.traffic.pattern is Pattern.CHAIN and axis.hosts > 1
 
     def _waits_for_hops(self, axis: _AxisFloor, together: int) -> float:
         """Seconds that the step waits for messages between stages where `together` hosts of each

@@ -42,15 +42,12 @@ from placement.objective.axis_loads import (
 from placement.objective.compute_time import compute_parts, seconds_by_part
 from placement.objective.fitted_constants import FittedConstants, fitted_constants
 from placement.workload.flops import training_flops
-from placement.workload.request import FIRST_STEP_MODEL, Request, StepBound
+from placement.workload.request import Request, StepBound
 from placement.workload.roles import blocks_of_roles
 from placement.workload.traffic import Pattern
 from placement.workload.training import DataParallel, PipelineSchedule, Sync
 from placement.workload.volumes import LAYERS_OF_CHUNK, axis_of, micro_batches, state_share
 
-# Version 1: an H100's rate for every GPU and precision, and what does not hide is waited for whole.
-FIRST_PEAK_FLOPS = 989.4e12
-FIRST_EFFICIENCY = 0.52  # what both 8,192-token rows of Llama 3, table 4, take
 BACKWARD_SHARE = Fraction(2, 3)  # of compute: gradients of inputs and of weights
 # Of 1F1B's bubble, where a backward pass is as long as two forward ones: gradients of weights fill
 # the rest (zero bubble, Qi et al. 2024, table 1: F + B - 2 W of F + B).
@@ -287,8 +284,6 @@ def peak_flops(request: Request, gpu: Gpu, assumed: Assumptions) -> float:
     """Return the most FLOP/s of one GPU, in the precision of the job."""
     if assumed.peak_tflops is not None:
         return assumed.peak_tflops * 1e12
-    if request.step_model == FIRST_STEP_MODEL:
-        return FIRST_PEAK_FLOPS
     gpu = with_power_limit(gpu, request.gpu_watts)
     return gpu.peak(request.model.dtype if request.model else "bf16")
 
@@ -309,7 +304,7 @@ def _interval(request: Request, gpu: Gpu, assumed: Assumptions) -> tuple[float, 
     """None where compute does not follow from the model's parts."""
     stated = (assumed.compute_s, request.compute_s, assumed.achieved_tflops, assumed.efficiency)
     is_stated = any(each is not None for each in stated)
-    if request.model is None or is_stated or request.step_model == FIRST_STEP_MODEL:
+    if request.model is None or is_stated:
         return None
     constants = assumed.constants or fitted_constants()
     is_measured = constants.rates(gpu.name, request.model.dtype).is_measured
@@ -390,8 +385,6 @@ def _compute_s(request: Request, gpu: Gpu, assumed: Assumptions) -> float:
     rate = None if assumed.achieved_tflops is None else assumed.achieved_tflops * 1e12
     if assumed.efficiency is not None:
         rate = assumed.efficiency * peak_flops(request, gpu, assumed)
-    if rate is None and request.step_model == FIRST_STEP_MODEL:
-        rate = FIRST_EFFICIENCY * peak_flops(request, gpu, assumed)
     if rate is not None:
         return training_flops(request) / (request.parallelism.world_size * rate)
     return sum(compute_by_part(request, gpu, assumed).values())
@@ -420,14 +413,10 @@ def _exposed_shares(
 ) -> Mapping[str, float]:
     """Shares of an axis' time that the step waits for: of activations by axis, each micro-batch
     in turn and while the pipeline fills as well; of state under `dp`."""
-    is_first = request.step_model == FIRST_STEP_MODEL
     shares, stretched = constants.exposed, 1 + float(line.bubble)
-    if request.model is None and request.has_hops:  # but for one layer all state may hide
+    if request.model is None:  # but for one layer all state may hide
         waited = dict.fromkeys(("tp", "cp", "ep"), stretched)
         return {**waited, "dp": 1 / (line.chunks * LAYERS_OF_CHUNK)}
-    if request.model is None or is_first:
-        # Nothing says what of it is which: all of it waits or hides.
-        return {"tp": 1.0, "cp": 1.0, "ep": 1.0, "dp": 0.0}
     is_split = request.training.sequence_parallel
     return {
         "tp": shares["tp" if is_split else "tp_whole"] * stretched,
@@ -502,12 +491,10 @@ class Exposure:
             return seconds
         if axis in self.hidden:
             return seconds * (1 - self.hidden[axis])
-        if axis == "pp" and self.request.has_hops:
+        if axis == "pp":
             if hops:
                 return self.pipeline.wait_for_hops(hops, self.hiding_s)
             return self.pipeline.least_hop_share * seconds
-        if axis == "pp":
-            return self._pipeline(seconds)
         state = float(state_share(self.request, axis)) * seconds
         waited_s = self.shares.get(axis, 1.0) * (seconds - state) if state < seconds else 0.0
         return waited_s + self._state(state)
@@ -516,8 +503,7 @@ class Exposure:
     def counts_stages(self) -> bool:
         """Whether stages are told apart on links: only where no share was fitted to clusters, for a
         fitted share includes what stages do to each other."""
-        request = self.request
-        return request.has_hops and request.model is None and self.pipeline.stages > 1
+        return self.request.model is None and self.pipeline.stages > 1
 
     def exposed_on_links(self, axis: str, links: SharedLinks, latency_s: float = 0.0) -> float:
         """Return the seconds for which the step waits on network cards and uplinks. `latency_s`:
@@ -562,15 +548,6 @@ class Exposure:
         paced_s = self.hiding_s + self._bubble_s
         return np.minimum(seconds / paced_s, 1.0) if paced_s else np.ones(len(seconds))
 
-    def _pipeline(self, seconds: float) -> float:
-        """While the pipeline fills and drains nothing else runs: (p-1)/m of its messages.
-
-        In between, sends hide behind the next micro-batch. Chunks do not change the share:
-        each pass over them fills anew. (Narayanan et al. 2021, 2.2.)
-        """
-        share = min(1.0, (self.pipeline.stages - 1) / self.pipeline.micro_batches)
-        return share * seconds + max(0.0, (1 - share) * seconds - self.hiding_s)
-
     def _state(self, seconds: float) -> float:
         """Parameters and gradients hide, but for a share of them, behind the compute between their
         first (last) use and that of the next chunk; the last chunk's behind one micro-batch, layer
@@ -586,7 +563,7 @@ class Exposure:
         line = self.pipeline
         together = min(line.stages, line.micro_batches)  # micro-batches on a chunk in turn
         passes: float = (line.chunks - 1) * together + 1
-        if self.request.model is None and self.request.has_hops:
+        if self.request.model is None:
             passes -= 1 / LAYERS_OF_CHUNK  # behind whose compute nothing is left to hide
         window_s = self.hiding_s * passes / (line.chunks * line.micro_batches)
         if self.request.training.sync is Sync.MICRO_BATCH:

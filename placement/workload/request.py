@@ -87,9 +87,7 @@ class SpareRule:
 
 AUTO = SpareRule()
 NO_SPARES = SpareRule(hosts=0)
-STEP_MODEL = 3  # of step times: that of jobs that are given in now
-FIRST_STEP_MODEL = 1  # that of logs which name none
-HOP_STEP_MODEL = 3  # the first that counts messages between stages one by one
+STEP_MODEL = 3  # of step times
 EVEN_ALPHA = 0.5  # DP and PP groups weigh the same
 
 
@@ -104,8 +102,8 @@ class Request:
     PP group weighs the rest. `prices`: what a byte of an axis counts in the cut, in
     thousandths; 1,000 where nothing is said. `where`: on which hosts it may lie.
     `compute_s`: measured seconds of compute in one step; wins over what the model says.
-    `step_model`: version of the model of its step time, the newest where nothing is said; a job
-    keeps the one it was given in with, so that logs replay as they were decided.
+    `step_model`: version of the model of its step time that was the newest when the job was given
+    in; all of them are timed by the one there is.
     `cut_slack`: how much longer than the shortest a step may be for fewer bytes between zones, as
     a share of it, with the objective *time*; None: as much as the model cannot tell apart
     (`resolution` of objective/fitted_constants.py).
@@ -136,9 +134,6 @@ class Request:
     def __post_init__(self) -> None:
         if self.cut_slack is not None and not 0 <= self.cut_slack <= 1:
             raise BadInput("cut_slack", f"must be 0 to 1, is {self.cut_slack}")
-        if not FIRST_STEP_MODEL <= self.step_model <= STEP_MODEL:
-            known = f"{FIRST_STEP_MODEL} to {STEP_MODEL}"
-            raise BadInput("step_model", f"must be {known}, is {self.step_model}")
         if self.compute_s is not None and not self.compute_s > 0:
             raise BadInput("compute_time_s", f"must be above 0, is {self.compute_s}")
         if not 0 <= self.spread_alpha <= 1:
@@ -163,11 +158,6 @@ class Request:
     def replicas(self) -> int:
         """Data parallel replicas of all of it, or of its last role."""
         return self.resized_part.parallelism.dp
-
-    @property
-    def has_hops(self) -> bool:
-        """Whether its step counts messages between stages one by one."""
-        return self.step_model >= HOP_STEP_MODEL
 
     @property
     def has_step_time(self) -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, get_args
 
 import msgspec
 
-from placement.workload.request import FIRST_STEP_MODEL
 from scheduler.core.model.events import Event
 
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
@@ -25,19 +23,6 @@ def encode(event: Event) -> tuple[str, str]:
     return type(event).__name__, _encode(event).decode()
 
 
-def with_step_models(body: str | bytes) -> bytes:
-    """Name the first step model in requests of logs that were written before there were two models.
-
-    Raises: ValueError where such a body is no JSON.
-    """
-    text = body.encode() if isinstance(body, str) else body
-    if b'"step_model"' in text or b'"parallelism"' not in text:
-        return text
-    first = {"step_model": FIRST_STEP_MODEL}
-    record = json.loads(text, object_hook=lambda o: first | o if "parallelism" in o else o)
-    return msgspec.json.encode(record)
-
-
 def decode(type_name: str, body: str | bytes) -> Event:
     """Return the event that `encode` wrote.
 
@@ -47,7 +32,7 @@ def decode(type_name: str, body: str | bytes) -> Event:
     if decoder is None:
         raise UndecodableEvent(f"unknown event type {type_name!r}")
     try:
-        event: Event = decoder.decode(with_step_models(body))
+        event: Event = decoder.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UndecodableEvent(f"{type_name}: {error}") from None
     return event

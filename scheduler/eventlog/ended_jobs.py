@@ -18,7 +18,6 @@ from scheduler.core import Job, JobState, State
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.job import Attempt
 from scheduler.core.names import short_name
-from scheduler.eventlog.codec import with_step_models
 from scheduler.eventlog.store.base import EndedJob, EndedQuery, NotRead, StoreError
 from scheduler.eventlog.store.sql_store import Store
 
@@ -72,7 +71,7 @@ def job_in(row: EndedJob) -> Job:
 def job_of(body: bytes) -> Job:
     """Return the job of a row's body. Raises: ValueError when this release cannot read it."""
     try:
-        text = with_step_models(zlib.decompress(body))
+        text = zlib.decompress(body)
         job = _DECODER.decode(text)
         if job.outcome is None:
             job = replace(job, outcome=_OLD_DECODER.decode(text).state)

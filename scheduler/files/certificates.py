@@ -241,7 +241,7 @@ def _facts_of_step(fabric: Fabric, request: Request, hosts: Sequence[int]) -> di
         "gradients_alone": training.data_parallel is DataParallel.DDP,
         "state": {axis: [each.numerator, each.denominator] for axis, each in shares.items()},
         "exposed": {axis: list(share.as_integer_ratio()) for axis, share in rule.shares.items()},
-        **({"hops": True, "last_layer": last_layer} if request.has_hops else {}),
+        "last_layer": last_layer,
     }
 
 

@@ -293,6 +293,8 @@ def _by_tier(names: Mapping[str, Sequence[str]]) -> tuple[tuple[str, tuple[str, 
 
 def _request(keys: JobKeys, document: Document) -> Request:
     """The gang, after the checks that need several keys at once."""
+    if keys.step_model not in (0, STEP_MODEL):
+        raise document.error(("step_model", f"must be {STEP_MODEL}, is {keys.step_model}"))
     request = replace(
         _shape(keys, document),
         spares=keys.spares,
@@ -300,7 +302,6 @@ def _request(keys: JobKeys, document: Document) -> Request:
         spread_alpha=keys.spread_alpha,
         cut_slack=keys.cut_slack,
         where=_where(keys),
-        step_model=keys.step_model or STEP_MODEL,
         is_on_cpus=keys.run is not None and keys.run.cpu_ranks > 0,
     )
     if keys.roles:
@@ -356,7 +357,7 @@ def _of_roles(keys: JobKeys, gang: Request, document: Document) -> Request:
             raise document.error(
                 (f"{path}parallelism.dp", f"{message} of others keep their numbers")
             )
-        shape = replace(_shape(role, document, path), spares=NO_SPARES, step_model=gang.step_model)
+        shape = replace(_shape(role, document, path), spares=NO_SPARES)
         try:
             check_parallelism(shape)
             if is_last and _least(keys):
@@ -426,8 +427,6 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["spread_alpha"] = request.spread_alpha
     if request.cut_slack is not None:
         mapping["cut_slack"] = request.cut_slack
-    if request.has_step_time and request.step_model != STEP_MODEL:
-        mapping["step_model"] = request.step_model
     for key, default in _SCALARS.items():
         if (value := getattr(spec, key)) != default:
             mapping[key] = value

@@ -7,7 +7,6 @@ import pytest
 
 from muster.structs import replace
 from placement.objective.step_time import step_time
-from placement.workload.request import STEP_MODEL
 from placement.workload.training import Batch
 from scheduler.cli.render.messages import _progress
 from scheduler.core import HostState, JobSpec, JobState, State
@@ -150,7 +149,7 @@ def running(job: Any) -> State:
     return schedule(run(loaded(fabric()), SubmitJob(JobSpec("a", job), "uid")))
 
 
-JOB = replace(request(tp=8, dp=2, model=MODEL, batch=Batch(16)), step_model=STEP_MODEL)
+JOB = request(tp=8, dp=2, model=MODEL, batch=Batch(16))
 STATE = running(JOB)
 
 

@@ -1,20 +1,11 @@
-"""Step time: its parts by hand, its rules one by one, and the published throughput.
+"""Step time: its parts by hand, and its rules one by one."""
 
-The rules are those of every version; where nothing else is said, shares and rates are those of
-version 1, which logs keep. test_compute_time.py has what version 2 makes of them.
-"""
-
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
 import pytest
 
 from placement.fabric.reader import preset
 from placement.objective.axis_loads import axis_loads
+from placement.objective.fitted_constants import fitted_constants
 from placement.objective.step_time import (
-    FIRST_EFFICIENCY,
-    FIRST_PEAK_FLOPS,
     Assumptions,
     Pipeline,
     StepTime,
@@ -22,18 +13,12 @@ from placement.objective.step_time import (
     step_time,
 )
 from placement.workload.flops import training_flops
-from placement.workload.request import FIRST_STEP_MODEL, Batch, Request
+from placement.workload.request import Request
 from placement.workload.training import DataParallel, Sync, Training
-from tests.build import fabric, gang
-from tests.build import llama3 as newest_llama3
+from tests.build import fabric, gang, llama3
 
 ROCE, IB = preset("roce-24k"), preset("ib-24k")
 WHOLE_REPLICAS = range(2_048)
-
-
-def llama3(row: int, **changes: Any) -> Request:
-    """A row of table 4 in the first model."""
-    return replace(newest_llama3(row, **changes), step_model=FIRST_STEP_MODEL)
 
 
 INTERLEAVED = llama3(2, virtual_stages=8)
@@ -78,54 +63,27 @@ def test_the_step_is_the_sum_of_its_parts() -> None:
 
 def test_mfu_is_flops_over_what_the_gpus_could_have_done() -> None:
     step = llama3_step(INTERLEAVED)
-    assert step.mfu == pytest.approx(step.flops / (16_384 * FIRST_PEAK_FLOPS * step.seconds))
+    assert step.mfu == pytest.approx(step.flops / (16_384 * 989.4e12 * step.seconds))
 
 
-def test_tensor_parallel_is_waited_for() -> None:
-    step = llama3_step(llama3(2))
-    assert exposed(step)["tp"] == seconds(step)["tp"]
-
-
-def test_a_pipeline_is_waited_for_while_it_fills_and_drains() -> None:
-    step = llama3_step(llama3(2))
-    assert exposed(step)["pp"] == pytest.approx(15 / 16 * seconds(step)["pp"])
-    one_at_a_time = replace(llama3(2), batch=Batch(128))
-    assert exposed(llama3_step(one_at_a_time))["pp"] == pytest.approx(
-        seconds(llama3_step(one_at_a_time))["pp"]
-    )
-
-
-def test_state_hides_behind_one_micro_batch_without_chunks() -> None:
-    step = llama3_step(llama3(2))
-    assert exposed(step)["dp"] == pytest.approx(seconds(step)["dp"] - step.compute_s / 16)
-
-
-def test_chunks_let_state_hide_behind_the_chunks_that_follow() -> None:
-    """All but the last chunk's 16 micro-batches, and one of those: 113 of 128."""
-    step = llama3_step(INTERLEAVED, compute_s=0.3)
-    assert exposed(step)["dp"] == pytest.approx(seconds(step)["dp"] - 0.3 * 113 / 128)
-    assert exposed(llama3_step(INTERLEAVED))["dp"] == 0
-
-
-def test_gradients_alone_hide_behind_backward_alone() -> None:
-    ddp = llama3(2, training=Training(data_parallel=DataParallel.DDP))
-    step = llama3_step(ddp)
-    assert exposed(step)["dp"] == pytest.approx(seconds(step)["dp"] - step.compute_s / 16 * 2 / 3)
-
-
-def test_what_is_exchanged_every_micro_batch_hides_behind_all_of_them() -> None:
-    often = llama3(2, training=Training(DataParallel.ZERO3, sync=Sync.MICRO_BATCH))
-    step = llama3_step(often, compute_s=1.0)
-    assert exposed(step)["dp"] == pytest.approx(seconds(step)["dp"] - 1.0)
-
-
-def test_context_parallel_waits_for_keys_and_values_not_for_weights() -> None:
-    """Row 3: its groups carry 15/16 of the FSDP bytes as well, 17.8 of 33.7 GB."""
-    step = llama3_step(llama3(3, virtual_stages=8))
-    weights = 15 / 16 * 6 * 405.85e9 / 128
-    total = next(a.load.bytes_per_gpu for a in step.axes if a.load.traffic.axis == "cp")
-    share = 1 - weights / total
-    assert exposed(step)["cp"] == pytest.approx(share * seconds(step)["cp"], rel=1e-3)
+@pytest.mark.parametrize(
+    ("job", "window"),
+    [
+        (llama3(2), 1 / 16),  # one micro-batch
+        # All but the last chunk's 16 micro-batches, and one of those.
+        (INTERLEAVED, 113 / 128),
+        (llama3(2, training=Training(data_parallel=DataParallel.DDP)), 2 / 3 / 16),  # backward
+        (llama3(2, training=Training(DataParallel.ZERO3, sync=Sync.MICRO_BATCH)), 1),
+    ],
+)
+def test_state_hides_behind_the_compute_in_which_no_rank_needs_it(
+    job: Request, window: float
+) -> None:
+    """But for a share that never hides."""
+    step, share = llama3_step(job, compute_s=0.1), fitted_constants().exposed["dp"]
+    late_s = max(0.0, (1 - share) * seconds(step)["dp"] - 0.1 * window)
+    assert exposed(step)["dp"] == pytest.approx(share * seconds(step)["dp"] + late_s)
+    assert late_s
 
 
 def test_a_share_given_by_hand_replaces_the_rule() -> None:
@@ -154,31 +112,3 @@ def test_without_a_model_nothing_hides_and_nothing_is_utilised() -> None:
     assert (step.compute_s, step.flops, step.mfu) == (0.0, 0, None)
     assert step.seconds == pytest.approx(sum(exposed(step).values()))
     assert exposed(step) == seconds(step)
-
-
-# --- published throughput --------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("row", "tflops", "mfu"), [(1, 430, 43), (2, 400, 41)])
-def test_llama3_table_4_from_one_efficiency(row: int, tflops: float, mfu: float) -> None:
-    """One rate of the kernels explains both sizes: bubble and communication the rest."""
-    req = llama3(row, virtual_stages=8)
-    world = req.parallelism.world_size
-    step = step_time(ROCE, req, range(world // 8))
-    assert step.flops / world / step.seconds / 1e12 == pytest.approx(tflops, rel=0.02)
-    assert step.mfu is not None
-    assert 100 * step.mfu == pytest.approx(mfu, abs=1)
-    assert (
-        tflops * 1e12 < FIRST_EFFICIENCY * FIRST_PEAK_FLOPS
-    )  # kernels are faster than the whole step
-
-
-@pytest.mark.parametrize("chunks", [1, 8])
-def test_the_two_clusters_are_equal_in_order_and_differ_at_random(chunks: int) -> None:
-    req = llama3(2, virtual_stages=chunks)
-    in_order = [step_time(f, req, WHOLE_REPLICAS).seconds for f in (ROCE, IB)]
-    hosts = np.random.default_rng(1).permutation(3_072)[:2_048].tolist()
-    mixed = [step_time(f, req, hosts).seconds for f in (ROCE, IB)]
-    assert in_order[0] == pytest.approx(in_order[1], rel=0.01)
-    assert mixed[0] > 1.05 * mixed[1]
-    assert mixed[1] == pytest.approx(in_order[1], rel=0.01)

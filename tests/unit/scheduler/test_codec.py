@@ -1,7 +1,6 @@
 """Every event survives its JSON form, and nothing else is taken for one."""
 
 import inspect
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,11 +8,7 @@ from typing import get_args
 
 import pytest
 
-from placement.fabric.reader import preset
-from placement.objective.step_time import step_time
 from placement.workload.request import (
-    FIRST_STEP_MODEL,
-    STEP_MODEL,
     Batch,
     Collective,
     SpareRule,
@@ -196,20 +191,3 @@ def test_the_codec_is_light_enough_for_the_simulator() -> None:
     script = f"import sys, scheduler.eventlog.codec; print({heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert found.stdout == "set()\n", found.stdout + found.stderr
-
-
-def test_a_log_without_a_step_model_keeps_the_first() -> None:
-    """Jobs of older logs are timed as they were decided: at an H100's rate, whatever the fabric."""
-    batch = Batch(16 * 128, virtual_stages=8)
-    asked = replace(request(tp=8, pp=16, dp=128, model=LLAMA3, batch=batch), step_model=STEP_MODEL)
-    kind, body = encode(JobSubmitted(1, "uid", JobSpec("a", asked)))
-    record = json.loads(body)
-    del record["spec"]["request"]["step_model"]
-    old = decode(kind, json.dumps(record))
-    assert isinstance(old, JobSubmitted)
-    assert old.spec.request == replace(asked, step_model=FIRST_STEP_MODEL)
-    for fabric, seconds in (("roce-24k", 6.43), ("nvl72-24k", 6.09)):
-        gpus = preset(fabric).gpus_per_host
-        step = step_time(preset(fabric), old.spec.request, range(16_384 // gpus))
-        assert step.compute_s == pytest.approx(step.flops / (16_384 * 0.52 * 989.4e12))
-        assert step.seconds == pytest.approx(seconds, rel=2e-3)
