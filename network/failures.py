@@ -22,7 +22,7 @@ def links_without(links: Links, failed: Sequence[str]) -> Links:
     """Return the links of a fabric after these switches and cables, names or hostlist ranges, have
     failed, and without as many cables as its uplinks have lost (placement.fabric.links). Which of
     its cables an uplink has lost is not known, so that they are spread over the switches of a
-    domain. Raises: BadInput with the first name that the fabric does not have.
+    domain.
 
     Raises: BadInput with the first name that the fabric does not have.
     """

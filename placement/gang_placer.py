@@ -27,7 +27,7 @@ from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut
 from placement.replace.near import Hint, Near
 from placement.search.exact_assignment import MOST_BLOCKS, keep_spares
-from placement.search.incumbent import Incumbent
+from placement.search.portfolio import Incumbent
 from placement.spares.holding import (
     Holding,
     hold_spares,

@@ -19,8 +19,7 @@ from placement.fabric.tree import Fabric, Ints, innermost
 from placement.gang_placer import GangPlacer, PlacementOption, SpreadPlacer
 from placement.kernels import INFINITE
 from placement.replace.near import Near
-from placement.search.incumbent import Incumbent
-from placement.search.portfolio import ONCE, Technique, run_turns
+from placement.search.portfolio import ONCE, Incumbent, Technique, run_turns
 from placement.tiers.objectives import trade_notes
 from placement.tiers.seating import Hosts, Seating, ZoneChoice
 from placement.tiers.stage_bands import banded_layouts

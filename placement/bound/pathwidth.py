@@ -4,7 +4,8 @@ Once the blocks up to some place of an order are in or out of a part, what matte
 is which of them are in that have edges to later blocks, and which groups that go on the part has
 touched: the *frontier*. A dynamic program over its states and sizes is gone through once for each
 block, each group of it, and each that leaves the frontier. Where no more than a budget is of
-interest, states from which a part cannot come to its end within it are left out.
+interest, states from which a part cannot come to its end within it are left out. Parts that hold
+all blocks and respect the capacities cost at least the least sum.
 See docs/engine.md, "Gangs that are no grid".
 """
 
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placement.bound.size_relaxation import least_sum
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 from placement.kernels import INFINITE, Kernel
@@ -25,6 +27,7 @@ ENTER, TOUCH, LEAVE = 0, 1, 2
 MOST_BITS = 18  # of a frontier
 MOST_NUMBERS = 1 << 24  # of a table: 128 MB, of which few are used at a time
 MOST_KEPT = 1 << 22  # of what is to go: 32 MB
+QUICK = 20_000_000  # steps along an order: some 20 ms
 A_STATE = 16  # sizes that take as long as to look at a state
 
 
@@ -489,3 +492,27 @@ def _backward(steps: Steps, first: int, last: int, states: int, to_go: Ints) -> 
 
 _passed = Kernel(_through, paid_for, _within, _copied, _keep_state, _freed, _move_state)
 _back = Kernel(_backward, paid_for)
+
+
+class PartBound:
+    """Lower bounds on what layouts of one graph cut. Tables are made once."""
+
+    def __init__(self, graph: Hypergraph, orders: Sequence[Ints] = ()) -> None:
+        """`orders`: of the blocks, in which the graph may be narrow, beside their own."""
+        self._graph = graph
+        self._orders = [np.arange(graph.blocks), *orders]
+        # By size, and with how many steps they were looked for.
+        self._costs: dict[int, tuple[int, tuple[Ints, int] | None]] = {}
+
+    def least_cut(self, capacities: Sequence[int], steps: int = QUICK) -> int:
+        """Return a doubled cut, in the graph's units, that no layout on these domains beats; 0
+        where too little is known of parts, or that takes more than so many steps."""
+        most = min(self._graph.blocks, max(capacities))
+        tried, costs = self._costs.get(most, (0, None))
+        if costs is None and tried < steps:
+            costs = least_parts(self._graph, self._orders, most, steps)
+            self._costs[most] = steps, costs
+        if costs is None:
+            return 0
+        cost, offset = costs
+        return max(0, least_sum(self._graph.blocks, capacities, cost) - offset)

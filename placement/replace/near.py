@@ -35,11 +35,10 @@ from placement.grid.layout import Layout, layout_cost
 from placement.objective.cut import cut
 from placement.replace.swaps import choose_swaps
 from placement.search.graph_slicing import slice_grid
-from placement.search.incumbent import Incumbent
+from placement.search.portfolio import Incumbent
 from placement.solver import assign
-from placement.tiers.descent import Descent
 from placement.tiers.objectives import like_zones, measure
-from placement.tiers.seating import Hosts
+from placement.tiers.seating import Descent, Hosts
 from placement.tiers.step_clock import RESOLUTION, step_clock
 from placement.workload.request import UNSEARCHED, Limits, Objective, Request
 from placement.workload.traffic import Pattern

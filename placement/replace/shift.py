@@ -43,11 +43,6 @@ def shifted(
     are in `room`. `most`: blocks by outermost domain, no more than there is `room`. `most_rise`:
     bytes that it may cut more; a try that cuts twice as much more on the way is given up. None
     where that fails, the gang does not fit, or its graph is too large.
-
-    `hosts`: those in block order that it is on, or was: those of them that are in `room` are kept
-    by blocks that stay in their zone. `most`: by outermost domain, no more than there is `room` in
-    it. `most_rise`: bytes that it may cut more; what comes to twice as much on the way is given up.
-    None then, where the gang does not fit, or where its graph is too large.
     """
     by_cut = request.objective in (Objective.CUT, Objective.TIME)
     if not fabric.tiers or not by_cut or request.where.has_segments:

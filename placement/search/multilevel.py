@@ -19,7 +19,7 @@ import numpy as np
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 from placement.search.annealing import annealed
-from placement.search.incumbent import Incumbent
+from placement.search.portfolio import Incumbent
 from placement.speculative import run_ahead
 
 MANY = 4  # graphs whose levels are kept

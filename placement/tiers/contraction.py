@@ -24,7 +24,7 @@ from placement.fabric.constraints import Constraints
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Hardware, Ints, Tier, Uplink, nth_of_each
 from placement.grid.block_grid import BlockGrid, block_grid
-from placement.tiers.descent import Descent
+from placement.tiers.seating import Descent
 from placement.workload.request import NO_SPARES, UNSEARCHED, Limits, Request
 from placement.workload.segments import Segments, part_by_block
 from placement.workload.traffic import without_trees

@@ -5,7 +5,7 @@ parts the gang. Layouts come from the hypergraph of the blocks: segments of thei
 axes, slicing trees, then moves and exchanges of single blocks.
 
 Where the hypergraph is narrow in some order, or round a ring, a dynamic program over its frontier
-knows what a part of any size cuts at least (`part_sizes`, `ring_width`). Beyond that the bound
+knows what a part of any size cuts at least (`pathwidth`, `ring_width`). Beyond that the bound
 forgets that the ranks of a host stay together: *cells*, the most neighbouring ranks that do form a
 grid, are placed one by one (`cells`). See docs/engine.md, "Gangs that are no grid".
 """
@@ -19,7 +19,7 @@ import numpy as np
 
 from muster.structs import replace
 from placement.bound.orbits import least_by_orbits
-from placement.bound.part_sizes import PartBound
+from placement.bound.pathwidth import PartBound
 from placement.bound.ring_width import least_around
 from placement.bound.rounding import fewest
 from placement.bound.size_relaxation import least_sum
@@ -32,9 +32,8 @@ from placement.proof.cell_proofs import CellProof
 from placement.proof.role_proofs import RoleProof
 from placement.search.exact_assignment import MOST_BLOCKS, assign_blocks
 from placement.search.graph_slicing import SLACKS, SMALL, Sweeper, block_orders
-from placement.search.incumbent import Incumbent
 from placement.search.multilevel import PROPOSALS, QUICK, SLOW, refine
-from placement.search.portfolio import ONCE, Technique, run_turns
+from placement.search.portfolio import ONCE, Incumbent, Technique, run_turns
 from placement.search.segmentation import LineSearch
 from placement.speculative import run_ahead
 from placement.workload.request import Limits, Request

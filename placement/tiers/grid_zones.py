@@ -24,10 +24,9 @@ from placement.proof.branch_and_price import Prover
 from placement.proof.split_groups import Parted
 from placement.search.exact_assignment import MOST_BLOCKS, assign_blocks
 from placement.search.graph_slicing import SLACKS, SMALL, grid_sweeper, slice_grid
-from placement.search.incumbent import Incumbent
 from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
 from placement.search.multilevel import PROPOSALS, refine
-from placement.search.portfolio import ONCE, Technique, run_turns
+from placement.search.portfolio import ONCE, Incumbent, Technique, run_turns
 from placement.speculative import run_ahead
 from placement.workload.request import SHARES, Limits
 

@@ -18,7 +18,7 @@ from placement.grid.block_grid import BlockGrid, group_grid
 from placement.grid.layout import Layout, layout_cost
 from placement.objective.cut import cut
 from placement.search.graph_slicing import best_of_trees, by_room, comb_trees, grid_sweeper
-from placement.search.incumbent import Incumbent
+from placement.search.portfolio import Incumbent
 from placement.search.slicing_trees import TreeArrays
 from placement.tiers.grid_zones import solve_zones
 from placement.tiers.spread import spread, spread_layouts, spread_note

@@ -18,7 +18,7 @@ from itertools import chain, tee
 
 import numpy as np
 
-from placement.bound.part_sizes import PartBound
+from placement.bound.pathwidth import PartBound
 from placement.bound.size_relaxation import size_bound
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import (

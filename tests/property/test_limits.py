@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from placement import place
-from placement.bound.part_sizes import PartBound
+from placement.bound.pathwidth import PartBound
 from placement.bound.ring_width import least_around
 from placement.bound.size_relaxation import least_sum
 from placement.graph.hypergraph import block_graph
