@@ -1,6 +1,6 @@
 """The referee, against an edge list counted by networkx and every arrangement of a small ring."""
 
-from itertools import permutations, product
+from itertools import permutations
 from random import Random
 
 import networkx as nx
@@ -9,7 +9,7 @@ import pytest
 
 from placement.objective.cut import cut_by_axis
 from placement.workload.request import Request
-from tests.build import EVERY_PATTERN, request
+from tests.build import EVERY_PATTERN
 
 
 def edges(req: Request) -> dict[str, list[tuple[int, int, int]]]:
@@ -65,14 +65,3 @@ def test_referee_agrees_with_networkx(req: Request, gpus: int) -> None:
             domain_by_block = [random.randrange(domains) for _ in range(blocks)]
             found = dict(cut_by_axis(req, gpus, np.array(domain_by_block)))
             assert found == networkx_cut(req, gpus, domain_by_block)
-
-
-def test_exhaustive_minimum_of_the_ten_ring() -> None:
-    """No way to spread ten ring ranks over racks of four crosses fewer than 3 boundaries."""
-    req = request(dp=10, traffic={"dp": 1})
-    least = min(
-        dict(cut_by_axis(req, 1, np.array(domains)))["dp"]
-        for domains in product(range(3), repeat=10)
-        if max(domains.count(z) for z in range(3)) <= 4
-    )
-    assert least == 3

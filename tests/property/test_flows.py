@@ -9,27 +9,15 @@ from network.failures import sum_by
 from network.flows import flows_of
 from network.routing import Congestion, parse_routing, route
 from network.wiring import links
-from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.workload.request import Collective, Request
-from tests.build import fabric, request, two_tiers
+from tests.build import fabric, regular, request, two_tiers
 
 FABRICS = [
     fabric(zones=3, racks=2, hosts=2, gpus=2, oversubscription=2),
     two_tiers([2, 3], [1, 1, 4], [1], gpus=2),
-    from_spec(
-        {
-            "name": "rails",
-            "kind": "infiniband",
-            "gpus_per_host": 2,
-            "tiers": [
-                {"name": "pod", "count": 3},
-                {"name": "su", "count": 2},
-                {"name": "host", "count": 2},
-            ],
-        }
-    ),
+    regular(("pod", 3), ("su", 2), ("host", 2), gpus=2, kind="infiniband"),
 ]
 SIZES = st.sampled_from(
     [

@@ -1,16 +1,13 @@
 """Groups that lie whole, or what parting one costs."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.grid.block_grid import block_grid
 from placement.grid.groups import groups_of
 from placement.grid.layout import layout_cost
-from placement.tiers.grid_zones import solve_zones
-from placement.workload.request import Collective, Limits, Request
-from tests.build import request
+from placement.workload.request import Request
 from tests.property.grids import requests
 
 
@@ -36,26 +33,3 @@ def test_groups_lie_whole_or_are_paid_for(req: Request, seed: int, is_whole: boo
     if any(np.any(part != part[:, :1]) for part in by_group):
         loose = layout_cost(groups.loose, layout)
         assert layout_cost(grid, layout) >= loose + groups.parted
-
-
-@pytest.mark.slow
-def test_groups_that_are_dear_to_part_are_proved_to_lie_whole() -> None:
-    """Pairs of hosts under TP 16, on zones of which some hold an odd number of hosts."""
-    gang = request(
-        tp=4,
-        pp=6,
-        dp=20,
-        traffic={"tp": 5000, "dp": 700, "pp": 100},
-        collectives={"dp": Collective.HIERARCHICAL},
-        order="tp-dp-pp-cp-ep",
-    )
-    grid = block_grid(gang, 2)
-    assert grid is not None
-    assert grid.width == 40
-    capacities = [101, 75, 49, 31, 5]
-    step = solve_zones(grid, capacities, capacities, Limits())
-    assert step.bound == step.cost == layout_cost(grid, step.layout)
-    groups = groups_of(grid)
-    assert groups is not None
-    assert groups.size == 2
-    assert all((step.layout[:, groups.group == g].std(axis=1) == 0).all() for g in range(20))

@@ -17,8 +17,6 @@ from placement.grid.layout import Region, layout_cost
 from placement.objective.check import violations
 from placement.objective.cut import cut_by_axis
 from placement.placer import place
-from placement.search.exact_assignment import assign_blocks
-from placement.search.multilevel import Multilevel
 from placement.tiers.inner_bound import proved
 from placement.tiers.packing import Gang
 from placement.workload.request import Limits, Placement, Request
@@ -147,40 +145,6 @@ def test_bounds_and_packings_enclose_the_optimum(
     assert inside(grid, region, at) == inside(grid, region, again) >= optimum
 
 
-@settings(max_examples=30)
-@given(data=st.data(), job=jobs(), room=ROOM)
-def test_the_exact_assignment_of_a_handful_is_the_optimum(
-    data: st.DataObject, job: Request, room: list[int]
-) -> None:
-    grid = grid_of(job)
-    region = data.draw(regions(grid))
-    blocks = int(region.sum())
-    room = enough(room, blocks)
-    layouts = list(assignments(blocks, room))
-    exact = assign_blocks(grid_graph(grid, region), room, np.array(layouts[0]), 0, 100)
-    assert exact is not None
-    assert np.all(np.bincount(exact.layout, minlength=len(room)) <= room)
-    optimum = min(inside(grid, region, other) for other in layouts)
-    assert inside(grid, region, exact.layout) == optimum
-    assert 2 * exact.bound == optimum
-
-
-@settings(max_examples=30)
-@given(data=st.data(), job=jobs(most=24), room=st.lists(st.integers(0, 6), min_size=2, max_size=6))
-def test_annealing_keeps_to_capacities(data: st.DataObject, job: Request, room: list[int]) -> None:
-    grid = grid_of(job)
-    graph = grid_graph(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
-    room = enough(room, graph.blocks)
-    largest = data.draw(st.integers(1, 4))
-    search = Multilevel(graph, room, 10, 0)
-    found = search.make_layout(largest, "a")
-    assert np.all(np.bincount(found, minlength=len(room)) <= room)
-    better = search.polished(found, "a")
-    assert np.all(np.bincount(better, minlength=len(room)) <= room)
-    assert graph.cost(better) <= graph.cost(found)
-    assert np.array_equal(better, search.polished(found, "a"))
-
-
 RACKS = st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=3), min_size=1, max_size=2)
 
 
@@ -205,11 +169,3 @@ def test_no_placement_inside_a_zone_beats_the_inner_bound(
     )
     assert answer.inner.bytes_per_step <= ceil(least)
     assert least <= answer.cuts[1].bytes_per_step
-
-
-def test_such_placements_are_met() -> None:
-    fabric = two_tiers([3, 3], [4, 3])
-    answer = place(fabric, hostset.full(fabric.host_count), request(dp=6, traffic={"dp": 1}))
-    assert isinstance(answer, Placement)
-    assert answer.inner is not None
-    assert answer.inner.bytes_per_step == answer.cuts[1].bytes_per_step == 2

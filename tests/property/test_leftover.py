@@ -8,9 +8,8 @@ from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import block_grid
 from placement.objective.cut import cut
 from placement.search.graph_slicing import slice_grid
-from placement.tiers.descent import Descent
 from placement.tiers.fragmentation import rate_harm, rehoused
-from placement.tiers.seating import Seating
+from placement.tiers.seating import Descent, Seating
 from placement.workload.request import Limits, Request
 from tests.build import request, two_tiers
 

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.bound.cells import cells_of
-from placement.bound.part_sizes import PartBound
+from placement.bound.pathwidth import PartBound
 from placement.bound.pricing import pattern_cost
 from placement.graph.hypergraph import block_graph
-from placement.grid.block_grid import block_axes
 from placement.grid.layout import counts
 from placement.objective.cut import cut_by_axis
 from placement.proof.branch_and_price import Prover
@@ -158,12 +157,3 @@ def test_larger_jobs_respect_capacities_and_bounds(
     assert np.all(used <= capacities)
     assert step.bound <= step.cost
     assert step.cost == 2 * sum(b for _, b in cut_by_axis(asked, gpus, step.layout.ravel()))
-
-
-def test_there_are_such_jobs() -> None:
-    found = [
-        shape
-        for shape in SHAPES[4]
-        if block_axes(request(**dict(zip(AXES, shape, strict=True))), 4) is None
-    ]
-    assert len(found) > 50

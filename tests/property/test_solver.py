@@ -1,7 +1,6 @@
 """The solver's parts against plain counting, on instances small enough to try them all."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from placement.bound.pricing import Pricer, pattern_cost
 from placement.bound.rounding import attainable, stairs
 from placement.bound.size_relaxation import SizeBound
-from placement.graph.hypergraph import grid_graph
 from placement.grid.block_grid import BlockGrid, block_grid, joint_cost, shared
 from placement.grid.layout import counts, layout_cost
 from placement.kernels import INFINITE
@@ -22,8 +20,7 @@ from placement.proof.branch_and_price import Prover
 from placement.proof.branching import Decision
 from placement.proof.master import Counter, Master, Range
 from placement.replace.swaps import added_cut
-from placement.search.graph_slicing import grid_sweeper, slice_grid
-from placement.search.multilevel import refine
+from placement.search.graph_slicing import grid_sweeper
 from placement.solver import LpSolution
 from placement.tiers.grid_zones import solve_zones
 from placement.workload.request import Collective, Limits, Request
@@ -109,6 +106,7 @@ def test_a_slice_costs_at_least_its_step(req: Request) -> None:
     row_weight=st.integers(0, 9),
     dearer=st.integers(0, 9),
     reach=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    floor=st.integers(0, 5),
     lot=st.integers(1, 3),
     seed=st.integers(0, 2**32 - 1),
 )
@@ -119,6 +117,7 @@ def test_prices_of_all_patterns(
     row_weight: int,
     dearer: int,
     reach: tuple[int, int],
+    floor: int,
     lot: int,
     seed: int,
 ) -> None:
@@ -128,77 +127,28 @@ def test_prices_of_all_patterns(
     bent = ((row_weight, reach[0]), (row_weight + dearer, reach[1]))
     slopes = [bent if s % 2 else ((row_weight, width),) for s in range(rows - 1)]
     joint = [joint_cost(each, width) for each in slopes]
-    pricer = Pricer(rows, width, capacity, slopes, lot=lot)
+    pricer = Pricer(rows, width, capacity, slopes, [floor] * (rows - 1), lot)
     for _ in range(2):  # the tables are used again
         pricer.price(cost, size_price)
 
     def price(pattern: tuple[int, ...]) -> int:
-        between = sum(int(joint[s][abs(a - b)]) for s, (a, b) in enumerate(pairwise(pattern)))
+        between = sum(
+            int(joint[s][abs(a - b)]) + floor * (a != b or a not in (0, width))
+            for s, (a, b) in enumerate(pairwise(pattern))
+        )
         slots = sum(int(cost[s, n]) for s, n in enumerate(pattern))
         return slots + between - int(size_price[sum(pattern)])
 
+    every = [p for p in product(range(width + 1), repeat=rows) if sum(p) and sum(p) % lot == 0]
     for most in range(1, capacity + 1):
-        every = product(range(width + 1), repeat=rows)
-        prices = [price(p) for p in every if 1 <= sum(p) <= most and sum(p) % lot == 0]
-        least = min(prices, default=INFINITE)
+        if prices := [price(p) for p in every if sum(p) == most]:
+            assert pricer.by_used[most] == min(prices)
+        least = min((price(p) for p in every if sum(p) <= most), default=INFINITE)
         assert (pricer.best[most] == least) or (least >= INFINITE // 2 < pricer.best[most])
         if least < INFINITE // 2:
             [found] = pricer.patterns([most])
             assert least == price(found)
             assert 1 <= sum(found) <= most
-
-
-@given(
-    rows=st.integers(1, 4),
-    width=st.integers(1, 4),
-    capacity=st.integers(1, 9),
-    floor=st.integers(0, 5),
-    lot=st.integers(1, 3),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_priced_patterns_are_the_cheapest(
-    rows: int, width: int, capacity: int, floor: int, lot: int, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    cost = rng.integers(-20, 30, (rows, width + 1))
-    size_price = rng.integers(-9, 9, capacity + 1)
-    slopes = [((int(rng.integers(0, 9)), width),)] * (rows - 1)
-    pricer = Pricer(rows, width, capacity, slopes, [floor] * (rows - 1), lot)
-    pricer.price(cost, size_price)
-
-    def price(pattern: tuple[int, ...]) -> int:
-        total = sum(int(cost[s, n]) for s, n in enumerate(pattern)) - int(size_price[sum(pattern)])
-        for s, (a, b) in enumerate(pairwise(pattern)):
-            total += slopes[s][0][0] * abs(a - b) + floor * (a != b or a not in (0, width))
-        return total
-
-    every = product(range(width + 1), repeat=rows)
-    fitting = [p for p in every if 1 <= sum(p) <= capacity and sum(p) % lot == 0]
-    for used in {sum(p) for p in fitting}:
-        assert pricer.by_used[used] == min(price(p) for p in fitting if sum(p) == used)
-    if fitting:
-        [pattern] = pricer.patterns([capacity])
-        assert price(pattern) == min(map(price, fitting))
-
-
-@given(
-    rows=st.integers(2, 5),
-    width=st.integers(1, 6),
-    reach=st.lists(st.integers(0, 3), min_size=4, max_size=4),
-    weight=st.integers(0, 40),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_sizes_cost_the_same_where_dear_differences_are_possible(
-    rows: int, width: int, reach: list[int], weight: int, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    step = rng.integers(0, 9, width + 1)
-    slopes = tuple(((weight, 1), (2 * weight, r)) for r in reach[: rows - 1])
-    grid = BlockGrid.shapeless(rows * width)
-    grid = replace(grid, rows=rows, width=width, step=step, slopes=slopes)
-    pricer = Pricer(rows, width, grid.size, slopes)
-    pricer.price(np.tile(step, (rows, 1)), np.zeros(grid.size + 1, dtype=np.int64))
-    assert (SizeBound(grid).part_costs(grid.size) == pricer.by_used).all()
 
 
 def cheapest(grid: BlockGrid, capacities: list[int]) -> int:
@@ -210,58 +160,6 @@ def cheapest(grid: BlockGrid, capacities: list[int]) -> int:
             best = cost if best is None else min(best, cost)
     assert best is not None
     return best
-
-
-@settings(max_examples=60)
-@given(
-    req=requests(most=8),
-    capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3),
-    rounds=st.sampled_from((1, 5, 200)),
-)
-def test_bound_and_search_enclose_the_optimum(
-    req: Request, capacities: list[int], rounds: int
-) -> None:
-    grid = block_grid(req, 2)
-    assert grid is not None
-    if sum(capacities) < grid.size or not grid.weights:
-        return
-    optimum = cheapest(grid, capacities)
-    layout = slice_grid(grid, capacities, 200, 0)
-    cost = layout_cost(grid, layout)
-    assert np.all(np.bincount(layout.ravel(), minlength=len(capacities)) <= capacities)
-    assert cost >= optimum
-    if cost:
-        assert Prover(grid, capacities, []).prove(cost, rounds) <= optimum
-
-
-@settings(max_examples=40)
-@given(
-    req=requests(most=8),
-    capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3),
-    counted=st.tuples(st.integers(-1, 0), st.integers(1, 4), st.integers(0, 3), st.integers(0, 1)),
-)
-def test_a_range_of_a_counter_bounds_the_layouts_that_have_it(
-    req: Request, capacities: list[int], counted: tuple[int, int, int, int]
-) -> None:
-    """How many zones hold so many slots of the first row, or hosts: against every layout."""
-    grid = block_grid(req, 2)
-    assert grid is not None
-    if sum(capacities) < grid.size or not grid.weights:
-        return
-    row, least, low, more = counted
-    optimum = 1 << 40
-    for zones in product(range(len(capacities)), repeat=grid.size):
-        layout = np.array(zones).reshape(grid.rows, grid.width)
-        held = counts(layout, len(capacities))
-        slots = held[:, 0] if row == 0 else held.sum(axis=1)
-        is_counted = low <= np.count_nonzero(slots >= least) <= low + more
-        if is_counted and all(held.sum(axis=1) <= capacities):
-            optimum = min(optimum, layout_cost(grid, layout))
-    prover = Prover(grid, capacities, [])
-    prover.incumbent, prover.made = 1 << 40, 1
-    root, counter = prover._root(), Counter(row, least)
-    prover.heap = [(0, 0, replace(root, ranges={**root.ranges, counter: (low, low + more)}))]
-    assert prover.prove(1 << 40, 20) <= optimum
 
 
 def test_a_split_leaves_out_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,19 +206,6 @@ def test_the_zone_step_encloses_the_optimum(
     step = solve_zones(grid, capacities, reserved, Limits(rounds=30, trees=60))
     assert np.all(np.bincount(step.layout.ravel(), minlength=len(capacities)) <= capacities)
     assert step.bound <= cheapest(grid, capacities) <= step.cost == layout_cost(grid, step.layout)
-
-
-@settings(max_examples=60)
-@given(req=requests(), seed=st.integers(0, 2**32 - 1))
-def test_refinement_never_costs(req: Request, seed: int) -> None:
-    grid = block_grid(req, 2)
-    assert grid is not None
-    start = np.random.default_rng(seed).integers(0, 3, grid.size)
-    capacities = (np.bincount(start, minlength=3) + 1).tolist()
-    graph = grid_graph(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
-    at = refine(graph, capacities, start, 20_000, 0)
-    assert graph.cost(at) <= graph.cost(start)
-    assert np.all(np.bincount(at, minlength=3) <= capacities)
 
 
 @given(req=requests(), seed=st.integers(0, 2**32 - 1))

@@ -6,22 +6,15 @@ from itertools import pairwise
 
 import pytest
 
-from placement.fabric.reader import from_spec, preset
+from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
-from placement.objective.axis_loads import AxisLoad, Load, axis_loads, kinds_of_link
-from placement.objective.cut import egress
-from placement.workload.request import Collective, Request
-from tests.build import fabric, fabric_spec, gang, llama3, request
-
-TERA = 1e12
+from placement.objective.axis_loads import AxisLoad, axis_loads, kinds_of_link
+from placement.workload.request import Request
+from tests.build import fabric, fabric_spec, gang, request
 
 
 def loads(fabric_: Fabric, req: Request, hosts: object) -> dict[str, AxisLoad]:
     return {load.traffic.axis: load for load in axis_loads(fabric_, req, list(hosts))}  # type: ignore[call-overload]
-
-
-def slowest(load: AxisLoad) -> Load:
-    return max(load.loads, key=lambda on_layer: on_layer.seconds)
 
 
 def test_layers_from_the_inside_out() -> None:
@@ -110,47 +103,3 @@ def crossed(f: Fabric, tail: int, head: int) -> list[tuple[str, str]]:
         if f.domain(tail, depth) != f.domain(head, depth):
             links.append((name, f.domain(tail, depth)))
     return links
-
-
-# --- the 16,384-GPU job, zone by zone --------------------------------------------------
-
-
-@pytest.mark.parametrize(("collective", "tera"), [("ring", 2.42), ("hierarchical", 2.03)])
-def test_llama3_with_whole_replicas_in_six_zones(collective: str, tera: float) -> None:
-    """24 replicas in each of five zones and 8 in the sixth: 0.110 s on the uplink at 7:1."""
-    roce = preset("roce-24k")
-    req = llama3(2, collectives=(("dp", Collective(collective)),))
-    dp = loads(roce, req, range(2_048))["dp"]
-    zone = next(load for load in dp.loads if load.layer == "zone uplink")
-    assert zone.busiest_bytes_per_step == pytest.approx(tera * TERA, rel=3e-3)
-    assert zone.seconds == pytest.approx(tera / 21.94, rel=3e-3)
-    assert slowest(dp).layer == "nic"  # 7:1 is invisible when ranks are contiguous
-    assert dp.seconds == pytest.approx(0.378, rel=2e-3)
-
-
-def test_llama3_with_replicas_in_random_order_on_the_same_hosts() -> None:
-    """47.5 TB leave a full zone on average, 2.16 s: twenty times the bytes."""
-    roce = preset("roce-24k")
-    leaving, layers = [], []
-    for seed in range(200):
-        replicas = random.Random(seed).sample(range(128), 128)
-        hosts = [16 * replica + stage for replica in replicas for stage in range(16)]
-        leaving += egress(roce, llama3(2), hosts)[:5]  # of the zones that are full
-        if seed < 10:
-            layers.append(slowest(loads(roce, llama3(2), hosts)["dp"]).layer)
-    mean = sum(leaving) / len(leaving)
-    assert mean == pytest.approx(47.5 * TERA, rel=0.01)
-    assert mean / float(roce.tiers[0].uplink_bytes_per_s[0]) == pytest.approx(2.16, rel=0.01)
-    assert set(layers) == {"zone uplink"}
-
-
-@pytest.mark.parametrize("chunks", [1, 2, 8])
-def test_llama3_with_three_stages_to_a_zone(chunks: int) -> None:
-    """Pipeline outermost: 1.10 TB leave an inner zone for each chunk, half each way."""
-    roce = preset("roce-24k")
-    req = llama3(2, virtual_stages=chunks)
-    # 128 replicas x 3 stages fill a zone of 384 hosts; stage 15 is alone in the sixth.
-    by_stage = [128 * stage + replica for replica in range(128) for stage in range(16)]
-    pp = loads(roce, req, by_stage)["pp"]
-    zone = next(load for load in pp.loads if load.layer == "zone uplink")
-    assert zone.busiest_bytes_per_step == pytest.approx(chunks * 1.10 * TERA, rel=3e-3)

@@ -2,18 +2,14 @@
 
 from collections import Counter
 from dataclasses import replace
-from random import Random
 
-import numpy as np
 import pytest
 
 from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.hostset import HostSet
-from placement.fabric.reader import from_spec, preset
+from placement.fabric.reader import preset
 from placement.fabric.tree import Fabric
 from placement.notes import request_notes
-from placement.objective.check import violations
 from placement.placer import place
 from placement.workload.request import (
     AUTO,
@@ -22,24 +18,20 @@ from placement.workload.request import (
     Infeasible,
     Insufficient,
     Limits,
-    Objective,
-    Placement,
     Request,
     SpareRule,
     Undecided,
 )
-from tests.build import LLAMA3, LLAMA3_ROWS, fabric, flat, request
-
-
-def placed(on: Fabric, free: HostSet, req: Request, limits: Limits | None = None) -> Placement:
-    answer = place(on, free, req, limits)
-    assert isinstance(answer, Placement), answer
-    assert violations(on, free, req, answer) == []
-    return answer
-
-
-def everything(on: Fabric) -> HostSet:
-    return hostset.full(on.host_count)
+from tests.build import (
+    LLAMA3,
+    LLAMA3_ROWS,
+    everything,
+    fabric,
+    flat,
+    place_checked,
+    regular,
+    request,
+)
 
 
 def llama3(row: int, spares: SpareRule = AUTO) -> Request:
@@ -82,53 +74,9 @@ def test_half_a_host_is_bad_input() -> None:
         place(fabric(), everything(fabric()), request(dp=12))
 
 
-@pytest.mark.slow
-def test_spread_holds_groups_together() -> None:
-    """Arnold's measure never gets worse when it is what is asked for."""
-    roce = preset("roce-24k")
-    req = request(tp=8, pp=8, dp=100, traffic={"dp": 10, "pp": 3}, spares=NO_SPARES)
-    answers = [
-        placed(roce, everything(roce), replace(req, objective=objective))
-        for objective in (Objective.CUT, Objective.SPREAD)
-    ]
-
-    def most_zones(answer: Placement) -> float:
-        zone = roce.tiers[0].domain_by_host[np.array(answer.hosts)].reshape(100, 8)
-        replicas = max(len(set(row)) for row in zone.tolist())
-        stages = max(len(set(row)) for row in zone.T.tolist())
-        return (replicas + stages) / 2
-
-    assert most_zones(answers[1]) <= most_zones(answers[0])
-    assert any(note.startswith(f"spread {most_zones(answers[1]):g} (") for note in answers[1].notes)
-
-
-def test_one_host_takes_the_smallest_gap() -> None:
-    """A lone free host in the fuller zone, rather than half of an empty rack."""
-    free = everything(fabric()) & ~hostset.of([0, 1, 2])
-    answer = placed(fabric(), free, request(tp=8, spares=NO_SPARES))
-    assert fabric().names(answer.hosts) == ("z0-r1-h1",)
-
-
-def test_a_gang_that_fits_a_rack_stays_in_it() -> None:
-    free = everything(fabric()) & ~hostset.of([0, 2])
-    answer = placed(fabric(), free, request(tp=8, dp=2, traffic={"dp": 5}, spares=NO_SPARES))
-    assert fabric().names(answer.hosts) == ("z1-r0-h0", "z1-r0-h1")
-    assert [cut.bytes_per_step for cut in answer.cuts] == [0, 0]
-
-
-def test_blocks_of_a_rack_are_neighbours() -> None:
-    """Four replicas of two stages in one zone: pairs along the heavier axis share a rack."""
-    heavy_dp = request(tp=8, pp=2, dp=2, traffic={"pp": 1, "dp": 9}, spares=NO_SPARES)
-    answer = placed(fabric(), hostset.full(4), heavy_dp)
-    assert [cut.by_axis for cut in answer.cuts] == [(), (("pp", 16),)]
-    heavy_pp = request(tp=8, pp=2, dp=2, traffic={"pp": 9, "dp": 1}, spares=NO_SPARES)
-    answer = placed(fabric(), hostset.full(4), heavy_pp)
-    assert [cut.by_axis for cut in answer.cuts] == [(), (("dp", 32),)]
-
-
 def test_spares_stand_in_the_gangs_zones_under_different_switches() -> None:
     roce = preset("roce-24k")
-    answer = placed(roce, everything(roce), llama3(1))
+    answer = place_checked(roce, everything(roce), llama3(1))
     # Sixteen stages of 64 hosts on zones of six: one zone must be full to cut but twice.
     assert zones(roce, answer.hosts) == {"z0": 384, "z1": 320, "z2": 320}
     assert set(zones(roce, answer.spares)) == {"z1", "z2"}
@@ -140,8 +88,8 @@ def test_spares_never_cost_cut() -> None:
     """Two full zones hold the gang exactly: its spares then stand elsewhere."""
     on = fabric(zones=3, racks=4, hosts=2)
     req = request(tp=8, pp=2, dp=8, traffic={"pp": 1, "dp": 9}, spares=AUTO)
-    answer = placed(on, everything(on), req)
-    assert answer.cut == placed(on, everything(on), replace(req, spares=NO_SPARES)).cut == 64
+    answer = place_checked(on, everything(on), req)
+    assert answer.cut == place_checked(on, everything(on), replace(req, spares=NO_SPARES)).cut == 64
     assert zones(on, answer.hosts) == {"z0": 8, "z1": 8}
     assert zones(on, answer.spares) == {"z2": 2}
     assert answer.notes == ("2 spares are in zones that the gang does not use",)
@@ -149,19 +97,15 @@ def test_spares_never_cost_cut() -> None:
 
 def test_auto_spares_never_keep_a_job_waiting() -> None:
     req = request(tp=8, dp=8, traffic={"dp": 1}, spares=AUTO)
-    answer = placed(fabric(), everything(fabric()), req)
+    answer = place_checked(fabric(), everything(fabric()), req)
     assert answer.spares == ()
     assert answer.notes == ("0 of 2 spares held: no more hosts are free",)
 
 
-@pytest.mark.parametrize(("rule", "held"), [(SpareRule(hosts=3), 3), (SpareRule(share=0.5), 2)])
-def test_an_exact_number_is_held(rule: SpareRule, held: int) -> None:
-    answer = placed(fabric(), everything(fabric()), request(tp=8, dp=4, spares=rule))
-    assert len(answer.spares) == held
-
-
 def test_an_axis_without_bytes_is_pointed_out() -> None:
-    answer = placed(fabric(), everything(fabric()), request(tp=8, pp=2, dp=2, traffic={"dp": 1}))
+    answer = place_checked(
+        fabric(), everything(fabric()), request(tp=8, pp=2, dp=2, traffic={"dp": 1})
+    )
     assert "axis pp spans hosts and has no traffic: it was placed as if silent" in answer.notes
 
 
@@ -187,69 +131,34 @@ def test_ranks_that_form_no_grid_are_placed_and_bounded() -> None:
     """tp 6 does not divide hosts of 8: three blocks, of which one stands alone."""
     on = flat(2, 2, gpus=8, tier="zone")
     req = request(tp=6, dp=4, traffic={"tp": 9, "dp": 1}, spares=NO_SPARES)
-    answer = placed(on, everything(on), req)
+    answer = place_checked(on, everything(on), req)
     assert dict(answer.cuts[0].by_axis)["tp"] == 2 * 9  # one group of two blocks is parted
     assert 0 < answer.lower_bound <= answer.cut
 
 
 def test_a_fabric_without_tiers() -> None:
-    on = from_spec({"name": "flat", "gpus_per_host": 1, "tiers": [{"name": "host", "count": 4}]})
-    answer = placed(on, everything(on), request(dp=3, spares=NO_SPARES))
+    on = regular(("host", 4), gpus=1)
+    answer = place_checked(on, everything(on), request(dp=3, spares=NO_SPARES))
     assert (answer.hosts, answer.cuts, answer.is_optimal) == ((0, 1, 2), (), True)
 
 
 def test_buildings_above_zones() -> None:
     """The outermost tier is cut least, then the next: stages stay together on both."""
-    on = from_spec(
-        {
-            "name": "campus",
-            "gpus_per_host": 1,
-            "tiers": [
-                {"name": "building", "count": 2},
-                {"name": "zone", "count": 2},
-                {"name": "rack", "count": 2},
-                {"name": "host", "count": 2},
-            ],
-        }
-    )
+    on = regular(("building", 2), ("zone", 2), ("rack", 2), ("host", 2), gpus=1)
     req = request(pp=4, dp=4, traffic={"pp": 1, "dp": 100}, spares=NO_SPARES)
-    answer = placed(on, everything(on), req)
+    answer = place_checked(on, everything(on), req)
     cuts = {cut.tier: dict(cut.by_axis) for cut in answer.cuts}
     assert cuts["building"] == {"pp": 4}
     assert cuts["zone"] == {"pp": 12}
     assert answer.is_optimal
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["roce-24k", "ib-24k"])
-@pytest.mark.parametrize("row", [1, 2, 3])
-def test_llama_3_on_both_clusters(name: str, row: int) -> None:
-    """Certified, and far below consecutive ranks or whatever the gap is, it is stated."""
-    on = preset(name)
-    answer = placed(on, everything(on), llama3(row))
-    assert 0 < answer.lower_bound <= answer.cut
-    assert answer.gap < 0.1
-
-
-@pytest.mark.slow
-def test_busy_hosts_are_never_used_and_answers_repeat() -> None:
-    on = preset("roce-24k")
-    rng = Random(7)
-    for _ in range(4):
-        free = hostset.of(rng.sample(range(on.host_count), 2_000))
-        req = request(
-            tp=8, pp=rng.choice((1, 4, 8)), dp=rng.randrange(2, 200), traffic={"pp": 3, "dp": 10}
-        )
-        limits = Limits(rounds=10, trees=50)
-        first = placed(on, free, req, limits)
-        assert not hostset.of(first.hosts + first.spares) & ~free
-        assert place(on, free, req, limits) == first
-
-
 @pytest.mark.parametrize("zones_", [120, 500])
 def test_very_many_zones_alike_are_proved(zones_: int) -> None:
     """Those of one size are counted together, by the proof and by the search."""
     on = fabric(zones=zones_, racks=2, hosts=2)
-    answer = placed(on, everything(on), request(tp=8, pp=4, dp=40, traffic={"dp": 900, "pp": 300}))
+    answer = place_checked(
+        on, everything(on), request(tp=8, pp=4, dp=40, traffic={"dp": 900, "pp": 300})
+    )
     assert answer.is_optimal
     assert answer.cut == answer.lower_bound > 0

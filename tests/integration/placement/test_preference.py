@@ -4,25 +4,17 @@ from random import Random
 
 from placement.fabric import hostset
 from placement.objective.check import violations
-from placement.placer import place
 from placement.tiers.preference import Preference
-from placement.workload.request import Placement
-from tests.build import exactly, fabric, gang
+from tests.build import exactly, fabric, gang, place_checked
 from tests.cases import case
-
-
-def placed(*arguments: object, **preference: object) -> Placement:
-    answer = place(*arguments, **preference)  # type: ignore[arg-type]
-    assert isinstance(answer, Placement)
-    return answer
 
 
 def test_a_gang_moves_to_the_rack_that_is_wholly_golden() -> None:
     cluster = fabric(zones=1, racks=4, hosts=4)
     rack = hostset.of(range(8, 12))
     free = hostset.full(cluster.host_count)
-    assert not set(placed(cluster, free, gang(4)).hosts) & set(range(8, 12))
-    assert set(placed(cluster, free, gang(4), preference=Preference(rack)).hosts) == set(
+    assert not set(place_checked(cluster, free, gang(4)).hosts) & set(range(8, 12))
+    assert set(place_checked(cluster, free, gang(4), preference=Preference(rack)).hosts) == set(
         range(8, 12)
     )
 
@@ -30,11 +22,11 @@ def test_a_gang_moves_to_the_rack_that_is_wholly_golden() -> None:
 def test_hosts_to_take_last_are_taken_when_there_are_no_others() -> None:
     cluster = fabric(zones=1, racks=2, hosts=2)
     free, early = hostset.full(4), hostset.of([0, 1])
-    assert set(placed(cluster, free, gang(2), preference=Preference(last=early)).hosts) == {
+    assert set(place_checked(cluster, free, gang(2), preference=Preference(last=early)).hosts) == {
         2,
         3,
     }
-    assert set(placed(cluster, free, gang(4), preference=Preference(last=early)).hosts) == {
+    assert set(place_checked(cluster, free, gang(4), preference=Preference(last=early)).hosts) == {
         0,
         1,
         2,
@@ -56,8 +48,8 @@ def test_no_cut_rises_no_spare_is_lost_and_the_taste_is_never_worse() -> None:
             request = gang(
                 random.choice((4, 6, 8, 12)), pp=random.choice((1, 2)), spares=exactly(2)
             )
-            plain = placed(cluster, free, request)
-            found = placed(cluster, free, request, preference=preference)
+            plain = place_checked(cluster, free, request)
+            found = place_checked(cluster, free, request, preference=preference)
             assert found.cuts == plain.cuts
             assert len(found.spares) == len(plain.spares)
             assert preference.cost(found.hosts) <= preference.cost(plain.hosts)

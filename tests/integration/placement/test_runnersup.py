@@ -5,15 +5,13 @@ import numpy as np
 from placement.baselines import runners_up
 from placement.fabric.reader import preset
 from placement.objective.cut import cut
-from placement.placer import place
 from placement.workload.request import NO_SPARES, Placement, Request
-from tests.build import everything, fabric, llama3, request
+from tests.build import everything, fabric, llama3, place_checked, request
 
 
 def others(on: str, req: Request) -> tuple[Placement, dict[str, int]]:
     network = preset(on)
-    answer = place(network, everything(network), req)
-    assert isinstance(answer, Placement)
+    answer = place_checked(network, everything(network), req)
     found = runners_up(network, np.arange(network.host_count), req, answer)
     return answer, {other.name: other.cut.bytes_per_step for other in found}
 
@@ -30,6 +28,5 @@ def test_llama_3_is_cut_between_stages_rather_than_replicas() -> None:
 
 def test_nothing_to_explain_where_nothing_is_cut() -> None:
     req = request(tp=8, dp=2, traffic={"dp": 5}, spares=NO_SPARES)
-    answer = place(fabric(), everything(fabric()), req)
-    assert isinstance(answer, Placement)
+    answer = place_checked(fabric(), everything(fabric()), req)
     assert runners_up(fabric(), np.arange(8), req, answer) == ()

@@ -12,7 +12,6 @@ from placement import Sizing, place
 from placement.fabric import hostset
 from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
-from placement.objective.check import violations
 from placement.objective.cut import cut
 from placement.spares.holding import hold_spares
 from placement.workload.request import (
@@ -23,7 +22,7 @@ from placement.workload.request import (
     Placement,
     Request,
 )
-from tests.build import fabric, fabric_spec, request
+from tests.build import fabric, fabric_spec, place_checked, request
 from tests.cases import case
 
 OFTEN = Sizing(failures_per_host_day=0.1, repair_days=1, epsilon=0.1)
@@ -51,11 +50,10 @@ def _lacking(on: Fabric, free: list[int], gang: Request, hosts: tuple[int, ...])
 
 def test_no_layout_of_the_same_cut_leaves_the_zones_more_spares() -> None:
     rng = random.Random(1)
-    for number in range(25):
+    for number in range(10):
         with case(number=number):
             on, free, gang = _drawn(rng)
-            answer = place(on, hostset.of(free), gang, sizing=OFTEN)
-            assert isinstance(answer, Placement)
+            answer = place_checked(on, hostset.of(free), gang, sizing=OFTEN)
             zone, blocks = on.tiers[0].domain_by_host, len(answer.hosts)
             best = _lacking(on, free, gang, answer.hosts)
             for zones in product(range(len(on.tiers[0].domains)), repeat=blocks):
@@ -80,9 +78,7 @@ def test_a_site_that_insists_has_its_spares_in_each_zone_or_a_reason(
     where = replace(gang.where, segment=segment)
     gang = replace(gang, spares=AUTO, objective=objective, compute_s=1.0, where=where)
     everywhere = hostset.full(on.host_count)
-    answer = place(on, everywhere, gang, sizing=sizing)
-    assert isinstance(answer, Placement), answer
-    assert violations(on, everywhere, gang, answer) == []
+    answer = place_checked(on, everywhere, gang, sizing=sizing)
     tier = on.tiers[-1 if segment else 0]
     used = tier.count(np.array(answer.hosts))
     spare = tier.count(np.array(answer.spares, dtype=np.int64))
@@ -103,15 +99,14 @@ def test_spares_that_no_zone_has_room_for_are_refused_by_name() -> None:
         )
         assert isinstance(answer, Insufficient)
         assert "2 of 4 in z0" in answer.reason
-    relaxed = place(on, hostset.full(8), gang)
-    assert isinstance(relaxed, Placement)
+    place_checked(on, hostset.full(8), gang)
 
 
 @pytest.mark.parametrize("compute_s", [1e-9, 1.0])
 def test_a_gang_is_placed_by_time_wherever_it_can_be_by_the_cut(compute_s: float) -> None:
     """Candidates on parts of the free hosts have the spares set aside once, not once more."""
     rng = random.Random(3)
-    for number in range(20):
+    for number in range(5):
         with case(number=number):
             on = fabric(zones=3, racks=3, hosts=2)
             free = hostset.of(rng.sample(range(on.host_count), rng.randrange(8, 14)))
@@ -134,8 +129,7 @@ def test_spares_of_a_zone_lie_behind_its_feeds_in_turns(
     on = from_spec({**fabric_spec(zones=2, racks=4, hosts=4), "labels": labels})
     gang = request(tp=8, dp=18, traffic={"tp": 1, "dp": 1})
     gang = replace(gang, spares=AUTO, objective=objective, compute_s=1.0)
-    answer = place(on, hostset.full(on.host_count), gang, sizing=sizing)
-    assert isinstance(answer, Placement)
+    answer = place_checked(on, hostset.full(on.host_count), gang, sizing=sizing)
     zone_of = on.tiers[0].domain_by_host
     for zone in range(2):
         spares = [host for host in answer.spares if zone_of[host] == zone]
@@ -161,6 +155,5 @@ def test_a_side_without_room_for_spares_leaves_the_other_side() -> None:
     barred = replace(on, barred=((0, 0),))
     gang = replace(request(tp=8, dp=5, traffic={"tp": 1, "dp": 1}), spares=AUTO)
     free = hostset.of([*range(6), 6, 7, 8, 12, 13])  # z0 whole, five hosts of the others
-    answer = place(barred, free, gang, sizing=Sizing(per_zone=1))
-    assert isinstance(answer, Placement)
+    answer = place_checked(barred, free, gang, sizing=Sizing(per_zone=1))
     assert {on.domain(host) for host in answer.hosts} == {"z0"}

@@ -9,10 +9,9 @@ import pytest
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.grid.block_grid import BlockGrid, block_grid
-from placement.placer import place
 from placement.tiers.spread import least_spread, most_zones, spread, spread_layouts
-from placement.workload.request import NO_SPARES, Objective, Placement
-from tests.build import flat, request
+from placement.workload.request import NO_SPARES, Objective
+from tests.build import flat, place_checked, request
 
 
 def grid(rows: int, width: int) -> BlockGrid:
@@ -64,8 +63,7 @@ def test_the_placement_says_what_it_reached_and_what_none_is_below(alpha: float)
     on = flat(16, 16, 16, 16, tier="zone")
     req = request(pp=8, dp=8, traffic={"pp": 3, "dp": 10}, spares=NO_SPARES)
     req = replace(req, objective=Objective.SPREAD, spread_alpha=alpha)
-    answer = place(on, hostset.full(64), req)
-    assert isinstance(answer, Placement)
+    answer = place_checked(on, hostset.full(64), req)
     zone = on.tiers[0].domain_by_host[np.array(answer.hosts)].reshape(8, 8)  # dp, pp
     stages = max(len(set(line)) for line in zone.T.tolist())
     replicas = max(len(set(line)) for line in zone.tolist())

@@ -9,12 +9,12 @@ from network.failures import links_without
 from network.flows import Flows, flows_of, merge_flows
 from network.paths import Walker, trips_of
 from network.routing import Congestion, Kind, Routing, _on_rails, parse_routing, route
-from network.wiring import Links, links
+from network.wiring import links
 from placement.errors import BadInput
 from placement.fabric.reader import from_spec, preset
 from placement.fabric.tree import Fabric
-from placement.workload.request import Collective, Request
-from tests.build import LLAMA3_ROWS, fabric, gang, request
+from placement.workload.request import Collective
+from tests.build import fabric, gang, regular, request
 from tests.cases import case
 
 ECMP, PINNED, ADAPTIVE = (parse_routing(name) for name in ("ecmp", "pinned", "adaptive"))
@@ -25,15 +25,8 @@ NIC = 5e10  # bytes per second
 
 def infiniband(pods: int = 2, units: int = 4, hosts: int = 32, gpus: int = 2) -> Fabric:
     """Four spines a rail in each pod, so that one may fail."""
-    tiers = [("pod", pods), ("su", units), ("host", hosts)]
-    return from_spec(
-        {
-            "name": "rails",
-            "kind": "infiniband",
-            "gpus_per_host": gpus,
-            "tiers": [{"name": name, "count": count} for name, count in tiers],
-        }
-    )
+    tiers = ("pod", pods), ("su", units), ("host", hosts)
+    return regular(*tiers, gpus=gpus, kind="infiniband")
 
 
 def one_axis(source: list[int], target: list[int], size: float = NIC) -> Flows:
@@ -265,22 +258,3 @@ def test_hosts_without_a_path_are_bad_input(routing: Routing) -> None:
 def test_failed_switches_that_a_job_does_not_use_change_nothing() -> None:
     flows = one_axis([0, 1], [8, 9])
     assert route(links(SMALL), flows, ADAPTIVE, failed=["z2-r0-rtsw"]).slowdown == 1
-
-
-# --- scale ---------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def llama3() -> tuple[Links, Request]:
-    shape, model, batch = LLAMA3_ROWS[2]
-    return links(preset("roce-24k")), Request(shape, model=model, batch=batch)
-
-
-@pytest.mark.slow
-def test_queue_pairs_take_the_collisions_out_of_llama_3(llama3: tuple[Links, Request]) -> None:
-    built, req = llama3
-    flows = flows_of(built.fabric, req, list(range(2_048)))
-    found = [route(built, flows, Routing(Kind.E_ECMP, pairs), seed=1) for pairs in (1, 4, 16)]
-    slower = [congestion.slowdown for congestion in found]
-    assert slower[0] > slower[1] > slower[2] > 1
-    assert found[0].ideal_s == pytest.approx(found[2].ideal_s)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from network.collectives.msccl import AxisProgram, axis_program, messages, msccl_algorithm
+from network.collectives.msccl import AxisProgram, axis_program, msccl_algorithm
 from network.scheduled_tasks import scheduled_tasks
 from network.step_simulation import play
 from placement import BadInput
@@ -17,7 +17,6 @@ from placement.objective.axis_loads import axis_loads
 from placement.objective.cut import cut_by_axis
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Collective, GangRole, Request
-from placement.workload.traffic import axis_traffic
 from tests.build import fabric
 
 USED = [each for each in Collective if each is not Collective.HIERARCHICAL]
@@ -91,9 +90,8 @@ def test_every_rank_ends_with_the_sum_in_whatever_order_blocks_go(
     program = axis_program(summed(used, size), per_host)
     algorithm, draw = xml_of(program), Random(size)
     vectors = np.random.default_rng(size).integers(0, 1_000, (size, program.chunks))
-    for _ in range(3):
-        held = run(algorithm, vectors, draw)
-        assert (held == vectors.sum(axis=0)).all()
+    held = run(algorithm, vectors, draw)
+    assert (held == vectors.sum(axis=0)).all()
 
 
 @pytest.mark.parametrize("used", USED)
@@ -131,19 +129,6 @@ def test_its_messages_cross_as_many_bytes_as_the_cut_counts(
         crossed = sum(m.count for m in program.messages() if at[m.src] != at[m.dst]) * chunk_bytes
         counted = sum(sent for _, sent in cut_by_axis(request, per_host, zones))
         assert counted == pytest.approx(crossed)
-
-
-def test_each_distance_sends_what_its_round_is_counted_with() -> None:
-    for used in (Collective.HALVING_DOUBLING, Collective.HALVING_DOUBLING_FAR):
-        request = summed(used, 24)
-        chunk_bytes = axis_program(request, 1).payload_bytes / 24
-        for each in axis_traffic(request):
-            sent = [
-                m.count
-                for m in messages(used, 24)
-                if m.src == 0 and m.dst in (each.stride, each.stride * (each.size - 1))
-            ]
-            assert sum(sent) * chunk_bytes == pytest.approx(each.edge_bytes)
 
 
 def test_what_has_no_schedule_is_refused() -> None:

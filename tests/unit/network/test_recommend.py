@@ -36,22 +36,6 @@ def test_the_cut_of_what_is_used_is_the_referees(collective: Collective, hosts: 
     assert mine.cut_bytes == pytest.approx(crossed, rel=1e-8 if collective.is_in_rounds else 0)
 
 
-def test_near_first_reaches_the_least_cut_and_far_first_pays_for_every_rank_of_a_zone() -> None:
-    """128 groups, 2 (Z-1) S each over Z = 8 zones of 16 ranks; far first 16 times that."""
-    req = llama3(2)
-    found = dp_advice(req, POWERS)
-    near, far = found.of(Algorithm.NEAR), found.of(Algorithm.FAR)
-    assert near is not None
-    assert far is not None
-    edge = dict(cut(ROCE, req, POWERS)[0].by_axis)["dp"] / (128 * 8)  # 2 (n-1)/n S
-    payload = edge * 128 / (2 * 127)
-    assert near.cut_bytes == pytest.approx(128 * 2 * 7 * payload)
-    assert far.cut_bytes == pytest.approx(16 * near.cut_bytes)
-    assert found.best is near
-    assert far.seconds == pytest.approx(128 * 2 * 16 * 7 / 8 * payload / 21.94e12, rel=1e-3)
-    assert near.seconds == pytest.approx(0.378, rel=0.02)
-
-
 def test_where_zones_are_no_powers_of_two_the_hierarchy_cuts_least() -> None:
     found = dp_advice(llama3(2), WHOLE_REPLICAS)
     near = found.of(Algorithm.NEAR)

@@ -13,8 +13,8 @@ from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.placer import place
-from placement.workload.request import AUTO, Infeasible, Insufficient, Placement, Request
-from tests.build import everything, exactly, fabric, fabric_spec, gang, two_tiers
+from placement.workload.request import AUTO, Infeasible, Insufficient, Request
+from tests.build import everything, exactly, fabric, fabric_spec, gang, place_checked, two_tiers
 
 MIXED = {**fabric_spec(zones=3, racks=2, hosts=2), "labels": {}}
 LABELS = {"z[0-1]": {"gpu": "h100"}, "z2": {"gpu": "a100"}, "z1-r0-h0": {"gpu": "h200"}}
@@ -27,13 +27,6 @@ def labelled_fabric() -> Fabric:
 def wants(hosts: int, *, max_zones: int = 0, same: str = "", **labels: str) -> Request:
     """wants(4, same="rack", gpu="h100")"""
     return replace(gang(hosts), where=Constraints(max_zones, same, tuple(labels.items())))
-
-
-def placed(network: Fabric, free: HostSet, request: Request) -> Placement:
-    answer = place(network, free, request)
-    assert isinstance(answer, Placement), answer
-    assert violations(network, free, request, answer) == []
-    return answer
 
 
 def without(network: Fabric, *names: str) -> HostSet:
@@ -68,7 +61,7 @@ def test_labels_of_nothing_are_refused(labels: object, field: str, what: str) ->
 
 def test_a_gang_lies_on_labelled_hosts_alone() -> None:
     network = labelled_fabric()
-    found = placed(network, everything(network), wants(4, gpu="a100"))
+    found = place_checked(network, everything(network), wants(4, gpu="a100"))
     assert {network.domain(host) for host in found.hosts} == {"z2"}
 
 
@@ -103,7 +96,7 @@ def test_one_rack_waits_for_a_whole_rack() -> None:
     answer = place(network, halves, request)
     assert isinstance(answer, Insufficient)
     assert answer.reason == "needs 4 hosts in one rack; free: at most 3 in one rack"
-    found = placed(network, halves | hostset.of(network.indices(["z1-r1-h0"])), request)
+    found = place_checked(network, halves | hostset.of(network.indices(["z1-r1-h0"])), request)
     assert {network.domain(host, 1) for host in found.hosts} == {"z1-r1"}
 
 
@@ -116,7 +109,7 @@ def test_one_rack_larger_than_any_rack_is_never_possible() -> None:
 def test_spares_lie_in_the_same_domain_as_the_gang() -> None:
     network = two_tiers([4], [4], [2], gpus=8)
     request = replace(wants(3, same="zone"), spares=exactly(1))
-    found = placed(network, everything(network), request)
+    found = place_checked(network, everything(network), request)
     assert zones_of(network, hostset.of(found.hosts + found.spares)) == 1
     assert len(found.spares) == 1
 
@@ -124,7 +117,7 @@ def test_spares_lie_in_the_same_domain_as_the_gang() -> None:
 def test_automatic_spares_are_fewer_rather_than_elsewhere() -> None:
     network = fabric(zones=2, racks=2, hosts=2)
     request = replace(wants(4, same="zone"), spares=AUTO)
-    assert placed(network, everything(network), request).spares == ()
+    assert place_checked(network, everything(network), request).spares == ()
 
 
 def test_zone_and_rack_are_understood_whatever_tiers_are_called() -> None:
@@ -132,7 +125,7 @@ def test_zone_and_rack_are_understood_whatever_tiers_are_called() -> None:
     spec["tiers"].append({"name": "host", "count": 2})
     network = from_spec(spec)
     for name, domains in (("zone", 0), ("pod", 0), ("rack", 1), ("su", 1)):
-        found = placed(network, everything(network), wants(2, same=name))
+        found = place_checked(network, everything(network), wants(2, same=name))
         assert len({network.domain(host, domains) for host in found.hosts}) == 1
     with pytest.raises(BadInput, match="no tier 'building'; there are pod, su"):
         place(network, everything(network), wants(2, same="building"))
@@ -140,7 +133,7 @@ def test_zone_and_rack_are_understood_whatever_tiers_are_called() -> None:
 
 def test_few_zones_are_the_roomiest() -> None:
     network = two_tiers([2], [4], [2], [4], gpus=8)
-    found = placed(network, everything(network), wants(8, max_zones=2))
+    found = place_checked(network, everything(network), wants(8, max_zones=2))
     assert {network.domain(host) for host in found.hosts} == {"z1", "z3"}
     answer = place(network, everything(network), wants(9, max_zones=2))
     assert answer == Infeasible("needs 9 hosts in at most 2 zones; uneven has at most 8 in 2 zones")
@@ -162,7 +155,7 @@ def test_a_host_that_joins_a_gang_keeps_its_constraints() -> None:
 def test_a_broken_constraint_is_a_violation() -> None:
     network = labelled_fabric()
     free = everything(network)
-    anywhere = placed(network, free, gang(8))
+    anywhere = place_checked(network, free, gang(8))
     for where, what in (
         (Constraints(max_zones=1), "lies in 2 zones, may lie in 1"),
         (Constraints(same="rack"), "must be in one"),
@@ -181,7 +174,7 @@ def test_around_is_the_whole_domain() -> None:
 
 def test_no_gang_lies_across_zones_that_nothing_joins() -> None:
     apart = from_spec({**fabric_spec(zones=2, racks=2, hosts=2), "joined": False})
-    assert zones_of(apart, hostset.of(placed(apart, everything(apart), gang(4)).hosts)) == 1
+    assert zones_of(apart, hostset.of(place_checked(apart, everything(apart), gang(4)).hosts)) == 1
     answer = place(apart, everything(apart), gang(5))
     assert isinstance(answer, Infeasible)
     assert "at most 4 on one side" in str(answer)

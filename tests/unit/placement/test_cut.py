@@ -5,11 +5,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from placement.fabric.reader import preset
 from placement.fabric.tree import Fabric, Hardware
 from placement.objective.cut import cut, cut_by_axis, egress
-from placement.workload.request import Batch, Collective, Request
-from tests.build import EVERY_PATTERN, fabric, flat, gang, llama3, request, two_tiers
+from placement.workload.request import Collective, Request
+from tests.build import EVERY_PATTERN, fabric, flat, gang, request, two_tiers
 
 HIERARCHICAL = Collective.HIERARCHICAL
 
@@ -45,36 +44,6 @@ def test_ten_ranks_in_a_ring_on_racks_of_four() -> None:
     assert cut(flat(4, 4, 4), req, range(10))[0].bytes_per_step == 3
 
 
-def test_a_ring_of_two_counts_both_edges() -> None:
-    req = request(dp=2, traffic={"dp": 5})
-    assert cut(flat(1, 1), req, (0, 1))[0].bytes_per_step == 10
-
-
-def test_a_chain_wraps_when_stages_are_virtual() -> None:
-    plain = request(pp=4, traffic={"pp": 12})
-    interleaved = request(pp=4, traffic={"pp": 12}, batch=Batch(4, virtual_stages=4))
-    racks = flat(2, 2)
-    assert cut(racks, plain, range(4))[0].bytes_per_step == 12
-    assert cut(racks, interleaved, range(4))[0].bytes_per_step == 12 + 9
-
-
-@pytest.mark.parametrize(
-    ("zones", "ring", "hierarchical"), [(2, 3.938, 2), (4, 7.875, 6), (8, 15.750, 14)]
-)
-def test_all_reduce_of_64_ranks(zones: int, ring: float, hierarchical: float) -> None:
-    """Contiguous ring and hierarchical all-reduce of S bytes, in units of S.
-
-    Cho et al. 2019 and the connectivity metric: Z 2(n-1)/n and 2(Z-1).
-    """
-    s = 64_000
-    w = {"dp": s * 2 * 63 // 64}
-    racks = flat(*[64 // zones] * zones)
-    flat_ring = cut(racks, request(dp=64, traffic=w), range(64))[0].bytes_per_step
-    layered = request(dp=64, traffic=w, collectives={"dp": HIERARCHICAL})
-    assert flat_ring / s == pytest.approx(ring, abs=6e-4)
-    assert cut(racks, layered, range(64))[0].bytes_per_step == hierarchical * s
-
-
 @pytest.mark.parametrize("order", ["contiguous", "scattered"])
 def test_hierarchical_counts_domains_not_order(order: str) -> None:
     """w n/(n-1) (lambda - 1) summed over groups, lambda = domains that a group touches."""
@@ -89,13 +58,6 @@ def test_hierarchical_counts_domains_not_order(order: str) -> None:
     expected = sum((spread - 1) * 70 * 8 // 7 for spread in touched)
     assert expected
     assert cut_by_axis(req, 1, np.array(domains)) == (("dp", expected),)
-
-
-@pytest.mark.parametrize("parts", [(4, 4), (1, 7), (2, 3, 3), (1,) * 8])
-def test_all_to_all_crosses_n_squared_less_what_stays(parts: tuple[int, ...]) -> None:
-    req = request(ep=8, traffic={"ep": 3})
-    expected = 3 * (64 - sum(p * p for p in parts))
-    assert cut(flat(*parts), req, range(8))[0].bytes_per_step == expected
 
 
 @pytest.mark.parametrize("req", EVERY_PATTERN.values(), ids=EVERY_PATTERN)
@@ -119,66 +81,6 @@ def test_egress_by_pattern() -> None:
     assert leaving(ep=6, traffic={"ep": 1}) == (9, 8, 5)
     layered = {"dp": HIERARCHICAL}
     assert leaving(dp=6, traffic={"dp": 10}, collectives=layered) == (8, 8, 8)
-
-
-@pytest.fixture(scope="module")
-def roce() -> Fabric:
-    return preset("roce-24k")
-
-
-def llama3_hosts() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """2,048 hosts on six zones: 24 replicas of 16 hosts in five zones, 8 in the sixth."""
-    return np.arange(2_048)
-
-
-def test_llama3_contiguous_egress(roce: Fabric) -> None:
-    """DP outermost, contiguous: 2.42 TB leave each zone, 0.11 s at 21.94 TB/s."""
-    out = egress(roce, llama3(2), tuple(llama3_hosts()))
-    used = [b for b in out if b]
-    assert len(used) == 6
-    assert used == pytest.approx([2.42e12] * 6, rel=2e-3)
-    uplink = roce.tiers[0].uplink_bytes_per_s[0]
-    assert used[0] / uplink == pytest.approx(0.110, abs=1e-3)
-
-
-def test_llama3_hierarchical_egress(roce: Fabric) -> None:
-    """The same hosts, reduced inside the zone first: 2.03 TB."""
-    out = egress(roce, llama3(2, collectives=(("dp", HIERARCHICAL),)), tuple(llama3_hosts()))
-    assert [b for b in out if b] == pytest.approx([2.03e12] * 6, rel=2e-3)
-
-
-def test_llama3_random_order_egress(roce: Fabric) -> None:
-    """The same hosts in random DP order: 47.5 TB leave a full zone."""
-    req = llama3(2)
-    stages, replicas = 16, 128
-    by_replica = llama3_hosts().reshape(replicas, stages)
-    shuffled = list(range(replicas))
-    Random(1).shuffle(shuffled)
-    out = egress(roce, req, tuple(by_replica[shuffled].ravel()))
-    assert sum(out[:5]) / 5 == pytest.approx(47.5e12, rel=0.05)
-    assert egress(roce, req, tuple(llama3_hosts()))[0] * 15 < out[0]
-
-
-def test_pipeline_outermost_crosses_between_stages(roce: Fabric) -> None:
-    """Megatron's default order: three stages in a zone, two edges of 128 hosts leave it.
-
-    1.10 TB for v = 1 (plain 1F1B), a direction each way over the two boundaries.
-    """
-    megatron = llama3(2)
-    req = Request(
-        parallelism=type(megatron.parallelism)(tp=8, pp=16, dp=128, order="tp-cp-ep-dp-pp"),
-        model=megatron.model,
-        batch=megatron.batch,
-    )
-    out = egress(roce, req, tuple(llama3_hosts()))
-    assert out[1] == pytest.approx(1.10e12, rel=2e-3)
-    assert out[0] == out[5] == out[1] / 2
-
-
-def test_groups_that_stay_inside_are_not_reported() -> None:
-    req = gang(4, pp=2, dp_bytes=10, pp_bytes=3)
-    (rack,) = cut(flat(2, 2, gpus=8), req, range(4))
-    assert dict(rack.by_axis) == {"dp": 8 * 2 * 2 * 10}
 
 
 def test_many_groups_over_many_domains_fit_in_memory() -> None:

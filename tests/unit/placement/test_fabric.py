@@ -9,7 +9,7 @@ import pytest
 from placement.errors import BadInput
 from placement.fabric.reader import MOST_HOSTS, PRESETS, from_spec, preset
 from placement.fabric.tree import Fabric
-from tests.build import fabric, fabric_spec, flat, two_tiers
+from tests.build import fabric, fabric_spec, regular, two_tiers
 
 
 @pytest.fixture(scope="module")
@@ -20,26 +20,6 @@ def roce() -> Fabric:
 @pytest.fixture(scope="module")
 def infiniband() -> Fabric:
     return preset("ib-24k")
-
-
-def test_roce_24k_counts(roce: Fabric) -> None:
-    """Llama 3 (2024), 3.3.1: 24,576 GPUs, 3,072 in a zone, 16 in a rack."""
-    zone, rack = roce.tiers
-    assert (zone.name, rack.name) == ("zone", "rack")
-    assert (len(zone.domains), len(rack.domains)) == (8, 8 * 192)
-    assert roce.host_count * roce.gpus_per_host == 24_576
-    assert set(np.bincount(zone.domain_by_host) * 8) == {3_072}
-    assert set(np.bincount(rack.domain_by_host) * 8) == {16}
-
-
-def test_roce_24k_bandwidths(roce: Fabric) -> None:
-    """153.6 TB/s into a zone, a seventh of it, 21.94 TB/s, up; racks are not oversubscribed."""
-    zone, rack = roce.tiers
-    injection = 3_072 * 400e9 / 8
-    assert injection == pytest.approx(153.6e12)
-    np.testing.assert_allclose(zone.uplink_bytes_per_s, injection / 7)
-    assert zone.uplink_bytes_per_s[0] == pytest.approx(21.94e12, rel=1e-3)
-    np.testing.assert_allclose(rack.uplink_bytes_per_s, 16 * 50e9)
 
 
 def test_roce_24k_names(roce: Fabric) -> None:
@@ -80,7 +60,7 @@ def test_indices_and_names_are_inverse() -> None:
 
 
 def test_hosts_alone_are_a_fabric_without_tiers() -> None:
-    alone = from_spec({"name": "x", "gpus_per_host": 4, "tiers": [{"name": "host", "count": 12}]})
+    alone = regular(("host", 12), gpus=4)
     assert alone.tiers == ()
     assert alone.hosts[9:] == ("h09", "h10", "h11")
     assert alone.domain(3) == "h03"
@@ -249,10 +229,6 @@ def test_a_rack_may_not_stand_in_two_zones() -> None:
 def test_a_list_is_no_fabric() -> None:
     with pytest.raises(BadInput, match="must be a mapping"):
         from_spec([fabric_spec()])  # type: ignore[arg-type]
-
-
-def test_flat_builder() -> None:
-    assert flat(4, 4, 2).hosts[-1] == "r2-h1"
 
 
 def test_links_inside_a_host_are_nvlink_unless_the_file_says_otherwise() -> None:

@@ -8,10 +8,9 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
-from placement.placer import place
 from placement.tiers.fragmentation import count_free_domains, rate_harm
 from placement.workload.request import Placement, Request, SpareRule
-from tests.build import fabric, request, two_tiers
+from tests.build import fabric, place_checked, request, two_tiers
 
 Key = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -27,9 +26,7 @@ def best(on: Fabric, free: list[int], req: Request) -> Key:
 
 
 def placed(on: Fabric, free: list[int], req: Request) -> Placement:
-    answer = place(on, hostset.of(free), req)
-    assert isinstance(answer, Placement)
-    return answer
+    return place_checked(on, hostset.of(free), req)
 
 
 def test_whole_domains_and_the_largest_are_counted_tier_by_tier() -> None:

@@ -4,20 +4,16 @@ import numpy as np
 import pytest
 
 from placement.fabric import hostset
-from placement.fabric.reader import from_spec
 from placement.objective.check import violations
 from placement.placer import place
 from placement.tiers.packing import best_fit
 from placement.workload.request import Collective, Limits, Placement, Request
-from tests.build import request, two_tiers
+from tests.build import everything, place_checked, regular, request, two_tiers
 
 
 def placed(zones: list[list[int]], job: Request, limits: Limits | None = None) -> Placement:
     fabric = two_tiers(*zones)
-    answer = place(fabric, hostset.full(fabric.host_count), job, limits)
-    assert isinstance(answer, Placement)
-    assert violations(fabric, hostset.full(fabric.host_count), job, answer) == []
-    return answer
+    return place_checked(fabric, everything(fabric), job, limits)
 
 
 def test_parts_go_to_the_tightest_child() -> None:
@@ -96,23 +92,10 @@ def test_no_certificate_where_the_outermost_tier_is_cut() -> None:
 
 def test_large_regions_of_few_children_are_sliced() -> None:
     """Too many blocks for tables of segments: two bands of zones beat filled ones."""
-    fabric = from_spec(
-        {
-            "name": "one site",
-            "gpus_per_host": 1,
-            "nic_gbps": 400,
-            "tiers": [
-                {"name": "site", "count": 1},
-                {"name": "zone", "count": 6},
-                {"name": "host", "count": 384},
-            ],
-        }
-    )
+    fabric = regular(("site", 1), ("zone", 6), ("host", 384), gpus=1)
     free = hostset.full(fabric.host_count)
     job = request(pp=16, dp=128, traffic={"dp": 10, "pp": 3})
-    answer = place(fabric, free, job)
-    assert isinstance(answer, Placement)
-    assert violations(fabric, free, job, answer) == []
+    answer = place_checked(fabric, free, job)
     assert answer.cuts[1].bytes_per_step <= 864
     assert answer.inner is not None
     assert answer.inner.bytes_per_step > 700

@@ -7,29 +7,6 @@ from placement.workload.parallelism import AXES, Parallelism
 from tests.build import coordinates, rank_at
 
 
-def test_megatron_dp_groups_of_its_docstring() -> None:
-    """Megatron-Core, RankGenerator: sizes tp 2, dp 3, pp 4, order tp-dp-pp."""
-    groups = Parallelism(tp=2, dp=3, pp=4, order="tp-dp-pp").groups("dp")
-    assert groups[:2] == [[0, 2, 4], [1, 3, 5]]
-    assert groups[-1] == [19, 21, 23]
-    assert len(groups) == 8
-
-
-def test_megatron_tp_pp_dp_mapping() -> None:
-    """Megatron-Core, --use-tp-pp-dp-mapping: order tp-pp-dp, sizes 2."""
-    parallelism = Parallelism(tp=2, pp=2, dp=2, order="tp-pp-dp")
-    assert parallelism.groups("dp") == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    assert parallelism.groups("pp") == [[0, 2], [1, 3], [4, 6], [5, 7]]
-    assert parallelism.groups("tp") == [[0, 1], [2, 3], [4, 5], [6, 7]]
-
-
-@pytest.mark.parametrize(("axis", "peer"), [("tp", 1), ("cp", 2), ("pp", 4), ("dp", 8)])
-def test_llama3_figure_5(axis: str, peer: int) -> None:
-    """Llama 3 (2024), figure 5: 16 GPUs, all sizes 2; GPU 0's peer on each axis."""
-    parallelism = Parallelism(tp=2, cp=2, pp=2, dp=2)
-    assert parallelism.groups(axis)[0] == [0, peer]
-
-
 @pytest.mark.parametrize(
     ("order", "strides"),
     [

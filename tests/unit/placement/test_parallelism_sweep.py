@@ -7,14 +7,12 @@ import pytest
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.objective.step_time import step_time
-from placement.parallelism_sweep import sweep
-from placement.placer import place
+from placement.parallelism_sweep import parallel_choices, sweep
 from placement.workload.framework_limits import is_accepted
 from placement.workload.memory import fits, memory
-from placement.workload.parallel_choices import parallel_choices
-from placement.workload.request import NO_SPARES, Limits, Placement, Request
+from placement.workload.request import NO_SPARES, Limits, Request
 from placement.workload.training import Batch, Recompute
-from tests.build import LLAMA3, MIXTRAL, everything, fabric, request, training
+from tests.build import LLAMA3, MIXTRAL, everything, fabric, place_checked, request, training
 
 SMALL = replace(LLAMA3, layers=8, hidden=4_096, ffn=14_336, heads=32)
 JOB = request(tp=2, dp=8, model=SMALL, batch=Batch(32), training=training(data_parallel="zero1"))
@@ -76,8 +74,7 @@ def test_no_choice_is_faster_than_the_best_that_is_found() -> None:
     assert found.placed < found.fitting
     steps = []
     for job in parallel_choices(replace(JOB, spares=NO_SPARES), 16, 80, 8):
-        answer = place(f, everything(f), job, Limits().first)
-        assert isinstance(answer, Placement)
+        answer = place_checked(f, everything(f), job, Limits().first)
         steps.append(step_time(f, job, answer.hosts).seconds)
     assert [choice.step.seconds for choice in found.best] == sorted(steps)[:3]
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from placement.search.incumbent import Incumbent
-from placement.search.portfolio import ONCE, Technique, run_turns
+from placement.search.portfolio import ONCE, Incumbent, Technique, run_turns
 from placement.workload.request import Limits
 
 START = Incumbent(np.zeros(1, dtype=np.int64), 100, 0)

@@ -8,14 +8,22 @@ from placement.errors import BadInput
 from placement.fabric.constraints import Constraints
 from placement.largest import legal_sizes
 from placement.objective.check import violations
-from placement.placer import place
 from placement.replace.elastic import NEW, carried, on_hosts, replicas_on
 from placement.replace.near import Hint
 from placement.workload.replicas import batch_sizes, check_batch, sized
-from placement.workload.request import Placement
 from placement.workload.training import Batch
 from scheduler.core.wording import sizes_text
-from tests.build import coordinates, everything, exactly, fabric, gang, llama3, rank_at, request
+from tests.build import (
+    coordinates,
+    everything,
+    exactly,
+    fabric,
+    gang,
+    llama3,
+    place_checked,
+    rank_at,
+    request,
+)
 
 F = fabric(zones=2, racks=2, hosts=2)
 
@@ -100,13 +108,10 @@ class TestCarried:
 
 def test_growing_keeps_the_hosts_of_the_old_replicas() -> None:
     old = gang(4, pp=2)
-    at = place(F, everything(F), old)
-    assert isinstance(at, Placement)
+    at = place_checked(F, everything(F), old)
     larger = sized(old, 3)
     hint = Hint(carried(old, 8, at.hosts, (0, 1, NEW)), slack=1e9)
-    found = place(F, everything(F), larger, hint=hint)
-    assert isinstance(found, Placement)
-    assert not violations(F, everything(F), larger, found)
+    found = place_checked(F, everything(F), larger, hint=hint)
     assert found.hosts[:4] == at.hosts
 
 

@@ -30,7 +30,7 @@ from placement.workload.request import (
 )
 from placement.workload.roles import request_of_roles
 from scheduler.files.certificates import certificate
-from tests.build import fabric, flat
+from tests.build import fabric, flat, place_checked
 
 GPUS = 2
 
@@ -88,9 +88,7 @@ def test_bytes_inside_and_between_roles_are_counted(domains: tuple[int, ...]) ->
 def test_cut_is_the_least_and_the_bound_holds(room: tuple[int, ...]) -> None:
     racks, gang = flat(*room, gpus=GPUS), trio()
     free = hostset.full(racks.host_count)
-    answer = place(racks, free, gang)
-    assert isinstance(answer, Placement)
-    assert violations(racks, free, gang, answer) == []
+    answer = place_checked(racks, free, gang)
     layouts = product(range(len(room)), repeat=6)
     least = min(
         counted_by_hand(each)
@@ -142,7 +140,7 @@ def test_hosts_that_receive_from_many_are_waited_for() -> None:
     assert nic.busiest_bytes_per_step == pytest.approx(10**12)
 
 
-@pytest.mark.parametrize("seed", range(201, 207))
+@pytest.mark.parametrize("seed", range(201, 204))
 def test_no_layout_has_a_step_below_the_bound_or_shorter_than_with_objective_time(
     seed: int,
 ) -> None:
@@ -182,8 +180,7 @@ def test_role_that_fills_no_whole_hosts_is_refused() -> None:
 def test_certificate_of_roles_is_confirmed_and_a_changed_one_refused() -> None:
     racks, gang = flat(3, 3, gpus=GPUS), trio()
     free = hostset.full(6)
-    answer = place(racks, free, gang)
-    assert isinstance(answer, Placement)
+    answer = place_checked(racks, free, gang)
     content = certificate(racks, free, gang, answer)
     assert any("rack cut" in line for line in verify(content).checked)
     for change in ("to", "edge_bytes"):

@@ -1,7 +1,6 @@
 """Walks, and where they are cut."""
 
 import random
-from itertools import product
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from placement.grid.block_grid import block_grid
 from placement.search.segmentation import LineSearch, Segmenter, box_walks
 from placement.workload.request import Collective, Request
 from tests.build import request
-from tests.cases import case
 
 TRAFFIC = {"pp": 3, "dp": 10, "ep": 2, "cp": 5}
 TOUCHES = {"dp": Collective.HIERARCHICAL}
@@ -54,34 +52,6 @@ def test_lines_go_abreast() -> None:
         if {(int(rows[c]), int(slots[c])) for c in walk[:4]} == {(0, 0), (0, 1), (1, 0), (1, 1)}
     ]
     assert squares
-
-
-def test_no_segments_of_a_walk_cost_less() -> None:
-    for room in [[3, 2, 4], [1, 4, 4], [5, 0, 5]]:
-        for job in [
-            request(dp=7, traffic=TRAFFIC, collectives=TOUCHES),
-            request(pp=3, dp=2, traffic=TRAFFIC, collectives=TOUCHES),
-            request(ep=3, dp=2, traffic=TRAFFIC, collectives=TOUCHES),
-            request(cp=2, ep=2, pp=2, traffic=TRAFFIC),
-        ]:
-            with case(room=room, job=job):
-                graph = graph_of(job)
-                walk = np.array(random.Random("walk").sample(range(graph.blocks), graph.blocks))
-                domains = [z for z, n in enumerate(room) if n]
-                segmenter = Segmenter(graph, room)
-                (number,) = segmenter.add([walk])
-                at = segmenter.layout(number, domains)
-                assert np.all(np.bincount(at, minlength=len(room)) <= room)
-                assert segmenter.costs([number], domains).tolist() == [graph.cost(at)]
-                ways = (
-                    lengths
-                    for lengths in product(*(range(room[z] + 1) for z in domains))
-                    if sum(lengths) == graph.blocks
-                )
-                for lengths in ways:
-                    other = np.empty(graph.blocks, dtype=np.int64)
-                    other[walk] = np.repeat(domains, lengths)
-                    assert graph.cost(other) >= graph.cost(at)
 
 
 def test_walks_are_judged_one_by_one() -> None:

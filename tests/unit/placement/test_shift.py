@@ -2,42 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
-
 from placement.fabric import hostset
-from placement.fabric.reader import preset
 from placement.objective.cut import cut
-from placement.placer import place
 from placement.replace.shift import shifted
-from placement.workload.request import Objective, Placement
-from tests.build import fabric, flat, llama3, request
-
-ROCE = preset("roce-24k")
-
-
-@pytest.mark.slow
-def test_a_gang_of_16_384_gpus_makes_room_with_few_blocks_for_little_cut() -> None:
-    gang, everything = llama3(), hostset.full(ROCE.host_count)
-    zone_of, most = ROCE.zone_of, [376, 376, 376, 300, 340, 280, 0, 0]
-    placed = place(ROCE, hostset.of(_first(most)), gang)
-    assert isinstance(placed, Placement)
-    old, fewer = placed.hosts, [356, 356, 356, 384, 384, 384, 0, 0]
-    found = shifted(ROCE, gang, old, everything, fewer)
-    assert found is not None
-    held = [sum(zone_of(host) == zone for host in found) for zone in range(8)]
-    assert all(count <= limit for count, limit in zip(held, fewer, strict=True))
-    moved = sum(a != b for a, b in zip(found, old, strict=True))
-    excess = sum(max(0, most[zone] - fewer[zone]) for zone in range(3))
-    assert excess == 60
-    assert 60 <= moved <= 120
-    before = placed.cuts[0].bytes_per_step
-    assert cut(ROCE, gang, found)[0].bytes_per_step <= 1.02 * before
-
-
-def _first(counts: list[int]) -> list[int]:
-    """So many hosts of each zone, those with the lowest numbers."""
-    in_zone = [[h for h in range(ROCE.host_count) if ROCE.zone_of(h) == z] for z in range(8)]
-    return [h for hosts, n in zip(in_zone, counts, strict=True) for h in hosts[:n]]
+from placement.workload.request import Objective
+from tests.build import fabric, flat, request
 
 
 def test_a_full_zone_between_two_others_passes_blocks_on() -> None:

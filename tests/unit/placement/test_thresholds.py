@@ -9,11 +9,11 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.reader import from_spec
 from placement.fabric.tree import view_for_gpus
-from placement.placer import _SegmentPlacer, place
+from placement.placer import _SegmentPlacer
 from placement.tiers.contraction import _slots
 from placement.tiers.inner_bound import common_room
 from placement.workload.request import Limits, Objective, Placement, StepBound
-from tests.build import request, two_tiers
+from tests.build import place_checked, request, two_tiers
 
 FAST, SLOW = {"nic_gbps": 800, "scale_up_gbps": 7200}, {"nic_gbps": 200, "scale_up_gbps": 1800}
 
@@ -45,8 +45,7 @@ def test_two_makes_of_the_single_domain_are_tried_and_the_smaller_cut_wins() -> 
         on = two_tiers(*zones)
         sizes = {"dp": 3, "pp": 2} if zones[0] == [4, 2] else {"dp": 2, "pp": 3}
         free = hostset.of(range(on.host_count))
-        answer = place(on, free, request(traffic={"dp": 10, "pp": 3}, **sizes))
-        assert isinstance(answer, Placement)
+        answer = place_checked(on, free, request(traffic={"dp": 10, "pp": 3}, **sizes))
         assert [tier.bytes_per_step for tier in answer.cuts] == [0, 9 if sizes["dp"] == 3 else 6]
 
 

@@ -1,4 +1,5 @@
-"""Double binary trees of an all-reduce: bytes, placement, step, simulation, certificate, NCCL."""
+"""Double binary trees of an all-reduce: bytes, placement, step, simulation, certificate, NCCL; and
+what holds for them holds for collectives in rounds."""
 
 from __future__ import annotations
 
@@ -16,17 +17,16 @@ from network.collectives.recommend import advice, nccl_tunings
 from network.collectives.schedules import Algorithm
 from network.flows import flows_of
 from network.step_simulation import simulate_step
-from placement import place
 from placement.fabric import hostset
+from placement.fabric.reader import from_spec, preset
 from placement.fabric.tree import Fabric
 from placement.objective.axis_loads import axis_loads
-from placement.objective.check import violations
 from placement.objective.cut import cut, cut_by_axis, egress
 from placement.objective.step_time import step_time
 from placement.replace.swaps import added_cut
 from placement.tiers.step_clock import step_clock
 from placement.workload.parallelism import Parallelism
-from placement.workload.request import NO_SPARES, Collective, Objective, Placement, Request
+from placement.workload.request import NO_SPARES, Collective, Objective, Request
 from placement.workload.traffic import axis_traffic, without_trees
 from placement.workload.training import Batch, DataParallel, Training
 from placement.workload.trees import both_trees, depth_of_trees, tree_edges
@@ -34,10 +34,11 @@ from scheduler.files.certificates import certificate
 from scheduler.files.errors import InputError
 from scheduler.files.inputs import load_job
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
-from tests.build import fabric, flat
+from tests.build import fabric, flat, place_checked
 from tests.unit.placement.test_latency import buildings
-from tests.unit.placement.test_rounds import racks_of_nvlink
 
+# Those whose ranks send to others than their neighbours.
+OTHERS = [Collective.TREE, Collective.HALVING_DOUBLING, Collective.HALVING_DOUBLING_FAR]
 SHAPES = [(2, 1), (7, 1), (8, 1), (16, 8), (24, 8), (20, 4)]
 
 
@@ -47,11 +48,11 @@ def summed(n: int, payload: int, tp: int = 1, **more: int) -> Request:
     return Request(Parallelism(tp=tp, dp=n, **more), traffic, used)
 
 
-def job(**sizes: int) -> Request:
+def job(used: Collective = Collective.TREE, **sizes: int) -> Request:
     return Request(
         Parallelism(**sizes),  # type: ignore[arg-type]
         traffic=(("tp", 10**8), ("pp", 10**8), ("dp", 4 * 10**9)),
-        collectives=(("dp", Collective.TREE),),
+        collectives=(("dp", used),),
         batch=Batch(16 * sizes["dp"]),
         compute_s=0.5,
         objective=Objective.TIME,
@@ -105,14 +106,18 @@ def test_no_tree_cuts_less_than_the_hierarchy_that_bounds_it() -> None:
             assert trees >= hierarchies
 
 
-def test_no_order_of_ranks_cuts_less_than_what_is_called_optimal() -> None:
-    three, request = flat(4, 3, 1), summed(8, 8_000)
-    placed = place(three, hostset.full(8), request)
-    assert isinstance(placed, Placement)
-    assert not violations(three, hostset.full(8), request, placed)
-    best = min(cut(three, request, order)[0].bytes_per_step for order in permutations(range(8)))
-    assert placed.cut == best == 5 * 8_000  # 2 (Z-1) = 4 vectors over any two trees
-    assert 4 * 8_000 <= placed.lower_bound <= best
+@pytest.mark.parametrize("used", OTHERS)
+def test_no_order_of_ranks_cuts_less_than_what_is_called_optimal(used: Collective) -> None:
+    three, ring = flat(4, 3, 1), summed(8, 8_000)
+    request = replace(ring, collectives=(("dp", used),))
+    placed = place_checked(three, hostset.full(8), request)
+    zones = {*permutations([0] * 4 + [1] * 3 + [2])}
+    best = min(sum(b for _, b in cut_by_axis(request, 1, np.array(each))) for each in zones)
+    assert placed.cut == best
+    assert 0 < placed.lower_bound <= best
+    if used is Collective.TREE:  # 2 (Z-1) = 4 vectors over any two trees
+        assert placed.cut == 5 * 8_000
+        assert placed.lower_bound >= 4 * 8_000
 
 
 def test_a_moved_block_cuts_what_its_edges_say() -> None:
@@ -145,28 +150,33 @@ def test_a_host_sends_over_its_cards_what_leaves_it(tp: int) -> None:
     )
 
 
-def on_racks_too() -> list[tuple[Fabric, Request]]:
-    return [
-        (fabric(2, 2, 4), job(tp=8, pp=2, dp=8)),
-        (fabric(2, 2, 4), job(pp=2, dp=64)),
-        (racks_of_nvlink(), job(pp=4, dp=16)),
+def racks_of_nvlink() -> Fabric:
+    spec = {**preset("nvl72-24k").spec, "name": "nv"}
+    spec["tiers"] = [
+        {"name": "su", "count": 2, "oversubscription": 4},
+        {"name": "rack", "count": 2, "scale_up": {"gbps_per_gpu": 7200}},
+        {"name": "host", "count": 4},
     ]
+    return from_spec(spec)
 
 
-@pytest.mark.parametrize(("network", "request_"), on_racks_too())
-def test_no_layout_is_faster_than_the_bound(network: Fabric, request_: Request) -> None:
+@pytest.mark.parametrize("used", OTHERS)
+def test_no_layout_is_faster_than_the_bound(used: Collective) -> None:
     draw = np.random.default_rng(5)
-    bound_s = step_clock(network, request_).bound(np.arange(16))
-    placed = place(network, hostset.full(16), request_)
-    assert isinstance(placed, Placement)
-    assert not violations(network, hostset.full(16), request_, placed)
-    for _ in range(30):
-        hosts = draw.permutation(16).tolist()
-        assert step_time(network, request_, hosts).seconds >= bound_s * (1 - 1e-9)
+    for network, request in (
+        (fabric(2, 2, 4), job(used, tp=8, pp=2, dp=8)),
+        (fabric(2, 2, 4), job(used, pp=2, dp=64)),
+        (racks_of_nvlink(), job(used, pp=4, dp=16)),
+    ):
+        bound_s = step_clock(network, request).bound(np.arange(16))
+        for _ in range(30):
+            hosts = draw.permutation(16).tolist()
+            assert step_time(network, request, hosts).seconds >= bound_s * (1 - 1e-9)
 
 
-def test_the_simulation_sends_the_same_bytes() -> None:
-    network, request = fabric(2, 2, 4, oversubscription=1), job(tp=8, pp=2, dp=8)
+@pytest.mark.parametrize("used", OTHERS)
+def test_the_simulation_sends_the_same_bytes(used: Collective) -> None:
+    network, request = fabric(2, 2, 4, oversubscription=1), job(used, tp=8, pp=2, dp=8)
     formula_s = step_time(network, request, range(16)).seconds
     played_s = simulate_step(network, request, range(16), 0.5).seconds
     assert played_s == pytest.approx(formula_s, rel=0.1)
@@ -189,8 +199,7 @@ def test_a_pass_goes_up_or_down_the_longest_branch() -> None:
 @pytest.mark.parametrize("sizes", [{"tp": 8, "dp": 16}, {"dp": 128}])
 def test_the_cut_is_certified_and_what_was_changed_is_refused(sizes: dict[str, int]) -> None:
     network, request = fabric(2, 2, 4), job(**sizes)
-    placed = place(network, hostset.full(16), request)
-    assert isinstance(placed, Placement)
+    placed = place_checked(network, hostset.full(16), request)
     content = certificate(network, hostset.full(16), request, placed)
     report = verify(content)
     assert report.step is None
@@ -249,8 +258,7 @@ def test_groups_that_sum_over_trees_are_spread_as_those_of_rings() -> None:
     notes = []
     for used in (Collective.TREE, Collective.RING):
         asked = replace(request, objective=Objective.SPREAD, collectives=(("dp", used),))
-        placed = place(network, hostset.full(16), asked)
-        assert isinstance(placed, Placement)
+        placed = place_checked(network, hostset.full(16), asked)
         assert placed.cut == cut(network, asked, placed.hosts)[0].bytes_per_step
         notes.append([note for note in placed.notes if note.startswith("spread ")])
     assert notes[0] == notes[1] != []

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from placement.errors import BadInput
-from placement.objective.cut import cut
 from placement.workload.flops import dense_parameters, expert_parameters, parameter_count
 from placement.workload.request import Collective, Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 from placement.workload.training import Batch
-from tests.build import DEEPSEEK_V3, LLAMA3, LLAMA3_LONG, MIXTRAL, flat, llama3, request, training
+from tests.build import DEEPSEEK_V3, LLAMA3, LLAMA3_LONG, MIXTRAL, llama3, request, training
 
 
 def traffic(req: Request) -> dict[str, AxisTraffic]:
@@ -74,18 +73,6 @@ def test_a_shard_group_makes_two_axes_of_dp() -> None:
     assert shard.edge_bytes == 6 * state * 3 // 4
     assert across.edge_bytes == 2 * 4 * (state // 4) // 2
     assert shard.pattern is across.pattern is Pattern.RING
-
-
-def test_replicas_are_cut_apart_more_cheaply_than_shards() -> None:
-    """Four hosts in two racks: shard groups of two, in racks of their own or across."""
-    req = request(dp=4, model=LLAMA3, batch=Batch(4), training=training(shard_group=2))
-    [together] = cut(flat(2, 2), req, (0, 1, 2, 3))
-    [apart] = cut(flat(2, 2), req, (0, 2, 1, 3))
-    whole = replace(req, training=training())
-    assert dict(together.by_axis) == {"dp_replicate": 4 * sent(req, "dp_replicate")}
-    assert dict(apart.by_axis) == {"dp": 4 * sent(req, "dp")}
-    assert together.bytes_per_step < apart.bytes_per_step
-    assert together.bytes_per_step < cut(flat(2, 2), whole, (0, 1, 2, 3))[0].bytes_per_step * 2
 
 
 def test_a_collective_of_dp_holds_for_both_of_its_parts() -> None:
@@ -262,14 +249,3 @@ def test_bad_input_names_its_field(req: Request, field: str, says: str) -> None:
     with pytest.raises(BadInput, match=says) as caught:
         axis_traffic(req)
     assert caught.value.field == field
-
-
-def test_a_dense_model_with_ep_still_takes_bytes_by_hand() -> None:
-    req = request(ep=2, model=LLAMA3, batch=Batch(2), traffic={"ep": 3, "dp": 4}, dp=1)
-    assert sent(req, "ep") == 3
-
-
-def test_explicit_bytes_win_for_each_axis_alone() -> None:
-    req = replace(experts(), traffic=(("ep", 5),))
-    assert sent(req, "ep") == 5
-    assert sent(req, "dp") == sent(experts(), "dp")
