@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -260,18 +259,6 @@ def leaving(schedule: Schedule, zones: Ints, zone_count: int) -> Ints:
         tail, head = zones[messages.src], zones[messages.dst]
         np.add.at(total, tail[tail != head], messages.units[tail != head])
     return total
-
-
-def kappa(schedule: Schedule, zones: Ints) -> Fraction:
-    """Return how many payloads cross zone boundaries, in both directions (in papers: bytes / S)."""
-    return Fraction(int(leaving(schedule, zones, int(zones.max()) + 1).sum()), schedule.parts)
-
-
-def busiest_share(schedule: Schedule) -> Fraction:
-    """Return the bytes that the busiest rank sends, as a share of the payload."""
-    return Fraction(
-        int(leaving(schedule, np.arange(schedule.size), schedule.size).max()), schedule.parts
-    )
 
 
 @struct(frozen=True, slots=True)

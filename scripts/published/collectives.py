@@ -15,9 +15,9 @@ from network.collectives.schedules import (
     Algorithm,
     Link,
     Operation,
+    Schedule,
     algorithms,
-    busiest_share,
-    kappa,
+    leaving,
     schedule_of,
     schedule_seconds,
 )
@@ -29,6 +29,18 @@ ZONES = (2, 4, 8)
 LINK = Link(alpha_s=10e-6, bytes_per_s=50e9)
 MIB, GIB = 1 << 20, 1 << 30
 REDUCE, GATHER = Operation.ALL_REDUCE, Operation.ALL_GATHER
+
+
+def kappa(schedule: Schedule, zones: Ints) -> Fraction:
+    """Return how many payloads cross zone boundaries, in both directions (in papers: bytes / S)."""
+    return Fraction(int(leaving(schedule, zones, int(zones.max()) + 1).sum()), schedule.parts)
+
+
+def busiest_share(schedule: Schedule) -> Fraction:
+    """Return the bytes that the busiest rank sends, as a share of the payload."""
+    return Fraction(
+        int(leaving(schedule, np.arange(schedule.size), schedule.size).max()), schedule.parts
+    )
 
 
 def contiguous(zones: int) -> Ints:

@@ -4,9 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from network.collectives.schedules import Algorithm, Operation, algorithms, kappa, schedule_of
+from network.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
 from placement.objective.cut import cut_by_axis
 from placement.workload.request import Collective
+from scripts.published.collectives import kappa
 from tests.build import request
 
 ZONES = st.lists(st.integers(0, 4), min_size=2, max_size=40).map(np.array)

@@ -16,14 +16,13 @@ from network.collectives.schedules import (
     Operation,
     Schedule,
     algorithms,
-    busiest_share,
-    kappa,
     leaving,
     schedule_of,
     schedule_seconds,
 )
 from placement.fabric.tree import Ints
 from placement.workload.trees import tree_parents
+from scripts.published.collectives import busiest_share, kappa
 from tests.cases import case
 
 AR, AG, RS = Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bench.steps.emulated import by_instance, compare, spearman, summary
-from bench.steps.emulated_jobs import JOBS, layouts
+from bench.steps.emulated_jobs import layouts
 from network.step_simulation import simulate_step
 from placement.objective.step_time import step_time
 
