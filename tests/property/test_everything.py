@@ -21,6 +21,7 @@ from scheduler.core import (
     Plan,
     SchedulingOptions,
     State,
+    admit,
     commit,
     decide,
     replay,
@@ -246,7 +247,7 @@ class World(preemption.Machine):
         alone = self.state
         for name in list(self.state.index.queue):
             if name != job.name:
-                answer = preemption.admit(alone, cancel(name), self.now_ns)
+                answer = admit(alone, cancel(name), self.now_ns)
                 assert isinstance(answer, tuple)
                 alone = replay(answer, alone)
         plan = decide(alone, self.now_ns, self.limits)

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from placement.fabric.tree import Fabric
-from scheduler.core import Conflict, JobState, Rejected, State, apply, commit
+from scheduler.core import Conflict, JobState, Rejected, State, admit, apply, commit
 from scheduler.core.admission.fabric import fabric_change
 from scheduler.core.fold.apply import effects
 from scheduler.core.model.commands import ChangeFabric
@@ -55,7 +55,7 @@ class World(everything.World):
         spec, renames = another(random, self.state.built_fabric)
         command = ChangeFabric(spec, renames)
         change = fabric_change(self.state, command)
-        answer = everything.preemption.admit(self.state, command, self.now_ns)
+        answer = admit(self.state, command, self.now_ns)
         assert isinstance(answer, Rejected) == bool(change.refusals)
         for host in change.drains:
             index = self.state.built_fabric.index_by_name[host]
