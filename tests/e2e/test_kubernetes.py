@@ -3,9 +3,8 @@ kubelet, and no more rights than deploy/kubernetes gives."""
 
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,63 +19,38 @@ from scheduler.core.policies.job_terms import ContainerSpec, HangAction, HangTer
 from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from scripts.local_host import send
 from tests.conformance.cluster import main as conformance
-from tests.e2e.gangs import check_log, gang, is_launched, until
-from tests.e2e.processes import MUSTER
-from tests.e2e.test_roles import resize_one_role
+from tests.e2e.gangs import (
+    allow_root,
+    check_log,
+    configured,
+    gang,
+    is_launched,
+    two_zones,
+    until,
+)
+from tests.e2e.processes import RunningServer, muster
 from tests.kubernetes import KubernetesCluster, ToyKubelet, kubernetes_cluster, needs_kubernetes
-from tests.ports import free_port
-from tests.waiting import PATIENCE
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, needs_kubernetes]
 LEASE_S = 4
 ROOT = Path(__file__).parents[2]
 
 
-class KubernetesServer:
+class KubernetesServer(RunningServer):
     """`muster serve --launcher kubernetes` on six nodes in two zones."""
 
     def __init__(
         self, folder: Path, cluster: KubernetesCluster, holding: str = "gang", **more: Any
     ) -> None:
-        self.cluster, self.folder = cluster, folder
-        self.address = f"127.0.0.1:{free_port()}"
+        self.cluster = cluster
         self.nodes = [f"n{number}" for number in range(1, 7)]
-        self._process: subprocess.Popen[str] | None = None
-        (folder / "allow.yaml").write_text(
-            "users: [root]\ndefault_user: root\nwithout_cgroups: true\n"
-        )
-        zones = [{"name": f"z{z}", "hosts": self.nodes[z * 3 :][:3]} for z in (0, 1)]
-        fabric = {"name": "k", "gpus_per_host": 2, "nic_gbps": 400}
-        fabric |= {"tiers": [{"name": "zone", "oversubscription": 2}, {"name": "host"}]}
-        (folder / "fabric.yaml").write_text(yaml.safe_dump(fabric | {"domains": zones}))
+        (folder / "fabric.yaml").write_text(yaml.safe_dump(two_zones(self.nodes)))
         kubernetes = {"kubeconfig": str(cluster.kubeconfig), "image": "train", "holding": holding}
-        kubernetes |= {"allow": str(folder / "allow.yaml"), "grace_s": 20} | more
-        keys = {"fabric": "fabric.yaml", "store": "sqlite:///m.db", "listen": self.address}
+        kubernetes |= {"allow": allow_root(folder), "grace_s": 20} | more
+        keys = {"fabric": "fabric.yaml", "store": "sqlite:///m.db"}
         keys |= {"launcher": "kubernetes", "kubernetes": kubernetes}
-        keys |= {"agents": {"lease_s": LEASE_S}, "log": {"level": "info"}}
-        (folder / "muster.yaml").write_text(yaml.safe_dump(keys))
-
-    def start(self) -> None:
-        with (self.folder / "serve.log").open("ab") as err:
-            self._process = subprocess.Popen(
-                [MUSTER, "serve", "--config", str(self.folder / "muster.yaml")],
-                cwd=self.folder,
-                stdout=subprocess.PIPE,
-                stderr=err,
-                text=True,
-            )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert " on 127.0.0.1:" in line, line + self.log()
-
-    def end(self, number: int = signal.SIGTERM) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-        with self._process:
-            self._process.wait(60)
-
-    def log(self) -> str:
-        return (self.folder / "serve.log").read_text()
+        super().__init__(folder, configured(folder, keys | {"agents": {"lease_s": LEASE_S}}))
 
     def pods(self) -> dict[str, Any]:
         """By node."""
@@ -98,19 +72,12 @@ def kubernetes_server(
             with Client(server.address) as client:
                 yield server, kubelet, client
         except BaseException as error:
-            error.add_note(server.log() + kubelet.logs())
+            error.add_note(server.log.read_text() + kubelet.logs())
             raise
         finally:
             server.end()
             kubelet.close()
     check_log(f"sqlite:///{folder / 'm.db'}")
-
-
-def within(seconds: float, holds: Callable[[], Any]) -> None:
-    until_s = time.monotonic() + PATIENCE * seconds
-    while not holds():
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
 
 
 def has_saved(job: job_pb2.Job) -> bool:
@@ -130,7 +97,7 @@ def test_a_gang_in_pods_survives_a_rank_a_host_a_freeze_and_the_api_server(tmp_p
         first = until(client, "a", is_launched(1))
         until(client, "a", has_saved)
         hosts, (spare,) = list(first.placement.hosts), first.placement.spares
-        within(5, lambda: set(server.pods()) == {*hosts, spare})
+        wait_until(lambda: set(server.pods()) == {*hosts, spare}, 5)
         pod = server.pods()[hosts[0]]
         labels = pod["metadata"]["labels"]
         assert labels["muster.dev/job"] == "a"
@@ -153,16 +120,20 @@ def test_a_gang_in_pods_survives_a_rank_a_host_a_freeze_and_the_api_server(tmp_p
         took_s = time.monotonic() - killed_s
         assert took_s < 10, took_s  # 0.5 s on two busy cores
         assert list(third.placement.hosts) == [hosts[0], spare]
-        within(5, lambda: server.pods()[spare]["metadata"]["labels"]["muster.dev/role"] == "member")
+        wait_until(
+            lambda: server.pods()[spare]["metadata"]["labels"]["muster.dev/role"] == "member", 5
+        )
         after = server.pods()
         assert after[hosts[0]]["metadata"]["uid"] == before[hosts[0]][0]
         assert {node for node in before if marks(after[node]) != before[node]} == {spare}
 
         kubelet.start_node(hosts[1])  # the kubelet starts the pod's container anew
         healthy = host_pb2.HOST_STATE_HEALTHY
-        within(30, lambda: client.get_host(hosts[1]).state == healthy)
+        wait_until(lambda: client.get_host(hosts[1]).state == healthy, 30)
 
-        assert "forbidden" not in server.log()  # as an API server says that has just started
+        assert (
+            "forbidden" not in server.log.read_text()
+        )  # as an API server says that has just started
         server.cluster.stop_apiserver()  # what is in the pods goes on without it
         ranks = kubelet.ranks(spare)
         os.kill(ranks[-1], signal.SIGKILL)
@@ -177,8 +148,8 @@ def test_a_gang_in_pods_survives_a_rank_a_host_a_freeze_and_the_api_server(tmp_p
         until(client, "a", lambda _: not set(stale) & set(kubelet.ranks(hosts[0])))
 
         client.cancel_job("a")
-        within(20, lambda: server.pods() == {})
-        within(20, lambda: not any(kubelet.ranks(node) for node in server.nodes))
+        wait_until(lambda: server.pods() == {}, 20)
+        wait_until(lambda: not any(kubelet.ranks(node) for node in server.nodes), 20)
 
 
 def test_a_gang_in_pods_is_entered_and_restarted_when_it_hangs(tmp_path: Path) -> None:
@@ -187,8 +158,8 @@ def test_a_gang_in_pods_is_entered_and_restarted_when_it_hangs(tmp_path: Path) -
         client.create_job(replace(spec, hang=HangTerms(3, HangAction.RESTART)))
         job = until(client, "a", is_launched(1), 60)
         until(client, "a", lambda job: job.progress.step > 10, 60)
-        words = ("exec", "a", "--rank", "2", "--address", server.address, "--", "printenv", "RANK")
-        said = subprocess.run([MUSTER, *words], capture_output=True, text=True, check=False)
+        words = ("exec", "a", "--rank", "2", "--", "printenv", "RANK")
+        said = muster(*words, address=server.address)
         assert (said.returncode, said.stdout) == (0, "2\n"), said.stderr
         late = job.placement.hosts[1]
         os.kill(kubelet.ranks(late)[0], signal.SIGSTOP)
@@ -196,15 +167,9 @@ def test_a_gang_in_pods_is_entered_and_restarted_when_it_hangs(tmp_path: Path) -
         hung = service_pb2.JOB_CHANGE_HUNG
         found = next(each for each in client.watch_jobs(0, "a") if each.change == hung)
         assert f"on {late}" in found.job.hang
-        words = ("logs", "a", "--attempt", "1", "--stacks", "--address", server.address)
-        stacks = subprocess.run([MUSTER, *words], capture_output=True, text=True, check=True)
+        stacks = muster("logs", "a", "--attempt", "1", "--stacks", address=server.address)
         assert "train.py" in stacks.stdout, stacks.stderr
         client.cancel_job("a")
-
-
-def test_one_role_of_a_gang_in_pods_resizes_alone(tmp_path: Path) -> None:
-    with kubernetes_server(tmp_path) as (_, kubelet, client):
-        resize_one_role(client, tmp_path, kubelet.ranks, 3)
 
 
 def test_pods_are_found_again_by_the_next_server_and_orphans_are_deleted(tmp_path: Path) -> None:
@@ -224,11 +189,11 @@ def test_pods_are_found_again_by_the_next_server_and_orphans_are_deleted(tmp_pat
         }
         body["spec"]["containers"][0]["command"] = ["sleep", "1000"]  # type: ignore[index]
         server.cluster.api.call("POST", "/api/v1/namespaces/muster/pods", body)
-        within(10, lambda: kubelet.processes(orphan))
+        wait_until(lambda: kubelet.processes(orphan), 10)
         server.start()
-        within(
-            40,
+        wait_until(
             lambda: {node: pod["metadata"]["uid"] for node, pod in server.pods().items()} == before,
+            40,
         )
         saved = client.get_job("a").saved_checkpoint.step
         until(client, "a", lambda job: job.saved_checkpoint.step > saved, 90)
@@ -256,7 +221,7 @@ def test_a_gang_has_pods_of_its_own_image_and_mounts_where_others_had_theirs(
     )
     more = {"images": ["example.org/train"], "template": "pod.yaml"}
     with kubernetes_server(tmp_path, "whole", **more) as (server, _, client):
-        within(60, lambda: len(server.pods()) == 6)
+        wait_until(lambda: len(server.pods()) == 6, 60)
         client.create_job(gang("a", tmp_path, steps=10, spares=SpareRule(hosts=0)))
         until(client, "a", lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
         before = {node: pod["metadata"]["uid"] for node, pod in server.pods().items()}
@@ -287,7 +252,7 @@ def test_a_gang_has_pods_of_its_own_image_and_mounts_where_others_had_theirs(
 
 def test_a_drained_node_is_left_after_a_checkpoint_and_comes_back(tmp_path: Path) -> None:
     with kubernetes_server(tmp_path, "whole") as (server, kubelet, client):
-        within(20, lambda: set(server.pods()) == set(server.nodes))
+        wait_until(lambda: set(server.pods()) == set(server.nodes), 20)
         client.create_job(gang("a", tmp_path, steps=10**6))
         first = until(client, "a", is_launched(1))
         until(client, "a", has_saved)
@@ -295,28 +260,28 @@ def test_a_drained_node_is_left_after_a_checkpoint_and_comes_back(tmp_path: Path
         pod = server.pods()[leaving]
         server.cluster.cordon(leaving)
         cordoned = host_pb2.HOST_STATE_CORDONED
-        within(10, lambda: client.get_host(leaving).state == cordoned)
+        wait_until(lambda: client.get_host(leaving).state == cordoned, 10)
         assert client.get_job("a").attempt == 1
         server.cluster.evict(pod["metadata"]["name"])
         second = until(client, "a", is_launched(2), 60)
         assert leaving not in second.placement.hosts
         assert stays in second.placement.hosts
         assert client.get_host(leaving).cordon_reason == "kubernetes: its pod is evicted"
-        within(20, lambda: leaving not in server.pods())  # as kubectl drain waits for
+        wait_until(lambda: leaving not in server.pods(), 20)  # as kubectl drain waits for
         time.sleep(2)
         assert leaving not in server.pods()
         server.cluster.cordon(leaving, on=False)
-        within(20, lambda: client.get_host(leaving).state == host_pb2.HOST_STATE_HEALTHY)
-        within(20, lambda: leaving in server.pods())
+        wait_until(lambda: client.get_host(leaving).state == host_pb2.HOST_STATE_HEALTHY, 20)
+        wait_until(lambda: leaving in server.pods(), 20)
         bad = second.placement.hosts[0]
         server.cluster.set_condition(bad, "GPUMissing", "True", "7 of 8")
-        within(10, lambda: client.get_host(bad).state != host_pb2.HOST_STATE_HEALTHY)
+        wait_until(lambda: client.get_host(bad).state != host_pb2.HOST_STATE_HEALTHY, 10)
         assert "GPUMissing: 7 of 8" in client.get_host(bad).reason
         server.cluster.api.call("DELETE", f"/api/v1/nodes/{server.nodes[-1]}")
         kubelet.kill_node(server.nodes[-1])
         failed = host_pb2.HOST_STATE_FAILED
-        within(20, lambda: client.get_host(server.nodes[-1]).state == failed)
-        within(20, lambda: server.nodes[-1] not in server.pods())
+        wait_until(lambda: client.get_host(server.nodes[-1]).state == failed, 20)
+        wait_until(lambda: server.nodes[-1] not in server.pods(), 20)
         send(signal.SIGKILL, *kubelet.ranks(server.nodes[0]))
 
 
@@ -328,6 +293,13 @@ parallelism: {tp: 2, dp: 4}
 traffic: {dp: 1000000}
 spares: 1
 """
+
+
+def adopt_training(cluster: KubernetesCluster) -> None:
+    """Have a namespace whose pods the server may bind."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "training"}}
+    cluster.api.call("POST", "/api/v1/namespaces", namespace)
+    cluster.api.apply((ROOT / "deploy" / "kubernetes" / "adopt.yaml").read_text())
 
 
 class Controller:
@@ -387,9 +359,7 @@ def _rank(meta: Any) -> tuple[int, int]:
 def test_pods_of_a_jobset_are_bound_in_rank_order_and_follow_a_swap(tmp_path: Path) -> None:
     with kubernetes_server(tmp_path, adopt={"training": None}) as (server, kubelet, client):
         cluster = server.cluster
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "training"}}
-        cluster.api.call("POST", "/api/v1/namespaces", namespace)
-        cluster.api.apply((ROOT / "deploy" / "kubernetes" / "adopt.yaml").read_text())
+        adopt_training(cluster)
         first = Controller(cluster, tmp_path, "llama")
         notes = {"muster.dev/job": FOUR_HOSTS}
         for job, index in ((1, 1), (0, 1), (1, 0)):
@@ -397,11 +367,11 @@ def test_pods_of_a_jobset_are_bound_in_rank_order_and_follow_a_swap(tmp_path: Pa
         time.sleep(2)
         assert client.list_jobs() == []  # a gang that is not whole waits for its pods
         first.make(0, 0, notes=notes)
-        within(30, lambda: all(first.hosts()))
+        wait_until(lambda: all(first.hosts()), 30)
         job = client.get_job("training.jobset.llama")
         assert (job.state, job.user) == (job_pb2.JOB_STATE_RUNNING, "kubernetes:training")
         assert first.hosts() == list(job.placement.hosts)
-        begun = len(server.log())  # before it, the server was there and its role was not
+        begun = len(server.log.read_text())  # before it, the server was there and its role was not
 
         second = Controller(cluster, tmp_path, "qwen")
         for index in range(2):
@@ -410,17 +380,17 @@ def test_pods_of_a_jobset_are_bound_in_rank_order_and_follow_a_swap(tmp_path: Pa
         wrong.make(0, 0, notes={"muster.dev/job": "parallelism: {tp: two}"})
         bare = Controller(cluster, tmp_path, "bare")
         bare.make(0, 0)
-        within(20, lambda: any("needs 2 hosts" in text for text in second.events()))
-        within(20, lambda: any("muster.dev/job" in text for text in wrong.events()))
-        within(20, lambda: any("muster.dev/size: is needed" in text for text in bare.events()))
+        wait_until(lambda: any("needs 2 hosts" in text for text in second.events()), 20)
+        wait_until(lambda: any("muster.dev/job" in text for text in wrong.events()), 20)
+        wait_until(lambda: any("muster.dev/size: is needed" in text for text in bare.events()), 20)
         assert second.hosts() == ["", ""]
 
         victim = job.placement.hosts[2]
         kubelet.kill_node(victim)
         cluster.set_condition(victim, "Ready", "False", "kubelet is dead")
-        within(20, lambda: len(first.hosts()) == 3)  # the pod on the dead host is deleted
+        wait_until(lambda: len(first.hosts()) == 3, 20)  # the pod on the dead host is deleted
         first.make(1, 0, "b", notes)
-        within(20, lambda: len(first.hosts()) == 4 and all(first.hosts()))
+        wait_until(lambda: len(first.hosts()) == 4 and all(first.hosts()), 20)
         swapped = client.get_job("training.jobset.llama")
         assert list(swapped.placement.hosts)[:2] == list(job.placement.hosts)[:2]
         assert swapped.placement.hosts[2] != victim
@@ -432,11 +402,11 @@ def test_pods_of_a_jobset_are_bound_in_rank_order_and_follow_a_swap(tmp_path: Pa
         assert first.hosts() == list(swapped.placement.hosts)
         first.end()
         completed = job_pb2.JOB_STATE_COMPLETED
-        within(30, lambda: client.get_job("training.jobset.llama").state == completed)
-        within(30, lambda: all(second.hosts()))
+        wait_until(lambda: client.get_job("training.jobset.llama").state == completed, 30)
+        wait_until(lambda: all(second.hosts()), 30)
         second.end()
-        within(30, lambda: client.get_job("training.jobset.qwen").state == completed)
-        assert "forbidden" not in server.log()[begun:]
+        wait_until(lambda: client.get_job("training.jobset.qwen").state == completed, 30)
+        assert "forbidden" not in server.log.read_text()[begun:]
 
 
 def test_demands_of_pods_hold_or_are_refused_and_an_evicted_pod_moves_its_gang(
@@ -444,29 +414,27 @@ def test_demands_of_pods_hold_or_are_refused_and_an_evicted_pod_moves_its_gang(
 ) -> None:
     with kubernetes_server(tmp_path, adopt={"training": None}) as (server, _, client):
         cluster = server.cluster
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "training"}}
-        cluster.api.call("POST", "/api/v1/namespaces", namespace)
-        cluster.api.apply((ROOT / "deploy" / "kubernetes" / "adopt.yaml").read_text())
+        adopt_training(cluster)
         notes = {"muster.dev/size": "1"}
         wrong = Controller(cluster, tmp_path, "wrong")
         wrong.make(0, 0, notes=notes, nodeSelector={"pool": "gold"})
-        within(20, lambda: any("no host has pool=gold" in text for text in wrong.events()))
+        wait_until(lambda: any("no host has pool=gold" in text for text in wrong.events()), 20)
         claim = {"limits": {"nvidia.com/gpu": "1"}}
         container = {"name": "train", "image": "train", "resources": claim}
         fewer = Controller(cluster, tmp_path, "fewer")
         fewer.make(0, 0, notes=notes, containers=[container])
-        within(20, lambda: any("asks for 1 GPUs" in text for text in fewer.events()))
+        wait_until(lambda: any("asks for 1 GPUs" in text for text in fewer.events()), 20)
         assert client.list_jobs() == []
 
         gang = Controller(cluster, tmp_path, "llama")
         notes = {"muster.dev/job": FOUR_HOSTS}
         for job, index in ((0, 0), (0, 1), (1, 0), (1, 1)):
             gang.make(job, index, notes=notes, nodeSelector={"pool": "iron"})
-        within(20, lambda: any("no host has pool=iron" in text for text in gang.events()))
+        wait_until(lambda: any("no host has pool=iron" in text for text in gang.events()), 20)
         for node in server.nodes:
             path = f"/api/v1/nodes/{node}"
             cluster.api.patch(path, {"metadata": {"labels": {"pool": "iron"}}})
-        within(30, lambda: all(gang.hosts()))
+        wait_until(lambda: all(gang.hosts()), 30)
         leaving = gang.hosts()[2]
         cluster.cordon(leaving)
         name = next(
@@ -475,9 +443,9 @@ def test_demands_of_pods_hold_or_are_refused_and_an_evicted_pod_moves_its_gang(
             if pod["spec"].get("nodeName") == leaving
         )
         cluster.api.call("DELETE", f"/api/v1/namespaces/training/pods/{name}")  # its eviction
-        within(20, lambda: len(gang.hosts()) == 3)
+        wait_until(lambda: len(gang.hosts()) == 3, 20)
         gang.make(1, 0, "b", notes, nodeSelector={"pool": "iron"})
-        within(20, lambda: len(gang.hosts()) == 4 and all(gang.hosts()))
+        wait_until(lambda: len(gang.hosts()) == 4 and all(gang.hosts()), 20)
         assert leaving not in gang.hosts()
         assert client.get_host(leaving).cordon_reason == "kubernetes: its pod is evicted"
         gang.end()
@@ -487,20 +455,18 @@ def test_a_pod_group_of_kueue_is_a_gang_in_the_domain_that_it_asks_for(tmp_path:
     """Of pod groups that are objects this API server knows none: see integration."""
     with kubernetes_server(tmp_path, adopt={"training": None}) as (server, _, client):
         api = server.cluster.api
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "training"}}
-        api.call("POST", "/api/v1/namespaces", namespace)
-        api.apply((ROOT / "deploy" / "kubernetes" / "adopt.yaml").read_text())
+        adopt_training(server.cluster)
         notes = {"kueue.x-k8s.io/pod-group-total-count": "2"}
         notes["kueue.x-k8s.io/podset-required-topology"] = "pool"
         gang = Controller(server.cluster, tmp_path, "llama")
         for index in range(2):
             gang.make(0, index, notes=notes)
-        within(20, lambda: any("domains of no tier" in text for text in gang.events()))
+        wait_until(lambda: any("domains of no tier" in text for text in gang.events()), 20)
         assert gang.hosts() == ["", ""]
         for number, node in enumerate(server.nodes):
             labels = {"pool": f"p{number // 3}"}
             api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
-        within(20, lambda: all(gang.hosts()))
+        wait_until(lambda: all(gang.hosts()), 20)
         job = client.get_job("training.jobset.llama")
         assert job.spec.constraints.same == "zone"
         assert gang.hosts() == list(job.placement.hosts)
