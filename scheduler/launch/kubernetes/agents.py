@@ -125,12 +125,13 @@ class KubernetesAgents:
         base = f"/api/v1/namespaces/{self._keys.namespace}"
         self._pods_path = f"{base}/pods"
         self._secrets_path, self._services_path = f"{base}/secrets", f"{base}/services"
-        self.nodes = Mirror(self._api, "/api/v1/nodes", {}, self._wake, self._node_view)
+        changed = self._changed.set
+        self.nodes = Mirror(self._api, "/api/v1/nodes", {}, changed, self._node_view)
         self.pods = Mirror(
             self._api,
             self._pods_path,
             {"labelSelector": self._pod.selector()},
-            self._wake,
+            changed,
             pods.view_of,
         )
         self._clocks: dict[str, PodClock] = {}  # by pod uid
@@ -162,9 +163,6 @@ class KubernetesAgents:
 
     def _node_marks(self) -> dict[str, NodeMarks]:
         return {name: node.marks for name, node in self.nodes.by_name.items()}
-
-    def _wake(self) -> None:
-        self._changed.set()
 
     # --- a substrate ----------------------------------------------------------------------
 

@@ -153,7 +153,7 @@ class KubernetesApi:
         }
         parameters["timeoutSeconds"] = str(_WATCH_S)
         patience = aiohttp.ClientTimeout(total=None, sock_connect=_PATIENCE_S)
-        response = await self._request("GET", _with(path, parameters), None, "", patience)
+        response = await self._request("GET", with_query(path, parameters), None, "", patience)
         try:
             if response.status == 410:
                 raise WatchExpired
@@ -189,13 +189,9 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
                 yield line
 
 
-def _with(path: str, query: Mapping[str, str]) -> str:
+def with_query(path: str, query: Mapping[str, str]) -> str:
+    """Return the path with these parameters, if there are any."""
     return f"{path}?{urlencode(query)}" if query else path
-
-
-def listing(path: str, query: Mapping[str, str]) -> str:
-    """Return the path of a list. It asks for version 0, which the server answers from its cache."""
-    return _with(path, query)
 
 
 def _message(data: bytes) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from scheduler.launch.kubernetes.api import ApiFailed, Json, KubernetesApi, WatchExpired, listing
+from scheduler.launch.kubernetes.api import ApiFailed, Json, KubernetesApi, WatchExpired, with_query
 
 _AGAIN_S = 0.5
 _MOST_AGAIN_S = 5.0
@@ -69,7 +69,7 @@ class Mirror:
                 pause_s = min(2 * pause_s, _MOST_AGAIN_S)
 
     async def _list(self) -> str:
-        answer = await self._api.call("GET", listing(self._path, self._query))
+        answer = await self._api.call("GET", with_query(self._path, self._query))
         self.by_name = {self._key(item): self._keep(item) for item in answer.get("items") or ()}
         self.is_current = True
         self._tell()
