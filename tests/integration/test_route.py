@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,11 +68,11 @@ class Sites:
         return str(path)
 
 
-@asynccontextmanager
-async def _sites(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sites]:
-    monkeypatch.setenv("MUSTER_CONFIG", str(folder / "config.yaml"))
+@pytest.fixture
+async def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sites]:
+    monkeypatch.setenv("MUSTER_CONFIG", str(tmp_path / "config.yaml"))
     quick_retries(monkeypatch)
-    sites = Sites(folder)
+    sites = Sites(tmp_path)
     for name in ("east", "west", "lab"):
         await sites.start(name)
     yield sites
@@ -81,104 +80,92 @@ async def _sites(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await sites.stop(name)
 
 
-async def test_one_cluster_gets_the_job_and_the_others_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with _sites(tmp_path, monkeypatch) as sites:
-        await sites.up["east"].stub.CreateJob(create("full", 7))
-        await sites.up["east"].until("full", RUNNING)
-        file = sites.file("a")
-        offers = await sites.muster("submit", file, *ALL, "--dry-run", "-o", "json")
-        body = json.loads(offers.stdout)
-        assert offers.exit_code == 0
-        assert body["cluster"] == "west"
-        whys = {each["name"]: each["why"] for each in body["clusters"]}
-        assert whys["west"] == "best"
-        assert whys["lab"] == "as good, and named later"
-        assert "start" in whys["east"]
-        assert await sites.jobs() == [("east", "full")]
-        made = await sites.muster("submit", file, *ALL, "-o", "json")
-        first = json.loads(made.stdout)
-        assert (made.exit_code, first["cluster"], first["is_repeat"]) == (0, "west", False)
-        again = await sites.muster("submit", file, *ALL, "-o", "json")
-        second = json.loads(again.stdout)
-        assert (second["cluster"], second["is_repeat"]) == ("west", True)
-        assert second["job"]["uid"] == first["job"]["uid"]
-        assert await sites.jobs() == [("east", "full"), ("west", "a")]
-        changed = sites.file("a", 3)
-        other = await sites.muster("submit", changed, *ALL)
-        assert other.exit_code == 1
-        assert "west: it knows this request from another job file" in other.stderr
-        named = await sites.muster("submit", changed, *ALL, "--request-id", "second")
-        assert (named.exit_code, "west: a job a is running already" in named.stderr) == (1, True)
-        await sites.up["west"].stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-        over = await sites.muster("submit", sites.file("a"), *ALL)
-        assert "(cancelled now)" in over.stdout
-        third = await sites.muster("submit", file, *ALL, "--request-id", "third", "-o", "name")
-        assert (third.exit_code, third.stdout) == (0, "a\n")
+async def test_one_cluster_gets_the_job_and_the_others_none(sites: Sites) -> None:
+    await sites.up["east"].stub.CreateJob(create("full", 7))
+    await sites.up["east"].until("full", RUNNING)
+    file = sites.file("a")
+    offers = await sites.muster("submit", file, *ALL, "--dry-run", "-o", "json")
+    body = json.loads(offers.stdout)
+    assert offers.exit_code == 0
+    assert body["cluster"] == "west"
+    whys = {each["name"]: each["why"] for each in body["clusters"]}
+    assert whys["west"] == "best"
+    assert whys["lab"] == "as good, and named later"
+    assert "start" in whys["east"]
+    assert await sites.jobs() == [("east", "full")]
+    made = await sites.muster("submit", file, *ALL, "-o", "json")
+    first = json.loads(made.stdout)
+    assert (made.exit_code, first["cluster"], first["is_repeat"]) == (0, "west", False)
+    again = await sites.muster("submit", file, *ALL, "-o", "json")
+    second = json.loads(again.stdout)
+    assert (second["cluster"], second["is_repeat"]) == ("west", True)
+    assert second["job"]["uid"] == first["job"]["uid"]
+    assert await sites.jobs() == [("east", "full"), ("west", "a")]
+    changed = sites.file("a", 3)
+    other = await sites.muster("submit", changed, *ALL)
+    assert other.exit_code == 1
+    assert "west: it knows this request from another job file" in other.stderr
+    named = await sites.muster("submit", changed, *ALL, "--request-id", "second")
+    assert (named.exit_code, "west: a job a is running already" in named.stderr) == (1, True)
+    await sites.up["west"].stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+    over = await sites.muster("submit", sites.file("a"), *ALL)
+    assert "(cancelled now)" in over.stdout
+    third = await sites.muster("submit", file, *ALL, "--request-id", "third", "-o", "name")
+    assert (third.exit_code, third.stdout) == (0, "a\n")
 
 
-async def test_nothing_is_sent_while_a_cluster_is_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with _sites(tmp_path, monkeypatch) as sites:
-        await sites.stop("lab")
-        silent = await sites.muster("submit", sites.file("a"), *ALL)
-        assert silent.exit_code == 6
-        assert "a cluster that does not answer may have the job; lab: no server" in silent.stderr
-        assert await sites.jobs() == []
-        two = await sites.muster("submit", sites.file("a"), "--context", "east,west")
-        assert (two.exit_code, await sites.jobs()) == (0, [("east", "a")])
-        again = await sites.muster("submit", sites.file("a"), *ALL, "-o", "json")
-        assert json.loads(again.stdout)["is_repeat"]
+async def test_nothing_is_sent_while_a_cluster_is_silent(sites: Sites) -> None:
+    await sites.stop("lab")
+    silent = await sites.muster("submit", sites.file("a"), *ALL)
+    assert silent.exit_code == 6
+    assert "a cluster that does not answer may have the job; lab: no server" in silent.stderr
+    assert await sites.jobs() == []
+    two = await sites.muster("submit", sites.file("a"), "--context", "east,west")
+    assert (two.exit_code, await sites.jobs()) == (0, [("east", "a")])
+    again = await sites.muster("submit", sites.file("a"), *ALL, "-o", "json")
+    assert json.loads(again.stdout)["is_repeat"]
 
 
 @pytest.mark.parametrize("is_made", [True, False])
 async def test_a_submit_whose_answer_is_lost_makes_one_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made: bool
+    sites: Sites, monkeypatch: pytest.MonkeyPatch, is_made: bool
 ) -> None:
-    async with _sites(tmp_path, monkeypatch) as sites:
-        real = Client.create_job
+    real = Client.create_job
 
-        def lost(client: Client, spec: JobSpec, request_id: str = "") -> job_pb2.Job:
-            if is_made:
-                real(client, spec, request_id)
-            raise LOST
+    def lost(client: Client, spec: JobSpec, request_id: str = "") -> job_pb2.Job:
+        if is_made:
+            real(client, spec, request_id)
+        raise LOST
 
-        monkeypatch.setattr(Client, "create_job", lost)
-        unknown = await sites.muster("submit", sites.file("a"), *ALL)
-        assert unknown.exit_code == 6
-        assert "east was sent the job and does not say whether it has it" in unknown.stderr
-        assert "the same command, with the same clusters, finds out" in unknown.stderr
-        monkeypatch.setattr(Client, "create_job", real)
-        found = json.loads(
-            (await sites.muster("submit", sites.file("a"), *ALL, "-o", "json")).stdout
-        )
-        assert (found["cluster"], found["is_repeat"]) == ("east", is_made)
-        assert await sites.jobs() == [("east", "a")]
+    monkeypatch.setattr(Client, "create_job", lost)
+    unknown = await sites.muster("submit", sites.file("a"), *ALL)
+    assert unknown.exit_code == 6
+    assert "east was sent the job and does not say whether it has it" in unknown.stderr
+    assert "the same command, with the same clusters, finds out" in unknown.stderr
+    monkeypatch.setattr(Client, "create_job", real)
+    found = json.loads((await sites.muster("submit", sites.file("a"), *ALL, "-o", "json")).stdout)
+    assert (found["cluster"], found["is_repeat"]) == ("east", is_made)
+    assert await sites.jobs() == [("east", "a")]
 
 
-async def test_clusters_that_are_named_wrongly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with _sites(tmp_path, monkeypatch) as sites:
-        contexts = {each: {"address": address} for each, address in sites.addresses.items()}
-        contexts["copy"] = contexts["east"]
-        (tmp_path / "config.yaml").write_text(json.dumps({"contexts": contexts}))
-        file = sites.file("a")
-        for names, words in (
-            ("east,nope", "has no context 'nope'; contexts: copy, east, lab, west"),
-            ("east,east", "'east' is named twice"),
-            ("east,copy", "east and copy are the same cluster, 127.0.0.1:"),
-            (",", "names no context"),
-        ):
-            wrong = await sites.muster("submit", file, "--context", names)
-            said = f"{wrong.output}{wrong.exception}"
-            assert words in " ".join(said.replace("│", " ").split()), said
-        assert await sites.jobs() == []
-        big = await sites.muster("submit", sites.file("b", 9), *ALL)
-        assert big.exit_code == 4
-        assert "never fits" in big.stderr
+async def test_clusters_that_are_named_wrongly(sites: Sites, tmp_path: Path) -> None:
+    contexts = {each: {"address": address} for each, address in sites.addresses.items()}
+    contexts["copy"] = contexts["east"]
+    (tmp_path / "config.yaml").write_text(json.dumps({"contexts": contexts}))
+    file = sites.file("a")
+    for names, words in (
+        ("east,nope", "has no context 'nope'; contexts: copy, east, lab, west"),
+        ("east,east", "'east' is named twice"),
+        ("east,copy", "east and copy are the same cluster, 127.0.0.1:"),
+        (",", "names no context"),
+    ):
+        wrong = await sites.muster("submit", file, "--context", names)
+        said = f"{wrong.output}{wrong.exception}"
+        assert words in " ".join(said.replace("│", " ").split()), said
+    assert await sites.jobs() == []
+    big = await sites.muster("submit", sites.file("b", 9), *ALL)
+    assert big.exit_code == 4
+    assert "never fits" in big.stderr
 
 
 async def test_nothing_is_preempted_for_a_question(
