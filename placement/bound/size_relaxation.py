@@ -37,10 +37,13 @@ def _entries(grid: BlockGrid, capacity: int) -> int:
 
 
 class SizeBound:
-    """Bounds on what layouts of (parts of) one grid cut; tables are made once."""
+    """Bounds on what layouts of (parts of) one grid cut; tables are made once.
 
-    def __init__(self, grid: BlockGrid) -> None:
-        self._grid = grid
+    `lot`: parts are multiples of it.
+    """
+
+    def __init__(self, grid: BlockGrid, lot: int = 1) -> None:
+        self._grid, self._lot = grid, lot
         self._costs: Ints = np.empty(0, dtype=np.int64)  # of parts, as far as they were asked for
 
     def least_cut(
@@ -70,7 +73,9 @@ class SizeBound:
         """Return f(n) for n = 0 .. most: the least doubled cost of a domain with n blocks."""
         if len(self._costs) <= most:
             g = self._grid
-            pricer = Pricer(g.rows, g.width, most, g.slopes, g.floors, has_patterns=False)
+            pricer = Pricer(
+                g.rows, g.width, most, g.slopes, g.floors, self._lot, has_patterns=False
+            )
             pricer.price(np.tile(g.step, (g.rows, 1)), np.zeros(most + 1, dtype=np.int64))
             self._costs = pricer.by_used
         return self._costs[: most + 1]

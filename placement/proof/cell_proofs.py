@@ -12,6 +12,7 @@ from math import ceil
 import numpy as np
 
 from placement.bound.cells import Cells, cells_of
+from placement.bound.size_relaxation import SizeBound
 from placement.fabric.tree import Ints
 from placement.grid.layout import ZonePattern, patterns_of
 from placement.proof.branch_and_price import Prover
@@ -37,8 +38,17 @@ class CellProof:
         return cells_of(self._request, self._gpus)
 
     @cached_property
+    def _sizes(self) -> SizeBound:
+        return SizeBound(self._cells.grid, self._cells.lot)
+
+    @cached_property
     def _room(self) -> list[int]:
         return [c * self._cells.lot for c in self._capacities]
+
+    def by_sizes(self, entries: int) -> int:
+        """Return a bound from sizes alone, by tables of at most so many entries, else 0."""
+        least = self._sizes.least_cut(self._cells.grid.everywhere, self._room, entries)
+        return self._cells.in_bytes(least)
 
     def prove(self, layout: Ints, cost: int, rounds: int, known: int) -> tuple[int, Ints | None]:
         """Prove by about so many rounds against a layout of this `cost`, where a bound is `known`;

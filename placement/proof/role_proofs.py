@@ -31,6 +31,12 @@ class RoleProof:
         self._proofs = [CellProof(r.request, gpus, capacities, states) for r in request.roles]
         self._known = [0] * len(self._proofs)
 
+    def by_sizes(self, entries: int) -> int:
+        """Return a bound from sizes alone, by tables of up to so many entries."""
+        for number, proof in enumerate(self._proofs):
+            self._known[number] = max(self._known[number], proof.by_sizes(entries))
+        return self._bound
+
     def prove(self, layout: Ints, cost: int, rounds: int, known: int) -> tuple[int, Ints | None]:
         """Prove by about so many rounds a role; no layout follows from it."""
         blocks = blocks_of_roles(self._request, self._gpus)
@@ -39,7 +45,11 @@ class RoleProof:
             paid = 2 * sum(b for _, b in cut_by_axis(own, self._gpus, layout[part]))
             if before < paid:
                 self._known[number] = proof.prove(layout[part], paid, rounds, before)[0]
-        return max(known, sum(self._known) + 2 * self._between_roles), None
+        return max(known, self._bound), None
+
+    @property
+    def _bound(self) -> int:
+        return sum(self._known) + 2 * self._between_roles
 
     @property
     def _between_roles(self) -> int:

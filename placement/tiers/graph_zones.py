@@ -83,7 +83,7 @@ class _BlockZones:
         best = Incumbent(nothing, INFINITE, 0)
         if not self._is_linked:
             best = self._fill_in_order(best)
-            return run_turns(best, [self._cells_proof()] if limits.rounds else [], limits)
+            return run_turns(best, self._bounds_of_cells() if limits.rounds else [], limits)
         best = run_turns(best, self._portfolio(), limits)
         return run_turns(best, self._last_searches(), limits)
 
@@ -94,13 +94,15 @@ class _BlockZones:
         moves = Technique("moves of single blocks", self._move_blocks)
         if not self._limits.rounds:
             return [lines, trees, moves]
+        sizes, cells = self._bounds_of_cells()
         parts = Technique("bound by sizes of parts", self._bound_by_parts)
         orbits = Technique("bound by orbits", self._bound_by_orbits)
         ring = Technique("bound round a ring", self._bound_round_a_ring)
-        return [parts, lines, trees, orbits, moves, self._cells_proof(), ring]
+        return [parts, sizes, lines, trees, orbits, moves, cells, ring]
 
-    def _cells_proof(self) -> Technique:
-        return Technique("branch and price over cells", self._bound_by_cells)
+    def _bounds_of_cells(self) -> list[Technique]:
+        sizes = Technique("bound by sizes of cells", self._bound_by_sizes)
+        return [sizes, Technique("branch and price over cells", self._bound_by_cells)]
 
     def _last_searches(self) -> list[Technique]:
         """Small gangs block by block, and, after the last turn, searches from nothing."""
@@ -141,6 +143,9 @@ class _BlockZones:
 
     def _bound_by_parts(self, best: Incumbent, share: int) -> Incumbent:
         return self._raised(best, self._parts.least_cut(self._capacities, self._limits.walk))
+
+    def _bound_by_sizes(self, best: Incumbent, share: int) -> Incumbent:
+        return best.raise_bound(self._cells.by_sizes(self._limits.part(share).entries))
 
     @cached_property
     def _least_of_orbits(self) -> Ints | None:

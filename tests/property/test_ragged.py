@@ -87,6 +87,7 @@ def test_cells_never_prove_too_much(job: tuple[Request, int], capacities: list[i
     assert cells.grid.to_bytes(proved) <= least
     layout = np.repeat(np.arange(len(capacities)), capacities)[: asked.hosts_needed(gpus)]
     proof = CellProof(asked, gpus, capacities, Limits().states)
+    assert proof.by_sizes(Limits().entries) <= 2 * least
     for rounds in (2, 20):
         bound, _ = proof.prove(layout, 2 * (least + 1), rounds, 0)
         assert bound <= 2 * least
