@@ -32,7 +32,8 @@ Change = TypeVar("Change", JobChange, HostsChange, WindowChange, LinkChange)
 
 RING = 20_000  # changes of each kind that are kept
 AT_A_TIME = 16  # watches to which a change is on its way
-RESUMING_AT_A_TIME = 4  # of those that have not caught up yet, which always have more to send
+RESUMING_AT_A_TIME = 2  # of those that have not caught up yet, which always have more to send
+RESUMING_MOST = 50  # changes of one turn of those, 35 KB: what is on its way keeps calls waiting
 _LONGEST_S = 0.05  # for which one that is not taken keeps the others waiting
 _LOOK_S = 0.005  # how often turns that are held up begin all the same
 # For which changes gather before a watch in batches is sent more, times the streams that are open:
@@ -110,6 +111,8 @@ class Turns:
             waiting = self._waiting.popleft()
             if not waiting.done():  # else who waited is gone
                 waiting.set_result(self._begun(waiting.get_loop().time()))
+                if self._holds:  # one at each look, for several would keep a call waiting
+                    return
 
     def _look(self) -> None:
         """While any wait: end the turns that have lasted too long, and begin some although others
@@ -245,8 +248,9 @@ class Subscription(Generic[Change]):
 
     def _take(self) -> list[Change]:
         """Return the next changes. Raises: FellBehind when they are no longer kept."""
+        most = self._most if self._has_caught_up else min(self._most, RESUMING_MOST)
         try:
-            changes = self._ring.changes_from(self._next, min(self._most, self.pending))
+            changes = self._ring.changes_from(self._next, min(most, self.pending))
         except IndexError:
             raise FellBehind from None
         self._next += len(changes)

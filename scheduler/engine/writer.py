@@ -25,7 +25,7 @@ from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.commands import Command, MoveHost, ReportHost
 from scheduler.core.model.events import Event
 from scheduler.engine.authorisation import unauthorised
-from scheduler.engine.feed import Bookmark, Change, Feed
+from scheduler.engine.feed import RESUMING_MOST, Bookmark, Change, Feed
 from scheduler.engine.history import History
 from scheduler.engine.log_clock import LogClock
 from scheduler.engine.planning.executor import PlanExecutor
@@ -218,11 +218,12 @@ class Writer:
         Raises: Compacted when they are no longer kept; FellBehind, Closed (see feed); TooManyPasses
         (see history).
         """
+        some = min(most, RESUMING_MOST)
         while not self.feed.has(kind, after_version):
             to_version = self._state.version
             async with (
                 self.history.reading(after_version) as shared,
-                aclosing(shared.changes(after_version, to_version, most)) as recorded,
+                aclosing(shared.changes(after_version, to_version, some)) as recorded,
             ):
                 async for changes in recorded:
                     if of_kind := [change for change in changes if isinstance(change, kind)]:
