@@ -231,6 +231,20 @@ async def test_others_jobs_cannot_be_waited_for(tmp_path: Path) -> None:
     assert "cannot see" in error.message
 
 
+async def test_a_repeated_requeue_and_a_checked_hold_change_nothing(served: Served) -> None:
+    await served.stub.CreateJob(create("a"))
+    await served.until("a", RUNNING)
+    requeue = service_pb2.RequeueJobRequest(name="a", hold=True, request_id="once")
+    first = await served.stub.RequeueJob(requeue)
+    assert (first.state, first.hold) == (QUEUED, job_pb2.HOLD_OPERATOR)
+    await served.stub.ReleaseJob(service_pb2.ReleaseJobRequest(name="a"))
+    await served.until("a", RUNNING)
+    assert (await served.stub.RequeueJob(requeue)).state == RUNNING
+    checked = service_pb2.HoldJobRequest(name="a", validate_only=True)
+    assert (await served.stub.HoldJob(checked)).hold
+    assert not (await served.get("a")).hold
+
+
 async def test_hosts_are_drained_by_range_and_domain(served: Served) -> None:
     names = (await muster(served, "hosts", "-o", "name")).output.split()
     domain = (await served.stub.GetHost(service_pb2.GetHostRequest(name=names[0]))).domains[-1]
