@@ -375,6 +375,16 @@ def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+def test_a_compacted_log_needs_the_snapshot_that_it_begins_with(path: Path) -> None:
+    written(path)
+    with closing(opened(path)) as store:
+        saved(store, 20)
+        store.compact(20)
+    change(path, "UPDATE snapshot SET body = x'00'")
+    with pytest.raises(StoreError, match="can be kept: restore a backup"):
+        repair_plan(url(path), None)
+
+
 def test_a_mark_that_nobody_can_read_is_replaced(path: Path) -> None:
     written(path)
     damaged(path, 37)
