@@ -127,11 +127,8 @@ def test_a_signal_is_a_note_where_nothing_is_run(imported: Importing) -> None:
     draft = imported("run.sh", f"#SBATCH --signal=USR2@600\nexec $LAUNCHER {MODEL}", gpus=8)
     assert draft.checked().run is None
     assert "not represented: #SBATCH --signal=USR2@600 (line 1)" in draft.notes
-
-
-def test_layers_alone_do_not_make_a_program_megatron(imported: Importing) -> None:
-    draft = imported("run.sh", "torchrun --nproc-per-node 8 t.py --num_layers=32 --num_heads=32")
-    assert draft.tool == "a launch script"
+    layers = "torchrun --nproc-per-node 8 t.py --num_layers=32 --num_heads=32"
+    assert imported("run.sh", layers).tool == "a launch script"  # layers alone make no Megatron
 
 
 def test_how_many_gpus_run_is_asked_for_once(refused: Refusing) -> None:
@@ -154,10 +151,8 @@ def test_a_hybrid_is_refused_unless_its_layers_are_given(
     assert "all layers are counted as attention" in draft.notes[0]
 
 
-@pytest.mark.parametrize(("option", "is_gated"), [("--swiglu", True), ("--quick-geglu", True)])
-def test_gated_activations_have_three_matrices(
-    imported: Importing, option: str, *, is_gated: bool
-) -> None:
+@pytest.mark.parametrize("option", ["--swiglu", "--quick-geglu"])
+def test_gated_activations_have_three_matrices(imported: Importing, option: str) -> None:
     text = f'N=${{X:-"2"}}; torchrun --nproc-per-node 8 --nnodes $N p.py {MODEL} {option}'
     request = imported("g.sh", text).checked().request
-    assert (request.model.gated, request.parallelism.dp) == (is_gated, 16)
+    assert (request.model.gated, request.parallelism.dp) == (True, 16)

@@ -81,11 +81,13 @@ LLAMA3_70B_PRETRAIN_CONFIG_GB200_NVFP4_V1 = replace(BASE, pipeline_model_paralle
 """
 
 
-def test_functions_of_modules_beside_the_recipe_are_followed(imported: Importing) -> None:
+def test_functions_of_modules_beside_the_recipe_are_followed_and_what_is_open_named(
+    imported: Importing,
+) -> None:
     Path("megatron/bridge/recipes").mkdir(parents=True)
     Path("megatron/bridge/recipes/common.py").write_text(COMMON)
     draft = imported("llama3.py", BRIDGE)
-    request = draft.checked().request
+    request, notes = draft.checked().request, draft.notes
     axes, model, batch = request.parallelism, request.model, request.batch
     assert (axes.tp, axes.cp, axes.pp, axes.dp) == (2, 2, 4, 4)
     assert model is not None
@@ -95,12 +97,6 @@ def test_functions_of_modules_beside_the_recipe_are_followed(imported: Importing
     training = request.training
     assert (training.data_parallel.value, training.gradient_dtype) == ("zero1", "bf16")
     assert training.recompute.value == "full"
-
-
-def test_what_a_recipe_leaves_open_is_named(imported: Importing) -> None:
-    Path("megatron/bridge/recipes").mkdir(parents=True)
-    Path("megatron/bridge/recipes/common.py").write_text(COMMON)
-    notes = imported("llama3.py", BRIDGE).notes
     assert "64 GPUs, as the recipe's name says" in notes
     assert "not represented: model.cuda_graph_impl (line 16)" in notes
     assert "not represented: what tune_elsewhere does (llama3.py, line 18)" in notes

@@ -1,7 +1,5 @@
 """TorchTitan configurations as jobs."""
 
-from typing import Any
-
 import pytest
 
 from placement.workload.flops import active_parameter_count, parameter_count
@@ -67,13 +65,6 @@ OLDER = "[experimental]\ncontext_parallel_degree = 2\n"
 )
 def test_what_keys_of_the_file_mean(imported: Importing, old: str, new: str, facts: str) -> None:
     assert_facts(imported("llama.toml", LLAMA.replace(old, new), gpus=512), facts)
-
-
-def test_an_unknown_converter_is_not_dropped(refused: Refusing) -> None:
-    named = LLAMA.replace(NAMED, f'{NAMED}\nconverters = ["quantize.linear.fp6"]')
-    assert refused("llama.toml", named, gpus=512) == [
-        "llama.toml:7: model.converters: 'quantize.linear.fp6' is not a known converter"
-    ]
 
 
 def test_deepseek_v3_with_experts_over_dp(imported: Importing) -> None:
@@ -142,30 +133,25 @@ def test_what_is_not_represented_is_listed(imported: Importing) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "given", "line"),
+    ("old", "new", "line"),
     [
-        (LLAMA, {}, "a.toml: --gpus: is needed"),
+        ("degree = -1", "degree = 3", "14: parallelism.data_parallel_shard_degree: tp 8 x cp 1 x"),
+        ("405B", "9B", "6: model.flavor: the shape of llama3 9B"),
+        ("8192", '"8k"', "10: training.seq_len: must be a whole"),
         (
-            LLAMA.replace("degree = -1", "degree = 3"),
-            {"gpus": 64},
-            "a.toml:14: parallelism.data_parallel_shard_degree: tp 8 x cp 1 x pp 1",
+            NAMED,
+            f'{NAMED}\nconverters = ["quantize.linear.fp6"]',
+            "7: model.converters: 'quantize.linear.fp6' is not a known converter",
         ),
-        (
-            LLAMA.replace("405B", "9B"),
-            {"gpus": 64},
-            "a.toml:6: model.flavor: the shape of llama3 9B",
-        ),
-        (
-            LLAMA.replace("8192", '"8k"'),
-            {"gpus": 64},
-            "a.toml:10: training.seq_len: must be a whole",
-        ),
-        ("[a\n", {}, "a.toml:1: is not TOML"),
-        ("a = 1\n", {}, "a.toml: has none of TorchTitan's keys"),
+        (LLAMA, "[a\n", "1: is not TOML"),
+        (LLAMA, "a = 1\n", " has none of TorchTitan's keys"),
     ],
 )
-def test_faults_name_the_key_and_its_line(
-    refused: Refusing, text: str, given: dict[str, Any], line: str
-) -> None:
-    [found] = refused("a.toml", text, **given)
-    assert found.startswith(line)
+def test_faults_name_the_key_and_its_line(refused: Refusing, old: str, new: str, line: str) -> None:
+    [found] = refused("a.toml", LLAMA.replace(old, new), gpus=64)
+    assert found.startswith(f"a.toml:{line}")
+
+
+def test_how_many_gpus_run_is_asked_for(refused: Refusing) -> None:
+    [found] = refused("a.toml", LLAMA)
+    assert found.startswith("a.toml: --gpus: is needed")
