@@ -8,13 +8,8 @@ import pytest
 from tests.unit.importers.conftest import Importing, Refusing, assert_facts
 
 MODEL = {
-    "model.layers": 32,
-    "model.hidden": 4_096,
-    "model.ffn": 14_336,
-    "model.heads": 32,
-    "model.kv_heads": 8,
-    "model.vocab": 32_000,
-    "model.sequence": 4_096,
+    **{"model.layers": 32, "model.hidden": 4_096, "model.ffn": 14_336, "model.heads": 32},
+    **{"model.kv_heads": 8, "model.vocab": 32_000, "model.sequence": 4_096},
 }
 MICRO = "train_micro_batch_size_per_gpu"
 ZERO3 = {
