@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         runners_up,
     )
     from placement.collective_sweep import PlacedCollective, compare_collectives
-    from placement.errors import BadInput, positive, refuse_unknown_keys, whole_number
+    from placement.errors import BadInput, positive, positive_integer, refuse_unknown_keys
     from placement.fabric.graph import to_networkx
     from placement.largest import has_room, legal_sizes
     from placement.parallelism_sweep import PlacedChoice, Sweep, sweep
@@ -56,7 +56,7 @@ MODULES = {
     for module, names in {
         "baselines": "Choose RunnerUp at_random by_spread chosen consecutive runners_up",
         "collective_sweep": "PlacedCollective compare_collectives",
-        "errors": "BadInput positive refuse_unknown_keys whole_number",
+        "errors": "BadInput positive refuse_unknown_keys positive_integer",
         "fabric.graph": "to_networkx",
         "largest": "has_room legal_sizes",
         "parallelism_sweep": "PlacedChoice Sweep sweep",

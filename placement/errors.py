@@ -35,7 +35,7 @@ def refuse_unknown_keys(item: Iterable[Any], path: str, known: Iterable[str]) ->
             raise BadInput(field, f"unknown key; known are {', '.join(names)}")
 
 
-def whole_number(value: Any, path: str) -> int:
+def positive_integer(value: Any, path: str) -> int:
     """Return `value`. Raises: BadInput of `path` unless it is a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BadInput(path, f"must be a whole number of at least 1, not {value!r}")

@@ -82,7 +82,7 @@ def first(hosts: HostSet, count: int) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def below(
+def choose_below(
     most: float, hosts: HostSet, groups: Iterable[HostSet], amount: Callable[[int], float]
 ) -> HostSet:
     """Return those of `hosts` whose amounts sum up to `most` at most, from the groups with the most

@@ -85,7 +85,7 @@ class Power:
             left_kw = cap.kw - self.draw(held & cap.hosts, idle)
             if self.draw(mine) <= left_kw or self.draw(mine, idle) <= left_kw:
                 continue
-            free &= ~mine | hostset.below(left_kw, mine, self.groups, kw_of)
+            free &= ~mine | hostset.choose_below(left_kw, mine, self.groups, kw_of)
         return free
 
 

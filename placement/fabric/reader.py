@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from muster.structs import replace, struct
-from placement.errors import BadInput, positive, refuse_unknown_keys, whole_number
+from placement.errors import BadInput, positive, positive_integer, refuse_unknown_keys
 from placement.fabric import hostlist, hostset
 from placement.fabric.calibration import read_calibration
 from placement.fabric.gpus import ASSUMED, Gpu, catalogue, find_gpu, gpu_named, read_gpus
@@ -125,7 +125,7 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     own_gpus = read_gpus(spec.get("gpus", {}))
     like = _like(spec, _Like(own_gpus=own_gpus), "")
     if "gpus_per_host" not in spec:
-        whole_number(None, "gpus_per_host")
+        positive_integer(None, "gpus_per_host")
     tiers = _tier_entries(spec.get("tiers"))
     is_listed = "domains" in spec
     leaves = _listed_tree(spec["domains"], tiers, like) if is_listed else _regular_tree(tiers, like)
@@ -218,7 +218,9 @@ def _like(item: Mapping[str, Any], like: _Like, path: str) -> _Like:
     """GPUs, speeds, NUMA nodes and labels of an entry, or of what is around it."""
     at = f"{path}." if path else ""
     gpus = (
-        whole_number(item["gpus_per_host"], f"{at}gpus_per_host") if "gpus_per_host" in item else 0
+        positive_integer(item["gpus_per_host"], f"{at}gpus_per_host")
+        if "gpus_per_host" in item
+        else 0
     )
     if gpus > MOST_GPUS_PER_HOST:
         raise BadInput(
@@ -302,7 +304,9 @@ def _tier_entries(value: Any) -> list[_TierEntry]:
         if not isinstance(item, Mapping):
             raise BadInput(path, "must be a mapping with name and count")
         refuse_unknown_keys(item, path, _OF_TIERS)
-        count = None if item.get("count") is None else whole_number(item["count"], f"{path}.count")
+        count = (
+            None if item.get("count") is None else positive_integer(item["count"], f"{path}.count")
+        )
         over = positive(item.get("oversubscription", 1), f"{path}.oversubscription")
         scale_up = scale_up_gbps(item, path, 0.0)
         late_s = _latency_s(item, path)
@@ -423,7 +427,7 @@ def _numbered(
     """`domains: {count: 192, hosts: 2}`: so many domains alike, numbered as a regular fabric
     numbers them."""
     refuse_unknown_keys(value, path, sorted(("count", *_OF_DOMAINS)))
-    count = whole_number(value.get("count"), f"{path}.count")
+    count = positive_integer(value.get("count"), f"{path}.count")
     _refuse_many(count, f"{path}.count", "domains")
     stem = "".join(f"{domain.name}-" for domain in above[-1:])
     each = {key: field for key, field in value.items() if key != "count"}
@@ -437,7 +441,7 @@ def _listed_hosts(value: Any, domain: str, letter: str, path: str) -> list[str]:
             if not isinstance(item, str):
                 raise BadInput(f"{path}.{i}", f"must be a host name or range, not {item!r}")
         return [name for item in value for name in hostlist.expand(item, path)]
-    count = whole_number(value, path)
+    count = positive_integer(value, path)
     _refuse_many(count, path)
     return hostlist.numbered(f"{domain}-", letter, count)
 

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, TypeAlias
 
 from muster.structs import replace, struct
-from placement.errors import BadInput, positive, refuse_unknown_keys, whole_number
+from placement.errors import BadInput, positive, positive_integer, refuse_unknown_keys
 
 _FIGURES = ("write_gb_per_s", "read_gb_per_s", "capacity_tb")
 _KEYS = (*_FIGURES, "hold_jobs", "by_tier", "readers")
@@ -170,7 +170,7 @@ def _read_readers(value: Any, field: str) -> Readers | None:
     if not isinstance(value, Mapping) or not all(key in value for key in _READER_KEYS):
         raise BadInput(field, "must be {hosts: N, gb_per_s: N}: how many, and what each reads")
     refuse_unknown_keys(value, field, _READER_KEYS)
-    hosts = whole_number(value["hosts"], f"{field}.hosts")
+    hosts = positive_integer(value["hosts"], f"{field}.hosts")
     return Readers(hosts, _rate(value, field, "gb_per_s"))
 
 

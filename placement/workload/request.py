@@ -139,9 +139,11 @@ class Request:
         if not 0 <= self.spread_alpha <= 1:
             raise BadInput("spread_alpha", f"must be 0 to 1, is {self.spread_alpha}")
 
-    def held_to(self, gpu_watts: int) -> Request:
+    def with_power_limit(self, gpu_watts: int) -> Request:
         """Return the gang with each of its GPUs held to so many watts."""
-        roles = (replace(role, request=role.request.held_to(gpu_watts)) for role in self.roles)
+        roles = (
+            replace(role, request=role.request.with_power_limit(gpu_watts)) for role in self.roles
+        )
         return replace(self, gpu_watts=gpu_watts, roles=tuple(roles))
 
     @property

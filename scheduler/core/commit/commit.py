@@ -243,7 +243,7 @@ def _unwanted(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
     ):
         return None
     job, hosts, names = state.jobs[action.name], taken(action), state.loaded_fabric.hosts
-    job = job.held_to(action.gpu_watts) if isinstance(action, Start) else job
+    job = job.with_power_limit(action.gpu_watts) if isinstance(action, Start) else job
     if avoids := hosts & avoided(job, state.tenants.restarts, now_ns):
         host = names[hostset.members(avoids)[0]]
         return stale_job(job.name, StaleReason.AVOIDED, f"host {host} stopped it recently")
@@ -297,7 +297,7 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
         text = f"is not considered meanwhile: {deferral_text(job, now_ns)}"
         return stale_job(action.name, StaleReason.JOB, text)
     fabric = state.loaded_fabric
-    job = job.on(len(action.placement.hosts)).held_to(action.gpu_watts)
+    job = job.on(len(action.placement.hosts)).with_power_limit(action.gpu_watts)
     placed = action.placement
     if placed.step is not None:  # it is with links as they will be while it runs, not as they are
         placed = replace(placed, step=None)

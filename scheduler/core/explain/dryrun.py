@@ -106,7 +106,7 @@ def dry_run(
         for action in plan.actions:
             if isinstance(action, Start) and action.name == name:
                 job = state.jobs[name].on(len(action.placement.hosts))
-                return DryRun(state, job.held_to(action.gpu_watts), action)
+                return DryRun(state, job.with_power_limit(action.gpu_watts), action)
         events = commit(state, plan, now_ns)
         if isinstance(events, Conflict) or not events:
             break

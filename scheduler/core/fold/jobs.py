@@ -325,7 +325,7 @@ def _reserved(state: State, event: JobsReserved) -> State:
 def _started(state: State, event: JobStarted) -> State:
     fabric = state.loaded_fabric
     job = state.jobs[event.name]
-    size = job.on(len(event.hosts)).held_to(event.gpu_watts)
+    size = job.on(len(event.hosts)).with_power_limit(event.gpu_watts)
     gang = _begun(fabric, event)
     running = replace(
         size,
@@ -428,7 +428,7 @@ def _spares_changed(state: State, event: SparesChanged) -> State:
 def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:
     job = state.jobs[event.name]
     queued = replace(
-        job.least.held_to(0),
+        job.least.with_power_limit(0),
         state_ns=event.time_ns,
         gang=None,
         reason=event.reason,

@@ -269,9 +269,9 @@ class Job:
     def request(self) -> Request:
         """The gang at its present size."""
         present = sized(self.spec.request, self.dp) if self.sizes else self.spec.request
-        return present.held_to(self.gpu_watts) if self.gpu_watts else present
+        return present.with_power_limit(self.gpu_watts) if self.gpu_watts else present
 
-    def held_to(self, gpu_watts: int) -> Job:
+    def with_power_limit(self, gpu_watts: int) -> Job:
         """Return this job with each of its GPUs held to so many watts; 0: to none."""
         return self if gpu_watts == self.gpu_watts else replace(self, gpu_watts=gpu_watts)
 

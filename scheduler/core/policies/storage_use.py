@@ -241,7 +241,7 @@ def within_paths(
             mine, left = hosts & mask, most[tier.name] + ROUNDING_GB_PER_S
             left -= float(used[tier.name][domain]) if tier.name in used else 0.0
             if mine.bit_count() * host_gb_per_s > left:
-                kept = hostset.below(left, mine, groups, lambda _: host_gb_per_s)
+                kept = hostset.choose_below(left, mine, groups, lambda _: host_gb_per_s)
                 hosts &= ~mine | kept
     return hosts
 

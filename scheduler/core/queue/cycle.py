@@ -295,7 +295,7 @@ class SchedulingCycle:
         if not job.spec.power_cap_w:
             return job
         self._held_to.pop(job.name, None)
-        held, reach = job.held_to(job.spec.power_cap_w), self._unclosed(job).reach
+        held, reach = job.with_power_limit(job.spec.power_cap_w), self._unclosed(job).reach
         has_room = [
             self.affinity.room(each, reach).bit_count() >= job.needed for each in (job, held)
         ]

@@ -354,7 +354,7 @@ class AffinityIndex:
         closed_text = (
             f", {closed.bit_count():,} of them closed by exclusive or avoid" if closed else ""
         )
-        left = self.powered(job.held_to(job.spec.power_cap_w), free & ~closed)
+        left = self.powered(job.with_power_limit(job.spec.power_cap_w), free & ~closed)
         if dark := (free & ~closed & ~left).bit_count():
             closed_text += f", {dark:,} of them beyond the power caps"
         parts = (

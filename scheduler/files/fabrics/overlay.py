@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Any
 
 from muster.structs import struct
-from placement import BadInput, positive, refuse_unknown_keys, whole_number
+from placement import BadInput, positive, positive_integer, refuse_unknown_keys
 from placement.fabric import hostlist
 from placement.fabric.gpus import gpu_named
 from placement.fabric.reader import KINDS, LATENCY_KEYS, scale_up_gbps
@@ -84,7 +84,7 @@ def _overlay(document: Document) -> FabricOverlay:
     if kind is not None and kind not in KINDS:
         raise BadInput("kind", f"must be one of {', '.join(KINDS)}, not {kind!r}")
     if gpus is not None:
-        whole_number(gpus, "gpus_per_host")
+        positive_integer(gpus, "gpus_per_host")
     speeds = _number(body, "nic_gbps", ""), _number(body, "scale_up_gbps", "")
     gpu = gpu_named(body["gpu"], "gpu", {}).name if "gpu" in body else None
     joined = body.get("joined")

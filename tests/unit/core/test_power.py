@@ -252,7 +252,7 @@ def test_a_step_with_gpus_held_is_that_of_slower_gpus() -> None:
         step_time(on, each, range(2048)).compute_s
         for on, each in (
             (large, gang),
-            (large, gang.held_to(500)),
+            (large, gang.with_power_limit(500)),
             (from_spec({**large.spec, "gpu": "H100-500W"}), gang),
         )
     )

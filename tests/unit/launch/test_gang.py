@@ -23,7 +23,9 @@ def test_each_host_carries_the_ranks_of_its_block() -> None:
 def test_ranks_are_told_what_their_gpus_are_held_to() -> None:
     run, small = placed("a", fabric().hosts[:1]), fabric()
     for watts, told in ((0, {}), (500, {"MUSTER_GPU_WATTS": "500"})):
-        held = LaunchedGang(replace(run, job=run.job.held_to(watts)), RunSpec(("x",)), 8, 8, 0.0)
+        held = LaunchedGang(
+            replace(run, job=run.job.with_power_limit(watts)), RunSpec(("x",)), 8, 8, 0.0
+        )
         order = orders.prepare(held, small.hosts[0], orders.NO_TERMS, small)
         assert dict(order.prepare.env) == told
 

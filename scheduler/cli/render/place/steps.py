@@ -127,7 +127,9 @@ def estimate(
     power = None
     if watts := question.power_cap_w:
         held_s, free_s = (
-            step_time(fabric, request.held_to(each), answer.hosts, assumed, routed[0]).seconds
+            step_time(
+                fabric, request.with_power_limit(each), answer.hosts, assumed, routed[0]
+            ).seconds
             for each in (watts, 0)
         )
         power = PowerChoice(watts, bool(request.gpu_watts), held_s, free_s)
