@@ -285,6 +285,8 @@ async def test_what_the_host_does_not_allow_is_refused(tmp_path: Path) -> None:
         assert (await server.until("refused")).reason == reason
         server.prepare("no-such-program", attempt=2)
         assert (await server.until("refused")).reason == "there is no program no-such-program"
+        server.prepare("true", attempt=3, workdir="/tmp\0/etc")
+        assert (await server.until("refused")).reason == "embedded null byte"
 
 
 async def test_an_agent_finds_its_ranks_and_their_exits_again(tmp_path: Path) -> None:
