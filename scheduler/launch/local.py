@@ -19,10 +19,9 @@ from pathlib import Path
 
 from scheduler.access.tokens import join_token
 from scheduler.agent.program import AgentOptions
-from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.engine.writer import Writer
 from scheduler.launch.streams.sessions import AgentSessions
-from scheduler.launch.substrate import AgentFolder, write_private
+from scheduler.launch.substrate import Substrate, write_private
 from scheduler.observe.supervision import Heartbeats, Tasks
 
 MOST_HOSTS = 64
@@ -31,12 +30,12 @@ _AGAIN_S = 0.5
 log = logging.getLogger("muster.launch")
 
 
-class LocalAgents:
+class LocalAgents(Substrate):
     """Starts agents on this machine, for demonstrations and tests. `folder`: of all of them; kept,
     so that a server that starts again finds what runs."""
 
     def __init__(self, folder: Path, beats: Heartbeats | None = None) -> None:
-        self._folder = AgentFolder(folder, 0o711)
+        super().__init__(folder, mode=0o711)
         self._tasks = Tasks(beats or Heartbeats())
         self._hosts: set[str] = set()  # that have an agent
         self._processes: dict[str, asyncio.subprocess.Process] = {}
@@ -44,14 +43,10 @@ class LocalAgents:
         write_private(
             folder / "allow.yaml", f"users: [{user}]\ndefault_user: {user}\nwithout_cgroups: true\n"
         )
-        self.secrets: tuple[str, ...] = (self._folder.secret(),)
-
-    def address(self, wanted: str) -> str:
-        return self._folder.address(wanted)
 
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         """Have an agent for each host, or for the first ones of many."""
-        self._folder.keep_address(sessions.address)
+        self._keep_address(sessions.address)
         self._tasks.keep("hosts", lambda: self._follow(writer, sessions.address))
 
     async def _follow(self, writer: Writer, server: str) -> None:
@@ -77,7 +72,7 @@ class LocalAgents:
             await asyncio.sleep(_AGAIN_S)
 
     async def _keep(self, server: str, host: str) -> None:
-        state = self._folder.path / host
+        state = self._folder / host
         state.mkdir(exist_ok=True)
         token = state / "join-token"
         write_private(token, join_token(self.secrets[0], host) + "\n")
@@ -86,7 +81,7 @@ class LocalAgents:
             host,
             str(state),
             "127.0.0.1",
-            str(self._folder.path / "allow.yaml"),
+            str(self._folder / "allow.yaml"),
             str(token),
             is_local=True,
         )
@@ -109,15 +104,6 @@ class LocalAgents:
             code = await process.wait()
             log.warning("the agent of %s has ended (%d); starting another one", host, code)
             await asyncio.sleep(_AGAIN_S)
-
-    def starting(self) -> Set[str]:
-        return frozenset()
-
-    def is_dismissed(self, host: str) -> bool:
-        return False
-
-    def container_refusal(self, container: ContainerSpec) -> str | None:
-        return None
 
     async def close(self) -> None:
         """End the agents, and what they run."""

@@ -53,7 +53,7 @@ from scheduler.launch.kubernetes.mirror import Mirror
 from scheduler.launch.kubernetes.pods import MEMBER, SPARE, PodOwner, PodSettings, PodView
 from scheduler.launch.node_reports import report_of
 from scheduler.launch.streams.sessions import AgentSessions
-from scheduler.launch.substrate import AgentFolder
+from scheduler.launch.substrate import Substrate
 from scheduler.observe.supervision import Heartbeats, Tasks
 
 _LOOK_S = 0.1
@@ -98,7 +98,7 @@ class Backoff:
     wait_s: float
 
 
-class KubernetesAgents:
+class KubernetesAgents(Substrate):
     """Starts agents as pods. `folder`: of the server, for its secret. `secret`: of join tokens, ""
     for one of the folder. `pod`: what they are. `api`: of the cluster. `clock`: seconds."""
 
@@ -114,8 +114,7 @@ class KubernetesAgents:
         self._keys, self._pod = pod.keys, pod
         self._api = api or KubernetesApi(self._keys, beats)
         self._clock = clock
-        self._folder = AgentFolder(folder)
-        self.secrets: tuple[str, ...] = (secret or self._folder.secret(),)
+        super().__init__(folder, secret)
         self._changed = asyncio.Event()
         own = self._keys.conditions.items()
         self._conditions = {
@@ -166,12 +165,9 @@ class KubernetesAgents:
 
     # --- a substrate ----------------------------------------------------------------------
 
-    def address(self, wanted: str) -> str:
-        return self._folder.address(wanted)
-
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         self._writer, self._sessions, self._busy = writer, sessions, busy
-        self._folder.keep_address(sessions.address)
+        self._keep_address(sessions.address)
         self._pod = replace(
             self._pod,
             server=self._pod.server or sessions.address,

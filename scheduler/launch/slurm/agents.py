@@ -65,7 +65,7 @@ from scheduler.launch.slurm.commands import (
 )
 from scheduler.launch.slurm.refusals import Refusals
 from scheduler.launch.streams.sessions import AgentSessions
-from scheduler.launch.substrate import AgentFolder
+from scheduler.launch.substrate import Substrate
 from scheduler.observe.supervision import Heartbeats, Tasks
 
 WHOLE = "hosts"  # the group of an allocation of the whole fabric
@@ -105,7 +105,7 @@ class StepAttempt(NamedTuple):
     workdir: str = ""
 
 
-class SlurmAgents:
+class SlurmAgents(Substrate):
     """Starts agents in allocations of Slurm. `folder`: of the server, for its secret and the output
     of steps. `secret`: of join tokens, "" for one of the folder. `commands`: those of Slurm.
     `clock`: seconds."""
@@ -122,8 +122,7 @@ class SlurmAgents:
         self._keys = keys
         self._commands = commands or SlurmCommands(keys.allocation_options)
         self._clock = clock
-        self._folder = AgentFolder(folder)
-        self.secrets: tuple[str, ...] = (secret or self._folder.secret(),)
+        super().__init__(folder, secret)
         self._nodes: dict[str, tuple[NodeState | None, str]] = {}
         self._gpus: dict[str, int] = {}  # of hosts that have some for Slurm
         self._nodes_s = self._jobs_s = float("-inf")
@@ -155,12 +154,9 @@ class SlurmAgents:
         self._writer: Writer
         self._sessions: AgentSessions
 
-    def address(self, wanted: str) -> str:
-        return self._folder.address(wanted)
-
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         self._writer, self._sessions, self._busy = writer, sessions, busy
-        self._folder.keep_address(sessions.address)
+        self._keep_address(sessions.address)
         if os.geteuid():
             text = "ranks of all users run as %s, as this server does (docs/slurm.md, Users)"
             log.warning(text, own_name())
@@ -507,7 +503,7 @@ class SlurmAgents:
         """Tell an operator where to look when agents do not come in."""
         shown, server = hostlist.fold(hosts), self._server()
         text = f"no agent has come in from {shown}: it is started again; what agents and srun say"
-        text += f" is in {self._folder.path / 'steps.log'}; they look for this server at {server}"
+        text += f" is in {self._folder / 'steps.log'}; they look for this server at {server}"
         if is_loopback(host_and_port(server).host):
             text += ", which other machines do not reach: set agents.listen and slurm.server"
         return text
@@ -586,7 +582,7 @@ class SlurmAgents:
             env[OWN_CONTAINER] = container_key(container.image, container.mounts)
             options = (*options, *container_options(container, attempt.workdir))
         words = agent_step(job_id, hosts, command, sorted(env), name, options, gpus)
-        with (self._folder.path / "steps.log").open("ab") as out:
+        with (self._folder / "steps.log").open("ab") as out:
             try:
                 process = subprocess.Popen(
                     words,
