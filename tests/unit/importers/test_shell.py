@@ -87,9 +87,7 @@ def test_what_does_not_follow_has_both_branches(test: str, holds: bool | None) -
     assert got == {True: yes, False: no, None: yes + no}[holds]
 
 
-def test_the_environment_wins_and_words_keep_the_line_they_were_written_in() -> (
-    None
-):
+def test_the_environment_wins_and_words_keep_the_line_they_were_written_in() -> None:
     assert words("N=${N:-1}\nM=2\nrun $N $M", N="9") == ["run", "9", "2"]
     text = "A=(\n  --b 2\n  --c\n)\nB='--d\n  --e'\nrun ${A[@]} \\\n  $B --f\n"
     found = {word.text: word.line for word in read_script(text, "run.sh", {}).commands}

@@ -196,6 +196,7 @@ def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
         (gzip.compress(JOB * 500)[:60], r"trace.*cannot be read"),  # torn: no short trace
         (b"; header\n\xff\xfe\x00\n", r"trace:2: cannot be read"),
     ],
+    ids=["torn", "no-text"],  # a compressed file says when it was written
 )
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, content: bytes, told: str) -> None:
     with pytest.raises(InputError, match=told):
