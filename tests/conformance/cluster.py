@@ -20,7 +20,7 @@ import yaml
 
 from scheduler.launch.keys import KubernetesKeys
 from scheduler.launch.kubernetes import pods
-from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, KubernetesApi, listing
+from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, KubernetesApi
 
 _OF_CLUSTER = ("nodes", "resourceslices", "deviceclasses")  # in no namespace
 RBAC = Path(__file__).parents[2] / "deploy" / "kubernetes" / "rbac.yaml"
@@ -93,7 +93,7 @@ class Conformance:
         return await self._api.call("GET", path)
 
     async def _nodes(self) -> None:
-        answer = await self._get(listing("/api/v1/nodes", {}))
+        answer = await self._get("/api/v1/nodes")
         if self._node not in {node["metadata"]["name"] for node in answer["items"]}:
             raise CheckFailed(f"there is no node {self._node}")
         await self._watched("/api/v1/nodes", answer["metadata"]["resourceVersion"])
