@@ -1,12 +1,13 @@
 """make bench-service: how much a server takes, beside what gRPC alone would take.
 
-    python -m bench.service.submits [--seconds 10] [--jobs 100000] [--json FILE]
+    python -m bench.service.submits [--seconds 10] [--jobs 100000] [--postgres] [--json FILE]
 
 A real `muster serve` on roce-24k with a SQLite store, clients in processes of their own,
 all on this machine. Four questions: durable submits of 64 clients while the queue before a full
 fabric grows, of jobs that differ in their names alone and of jobs that are all unlike, and the
 same calls to a server that only answers; 200 watches of those submits; the server's memory after
-so many jobs came and went, before and after it dropped old events. Rates of a shared machine mean
+so many jobs came and went, before and after it dropped old events. With --postgres the first
+question is also put to a server whose log is in a new PostgreSQL. Rates of a shared machine mean
 little by themselves; the ratio to the bare limit, taken just before, does.
 The exit code is 1 when a target is missed.
 """
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from scheduler.v1 import job_pb2, service_pb2
 from scheduler.wire.specs import spec_to_proto
 from tests.build import spec
 from tests.e2e.processes import MUSTER
+from tests.postgres import Cluster, cluster
 
 CLIENTS, STREAMS = 64, 200
 WARM_S = 3  # from which the fabric has more jobs than it holds
@@ -164,14 +166,20 @@ def serving(folder: Path, *options: str) -> Iterator[BenchServer]:
             process.terminate()
 
 
-def submits(seconds: float) -> dict[str, object]:
+def submits(seconds: float, postgres: Cluster | None) -> dict[str, object]:
     """Measure durable submits of 64 clients on a growing queue, after the bare gRPC limit."""
     with echoing() as server:
         bare, cpu_us = server.loaded("echo", seconds)
     print(f"bare gRPC echo    {bare}   server {cpu_us:.0f} us")
     found: dict[str, object] = {"echo": {**asdict(bare), "cpu_us": cpu_us}}
-    for method, name in (("submit", "submits"), ("vary", "unlike")):
-        with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as server:
+    settings: list[tuple[str, str, tuple[str, ...]]] = [
+        ("submit", "submits", ()),
+        ("vary", "unlike", ()),
+    ]
+    if postgres:
+        settings.append(("submit", "postgres", ("--store", postgres.new_database())))
+    for method, name, options in settings:
+        with tempfile.TemporaryDirectory() as folder, serving(Path(folder), *options) as server:
             durable, cpu_us = server.loaded(method, seconds)
         ratio = durable.per_s / bare.per_s
         print(f"durable {name:9} {durable}   server {cpu_us:.0f} us")
@@ -259,21 +267,24 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--echo", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--postgres", action="store_true", help="The log in PostgreSQL as well.")
     args = parser.parse_args()
     if args.echo:
         asyncio.run(serve_echo())
+    with cluster() if args.postgres else nullcontext() as postgres:
+        durable = submits(args.seconds, postgres)
     found = {
-        "submits": submits(args.seconds),
+        "submits": durable,
         "fan_out": fan_out(args.seconds),
         "memory": memory(args.jobs),
     }
     if args.json:
         args.json.write_text(json.dumps(found, indent=2))
-    durable = found["submits"]["submits"]
-    assert isinstance(durable, dict)
+    alike = durable["submits"]
+    assert isinstance(alike, dict)
     met = {
-        f"{RATE:,} durable submits a second": durable["per_s"] >= RATE,
-        f"99 of 100 within {P99_MS:.0f} ms": durable["p99_ms"] < P99_MS,
+        f"{RATE:,} durable submits a second": alike["per_s"] >= RATE,
+        f"99 of 100 within {P99_MS:.0f} ms": alike["p99_ms"] < P99_MS,
         "memory flat": found["memory"]["growth"] < GROWTH,  # type: ignore[operator]
     }
     for target, is_met in met.items():
