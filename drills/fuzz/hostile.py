@@ -30,9 +30,10 @@ from drills.fuzz.targets import STATE, Target
 from scheduler.access.oidc import http, issuer
 from scheduler.access.oidc.id_tokens import IdTokens
 from scheduler.access.oidc.section import OidcKeys, RuleKeys
-from scheduler.agent import agent, ranklog
-from scheduler.agent.attempt import HostAttempt, Key
-from scheduler.agent.rank_times import TimesOfRanks
+from scheduler.agent import agent
+from scheduler.agent.ranks import ranklog
+from scheduler.agent.ranks.attempt import HostAttempt, Key
+from scheduler.agent.ranks.rank_times import TimesOfRanks
 from scheduler.console.connect import ConnectService
 from scheduler.console.live import LiveMaps, LiveStream
 from scheduler.console.session import written

@@ -18,7 +18,7 @@ from placement.errors import BadInput
 from placement.fabric import hostlist
 from placement.fabric.reader import from_spec, preset
 from scheduler.access.auth_file.reading import load_auth
-from scheduler.agent.attempt import MOST_SAID, BadReport, parse_report
+from scheduler.agent.ranks.attempt import MOST_SAID, BadReport, parse_report
 from scheduler.cli.offline.step_table import _estimated as step_table_estimated
 from scheduler.core import State
 from scheduler.core.explain.conditions import supposed

@@ -20,7 +20,7 @@ from drills.protocol.log import LogNode, LogTree, is_answer
 from drills.protocol.search import Broken
 from drills.protocol.stepped import TICK_S, Clock, LaunchServer, SteppedAgent, SteppedStream
 from scheduler.agent.agent import StaleLeader
-from scheduler.agent.attempt import Key, Phase
+from scheduler.agent.ranks.attempt import Key, Phase
 from scheduler.core import State, admit, commit
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import JobChange

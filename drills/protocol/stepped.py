@@ -19,8 +19,8 @@ import pytest
 
 from scheduler.agent import agent as agent_module
 from scheduler.agent.agent import Agent, Preparation
-from scheduler.agent.attempt import HostAttempt, Key, Phase, RankExit
-from scheduler.agent.rank_times import ComputedStep
+from scheduler.agent.ranks.attempt import HostAttempt, Key, Phase, RankExit
+from scheduler.agent.ranks.rank_times import ComputedStep
 from scheduler.core import State, admit
 from scheduler.core.model.commands import EndJob, MoveHost, ReportHost, RequeueJob
 from scheduler.engine.proposal import Answer

@@ -1,6 +1,6 @@
 """The agent of one host: it does what the server says, and says what became of it.
 
-    session.py  words of the server -> Agent.hear -> attempts (attempt.py) -> words to the server
+    session.py  words of the server -> Agent.hear -> ranks/attempt.py -> words to the server
 
 One attempt runs on a host at a time, or several whose jobs have other GPUs of it: to prepare one
 ends all others first that have any of its GPUs, and older ones of its job, so that no rank of an
@@ -33,18 +33,23 @@ from typing import Any, NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
 
-from scheduler.agent import ranklog, stacks
-from scheduler.agent.allow import AllowList, NotAllowed, program
-from scheduler.agent.attempt import SUPERVISOR, HostAttempt, Key, Phase, RankExit
-from scheduler.agent.burn_in import BurnIn
-from scheduler.agent.channels import Channels
-from scheduler.agent.containers import OWN_CONTAINER, container_key, container_order, find_engine
-from scheduler.agent.gate import GateFailed, pass_gates
+from scheduler.agent.checks.burn_in import BurnIn
+from scheduler.agent.checks.gate import GateFailed, pass_gates
+from scheduler.agent.checks.prober import HostProber
 from scheduler.agent.host_copies import HostCopies
-from scheduler.agent.order import order_of
-from scheduler.agent.prober import HostProber
-from scheduler.agent.processes import CgroupRoot, adopt_orphans, end_strays
-from scheduler.agent.rank_times import ComputedStep
+from scheduler.agent.ranks import ranklog, stacks
+from scheduler.agent.ranks.allow import AllowList, NotAllowed, program
+from scheduler.agent.ranks.attempt import SUPERVISOR, HostAttempt, Key, Phase, RankExit
+from scheduler.agent.ranks.channels import Channels
+from scheduler.agent.ranks.containers import (
+    OWN_CONTAINER,
+    container_key,
+    container_order,
+    find_engine,
+)
+from scheduler.agent.ranks.order import order_of
+from scheduler.agent.ranks.processes import CgroupRoot, adopt_orphans, end_strays
+from scheduler.agent.ranks.rank_times import ComputedStep
 from scheduler.release import release
 from scheduler.v1 import agent_pb2
 

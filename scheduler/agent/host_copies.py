@@ -42,7 +42,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from scheduler.agent.attempt import Key
+from scheduler.agent.ranks.attempt import Key
 from scheduler.v1 import agent_pb2
 
 MEMORY = Path("/dev/shm")

@@ -18,8 +18,8 @@ from typing import IO, Any
 from muster.structs import struct
 from scheduler.access.addresses import host_and_port
 from scheduler.agent.agent import Agent, now_s
-from scheduler.agent.allow import AllowList, load_allow_list, own_user
 from scheduler.agent.place import parse_place
+from scheduler.agent.ranks.allow import AllowList, load_allow_list, own_user
 from scheduler.agent.session import ServerAddresses, keep_session
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text

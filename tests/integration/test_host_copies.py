@@ -15,7 +15,6 @@ import pytest
 
 from muster import progress
 from scheduler.agent import host_copies
-from scheduler.agent.attempt import Key
 from scheduler.agent.host_copies import (
     CopyName,
     CopyRequest,
@@ -24,6 +23,7 @@ from scheduler.agent.host_copies import (
     _check_answer,
     _request,
 )
+from scheduler.agent.ranks.attempt import Key
 from scheduler.v1 import agent_pb2
 from tests.waiting import until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from muster import progress
-from scheduler.agent.rank_times import LOOK_S, TimesOfRanks
+from scheduler.agent.ranks.rank_times import LOOK_S, TimesOfRanks
 
 
 def written(monkeypatch: pytest.MonkeyPatch, folder: Path, rank: int, steps: range) -> None:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from re import split, sub
 
 from muster.structs import replace, struct
-from scheduler.agent.order import (
+from scheduler.agent.ranks.order import (
     attempt_variables,
     node_variables,
     role_variables,

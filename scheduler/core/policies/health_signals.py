@@ -7,7 +7,7 @@ the defaults.
 Sources: checks and their severities, Kokolis et al. (HPCA 2025, section III); ranges of
 causes, Llama 3 (table 5); early-life cables and links, RoCE at scale (SIGCOMM 2024); 8 PCIe
 replays a minute, NVIDIA/DCGM (dcgm_gpu_hardware_limits.h). Limits at which agents report by
-themselves: agent/probe.py.
+themselves: agent/checks/probe.py.
 """
 
 from __future__ import annotations

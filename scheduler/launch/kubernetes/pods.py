@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from muster.structs import struct
 from scheduler.access.tokens import join_token
-from scheduler.agent.containers import OWN_CONTAINER, container_key
+from scheduler.agent.ranks.containers import OWN_CONTAINER, container_key
 from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.files.errors import short
 from scheduler.files.health.kubernetesnodes import MANAGED

@@ -37,7 +37,7 @@ from typing import NamedTuple
 from placement.fabric import hostlist
 from scheduler.access.addresses import host_and_port, is_loopback
 from scheduler.access.tokens import join_token
-from scheduler.agent.containers import OWN_CONTAINER, container_key
+from scheduler.agent.ranks.containers import OWN_CONTAINER, container_key
 from scheduler.core import Job, Rejected, State
 from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost, SetWindow
 from scheduler.core.model.job import SECOND_NS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.agent.allow import AllowList, NotAllowed, load_allow_list, own_user, program
+from scheduler.agent.ranks.allow import AllowList, NotAllowed, load_allow_list, own_user, program
 from scheduler.files.errors import InputError
 
 ME = pwd.getpwuid(os.geteuid()).pw_name

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.agent import probe as module
-from scheduler.agent.probe import Finding, Memory, Readings, judge, probe
+from scheduler.agent.checks import probe as module
+from scheduler.agent.checks.probe import Finding, Memory, Readings, judge, probe
 
 
 class NVMLError(Exception):

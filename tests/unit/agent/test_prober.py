@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.agent import prober as module
-from scheduler.agent.prober import HostProber
+from scheduler.agent.checks import prober as module
+from scheduler.agent.checks.prober import HostProber
 from scheduler.v1 import agent_pb2
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.agent import supervisor, zygote
+from scheduler.agent.ranks import supervisor, zygote
 
 
 @pytest.mark.parametrize("read", [supervisor._read_value, zygote._read_value])

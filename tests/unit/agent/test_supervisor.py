@@ -6,7 +6,7 @@ import sys
 # The library is gone from the moment at which the process becomes the user of the ranks.
 RELAYS = """
 import encodings, os, socket, sys
-from scheduler.agent import supervisor
+from scheduler.agent.ranks import supervisor
 
 def become(user, environment, **_):
     encodings.__path__ = sys.path[:] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.agent.containers import container_key
+from scheduler.agent.ranks.containers import container_key
 from scheduler.core.model.commands import MoveHost, RemoveWindow
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.state import State

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Collection
 from pathlib import Path
 
-from scheduler.agent.supervisor import children, end_child, most_processes
+from scheduler.agent.ranks.supervisor import children, end_child, most_processes
 
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_LOOKS = 1_000  # in a row for processes that come and go

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from scheduler.agent.allow import AllowList, program
-from scheduler.agent.attempt import SUPERVISOR
-from scheduler.agent.supervisor import TIME_OVER
+from scheduler.agent.ranks.allow import AllowList, program
+from scheduler.agent.ranks.attempt import SUPERVISOR
+from scheduler.agent.ranks.supervisor import TIME_OVER
 
 if TYPE_CHECKING:
     from scheduler.v1 import agent_pb2

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.structs import struct
-from scheduler.agent.supervisor import entry_of, own_entry
+from scheduler.agent.ranks.supervisor import entry_of, own_entry
 from scheduler.files.errors import InputError, Problem, short
 from scheduler.files.yaml12 import load
 

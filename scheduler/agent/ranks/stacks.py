@@ -15,9 +15,9 @@ import signal
 from pathlib import Path
 from typing import Final
 
-from scheduler.agent.attempt import HostAttempt
-from scheduler.agent.processes import catches
-from scheduler.agent.ranklog import log_path, read_rank_file
+from scheduler.agent.ranks.attempt import HostAttempt
+from scheduler.agent.ranks.processes import catches
+from scheduler.agent.ranks.ranklog import log_path, read_rank_file
 
 SIGNAL: Final = signal.SIGRTMIN + 7  # as muster.progress has it
 _WRITE_S: Final = 1.0  # for which ranks may write

@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from scheduler.agent.ranklog import read_rank_file
+from scheduler.agent.ranks.ranklog import read_rank_file
 
 LOOK_S = 10.0  # between two looks
 APART_S = 2.0  # of the steps that are sent, at least

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
-from scheduler.agent.attempt import SUPERVISOR, Key
+from scheduler.agent.ranks.attempt import SUPERVISOR, Key
 from scheduler.v1 import agent_pb2
 
 CHUNK = 32 << 10

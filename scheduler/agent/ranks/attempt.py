@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scheduler.agent.processes import (
+from scheduler.agent.ranks.processes import (
     begun,
     end_group,
     end_marked,
@@ -32,9 +32,9 @@ from scheduler.agent.processes import (
     kill_group,
     remove_group,
 )
-from scheduler.agent.rank_times import ComputedStep, TimesOfRanks, newest_steps
-from scheduler.agent.ranklog import read_rank_file
-from scheduler.agent.supervisor import entry_of
+from scheduler.agent.ranks.rank_times import ComputedStep, TimesOfRanks, newest_steps
+from scheduler.agent.ranks.ranklog import read_rank_file
+from scheduler.agent.ranks.supervisor import entry_of
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 MOST_SAID = 64 << 10  # bytes of a file that ranks write

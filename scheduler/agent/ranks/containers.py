@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from scheduler.agent.allow import NotAllowed
+from scheduler.agent.ranks.allow import NotAllowed
 
 OWN_CONTAINER = "MUSTER_CONTAINER"
 """A variable of agents that run in containers themselves: the `container_key` of their job's."""

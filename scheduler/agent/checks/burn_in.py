@@ -12,9 +12,9 @@ import struct
 import time
 from collections.abc import Awaitable, Callable
 
-from scheduler.agent.allow import AllowList, NotAllowed
-from scheduler.agent.gate import MOST_SHOWN, GateFailed, run_gate
-from scheduler.agent.order import order_of
+from scheduler.agent.checks.gate import MOST_SHOWN, GateFailed, run_gate
+from scheduler.agent.ranks.allow import AllowList, NotAllowed
+from scheduler.agent.ranks.order import order_of
 from scheduler.v1 import agent_pb2
 
 NETWORK = "network"
