@@ -131,9 +131,7 @@ COMMANDS = {
         "jobs.route": "route",
         "jobs.stragglers": "stragglers",
         "jobs.rendezvous": "rendezvous",
-        "jobs.capacity": "slots defrag",
-        "jobs.quotas": "tenants tenant",
-        "jobs.accounting": "accounting",
+        "jobs.capacity": "slots defrag tenants tenant accounting",
     },
     "Hosts, links and spares": {
         "hosts.status": "status incidents",

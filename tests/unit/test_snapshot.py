@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from muster.structs import replace
-from scheduler.cli.jobs.snapshot import with_snapshot
+from scheduler.cli.jobs.submit_options import with_snapshot
 from scheduler.core.policies.job_terms import RunSpec
 from scheduler.files.errors import InputError
 from tests.build import spec

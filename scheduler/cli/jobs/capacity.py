@@ -1,19 +1,41 @@
-"""`muster slots` and `muster defrag`: what free hosts are worth, and moves that mend it."""
+"""`muster slots`, `defrag`, `tenants`, `tenant` and `accounting`: what free hosts are worth, moves
+that mend it, and who holds and has used what."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.cli.calls import AskedServer, asks_server, checked_only
-from scheduler.cli.numbers import MOST, some_seconds
+from scheduler.cli import complete
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    Address,
+    AnswerFormat,
+    AskedServer,
+    Filter,
+    asks_server,
+    checked_only,
+    connected,
+    formatted,
+)
+from scheduler.cli.lists import Listing, asks_list
+from scheduler.cli.numbers import MOST, past_ns, some_seconds
+
+if TYPE_CHECKING:
+    from scheduler.client import Client
+    from scheduler.v1 import service_pb2
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(slots)
     app.command()(defrag)
+    app.command()(tenants)
+    app.command()(tenant)
+    app.command()(accounting)
 
 
 @asks_server
@@ -122,3 +144,98 @@ def defrag(
         )
     server.write(answer, proposal_text)
     checked_only(apply and dry_run)
+
+
+@asks_list
+def tenants(
+    listing: Listing,
+    filter: Filter = "",
+) -> None:
+    """List tenants: guarantee, limit, GPUs held and queued, usage and share."""
+    from scheduler.cli.render import messages
+
+    default = ""
+
+    def fetch(client: Client) -> service_pb2.ListTenantsResponse:
+        nonlocal default
+        answer = client.list_tenants(filter)
+        default = answer.default_tenant
+        return answer
+
+    listing.write(fetch, "tenants", lambda tenants: messages.tenants_table(tenants, default))
+
+
+@asks_server
+def tenant(
+    server: AskedServer,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the tenant.", autocompletion=complete.tenants, show_default=False
+        ),
+    ],
+) -> None:
+    """Show one tenant."""
+    from scheduler.cli.render import messages
+
+    server.show(lambda client: client.get_tenant(name), messages.tenant_text)
+
+
+KEYS = ("tenant", "user", "day")
+
+
+class TableFormat(StrEnum):
+    """Format of rows."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+def accounting(
+    by: Annotated[
+        str, typer.Option(help="A row for each of these: tenant, user, day, with commas; or none.")
+    ] = "tenant,user",
+    since: Annotated[
+        str, typer.Option(help="Jobs that ended since: 30d or 12h ago, or 2026-11-01.")
+    ] = "30d",
+    until: Annotated[
+        str,
+        typer.Option(help="Jobs that ended before, as --since. Without it, live jobs count too."),
+    ] = "",
+    filter: Filter = "",
+    output: Annotated[
+        TableFormat, typer.Option("--format", "-o", help="Output format.")
+    ] = TableFormat.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Sum up GPU-hours, goodput, waiting and failures by tenant, user and day.
+
+    Covers the jobs that you may see. A job counts in full on the day (UTC) of its end; live
+    jobs count until now.
+    Example: muster accounting --by tenant,day --since 2026-11-01 --format csv
+    """
+    from scheduler.cli.render import accounting as tables
+
+    keys = _keys(by)
+    start_ns = past_ns(since, "--since")
+    end_ns = past_ns(until, "--until") if until else None
+    with connected(address) as client:
+        answer = client.sum_usage(keys, start_ns, end_ns, filter)
+    if output is TableFormat.TABLE:
+        text = tables.usage_text(answer, keys) + "\n"
+    elif output is TableFormat.CSV:
+        text = tables.usage_csv(answer, keys)
+    else:
+        rows = tables.records(answer, keys)
+        text = formatted({"rows": rows}, AnswerFormat(output.value)) + "\n"
+    sys.stdout.write(text)
+
+
+def _keys(text: str) -> list[str]:
+    words = [word for word in text.split(",") if word and word != "none"]
+    for word in words:
+        if word not in KEYS:
+            raise typer.BadParameter(f"{word!r} is not one of {', '.join(KEYS)}", param_hint="--by")
+    return list(dict.fromkeys(words))

@@ -36,10 +36,9 @@ from scheduler.cli.calls import (
 )
 from scheduler.cli.contexts import quoted
 from scheduler.cli.exit_codes import EXIT_CODES, FAILED
-from scheduler.cli.jobs import holds, run, update
+from scheduler.cli.jobs import by_name, run
+from scheduler.cli.jobs.by_name import each_of, wait
 from scheduler.cli.jobs.certificates import certify_live, certify_supposed
-from scheduler.cli.jobs.holds import each_of
-from scheduler.cli.jobs.wait import wait
 from scheduler.cli.lists import ListFormat, Listing, asks_list
 from scheduler.cli.numbers import MOST
 from scheduler.cli.offline.importing import import_command
@@ -80,8 +79,7 @@ def register(app: typer.Typer) -> None:
     app.command()(watch)
     app.command()(wait)
     run.register(app)
-    update.register(app)
-    holds.register(app)
+    by_name.register(app)
     app.command()(finish)
 
 
@@ -165,9 +163,8 @@ def submit(
     1 refused otherwise. With --dry-run the codes of `muster place`.
     Example: muster submit train.yaml --begin +2h --dependency afterok:prepare
     """
-    from scheduler.cli.jobs.arrays import collapsed, tasks_of
-    from scheduler.cli.jobs.options import with_options, with_run
-    from scheduler.cli.jobs.snapshot import with_snapshot
+    from scheduler.cli.jobs.by_name import collapsed, tasks_of
+    from scheduler.cli.jobs.submit_options import with_options, with_run, with_snapshot
     from scheduler.cli.render import messages
     from scheduler.files.inputs import read_jobs
     from scheduler.v1 import service_pb2
@@ -253,7 +250,7 @@ def list_jobs(
     to its time limit and nobody submitted, cancelled or failed. `>`: not before.
     Example: muster jobs --me --state queued --sort -priority --columns name,priority,reason
     """
-    from scheduler.cli.jobs.arrays import collapsed
+    from scheduler.cli.jobs.by_name import collapsed
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 
@@ -325,7 +322,7 @@ def job(
     if output.value not in {each.value for each in AnswerFormat}:
         _write_ranks(name, output, address)
         return
-    from scheduler.cli.jobs.arrays import collapsed, tasks_of
+    from scheduler.cli.jobs.by_name import collapsed, tasks_of
     from scheduler.cli.render import messages
     from scheduler.cli.render.goodput import goodput_text
     from scheduler.client import ServiceError

@@ -19,8 +19,8 @@ import typer
 
 from scheduler.cli.calls import DEFAULT_ADDRESS, Address, connected, end
 from scheduler.cli.exit_codes import FAILED, NOT_A_MEMBER, TIMED_OUT
+from scheduler.cli.jobs.by_name import changes_of
 from scheduler.cli.jobs.jobs import JobName
-from scheduler.cli.jobs.wait import changes_of
 from scheduler.cli.numbers import some_seconds
 
 if TYPE_CHECKING:

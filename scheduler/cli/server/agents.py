@@ -210,7 +210,7 @@ def logs(
     With --all-ranks and --follow lines come as they are written; without --follow rank by rank.
     Example: muster logs pretrain --attempt 1; muster logs pretrain --all-ranks --lines 5
     """
-    from scheduler.cli.jobs.logs import write_all_ranks
+    from scheduler.cli.jobs.channels import write_all_ranks
 
     with connected(address) as client:
 
