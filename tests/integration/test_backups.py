@@ -16,7 +16,6 @@ from typer.testing import CliRunner, Result
 from scheduler.cli.program import app
 from scheduler.core import replay
 from scheduler.core.model.events import Event, FabricLoaded, HostSignalled
-from scheduler.engine.snapshotter import Retention
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.store import (
     Deposed,
@@ -29,7 +28,7 @@ from scheduler.eventlog.store import (
 from scheduler.eventlog.store.postgres import PostgresStore, open_postgres
 from tests.build import fabric_spec
 from tests.postgres import Cluster
-from tests.serving import RUNNING, create, serving, url
+from tests.serving import create, serving, url
 
 LEASE_S = 60.0  # the machine may be slow
 
@@ -76,30 +75,6 @@ def test_a_backup_has_all_and_is_good_for_either_kind_of_store(
     assert expected[0] == 7
     assert [content(at) for at in (f"sqlite:///{copy}", url(tmp_path), other)] == [expected] * 3
     postgres.drop_database(other)
-
-
-async def test_a_server_goes_on_from_a_backup_of_the_other_kind(
-    database: str, tmp_path: Path
-) -> None:
-    """SQLite, then PostgreSQL, then SQLite again; each server runs while it is copied."""
-    often = Retention(snapshot_events=4, log_s=None)
-    first, second, last = (tmp_path / name for name in ("first.db", "second.db", "last"))
-    last.mkdir()
-    async with serving(tmp_path, retention=often) as served:
-        await served.stub.CreateJob(create("a", 3))
-        await served.until("a", RUNNING)
-        await asyncio.to_thread(backup, url(tmp_path), first)
-    restore(first, database)
-    async with serving(tmp_path, store=database, retention=often) as served:
-        await served.stub.CreateJob(create("b", 2))
-        await served.until("b", RUNNING)
-        await asyncio.to_thread(backup, database, second)
-    restore(second, url(last))
-    async with serving(last) as served:
-        found = [(await served.get(name)).state for name in ("a", "b")]
-    assert found == [RUNNING, RUNNING]
-    report = json.loads(store("verify", "--store", url(last), "--format", "json").output)
-    assert (report["problems"], report["live_jobs"]) == ([], 2)
 
 
 def test_a_copy_is_of_one_moment_while_the_log_grows(

@@ -93,14 +93,6 @@ async def check_all_are_there(served: Served, uids: dict[str, str]) -> None:
     assert await names(stub, recent_only=True) == NAMES[-2:]
 
 
-async def test_ended_jobs_outlive_the_state_and_a_restart(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        uids = await live_and_die(served)
-        await check_all_are_there(served, uids)
-    async with serving(tmp_path) as served:
-        await check_all_are_there(served, uids)
-
-
 async def test_pages_meet_live_and_ended_jobs_in_one_order(served: Served) -> None:
     await live_and_die(served)
     for number in range(4):

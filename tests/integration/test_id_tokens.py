@@ -19,8 +19,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from scheduler.access.auth_file.editing import add_token, revoke
-from scheduler.access.auth_file.reading import load_auth
+from scheduler.access.auth_file.editing import add_token
 from scheduler.access.authenticate import Authenticator, CallerNames
 from scheduler.access.oidc import http, id_tokens
 from scheduler.access.oidc import issuer as issuer_module
@@ -290,15 +289,6 @@ def test_a_withdrawn_key_counts_no_longer(
     assert door.ask(ada(issuer)) == ADA
 
 
-def test_a_token_that_was_good_expires(
-    door: Door, issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    token = ada(issuer)
-    assert door.ask(token) == ADA
-    monkeypatch.setattr(door.asked.id_tokens, "_clock", lambda: time.time_ns() + 340 * 10**9)
-    assert "has expired" in door.refused(token)
-
-
 def test_good_signatures_are_remembered_up_to_a_number(
     door: Door, issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,16 +396,6 @@ def test_a_fault_of_the_section_is_named_with_its_line(
 def test_no_token_is_made_for_the_name_of_a_user_of_the_issuer(path: Path) -> None:
     with pytest.raises(InputError, match="must not begin with oidc:"):
         add_token(str(path), "oidc:ada@example.org", Role.ADMIN, "", NOW, None)
-
-
-def test_the_section_stays_when_tokens_come_and_go(path: Path, issuer: FakeIssuer) -> None:
-    path.write_text("# ours\n" + issuer.section(RULES), encoding="utf-8")
-    before = load_auth(str(path)).oidc
-    made = add_token(str(path), "bob", Role.ADMIN, "", NOW, None)
-    assert load_auth(str(path)).oidc == before
-    revoke(str(path), made.id)
-    assert load_auth(str(path)).oidc == before
-    assert path.read_text(encoding="utf-8").startswith("# ours\noidc:\n")
 
 
 def test_a_changed_section_counts_at_once(door: Door, issuer: FakeIssuer, path: Path) -> None:

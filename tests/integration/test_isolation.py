@@ -13,6 +13,7 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from scheduler.cli.render.status import status_text
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from scheduler.launch.service import AgentSettings
@@ -406,3 +407,4 @@ async def test_the_status_shows_the_callers_own_gangs_beside_larger_ones_of_othe
     everything = await t.root.GetStatus(service_pb2.GetStatusRequest(gangs=1))
     assert ([gang.job for gang in shown.gangs], shown.gang_count) == ([path("his", "bots")], 1)
     assert ([gang.hosts for gang in everything.gangs], everything.gang_count) == ([3], 3)
+    assert "and 2 smaller gangs" in status_text(everything)

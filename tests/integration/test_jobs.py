@@ -17,7 +17,6 @@ from tests.serving import (
     RUNNING,
     Served,
     create,
-    logged,
     path,
     serving,
     slow_disk,
@@ -69,33 +68,6 @@ async def test_jobs_are_listed_by_state_without_their_hosts(served: Served) -> N
     assert await _names(served, states=[RUNNING, CANCELLED]) == ["big", "gone"]
     big = (await served.stub.ListJobs(service_pb2.ListJobsRequest(page_size=1))).jobs[0]
     assert (big.placement.host_count, list(big.placement.hosts)) == (8, [])
-
-
-async def _dry_run(served: Served, hosts: int) -> placement_pb2.Answer:
-    request = create("try", hosts)
-    request.validate_only = True
-    supposed = await served.stub.CreateJob(request)
-    assert (supposed.name, supposed.spec.name, supposed.tenant) == (path("try"), "try", "default")
-    assert not supposed.uid
-    return supposed.answer
-
-
-async def test_a_dry_run_answers_and_changes_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("half", 4))
-        await served.until("half", RUNNING)
-        before = (await served.get("half")).version
-        placed = await _dry_run(served, 4)
-        insufficient = await _dry_run(served, 6)
-        infeasible = await _dry_run(served, 9)
-        assert (await served.get("half")).version == before
-    assert placed.outcome == placement_pb2.OUTCOME_PLACED
-    assert len(placed.placement.hosts) == 4
-    assert insufficient.outcome == placement_pb2.OUTCOME_INSUFFICIENT
-    assert (insufficient.needed_hosts, insufficient.free_hosts) == (6, 4)
-    assert infeasible.outcome == placement_pb2.OUTCOME_INFEASIBLE
-    assert infeasible.reason
-    assert len(logged(tmp_path)) == before
 
 
 async def test_a_retried_request_finds_its_job_after_the_name_was_used_again(
@@ -213,15 +185,6 @@ async def test_incidents_outlive_the_server(tmp_path: Path) -> None:
     ]
     left, joined = job.placement.hosts[0], job.placement.spares[0]
     assert f"gang swapped  a         {left} by {joined}" in status_text(as_typed(after))
-
-
-async def test_only_so_many_gangs(served: Served) -> None:
-    for name, hosts in (("a", 1), ("b", 2), ("c", 2)):
-        await served.stub.CreateJob(create(name, hosts))
-        await served.until(name, RUNNING)
-    answer = await _status(served, gangs=1)
-    assert ([gang.job for gang in answer.gangs], answer.gang_count) == ([path("b")], 3)
-    assert "and 2 smaller gangs" in status_text(answer)
 
 
 @pytest.mark.parametrize(

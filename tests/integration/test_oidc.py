@@ -38,7 +38,6 @@ RULES = (
     "{claim: groups, contains: eyes, role: viewer, tenant: '*'}",
 )
 UNSIGNED = "eyJhbGciOiJSUzI1NiIsImtpZCI6ImsxIn0.e30.AA"  # 503 until there are keys to check it by
-STATUS = service_pb2.GetStatusRequest()
 
 
 @pytest.fixture
@@ -157,21 +156,6 @@ async def test_a_stream_ends_when_its_id_token_does(
             authorization=f"Bearer {soon}",
         )
         assert next(envelopes(watching.body))[1]["error"]["code"] == "unauthenticated"
-
-
-async def test_the_server_starts_and_serves_others_while_the_issuer_is_away(
-    tmp_path: Path, issuer: FakeIssuer, house: House
-) -> None:
-    plain = house.token("root", "admin")
-    issuer.may_answer.clear()
-    async with (
-        at(house, tmp_path, has_keys=False) as served,
-        house.calling(served, plain) as stub,
-    ):
-        await asyncio.gather(*(stub.GetStatus(STATUS) for _ in range(20)))
-        status, message = await said(served, "GetStatus", of(issuer, "ada", "vision"))
-        issuer.may_answer.set()
-        assert (status, message) == (503, f"the keys of {issuer.url} are being fetched: try again")
 
 
 async def test_the_command_line_takes_an_id_token_in_a_file(
@@ -387,8 +371,3 @@ async def test_there_is_no_sign_in_without_the_section_or_while_the_issuer_is_aw
         }
         reply = await page.end("x")
         assert (reply.status, reply.json["code"]) == (503, "unavailable")
-
-
-async def test_a_server_that_asks_nobody_offers_no_sign_in(tmp_path: Path) -> None:
-    async with serving(tmp_path, console=LOCAL) as served:
-        assert (await call(served, "/login", verb="GET")).json == {}

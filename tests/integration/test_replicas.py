@@ -16,12 +16,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from scheduler.engine.replica import Replica
-from scheduler.eventlog.store import StoreError
 from scheduler.eventlog.store.postgres import PostgresStore
 from scheduler.v1 import service_pb2
 from tests.build import fabric_spec
 from tests.postgres import Cluster
-from tests.serving import QUEUED, RUNNING, Served, create, error_of, refused, serving
+from tests.serving import RUNNING, Served, create, error_of, refused, serving
 from tests.waiting import until
 
 LEASE_S = 1.0
@@ -215,22 +214,6 @@ async def test_a_leader_whose_sessions_are_ended_comes_back_in_a_later_term(
         assert (await leader.until("b", RUNNING)).spec.name == "b"
 
 
-async def test_it_goes_on_from_the_log_of_others_and_their_fabric(
-    tmp_path: Path, database: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with replicas(tmp_path, database, 1) as (first,):
-        await first.stub.CreateJob(create("a", 9 - 1))
-        await first.until("a", RUNNING)
-    spec = fabric_spec(3, 3, 3)
-    async with serving(tmp_path, store=database, lease_s=LEASE_S, fabric_spec=spec) as second:
-        assert second.ready.fabric.host_count == 8
-        await until_led(second)
-        assert (await second.get("a")).state == RUNNING
-        await second.stub.CreateJob(create("b"))
-        assert (await second.get("b")).state == QUEUED
-    assert "muster fabric apply FILE" in caplog.text
-
-
 async def test_all_follow_another_fabric_and_go_on_with_it(tmp_path: Path, database: str) -> None:
     spec = fabric_spec(2, 2, 3)
     async with replicas(tmp_path, database, 2) as (first, second):
@@ -248,9 +231,3 @@ async def test_all_follow_another_fabric_and_go_on_with_it(tmp_path: Path, datab
         await second.stub.CreateJob(create("b", 10))
         await second.until("b", RUNNING)
         assert (await second.get("a")).placement == held
-
-
-async def test_an_empty_store_needs_a_fabric(tmp_path: Path, database: str) -> None:
-    with pytest.raises(StoreError, match="is new: name its fabric"):
-        async with serving(tmp_path, store=database, fabric_spec=None):
-            pass

@@ -4,29 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core import replay
 from scheduler.core.model.events import HostMoved, JobEnded
 from scheduler.core.model.lifecycle import HostMove, JobState
 from scheduler.eventlog.recovery import recover
 from scheduler.eventlog.store import StoreError, open_store
-from scheduler.v1 import service_pb2
 from tests.build import fabric_spec
-from tests.serving import COMPLETED, QUEUED, RUNNING, START_NS, create, logged, serving, url
-
-
-async def test_jobs_and_hosts_are_as_they_were(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("runs", 6))
-        before = await served.until("runs", RUNNING)
-        await served.stub.CreateJob(create("waits", 4))
-        await served.stub.CordonHost(service_pb2.CordonHostRequest(name="z1-r1-h1"))
-    async with serving(tmp_path, fabric_spec=None) as served:
-        after = await served.get("runs")
-        assert (after.uid, after.state, after.attempt) == (before.uid, RUNNING, 1)
-        assert after.placement == before.placement
-        assert (await served.get("waits")).state == QUEUED
-        held = await served.stub.ListHosts(service_pb2.ListHostsRequest())
-        assert [h.name for h in held.hosts if h.state == 2] == ["z1-r1-h1"]
+from tests.serving import RUNNING, START_NS, create, logged, serving, url
 
 
 async def test_what_the_log_calls_for_is_decided_after_a_restart(tmp_path: Path) -> None:
@@ -47,18 +30,6 @@ async def test_what_the_log_calls_for_is_decided_after_a_restart(tmp_path: Path)
         job = await served.until("gang", RUNNING)
         assert job.attempt == 2
         assert lost not in job.placement.hosts
-
-
-async def test_the_state_is_the_replay_of_the_log(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        for i in range(4):
-            await served.stub.CreateJob(create(f"j{i}", 2))
-        await served.until("j3", RUNNING)
-        await served.stub.EndJob(service_pb2.EndJobRequest(name="j0", outcome=COMPLETED))
-        version = (await served.get("j0")).version
-    state = replay(logged(tmp_path))
-    assert state.version == version
-    assert state.index.held.bit_count() == 6
 
 
 async def test_times_in_the_log_never_decrease(tmp_path: Path) -> None:

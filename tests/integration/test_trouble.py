@@ -4,14 +4,14 @@ import asyncio
 import shutil
 import subprocess
 from collections.abc import Iterator
-from itertools import chain, count, repeat
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from scheduler.core import State, replay
+from scheduler.core import State
 from scheduler.core.fold.effects import HostsChange
 from scheduler.core.model.events import GangSwapped, JobSubmitted
 from scheduler.engine.feed import Feed, FellBehind
@@ -23,7 +23,6 @@ from tests.e2e.processes import MUSTER
 from tests.serving import (
     QUEUED,
     RUNNING,
-    START_NS,
     Served,
     create,
     logged,
@@ -164,25 +163,6 @@ def test_a_torn_write_at_the_end_of_the_wal_is_left_out(tmp_path: Path) -> None:
     with (crashed / "muster.db-wal").open("ab") as wal:
         wal.write(b"\x5a" * 3_000)  # most of a page that was never committed
     assert len(_submitted(crashed)) == 200
-
-
-def test_a_torn_last_page_is_refused_in_words(tmp_path: Path) -> None:
-    _crashed(tmp_path, 2_000)
-    file = tmp_path / "muster.db"
-    file.write_bytes(file.read_bytes()[:-2_000])
-    with pytest.raises(StoreError, match="corrupt"):
-        open_store(url(tmp_path))
-
-
-async def test_a_clock_that_steps_back_leaves_the_log_in_order(tmp_path: Path) -> None:
-    hours = 3_600_000_000_000
-    clock = chain(range(START_NS, START_NS + 20), repeat(START_NS - 5 * hours))
-    async with serving(tmp_path, clock=lambda: next(clock)) as served:
-        for i in range(20):
-            await served.stub.CreateJob(create(f"j{i}"))
-    times = [event.time_ns for event in logged(tmp_path)]
-    assert times == sorted(times)
-    assert replay(logged(tmp_path)).version == len(times)
 
 
 async def test_a_retry_after_the_caller_went_away_is_the_same_job(

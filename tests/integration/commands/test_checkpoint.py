@@ -10,10 +10,8 @@ from typer.testing import CliRunner, Result
 from placement.workload.flops import parameter_count
 from scheduler.cli.offline.checkpoint_intervals import FailureModel, efficiency
 from scheduler.cli.program import app
-from scheduler.core.policies.job_terms import CheckpointTerms
 from scheduler.files.errors import InputError
-from scheduler.files.job import job_from_mapping, job_to_mapping
-from scheduler.wire.specs import spec_from_proto, spec_to_proto
+from scheduler.files.inputs import load_job
 
 JOB = """\
 name: job
@@ -47,7 +45,7 @@ def refusal(*arguments: str) -> str:
 
 
 def test_the_write_time_follows_from_the_model() -> None:
-    request = job_from_mapping({**_mapping(JOB)}).request
+    request = load_job("job.yaml").request
     assert request.model
     state = 12 * parameter_count(request.model)
     body = advice("--bandwidth", "100", "--rate", "6.5")
@@ -131,22 +129,6 @@ def test_estimates_of_jobs_without_copies_or_model_say_nothing_of_renewals() -> 
 def _renewal_lines(text: str) -> list[str]:
     lines = (line.removeprefix("copies in memory: ") for line in text.splitlines())
     return [line for line in lines if line.startswith("renewed every ")]
-
-
-def test_the_section_survives_file_and_wire() -> None:
-    spec = job_from_mapping(
-        {**_mapping(BARE), "checkpoint": {"interval_s": 7, "peers": 3, "peer_interval_s": 9}}
-    )
-    assert spec.checkpoint == CheckpointTerms(7, 3, 9)
-    assert job_from_mapping(job_to_mapping(spec)) == spec
-    assert spec_from_proto(spec_to_proto(spec)) == spec
-
-
-def _mapping(text: str) -> dict[str, Any]:
-    import yaml
-
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
 
 
 STORED = """\

@@ -131,12 +131,6 @@ def test_busy_hosts_are_kept_out_of_every_way_to_place() -> None:
                 assert not layer["busiest"].startswith("z0")
 
 
-def test_a_share_hidden_by_hand() -> None:
-    step = placements(estimate("--hidden", "tp=1", "--hidden", "dp=0"))["muster"]
-    assert step["axes"]["tp"]["exposed_seconds"] == 0
-    assert step["axes"]["dp"]["exposed_seconds"] == step["axes"]["dp"]["seconds"]
-
-
 def test_a_job_without_a_model() -> None:
     step = placements(estimate(job="bare.yaml"))["muster"]
     assert step["compute_seconds"] is None
@@ -148,16 +142,6 @@ def test_a_job_without_a_model() -> None:
     text = muster("estimate", "bare.yaml", "--fabric", "narrow.yaml").stdout
     assert "no model" in text
     assert "communication" in text
-
-
-def test_collectives_are_recommended_with_their_cut() -> None:
-    answer = estimate()["estimates"][0]
-    assert answer["collectives"], "dp spans hosts"
-    for axis in answer["collectives"].values():
-        best = axis["algorithms"][axis["recommended"]]
-        fast = [a for a in axis["algorithms"].values() if a["seconds"] <= 1.1 * best["seconds"]]
-        assert best["cut_bytes_per_step"] <= min(a["cut_bytes_per_step"] for a in fast)
-        assert axis["used"] == "ring"
 
 
 def test_the_table() -> None:
@@ -269,15 +253,6 @@ def test_what_cannot_be_estimated_is_refused(words: str, says: str) -> None:
 # --- routing ---------------------------------------------------------------------------
 
 
-def test_adaptive_routing_over_a_full_fabric_is_perfectly_spread() -> None:
-    spread = placements(estimate(fabrics=("wide",)))
-    routed = placements(estimate("--routing", "adaptive", fabrics=("wide",)))
-    for way, step in routed.items():
-        assert spread[way]["routing"] is None
-        assert step["routing"]["slowdown"] == pytest.approx(1, abs=0.02)
-        assert step["step_seconds"] == pytest.approx(spread[way]["step_seconds"], rel=0.01)
-
-
 def test_each_fabric_is_estimated_under_its_own_routing_and_a_verdict_compares_them() -> None:
     text = Path("wide.yaml").read_text()
     Path("hashed.yaml").write_text(f"{text}routing: ecmp\n")
@@ -300,24 +275,6 @@ def test_each_fabric_is_estimated_under_its_own_routing_and_a_verdict_compares_t
     assert "needs --routing" not in str(down.exception)
     wrong = muster("estimate", "job.yaml", "--fabric", "wrong.yaml")
     assert str(wrong.exception).startswith("wrong.yaml:7: routing: must be one of ecmp")
-
-
-def test_hashed_flows_collide_and_the_step_waits_for_the_fullest_cable() -> None:
-    step = placements(estimate("--routing", "ecmp"))["muster"]
-    routing = step["routing"]
-    assert routing["routing"] == "ecmp"
-    assert routing["slowdown"] > 1.2
-    for name, axis in routing["axes"].items():
-        assert step["axes"][name]["seconds"] == pytest.approx(axis["seconds"])
-    busiest = max(layer["seconds"] for layer in routing["layers"])
-    assert routing["seconds"] == pytest.approx(busiest)
-
-
-def test_a_failed_switch_costs_time() -> None:
-    whole = placements(estimate("--routing", "adaptive"))["at_random"]
-    broken = placements(estimate("--routing", "adaptive", "--failed", "z[0-3]-ctsw00"))["at_random"]
-    assert broken["routing"]["seconds"] > whole["routing"]["seconds"]
-    assert broken["step_seconds"] > whole["step_seconds"]
 
 
 def test_replicas_of_shard_groups_are_routed_too() -> None:

@@ -17,26 +17,6 @@ from scheduler.cli.render.text import bytes_text
 
 HOSTS = ("z1-r0-h1", "z0-r0-h0", "z0-r0-h1", "z0-r1-h0")
 GANG = GangOption("job", HOSTS, ("z0-r1-h1",), ranks_per_host=2)
-RANKS = {rank: (HOSTS[rank // 2], rank % 2) for rank in range(8)}
-
-
-def test_env_maps_every_rank() -> None:
-    lines = [dict(item.split("=") for item in line.split()) for line in formats.env(GANG)]
-    assert {int(e["RANK"]): (e["HOST"], int(e["LOCAL_RANK"])) for e in lines} == RANKS
-    assert {(e["WORLD_SIZE"], e["MASTER_ADDR"]) for e in lines} == {("8", HOSTS[0])}
-
-
-def test_torchrun_numbers_the_nodes_statically() -> None:
-    for node, line in enumerate(formats.torchrun(GANG)):
-        host, command, *options = line.split()
-        assert (host, command) == (HOSTS[node], "torchrun")
-        assert dict(zip(options[::2], options[1::2], strict=True)) == {
-            "--nnodes": "4",
-            "--node-rank": str(node),
-            "--nproc-per-node": "2",
-            "--master-addr": HOSTS[0],
-            "--master-port": "29500",
-        }
 
 
 ROLES = replace(GANG, roles=(("trainer", 3), ("server", 1)))
@@ -109,20 +89,6 @@ def test_spares_are_named_but_not_allocated() -> None:
 
 def test_a_whole_fabric_compresses_to_one_expression() -> None:
     assert compress(preset("roce-24k").hosts) == "z[0-7]-r[000-191]-h[0-1]"
-
-
-@pytest.mark.parametrize(
-    ("hosts", "text"),
-    [
-        ([], ""),
-        (["login"], "login"),
-        (["n9", "n10", "n11", "n08"], "n9,n[08,10-11]"),
-        (["n2", "n1", "n4"], "n[1-2,4]"),
-        (["n1x", "n2x", "n1"], "n1,n[1-2]x"),
-    ],
-)
-def test_compress(hosts: list[str], text: str) -> None:
-    assert compress(hosts) == text
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,6 @@ def test_failures_are_missing(links: Muster) -> None:
     assert (out["domain"], out["bytes_per_s"]) == ("z0", 2 * 5e10)
 
 
-@pytest.mark.slow
-def test_striping_counts_cores(links: Muster) -> None:
-    assert "1,920 switches" in links("--striping", "minimal", fabric="ib-24k").out
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

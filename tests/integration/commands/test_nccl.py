@@ -77,14 +77,6 @@ def test_a_small_all_reduce_takes_a_tree_and_a_large_one_a_ring() -> None:
         assert (tuning.algorithm, tuning.nodes, tuning.ranks) == (algorithm, 64, 64)
 
 
-def test_pat_is_for_one_rank_a_node() -> None:
-    network = fabric(zones=1, racks=32, hosts=2)
-    many, few = (request(tp=8, dp=64, traffic={"dp": 4_000}, order=o) for o in ("tp-dp", "dp-tp"))
-    assert {t.algorithm for t in nccl_tunings(network, many, range(64))} == {Algorithm.NEAR}
-    for tuning in nccl_tunings(network, few, range(64)):  # eight ranks of a group on a host
-        assert (tuning.algorithm, tuning.nodes) == (Algorithm.RING, 8)
-
-
 def test_groups_on_other_numbers_of_nodes_have_lines_of_their_own() -> None:
     network = fabric(zones=1, racks=2, hosts=4)
     job = request(dp=16, tp=4, traffic={"dp": 4_000}, order="dp-tp")

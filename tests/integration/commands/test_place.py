@@ -1,13 +1,10 @@
 """`muster place`: answers, exit codes, messages."""
 
 import json
-import random
 from pathlib import Path
 
 import pytest
 
-from placement.objective.cut import cut
-from scheduler.files.inputs import job_from_mapping, load_fabric
 from tests.commands import JOB, Muster
 
 
@@ -32,18 +29,6 @@ def test_the_json_answer(place: Muster) -> None:
     assert len(set(answer["hosts"] + answer["spares"])) == 11
     assert set(answer["seconds"]) == {"solve", "total"}
     assert 0 < answer["seconds"]["solve"] < answer["seconds"]["total"]
-
-
-def test_the_cut_is_what_the_referee_counts(place: Muster) -> None:
-    answer = place("--format", "json").json
-    fabric = load_fabric("mini.yaml")
-    request = job_from_mapping(
-        {"parallelism": {"tp": 2, "pp": 2, "dp": 5}, "traffic": {"dp": 10, "pp": 3}}
-    ).request
-    counted = cut(fabric, request, fabric.indices(answer["hosts"]))
-    assert [(c.tier, c.bytes_per_step, dict(c.by_axis)) for c in counted] == [
-        (tier, said["bytes_per_step"], said["by_axis"]) for tier, said in answer["cut"].items()
-    ]
 
 
 def test_the_domains_add_up(place: Muster) -> None:
@@ -94,16 +79,6 @@ def test_formats_agree_on_the_ranks(place: Muster) -> None:
     assert [line.split()[0] for line in torchrun] == hosts
     env = place("--format", "env").out.splitlines()
     assert [line.split()[2] for line in env] == [f"HOST={host}" for host in by_rank]
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_busy_hosts_are_never_used(place: Muster, seed: int) -> None:
-    rng = random.Random(seed)
-    busy = rng.sample(load_fabric("mini.yaml").hosts, rng.randint(1, 13))
-    write("\n".join(busy), "busy")
-    answer = place("--busy", "busy", "--format", "json").json
-    assert answer["outcome"] == "placed"
-    assert not set(busy) & set(answer["hosts"] + answer["spares"])
 
 
 def test_spares_on_the_command_line_win(place: Muster) -> None:

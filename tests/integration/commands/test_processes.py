@@ -213,26 +213,6 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     assert "rror" not in done.stderr.replace("does not load", "")
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    gone = tmp_path / "gone" / "f.yaml"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            MAIN,
-            *f"fabric import - --from slurm -o {gone}".split(),
-        ],
-        input="SwitchName=s Nodes=a\n",
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    told = "--output: cannot be written: No such file or directory"
-    assert done.stderr.splitlines()[-1] == f"{gone}: {told}"
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
 def test_a_full_disk_is_told(tmp_path: Path) -> None:

@@ -46,13 +46,6 @@ def test_sixteen_of_eighteen_and_spares_in_the_same_racks(on_racks: Muster) -> N
     assert "ep" not in answer["cut"]["rack"]["by_axis"]
 
 
-def test_segments_are_the_same_by_number(on_racks: Muster) -> None:
-    by_group = on_racks("--format", "json").json
-    write(JOB.replace("within: {ep: rack}", "segment: 16"), "job.yaml")
-    by_number = on_racks("--format", "json").json
-    assert by_number["hosts"] == by_group["hosts"]
-
-
 def test_a_rack_with_two_hosts_out_holds_a_segment_and_with_three_it_does_not(
     on_racks: Muster,
 ) -> None:

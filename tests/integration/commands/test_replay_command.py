@@ -264,18 +264,6 @@ def test_how_often_gangs_grow_and_by_how_much_are_options(folder: Path) -> None:
     assert resizes("--least-gain-percent", "101") == (1, makespan_s)  # all that it asks for
 
 
-def test_conservative_reserves_for_every_job_that_waits_and_easy_for_the_first(
-    folder: Path,
-) -> None:
-    """Of four hosts job 1 holds three for 100 s. Job 2 wants two, job 3 all four; job 4, one host
-    for 250 s, would keep job 3 waiting beyond the end of job 2, and does so under EASY alone."""
-    sizes = [(1, 0, 100, 6), (2, 5, 100, 4), (3, 6, 50, 8), (4, 8, 250, 2)]
-    (folder / "t.swf").write_text("".join(ROW.format(*s) for s in sizes))
-    waits = {p: totals("--policy", p)["wait_s"]["mean"] for p in ("easy", "conservative")}
-    assert waits["easy"] == pytest.approx((0 + 95 + 252 + 0) / 4)
-    assert waits["conservative"] == pytest.approx((0 + 95 + 194 + 242) / 4)
-
-
 def test_what_jobs_train_is_an_option_and_recorded(folder: Path) -> None:
     (folder / "t.jsonl").write_text('{"submit_s": 0, "run_s": 5, "gpus": 7, "name": "a"}\n')
     arguments = ("t.jsonl", "--trace-format", "muster", "--fabric", "m.yaml", "--format", "json")
