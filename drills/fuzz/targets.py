@@ -19,7 +19,7 @@ from placement.fabric import hostlist
 from placement.fabric.reader import from_spec, preset
 from scheduler.access.auth_file.reading import load_auth
 from scheduler.agent.ranks.attempt import MOST_SAID, BadReport, parse_report
-from scheduler.cli.offline.step_table import _estimated as step_table_estimated
+from scheduler.cli.offline.estimate import _estimated as step_table_estimated
 from scheduler.core import State
 from scheduler.core.explain.conditions import supposed
 from scheduler.eventlog import codec, snapshots

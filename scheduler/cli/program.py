@@ -144,14 +144,14 @@ COMMANDS = {
     "Without a server": {
         "offline.place": "place",
         "offline.verify": "verify",
-        "offline.launch": "launch",
+        "offline.job_files": "launch",
         "offline.estimate": "estimate",
         "offline.calibrate": "calibrate",
         "offline.gpus": "gpus",
         "offline.checkpoint": "checkpoint",
         "offline.hall": "hall",
         "offline.fabric": "fabric",
-        "offline.config": "config",
+        "config": "config",
     },
     "Servers and agents": {
         "server.serve": "serve",

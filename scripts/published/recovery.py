@@ -7,7 +7,7 @@ from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
-from scheduler.cli.offline.checkpoint_intervals import (
+from scheduler.cli.offline.checkpoint import (
     FailureModel,
     effective_share,
     mean_between_s,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.fabric.hostlist import expand, fold
-from scheduler.cli.offline.formats import compress
+from scheduler.cli.render.place.formats import compress
 
 STEMS, NUMBERS = ("a", "b", "ab", "ca"), ("", "0", "1", "3", "00", "01", "12", "003", "310")
 

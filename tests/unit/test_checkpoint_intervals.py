@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from scheduler.cli.offline.checkpoint_intervals import (
+from scheduler.cli.offline.checkpoint import (
     FailureModel,
     efficiency,
     mean_between_s,

@@ -41,7 +41,7 @@ from scheduler.cli.jobs.by_name import each_of, wait
 from scheduler.cli.jobs.certificates import certify_live, certify_supposed
 from scheduler.cli.lists import ListFormat, Listing, asks_list
 from scheduler.cli.numbers import MOST
-from scheduler.cli.offline.importing import import_command
+from scheduler.cli.offline.job_files import import_command
 
 JobName = Annotated[
     str,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING
 
-from scheduler.cli.offline.formats import GangOption
+from scheduler.cli.render.place.formats import GangOption
 
 if TYPE_CHECKING:
     from scheduler.v1 import job_pb2

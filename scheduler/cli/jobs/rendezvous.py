@@ -85,7 +85,7 @@ def rendezvous(
     start.
     Example: muster rendezvous gang --timeout 10m -- torchrun train.py
     """
-    from scheduler.cli.offline.formats import rendezvous_environment
+    from scheduler.cli.render.place.formats import rendezvous_environment
 
     names = [host] if host else _names_of_this_machine()
     timeout_s = some_seconds(timeout) if timeout else None

@@ -1,7 +1,9 @@
-"""`muster estimate`: how long a step takes, on one fabric or several side by side."""
+"""`muster estimate`: how long a step takes, on one fabric or several side by side;
+`--table`: the step of every row of a table of training runs, as CSV."""
 
 from __future__ import annotations
 
+import csv
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +15,7 @@ from placement import BadInput
 from scheduler.cli import clock, complete
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.exit_codes import EXIT_CODES
-from scheduler.cli.offline.place import cluster_of, outcome_of, place_job
+from scheduler.cli.offline.place import cluster_of, outcome_of, place_job, use_beside
 from scheduler.cli.parameters import OptionalJobPath
 from scheduler.files.errors import InputError, Problem
 
@@ -26,9 +28,12 @@ if TYPE_CHECKING:
     from scheduler.cli.render.place.steps import Estimate, NetworkChoice
     from scheduler.core.policies.storage_use import StorageUse
     from scheduler.files.inputs import JobFile
+    from scheduler.files.step_table import StepRow
+
 
 # Options that say how fast compute is, or what hides behind it.
 RATES = ("achieved-tflops", "efficiency", "peak-tflops", "compute-seconds", "hidden")
+COLUMNS = ("id", "seconds", "low", "high", "memory_gib", "note")
 
 
 def register(app: typer.Typer) -> None:
@@ -152,8 +157,6 @@ def estimate_command(
     from scheduler.files import inputs
 
     if table is not None:
-        from scheduler.cli.offline.step_table import print_table
-
         _refuse_beside_table(context)
         print_table(table, output)
         raise typer.Exit
@@ -161,8 +164,7 @@ def estimate_command(
         raise InputError(Problem("JOB" if job is None else "--fabric", "is missing"))
     assumptions = (achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
     if sweep or collectives:
-        from scheduler.cli.offline.collectives import run_collectives
-        from scheduler.cli.offline.sweep import run_sweep
+        from scheduler.cli.offline.sweep import run_collectives, run_sweep
 
         excluded: dict[str, object] = {
             **dict(zip(RATES, assumptions, strict=True)),
@@ -359,8 +361,6 @@ def _run(
 
 def _neighbours(fabric: Fabric, jobs: tuple[JobFile, ...], busy: HostSet) -> tuple[StorageUse, ...]:
     """Return what other gangs do to the storage. Raises: InputError where there is none."""
-    from scheduler.cli.offline.storage_neighbours import use_beside
-
     if jobs and not fabric.stores:
         raise InputError(Problem("--beside", f"needs `storage` in the file of {fabric.name}"))
     uses = []
@@ -465,3 +465,43 @@ def _without_estimate(question: Question, answer: Answer) -> str:
     if isinstance(answer, Placement):
         return f"on {question.fabric.name}: no two ranks talk, so no communication to estimate"
     return f"on {question.fabric.name}: {answers.to_text(question, answer, {})}"
+
+
+def print_table(path: str, output: AnswerFormat) -> None:
+    """Write a line for each row, in the file's order; numbers are empty where no job file says
+    the row, and `note` says why. Raises: InputError where the file is no such table."""
+    from scheduler.files.step_table import read_table
+
+    rows = [_estimated(row) for row in read_table(path)]
+    if output is not AnswerFormat.TABLE:
+        body = {"rows": [dict(zip(COLUMNS, row, strict=True)) for row in rows]}
+        sys.stdout.write(formatted(body, output) + "\n")
+        return
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        writer.writerow("" if cell is None else cell for cell in row)
+
+
+def _estimated(row: StepRow) -> tuple[Any, ...]:
+    from placement.objective.step_time import step_time
+    from placement.workload.memory import memory
+
+    nothing = (row.name, None, None, None, None)
+    if row.request is None or row.fabric is None:
+        return (*nothing, row.note)
+    try:
+        hosts = range(row.request.hosts_needed(row.fabric.gpus_per_host))
+        step = step_time(row.fabric, row.request, hosts)
+        use = memory(row.request)
+    except BadInput as error:
+        return (*nothing, str(error))
+    low, high = step.likely_s or (None, None)
+    seconds = (_rounded(each) for each in (step.seconds, low, high))
+    held = None if use is None else round(use.total / 2**30, 1)
+    return (row.name, *seconds, held, row.note)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    """To five digits."""
+    return None if seconds is None else float(f"{seconds:.5g}")

@@ -1,4 +1,5 @@
-"""`muster place`: place one job on a fabric, without a server."""
+"""`muster place`: place one job on a fabric, without a server. Of gangs placed so, what they do to
+the storage that they share."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from placement.workload.request import Answer, Objective, Placement, Request
 from scheduler.cli import clock, complete
 from scheduler.cli.exit_codes import EXIT_CODES
 from scheduler.cli.numbers import finite
-from scheduler.cli.offline import formats
+from scheduler.cli.render.place import formats
 
 if TYPE_CHECKING:
     from placement import Hint
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from scheduler.cli.render.place.question import Question
     from scheduler.core import Job, SchedulingOptions, State, Tenants
     from scheduler.core.capacity.placer import Placer
+    from scheduler.core.policies.storage_use import StorageUse
     from scheduler.files.inputs import JobFile
     from scheduler.files.windows import WindowsFile
 
@@ -467,7 +469,7 @@ def nccl_lines(name: str, fabric: Fabric, request: Request, hosts: Sequence[int]
     from network.routing import parse_routing
     from placement.objective.axis_loads import axis_loads
     from placement.workload.traffic import Pattern, axis_traffic, groups_of
-    from scheduler.cli.offline.nccl_file import nccl_file
+    from scheduler.cli.render.place.nccl_file import nccl_file
 
     hints = [
         f"{load.traffic.axis}: groups of {load.traffic.size}, {load.traffic.pattern}, within one"
@@ -500,7 +502,7 @@ def msccl_lines(question: Question, hosts: Sequence[int]) -> Iterable[str]:
     from network.collectives.msccl import axis_program, msccl_algorithm
     from network.collectives.recommend import calls_per_step
     from placement.objective.axis_loads import axis_loads
-    from scheduler.cli.offline.nccl_file import AROUND
+    from scheduler.cli.render.place.nccl_file import AROUND
     from scheduler.cli.render.text import bytes_text, seconds_text
 
     fabric, request = question.fabric, question.request
@@ -533,3 +535,24 @@ def _gang(question: Question, answer: Placement) -> formats.GangOption:
             for number, role in enumerate(request.roles)
         ),
     )
+
+
+def use_beside(job: JobFile, fabric: Fabric, busy: HostSet) -> tuple[StorageUse, HostSet]:
+    """Return what the gang of a job file does to storage, and the busy hosts with its own, which
+    are known where its stores have paths: it is placed then.
+
+    Raises: InputError where it names a store that the fabric does not have, or finds no hosts.
+    """
+    from scheduler.core.policies.costs import Costs
+    from scheduler.core.policies.storage_use import storage_use
+
+    spec = job.spec
+    with job.naming_lines():
+        use = storage_use(fabric, spec.request, spec.dataset, spec.checkpoint, Costs())
+    if not (use.read_store.paths or use.write_store.paths):
+        return use, busy
+    _, answer, _ = place_job(job, cluster_of(job, fabric, busy, 0), 0)
+    if not isinstance(answer, Placement):
+        reason = f"finds no hosts, whose paths to storage count: {answer.reason}"
+        raise job.document.error(("", reason))
+    return use.on(fabric, answer.hosts), busy | answer.allocation

@@ -1,4 +1,5 @@
-"""`muster estimate --sweep`: which parallelism makes the shortest step on a fabric."""
+"""`muster estimate --sweep` and `--collectives`: which parallelism, and which collective with ranks
+placed for it, makes the shortest step on a fabric."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ from scheduler.cli.offline.place import cluster_of, outcome_of
 from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from placement import PlacedChoice, Sweep
+    from placement import PlacedChoice, PlacedCollective, Sweep
     from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
+    from placement.workload.request import Request
     from scheduler.files.inputs import JobFile
 
 
@@ -186,4 +188,87 @@ def _choice(result: Sweep, choice: PlacedChoice) -> dict[str, Any]:
         "mfu": choice.step.mfu,
         "memory_gib": round(choice.memory.total / 2**30, 3),
         "fits": _fits(result, choice),
+    }
+
+
+def run_collectives(
+    job_path: str, fabric_name: str, busy: Path | None, links: Path | None, output: AnswerFormat
+) -> int:
+    """Print each axis' collectives, the shortest step first; return the exit code.
+
+    Raises: InputError naming the line of the job file that cannot be placed.
+    """
+    from placement import compare_collectives
+
+    job, fabric, free = read_question(job_path, fabric_name, busy, links)
+    request = job.spec.request
+    with job.naming_lines():
+        choices, refused = compare_collectives(fabric, free, request)
+    reason = getattr(refused, "reason", "")
+    if output is not AnswerFormat.TABLE:
+        said = _collectives_mapping(job.spec.name, fabric, request, choices)
+        text = formatted(said | {"reason": reason} if reason else said, output)
+    elif refused is not None:
+        text = reason
+    else:
+        text = _collectives_text(job.spec.name, fabric, request, choices)
+    sys.stdout.write(text + "\n")
+    return EXIT_CODES[outcome_of(refused)] if refused is not None else 0
+
+
+def _is_given(request: Request, each: PlacedCollective) -> bool:
+    from placement.workload.request import Collective
+
+    return dict(request.collectives).get(each.axis, Collective.RING) is each.used
+
+
+def _slower(choices: list[PlacedCollective], each: PlacedCollective) -> float:
+    """Return how much longer the step is than the shortest of the same axis, as a share."""
+    shortest = next(other for other in choices if other.axis == each.axis)
+    return each.step.seconds / shortest.step.seconds - 1 if shortest.step.seconds else 0.0
+
+
+def _collectives_text(
+    name: str, fabric: Fabric, request: Request, choices: list[PlacedCollective]
+) -> str:
+    from scheduler.cli.render.text import bytes_text, columns, seconds_text
+
+    if not choices:
+        return f"{name} has no axis over several hosts whose collective can be chosen"
+    crosses = f"crosses {fabric.tiers[0].name}" if fabric.tiers else ""
+    rows = [["axis", "collective", "step", "", crosses, ""]]
+    for each in choices:
+        slower = _slower(choices, each)
+        is_first = all(row[0] != each.axis for row in rows)
+        rows.append(
+            [
+                each.axis if is_first else "",
+                each.used.value,
+                seconds_text(each.step.seconds),
+                f"{100 * slower:+.1f} %" if slower else "",
+                bytes_text(each.cut_bytes) if fabric.tiers else "",
+                "as given" if _is_given(request, each) else "",
+            ]
+        )
+    head = f"{name} on {fabric.name}, placed once for each collective"
+    return f"{head}\n\n{columns(rows, right={2, 3, 4})}"
+
+
+def _collectives_mapping(
+    name: str, fabric: Fabric, request: Request, choices: list[PlacedCollective]
+) -> dict[str, Any]:
+    return {
+        "job": name,
+        "fabric": {"name": fabric.name, "digest": fabric.digest},
+        "collectives": [
+            {
+                "axis": each.axis,
+                "collective": each.used.value,
+                "step_seconds": each.step.seconds,
+                "slower_share": _slower(choices, each),
+                "cut_bytes": each.cut_bytes,
+                "as_given": _is_given(request, each),
+            }
+            for each in choices
+        ],
     }

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from placement.workload.flops import parameter_count
-from scheduler.cli.offline.checkpoint_intervals import FailureModel, efficiency
+from scheduler.cli.offline.checkpoint import FailureModel, efficiency
 from scheduler.cli.program import app
 from scheduler.files.errors import InputError
 from scheduler.files.inputs import load_job

@@ -11,8 +11,8 @@ import yaml
 
 from placement.fabric.hostlist import expand
 from placement.fabric.reader import preset
-from scheduler.cli.offline import formats
-from scheduler.cli.offline.formats import GangOption, compress
+from scheduler.cli.render.place import formats
+from scheduler.cli.render.place.formats import GangOption, compress
 from scheduler.cli.render.text import bytes_text
 
 HOSTS = ("z1-r0-h1", "z0-r0-h0", "z0-r0-h1", "z0-r1-h0")

@@ -11,8 +11,8 @@ from network.collectives.recommend import NcclTuning, nccl_tunings
 from network.collectives.schedules import Algorithm, Operation
 from placement.fabric.reader import from_spec
 from placement.workload.training import DataParallel, Training
-from scheduler.cli.offline.nccl_file import MOST_BYTES, nccl_file
 from scheduler.cli.offline.place import nccl_lines
+from scheduler.cli.render.place.nccl_file import MOST_BYTES, nccl_file
 from scheduler.files.job import job_from_mapping
 from tests.build import fabric, gang, request
 from tests.commands import MINI, Muster

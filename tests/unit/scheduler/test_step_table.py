@@ -11,7 +11,7 @@ import pytest
 from placement.objective.fitted_constants import fitted_constants
 from placement.objective.step_time import step_time
 from scheduler.cli.calls import AnswerFormat
-from scheduler.cli.offline.step_table import print_table
+from scheduler.cli.offline.estimate import print_table
 from scheduler.files.errors import InputError
 from scheduler.files.step_table import StepRow, read_table
 from scripts.fit_steps import (
