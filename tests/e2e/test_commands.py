@@ -1,9 +1,7 @@
 """The commands of the service against a real server process."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,29 +139,6 @@ def test_a_server_that_cannot_start_says_why(
     store = f"sqlite:///{tmp_path / 'x.db'}"
     defaults = ["--fabric", "ib-24k", "--store", store, "--listen", "127.0.0.1:0"]
     assert message in alone.told("serve", *defaults, *arguments, code=2)
-
-
-def test_a_client_loads_nothing_that_places(server: ServerProcess, folder: Path) -> None:
-    placing = ("numba", "numpy", "networkx", "ortools", "scipy")
-    commands = f"submit {job_file(folder, 'light')}", "jobs", "hosts", "status", "cancel light"
-    code = (
-        "import sys\n"
-        "from scheduler.cli import main\n"
-        f"for command in {commands}:\n"
-        "    sys.argv = ['muster', *command.split()]\n"
-        "    try: main()\n"
-        "    except SystemExit as end: assert end.code == 0, command\n"
-        f"    loaded = [m for m in {placing} if m in sys.modules]\n"
-        "    assert not loaded, (command, loaded)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "MUSTER_ADDRESS": server.address},
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_job_is_updated_and_found_by_its_labels(

@@ -41,6 +41,7 @@ ROLES = {  # of tenant ads, but for the last ones
     "lou": "launcher",
     "cor": "coordinator",
     "bob": "submitter",
+    "eve": "submitter",
     "root": "operator",
 }
 
@@ -50,7 +51,7 @@ async def _callers(
 ) -> tuple[Served, dict[str, Any], dict[str, dict[str, str]]]:
     """The server, a stub of each caller, and what their commands take from the environment."""
     house = House(folder)
-    of = {"root": "", "bob": "bots"}
+    of = {"root": "", "bob": "bots", "eve": "*"}
     tokens = {name: house.token(name, role, of.get(name, "ads")) for name, role in ROLES.items()}
     served = await stack.enter_async_context(
         serving(folder, access=house.access(), tenants=TENANTS, **settings)
@@ -92,16 +93,17 @@ async def _code(call: Any) -> grpc.StatusCode:
 
 
 async def test_who_may_do_what_to_a_job(tmp_path: Path) -> None:
-    """For each caller: change, finish, read the logs of a job of ada's that no agent starts."""
+    """For each caller: change, cancel, finish, read logs of a job of ada's that no agent starts."""
     ok, no_log = grpc.StatusCode.OK, grpc.StatusCode.FAILED_PRECONDITION
     expected = {
-        "bea": (DENIED, DENIED, DENIED),
-        "vic": (DENIED, DENIED, DENIED),
-        "lou": (DENIED, ok, DENIED),
-        "ada": (ok, ok, no_log),
-        "cor": (ok, ok, no_log),
-        "bob": (MISSING, MISSING, MISSING),
-        "root": (ok, ok, no_log),
+        "bea": (DENIED, DENIED, DENIED, DENIED),
+        "vic": (DENIED, DENIED, DENIED, DENIED),
+        "lou": (DENIED, DENIED, ok, DENIED),
+        "ada": (ok, ok, ok, no_log),
+        "cor": (ok, ok, ok, no_log),
+        "bob": (MISSING, MISSING, MISSING, MISSING),
+        "eve": (DENIED, DENIED, DENIED, DENIED),
+        "root": (ok, ok, ok, no_log),
     }
     async with AsyncExitStack() as stack:
         _, stubs, _ = await _callers(stack, tmp_path)
@@ -110,17 +112,21 @@ async def test_who_may_do_what_to_a_job(tmp_path: Path) -> None:
         await until_running(stubs["ada"], "a")
         outcomes = {}
         for name, stub in stubs.items():
-            full = "ads/a" if name == "root" else made.name
+            full = "ads/a" if name in ("root", "eve") else made.name
             finish = end(full)
             finish.validate_only = True
             outcomes[name] = (
                 await _code(stub.UpdateJob(label(full))),
+                await _code(stub.CancelJob(Cancel(name=full, validate_only=True))),
                 await _code(stub.EndJob(finish)),
                 await _code(stub.TailLogs(logs(full))),
             )
             if name != "bob":
                 assert (await stub.GetJob(Get(name=full))).user == "ada"
         assert outcomes == expected
+        await stubs["bob"].CreateJob(create("b"))
+        assert await _code(stubs["ada"].GetJob(Get(name="bots/b"))) is MISSING
+        assert await _code(stubs["vic"].CancelJob(Cancel(name="bots/b"))) is DENIED
         error = await refused(stubs["bea"].CancelJob(Cancel(name="a")))
         assert error.message == "bea may not change job ads/a: it is of user ada" or (
             error.message == "bea may not change job a: it is of user ada"

@@ -81,7 +81,7 @@ def timed(draw: st.DrawFn, gang: Request) -> Request:
     )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(content=certificates())
 def test_no_certificate_of_the_engine_is_refused(content: Content | None) -> None:
     if content is None:

@@ -144,37 +144,3 @@ def test_constraints_hold_in_every_state(
         for name in state.index.queue:
             assert explain(state, name, now_ns, limits).sentence
     assert replay(decode(*encode(event)) for event in log) == state
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(SUBMITS, min_size=1, max_size=4), st.lists(st.integers(0, 20), max_size=6))
-def test_constraints_hold_through_failures(jobs: list[Command], blocks: list[int]) -> None:
-    """Hosts of gangs fail one after the other: swapped within the constraints, or requeued."""
-    state = replay([FabricLoaded(0, SPEC)])
-    for command in jobs:
-        state = replay(sent(state, command, 0), state)
-    state = replay(decided(state, 0, SchedulingOptions()), state)
-    for block in blocks:
-        held = [host for name in state.index.running for host in state.jobs[name].hosts]
-        if held:
-            host = FABRIC.hosts[held[block % len(held)]]
-            state = replay(sent(state, fail(host), 0), state)
-            state = replay(decided(state, 0, SchedulingOptions()), state)
-            check(state)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(SUBMITS, min_size=1, max_size=5))
-def test_who_could_start_alone_starts_in_the_end(jobs: list[Command]) -> None:
-    """Nobody waits for ever: when all that ran has ended, the first of the queue starts."""
-    state = replay([FabricLoaded(0, SPEC)])
-    for command in jobs:
-        state = replay(sent(state, command, 0), state)
-    for round_ in range(len(jobs) + 1):
-        now_ns = round_ * SECOND_NS
-        waiting = state.index.queue
-        state = replay(decided(state, now_ns, SchedulingOptions()), state)
-        assert not waiting or len(state.index.queue) < len(waiting)
-        for name in state.index.running:
-            state = replay(sent(state, end(name), now_ns), state)
-    assert not state.index.queue

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from scheduler.core import Job, State, apply
+from scheduler.core import Job, SchedulingOptions, State, apply
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import (
     HostsChange,
@@ -15,13 +15,15 @@ from scheduler.core.fold.effects import (
     WindowChange,
     WindowChangeKind,
 )
-from scheduler.core.model.events import Event, HostMoved
+from scheduler.core.model.events import Event, FabricLoaded, HostMoved
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import MOVERS, Mover, WindowState
 from scheduler.core.model.state import Host
 from scheduler.core.queue.policies import BUILT_IN
+from tests.property.driver import Driver
+from tests.property.laws import FABRIC
 from tests.property.test_machine import any_command
-from tests.property.test_windows import Booked, any_window
+from tests.property.test_windows import any_window
 from tests.seeds import seeds
 
 GONE = {WindowChangeKind.CLOSED, WindowChangeKind.REMOVED}
@@ -38,14 +40,16 @@ def seen(state: State) -> dict[int, tuple[Host, str | None]]:
 @cache
 def a_log(seed: int) -> list[Event]:
     random = Random(seed)
-    cluster = Booked(list(BUILT_IN)[seed % len(BUILT_IN)])
-    for _ in range(120):
+    policy, cluster = list(BUILT_IN)[seed % len(BUILT_IN)], Driver()
+    limits = SchedulingOptions(policy=policy, assumed_limit_s=300)
+    cluster.begin(FabricLoaded(0, FABRIC.spec), limits=limits)
+    for _ in range(160):
         cluster.ask(any_command(random))
         if random.random() < 0.4:
             cluster.ask(any_window(random, cluster.now_ns))
         cluster.now_ns += random.choice((0, 1, 10, 30)) * SECOND_NS
         if random.random() < 0.6:
-            cluster.schedule()
+            cluster.until_settled()
     return cluster.log
 
 

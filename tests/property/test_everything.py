@@ -145,6 +145,7 @@ class World(preemption.Machine):
         """A plan on its own version commits whole."""
         self.decided_on = self.state
         plan = self.decision()
+        windows.check_ends(self.state, plan, self.now_ns, self.limits)
         answer = self.committed(plan)
         assert not isinstance(answer, Conflict), answer
         started = [action.name for action in plan.actions if isinstance(action, Start)]

@@ -4,6 +4,7 @@ each, and answers stay valid."""
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import cache
 from importlib import import_module
 from math import ceil
 from pkgutil import walk_packages
@@ -173,16 +174,26 @@ def proofs() -> dict[str, int]:
     return bounds
 
 
+@cache
+def usual_answers() -> dict[str, Placement]:
+    return answers()
+
+
+@cache
+def usual_proofs() -> dict[str, int]:
+    return proofs()
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_constant_may_be_halved_or_doubled(
     room: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All together, and each by itself as a coin falls."""
-    found, proved, coin = [answers()], [proofs()], Random(1)
+    found, proved, coin = [usual_answers()], [usual_proofs()], Random(1)
     assert found[0]["racks"].inner is not None
     named = constants(room)
     assert named
-    for factors in ((0.5,), (2,), (0.5, 2), (0.5, 1, 2)):
+    for factors in ((0.5,), (2,), (0.5, 1, 2)):
         with monkeypatch.context() as patch:
             for name, value in named.values():
                 everywhere(patch, name, value, scaled(value, coin.choice(factors)))

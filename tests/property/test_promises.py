@@ -177,7 +177,7 @@ def check_kept(life: Life) -> None:
 @pytest.mark.parametrize(
     ("policy", "tenants"), [*((policy, None) for policy in BUILT_IN), ("easy", GUARANTEES)]
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(jobs=JOBS)
 def test_nobody_starts_later_than_promised(
     policy: str, tenants: Tenants | None, jobs: list[Job]

@@ -47,7 +47,7 @@ def test_all_states_hold_and_come_right(scope: LaunchScope) -> None:
 
 def test_no_gang_that_runs_is_stopped_where_the_servers_alone_are_cut_off() -> None:
     """In the states near the start; the slow tests look at more."""
-    found = search(Launches(BLACKOUT), most_cpu_s=3.0, settle_every=3)
+    found = search(Launches(BLACKOUT), most_cpu_s=1.0, settle_every=3)
     assert found.counterexample is None, str(found.counterexample)
     assert found.states > 100
 

@@ -24,7 +24,7 @@ def steps(draw: st.DrawFn) -> Request:
     return draw(timed(draw(requests(most=36))))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(request=steps(), seed=st.integers(0, 99), has_racks=st.booleans())
 def test_no_layout_is_faster_than_its_bound(request: Request, seed: int, has_racks: bool) -> None:
     random, blocks = np.random.default_rng(seed), request.hosts_needed(2)

@@ -1,61 +1,20 @@
-"""Random commands, windows and decisions: what windows promise holds after every event."""
+"""What windows promise, after every event of the days of other machines, and any window."""
 
 from collections.abc import Mapping
 from random import Random
 
-import pytest
-
 from placement.fabric import hostset
-from scheduler.core import JobState, Plan, SchedulingOptions, State, explain
+from scheduler.core import JobState, Plan, SchedulingOptions, State
 from scheduler.core.model.commands import Command
-from scheduler.core.model.events import Event, GangSwapped, JobStarted, WindowSet
+from scheduler.core.model.events import Event, GangSwapped, JobStarted
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import Start, Swap
 from scheduler.core.model.scheduling_options import time_limit_ns
 from scheduler.core.model.window import Leave
-from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.rules.calendar import next_edge_ns
-from tests.build import queue_order
-from tests.property.laws import FABRIC, check_kept, check_state
-from tests.property.test_machine import Cluster, any_command
-from tests.seeds import seeds
+from tests.property.laws import FABRIC
 from tests.windows import remove_window, set_window
-
-
-class Booked(Cluster):
-    """A cluster with windows. Every event is checked as it is applied."""
-
-    def __init__(self, policy: str) -> None:
-        self.ends: dict[str, int] = {}
-        super().__init__(policy)
-        self.limits = SchedulingOptions(policy=policy, assumed_limit_s=300)
-
-    def check_event(self, before: State, event: Event) -> None:
-        check_joins(before, event, self.ends)
-
-    def check_state(self) -> None:
-        check_state(self.state)
-        check_closed(self.state)
-
-    def commit(self, plan: Plan) -> None:
-        """What a plan takes a gang to end at counts, however late it is committed."""
-        some = (action for action in plan.actions if isinstance(action, Start | Swap))
-        self.ends = {action.name: action.end_ns for action in some}
-        super().commit(plan)
-
-    def schedule(self) -> None:
-        """All that is to be done at this moment: edges, gangs that leave, starts."""
-        while True:
-            before, plan = self.state, self.plan()
-            self.commit(plan)
-            if self.state is before:
-                break
-            check_first(before, plan, self.state, self.now_ns, self.limits)
-            check_ends(before, plan, self.now_ns, self.limits)
-        check_left(self.state, self.now_ns)
-        check_counts(self.state)
-        check_reasons(self.state, self.now_ns, self.limits)
 
 
 def check_joins(state: State, event: Event, ends: Mapping[str, int]) -> None:
@@ -119,30 +78,6 @@ def check_counts(state: State) -> None:
             assert not spare & ~spoken_for
 
 
-def check_first(
-    before: State, plan: Plan, after: State, now_ns: int, options: SchedulingOptions
-) -> None:
-    """Who overtakes the first that waits does not delay it, windows and all."""
-    is_easy = options.policy in ("production", "easy")
-    if not is_easy or not all(isinstance(action, Start) for action in plan.actions):
-        return
-    order = queue_order(before, now_ns, options)
-    starts = {action.name for action in plan.actions if isinstance(action, Start)}
-    first = next((name for name in order if name not in starts), None)
-    if first is None or any(name not in after.index.running for name in starts):
-        return
-    ahead = [name for name in order[: order.index(first)] if name in starts]
-    check_kept(before, plan, after, first, ahead, now_ns, options)
-
-
-def check_reasons(state: State, now_ns: int, options: SchedulingOptions) -> None:
-    for name in state.index.queue:
-        reason = explain(state, name, now_ns, options)
-        assert reason.sentence
-        assert reason.start_ns is None or reason.start_ns >= now_ns
-        assert set(reason.waits_for) <= set(state.jobs) - {name}
-
-
 def any_window(random: Random, now_ns: int) -> Command:
     """A rack, a host or a count, soon, for a while, for everybody or for one name."""
     name = random.choice("uvw")
@@ -161,24 +96,3 @@ def any_window(random: Random, now_ns: int) -> Command:
         leave=random.choice(list(Leave)),
         is_change=random.random() < 0.3,
     )
-
-
-@pytest.mark.parametrize("seed", seeds(5, range(5, 16)))
-def test_a_long_day_with_windows(seed: int) -> None:
-    random = Random(seed)
-    cluster = Booked(list(BUILT_IN)[seed % len(BUILT_IN)])
-    plans: list[Plan] = []
-    for _ in range(120):
-        for _ in range(random.randint(0, 3)):
-            cluster.ask(any_command(random))
-        if random.random() < 0.3:
-            cluster.ask(any_window(random, cluster.now_ns))
-        cluster.now_ns += random.choice((0, 1, 10, 30)) * SECOND_NS
-        if random.random() < 0.3:
-            plans.append(cluster.plan())
-        if plans and random.random() < 0.4:
-            cluster.commit(plans.pop(-random.randint(1, min(3, len(plans)))))
-        if random.random() < 0.6:
-            cluster.schedule()
-    cluster.check_replay()
-    assert any(isinstance(event, WindowSet) for event in cluster.log)

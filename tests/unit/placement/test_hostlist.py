@@ -27,13 +27,6 @@ def test_expand(text: str, names: list[str]) -> None:
     assert expand(text) == names
 
 
-def test_the_example_of_the_module_names_24_hosts() -> None:
-    names = expand("z0-r[000-011]-h[0-1]")
-    assert len(names) == len(set(names)) == 24
-    assert names[0] == "z0-r000-h0"
-    assert names[-1] == "z0-r011-h1"
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -19,7 +19,6 @@ from scheduler.core.model.events import (
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.costs import Costs
 from simulator.collectors.invariants import InvariantChecker
-from simulator.collectors.recorder import EventLogWriter
 from simulator.timing import load_time_model
 from simulator.traces.formats import muster
 from simulator.traces.mapping import job_spec
@@ -32,13 +31,6 @@ HOUR = 3600
 def kinds(log: list[Event]) -> list[str]:
     """What happened; costs other than the usual ones come as tenants."""
     return [type(event).__name__ for event in log if not isinstance(event, TenantsLoaded)]
-
-
-def digest(world: World) -> str:
-    log = EventLogWriter()
-    for event in world.log:
-        log.feed(event)
-    return log.digest
 
 
 def test_a_job_runs_for_its_time() -> None:
@@ -170,15 +162,6 @@ def test_a_fabric_that_stays_down_ends_the_replay_with_jobs_left() -> None:
 
     assert world.rows == {}
     assert world.metrics.unfinished == 1
-
-
-def test_the_same_replay_gives_the_same_bytes() -> None:
-    def once(run_s: float = 50) -> World:
-        jobs = [trace_job(f"j{i}", i * 7, run_s + i, gpus=1 + i % 3) for i in range(20)]
-        return replayed(machine(4), jobs, outages=[down(60, "z0-h1"), up(90, "z0-h1")])
-
-    assert digest(once()) == digest(once())
-    assert digest(once()) != digest(once(run_s=51))
 
 
 # --- scripts -------------------------------------------------------------------

@@ -186,33 +186,6 @@ def test_gangs_that_share_an_uplink_slow_each_other_until_one_ends() -> None:
     assert timing.end_ns("a", half_ns) == pytest.approx(expected_s * SECOND_NS, rel=1e-4)
 
 
-def test_a_replay_moves_the_ends_of_gangs_whose_neighbours_come_and_go() -> None:
-    """Three gangs of 5 leave 3 hosts in each of 3 zones; two gangs of 4 share them."""
-    fill = [spread(f"fill{i}", 9_000, 5) for i in range(3)]
-    a, b = spread("a", 1_000, 4, submit_s=10), spread("b", 100, 4, submit_s=300)
-    three = fabric(oversubscription=64, zones=3)
-    alone = replayed(three, [*fill, a], times=load_time_model("default"))
-    both = replayed(three, [*fill, a, b], times=load_time_model("default"))
-    starts = {event.name: event for event in both.of(JobStarted)}
-    zones = {name: {host[:2] for host in starts[name].hosts} for name in "ab"}
-    ran_s = {name: both.ends_s()[name] - both.starts_s()[name] for name in "ab"}
-
-    assert [len(found) for found in zones.values()] == [2, 2]
-    assert zones["a"] & zones["b"]
-    later_s = both.ends_s()["a"] - alone.ends_s()["a"]
-    assert 0 < later_s < ran_s["b"]  # slower, and only while b ran
-
-
-def test_one_tier_machines_do_not_know_the_network() -> None:
-    jobs = [trace_job(f"j{i}", i, 100 + i, 1 + i % 3) for i in range(20)]
-    calm = load_time_model("default,checkpoint.interval_s=1000000")
-
-    flat, modelled = replayed(machine(4), jobs), replayed(machine(4), jobs, times=calm)
-
-    assert modelled.starts_s() == flat.starts_s()
-    assert modelled.ends_s() == flat.ends_s()
-
-
 def test_the_parts_add_up_to_what_was_held() -> None:
     narrow = fabric(oversubscription=64)
     jobs = [spread(f"j{i}", 50_000 + 977 * i, 3 + i % 4, 1_000 * i) for i in range(12)]
