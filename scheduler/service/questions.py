@@ -32,7 +32,7 @@ START_S = 0.2  # of computing in threads, after which there is a process
 SHARE = 0.02  # of the time, which they may compute for ever without one
 PATIENCE_S = 0.25  # while one question keeps the process, the next one waits; then a thread answers
 IDLE_S = 600.0  # without questions, after which the process ends
-_LOADS = "scheduler.service.rpc.jobs"  # what most questions are of
+_LOADS = "scheduler.service.rpc.jobs.jobs"  # what most questions are of
 
 log = logging.getLogger("muster.questions")
 

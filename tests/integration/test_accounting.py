@@ -47,7 +47,7 @@ class Clock:
 def few_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """A state keeps the newest two of a tenant; the rest is in the store alone."""
     monkeypatch.setattr("scheduler.core.fold.index.RETAINED", 2)
-    monkeypatch.setattr("scheduler.service.rpc.usage.PAGE", 2)
+    monkeypatch.setattr("scheduler.service.rpc.jobs.usage.PAGE", 2)
 
 
 async def end(stub: Any, name: str, outcome: Any = job_pb2.JOB_STATE_COMPLETED) -> None:

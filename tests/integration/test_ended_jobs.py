@@ -176,7 +176,7 @@ async def test_a_refused_cancel_says_nothing_of_a_job_that_came_after_it(
         await served.stub.CreateJob(create("new"))
         return await long_ended(*arguments)
 
-    monkeypatch.setattr("scheduler.service.rpc.jobs.long_ended", late)
+    monkeypatch.setattr("scheduler.service.rpc.jobs.jobs.long_ended", late)
     cancel = service_pb2.CancelJobRequest(name="new")
     error = await refused(served.stub.CancelJob(cancel))
     assert error.reason == "NOT_FOUND"

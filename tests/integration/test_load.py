@@ -17,7 +17,8 @@ from scheduler.core.model.events import Event
 from scheduler.engine import feed
 from scheduler.engine.planning import loop
 from scheduler.eventlog.store.sqlite import SqliteStore
-from scheduler.service.rpc import hosts, jobs
+from scheduler.service.rpc.cluster import hosts
+from scheduler.service.rpc.jobs import jobs
 from scheduler.v1 import service_pb2
 from tests.secured import House
 from tests.serving import CANCELLED, RUNNING, create, refused, serving, until_running

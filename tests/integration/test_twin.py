@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from scheduler.cli import program
 from scheduler.core import SchedulingOptions
 from scheduler.engine.snapshotter import Retention
-from scheduler.service.rpc import state as rpc
+from scheduler.service.rpc.overview import state as rpc
 from scheduler.v1 import service_pb2
 from simulator.cli.fork import fork_of_server, fork_of_store
 from tests.serving import RUNNING, START_NS, Served, create, serving, url

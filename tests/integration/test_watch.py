@@ -8,7 +8,7 @@ from random import Random
 import grpc
 import pytest
 
-from scheduler.service.rpc import watch
+from scheduler.service.rpc.overview import watch
 from scheduler.v1 import host_pb2, service_pb2, window_pb2
 from tests.serving import (
     CANCELLED,

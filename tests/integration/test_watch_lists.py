@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from scheduler.client import Client
-from scheduler.service.rpc import watch
+from scheduler.service.rpc.overview import watch
 from scheduler.v1 import job_pb2, service_pb2
 from scheduler.wire.durations import duration
 from tests.integration.test_windows import making

@@ -6,23 +6,22 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 from scheduler.service.backend import Backend
-from scheduler.service.rpc.audit import AuditServicer
-from scheduler.service.rpc.channels import ChannelServicer
-from scheduler.service.rpc.defrag import DefragServicer
-from scheduler.service.rpc.fabric import FabricServicer
-from scheduler.service.rpc.health import HealthServicer
-from scheduler.service.rpc.hosts import HostServicer
-from scheduler.service.rpc.incidents import IncidentServicer
-from scheduler.service.rpc.jobs import JobMessages, JobServicer
-from scheduler.service.rpc.links import LinkServicer
-from scheduler.service.rpc.logs import LogServicer
-from scheduler.service.rpc.spares import SpareServicer
-from scheduler.service.rpc.state import StateServicer
-from scheduler.service.rpc.status import StatusServicer
-from scheduler.service.rpc.tenants import TenantServicer
-from scheduler.service.rpc.usage import UsageServicer
-from scheduler.service.rpc.watch import WatchServicer
-from scheduler.service.rpc.windows import WindowServicer
+from scheduler.service.rpc.cluster.defrag import DefragServicer
+from scheduler.service.rpc.cluster.fabric import FabricServicer
+from scheduler.service.rpc.cluster.hosts import HostServicer
+from scheduler.service.rpc.cluster.links import LinkServicer
+from scheduler.service.rpc.cluster.spares import SpareServicer
+from scheduler.service.rpc.cluster.tenants import TenantServicer
+from scheduler.service.rpc.cluster.windows import WindowServicer
+from scheduler.service.rpc.jobs.channels import ChannelServicer
+from scheduler.service.rpc.jobs.jobs import JobMessages, JobServicer
+from scheduler.service.rpc.jobs.logs import LogServicer
+from scheduler.service.rpc.jobs.usage import UsageServicer
+from scheduler.service.rpc.overview.audit import AuditServicer
+from scheduler.service.rpc.overview.incidents import IncidentServicer
+from scheduler.service.rpc.overview.state import StateServicer
+from scheduler.service.rpc.overview.status import StatusServicer
+from scheduler.service.rpc.overview.watch import WatchServicer
 from scheduler.v1 import service_pb2
 from scheduler.wire.reasons import ReasonCache
 
@@ -48,7 +47,6 @@ def scheduler_service(
             TenantServicer(backend),
             WindowServicer(backend),
             SpareServicer(backend),
-            HealthServicer(backend),
             LinkServicer(backend),
             DefragServicer(backend),
             WatchServicer(backend),

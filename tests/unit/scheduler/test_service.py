@@ -4,7 +4,7 @@ import pytest
 
 from scheduler.service.backend import Backend
 from scheduler.service.errors import ApiError
-from scheduler.service.rpc.hosts import HostServicer
+from scheduler.service.rpc.cluster.hosts import HostServicer
 from scheduler.service.rpc.service import SERVICE, join_servicers, scheduler_service
 
 

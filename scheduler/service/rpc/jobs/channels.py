@@ -13,7 +13,7 @@ from scheduler.identity import caller
 from scheduler.service.backend import Backend, Context, NoLog
 from scheduler.service.errors import ApiError, invalid, rejected
 from scheduler.service.names import job_of
-from scheduler.service.rpc.logs import place_of
+from scheduler.service.rpc.jobs.logs import place_of
 from scheduler.v1 import agent_pb2, service_pb2
 
 _MOST_REMEMBERED = 10_000
