@@ -26,12 +26,6 @@ def cancel(began: float, ended: float, answer: Value) -> RecordedCall:
 LIVE, ENDED = Seen(1, is_live=True), Seen(1, is_live=False)
 
 
-def test_one_after_the_other() -> None:
-    assert is_linearizable(
-        [get(0, 1, None), create(2, 3, 1), get(4, 5, LIVE), cancel(6, 7, ENDED), get(8, 9, ENDED)]
-    )
-
-
 def test_an_acknowledged_create_that_is_lost() -> None:
     assert not is_linearizable([create(0, 1, 1), get(2, 3, None)])
 

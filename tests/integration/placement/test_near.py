@@ -83,13 +83,6 @@ def test_a_host_that_no_longer_exists_is_replaced() -> None:
     assert again.moved == 1
 
 
-def test_nothing_left_of_the_old_placement() -> None:
-    on = fabric()
-    req = request(tp=8, dp=2, traffic={"dp": 1})
-    again = place_checked(on, hostset.of([4, 5]), req, hint=Hint((0, 1)))
-    assert (set(again.hosts), again.moved) == ({4, 5}, 2)
-
-
 def test_a_gang_without_a_grid_stays_where_it_is() -> None:
     on = flat(3, 3, 3, gpus=8, tier="zone")
     req = request(tp=6, dp=8, traffic={"tp": 9, "dp": 1})

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.reader import preset
 from placement.fabric.tree import Fabric
@@ -67,11 +66,6 @@ def test_no_effort_is_undecided() -> None:
     limits = Limits(rounds=0, trees=0)
     answer = place(fabric(), everything(fabric()), request(tp=8, dp=2), limits)
     assert isinstance(answer, Undecided)
-
-
-def test_half_a_host_is_bad_input() -> None:
-    with pytest.raises(BadInput, match="do not fill whole hosts of 8 GPUs"):
-        place(fabric(), everything(fabric()), request(dp=12))
 
 
 def test_spares_stand_in_the_gangs_zones_under_different_switches() -> None:

@@ -38,12 +38,6 @@ def test_a_fabric_without_tiers_has_no_cut() -> None:
     assert egress(alone, req, (0, 1)) == ()
 
 
-def test_ten_ranks_in_a_ring_on_racks_of_four() -> None:
-    """Racks of 4 + 4 + 4: three crossings at best (docs/engine.md, "The problem")."""
-    req = request(dp=10, traffic={"dp": 1})
-    assert cut(flat(4, 4, 4), req, range(10))[0].bytes_per_step == 3
-
-
 @pytest.mark.parametrize("order", ["contiguous", "scattered"])
 def test_hierarchical_counts_domains_not_order(order: str) -> None:
     """w n/(n-1) (lambda - 1) summed over groups, lambda = domains that a group touches."""

@@ -9,7 +9,7 @@ import pytest
 from placement.errors import BadInput
 from placement.fabric.reader import MOST_HOSTS, PRESETS, from_spec, preset
 from placement.fabric.tree import Fabric
-from tests.build import fabric, fabric_spec, regular, two_tiers
+from tests.build import fabric, fabric_spec, regular
 
 
 @pytest.fixture(scope="module")
@@ -101,15 +101,6 @@ def test_irregular_fabric() -> None:
     host = 8 * 100e9 / 8
     np.testing.assert_allclose(zone.uplink_bytes_per_s, [7 * host / 4, host / 2])
     np.testing.assert_allclose(rack.uplink_bytes_per_s, [3 * host, 4 * host, host])
-
-
-def test_irregular_builders_agree_with_the_regular_form() -> None:
-    listed = two_tiers([2, 2], [2, 2], gpus=8)
-    regular = fabric(2, 2, 2)
-    assert listed.hosts == regular.hosts
-    for a, b in zip(listed.tiers, regular.tiers, strict=True):
-        np.testing.assert_array_equal(a.domain_by_host, b.domain_by_host)
-        assert a.domains == b.domains
 
 
 def test_equal_content_is_the_same_fabric() -> None:

@@ -10,7 +10,7 @@ from placement.objective.cut import cut
 from placement.replace.swaps import Swaps, choose_swaps
 from placement.spares.sizing import Sizing
 from placement.workload.request import Request
-from tests.build import fabric, flat, gang, request, two_tiers
+from tests.build import fabric, gang, request, two_tiers
 
 HOUR = 1 / 24
 
@@ -100,13 +100,6 @@ def test_the_nearer_rack_wins_among_equals() -> None:
     assert block == 0
     options = {h: cut(racks, req, (h, 4, 2))[1].bytes_per_step for h in (1, 3, 5)}
     assert options[joined] == min(options.values())
-
-
-def test_one_tier_prefers_own_among_equal_cuts() -> None:
-    racks = flat(4, 4)
-    swap = swapped(racks, request(dp=2, traffic={"dp": 1}), (0, 1), (1,), own=(3,), free=(2,))
-    assert swap is not None
-    assert swap.joined == ((1, 3),)
 
 
 def test_ties_go_to_the_lowest_host() -> None:

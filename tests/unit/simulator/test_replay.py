@@ -33,14 +33,6 @@ def kinds(log: list[Event]) -> list[str]:
     return [type(event).__name__ for event in log if not isinstance(event, TenantsLoaded)]
 
 
-def test_a_job_runs_for_its_time() -> None:
-    world = replayed(machine(2), [trace_job("a", 10, 30)])
-
-    assert kinds(world.log) == ["FabricLoaded", "JobSubmitted", "JobStarted", "JobEnded"]
-    assert world.starts_s() == {"a": 10}
-    assert world.ends_s() == {"a": 40}
-
-
 def test_gangs_fill_whole_hosts() -> None:
     jobs = [trace_job("a", 0, 10, gpus=9), trace_job("b", 0, 10, gpus=1)]
     world = replayed(machine(3, gpus=8), jobs)
