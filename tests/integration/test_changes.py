@@ -116,21 +116,6 @@ async def test_a_change_with_an_old_etag_is_aborted_and_changes_nothing(tmp_path
     assert (host.uid, host.etag != listed.etag) == (listed.uid, True)
 
 
-async def test_a_retry_is_one_event_and_another_request_with_its_id_is_refused(
-    tmp_path: Path,
-) -> None:
-    report = service_pb2.ReportHostRequest(name="z0-r0-h0", signal="link-flap", request_id="one")
-    async with serving(tmp_path) as served:
-        for _ in range(3):
-            await served.stub.ReportHost(report)
-    async with serving(tmp_path) as served:  # a restart remembers
-        await served.stub.ReportHost(report)
-        cordon = service_pb2.CordonHostRequest(name="z0-r0-h0", request_id="one")
-        error = await refused(served.stub.CordonHost(cordon))
-    assert (error.code, error.fields) == (Code.INVALID_ARGUMENT, ("request_id",))
-    assert len(logged(tmp_path)) == 2
-
-
 async def test_validate_only_answers_what_would_be_and_changes_nothing(served: Served) -> None:
     stub, before = served.stub, await waiting(served)
     checked = [

@@ -70,8 +70,8 @@ async def test_a_call_without_its_required_fields_names_all_of_them(served: Serv
 
 
 async def test_metadata_that_is_not_understood_is_refused(served: Served) -> None:
-    for value in ("newest", ""):
-        read = (("muster-read", value),)
-        call = served.stub.GetStatus(service_pb2.GetStatusRequest(), metadata=read)
+    said = (("muster-read", "newest"), ("muster-read", ""), ("muster-min-version", "soon"))
+    for key, value in said:
+        call = served.stub.GetStatus(service_pb2.GetStatusRequest(), metadata=((key, value),))
         error = await refused(call)
-        assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("muster-read",))
+        assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (key,))

@@ -30,7 +30,6 @@ from placement.fabric.reader import from_spec
 from placement.objective.cut import egress_by_axis
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
-from placement.workload.training import Batch
 from scheduler.files.errors import InputError
 from tests.slurm import needs_slurm
 
@@ -148,17 +147,6 @@ def test_ranks_send_what_is_counted_and_no_faster_than_fluid(lab: Lab, over: str
     # Headers of full packets are 4.6 %, acknowledgements of what comes down 2 to 5 %; gloo says of
     # each message that it is ready.
     assert sent < crossed(lab, "r0") - before < 1.15 * sent
-
-
-def test_an_interleaved_pipeline_of_ranks_takes_compute_and_bubble_at_least(lab: Lab) -> None:
-    request = Request(
-        Parallelism(pp=2, dp=2),
-        (("pp", 100_000_000), ("dp", 50_000_000)),
-        batch=Batch(4, 1, 2),
-        compute_s=0.2,
-    )
-    (measured,) = measure_step(lab, FABRIC, request, range(4), 0.2, steps=1)
-    assert measured > 0.2 * (1 + 1 / 8)
 
 
 def test_ranks_that_compute_take_a_core_if_they_are_told_to(

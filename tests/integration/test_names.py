@@ -17,9 +17,8 @@ from typer.testing import CliRunner
 from scheduler.cli.program import app
 from scheduler.core.model.events import NamesQualified
 from scheduler.core.policies.affinity import Affinity
-from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import job_pb2, placement_pb2, service_pb2, window_pb2
-from tests.secured import House
+from tests.integration.test_owners import TENANTS, _callers
 from tests.serving import (
     CANCELLED,
     RUNNING,
@@ -32,23 +31,13 @@ from tests.serving import (
     until_running,
 )
 
-TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
 Get, Watch = service_pb2.GetJobRequest, service_pb2.WatchJobsRequest
 
 
 async def _trio(stack: AsyncExitStack, folder: Path, **options: Any) -> tuple[Any, Any, Any, Any]:
     """The server; stubs of ada of ads, of bob of bots, of an operator."""
-    house = House(folder)
-    tokens = [
-        house.token("ada", "submitter", "ads"),
-        house.token("bob", "submitter", "bots"),
-        house.token("root", "operator"),
-    ]
-    served = await stack.enter_async_context(
-        serving(folder, access=house.access(), tenants=TENANTS, **options)
-    )
-    stubs = [await stack.enter_async_context(house.calling(served, token)) for token in tokens]
-    return served, *stubs  # type: ignore[return-value]
+    served, stubs, _ = await _callers(stack, folder, **options)
+    return served, stubs["ada"], stubs["bob"], stubs["root"]
 
 
 async def test_two_tenants_have_jobs_of_one_name(tmp_path: Path) -> None:

@@ -161,10 +161,6 @@ async def test_reads_and_watches_of_a_follower_are_as_new_as_is_asked(
         assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_CAUGHT_UP")
         error = await refused(anext(aiter(leader.stub.WatchJobs(ask))))
         assert (error.reason, error.fields) == ("INVALID", ("after_version",))
-        for key, value in (("muster-min-version", "soon"), ("muster-read", "newest")):
-            request = service_pb2.GetJobRequest(name="a")
-            error = await refused(leader.stub.GetJob(request, metadata=((key, value),)))
-            assert error.fields == (key,)
 
         watching = asyncio.create_task(changes(follower, 0, 6))
         least = (("muster-min-version", str(newest + 1)),)

@@ -6,14 +6,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from scheduler.client import Client
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import service_pb2, window_pb2
+from tests.integration.test_accounting import Clock
+from tests.integration.test_windows import at
 from tests.secured import House
-from tests.serving import START_NS, Served, serving
+from tests.serving import Served, serving
 from tests.waiting import until
 
 Seen = tuple[int, str, str, str]  # version, window, what happened, state after it
@@ -28,25 +28,9 @@ LIFE: list[Seen] = [
 ]
 
 
-class Clock:
-    """Stands still until it is set."""
-
-    def __init__(self) -> None:
-        self.now_ns = START_NS
-
-    def __call__(self) -> int:
-        return self.now_ns
-
-
-def moment(seconds: float) -> Timestamp:
-    made = Timestamp()
-    made.FromNanoseconds(START_NS + round(seconds * SECOND_NS))
-    return made
-
-
 def window(name: str, start_s: float = 600, **more: Any) -> window_pb2.Window:
     given = {"kind": window_pb2.WINDOW_KIND_MAINTENANCE, "hosts": ["z0"], **more}
-    times = {"start_time": moment(start_s), "end_time": moment(start_s + 0.05)}
+    times = {"start_time": at(start_s), "end_time": at(start_s + 0.05)}
     return window_pb2.Window(name=name, **times, **given)
 
 

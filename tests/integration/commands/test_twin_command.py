@@ -65,12 +65,6 @@ def test_changes_beside_the_cluster_as_it_is(twin: Muster, tmp_path: Path) -> No
     assert not re.search(r'(src|href)="(?!data:|#)', page)
 
 
-def test_the_same_question_has_the_same_answer(twin: Muster) -> None:
-    first, second = (twin("twin", *SHORT, "--format", "json").out for _ in range(2))
-    assert first == second
-    assert json.loads(first)["scenarios"][0]["changes"] == []
-
-
 def test_each_change_by_itself(twin: Muster) -> None:
     asked = ("--change", "policy fifo", "--change", "drain z0 at +1d for 8h", "--each")
     found: Any = twin("twin", *SHORT, *asked, "--format", "json").json
