@@ -45,9 +45,13 @@ if TYPE_CHECKING:
         Sizing,
     )
     from placement.tiers.bound_proofs import BoundProof, bound_proofs
-    from placement.tiers.fragmentation import FreeTier, count_free_domains
+    from placement.tiers.fragmentation import (
+        NO_PREFERENCE,
+        FreeTier,
+        Preference,
+        count_free_domains,
+    )
     from placement.tiers.objectives import measure
-    from placement.tiers.preference import NO_PREFERENCE, Preference
     from placement.warmup import warm_up
 
 # What leaves each module.
@@ -68,9 +72,8 @@ MODULES = {
         "replace.swaps": "Swaps choose_swaps",
         "spares.sizing": "BY_DEFAULT EPSILON FAILURES_PER_HOST_DAY REPAIR_DAYS Sizing",
         "tiers.bound_proofs": "BoundProof bound_proofs",
-        "tiers.fragmentation": "FreeTier count_free_domains",
+        "tiers.fragmentation": "FreeTier count_free_domains NO_PREFERENCE Preference",
         "tiers.objectives": "measure",
-        "tiers.preference": "NO_PREFERENCE Preference",
         "warmup": "warm_up",
     }.items()
 }

@@ -29,8 +29,7 @@ from placement.objective.step_time import step_bound
 from placement.part_of_host import choose_gpus
 from placement.spares.holding import Holding, hold_spares
 from placement.spares.sizing import BY_DEFAULT, Sizing
-from placement.tiers.contraction import contract
-from placement.tiers.shape import placed_inside
+from placement.tiers.shape import contract, placed_inside
 from placement.workload.request import NO_SPARES, Objective, Placement, Request, TierCut
 from placement.workload.role_domains import place_by_role
 from placement.workload.segments import role_rules, segments_of, usable_for

@@ -35,17 +35,16 @@ from placement.spares.holding import (
     wished_spares,
 )
 from placement.spares.sizing import Sizing
-from placement.tiers.fragmentation import rate_harm
+from placement.tiers.bound_proofs import inner_bound, proved
+from placement.tiers.fragmentation import NO_PREFERENCE, Preference, move_to_preferred, rate_harm
 from placement.tiers.graph_zones import solve_ragged
 from placement.tiers.grid_zones import solve_zones
-from placement.tiers.inner_bound import inner_bound, proved
 from placement.tiers.objectives import (
     like_zones,
     measure,
     solve_spread,
     spread_notes,
 )
-from placement.tiers.preference import NO_PREFERENCE, Preference, move_to_preferred
 from placement.tiers.seating import Hosts, Seating, ZoneChoice
 from placement.tiers.single_domain import single_domains
 from placement.tiers.step_clock import step_clock

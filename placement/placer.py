@@ -23,11 +23,10 @@ from placement.spares.holding import (
     standing_by,
 )
 from placement.spares.sizing import BY_DEFAULT, Sizing
-from placement.tiers.contraction import contract
+from placement.tiers.fragmentation import NO_PREFERENCE, Preference
 from placement.tiers.objectives import measure
-from placement.tiers.preference import NO_PREFERENCE, Preference
 from placement.tiers.seating import Hosts
-from placement.tiers.shape import NoRoom, placed_inside
+from placement.tiers.shape import NoRoom, contract, placed_inside
 from placement.tiers.step_clock import step_clock
 from placement.time_placer import SMALL_GANG, TimePlacer
 from placement.workload.memory import refuse_too_large
@@ -188,7 +187,7 @@ def _is_any_as_good(fabric: Fabric, request: Request) -> bool:
 @struct(frozen=True, slots=True)
 class _SegmentPlacer:
     """A placement of a gang whose segments lie in one domain each: it is placed on slots
-    (tiers/contraction.py), at first on all that there are, whose bound is that of the gang; then
+    (tiers/shape.py), at first on all that there are, whose bound is that of the gang; then
     on fewer, where that leaves spares beside the segments and cuts no more."""
 
     fabric: Fabric

@@ -9,7 +9,7 @@ Theory of operation. Bytes depend on the groups of axes, not on the numbers of r
 are renumbered with the axes that are held together fastest, and every segment is a run of them.
 A domain with n free hosts holds n // s segments of s hosts, whatever else is asked; the gang on
 these segments, each of them one large host, is a smaller problem of the same kind, whose
-answers and bounds are those of the gang (tiers/contraction.py).
+answers and bounds are those of the gang (tiers/shape.py).
 """
 
 from __future__ import annotations

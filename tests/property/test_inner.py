@@ -17,8 +17,8 @@ from placement.grid.layout import Region, layout_cost
 from placement.objective.check import violations
 from placement.objective.cut import cut_by_axis
 from placement.placer import place
-from placement.tiers.inner_bound import proved
-from placement.tiers.packing import Gang
+from placement.tiers.bound_proofs import proved
+from placement.tiers.seating import Gang
 from placement.workload.request import Limits, Placement, Request
 from tests.build import request, two_tiers
 from tests.property.grids import COLLECTIVE

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
             "rooms of the core",
         ),
         ("scheduler/eventlog/codec.py", "import scheduler.engine.feed", "rooms of the scheduler"),
-        ("scheduler/core/decide.py", "from placement.tiers import packing", "one door"),
+        ("scheduler/core/decide.py", "from placement.tiers import seating", "one door"),
     ],
 )
 def test_a_planted_import_breaks_a_contract(

@@ -4,7 +4,7 @@ from random import Random
 
 from placement.fabric import hostset
 from placement.objective.check import violations
-from placement.tiers.preference import Preference
+from placement.tiers.fragmentation import Preference
 from tests.build import exactly, fabric, gang, place_checked
 from tests.cases import case
 

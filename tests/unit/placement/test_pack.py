@@ -6,7 +6,7 @@ import pytest
 from placement.fabric import hostset
 from placement.objective.check import violations
 from placement.placer import place
-from placement.tiers.packing import best_fit
+from placement.tiers.seating import best_fit
 from placement.workload.request import Collective, Limits, Placement, Request
 from tests.build import everything, place_checked, regular, request, two_tiers
 

@@ -10,8 +10,8 @@ from placement.fabric import hostset
 from placement.fabric.reader import from_spec
 from placement.fabric.tree import view_for_gpus
 from placement.placer import _SegmentPlacer
-from placement.tiers.contraction import _slots
-from placement.tiers.inner_bound import common_room
+from placement.tiers.bound_proofs import common_room
+from placement.tiers.shape import _slots
 from placement.workload.request import Limits, Objective, Placement, StepBound
 from tests.build import place_checked, request, two_tiers
 
