@@ -77,21 +77,6 @@ async def test_a_bad_snapshot_is_left_out_with_a_warning(
     assert _recovered(tmp_path).state == state
 
 
-async def test_old_events_are_dropped_and_the_server_comes_back(tmp_path: Path) -> None:
-    async with serving(tmp_path, retention=SHORT) as served:
-        await _live(served, 20)
-        await served.stub.CreateJob(create("runs", 3))
-        before = await served.until("runs", RUNNING)
-    assert _versions(tmp_path, "log")[0] > 5
-    async with serving(tmp_path, retention=SHORT, fabric_spec=None) as served:
-        assert await served.get("runs") == before
-        await _live(served, 5, "more")
-        assert (await served.get("runs")).placement == before.placement
-    change(tmp_path / "muster.db", "UPDATE snapshot SET body = x'00'")
-    with pytest.raises(StoreError, match=r"no snapshot can be read .* restore a backup"):
-        _recovered(tmp_path)
-
-
 async def test_a_watch_from_what_is_dropped_is_out_of_range(tmp_path: Path) -> None:
     async with serving(tmp_path, retention=SHORT) as served:
         await _live(served, 20)
@@ -109,6 +94,9 @@ async def test_a_watch_from_what_is_dropped_is_out_of_range(tmp_path: Path) -> N
             seen.append((await anext(aiter(stream))).version)
         stream.cancel()
         assert seen == list(range(first, newest + 1))  # without gap or repeat
+    change(tmp_path / "muster.db", "UPDATE snapshot SET body = x'00'")
+    with pytest.raises(StoreError, match=r"no snapshot can be read .* restore a backup"):
+        _recovered(tmp_path)
 
 
 async def test_commands_are_answered_while_a_snapshot_is_taken(

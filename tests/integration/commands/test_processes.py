@@ -120,7 +120,6 @@ OF_JOB_FILES = ("placement.fabric.tree", "placement.workload.request", "schedule
 @pytest.mark.parametrize(
     ("arguments", "barred"),
     [
-        ("--help", PLACING),
         ("submit --help", PLACING),
         ("submit {job}", PLACING),
         ("jobs --watch", PLACING + OF_JOB_FILES),

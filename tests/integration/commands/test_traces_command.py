@@ -8,7 +8,6 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from scheduler.files.errors import InputError
 from simulator.cli import register
 
 GENERATE = ("generate", "--mix", "acme-kalos", "--fabric", "ib-24k", "--jobs", "300")
@@ -79,9 +78,3 @@ class TestGenerate:
 
         assert isinstance(result.exception, OSError)
         assert result.exception.filename == name
-
-    def test_what_cannot_be_written_is_told(self) -> None:
-        result = muster(*GENERATE, "--output", "no/m.jsonl")
-
-        assert isinstance(result.exception, InputError)
-        assert str(result.exception).startswith("no/m.jsonl: --output: cannot be written")
