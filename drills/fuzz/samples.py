@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from importers.jobs.tools import Tool
+from importers.jobs.draft import Tool
 from scheduler.core import JobState, State
 from scheduler.core.model.events import (
     Event,

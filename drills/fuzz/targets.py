@@ -10,8 +10,8 @@ from random import Random
 
 from drills.fuzz import mutate, samples
 from importers.health.dcgm import load_dcgm
+from importers.jobs.draft import Tool
 from importers.jobs.load import Given, import_job
-from importers.jobs.tools import Tool
 from importers.measured.nccl import read_sizes
 from importers.measured.steps import read_steps
 from placement.errors import BadInput

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from importers.jobs.draft import Draft, Origin
-from importers.jobs.tools import FORMATS
+from importers.jobs.draft import FORMATS, Draft, Origin
 from scheduler.files.yaml12 import parse
 
 _SHARDS: Final = {"MULTI_GPU": "ddp", "FSDP": "zero3", "DEEPSPEED": "", "NO": "ddp"}

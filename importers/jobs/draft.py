@@ -1,9 +1,11 @@
-"""A job file in the making: its keys, where each came from, and what is to be said."""
+"""A job file in the making: its keys, where each came from, and what is to be said; and the tools
+whose files become job files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from textwrap import wrap
 from typing import Any
 
@@ -18,6 +20,30 @@ from scheduler.files.errors import InputError, Problem
 from scheduler.files.job import job_from_document
 from scheduler.files.yaml12 import Document
 
+
+class Tool(StrEnum):
+    """The program that a file belongs to."""
+
+    MEGATRON = "megatron"
+    TORCHTITAN = "torchtitan"
+    DEEPSPEED = "deepspeed"
+    ACCELERATE = "accelerate"
+    MAXTEXT = "maxtext"
+
+
+TITLES = {
+    Tool.MEGATRON: "Megatron-LM arguments",
+    Tool.TORCHTITAN: "a TorchTitan configuration",
+    Tool.DEEPSPEED: "a DeepSpeed configuration",
+    Tool.ACCELERATE: "a configuration of Accelerate",
+    Tool.MAXTEXT: "a configuration of MaxText",
+}
+FORMATS = (
+    "known are launch scripts of Megatron-LM or of any program that torchrun starts, TorchTitan's"
+    " TOML and Python configurations, recipes of NeMo and Megatron-Bridge, DeepSpeed's JSON, and"
+    " YAML of Accelerate and MaxText"
+)
+TOOL_BY_SUFFIX = {".toml": Tool.TORCHTITAN, ".json": Tool.DEEPSPEED, ".py": Tool.TORCHTITAN}
 SECTIONS = {"parallelism": Parallelism, "model": ModelShape, "batch": Batch, "training": Training}
 
 

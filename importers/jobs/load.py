@@ -11,14 +11,13 @@ from typing import Any
 
 from importers.jobs.accelerate import draw as draw_accelerate
 from importers.jobs.deepspeed import draw as draw_deepspeed
-from importers.jobs.draft import Draft, Origin
+from importers.jobs.draft import FORMATS, TITLES, TOOL_BY_SUFFIX, Draft, Origin, Tool
 from importers.jobs.maxtext import draw as draw_maxtext
-from importers.jobs.megatron import draw as draw_megatron
 from importers.jobs.nemo import RECIPE
 from importers.jobs.nemo import draw as draw_nemo
 from importers.jobs.python_config import read_config
+from importers.jobs.scripts.megatron import draw as draw_megatron
 from importers.jobs.shapes import model_of
-from importers.jobs.tools import FORMATS, TITLES, TOOL_BY_SUFFIX, Tool
 from importers.jobs.torchtitan import draw as draw_torchtitan
 from importers.jobs.torchtitan import draw_python
 from muster.structs import struct

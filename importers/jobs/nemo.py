@@ -12,9 +12,8 @@ import re
 from typing import Any, Final
 
 from importers.jobs.draft import Draft, Origin, put_axes
-from importers.jobs.megatron import CONTEXT, SHARDING
-from importers.jobs.python_config import PythonConfig, note_unread
-from importers.jobs.python_reader import Computed, Config
+from importers.jobs.python_config import Computed, Config, PythonConfig, note_unread
+from importers.jobs.scripts.megatron import CONTEXT, SHARDING
 from importers.jobs.shapes import SHAPES, put_shape
 from muster.structs import struct
 

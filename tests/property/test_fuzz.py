@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from drills.fuzz import calls, samples
 from drills.fuzz.targets import Target, targets
-from importers.jobs.tools import Tool
+from importers.jobs.draft import Tool
 from scheduler.files import fabrics
 from simulator.traces.load import FORMATS
 

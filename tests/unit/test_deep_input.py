@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from importers.jobs.draft import Tool
 from importers.jobs.load import Given, import_job
-from importers.jobs.tools import Tool
 from placement.errors import BadInput
 from scheduler.core.explain.conditions import supposed
 from scheduler.eventlog import snapshots

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from importers.jobs.options import limit_seconds
-from importers.jobs.tools import FORMATS
+from importers.jobs.draft import FORMATS
+from importers.jobs.scripts.options import limit_seconds
 from placement.workload.flops import parameter_count
 from placement.workload.parallelism import Parallelism
 from placement.workload.training import Batch, DataParallel, Training

@@ -2,7 +2,7 @@
 
 import pytest
 
-from importers.jobs.tools import FORMATS
+from importers.jobs.draft import FORMATS
 from tests.unit.importers.conftest import Importing, Refusing
 from tests.unit.importers.test_launch_scripts import LLAMA
 

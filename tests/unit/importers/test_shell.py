@@ -2,7 +2,7 @@
 
 import pytest
 
-from importers.jobs.shell import read_script
+from importers.jobs.scripts.shell import read_script
 from scheduler.files.errors import InputError
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from importers.jobs.draft import Draft, Origin
-from importers.jobs.shell import Script, Word, read_script
+from importers.jobs.scripts.shell import Script, Word, read_script
 
 
 def _names(text: str) -> frozenset[str]:

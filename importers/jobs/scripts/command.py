@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from importers.jobs.draft import Draft, Origin
-from importers.jobs.shell import Script, Word
+from importers.jobs.scripts.shell import Script, Word
 from muster.structs import struct
 from scheduler.core.policies.job_terms import RANK_VARIABLES
 

@@ -2,17 +2,21 @@
 
 Option names and defaults: megatron/training/arguments.py of NVIDIA/Megatron-LM. Ranks are
 ordered tp-cp-ep-dp-pp, with --use-tp-pp-dp-mapping tp-cp-ep-pp-dp.
+
+A script that starts any other program with torchrun says ranks, and of a model what --model says.
+Such a program shards its model over all ranks, as a rule by FSDP; how many sequences a step takes
+is read from options by the names that training programs use.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Final
 
-from importers.jobs.command import batch_notes, has_commands, launch_command, put_run
-from importers.jobs.draft import ORDER, Draft, Origin, put_axes
-from importers.jobs.generic import draw_generic
-from importers.jobs.options import (
+from importers.jobs.draft import FORMATS, ORDER, Draft, Origin, put_axes
+from importers.jobs.scripts.command import batch_notes, has_commands, launch_command, put_run
+from importers.jobs.scripts.options import (
     Options,
     limit_seconds,
     program_options,
@@ -20,7 +24,7 @@ from importers.jobs.options import (
     read_options,
     unrepresented,
 )
-from importers.jobs.tools import FORMATS
+from importers.jobs.scripts.shell import Word
 
 SHARDING = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2"}
 # What scripts of Megatron Bridge call a precision (--compute_dtype), and those of a recipe.
@@ -30,6 +34,13 @@ COMPUTE_DTYPES = {
 }
 _HYBRID = re.compile(r"--(hybrid-|mamba-|is-hybrid)")
 CONTEXT = {"a2a": "ulysses", "allgather": "allgather", "all_gather": "allgather"}
+# Names of options in programs that are none of Megatron-LM.
+_SEQUENCE: Final = ("seq-len", "seq-length", "max-seq-length", "max-seq-len", "sequence-length")
+_EACH: Final = (
+    *("batch-size", "micro-batch-size", "per-device-train-batch-size", "local-batch-size"),
+    "train-batch-size-per-device",
+)
+_STEPS: Final = ("gradient-accumulation-steps", "grad-accum-steps")
 
 
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
@@ -332,3 +343,55 @@ def _recompute(options: Options) -> None:
 
 def _nonzero(text: str) -> bool:
     return not re.fullmatch(r"0*\.?0*", text)
+
+
+def draw_generic(options: Options, ranks: int) -> None:
+    """Fill the draft from a launch script of any program. Raises: InputError."""
+    draft = options.draft
+    if not ranks:
+        draft.fault(Origin("--gpus"), "is needed: the file does not say how many GPUs run")
+        draft.raise_faults()
+    draft.put("parallelism.dp", ranks)
+    if not draft.model:
+        draft.note("no model: --model config.json gives it, and the bytes of a step follow from it")
+        return
+    numbers = _whole_numbers(options)
+    for key, value in draft.model.items():
+        if key != "model.sequence":
+            draft.put(key, value)
+    sequence, each = _first(numbers, _SEQUENCE), _first(numbers, _EACH)
+    if sequence is not None:
+        draft.put("model.sequence", *sequence)
+    elif "model.sequence" not in draft.values:
+        draft.fault(Origin("--seq-len"), "is missing: --set model.sequence=... gives it")
+    if each is not None:
+        steps = _first(numbers, _STEPS)
+        draft.put("batch.micro_sequences", *each)
+        draft.put("batch.global_sequences", each[0] * ranks * (steps[0] if steps else 1), each[1])
+    elif "batch.global_sequences" not in draft.values:
+        draft.fault(Origin("--batch-size"), "is missing: --set batch.global_sequences=... gives it")
+    draft.put("training.data_parallel", "zero3")
+    draft.put("training.sync", "micro_batch")
+    draft.note(
+        "parameters are taken to be sharded over all ranks, as FSDP does; --set"
+        " training.data_parallel=ddp, --set parallelism.tp=8 say otherwise"
+    )
+    draft.raise_faults()
+
+
+def _whole_numbers(options: Options) -> dict[str, tuple[int, Origin]]:
+    """Options of the program with a whole number, by name."""
+    found: dict[str, tuple[int, Origin]] = {}
+    words = options.script.commands
+    for word, following in zip(words, [*words[1:], Word("", 0)], strict=True):
+        name, equals, value = word.text.removeprefix("--").partition("=")
+        text = value if equals else following.text
+        if word.text.startswith("--") and re.fullmatch(r"\d{1,9}", text):
+            found[name.replace("_", "-")] = int(text), Origin(f"--{name}", word.line)
+    return found
+
+
+def _first(
+    numbers: dict[str, tuple[int, Origin]], names: tuple[str, ...]
+) -> tuple[int, Origin] | None:
+    return next((numbers[name] for name in names if name in numbers), None)
