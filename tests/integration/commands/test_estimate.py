@@ -264,6 +264,10 @@ def test_each_fabric_is_estimated_under_its_own_routing_and_a_verdict_compares_t
     both = estimate(fabrics=("hashed", "wide"))
     assert placements(both, 0)["muster"] == hashed["muster"]
     assert placements(both, 1)["muster"] == spread["muster"]
+    step = hashed["muster"]
+    assert step["routing"]["slowdown"] > 1.2
+    for name, axis in step["routing"]["axes"].items():
+        assert step["axes"][name]["seconds"] == pytest.approx(axis["seconds"])
     files = ("--fabric", "hashed.yaml", "--fabric", "wide.yaml")
     verdict = muster("estimate", "job.yaml", *files).stdout.splitlines()[-1]
     assert verdict.startswith("wide is faster by up to ")
