@@ -7,7 +7,7 @@ What a certificate says: docs/verify.md.
 Where one domain of the tier outside holds the gang, nothing is cut on the tiers outside, and the
 question is the outermost one again: blocks of a grid on domains of given capacities. The bound
 holds for every domain that could take the whole gang, not only for the one that does.
-See docs/engine.md, "The tiers" and "The proof".
+See docs/engine.md, "The proof".
 """
 
 from __future__ import annotations

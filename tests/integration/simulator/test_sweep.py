@@ -243,7 +243,7 @@ import os, signal, sys, time
 from simulator.pool import run_all
 
 def told(number):
-    os.write(1, f"{os.getpid()}\n".encode())  # at once: workers share the pipe
+    os.write(1, f"{os.getpid()}\\n".encode())  # at once: workers share the pipe
     time.sleep(60)
 
 if __name__ == "__main__":
