@@ -355,7 +355,7 @@ def draw_generic(options: Options, ranks: int) -> None:
     if not draft.model:
         draft.note("no model: --model config.json gives it, and the bytes of a step follow from it")
         return
-    numbers = _whole_numbers(options)
+    numbers = _integer_options(options)
     for key, value in draft.model.items():
         if key != "model.sequence":
             draft.put(key, value)
@@ -379,8 +379,8 @@ def draw_generic(options: Options, ranks: int) -> None:
     draft.raise_faults()
 
 
-def _whole_numbers(options: Options) -> dict[str, tuple[int, Origin]]:
-    """Options of the program with a whole number, by name."""
+def _integer_options(options: Options) -> dict[str, tuple[int, Origin]]:
+    """Return the options of the program whose value is a whole number, by name."""
     found: dict[str, tuple[int, Origin]] = {}
     words = options.script.commands
     for word, following in zip(words, [*words[1:], Word("", 0)], strict=True):

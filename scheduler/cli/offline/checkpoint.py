@@ -327,7 +327,7 @@ class FailureModel:
     down_s: float = 0.0
 
     @property
-    def lost_s(self) -> float:
+    def outage_s(self) -> float:
         """Seconds that each failure costs beside the work since the last checkpoint."""
         return self.restart_s + self.down_s
 
@@ -378,11 +378,11 @@ def sensitivity(faults: FailureModel) -> tuple[tuple[float, float, float], ...]:
 
 
 def effective_share(faults: FailureModel) -> float:
-    """Return the share left when each failure stops all for `lost_s`: (mu - lost) / mu.
+    """Return the share left when each failure stops all for `outage_s`: (mu - outage) / mu.
 
     Source: FT-HSDP (2026): 18 min between failures, 10 min of recovery: 44 %.
     """
-    return max(0.0, 1 - faults.lost_s / faults.mean_s)
+    return max(0.0, 1 - faults.outage_s / faults.mean_s)
 
 
 STORAGE_GB_PER_S = 2_000.0  # sustained, for all of Llama 3's cluster (2024, 3.3.1)

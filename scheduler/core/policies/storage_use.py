@@ -233,10 +233,10 @@ def within_paths(
     many as its path to the store has left beside the GB/s that gangs use, by tier and domain. The
     hosts that are left out are those of the fullest innermost domains."""
     most = {path.tier: path.read_gb_per_s for path in store.paths if path.read_gb_per_s}
+    groups = masks(fabric, len(fabric.tiers) - 1)
     for depth, tier in enumerate(fabric.tiers):
         if tier.name not in most:
             continue
-        groups = masks(fabric, len(fabric.tiers) - 1)
         for domain, mask in enumerate(masks(fabric, depth)):
             mine, left = hosts & mask, most[tier.name] + ROUNDING_GB_PER_S
             left -= float(used[tier.name][domain]) if tier.name in used else 0.0
