@@ -2,6 +2,6 @@
 
 Inside: the process itself (program), the session with the server and its two clocks (session,
 agent), where the host says that it is (place), copies of ranks' state in its memory
-(host_copies); the processes of attempts (ranks), and checks of the host (checks).
+(copies); the processes of attempts (ranks), and checks of the host (checks).
 Enters: words of the server (scheduler.v1.agent). Leaves: processes, and what became of them.
 """

@@ -36,7 +36,7 @@ from google.protobuf.duration_pb2 import Duration
 from scheduler.agent.checks.burn_in import BurnIn
 from scheduler.agent.checks.gate import GateFailed, pass_gates
 from scheduler.agent.checks.prober import HostProber
-from scheduler.agent.host_copies import HostCopies
+from scheduler.agent.copies.host_copies import HostCopies
 from scheduler.agent.ranks import ranklog, stacks
 from scheduler.agent.ranks.allow import AllowList, NotAllowed, program
 from scheduler.agent.ranks.attempt import SUPERVISOR, HostAttempt, Key, Phase, RankExit

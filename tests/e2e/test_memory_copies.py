@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.agent.host_copies import MEMORY
+from scheduler.agent.copies.host_copies import MEMORY
 from scheduler.client import Client
 from scheduler.core.policies.job_terms import CheckpointTerms, RunSpec
 from scheduler.v1 import job_pb2

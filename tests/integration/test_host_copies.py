@@ -14,15 +14,9 @@ from random import Random
 import pytest
 
 from muster import progress
-from scheduler.agent import host_copies
-from scheduler.agent.host_copies import (
-    CopyName,
-    CopyRequest,
-    HostCopies,
-    JobCopies,
-    _check_answer,
-    _request,
-)
+from scheduler.agent.copies.exchange import CopyRefused, CopyRequest, check_answer, open_request
+from scheduler.agent.copies.host_copies import HostCopies
+from scheduler.agent.copies.job_copies import CopyName, JobCopies
 from scheduler.agent.ranks.attempt import Key
 from scheduler.v1 import agent_pb2
 from tests.waiting import until
@@ -142,13 +136,13 @@ async def put(address: str, request: CopyRequest, secret: bytes = SECRET, data: 
 
     def do() -> str:
         try:
-            with _request(address, secret, request) as (link, proof):
+            with open_request(address, secret, request) as (link, proof):
                 proof.update(b"meant")
                 link.sendall(data)
                 if len(data) == request.size:
                     link.sendall(proof.digest())
-                    _check_answer(link)
-        except host_copies.CopyRefused as refused:
+                    check_answer(link)
+        except CopyRefused as refused:
             return str(refused)
         return ""
 
