@@ -12,7 +12,8 @@ from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError
 from scheduler.files.fabrics import FORMATS, read_fabric
 from tests.cases import case
-from tests.unit.fabricfiles.test_page import BLOCKS, EXAMPLES
+from tests.unit.test_pages import EXAMPLES
+from tests.unit.test_pages import FABRICS as BLOCKS
 
 
 def broken(text: str, draw: random.Random) -> str:
