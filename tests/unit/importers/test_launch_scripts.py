@@ -1,11 +1,13 @@
-"""Launch scripts of any program: `run`, what Slurm is asked for, and what has no key."""
+"""Launch scripts of any program: their words, `run`, what Slurm is asked for, and other keys."""
 
 import os
 
 import pytest
 
+from importers.jobs.scripts.shell import read_script
 from scheduler.core.policies.job_terms import ContainerSpec
-from tests.unit.importers.conftest import Importing, Refusing
+from scheduler.files.errors import InputError
+from tests.unit.importers.conftest import Importing, Refusing, assert_facts
 
 MODEL = """--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512
  --micro-batch-size 1 --global-batch-size 256 --vocab-size 32000""".replace("\n", " \\\n")
@@ -26,7 +28,6 @@ srun torchrun --nproc-per-node 2 --nnodes 2 --node_rank $SLURM_NODEID --rdzv_id=
 """
     draft = imported("run.sh", text)
     run = draft.checked().run
-    assert run is not None
     assert run.command[:4] == ("torchrun", "--tee", "3", "pretrain_gpt.py")
     assert run.command[-4:] == ("--data", "a b", "--save", "/ckpt")
     assert (run.per_host, run.workdir) == (1, "/scratch/llm")
@@ -43,24 +44,20 @@ def test_what_a_run_alone_can_tell_is_said_and_not_guessed(imported: Importing) 
     assert draft.checked().run is None
     assert draft.notes[0].startswith("no run: $SEED (line 2) is known to a run of the script alone")
     run = imported("run.sh", text, environment={"SEED": "7"}).checked().run
-    assert run is not None
     assert (run.command[-1], run.workdir) == ("7", os.getcwd())
 
 
 def test_what_slurm_is_asked_for_is_kept_or_named(imported: Importing) -> None:
-    asked = """-J tas -N 32|--gpus-per-node=4|--segment=16|--switches=2@10|--no-requeue
-        --dependency=singleton|--begin=2026-12-01T06:00|--exclude=n[1-2]|--account=nlp
-        --container-image=nvcr.io#nvidia/nemo:25.11|--signal=B:USR1@300|-p h100|-d afterok:123"""
-    options = [part.strip() for row in asked.split("\n") for part in row.split("|")]
-    options[:1] = ["-J tas", "-N 32"]
-    lines = "\n".join(f"#SBATCH {option}" for option in options)
-    draft = imported("run.sh", f"{lines}\nsrun python t.py {MODEL} --tensor-model-parallel-size 4")
+    text = f"""#SBATCH -N 32 --gpus-per-node=4 --segment=16 --switches=2@10 --no-requeue
+#SBATCH --begin=2026-12-01T06:00 --exclude=n[1-2] --account=nlp -p h100 --signal=B:USR1@300
+#SBATCH --container-image=nvcr.io#nvidia/nemo:25.11
+srun python t.py {MODEL} --tensor-model-parallel-size 4"""
+    draft = imported("run.sh", text)
     spec = draft.checked()
     where = spec.request.where
     assert (where.segment, where.max_zones, spec.requeue.value) == (16, 2, "never")
     assert spec.begin_ns
     named = " ".join(draft.notes)
-    assert spec.run is not None
     assert spec.run.warn_s == 300
     for option in ("--exclude=n[1-2]", "--account=nlp", "--partition=h100"):
         assert f"not represented: #SBATCH {option}" in named
@@ -91,7 +88,6 @@ def test_the_container_of_a_wrapper_is_kept_or_named(
 ) -> None:
     draft = imported("run.sh", f"cd /w\n{wrapper} torchrun --nproc-per-node 8 t.py {MODEL}")
     run = draft.checked().run
-    assert run is not None
     assert run.container == container
     assert note in " ".join(draft.notes)
     assert bool(note) or draft.notes == []
@@ -100,11 +96,7 @@ def test_the_container_of_a_wrapper_is_kept_or_named(
 def test_any_program_of_torchrun_is_taken_with_a_model(imported: Importing) -> None:
     text = "srun torchrun --nnodes 4 --nproc_per_node 8 fsdp.py --batch-size 2 --seq-len 8192"
     draft = imported("train.sbatch", text, model=LLAMA)
-    request = draft.checked().request
-    assert (request.parallelism.dp, request.training.data_parallel.value) == (32, "zero3")
-    assert request.batch is not None
-    assert request.model is not None
-    assert (request.batch.global_sequences, request.model.sequence) == (64, 8192)
+    assert_facts(draft, "dp=32 data_parallel=zero3 global_sequences=64 sequence=8192")
     assert imported("train.sbatch", text).checked().run is not None  # without one: the gang alone
 
 
@@ -116,7 +108,6 @@ srun --cpu-bind=none bash -lc "cd /llm && RANK=\\$SLURM_PROCID DEBUG=1 torchrun 
 """
     draft = imported("run.sh", text)
     spec = draft.checked()
-    assert spec.run is not None
     assert spec.run.command[:6] == ("torchrun", "--max-restarts", "0", "--tee", "3", "t.py")
     assert spec.run.command[-2:] == ("--a", "b c")
     assert (dict(spec.run.env), spec.run.workdir, spec.run.warn_s) == ({"DEBUG": "1"}, "/llm", 600)
@@ -147,12 +138,125 @@ def test_a_hybrid_is_refused_unless_its_layers_are_given(
     assert "a hybrid of attention and Mamba layers is not represented" in line
     text = text.replace("--num-layers 4", "")
     draft = imported("m.sh", text, keys={"model.layers": 12})
-    assert draft.checked().request.model.layers == 12
+    assert_facts(draft, "layers=12")
     assert "all layers are counted as attention" in draft.notes[0]
 
 
 @pytest.mark.parametrize("option", ["--swiglu", "--quick-geglu"])
 def test_gated_activations_have_three_matrices(imported: Importing, option: str) -> None:
     text = f'N=${{X:-"2"}}; torchrun --nproc-per-node 8 --nnodes $N p.py {MODEL} {option}'
-    request = imported("g.sh", text).checked().request
-    assert (request.model.gated, request.parallelism.dp) == (True, 16)
+    assert_facts(imported("g.sh", text), "gated=True dp=16")
+
+
+# --- the words of a script, without running any --------------------------------------
+
+
+def words(text: str, **environment: str) -> list[str]:
+    return [word.text for word in read_script(text, "run.sh", environment).commands]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("run --a 1", ["run", "--a", "1"]),
+        ("run --a \\\n  1  # two\n#three", ["run", "--a", "1"]),
+        ("A=1\nrun $A ${A} \"$A\" '$B'x", ["run", "1", "1", "1", "$Bx"]),
+        ("A='--b 2  --c'\nrun $A 3", ["run", "--b", "2", "--c", "3"]),
+        ("A=(--b 2 # why\n --c)\nrun ${A[@]}", ["run", "--b", "2", "--c"]),
+        ('A="--b \\\n 2"\nrun $A', ["run", "--b", "2"]),
+        ("A=1; A+=2; run $A", ["run", "1", "2"]),
+        ("A=(1)\nA+=(2 3)\nrun ${A[*]}", ["run", "1", "2", "3"]),
+        ("export A=8 && run pre$A.$A", ["run", "pre8.8"]),
+        ("run $1\nshift 2\nrun ${1} $10", ["run", "$1", "shift", "2", "run", "${3}", "${3}0"]),
+        (': "${N:=4}" "${N:=5}"\nrun $N', [":", "4", "4", "run", "4"]),
+        ("if [ 9 -le 8 ]; then A=1; elif [ 9 -ge 9 ]; then A=2; fi\nrun $A", ["run", "2"]),
+        ("run ${N:-4} ${M-5} ${A:=6}", ["run", "4", "5", "6"]),
+        ("N=4\nrun $(( N * 8 )) $(($N*2+1)) $((N/3))", ["run", "32", "9", "1"]),
+        ("N=2\nM=$((N*4))\nrun $M", ["run", "8"]),
+        ("if x; then A=7; fi\nrun $A", ["run", "7"]),
+        ("run $UNSET $(date) `ls`", ["run", "$UNSET", "$(date)", "$(...)"]),
+        ("A=\nrun $A end", ["run", "end"]),
+        ("P=$P:/more\nrun $P", ["run", "$P:/more"]),
+        ("A='x y'\nrun a$A-b", ["run", "ax", "y-b"]),
+        ("B=2\nrun ${A:-$B}", ["run", "2"]),
+        ('run "two words"', ["run", "two", "words"]),
+    ],
+)
+def test_words(text: str, found: list[str]) -> None:
+    assert words(text) == found
+
+
+SIZES = """
+if [ $SIZE = 8B ]; then
+  LAYERS=32
+elif [[ "$SIZE" == "70B" ]]
+then
+  LAYERS=80; if [ -z ${VP} ]; then MORE=""; else MORE="--vp ${VP}"; fi
+else
+  LAYERS=1
+fi
+run $LAYERS $MORE
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "commands"),
+    [
+        ({"SIZE": "8B"}, ["run", "32", "$MORE"]),
+        ({"SIZE": "70B", "VP": ""}, ["run", "80"]),
+        ({"SIZE": "70B", "VP": "5"}, ["run", "80", "--vp", "5"]),
+        ({"SIZE": "9B"}, ["run", "1", "$MORE"]),
+        ({}, ["run", "1", "--vp", "${VP}"]),  # not known: all branches, the last one counts
+    ],
+)
+def test_the_branch_that_holds_is_read(environment: dict[str, str], commands: list[str]) -> None:
+    assert words(SIZES, **environment) == commands
+    script = read_script(SIZES, "run.sh", environment)
+    assert script.is_certain is bool(environment)
+
+
+@pytest.mark.parametrize(
+    ("test", "holds"),
+    [
+        ("[ 1 -eq 1 ]", True),
+        ("[ ! a != b ]", False),
+        ("[ -n $A ]", None),
+        ("[[ a == a && b == c ]]", None),
+        ("[[ a == a* ]]", None),
+        ("which nvcc", None),
+    ],
+)
+def test_what_does_not_follow_has_both_branches(test: str, holds: bool | None) -> None:
+    got = words(f"if {test}; then run yes; else run no; fi")
+    yes, no = ["run", "yes"], ["run", "no"]
+    assert got == {True: yes, False: no, None: yes + no}[holds]
+
+
+def test_the_environment_wins_and_words_keep_the_line_they_were_written_in() -> None:
+    assert words("N=${N:-1}\nM=2\nrun $N $M", N="9") == ["run", "9", "2"]
+    text = "A=(\n  --b 2\n  --c\n)\nB='--d\n  --e'\nrun ${A[@]} \\\n  $B --f\n"
+    found = {word.text: word.line for word in read_script(text, "run.sh", {}).commands}
+    assert found == {"run": 7, "--b": 2, "2": 2, "--c": 3, "--d": 5, "--e": 6, "--f": 8}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("a\nrun 'open", 2, "' is never closed"),
+        ("A=(1\n2", 1, "( is never closed"),
+        ("run ${A", 1, "{ is never closed"),
+        ("A='x x'\n" + 'A="$A $A"\n' * 40 + "run $A", None, "expand to too much text"),
+        ("A='x x'\n" + 'A="$A$A"\n' * 40 + "run $A", None, "expand to too much text"),
+    ],
+)
+def test_what_has_no_end_is_refused(text: str, line: int | None, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_script(text, "run.sh", {})
+    [problem] = caught.value.found
+    assert says in problem.message
+    assert line in (None, problem.line)
+
+
+@pytest.mark.parametrize("expression", ["1/0", "9**9**9", "a.b", "1 if 2 else 3", "2<<99", ""])
+def test_arithmetic_that_is_not_plain_stays_as_it_is(expression: str) -> None:
+    assert words(f"run $(({expression}))") == ["run", f"$(({expression}))"][:2]

@@ -9,8 +9,8 @@ import pytest
 from importers.jobs.shapes import model_of
 from placement.workload.flops import active_parameter_count, parameter_count
 from placement.workload.training import ModelShape
-from scheduler.files.errors import InputError
 from tests.build import DEEPSEEK_V3, MIXTRAL
+from tests.refusals import file_refusal
 
 MIXTRAL_CONFIG = {
     "architectures": ["MixtralForCausalLM"],
@@ -89,7 +89,4 @@ def test_a_model_of_a_job_file(tmp_path: Path) -> None:
     ],
 )
 def test_files_without_a_model(tmp_path: Path, content: str, says: str) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(content)
-    with pytest.raises(InputError, match=says):
-        model_of(str(path))
+    assert says in file_refusal(model_of, tmp_path / "config.json", content)
