@@ -7,7 +7,6 @@ import pytest
 
 from placement import BadInput
 from placement.fabric.reader import PRESETS, from_spec
-from placement.fabric.tree import Fabric
 from scheduler.files.fabrics.growth import listed, with_host
 from tests.build import fabric_spec
 
@@ -35,10 +34,6 @@ def test_a_listed_fabric_is_the_same(spec: Mapping[str, Any]) -> None:
         assert (tier.is_scale_up is None) == (other.is_scale_up is None)
 
 
-def joined(spec: Mapping[str, Any], host: str, **place: str) -> Fabric:
-    return from_spec(with_host(spec, host, place))
-
-
 @pytest.mark.parametrize("spec", [fabric_spec(), listed(fabric_spec())])
 @pytest.mark.parametrize(
     ("place", "domains"),
@@ -47,16 +42,13 @@ def joined(spec: Mapping[str, Any], host: str, **place: str) -> Fabric:
         ({"zone": "z0", "rack": "z0-r1", "row": "7"}, ("z0", "z0-r1")),
         ({"zone": "z1", "rack": "new"}, ("z1", "new")),
         ({"zone": "z7", "rack": "z7-r0"}, ("z7", "z7-r0")),
-        (
-            {"topology.kubernetes.io/zone": "z1", "net.example/rack": "z1-r0"},
-            ("z1", "z1-r0"),
-        ),
+        ({"topology.kubernetes.io/zone": "z1", "net.example/rack": "z1-r0"}, ("z1", "z1-r0")),
     ],
 )
 def test_a_host_joins_its_domains(
     spec: Mapping[str, Any], place: dict[str, str], domains: tuple[str, str]
 ) -> None:
-    fabric = joined(spec, "new-1", **place)
+    fabric = from_spec(with_host(spec, "new-1", place))
     at = fabric.index_by_name["new-1"]
     assert (fabric.domain(at, 0), fabric.domain(at, 1)) == domains
     assert {*fabric.hosts} == {*from_spec(spec).hosts, "new-1"}
@@ -74,11 +66,11 @@ def test_a_host_joins_its_domains(
 )
 def test_a_place_that_is_none(place: dict[str, str], wrong: str) -> None:
     with pytest.raises(BadInput) as caught:
-        joined(fabric_spec(), "n", **place)
+        with_host(fabric_spec(), "n", place)
     assert caught.value.message == wrong
 
 
 @pytest.mark.parametrize("host", ["", "a,b", "a[0-1]", "a]"])
 def test_a_host_has_one_name(host: str) -> None:
     with pytest.raises(BadInput):
-        joined(fabric_spec(), host, rack="z0-r0")
+        from_spec(with_host(fabric_spec(), host, {"rack": "z0-r0"}))

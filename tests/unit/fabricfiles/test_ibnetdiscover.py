@@ -70,17 +70,13 @@ def test_units_are_what_hosts_join_and_pods_what_spines_join(read: Read) -> None
         for host in (8, 9, 10)
     }
     assert [tier.name for tier in built.fabric.tiers] == ["spine", "leaf"]
+    made = rails()
+    made.ports = dict(reversed(made.ports.items()))  # the order of records does not matter
+    assert read(str(made), "ibnetdiscover").fabric == built.fabric
     assert built.notes == (
         "hosts have 2 adapters each, and as many GPUs unless gpus_per_host of an overlay says else",
         "dropped: CORE-01, above every host and so no boundary",
     )
-
-
-def test_the_order_of_records_does_not_matter(read: Read) -> None:
-    made = rails()
-    forwards = read(str(made), "ibnetdiscover").fabric
-    made.ports = dict(reversed(made.ports.items()))
-    assert read(str(made), "ibnetdiscover").fabric == forwards
 
 
 def test_bandwidths_come_from_adapters_and_cables(read: Read) -> None:
@@ -90,11 +86,8 @@ def test_bandwidths_come_from_adapters_and_cables(read: Read) -> None:
     gbyte = 400e9 / 8
     assert found.tiers[1].uplink_bytes_per_s.tolist() == [2 * gbyte] * 4
     assert found.tiers[0].uplink_bytes_per_s.tolist() == pytest.approx([gbyte] * 2)
-
-
-def test_more_uplink_than_adapters_is_no_oversubscription(read: Read) -> None:
-    found = read(str(rails(uplinks=5)), "ibnetdiscover").fabric
-    assert found.tiers[1].uplink_bytes_per_s.tolist() == [3 * 2 * 400e9 / 8] * 4
+    found = read(str(rails(uplinks=5)), "ibnetdiscover").fabric  # adapters send no more than this
+    assert found.tiers[1].uplink_bytes_per_s.tolist() == [3 * 2 * gbyte] * 4
 
 
 @pytest.mark.parametrize(
@@ -134,15 +127,12 @@ def test_adapters_without_a_host_are_left_out(read: Read) -> None:
 
 def test_a_manager_on_two_units_joins_them_until_it_is_left_out(read: Read) -> None:
     made = rails()
-    for leaf in [
-        guid for guid, text in made.text.items() if "LEAF-0-0" in text or "LEAF-1-0" in text
-    ]:
+    leaves = [next(g for g, t in made.text.items() if f"LEAF-{unit}-0" in t) for unit in (0, 1)]
+    for leaf in leaves:
         made.cable(made.add("H", "ufm01 mlx5_0"), leaf)
     glued = read(str(made), "ibnetdiscover")
     assert len(glued.fabric.tiers[1].domains) == 3
-    made.cable(
-        made.add("H", "ufm01 mlx5_1"), next(g for g, t in made.text.items() if "LEAF-0-0" in t)
-    )
+    made.cable(made.add("H", "ufm01 mlx5_1"), leaves[0])
     assert any("ufm01: not 2 adapters" in note for note in read(str(made), "ibnetdiscover").notes)
     kept = read(str(made), "ibnetdiscover", hosts="u[0-9]n.*")
     assert len(kept.fabric.tiers[1].domains) == 4
@@ -181,10 +171,7 @@ def test_adapters_alone_tell_the_leaves(read: Read) -> None:
     [
         ("", "file: has no host with a name on a switch"),
         ('Ca\t1 "H-b8e9"\t\t# "dgx-n01-c1 HCA-1"\n', "file: has no host with a name on a switch"),
-        (
-            "# ok\n\nSwitchName=a Nodes=b\n",
-            "file:3: 'SwitchName=a Nodes=b' is not a line of ibnetdiscover",
-        ),
+        ("# ok\n\nSwitch=a\n", "file:3: 'Switch=a' is not a line of ibnetdiscover"),
     ],
 )
 def test_refused(refused: Refused, text: str, says: str) -> None:

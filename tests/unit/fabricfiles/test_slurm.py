@@ -67,10 +67,6 @@ def test_other_topologies_of_the_file_are_named(read: Read, refused: Refused) ->
     refused(gpu + cpu + "  flat: true\n", "slurm-yaml", says)
 
 
-def test_one_switch_is_kept(read: Read) -> None:
-    assert tree(read("SwitchName=s Nodes=a,b\n", "slurm").fabric) == {"a": "s", "b": "s"}
-
-
 def test_a_leaf_under_the_core_is_a_zone_of_its_own(read: Read) -> None:
     rows = TREE.replace("zone[1-2] ", "zone[1-2],rack9 ") + "SwitchName=rack9 Nodes=fat1\n"
     built = read(rows, "slurm")
@@ -111,39 +107,28 @@ def test_hosts_without_topology_are_left_out(read: Read) -> None:
     assert "left out: cpu1, cpu2, cpu3 and 2 more, under no-topology" in built.notes
 
 
-def test_include(read: Read, tmp_path: Path) -> None:
-    (tmp_path / "racks.conf").write_text("\n".join(TREE.splitlines()[5:]))
+def test_files_are_included(read: Read, refused: Refused, tmp_path: Path) -> None:
+    racks = tmp_path / "racks.conf"
+    racks.write_text("\n".join(TREE.splitlines()[5:]))
     built = read("\n".join(TREE.splitlines()[:5]) + "\nInclude racks.conf\n", "slurm")
     assert len(built.fabric.hosts) == 6
-
-
-def test_an_include_in_a_circle(refused: Refused) -> None:
-    assert refused("include file\n", "slurm") == "file:1: Include: files are nested deeper than 8"
-
-
-def test_a_missing_include_names_the_line(refused: Refused) -> None:
-    assert refused("\ninclude gone.conf\n", "slurm") == "file:2: Include: gone.conf: no such file"
-
-
-def test_an_error_in_an_included_file_names_that_file(refused: Refused, tmp_path: Path) -> None:
-    (tmp_path / "racks.conf").write_text("SwitchName=a Nodes=n[\n")
-    told = refused("include racks.conf\n", "slurm")
-    assert told == "racks.conf:1: nodes: unbalanced brackets in 'n['"
+    racks.write_text("SwitchName=a Nodes=n[\n")
+    for text, told in (
+        ("include racks.conf\n", "racks.conf:1: nodes: unbalanced brackets in 'n['"),
+        ("include file\n", "file:1: Include: files are nested deeper than 8"),
+        ("\ninclude gone.conf\n", "file:2: Include: gone.conf: no such file"),
+        ("BlockSizes=4\n", "file: defines no switch and no block"),
+    ):
+        assert refused(text, "slurm") == told
 
 
 @pytest.mark.parametrize(
     ("row", "says"),
     [
         ("SwitchName=rack4 Nodes=n01", "9: rack4: host n01 is under rack1 and under rack4"),
-        (
-            "SwitchName=zone3 Switches=rack1",
-            "9: zone3: switch rack1 is under zone1 and under zone3",
-        ),
+        ("SwitchName=z Switches=rack1", "9: z: switch rack1 is under zone1 and under z"),
         ("SwitchName=rack1 Nodes=z1", "9: rack1: is defined twice, first in line 6"),
-        (
-            "SwitchName=zone3 Switches=rack7",
-            "9: zone3: names a switch 'rack7' that no line defines",
-        ),
+        ("SwitchName=z Switches=rack7", "9: z: names a switch 'rack7' that no line defines"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "9: a: is in, or below, a circle"),
         ("SwitchName=a Nodes=z1 Switches=rack1", "9: a: has both hosts and switches below"),
         ("SwitchName=a Nodes=z[3-1]", "9: nodes: range 3-1 runs backwards"),
@@ -165,11 +150,6 @@ def test_a_very_deep_tree_is_refused(refused: Refused) -> None:
     rows = [f"SwitchName=s{i} Switches=s{i + 1}" for i in range(2_000)]
     told = refused("\n".join([*rows, "SwitchName=s2000 Nodes=a"]), "slurm")
     assert told.startswith("file:17: s16: is below 16 other switches")
-
-
-@pytest.mark.parametrize("text", ["", "# nothing\n", "BlockSizes=4\n"])
-def test_nothing_in_it(refused: Refused, text: str) -> None:
-    assert refused(text, "slurm") == "file: defines no switch and no block"
 
 
 BLOCKS = "BlockName=b1 Nodes=n[01-04]\nBlockName=b2 Nodes=n[05-09]\nBlockSizes=4,8,32\n"
@@ -252,40 +232,32 @@ YAML = """\
 """
 
 
-def test_the_default_topology_is_taken(read: Read) -> None:
+def test_the_default_topology_is_taken_or_the_one_that_is_named(
+    read: Read, refused: Refused
+) -> None:
     assert read(YAML, "slurm-yaml").fabric.tiers[0].domains == ("b1",)
+    named = read(YAML, "slurm-yaml", topology="wide").fabric
+    assert named.tiers[0].domains == ("rack1", "rack2")
+    said = refused(YAML, "slurm-yaml", topology="none")
+    assert said.startswith("file:17: 2.flat: has no tiers")
+    said = refused(YAML, "slurm-yaml", topology="x")
+    assert said == "file: has no topology 'x'; it has wide, nvl, none"
 
 
-def test_a_topology_by_name(read: Read) -> None:
-    found = read(YAML, "slurm-yaml", topology="wide").fabric
-    assert found.tiers[0].domains == ("rack1", "rack2")
+@pytest.mark.parametrize("text", ["tree: {}\n", "- {topology: a, tree: {switches: []}}\n"])
+def test_yaml_of_another_shape(refused: Refused, text: str) -> None:
+    assert refused(text, "slurm-yaml").startswith("file")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        (
-            "cluster_default: True",
-            "cluster_default: no",
-            ": has no default; choose one with --topology",
-        ),
+        ("default: True", "default: no", ": has no default; choose one with --topology"),
         ("flat: true", "flat: true\n  tree: {}", ":16: 2: must have one of tree, block and flat"),
-        (
-            "topology: none",
-            "topology: wide",
-            ":16: 2.topology: names a topology for the second time",
-        ),
-        (
-            'nodes: "n[01-04]"',
-            "nodes: 7",
-            ":15: 1.block.blocks.0.nodes: must be a name or range, not 7",
-        ),
+        ("topology: none", "topology: wide", ":16: 2.topology: names a topology for the second"),
+        ('nodes: "n[01-04]"', "nodes: 7", ":15: 1.block.blocks.0.nodes: must be a name or range"),
         ("block: b1, ", "", ":15: 1.block.blocks.0: has no name: `block` is missing"),
-        (
-            "block: b1, ",
-            "block: b1, size: 4, ",
-            ":15: 1.block.blocks.0.size: unknown key; known are block, nodes",
-        ),
+        ("block: b1, ", "block: b1, size: 4, ", ":15: 1.block.blocks.0.size: unknown key; known"),
         ("[2]", "2", ":13: 1.block.block_sizes: must be a list"),
     ],
 )
@@ -294,19 +266,3 @@ def test_refused_in_yaml(refused: Refused, old: str, new: str, says: str) -> Non
     assert refused(YAML.replace(old, new, 1), "slurm-yaml", topology=topology).startswith(
         f"file{says}"
     )
-
-
-def test_flat_is_no_fabric(refused: Refused) -> None:
-    assert refused(YAML, "slurm-yaml", topology="none").startswith("file:17: 2.flat: has no tiers")
-
-
-def test_an_unknown_topology(refused: Refused) -> None:
-    told = refused(YAML, "slurm-yaml", topology="x")
-    assert told == "file: has no topology 'x'; it has wide, nvl, none"
-
-
-@pytest.mark.parametrize(
-    "text", ["", "tree: {}\n", "- 7\n", "- {topology: a, tree: {switches: []}}\n"]
-)
-def test_yaml_of_another_shape(refused: Refused, text: str) -> None:
-    assert refused(text, "slurm-yaml").startswith("file")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from importers.health.dcgm import SYSTEMS, load_dcgm
-from scheduler.files.errors import InputError
+from scheduler.files.errors import InputError, Problem
 from scheduler.files.health.found import ImportedReport
 
 
@@ -17,10 +17,10 @@ def read(tmp_path: Path, value: Any) -> list[ImportedReport]:
     return load_dcgm(str(path))
 
 
-def wrong(tmp_path: Path, value: Any) -> tuple[str, int]:
+def wrong(tmp_path: Path, value: Any) -> Problem:
     with pytest.raises(InputError) as caught:
         read(tmp_path, value)
-    return caught.value.found[0].field, caught.value.found[0].line
+    return caught.value.found[0]
 
 
 def health(
@@ -60,11 +60,6 @@ def test_each_system_has_a_signal_for_failures_and_for_warnings(
         assert found.detail == "a few words"
         assert found.line > 1
     assert read(tmp_path, {"n1": health(system, "Healthy")}) == []
-
-
-def test_a_host_without_incidents_has_nothing_to_tell(tmp_path: Path) -> None:
-    body = {"Overall Health": {"value": "Healthy"}}
-    assert read(tmp_path, {"n1": {"body": body, "header": ["Health Monitor Report"]}}) == []
 
 
 def test_what_is_no_gpu_has_no_number_of_one(tmp_path: Path) -> None:
@@ -108,45 +103,27 @@ def test_results_of_dcgm_4_name_entities_and_have_a_summary(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("values", "details"),
+    ("values", "reports"),
     [
+        ({"GPU_TEMP": 90, "SLOWDOWN_TEMP": 90}, ["thermal 90 C, the limit is 90 C"]),
+        ({"GPU_TEMP": 89, "SLOWDOWN_TEMP": 90}, []),
+        ({"MEM_MAX_OP_TEMP": 95, "MEMORY_TEMP": 99}, ["thermal 99 C, the limit is 95 C"]),
+        ({"CLOCK_THROTTLE_REASONS": 0x20}, ["thermal clocks slowed by heat"]),
+        ({"CLOCKS_EVENT_REASONS": 0x60}, ["thermal clocks slowed by heat, halved by heat"]),
+        ({"CLOCKS_EVENT_REASONS": 0x1 | 0x4}, []),  # idle, or at its power limit
         (
-            {"DCGM_FI_DEV_GPU_TEMP": 90, "DCGM_FI_DEV_SLOWDOWN_TEMP": 90},
-            ["dcgm: 90 C, the limit is 90 C"],
+            {"CLOCKS_EVENT_REASONS": 0x40 | 0x80},
+            ["thermal clocks halved by heat", "power-fault clocks halved by power brake"],
         ),
-        ({"DCGM_FI_DEV_GPU_TEMP": 89, "DCGM_FI_DEV_SLOWDOWN_TEMP": 90}, []),
-        (
-            {"DCGM_FI_DEV_MEM_MAX_OP_TEMP": 95, "DCGM_FI_DEV_MEMORY_TEMP": 99},
-            ["dcgm: 99 C, the limit is 95 C"],
-        ),
-        (
-            {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0x20 | 0x40},
-            ["dcgm: clocks slowed by heat, halved by heat"],
-        ),
-        ({"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": 0x20}, ["dcgm: clocks slowed by heat"]),
-        ({"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0x1 | 0x4}, []),  # idle, or at its power limit
     ],
 )
-def test_heat_is_a_thermal_signal(
-    tmp_path: Path, values: dict[str, int], details: list[str]
+def test_heat_is_a_thermal_signal_and_a_power_brake_a_fault_of_power(
+    tmp_path: Path, values: dict[str, int], reports: list[str]
 ) -> None:
-    found = read(tmp_path, {"n1": {"fields": {"2": values}}})
-    assert [(each.signal, each.gpu, each.detail) for each in found] == [
-        ("thermal", 2, detail) for detail in details
-    ]
-
-
-def test_a_power_brake_is_a_fault_of_power(tmp_path: Path) -> None:
-    values = {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0x40 | 0x80}
-    heat, power = read(tmp_path, {"n1": {"fields": {"2": values}}})
-    assert (heat.signal, heat.detail) == ("thermal", "dcgm: clocks halved by heat")
-    assert (power.signal, power.detail) == ("power-fault", "dcgm: clocks halved by power brake")
-
-
-def test_a_temperature_without_its_limit_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as told:
-        read(tmp_path, {"n1": {"fields": {"0": {"DCGM_FI_DEV_GPU_TEMP": 50}}}})
-    assert "needs DCGM_FI_DEV_SLOWDOWN_TEMP beside it, the maker's limit" in str(told.value)
+    fields = {f"DCGM_FI_DEV_{name}": value for name, value in values.items()}
+    found = read(tmp_path, {"n1": {"fields": {"2": fields}}})
+    assert [f"{each.signal} {each.detail.removeprefix('dcgm: ')}" for each in found] == reports
+    assert {each.gpu for each in found} <= {2}
 
 
 def test_fields_say_by_themselves_what_is_wrong(tmp_path: Path) -> None:
@@ -158,28 +135,26 @@ def test_fields_say_by_themselves_what_is_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "field"),
     [
-        ([], ""),
         ({"n1": health("Quantum system", "Failure")}, "n1.body.GPU.children.3.children.Errors"),
         ({"n1": health("Memory", "Failure", "x")}, "n1.body.GPU.children.x"),
         (
             said({"GPU": {"children": {"0": {"children": {"Faults": {}}}}}}),
-            "n1.body.GPU.children.0.children",
+            "n1.body.GPU.children.0",
         ),
         (said({}, "Failure"), "n1.body.Overall Health"),
-        (
-            {"n1": diagnosis_4({"outcomes": [{"status": "Fail"}]})},
-            "n1.DCGM Diagnostic.test_categories.0.tests.0",
-        ),
+        ({"n1": diagnosis_4({"outcomes": [{"status": "Fail"}]})}, "n1.DCGM Diagnostic.test_cat"),
         ({"n1": diagnosis({"status": "Maybe"})}, "n1.DCGM GPU Diagnostic.test_categories.0"),
         ({"n1": {"fields": {"0": {"DCGM_FI_DEV_GPU_TEMP": 3}}}}, "n1.fields.0.DCGM"),
         ({"n1": {"fields": {"0": {"DCGM_FI_DEV_XID_ERRORS": -1}}}}, "n1.fields.0.DCGM"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, value: Any, field: str) -> None:
-    found, line = wrong(tmp_path, value)
-    assert found.startswith(field)
-    assert line >= (1 if field else 0)
+    found = wrong(tmp_path, value)
+    assert found.field.startswith(field)
+    assert found.line >= 1
+    assert ("maker's limit" in found.message) == ("GPU_TEMP" in str(value))
 
 
-def test_what_is_no_json_is_named_with_its_line(tmp_path: Path) -> None:
-    assert wrong(tmp_path, '{"n1":\n  oops}') == ("", 2)
+def test_what_is_no_json_of_hosts_is_refused(tmp_path: Path) -> None:
+    assert wrong(tmp_path, []).field == ""
+    assert wrong(tmp_path, '{"n1":\n  oops}').line == 2

@@ -5,13 +5,13 @@ import pytest
 from lab.measure import check_over, predict, programs
 from lab.ranks import Piece, RankStep
 from network.step_tasks import step_tasks
-from placement.fabric.reader import from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Collective, Request
 from placement.workload.training import Batch
 from scheduler.files.errors import InputError
+from tests.build import regular
 
-FABRIC = from_spec({"name": "f", "gpus_per_host": 1, "tiers": [{"name": "host", "count": 8}]})
+FABRIC = regular(("host", 8), gpus=1)
 
 
 def test_ranks_send_the_bytes_of_their_edges_and_expect_as_many() -> None:

@@ -7,6 +7,7 @@ from lab.plan import LabPlan, commands_of, fitting_scale, plan_lab
 from lab.slurm import topology_conf
 from placement import BadInput
 from placement.fabric.reader import from_spec
+from tests.build import regular
 
 FABRIC = from_spec(
     {
@@ -84,9 +85,8 @@ def test_a_slow_scale_is_refused_with_one_that_works() -> None:
 
 
 def test_a_large_fabric_is_refused() -> None:
-    spec = {"name": "l", "gpus_per_host": 1, "tiers": [{"name": "host", "count": 257}]}
     with pytest.raises(BadInput, match="at most 256"):
-        plan_lab(from_spec(spec), 1, servers=0)
+        plan_lab(regular(("host", 257)), 1, servers=0)
 
 
 def test_a_cut_drops_both_directions_and_one_way_drops_one(plan: LabPlan) -> None:
