@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 from scheduler.files.errors import InputError
 from simulator.compare import variants
 from simulator.options import DEFAULTS
+from simulator.report.comparison_page import change_text
 from simulator.report.figures import BY_KEY, SeedRange
 from tests.browser import HAS_BROWSER, MISSING, opened
 from tests.integration.commands.test_replay_command import app
@@ -166,3 +167,13 @@ def test_a_range_of_one_value_is_that_value() -> None:
     figure = BY_KEY["utilization"]
     assert SeedRange.of([0.5, 0.5]).text(figure) == "50.00 %"
     assert SeedRange.of([0.4, 0.6]).text(figure) == "50.00 % (40.00 % to 60.00 %)"
+
+
+@pytest.mark.parametrize(
+    ("change", "baseline", "text"),
+    [(5, 100, "+5.0 %"), (-50, 100, "-50.0 %"), (890, 100, "+890.0 %"), (21_202.9, 100, "213 x")],
+)
+def test_a_change_is_a_percentage_until_it_is_a_multiple(
+    change: float, baseline: float, text: str
+) -> None:
+    assert change_text(change, baseline) == text

@@ -38,7 +38,6 @@ def dask_cluster(folder: Path) -> Iterator[str]:
         [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as cluster:
         try:
-            assert cluster.stdout is not None
             yield cluster.stdout.readline().strip()
         finally:
             cluster.communicate("\n")

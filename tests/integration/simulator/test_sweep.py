@@ -256,7 +256,6 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as run:
-        assert run.stdout is not None
         workers = [int(run.stdout.readline()) for _ in range(2)]
         run.kill()
         # The pipe is closed once the last of those who can write to it has gone.

@@ -83,7 +83,6 @@ def test_arrivals_are_as_many_as_the_rates_say_and_the_same_for_a_seed() -> None
 def test_shape_tenant_and_run_time_stay_together() -> None:
     drawn = workload(sample(10, hosts=2, tenant="a"), sample(99, hosts=4, tenant="b"), a_day=240)
     for job in drawn.arrivals(1, MONDAY_NS, MONDAY_NS + DAY_NS, 8):
-        assert job.spec is not None
         hosts = job.spec.request.hosts_needed(8)
         assert (job.spec.tenant, hosts, job.run_ns // SECOND_NS) in (("a", 2, 10), ("b", 4, 99))
         assert job.spec.name.startswith(f"{job.spec.tenant}/")

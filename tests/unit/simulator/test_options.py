@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.files.errors import InputError
 from simulator import inputs
 from simulator.experiment import experiment_of, fabric_of
 from simulator.experiment_file import load_experiment_file
@@ -12,6 +11,7 @@ from simulator.inputs import digest
 from simulator.options import BY_KEY, DEFAULTS, ChoiceKind, Value, checked, conflicts
 from simulator.placers import PlacementStrategy
 from simulator.traces.shapes import ShapeRule
+from tests.refusals import refusal
 from tests.studies import CASE, write
 
 
@@ -104,10 +104,8 @@ def test_options_without_an_effect_are_named(
 
 
 def faults(folder: Path, case: str) -> list[str]:
-    path = write(folder, case)
-    with pytest.raises(InputError) as found:
-        load_experiment_file(str(path))
-    return str(found.value).replace(f"{folder}/", "").splitlines()
+    found = refusal(load_experiment_file, str(write(folder, case)))
+    return found.replace(f"{folder}/", "").splitlines()
 
 
 def test_every_combination_is_a_point(tmp_path: Path) -> None:
@@ -140,7 +138,6 @@ def test_files_are_sought_beside_the_case(tmp_path: Path, monkeypatch: pytest.Mo
     ("before", "after", "told"),
     [
         ("trace: t.swf", "trace: gone.swf", "case.yaml:1: trace: gone.swf: No such file"),
-        ("trace: t.swf\n", "", "case.yaml: trace: is missing"),
         ("trace: t.swf\n", "trace:\n", "case.yaml:1: trace: must not be empty"),
         ("swf\nfabric", "pbs\nfabric", "case.yaml:2: trace_format: unknown trace format 'pbs'"),
         ("fabric: m.yaml", "fabrik: m.yaml", "case.yaml: fabric: is missing"),
@@ -148,12 +145,9 @@ def test_files_are_sought_beside_the_case(tmp_path: Path, monkeypatch: pytest.Mo
         ("[0, 1]", "[0, two]", "case.yaml:6: grid.spares.1: must be auto, a whole number"),
         ("[0, 1]", "[0, 0]", "case.yaml:6: grid.spares.1: 0 is given twice"),
         ("[0, 1]", "3", "case.yaml:6: grid.spares: must be a list of at least one value"),
-        ("[easy, fifo]", "[lifo]", "case.yaml:7: grid.policy.0: must be one of "),
         ("{from: 3, count: 2}", "{from: 3}", "case.yaml:8: grid.seed: a range has whole numbers"),
-        ("count: 2", "to: 2", "case.yaml:8: grid.seed.to: unknown key; a range has from,"),
         ("count: 2", "count: 0", "case.yaml:8: grid.seed: count must be from 1"),
         ("seed", "sede", "case.yaml:8: grid.sede: unknown key; did you mean seed?"),
-        ("seed: {from: 3, count: 2}", "seed: [x]", "case.yaml:8: grid.seed.0: must be a whole num"),
         ("grid", "seed: 1\ngrid", "case.yaml:5: seed: is given twice, here and in grid"),
         ("grid:", "spare: 1\ngrid:", "case.yaml:5: spare: unknown key; did you mean spares?"),
         ("count: 2", "count: 100000", "case.yaml:5: grid: makes 400,000 points, more than"),
@@ -164,7 +158,6 @@ def test_files_are_sought_beside_the_case(tmp_path: Path, monkeypatch: pytest.Mo
             "case.yaml:6: checkpoint_s: has no eff",
         ),
         ("grid:", "times: gone\ngrid:", "case.yaml:5: times: "),
-        ("grid:\n", "grid:\n  until_h: [x]\n", "case.yaml:6: grid.until_h.0: must be a number"),
         ("grid:", "until_h: 0\ngrid:", "case.yaml:5: until_h: must be a number above 0 and up to"),
         ("failures: p", "strict: yes\nfailures: p", "case.yaml:4: strict: must be true or false"),
     ],
@@ -186,7 +179,5 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
 def test_what_is_wrong_inside_a_fabric_is_told_of_the_fabric(tmp_path: Path) -> None:
     path = write(tmp_path)
     (tmp_path / "m.yaml").write_text("name: small\ngpus_per_host: many\n")
-    with pytest.raises(InputError) as found:
-        load_experiment_file(str(path))
-
-    assert str(found.value).startswith(f"{tmp_path}/m.yaml:2: gpus_per_host: ")
+    found = refusal(load_experiment_file, str(path))
+    assert found.startswith(f"{tmp_path}/m.yaml:2: gpus_per_host: ")

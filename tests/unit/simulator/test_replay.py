@@ -4,26 +4,35 @@ import json
 
 import pytest
 
+from muster.structs import replace
 from placement.workload.request import SpareRule
-from scheduler.core import HostState, JobState, SchedulingOptions, State, apply, replay
-from scheduler.core.model.commands import CancelJob, Command, EndJob, MoveHost, SubmitJob
+from scheduler.core import SchedulingOptions, State, apply
 from scheduler.core.model.events import (
     Event,
-    FabricLoaded,
     GangResized,
-    JobEnded,
+    GangSwapped,
+    HealthLoaded,
+    HostMoved,
+    JobRequeued,
     JobStarted,
     JobSubmitted,
     TenantsLoaded,
+    WindowClosed,
+    WindowOpened,
 )
 from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.window import Window
 from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.health import HealthPolicy, HealthRule, LemonAction, LemonPolicy
+from scheduler.core.policies.health_signals import SIGNALS, Effect, Threshold
 from simulator.collectors.invariants import InvariantChecker
+from simulator.failures import Outage
 from simulator.timing import load_time_model
 from simulator.traces.formats import muster
 from simulator.traces.mapping import job_spec
 from simulator.traces.record import SECOND_NS, TraceJob
-from tests.replays import World, down, machine, replayed, run_script, trace_job, up
+from tests.replays import World, down, machine, replayed, trace_job, up
+from tests.windows import window
 
 HOUR = 3600
 
@@ -156,46 +165,6 @@ def test_a_fabric_that_stays_down_ends_the_replay_with_jobs_left() -> None:
     assert world.metrics.unfinished == 1
 
 
-# --- scripts -------------------------------------------------------------------
-
-
-def submit(name: str, hosts: int) -> SubmitJob:
-    return SubmitJob(job_spec(trace_job(name, 0, 60, hosts), 1, SpareRule(hosts=0)), f"uid-{name}")
-
-
-def test_a_script_sends_each_command_at_its_time() -> None:
-    script: list[tuple[int, Command]] = [
-        (10, submit("a", 2)),
-        (10, submit("b", 1)),
-        (40, EndJob("a", JobState.COMPLETED)),
-        (45, CancelJob("nobody")),  # refused, which leaves no trace
-        (46, submit("huge", 9)),
-        (50, CancelJob("b")),
-    ]
-    log = run_script(machine(2), script)
-
-    assert [(e.time_ns, type(e)) for e in log] == [
-        (10, FabricLoaded),
-        (10, JobSubmitted),
-        (10, JobSubmitted),
-        (10, JobStarted),
-        (40, JobEnded),
-        (40, JobStarted),
-        (50, JobEnded),
-    ]
-
-
-def test_a_scripted_drain_moves_the_gang_and_empties_the_host() -> None:
-    script: list[tuple[int, Command]] = [
-        (10, submit("a", 1)),
-        (20, MoveHost("z0-h0", HostMove.DRAIN)),
-    ]
-    log = run_script(machine(2), script)
-
-    assert kinds(log)[-2:] == ["HostMoved", "GangSwapped"]
-    assert replay(log).host(0).state is HostState.CORDONED
-
-
 def test_names_in_a_trace_may_come_back() -> None:
     world = replayed(machine(1), [trace_job("a", 0, 5, line=1), trace_job("a", 9, 5, line=2)])
 
@@ -241,14 +210,15 @@ def test_a_job_on_a_part_of_a_failed_host_does_its_work_elsewhere(has_model: boo
 SAVED_ALWAYS = Costs(checkpoint_s=0, restart_s=0)
 
 
-def elastic(submit_s: int, run_s: int, least: int, most: int) -> TraceJob:
-    job = {
-        **{"submit_s": submit_s, "run_s": run_s, "name": "e", "spares": 0},
-        **{"parallelism": {"dp": {"min": least, "max": most}}, "traffic": {"dp": 1}},
-    }
-    (found,) = muster.read([(1, json.dumps(job))])
+def shaped(run_s: int, dp: object, **keys: object) -> TraceJob:
+    """A job of the format muster, of data-parallel ranks alone."""
+    job = {"submit_s": 0, "run_s": run_s, "name": "a", "spares": 0, "traffic": {"dp": 1}}
+    (found,) = muster.read([(1, json.dumps(job | {"parallelism": {"dp": dp}} | keys))])
     assert isinstance(found, TraceJob)
     return found
+
+
+ELASTIC = {"min": 1, "max": 4}
 
 
 def resized(hosts: int, *jobs: TraceJob, outages: tuple = ()) -> World:
@@ -257,25 +227,151 @@ def resized(hosts: int, *jobs: TraceJob, outages: tuple = ()) -> World:
 
 
 def test_half_the_replicas_take_twice_as_long() -> None:
-    world = resized(2, elastic(0, 1_000, 1, 4))
-    assert world.ends_s()["e"] == 2_000
+    world = resized(2, shaped(1_000, ELASTIC))
+    assert world.ends_s()["a"] == 2_000
     assert world.metrics.resizes == 0
 
 
 def test_a_host_that_fails_costs_its_share() -> None:
     """1,000 s on four hosts are 4,000 host-seconds: 400 are done when one fails at 100 s,
     and three hosts take 1,200 s for the rest."""
-    world = resized(4, elastic(0, 1_000, 1, 4), outages=(down(100, "z0-h3"),))
-    assert world.ends_s()["e"] == 100 + 1_200
+    world = resized(4, shaped(1_000, ELASTIC), outages=(down(100, "z0-h3"),))
+    assert world.ends_s()["a"] == 100 + 1_200
     assert (world.metrics.resizes, world.metrics.restarts) == (1, 1)
 
 
 def test_a_gang_that_grows_is_done_sooner() -> None:
     """Two of four hosts until x ends at 1,800 s, when by the scheduler's own costs it has just
     saved; all four for what is left."""
-    world = resized(4, trace_job("x", 0, 1_800, 2), elastic(0, 10_000, 1, 4))
+    world = resized(4, trace_job("x", 0, 1_800, 2), shaped(10_000, ELASTIC))
     (grown,) = world.of(GangResized)
     grown_s = grown.time_ns // SECOND_NS
     assert (grown.dp, world.metrics.resizes) == (4, 1)
     assert 1_800 <= grown_s < 3_700
-    assert world.ends_s()["e"] == grown_s + (40_000 - 2 * grown_s) / 4
+    assert world.ends_s()["a"] == grown_s + (40_000 - 2 * grown_s) / 4
+
+
+def end_with_copies_s(checkpoint: dict[str, int], *failing: str) -> float:
+    """When a job of four hosts ends if these fail after 557 s."""
+    outages = [down(558, host) for host in failing]  # its start is decided for a second
+    job, costs = shaped(3_600, 4, checkpoint=checkpoint), Costs(checkpoint_s=1_000, restart_s=300)
+    world = replayed(machine(8), [job], outages=outages, costs=costs, decision_ns=SECOND_NS)
+    return world.ends_s()["a"]
+
+
+# --- copies of checkpoints in the memory of peers ------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "again_s"),
+    [
+        ({}, 557),
+        ({"interval_s": 100}, 57),
+        ({"peers": 1, "peer_interval_s": 10}, 7),
+        ({"peers": 1, "interval_s": 500, "peer_interval_s": 50}, 7),
+    ],
+)
+def test_only_what_was_not_saved_is_done_again(checkpoint: dict[str, int], again_s: int) -> None:
+    assert end_with_copies_s(checkpoint, "z0-h0") == 1 + 3_600 + again_s + 1 + 300
+
+
+def test_with_the_copy_the_memory_is_lost() -> None:
+    """Four hosts copy half a turn apart: the first to the third, and back."""
+    checkpoint = {"peers": 1, "interval_s": 500, "peer_interval_s": 10}
+    assert end_with_copies_s(checkpoint, "z0-h0", "z0-h1") == 1 + 3_600 + 7 + 1 + 300
+    assert end_with_copies_s(checkpoint, "z0-h0", "z0-h2") == 1 + 3_600 + 57 + 1 + 300
+
+
+# --- under a health policy: what comes back has passed its tests, or is another machine
+
+HOST = "z0-h0"
+
+
+def moves(health: HealthPolicy, *times_s: int) -> list[HostMove]:
+    """What a host goes through that is down and up again at these times, in turn."""
+    outages = [Outage(t * SECOND_NS, HOST, n % 2 == 0, "crash") for n, t in enumerate(times_s)]
+    world = replayed(machine(2), [trace_job("a", 0, 1_000)], outages=outages, health=health)
+    assert isinstance(world.log[1], HealthLoaded)
+    return [event.move for event in world.of(HostMoved)]
+
+
+def test_a_repaired_host_passes_its_burn_in() -> None:
+    burnt_in = moves(HealthPolicy(has_burn_in=True), 100, 200)
+    assert burnt_in == [HostMove.FAIL, HostMove.TEST, HostMove.PASS]
+
+
+def test_a_host_that_goes_back_to_its_maker_is_replaced() -> None:
+    lemons = LemonPolicy(at_least=1, out_count=2, action=LemonAction.RMA)
+    found = moves(HealthPolicy(lemons=lemons), 100, 200, 300, 400)
+    assert found[-3:] == [HostMove.RETURN, HostMove.INSTALL, HostMove.PASS]
+
+
+def announced(
+    effect: Effect, *, is_true: bool, has_burn_in: bool = False
+) -> tuple[list[HostMove], int, int]:
+    """Report a signal of a gang's host 30 s before it fails, or is found to be well. Return its
+    moves, the swaps without need, and how often the gang began."""
+    rule = replace(SIGNALS["link-flap"], thresholds=(Threshold(3, 3600, effect),))
+    told = Outage(105 * SECOND_NS, HOST, True, "gpu", "link-flap")
+    ends = [(135, is_true, ""), (200, False, "")] if is_true else [(135, False, "link-flap")]
+    world = replayed(
+        machine(3),
+        [trace_job("a", 0, 1_000, 2)],
+        outages=[told, *(Outage(t * SECOND_NS, HOST, d, "gpu", s) for t, d, s in ends)],
+        costs=Costs(checkpoint_s=10, restart_s=1),
+        health=HealthPolicy(rules=(HealthRule("link-flap", rule),), has_burn_in=has_burn_in),
+    )
+    moves = [event.move for event in world.of(HostMoved)]
+    return moves, world.false_swaps, len(world.of(JobStarted, GangSwapped))
+
+
+def test_a_gang_that_leaves_in_time_is_not_stopped_by_the_failure() -> None:
+    assert announced(Effect.NOTE, is_true=True)[0] == [HostMove.FAIL, HostMove.REPAIR]
+    leaves = announced(Effect.RETIRE, is_true=True)
+    assert leaves == ([HostMove.RETIRE, HostMove.REPAIR], 0, 2)
+
+
+def test_a_host_that_was_left_for_nothing_comes_back_and_is_counted() -> None:
+    left = announced(Effect.RETIRE, is_true=False)
+    assert left == ([HostMove.RETIRE, HostMove.REPAIR], 1, 2)
+    assert announced(Effect.SUSPECT, is_true=False) == ([HostMove.SUSPECT], 0, 1)
+
+
+def test_a_host_that_was_left_for_nothing_passes_its_burn_in() -> None:
+    left = announced(Effect.RETIRE, is_true=False, has_burn_in=True)
+    assert left == ([HostMove.RETIRE, HostMove.TEST, HostMove.PASS], 1, 2)
+
+
+# --- windows, opened and closed by the virtual clock alone ---------------------------
+
+HOSTS = [f"z0-h{i}" for i in range(4)]
+
+
+def two_gangs(*windows: Window, limit_s: float | None = None) -> World:
+    """Two gangs of two hosts for 100 s each, on four."""
+    jobs = [trace_job(name, 0, 100, 2, limit_s) for name in "ab"]
+    return replayed(machine(4), jobs, windows=lambda _: windows)
+
+
+def at_s(world: World, kind: type[Event]) -> list[float]:
+    return [event.time_ns / SECOND_NS for event in world.of(kind)]
+
+
+def test_a_job_waits_for_the_end_of_maintenance() -> None:
+    world = two_gangs(window("w", *HOSTS[:2], start_s=50, end_s=300))
+    assert at_s(world, JobStarted) == [0, 100]
+    assert at_s(world, WindowOpened) == [50]
+
+
+def test_the_end_of_a_window_starts_what_waits() -> None:
+    world = two_gangs(window("w", *HOSTS, start_s=0, end_s=70))
+    assert at_s(world, WindowClosed) == [70]
+    assert at_s(world, JobStarted) == [70, 70]
+
+
+def test_a_gang_in_the_way_is_requeued_and_comes_back() -> None:
+    """Both say that they take 40 s, and take 100."""
+    leaving = window("w", *HOSTS[:2], start_s=50, end_s=60, leave="requeue")
+    world = two_gangs(leaving, limit_s=40)
+    assert at_s(world, JobRequeued) == [50]
+    assert at_s(world, JobStarted) == pytest.approx([0, 0, 60])

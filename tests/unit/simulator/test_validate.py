@@ -42,11 +42,6 @@ def test_without_a_folder_the_published_values_are_checked(
     assert validate.main([""]) == 1
 
 
-def test_a_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert validate.main([str(tmp_path)]) == 2
-    assert "philly.csv.gz is not there" in capsys.readouterr().err
-
-
 def void(*_: object) -> None:
     raise InvariantViolated("jobs offered: 3 on one side, 2 on the other")
 

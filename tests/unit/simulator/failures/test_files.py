@@ -1,19 +1,18 @@
 """Files of causes and logs of other clusters: what they mean, and what is refused."""
 
 import json
-import re
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scheduler.files.errors import InputError
 from simulator.failures import ALL, LogExtent, LogWindow, Outage, parse
 from simulator.failures.cause import Precursor
 from simulator.failures.fleetlog import FleetLog, Interval, laid_out
 from simulator.failures.yamlfile import load_causes
 from simulator.traces.record import SECOND_NS
+from tests.refusals import refusal
 from tests.replays import machine
 
 FABRIC = machine(10)
@@ -24,10 +23,8 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def refusal(text: str) -> str:
-    with pytest.raises(InputError) as raised:
-        list(islice(parse(text)(FABRIC, 0), 10))
-    return str(raised.value)
+def refused(text: str, window: LogWindow = ALL) -> str:
+    return refusal(lambda: list(islice(parse(text, window=window)(FABRIC, 0), 10)))
 
 
 def fault(day: float, kind: str, node: str = "a", cause: str = "GPU") -> dict[str, Any]:
@@ -54,7 +51,6 @@ def test_a_file_of_causes(tmp_path: Path) -> None:
     host, tor, new = load_causes(path)
 
     assert (host.name, host.rate) == ("rsc1-host", 13.0)
-    assert host.lemons is not None
     assert host.lemons.factor == 5
     assert (tor.scope, tor.group, tor.repair.kind, tor.lemons) == ("zone", 3, "fixed", None)
     assert (new.shape, new.age_days, new.repair.mean_h) == (0.6, 30, 0)
@@ -87,18 +83,14 @@ def told_by(change: str) -> str:
         ("preset: rsc9\n", ":1: preset: must be one of llama3, ft-hsdp, rsc1, rsc2, not 'rsc9'"),
         ("scale: 2\n", "names neither a preset nor causes"),
         ("causes:\n- {name: a, rate: 0, repair: {mean_h: 1}}\n", ":2: causes.0.rate: must be more"),
-        ("causes:\n- {name: a, rate: 1}\n", ":2: causes.0.repair: is required"),
         (
             "causes:\n- {name: a, rate: 1, repair: {mean_h: 1, kind: slow}}\n",
             ":2: causes.0.repair.kind: must be one of exponential, fixed, lognormal, not 'slow'",
         ),
         ("causes:\n- {name: a, rat: 1, repair: {mean_h: 1}}\n", "did you mean rate?"),
         ("preset: rsc1\nlemons: {share: 2, factor: 3}\n", ":2: lemons.share: must be at most 1"),
-        ("preset: rsc1\nlemons: {share: 0.1, factor: 1}\n", "lemons.factor: must be more than 1"),
-        ("preset: rsc1\nscale: .inf\n", ":2: scale: must be from 0 to 1e+12"),
         (told_by("recall: 1.5"), ":3: causes.0.precursor.recall: must be at most 1"),
         (told_by("signal: smoke"), ":3: causes.0.precursor.signal: must be one of"),
-        (told_by("lead: 3"), "did you mean lead_h?"),
         (
             told_by("recall: 1").replace("rate: 1", "rate: 1, scope: zone"),
             ":3: causes.0.precursor: is of causes of single hosts; leave scope and group out",
@@ -108,8 +100,8 @@ def told_by(change: str) -> str:
 def test_a_bad_file_of_causes_is_named(tmp_path: Path, text: str, told: str) -> None:
     path = write(tmp_path / "model.yaml", text)
 
-    assert told in refusal(str(path))
-    assert str(path) in refusal(str(path))
+    assert told in (found := refused(str(path)))
+    assert str(path) in found
 
 
 HEAD = "time_s,host,state,cause\n"
@@ -136,7 +128,7 @@ def test_host_events_are_read_in_time_order(tmp_path: Path) -> None:
 )
 def test_bad_host_events_are_named(tmp_path: Path, text: str, told: str) -> None:
     path = write(tmp_path / "a.csv", text)
-    assert refusal(str(path)) == f"{path}{told}"
+    assert refused(str(path)) == f"{path}{told}"
 
 
 def test_infinitehbd_pairs_starts_and_ends_of_a_server(tmp_path: Path) -> None:
@@ -186,7 +178,7 @@ def test_bad_infinitehbd_events_are_named(tmp_path: Path, events: Any, told: str
     path = tmp_path / "faults.json"
     if events is not None:
         path.write_text(events if isinstance(events, str) else json.dumps(events))
-    assert told in refusal(f"infinitehbd:{path}")
+    assert told in refused(f"infinitehbd:{path}")
 
 
 def seconds(text: str, window: LogWindow = ALL, most: int = 20) -> list[tuple[float, bool]]:
@@ -231,8 +223,7 @@ def test_a_window_that_no_log_fills_is_named(tmp_path: Path) -> None:
         ("llama3", LogWindow(is_repeated=True), "--failures-repeat: is for recorded failures"),
         (short, LogWindow(is_repeated=True), "--failures-repeat: short.csv covers no time"),
     ):
-        with pytest.raises(InputError, match=re.escape(wrong)):
-            parse(text, window=window)(FABRIC, 0)
+        assert wrong in refused(text, window)
 
 
 def test_ends_of_what_began_before_a_log_that_was_cut_are_counted(tmp_path: Path) -> None:

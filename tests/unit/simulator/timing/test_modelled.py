@@ -1,28 +1,41 @@
-"""Replays under the time model, small enough to follow by hand."""
+"""Replays under time models, small enough to follow by hand."""
 
 from typing import Any
 
 import pytest
 
 from muster.structs import replace
+from placement.fabric.reader import from_spec
+from placement.fabric.tree import Fabric
+from placement.objective.step_time import step_time
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
-from scheduler.core import SchedulingOptions, Tenants
-from scheduler.core.fold.attempts import AttemptLeft
-from scheduler.core.model.events import GangSwapped, HostMoved, JobEnded, JobStarted
+from placement.workload.training import Batch, ModelShape
+from scheduler.core import SchedulingOptions, Tenants, replay
+from scheduler.core.fold.attempts import AttemptLeft, EffectReader
+from scheduler.core.model.events import (
+    FabricLoaded,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobStarted,
+    JobSubmitted,
+)
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.scheduling_options import Overrun
 from scheduler.core.policies.tenants import Restarts
 from simulator.failures import Outage, parse
+from simulator.kernel import SimulationKernel
+from simulator.launcher import SimulatedLauncher
 from simulator.replay import NO_ADVANCE
 from simulator.timing import PARTS, AttemptTime, ModelledTiming, TimeModel, load_time_model
-from simulator.timing.network import NetworkModel
+from simulator.timing.flat import FlatTiming
+from simulator.timing.network import ALONE, GangLoad, NetworkModel, UplinkLoad
 from simulator.timing.store import CheckpointStore, Crowding
 from simulator.traces.record import SECOND_NS, TraceJob
-from tests.build import placed, request
+from tests.build import fabric_spec, placed, request, spec
 from tests.replays import World, down, machine, replayed, trace_job, up
-from tests.unit.simulator.timing.test_network import fabric
 
 HOUR = 3600
 FORGIVING = Tenants(restarts=Restarts(avoid_s=0))  # a gang takes back the host that stopped it
@@ -130,7 +143,6 @@ def test_the_state_of_a_model_is_counted_by_its_parameters() -> None:
     timing.expect("a", 1_000 * SECOND_NS, request, 2_048)
     timing.begin(placed("a", roce.hosts))
 
-    assert request.model is not None
     write_s = 12 * parameter_count(request.model) / 2e12 + 7.6
     assert write_s == pytest.approx(10, abs=0.05)
     assert timing.end_ns("a", 0) == pytest.approx((1_000 + 2 * write_s) * SECOND_NS)
@@ -284,7 +296,6 @@ def test_gangs_that_share_the_store_write_longer(gangs: int, end_s: float) -> No
     world = shared(gangs, 961)
 
     assert world.ends_s()["j0"] == pytest.approx(end_s, rel=5e-4)
-    assert world.modelled is not None
     waited_s = world.modelled.host_time.checkpoint / SECOND_NS / (2 * gangs)
     assert waited_s == pytest.approx(world.ends_s()["j0"] - 961, abs=1)
     assert world.modelled.host_time.network == 0
@@ -323,3 +334,121 @@ def test_who_is_crowded_is_named_as_writers_come_and_go() -> None:
     assert list(half.end("b")) == ["a"]
     assert half.end("b") == ()
     assert half.crowding("a") == Crowding(1.0, pytest.approx(1 / 3))
+
+
+MODEL = ModelShape(
+    layers=16, hidden=2048, ffn=8192, heads=16, kv_heads=16, vocab=32_000, sequence=2048
+)
+
+
+def fabric(oversubscription: float = 8, zones: int = 2) -> Fabric:
+    return from_spec(
+        {
+            "name": "two",
+            "gpus_per_host": 8,
+            "tiers": [
+                {"name": "zone", "count": zones, "oversubscription": oversubscription},
+                {"name": "host", "count": 8},
+            ],
+        }
+    )
+
+
+def gang(hosts: int, model: ModelShape | None = MODEL) -> Request:
+    if model is None:
+        return Request(Parallelism(dp=8 * hosts), traffic=(("dp", 1_000),))
+    batch = Batch(global_sequences=hosts * 4)
+    return Request(Parallelism(tp=8, dp=hosts), model=model, batch=batch)
+
+
+def alternating(hosts: int) -> list[str]:
+    """Every other rank in the other zone: the worst order for a ring."""
+    return [f"z{i % 2}-h{i // 2}" for i in range(hosts)]
+
+
+def in_order(hosts: int) -> list[str]:
+    return [f"z{2 * i // hosts}-h{i % (hosts // 2)}" for i in range(hosts)]
+
+
+# --- stretches of placements and of neighbours, against step times ------------------
+
+
+def test_a_gang_inside_a_domain_is_as_fast_as_can_be() -> None:
+    network = NetworkModel(fabric(), 0.3)
+
+    assert network.load(gang(8), [f"z0-h{i}" for i in range(8)]) is ALONE
+    assert network.load(gang(1), ["z1-h3"]) is ALONE
+    wide = NetworkModel(fabric(oversubscription=1), 0.3)  # nor does any placement cost there
+    assert wide.load(gang(8), alternating(8)) is ALONE
+
+
+def test_a_worse_placement_takes_as_much_longer_as_its_step_does() -> None:
+    """Against placement.objective.step_time on both fabrics."""
+    narrow = fabric()
+    best_s = step_time(machine(8, gpus=8), gang(8), range(8)).seconds
+    hosts = alternating(8)
+    expected = step_time(narrow, gang(8), narrow.indices(hosts)).seconds / best_s
+    load = NetworkModel(narrow, 0.3).load(gang(8), hosts)
+
+    assert load.stretch == pytest.approx(expected)
+    assert load.stretch > NetworkModel(narrow, 0.3).load(gang(8), in_order(8)).stretch >= 1
+    assert load.stretch_with({}) == pytest.approx(load.stretch)  # not stretched twice
+    assert all(s.mean <= s.peak <= 1 for s in load.sent)
+
+
+def test_without_a_model_the_share_of_communication_grows_with_the_slowest_uplink() -> None:
+    """A ring of one rank a host and rail: every edge of the alternating order crosses, so
+    a zone sends as much as its four used hosts do; 8 hosts share an eighth of their rate."""
+    request = gang(8, model=None)
+    load = NetworkModel(fabric(), 0.25).load(request, alternating(8))
+
+    # 4 of 8 hosts send; the uplink has the rate of one host
+    busy = load.sent[0].mean * load.stretch
+    assert load.stretch == pytest.approx(0.75 + busy)
+    assert load.stretch > 1
+    assert NetworkModel(fabric(), 0.0).load(request, alternating(8)).stretch == 1
+
+
+def test_neighbours_stretch_what_waits_once_the_uplink_is_full() -> None:
+    load = GangLoad(
+        1.0, 0.2, (UplinkLoad(("zone", 0), 0.6, 0.3), UplinkLoad(("zone", 1), 0.5, 0.3))
+    )
+
+    assert load.stretch_with({}) == 1
+    assert load.stretch_with({("zone", 0): 0.4}) == 1  # 0.6 while talking + 0.4: just fits
+    assert load.stretch_with({("zone", 0): 0.6}) == pytest.approx(1 + 0.2 * 0.2)
+    assert load.stretch_with({("zone", 1): 0.9}) == pytest.approx(1.2)  # 0.3 + 0.9 on average
+
+
+def test_the_same_shape_in_the_same_domains_is_computed_once() -> None:
+    network = NetworkModel(fabric(), 0.3)
+    first = network.load(gang(8), in_order(8))
+    swapped = ["z0-h7", *in_order(8)[1:]]
+
+    assert network.load(gang(8), swapped) is first
+    assert network.load(replace(gang(8), batch=Batch(64)), swapped) is not first
+
+
+# --- two numbers for every gang -----------------------------------------------------
+
+
+def test_an_adopted_job_on_a_part_of_a_host_has_done_what_its_own_time_says() -> None:
+    """It holds two GPUs of a host, whose time is shared among all that hold some."""
+    state = replay(
+        [
+            FabricLoaded(0, fabric_spec()),
+            JobSubmitted(0, "u", spec("part", gpus=2)),
+            JobStarted(0, "part", 1, ("z0-r0-h0",), (), (), 0, gpus=(0, 1)),
+            GangSwapped(2_400 * SECOND_NS, "part", 2, (), ()),
+        ]
+    )
+    job = state.jobs["part"]
+    done_s = job.goodput.time.productive // SECOND_NS
+    timing = FlatTiming(lambda: state)
+    timing.expect("part", 5_000 * SECOND_NS, job.request, 1)
+    launcher = SimulatedLauncher(SimulationKernel(), lambda _: None, timing, EffectReader())
+    launcher.adopt(state)
+
+    restart_s = state.tenants.preemption.costs.overhead_ns(2) // SECOND_NS
+    ends_s = timing.end_ns("part", 2_400 * SECOND_NS) // SECOND_NS
+    assert (done_s > 0, ends_s) == (True, 2_400 + restart_s + 5_000 - done_s)

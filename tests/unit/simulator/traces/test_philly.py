@@ -94,11 +94,9 @@ def test_attempts_that_never_started_do_not_count(tmp_path: Path, missing: str |
         ),
         ([attempt("yesterday", None, 1)], "2: attempts.0.start_time: must be YYYY-MM-DD HH:MM:SS"),
         ([{**HOUR, "detail": 7}], "2: attempts.0.detail: must be a JSON array, not '7'"),
-        ([{**HOUR, "detail": [7]}], "2: attempts.0.detail.0: must be a JSON object, not '7'"),
         (["x"], "2: attempts.0: must be a JSON object, not 'x'"),
         ({"jobid": None}, "2: jobid: must be a text"),
         ({"submitted_time": None}, "2: submitted_time: is missing"),
-        ({"submitted_time": 5}, "2: submitted_time: must be YYYY-MM-DD HH:MM:SS, not '5'"),
         ({"submitted_time": "1917-10-09 07:00:00"}, "2: submitted_time: must not be before 1970"),
     ],
 )

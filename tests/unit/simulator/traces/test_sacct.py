@@ -55,7 +55,6 @@ def test_raw_job_ids_are_ids_and_cells_may_stand_between_tabs(tmp_path: Path) ->
         ('{"jobs": []}', "JobID,State", "header: is in JSON by itself: name no columns"),
         ("", "submit=3", "--columns: with slurm-sacct must be gpus_per_node=N or"),
         *(("", f"gpus{each}", "must be gpus_per_node=N") for each in ("=4", "_per_node=0")),
-        ("", "gpus_per_node=x", "must be gpus_per_node=N"),
     ],
 )
 def test_dumps_that_cannot_be_read(
@@ -163,7 +162,6 @@ def test_fields(tmp_path: Path) -> None:
         ({"ElapsedRaw": ""}, "run_ns", 7200 * SECOND_NS),  # End - Start
         ({"Timelimit": "UNLIMITED"}, "time_limit_ns", None),
         ({"Timelimit": "Partition_Limit"}, "time_limit_ns", None),
-        ({"Timelimit": ""}, "time_limit_ns", None),
         ({"Timelimit": "Unknown"}, "time_limit_ns", None),
         ({"Submit": "1772359200"}, "submit_ns", 1_772_359_200 * SECOND_NS),
         ({"State": "CANCELLED by 1001"}, "outcome", TraceOutcome.CANCELLED),
@@ -188,9 +186,7 @@ def test_cells_in_every_notation(
         ({"ElapsedRaw": "", "End": "Unknown"}, "left out 2: End: is unknown"),
         ({"JobID": ""}, "2: JobID: is empty"),
         ({"Submit": "Sunday"}, "2: Submit: must be YYYY-MM-DD HH:MM:SS, not 'Sunday'"),
-        ({"ElapsedRaw": "-1"}, "2: Elapsed: must not be negative: '-1'"),
         ({"Timelimit": "2 hours"}, "2: Timelimit: must be [D-]HH:MM:SS, not '2 hours'"),
-        ({"User": "a|b"}, "2: columns: must be as many as in the header, not '13'"),
     ],
 )
 def test_rows_that_are_not_replayed(tmp_path: Path, changed: dict[str, str], told: str) -> None:
