@@ -24,7 +24,6 @@ def test_roles_of_a_file_are_one_gang() -> None:
     sent = [each for each in axis_traffic(request) if each.pattern is Pattern.PAIRS]
     assert sent[0].axis == "trainer-rollout"
     assert sent[0].edge_bytes * 256 * 128 == pytest.approx(2260e9, rel=1e-6)
-    assert spec.run is not None
     rollout = spec.run.roles[1]
     assert spec.run.of_role(rollout).command == ("python", "rollout.py")
     assert (rollout.restart, spec.run.roles[0].restart) == (RoleRestart.ROLE, RoleRestart.GANG)
@@ -59,7 +58,6 @@ def test_numbers_in_commands_of_roles_are_taken_as_they_are_written(tmp_path: Pa
     role = "{name: a, parallelism: {tp: 8}, command: [train, 3e-4], env: {LR: 1e-5}}"
     path.write_text(f"name: j\nroles:\n  - {role}\n")
     run = load_job(str(path)).run
-    assert run is not None
     assert run.roles[0].command == ("train", "3e-4")
     assert run.roles[0].env == (("LR", "1e-5"),)
 

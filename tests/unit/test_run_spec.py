@@ -139,7 +139,6 @@ def test_numbers_in_a_file_reach_the_process_as_they_are_written(tmp_path: Path)
         "  env: {OMP_NUM_THREADS: 8, DEBUG: True}\n  grace_s: 5m\n"
     )
     spec = job_from_document(load(path), "a")
-    assert spec.run is not None
     assert spec.run.command[3:] == ("3e-4", "--version", "1.10", "-n", "010", "--fast", "true")
     assert spec.run.env == (("DEBUG", "True"), ("OMP_NUM_THREADS", "8"))
     assert (spec.time_limit_s, spec.run.grace_s) == (9_000, 300)

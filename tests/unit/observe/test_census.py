@@ -161,7 +161,6 @@ def progress_of(step_s: float | None, state: State = STATE) -> job_pb2.TrainingP
 
 def test_the_model_step_is_that_of_the_hosts_with_its_interval() -> None:
     job, likely = STATE.jobs["a"], likely_step(STATE, STATE.jobs["a"])
-    assert likely is not None
     step = step_time(STATE.loaded_fabric, job.request, job.hosts)
     assert (likely.low_s, likely.high_s) == step.likely_s
     assert likely.low_s < likely.seconds == step.seconds < likely.high_s
@@ -170,7 +169,6 @@ def test_the_model_step_is_that_of_the_hosts_with_its_interval() -> None:
 @pytest.mark.parametrize(("share", "is_slower"), [(1.0, False), (1.1, False), (1.5, True)])
 def test_a_gang_is_named_once_it_leaves_the_interval(share: float, is_slower: bool) -> None:
     likely = likely_step(STATE, STATE.jobs["a"])
-    assert likely is not None
     message = progress_of(share * likely.seconds)
     assert message.slower_than_model is is_slower
     assert ("SLOWER THAN ITS MODEL" in _progress(message)) is is_slower
@@ -186,7 +184,6 @@ def test_a_job_without_a_model_is_compared_with_nothing() -> None:
 
 def test_metrics_have_both_steps_of_each_gang_that_reports() -> None:
     likely = likely_step(STATE, STATE.jobs["a"])
-    assert likely is not None
     samples = list(of_steps(STATE, lambda uid, attempt: (Said(2 * likely.seconds), 0.0)))
     assert samples == [
         (c.JOB_STEP, ("a",), 2 * likely.seconds),
