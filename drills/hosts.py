@@ -21,7 +21,7 @@ from scheduler.agent.program import AgentOptions
 from scripts.local_host import LocalHost, command_line, parent, send
 from tests import kubernetes
 from tests.build import fabric, fabric_spec
-from tests.e2e.gangs import allow_root, two_zones
+from tests.e2e.gangs import allow_own_user, two_zones
 from tests.e2e.processes import MUSTER
 from tests.kubernetes import KubernetesCluster, RefusedCall, ToyKubelet
 from tests.slurm import SlurmCluster
@@ -42,7 +42,7 @@ class DrillHosts(ABC):
         self.others: Sequence[str] = ()
         self.env: dict[str, str] | None = None
         self._down_until_s: dict[str, float] = {}
-        self.allow = allow_root(folder)
+        self.allow = allow_own_user(folder)
 
     @abstractmethod
     def start(self, servers: str, secret: str) -> None:

@@ -30,12 +30,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
 
 
 @pytest.fixture
-def local(shared: Local) -> Iterator[Local]:
-    """The shared server, on which no gang is left afterwards. Each test names its jobs as no other
-    test of its file does: a job goes on where another of its name was."""
-    yield shared
+def local(shared: Local) -> Local:
+    """The shared server, on which no gang of an earlier test is left. Each test names its jobs as
+    no other test of its file does: a job goes on where another of its name was."""
     server, client = shared
     for job in client.list_jobs():
         if job.state in LIVE:
             client.cancel_job(job.spec.name)
     wait_until(lambda: not any(map(server.ranks, server.hosts)), 60)
+    return shared

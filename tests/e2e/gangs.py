@@ -1,5 +1,7 @@
 """A server with agents on this machine, and real gangs, for tests and drills."""
 
+import os
+import pwd
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -73,10 +75,10 @@ def two_zones(hosts: Sequence[str]) -> dict[str, Any]:
     return keys | {"tiers": [{"name": "zone", "oversubscription": 2}, {"name": "host"}]}
 
 
-def allow_root(folder: Path) -> str:
-    """Write as whom agents run ranks, and return the path."""
-    path = folder / "allow.yaml"
-    path.write_text("users: [root]\ndefault_user: root\nwithout_cgroups: true\n")
+def allow_own_user(folder: Path) -> str:
+    """Write that agents run ranks as the user of the tests, and return the path."""
+    user, path = pwd.getpwuid(os.geteuid()).pw_name, folder / "allow.yaml"
+    path.write_text(f"users: [{user}]\ndefault_user: {user}\nwithout_cgroups: true\n")
     return str(path)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import msgspec
 import pytest
 
 from placement.fabric import hostset
@@ -29,7 +28,6 @@ from scheduler.core.model.commands import (
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
-from scheduler.core.model.requests import parse_request_id
 from scheduler.core.names import full_name
 from scheduler.core.policies.health_signals import SIGNALS, XID, Effect
 from scheduler.core.policies.tenants import (
@@ -71,7 +69,7 @@ REFUSED = (
     grpc.StatusCode.ALREADY_EXISTS,
 )
 Script = Sequence[tuple[int, Command]]
-Step = Callable[[State], Command]
+Step = Command | Callable[[State], Command]
 
 
 # --- scripts -----------------------------------------------------------------
@@ -94,37 +92,32 @@ def on(make: Callable[[str], Command], where: Callable[[State], str]) -> Step:
     return lambda state: make(where(state))
 
 
-def plain(command: Command) -> Step:
-    return lambda _: command
-
-
 STORY: list[Step] = [
-    plain(submit("long", 6, pp=2, limit_s=10 * H, spares=exactly(1))),
-    plain(submit("wide", 12, limit_s=H)),  # waits for long, and is promised its hosts
-    plain(submit("tardy", 5, limit_s=20 * H)),  # would fit, but would break the promise
-    plain(submit("brief", 2, limit_s=2 * H, request_id="r1")),  # backfills
-    plain(submit("brief", 2, limit_s=2 * H, request_id="r1")),  # a retry: the same job
+    submit("long", 6, pp=2, limit_s=10 * H, spares=exactly(1)),
+    submit("wide", 12, limit_s=H),  # waits for long, and is promised its hosts
+    submit("tardy", 5, limit_s=20 * H),  # would fit, but would break the promise
+    submit("brief", 2, limit_s=2 * H),  # backfills
     on(cordon, free),
     on(fail, block("long", 0)),  # swaps its spare in
     on(lambda host: fail(host, "nic-down"), block("long", 3)),  # swaps a free host in
     on(lambda host: ReportHost(host, "thermal", "88 C"), block("long", 2)),
     on(drain, block("long", 1)),
-    plain(cancel("tardy")),
-    plain(end("brief")),
-    plain(end("long", JobState.FAILED)),
+    cancel("tardy"),
+    end("brief"),
+    end("long", JobState.FAILED),
     on(repair, failed),
-    on(uncordon, lambda state: FABRIC.hosts[hostset.members(state.index.unhealthy)[0]]),
+    on(uncordon, failed),
     on(repair, failed),
-    plain(submit("rest", 3, priority=5)),  # takes what wide leaves
-    plain(submit("last", 1, spares=AUTO)),
+    submit("rest", 3, priority=5),  # takes what wide leaves
+    submit("last", 1, spares=AUTO),
     on(fail, block("wide", 7)),  # nothing to swap in: requeued, and waits again
-    plain(end("wide", attempt=1)),  # a late word: refused
-    plain(end("rest")),  # room for wide: its second attempt
+    end("wide", attempt=1),  # a late word: refused
+    end("rest"),  # room for wide: its second attempt
     on(drain, block("wide", 2)),
     on(repair, failed),
-    plain(submit("nowhere", 17)),  # infeasible: refused
-    plain(end("wide")),
-    plain(cancel("last")),
+    submit("nowhere", 17),  # infeasible: refused
+    end("wide"),
+    cancel("last"),
 ]
 
 
@@ -133,14 +126,11 @@ def written(
 ) -> Script:
     """The commands of a story, each chosen on the state that those before it lead to."""
     script: list[tuple[int, Command]] = []
+    state, options = State.empty(), options or SchedulingOptions()
     for number, step in enumerate(steps):
-        log = (
-            run_script(FABRIC, script, options or SchedulingOptions(), tenants=tenants)
-            if script
-            else ()
-        )
-        state = replay(log) if script else State.empty()
-        script.append((START_NS + number * HOUR_NS // 10, arriving(step(state))))
+        command = step(state) if callable(step) else step
+        script.append((START_NS + number * HOUR_NS // 10, arriving(command)))
+        state = replay(run_script(FABRIC, script, options, tenants=tenants))
     return script
 
 
@@ -247,7 +237,6 @@ def random_job(name: str, rng: random.Random) -> SubmitJob:
         priority=rng.choice([0, 0, 0, 5]),
         limit_s=rng.choice([None, H, 6 * H, 30 * H]),
         spares=rng.choice([AUTO, exactly(0), exactly(1)]),
-        request_id=rng.choice(["", f"request-{name}"]),
     )
 
 
@@ -305,20 +294,7 @@ async def lived(
             if number == restart_after:
                 await stack.aclose()
                 served = await stack.enter_async_context(serving(folder, **settings))
-    return undigested(logged(folder))
-
-
-def undigested(log: Sequence[Event]) -> list[Event]:
-    """Events without the digests of their requests: a server's are of messages, those of the
-    simulator of commands."""
-
-    def plain_id(event: Event) -> Event:
-        text = getattr(event, "request_id", "")
-        return (
-            msgspec.structs.replace(event, request_id=parse_request_id(text).key) if text else event
-        )
-
-    return [plain_id(event) for event in log]
+    return logged(folder)
 
 
 async def send(served: Served, command: Command) -> None:
@@ -326,9 +302,8 @@ async def send(served: Served, command: Command) -> None:
     stub, pb = served.stub, service_pb2
     try:
         match command:
-            case SubmitJob(spec, _, request_id):
-                message = spec_to_proto(spec)
-                await stub.CreateJob(pb.CreateJobRequest(spec=message, request_id=request_id))
+            case SubmitJob(spec):
+                await stub.CreateJob(pb.CreateJobRequest(spec=spec_to_proto(spec)))
             case CancelJob(name, reason):
                 await stub.CancelJob(pb.CancelJobRequest(name=name, reason=reason))
             case EndJob(name, outcome, attempt, reason):

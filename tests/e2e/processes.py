@@ -116,9 +116,16 @@ def type_into(text: bytes, *arguments: str, address: str) -> tuple[int, bytes]:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), written
 
 
-def muster(*arguments: str, address: str = "") -> subprocess.CompletedProcess[str]:
-    """Run one command to its end, in a process of its own."""
+def muster(
+    *arguments: str, address: str = "", folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end, in a process of its own; in `folder`, None: here."""
     environment = {**os.environ, "MUSTER_ADDRESS": address} if address else dict(os.environ)
     return subprocess.run(
-        [MUSTER, *arguments], capture_output=True, text=True, env=environment, timeout=60
+        [MUSTER, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=folder,
+        timeout=60,
     )

@@ -83,19 +83,6 @@ def test_what_others_wrote_stays_in_its_line(shell: Shell, server: ServerProcess
     shell.run("uncordon", "z1-r3-h0")
 
 
-def test_hosts_are_cordoned_drained_and_reported(shell: Shell) -> None:
-    def state(*arguments: str) -> str:
-        return str(shell.asked(*arguments)["state"])
-
-    assert state("cordon", "z1-r3-h0", "--reason", "cable") == "HOST_STATE_CORDONED"
-    assert state("uncordon", "z1-r3-h0") == "HOST_STATE_HEALTHY"
-    assert state("drain", "z1-r3-h0") == "HOST_STATE_CORDONED"  # it was empty
-    assert state("report", "z1-r3-h0", "--signal", "gpu-lost") == "HOST_STATE_FAILED"
-    # The operator's drain outlasts the failure.
-    assert state("report", "z1-r3-h0", "--signal", "repaired") == "HOST_STATE_CORDONED"
-    assert state("uncordon", "z1-r3-h0") == "HOST_STATE_HEALTHY"
-
-
 def test_watch_replays_and_goes_on(shell: Shell, server: ServerProcess, folder: Path) -> None:
     begin = shell.asked("hosts")["version"]
     command = [MUSTER, "watch", "--after", str(begin), "--format", "json", "--job", "seen"]
@@ -131,6 +118,7 @@ def test_what_the_server_refuses_in_a_job_file_is_said_with_its_line(
         (["--listen", "here"], "give HOST:PORT"),
         (["--listen", "127.0.0.1:65536"], "a port up to 65535"),
         (["--fabric", "nowhere"], "'nowhere' is neither a preset"),
+        (["--metrics-per-job"], "needs --metrics"),
     ],
 )
 def test_a_server_that_cannot_start_says_why(

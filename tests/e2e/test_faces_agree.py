@@ -38,15 +38,14 @@ from tests.e2e.lives import (
     TENANTS,
     Decisions,
     H,
+    Script,
     Step,
     arriving,
     block,
     lived,
     on,
     owned,
-    plain,
     random_script,
-    undigested,
     with_changes,
     written,
 )
@@ -54,22 +53,19 @@ from tests.replays import run_script
 from tests.seeds import seeds
 from tests.serving import START_NS
 
-
-def simulated_log(*arguments: Any, **options: Any) -> list[Event]:
-    return undigested(run_script(*arguments, **options))
+SLOW = pytest.mark.slow
 
 
 def kinds(log: Sequence[Event]) -> Counter[str]:
     return Counter(type(event).__name__ for event in log)
 
 
-@pytest.mark.parametrize("restart_after", [-1, 9])
-async def test_served_and_simulated_leave_the_same_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart_after: int
+async def test_served_and_simulated_leave_the_same_log_through_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = written(STORY)
-    simulated = simulated_log(FABRIC, script)
-    live = await lived(tmp_path, script, Decisions(monkeypatch), SchedulingOptions(), restart_after)
+    simulated = run_script(FABRIC, script)
+    live = await lived(tmp_path, script, Decisions(monkeypatch), SchedulingOptions(), 9)
     assert live == simulated
     seen = kinds(simulated)
     assert (seen["GangSwapped"], seen["JobRequeued"], seen["HostSignalled"]) == (4, 1, 1)
@@ -83,70 +79,9 @@ async def test_so_they_do_on_whatever_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, policy: str
 ) -> None:
     script, limits = random_script(seed), SchedulingOptions(policy=policy)
-    simulated = simulated_log(FABRIC, script, limits)
+    simulated = run_script(FABRIC, script, limits)
     assert await lived(tmp_path, script, Decisions(monkeypatch), limits) == simulated
     assert {"JobStarted", "JobEnded", "HostMoved"} <= kinds(simulated).keys()
-
-
-@pytest.mark.parametrize("policy", ["production", "conservative"])
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-async def test_so_they_do_while_the_fabric_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, policy: str
-) -> None:
-    script, limits = with_changes(random_script(seed), seed), SchedulingOptions(policy=policy)
-    simulated = simulated_log(FABRIC, script, limits)
-    live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 40)
-    assert live == simulated
-    assert kinds(simulated)["FabricChanged"] > 1
-    assert {"JobStarted", "JobEnded", "GangSwapped"} <= kinds(simulated).keys()
-
-
-@pytest.mark.parametrize("policy", ["production", "conservative"])
-async def test_so_they_do_with_tenants(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
-) -> None:
-    rng, limits = random.Random(5), SchedulingOptions(policy=policy)
-    names: dict[str, str] = {}
-    script = [(time_ns, owned(command, rng, names)) for time_ns, command in random_script(7)]
-    simulated = simulated_log(FABRIC, script, limits, tenants=TENANTS)
-    live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30, TENANTS)
-    assert live == simulated
-    assert {"TenantsLoaded", "JobStarted", "JobEnded"} <= kinds(simulated).keys()
-    assert ("JobPreempted" in kinds(simulated)) is (policy == "production")
-
-
-# A gang has always just saved its state, so what is due is due at once: time stands still here.
-SAVING = Tenants(
-    (Tenant("default"),),
-    classes=TENANTS.classes,
-    preemption=Preemption(min_run_s=0, costs=Costs(0, 60)),
-)
-SPOT = {"priority_class": "spot", "limit_s": 90 * H}
-ELASTIC: list[Step] = [
-    plain(submit("soft", 12, min_dp=4, pp=1, **SPOT)),
-    plain(submit("urgent", 8, limit_s=2 * H, priority=5)),  # four are free: soft drops four
-    plain(submit("rigid", 4, **SPOT)),  # waits: it may take nothing from an equal
-    plain(submit("more", 2, priority=5)),  # soft again
-    on(fail, block("urgent", 3)),  # and for a host that failed
-    plain(end("urgent")),  # rigid starts, and soft grows on the rest
-    plain(
-        submit("wide", 11, priority=5)
-    ),  # more than soft and rigid together could spare: both leave
-    plain(end("more")),
-    plain(end("wide")),
-]
-
-
-async def test_so_they_do_with_elastic_gangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They grow, and make room for others."""
-    limits = SchedulingOptions(resize_every_s=0)
-    script = written(ELASTIC, limits, SAVING)
-    simulated = simulated_log(FABRIC, script, limits, tenants=SAVING)
-    assert await lived(tmp_path, script, Decisions(monkeypatch), limits, 4, SAVING) == simulated
-    resized = [event for event in simulated if isinstance(event, GangResized)]
-    assert {bool(event.preempted_by) for event in resized} == {True, False}
 
 
 def choosy(command: Command, rng: random.Random) -> Command:
@@ -161,16 +96,73 @@ def choosy(command: Command, rng: random.Random) -> Command:
     return replace(command, spec=replace(command.spec, request=request, affinity=beside))
 
 
-@pytest.mark.parametrize("policy", ["production", "conservative"])
-async def test_so_they_do_with_constraints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+def with_constraints(script: Script) -> Script:
+    rng = random.Random(5)
+    return [(time_ns, choosy(command, rng)) for time_ns, command in script]
+
+
+def with_tenants(script: Script) -> Script:
+    rng, names = random.Random(5), dict[str, str]()
+    return [(time_ns, owned(command, rng, names)) for time_ns, command in script]
+
+
+@pytest.mark.parametrize("policy", ["production", pytest.param("conservative", marks=SLOW)])
+@pytest.mark.parametrize(
+    ("script", "tenants", "seen"),
+    [
+        (with_changes(random_script(0), 0), None, {"FabricChanged", "GangSwapped"}),
+        (with_tenants(random_script(7)), TENANTS, {"TenantsLoaded"}),
+        (with_constraints(random_script(5)), None, {"GangSwapped"}),
+    ],
+    ids=["while the fabric changes", "with tenants", "with constraints"],
+)
+async def test_so_they_do_through_a_restart(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: Script,
+    tenants: Tenants | None,
+    seen: set[str],
+    policy: str,
 ) -> None:
-    rng, limits = random.Random(5), SchedulingOptions(policy=policy)
-    script = [(time_ns, choosy(command, rng)) for time_ns, command in random_script(4)]
-    simulated = simulated_log(FABRIC, script, limits)
-    live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30)
+    limits = SchedulingOptions(policy=policy)
+    simulated = run_script(FABRIC, script, limits, tenants=tenants)
+    live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30, tenants)
     assert live == simulated
-    assert {"JobStarted", "JobEnded", "GangSwapped"} <= kinds(simulated).keys()
+    assert {"JobStarted", "JobEnded", *seen} <= kinds(simulated).keys()
+    if tenants:
+        assert ("JobPreempted" in kinds(simulated)) is (policy == "production")
+
+
+# A gang has always just saved its state, so what is due is due at once: time stands still here.
+SAVING = Tenants(
+    (Tenant("default"),),
+    classes=TENANTS.classes,
+    preemption=Preemption(min_run_s=0, costs=Costs(0, 60)),
+)
+SPOT = {"priority_class": "spot", "limit_s": 90 * H}
+ELASTIC: list[Step] = [
+    submit("soft", 12, min_dp=4, pp=1, **SPOT),
+    submit("urgent", 8, limit_s=2 * H, priority=5),  # four are free: soft drops four
+    submit("rigid", 4, **SPOT),  # waits: it may take nothing from an equal
+    submit("more", 2, priority=5),  # soft again
+    on(fail, block("urgent", 3)),  # and for a host that failed
+    end("urgent"),  # rigid starts, and soft grows on the rest
+    submit("wide", 11, priority=5),  # more than soft and rigid could spare: both leave
+    end("more"),
+    end("wide"),
+]
+
+
+async def test_so_they_do_with_elastic_gangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They grow, and make room for others."""
+    limits = SchedulingOptions(resize_every_s=0)
+    script = written(ELASTIC, limits, SAVING)
+    simulated = run_script(FABRIC, script, limits, tenants=SAVING)
+    assert await lived(tmp_path, script, Decisions(monkeypatch), limits, 4, SAVING) == simulated
+    resized = [event for event in simulated if isinstance(event, GangResized)]
+    assert {bool(event.preempted_by) for event in resized} == {True, False}
 
 
 def test_a_dry_run_keeps_the_same_constraints(

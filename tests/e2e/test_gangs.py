@@ -21,11 +21,7 @@ from tests.e2e.gangs import Local, LocalServer, begins_at, gang, is_launched, lo
 from tests.e2e.processes import muster
 from tests.waiting import wait_until
 
-COMPLETED, FAILED = job_pb2.JOB_STATE_COMPLETED, job_pb2.JOB_STATE_FAILED
-
-
-def no_ranks(server: LocalServer) -> bool:
-    return not any(server.ranks(host) for host in server.hosts)
+COMPLETED = job_pb2.JOB_STATE_COMPLETED
 
 
 def test_a_gang_runs_and_its_job_ends_by_exit_codes(local: Local, tmp_path: Path) -> None:
@@ -37,22 +33,14 @@ def test_a_gang_runs_and_its_job_ends_by_exit_codes(local: Local, tmp_path: Path
     assert lines[0].startswith("attempt 1: from step 0")
     assert lines[-1].startswith("done: 20 steps")
     assert b"".join(client.tail_logs("a", 3, 1)).startswith(b"done: 20 steps")
-    wrong = gang("b", tmp_path, spares=NO_SPARES)
-    client.create_job(replace(wrong, run=RunSpec(("no-such-program",), workdir="/tmp")))
-    job = until(client, "b", lambda job: job.state == FAILED)
-    assert job.reason.endswith("there is no program no-such-program")
     client.create_job(gang("c", tmp_path, steps=10**6, spares=NO_SPARES))
     until(client, "c", is_launched(1))
     following = client.tail_logs("c", follow=True)
     assert next(following).startswith(b"attempt 1")
     client.cancel_job("c")
-    until(client, "c", lambda _: no_ranks(server))
+    until(client, "c", lambda _: not any(map(server.ranks, server.hosts)))
     # Hosts stop their ranks one after the other: rank 0 may still say that a peer went first.
     assert set(following) <= {b"rank 0: a peer has gone\n"}
-    client.create_job(gang("d", tmp_path, steps=10**6, limit_s=1, spares=NO_SPARES))
-    job = until(client, "d", lambda job: job.state == FAILED)
-    assert job.reason == "reached its time limit of 1 s"
-    until(client, "d", lambda _: no_ranks(server))
 
 
 @pytest.mark.slow
@@ -180,23 +168,6 @@ def test_an_elastic_gang_saves_before_it_grows_and_before_it_gives_hosts_back(
         until(client, "c", is_launched(1))
 
 
-@pytest.mark.slow
-def test_a_gang_that_is_moved_to_free_a_zone_saves_before(tmp_path: Path) -> None:
-    with local_server(tmp_path, zones=2, racks=1) as (_, client):
-        never = 10**6
-        for name, hosts in (("a", 2), ("b", 2), ("c", 1)):
-            job = gang(name, tmp_path, hosts, steps=never, save_every=never, spares=NO_SPARES)
-            client.create_job(job)
-            until(client, name, is_launched(1))
-        client.cancel_job("a")
-        (host,) = stepping(client, "c", 1).placement.hosts
-        answer = client.defragment(hosts=3, apply=True)
-        assert answer.moves
-        (other,) = stepping(client, "c", 2).placement.hosts
-        assert other.partition("-")[0] != host.partition("-")[0]
-        assert begins_at(client, "c") > 0
-
-
 def test_jobs_share_a_host_each_with_its_own_gpus(local: Local, tmp_path: Path) -> None:
     """A rank that ends does not touch who is beside it, nor does the attempt after it."""
     server, client = local
@@ -244,10 +215,10 @@ def test_idle_hosts_are_checked_and_keep_what_was_measured(tmp_path: Path) -> No
     checks["rate"] = [sys.executable, "-c", fails_once, str(tmp_path / "one has failed")]
     config = tmp_path / "serve.yaml"
     config.write_text(json.dumps({"agents": {"burn_in": checks}}))
-    with local_server(tmp_path, "--config", str(config), lease_s=15) as (server, client):
-        client.create_job(gang("a", tmp_path, hosts=1, steps=10**6))
-        job = until(client, "a", is_launched(1))
-        held = {*job.placement.hosts, *job.placement.spares}
+    options = ("--config", str(config))
+    with local_server(tmp_path, *options, racks=1, hosts=4, lease_s=15) as (server, client):
+        client.create_job(gang("a", tmp_path, hosts=1, steps=10**6, spares=NO_SPARES))
+        held = set(until(client, "a", is_launched(1)).placement.hosts)
         done = muster("burn-in", "--free", address=server.address)
         assert done.returncode == 0, done.stderr + server.logs()
         hosts = {host.name: host for host in client.list_hosts()}

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
-from placement.workload.request import SpareRule
-from scheduler.client import Client, ServiceError
-from scheduler.core.policies.job_terms import ContainerSpec, HangAction, HangTerms
+from scheduler.client import Client
+from scheduler.core.policies.job_terms import HangAction, HangTerms
 from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from scripts.local_host import send
 from tests.conformance.cluster import main as conformance
 from tests.e2e.gangs import (
-    allow_root,
+    allow_own_user,
     check_log,
     configured,
     gang,
@@ -47,7 +46,7 @@ class KubernetesServer(RunningServer):
         self.nodes = [f"n{number}" for number in range(1, 7)]
         (folder / "fabric.yaml").write_text(yaml.safe_dump(two_zones(self.nodes)))
         kubernetes = {"kubeconfig": str(cluster.kubeconfig), "image": "train", "holding": holding}
-        kubernetes |= {"allow": allow_root(folder), "grace_s": 20} | more
+        kubernetes |= {"allow": allow_own_user(folder), "grace_s": 20} | more
         keys = {"fabric": "fabric.yaml", "store": "sqlite:///m.db"}
         keys |= {"launcher": "kubernetes", "kubernetes": kubernetes}
         super().__init__(folder, configured(folder, keys | {"agents": {"lease_s": LEASE_S}}))
@@ -199,55 +198,6 @@ def test_pods_are_found_again_by_the_next_server_and_orphans_are_deleted(tmp_pat
         until(client, "a", lambda job: job.saved_checkpoint.step > saved, 90)
         assert client.get_job("a").attempt == 1
         assert set(ranks) <= set(kubelet.ranks(job.placement.hosts[0]))
-
-
-def test_a_gang_has_pods_of_its_own_image_and_mounts_where_others_had_theirs(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "pod.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "spec": {
-                    "containers": [
-                        {
-                            "name": "agent",
-                            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-                        }
-                    ],
-                    "volumes": [{"name": "data", "hostPath": {"path": str(tmp_path)}}],
-                }
-            }
-        )
-    )
-    more = {"images": ["example.org/train"], "template": "pod.yaml"}
-    with kubernetes_server(tmp_path, "whole", **more) as (server, _, client):
-        wait_until(lambda: len(server.pods()) == 6, 60)
-        client.create_job(gang("a", tmp_path, steps=10, spares=SpareRule(hosts=0)))
-        until(client, "a", lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
-        before = {node: pod["metadata"]["uid"] for node, pod in server.pods().items()}
-
-        made = gang("b", tmp_path, steps=10**6, spares=SpareRule(hosts=0))
-        assert made.run is not None
-        container = ContainerSpec("docker://example.org/train:2", ("/data/sets:/sets:ro",))
-        client.create_job(replace(made, run=replace(made.run, container=container)))
-        hosts = set(until(client, "b", is_launched(1), 60).placement.hosts)
-        pods = server.pods()
-        assert {node for node in pods if pods[node]["metadata"]["uid"] != before[node]} == hosts
-        for host in hosts:
-            (agent,) = pods[host]["spec"]["containers"]
-            assert agent["image"] == "example.org/train:2"
-            mount = {"name": "data", "mountPath": "/sets", "subPath": "sets", "readOnly": True}
-            assert any(mount.items() <= each.items() for each in agent["volumeMounts"])
-        assert client.get_host(min(hosts)).state == host_pb2.HOST_STATE_HEALTHY
-
-        client.cancel_job("b")
-        client.create_job(gang("c", tmp_path, 6, steps=10, spares=SpareRule(hosts=0)))
-        until(client, "c", lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
-        images = {pod["spec"]["containers"][0]["image"] for pod in server.pods().values()}
-        assert images == {"train"}
-        other = replace(made.run, container=replace(container, image="example.com/train"))
-        with pytest.raises(ServiceError, match="not an image that jobs may have"):
-            client.create_job(replace(made, name="d", run=other))
 
 
 def test_a_drained_node_is_left_after_a_checkpoint_and_comes_back(tmp_path: Path) -> None:
@@ -409,33 +359,31 @@ def test_pods_of_a_jobset_are_bound_in_rank_order_and_follow_a_swap(tmp_path: Pa
         assert "forbidden" not in server.log.read_text()[begun:]
 
 
-def test_demands_of_pods_hold_or_are_refused_and_an_evicted_pod_moves_its_gang(
+def test_pods_wait_for_labels_of_nodes_and_a_gang_moves_when_a_pod_is_evicted(
     tmp_path: Path,
 ) -> None:
+    """A pod group of Kueue waits as well; of those that are objects this API server knows none."""
     with kubernetes_server(tmp_path, adopt={"training": None}) as (server, _, client):
         cluster = server.cluster
         adopt_training(cluster)
-        notes = {"muster.dev/size": "1"}
-        wrong = Controller(cluster, tmp_path, "wrong")
-        wrong.make(0, 0, notes=notes, nodeSelector={"pool": "gold"})
-        wait_until(lambda: any("no host has pool=gold" in text for text in wrong.events()), 20)
-        claim = {"limits": {"nvidia.com/gpu": "1"}}
-        container = {"name": "train", "image": "train", "resources": claim}
-        fewer = Controller(cluster, tmp_path, "fewer")
-        fewer.make(0, 0, notes=notes, containers=[container])
-        wait_until(lambda: any("asks for 1 GPUs" in text for text in fewer.events()), 20)
-        assert client.list_jobs() == []
-
-        gang = Controller(cluster, tmp_path, "llama")
-        notes = {"muster.dev/job": FOUR_HOSTS}
-        for job, index in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            gang.make(job, index, notes=notes, nodeSelector={"pool": "iron"})
+        gang, group = (Controller(cluster, tmp_path, name) for name in ("llama", "qwen"))
+        notes, where = {"muster.dev/size": "2"}, {"pool": "iron"}
+        kueue = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+        kueue["kueue.x-k8s.io/podset-required-topology"] = "block"
+        for index in range(2):
+            gang.make(0, index, notes=notes, nodeSelector=where)
+            group.make(0, index, notes=kueue)
         wait_until(lambda: any("no host has pool=iron" in text for text in gang.events()), 20)
-        for node in server.nodes:
-            path = f"/api/v1/nodes/{node}"
-            cluster.api.patch(path, {"metadata": {"labels": {"pool": "iron"}}})
-        wait_until(lambda: all(gang.hosts()), 30)
-        leaving = gang.hosts()[2]
+        wait_until(lambda: any("domains of no tier" in text for text in group.events()), 20)
+        assert [*gang.hosts(), *group.hosts()] == [""] * 4
+        for number, node in enumerate(server.nodes):
+            labels = where | {"block": f"b{number // 3}"}
+            cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
+        wait_until(lambda: all([*gang.hosts(), *group.hosts()]), 30)
+        job = client.get_job("training.jobset.qwen")
+        assert job.spec.constraints.same == "zone"
+        assert group.hosts() == list(job.placement.hosts)
+        stays, leaving = gang.hosts()
         cluster.cordon(leaving)
         name = next(
             name
@@ -443,34 +391,13 @@ def test_demands_of_pods_hold_or_are_refused_and_an_evicted_pod_moves_its_gang(
             if pod["spec"].get("nodeName") == leaving
         )
         cluster.api.call("DELETE", f"/api/v1/namespaces/training/pods/{name}")  # its eviction
-        wait_until(lambda: len(gang.hosts()) == 3, 20)
-        gang.make(1, 0, "b", notes, nodeSelector={"pool": "iron"})
-        wait_until(lambda: len(gang.hosts()) == 4 and all(gang.hosts()), 20)
+        wait_until(lambda: gang.hosts() == [stays], 20)
+        gang.make(0, 1, "b", notes, nodeSelector=where)
+        wait_until(lambda: len(gang.hosts()) == 2 and all(gang.hosts()), 20)
         assert leaving not in gang.hosts()
         assert client.get_host(leaving).cordon_reason == "kubernetes: its pod is evicted"
         gang.end()
-
-
-def test_a_pod_group_of_kueue_is_a_gang_in_the_domain_that_it_asks_for(tmp_path: Path) -> None:
-    """Of pod groups that are objects this API server knows none: see integration."""
-    with kubernetes_server(tmp_path, adopt={"training": None}) as (server, _, client):
-        api = server.cluster.api
-        adopt_training(server.cluster)
-        notes = {"kueue.x-k8s.io/pod-group-total-count": "2"}
-        notes["kueue.x-k8s.io/podset-required-topology"] = "pool"
-        gang = Controller(server.cluster, tmp_path, "llama")
-        for index in range(2):
-            gang.make(0, index, notes=notes)
-        wait_until(lambda: any("domains of no tier" in text for text in gang.events()), 20)
-        assert gang.hosts() == ["", ""]
-        for number, node in enumerate(server.nodes):
-            labels = {"pool": f"p{number // 3}"}
-            api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
-        wait_until(lambda: all(gang.hosts()), 20)
-        job = client.get_job("training.jobset.llama")
-        assert job.spec.constraints.same == "zone"
-        assert gang.hosts() == list(job.placement.hosts)
-        gang.end()
+        group.end()
 
 
 def test_conformance_names_what_a_cluster_does_not_do(

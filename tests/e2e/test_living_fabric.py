@@ -1,11 +1,8 @@
 """docs/fabric.md, *Change it while it runs*, word by word: a server of its own, a gang on it."""
 
-import os
 import re
 import shlex
-import subprocess
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,21 +11,13 @@ import yaml
 from scheduler.client import Client
 from scheduler.v1 import job_pb2
 from tests.build import spec
-from tests.e2e.processes import MUSTER, ServerProcess
+from tests.e2e.processes import ServerProcess, muster
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "fabric.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("\n## Change it while it runs\n")[2].partition("\n## ")[0]
 COMMANDS = re.findall(r"^muster (.*)$", SECTION, re.MULTILINE)
-
-
-def muster(command: str, server: ServerProcess, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run in `folder`, where the files of examples/ are as well."""
-    words = [MUSTER, *shlex.split(command)]
-    environment = {**os.environ, "MUSTER_ADDRESS": server.address}
-    return subprocess.run(
-        words, capture_output=True, text=True, env=environment, cwd=folder, timeout=60
-    )
 
 
 @pytest.mark.slow
@@ -41,13 +30,14 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
     try:
         with Client(server.address) as client:
             client.create_job(spec("train", 2))
-            until(lambda: client.get_job("train").state == job_pb2.JOB_STATE_RUNNING)
+            wait_until(lambda: client.get_job("train").state == job_pb2.JOB_STATE_RUNNING)
             said = []
-            for command in COMMANDS:
-                if "shrunk.yaml --dry-run" in command:  # its gang moves meanwhile
-                    until(lambda: not muster(command, server, tmp_path).returncode)  # noqa: B023
-                done = muster(command, server, tmp_path)
-                assert done.returncode == 0, (command, done.stdout, done.stderr)
+            for words in map(shlex.split, COMMANDS):
+                run = partial(muster, *words, address=server.address, folder=tmp_path)
+                if words[-1] == "--dry-run" and "shrunk" in words[-2]:  # its gang moves meanwhile
+                    wait_until(lambda: not run().returncode)  # noqa: B023
+                done = run()
+                assert done.returncode == 0, (words, done.stdout, done.stderr)
                 said.append(done.stdout)
             job = client.get_job("train")
             assert job.state == job_pb2.JOB_STATE_RUNNING
@@ -61,11 +51,3 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
     assert re.search(r"renamed +z1 +-> west", dry)
     assert re.search(r"renamed +z1-r1-h1 +-> gpu-17", dry)
     assert said[-1].count("FabricChanged") == 2
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if is_so():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it never was so")

@@ -59,15 +59,3 @@ def test_a_gang_goes_on_from_memory_after_a_rank_or_a_host_is_gone(tmp_path: Pat
             assert end == "done: 400 steps, as meant"
         assert last.attempt == 3
         until(client, "a", lambda _: not list(MEMORY.glob(f"muster-*/{last.uid}/own/rank-*")))
-
-
-@pytest.mark.slow
-def test_where_the_peer_is_gone_too_a_gang_goes_on_from_storage(tmp_path: Path) -> None:
-    with local_server(tmp_path, "--agent-copies-gb", "1", racks=3) as (server, client):
-        start(client, tmp_path, "--steps", "1000000", "--save-every", "20")
-        job = until(client, "a", lambda job: job.saved_checkpoint.step > 0)
-        hosts = job.placement.hosts
-        with server.host(hosts[0]).dead(), server.host(hosts[1]).dead():
-            begun(client, 2)
-            assert begins_at(client, "a") % 20 == 0
-            assert source(client, 1).startswith("storage: ")

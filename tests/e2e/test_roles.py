@@ -153,7 +153,8 @@ def resize_one_role(
     until(client, "trio", lambda _: said(client, 4)[-1] == f"worker rank 0 {end}", 60)
     assert [set(ranks(host)) for host in hosts[:2]] == before  # nobody else has noticed
     more = list(now.placement.hosts)[3:]
-    client.resize_job("trio", 1, "worker")
+    shown = muster("resize", "trio", "--role", "worker=1", address=client.address).stdout
+    assert f"role worker: dp {most} to 1 by request" in shown
     until(client, "trio", lambda _: said(client, 4)[-1] == "worker rank 0 of 2 from 4 one", 60)
     until(client, "trio", lambda _: not any(map(ranks, more)), 60)
     assert [set(ranks(host)) for host in hosts[:2]] == before
@@ -164,12 +165,3 @@ def resize_one_role(
 def test_one_role_resizes_while_the_others_run_on(local: Local, tmp_path: Path) -> None:
     server, client = local
     resize_one_role(client, tmp_path, server.ranks, 3)
-
-
-def test_command_that_resizes_names_the_role(local: Local, tmp_path: Path) -> None:
-    server, client = local
-    client.create_job(job(tmp_path, r2={"restart": "gang"}))
-    until(client, "trio", is_launched(1))
-    shown = muster("resize", "trio", "--role", "server=2", address=server.address).stdout
-    assert "role server: dp 1 to 2 by request" in shown
-    assert until(client, "trio", is_launched(2)).placement.host_count == 5

@@ -2,13 +2,11 @@
 
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from placement.workload.request import NO_SPARES
 from scheduler.client import Client
@@ -16,8 +14,8 @@ from scheduler.client.credentials import Credentials
 from scheduler.files.fabrics import fabricyaml
 from scripts.local_host import LocalHost
 from tests.build import fabric_spec
-from tests.e2e.gangs import gang, is_launched, until
-from tests.e2e.processes import MUSTER, RunningServer
+from tests.e2e.gangs import allow_own_user, configured, gang, is_launched, until
+from tests.e2e.processes import MUSTER, RunningServer, muster
 from tests.ports import free_port
 
 HOSTS = ("z0-r0-h0", "z0-r0-h1")
@@ -27,31 +25,28 @@ class Site:
     """One server with TLS, whose agents prove their hosts by join tokens."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port, self.agent_port = free_port(), free_port()
+        self.folder, self.agent_address = folder, f"localhost:{free_port()}"
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
         self.muster("certs", "init", "--server", "localhost", "--folder", "tls")
-        (folder / "fabric.yaml").write_text(fabricyaml.dump(fabric_spec(1, 1, 2, gpus=2)))
-        user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
-        text = f"users: [{user}]\ndefault_user: {user}\nwithout_cgroups: true\n"
-        (folder / "allow.yaml").write_text(text)
-        config = {
-            "listen": f"localhost:{self.port}",
+        fabric = fabricyaml.dump(fabric_spec(1, 1, 2, gpus=2))
+        (folder / "fabric.yaml").write_text(fabric)
+        self.allowed = allow_own_user(folder)
+        keys = {
+            "listen": f"localhost:{free_port()}",
             "store": "sqlite:///m.db",
             "fabric": "fabric.yaml",
             "tls": {"certificate": "tls/server.pem", "key": "tls/server.key"},
-            "agents": {"listen": f"localhost:{self.agent_port}", "join_secret": "join-secret"},
+            "agents": {"listen": self.agent_address, "join_secret": "join-secret"},
         }
-        (folder / "serve.yaml").write_text(yaml.safe_dump(config))
         for host in HOSTS:
             self.write_token(host)
-        self.server = RunningServer(folder, ["--config", "serve.yaml"])
+        self.server = RunningServer(folder, configured(folder, keys))
         self.server.start()
         for host in HOSTS:
             self.start_agent(host)
 
     def muster(self, *words: str) -> str:
-        done = subprocess.run([MUSTER, *words], cwd=self.folder, capture_output=True, text=True)
+        done = muster(*words, folder=self.folder)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -60,35 +55,36 @@ class Site:
         (self.folder / f"{host}.token").write_text(token)
 
     def start_agent(self, host: str) -> None:
-        command = [MUSTER, "agent", "--server", f"localhost:{self.agent_port}", "--name", host]
-        command += [
-            "--state",
-            str(self.folder / host),
-            "--allow",
-            "allow.yaml",
-            "--ca",
-            "tls/ca.pem",
-        ]
-        command += ["--join-token-file", f"{host}.token", "--address", "127.0.0.1"]
+        options = {
+            "server": self.agent_address,
+            "name": host,
+            "state": host,
+            "allow": self.allowed,
+            "ca": "tls/ca.pem",
+            "join-token-file": f"{host}.token",
+            "address": "127.0.0.1",
+        }
+        command = [MUSTER, "agent", *(f"--{name}={text}" for name, text in options.items())]
         with (self.folder / f"{host}.log").open("ab") as log:
             self.agents[host] = subprocess.Popen(command, cwd=self.folder, stderr=log)
 
     def restart_agents(self) -> None:
         """As systemd restarts the unit, whose KillMode leaves ranks alone."""
+        self.stop_agents()
         for host in HOSTS:
-            self.agents[host].send_signal(signal.SIGTERM)
-            self.agents[host].wait(60)
             self.start_agent(host)
 
-    def end(self) -> None:
+    def stop_agents(self) -> None:
         for process in self.agents.values():
             process.terminate()
             process.wait(60)
-        self.server.end()
+
+    def ranks(self) -> dict[str, list[int]]:
+        return {host: LocalHost(self.folder / host).ranks() for host in HOSTS}
 
     def client(self) -> Client:
         who = Credentials(ca=str(self.folder / "tls" / "ca.pem"))
-        return Client(f"localhost:{self.port}", credentials=who)
+        return Client(self.server.address, credentials=who)
 
 
 @pytest.fixture
@@ -97,14 +93,15 @@ def site(tmp_path: Path) -> Iterator[Site]:
     try:
         yield made
     finally:
-        made.end()
+        made.stop_agents()
+        made.server.end()
 
 
 def test_a_gang_runs_on_while_the_ca_and_the_join_secret_are_replaced(site: Site) -> None:
     with site.client() as client:
         client.create_job(gang("a", site.folder, steps=10**6, spares=NO_SPARES))
         until(client, "a", is_launched(1))
-    ranks = {host: LocalHost(site.folder / host).ranks() for host in HOSTS}
+    ranks = site.ranks()
     assert all(ranks.values())
     # docs/operations.md, "Rotate", as typed: first the CA.
     tls, new = site.folder / "tls", site.folder / "new"
@@ -131,6 +128,6 @@ def test_a_gang_runs_on_while_the_ca_and_the_join_secret_are_replaced(site: Site
         step = client.get_job("a").progress.step
         until(client, "a", lambda job: job.progress.step > step)
         assert client.get_job("a").attempt == 1
-        assert {host: LocalHost(site.folder / host).ranks() for host in HOSTS} == ranks
+        assert site.ranks() == ranks
         client.cancel_job("a")
-        until(client, "a", lambda _: not any(LocalHost(site.folder / h).ranks() for h in HOSTS))
+        until(client, "a", lambda _: not any(site.ranks().values()))

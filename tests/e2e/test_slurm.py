@@ -17,7 +17,7 @@ from scheduler.core import JobSpec
 from scheduler.core.policies.job_terms import HangAction, HangTerms, RunSpec
 from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from scripts.local_host import send
-from tests.e2e.gangs import allow_root, configured, gang, is_launched, two_zones, until
+from tests.e2e.gangs import allow_own_user, configured, gang, is_launched, two_zones, until
 from tests.e2e.processes import MUSTER, RunningServer, muster, type_into
 from tests.e2e.test_roles import resize_one_role
 from tests.slurm import SlurmCluster, needs_slurm, slurm_cluster
@@ -41,7 +41,7 @@ class SlurmServer(RunningServer):
     ) -> None:
         self.cluster, folder = cluster, cluster.folder
         (folder / "fabric.yaml").write_text(yaml.safe_dump(two_zones(cluster.nodes)))
-        slurm = {"holding": holding, "step": step, "allow": allow_root(folder)}
+        slurm = {"holding": holding, "step": step, "allow": allow_own_user(folder)}
         slurm |= {"state": str(folder / "agents" / "%h"), "muster": MUSTER} | more
         keys = {"fabric": "fabric.yaml", "store": "sqlite:///m.db"}
         keys |= {"launcher": "slurm", "slurm": slurm, "agents": {"lease_s": lease_s}}

@@ -6,12 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core import Conflict, Plan, SchedulingOptions, State, commit, decide, explain
+from scheduler.core import (
+    Conflict,
+    JobState,
+    Plan,
+    SchedulingOptions,
+    State,
+    commit,
+    decide,
+    explain,
+)
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Start, Swap
 from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.job_terms import Requeueing
 from scheduler.core.policies.tenants import OPEN, Preemption, PriorityClass, Tenant, Tenants
 from tests.build import (
     HOUR_NS,
@@ -135,6 +145,17 @@ def test_a_victim_says_who_took_its_place_and_keeps_its_own() -> None:
     assert job(state, "s0").reason == "preempted by u after 2 h 00 min (priority 10 to -10)"
     again = schedule(run(state, end("u")), 3 * HOUR_NS)
     assert (job(again, "s0").attempt, running(again)) == (2, {"s0"})
+
+
+def test_a_victim_that_does_not_want_to_wait_again_has_failed() -> None:
+    once = submit("s0", priority_class="spot")
+    once = replace(once, spec=replace(once.spec, requeue=Requeueing.NEVER))
+    state = schedule(run(cluster(1, 1, 1), once))
+    state = schedule(run(state, submit("u", priority_class="urgent")))
+    over = job(state, "s0")
+    assert (over.state, running(state)) == (JobState.FAILED, {"u"})
+    assert over.reason.startswith("preempted by u")
+    assert over.reason.endswith("its file says requeue: never")
 
 
 def test_explain_names_those_who_will_make_room_and_when() -> None:

@@ -7,7 +7,7 @@ import pytest
 from scheduler.core.policies.job_terms import RunSpec
 from scheduler.launch.gangs import orders
 from scheduler.launch.gangs.gang import LaunchedGang, RankRange
-from tests.build import fabric, placed
+from tests.build import fabric, placed, regular
 
 
 def gang(hosts: int = 4, world: int = 32, per_host: int = 0) -> LaunchedGang:
@@ -37,6 +37,9 @@ def test_a_gang_is_complete_when_every_process_has_ended_well() -> None:
         each.exited("h", rank, 0, 0, 1.0, "")
     assert one.is_complete
     assert not each.is_complete
+    assert each.hang_text(60.0, regular(("host", 2))).endswith(
+        "; ended well: rank 0 on h0, rank 8 on h1"
+    )
 
 
 def test_the_earliest_failure_is_the_cause_whoever_was_heard_first() -> None:
