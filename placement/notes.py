@@ -84,7 +84,9 @@ def spare_notes(fabric: Fabric, held: Holding, at: int = 0) -> list[str]:
     the tier `at`."""
     notes = []
     if len(held.spares) < held.wished:
-        notes.append(f"{len(held.spares)} of {held.wished} spares held: no more hosts are free")
+        notes.append(
+            f"{len(held.spares)} of {held.wished} spares held: the job may take no other free hosts"
+        )
     if held.elsewhere:
         spares = "1 spare is" if held.elsewhere == 1 else f"{held.elsewhere} spares are"
         tier = fabric.tiers[at].name

@@ -93,7 +93,7 @@ def test_auto_spares_never_keep_a_job_waiting() -> None:
     req = request(tp=8, dp=8, traffic={"dp": 1}, spares=AUTO)
     answer = place_checked(fabric(), everything(fabric()), req)
     assert answer.spares == ()
-    assert answer.notes == ("0 of 2 spares held: no more hosts are free",)
+    assert answer.notes == ("0 of 2 spares held: the job may take no other free hosts",)
 
 
 def test_an_axis_without_bytes_is_pointed_out() -> None:
