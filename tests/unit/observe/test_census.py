@@ -1,6 +1,8 @@
-"""Counts read off a state."""
+"""Counts read off a state, and when certificates and tokens expire."""
 
-from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from muster.structs import replace
 from placement.objective.step_time import step_time
 from placement.workload.training import Batch
+from scheduler.access.certificates import read_certificate
 from scheduler.cli.render.messages import _progress
 from scheduler.core import HostState, JobSpec, JobState, State
 from scheduler.core.model.commands import LoadTenants, SubmitJob
@@ -17,6 +20,7 @@ from scheduler.observe import catalogue as c
 from scheduler.observe import census
 from scheduler.observe.census import EVERYTHING, Use
 from scheduler.observe.proof import CutProof
+from scheduler.server.metrics import samples
 from scheduler.server.metrics.samples import of_steps
 from scheduler.v1 import job_pb2
 from scheduler.wire.jobs import fill_progress
@@ -35,6 +39,7 @@ from tests.build import (
     started,
     submit,
 )
+from tests.secured import House
 from tests.windows import set_window
 
 
@@ -61,14 +66,8 @@ def test_a_gang_that_a_failure_stopped_still_uses_its_hosts() -> None:
     stopped = run(state, fail(first))
     assert _uses(stopped)[zone.name] == {Use.STOPPED: 3, Use.SPARE: 1}
     assert _uses(schedule(stopped))[zone.name] == {Use.RUNNING: 3, Use.OUT: 1}
-
-
-def test_a_spare_out_of_service_is_no_spare() -> None:
-    state = started(loaded(), submit("a", 3, spares=exactly(1)))
-    spare = state.loaded_fabric.hosts[state.jobs["a"].spares[0]]
-    uses = [domain.by_use for domain in census.domains(run(state, cordon(spare)))]
-    assert sum(use[Use.SPARE] for use in uses) == 0
-    assert sum(use[Use.OUT] for use in uses) == 1
+    spare = state.loaded_fabric.hosts[state.jobs["a"].spares[0]]  # out of service it is no spare
+    assert _uses(run(state, cordon(spare)))[zone.name] == {Use.RUNNING: 3, Use.OUT: 1}
 
 
 def test_hosts_under_maintenance_are_out_or_draining_as_the_host_list_shows_them() -> None:
@@ -133,16 +132,11 @@ def test_gpus_that_are_free_beside_jobs_on_parts_of_hosts_are_told_apart() -> No
 MODEL = replace(LLAMA3, layers=8, hidden=4_096, ffn=14_336, heads=32)
 
 
-@dataclass
-class Said:
-    """What ranks say."""
-
-    step_s: float | None
-    step: int = 7
-    total: int = 0
-    loss: float = float("nan")
-    copied_step: int = 0
-    busy: dict[str, str] = field(default_factory=dict)
+def told(step_s: float | None) -> SimpleNamespace:
+    """What ranks say of their training."""
+    return SimpleNamespace(
+        step_s=step_s, step=7, total=0, loss=float("nan"), copied_step=0, busy=dict[str, str]()
+    )
 
 
 def running(job: Any) -> State:
@@ -155,7 +149,7 @@ STATE = running(JOB)
 
 def progress_of(step_s: float | None, state: State = STATE) -> job_pb2.TrainingProgress:
     message = job_pb2.TrainingProgress()
-    fill_progress(message, Said(step_s), 0.0, likely_step(state, state.jobs["a"]))
+    fill_progress(message, told(step_s), 0.0, likely_step(state, state.jobs["a"]))
     return message
 
 
@@ -184,11 +178,24 @@ def test_a_job_without_a_model_is_compared_with_nothing() -> None:
 
 def test_metrics_have_both_steps_of_each_gang_that_reports() -> None:
     likely = likely_step(STATE, STATE.jobs["a"])
-    samples = list(of_steps(STATE, lambda uid, attempt: (Said(2 * likely.seconds), 0.0)))
+    samples = list(of_steps(STATE, lambda uid, attempt: (told(2 * likely.seconds), 0.0)))
     assert samples == [
         (c.JOB_STEP, ("a",), 2 * likely.seconds),
         (c.JOB_MODEL_STEP, ("a",), likely.seconds),
         (c.JOB_SLOWER, ("a",), True),
     ]
     assert not list(of_steps(STATE, lambda uid, attempt: None))
-    assert not list(of_steps(STATE, lambda uid, attempt: (Said(None), 0.0)))
+    assert not list(of_steps(STATE, lambda uid, attempt: (told(None), 0.0)))
+
+
+def test_the_first_certificate_and_token_to_expire_count(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    end = read_certificate(house.certificate).expires
+    for days in (9, 5):
+        until = (end - timedelta(days=days)).isoformat()
+        house.token(f"u{days}", "viewer", "*", f', expires: "{until}"')
+    access = house.access()
+    found = {labels: value for _, labels, value in samples.of_credentials(access, end)}
+    assert found == {("certificate",): 0.0, ("token",): -9 * 86_400.0}
+    house.auth.write_text("nonsense: [")
+    assert [labels for _, labels, _ in samples.of_credentials(access, end)] == [("certificate",)]

@@ -68,7 +68,7 @@ def test_a_traceback_is_one_string_of_the_object(capsys: Captured) -> None:
     assert "ValueError: broken" in record["traceback"]
 
 
-async def test_every_event_is_a_record_with_version_job_actor_and_duration(
+async def test_every_event_and_every_call_that_is_refused_is_a_record(
     tmp_path: Path, capsys: Captured
 ) -> None:
     configure(LogFormat.JSON, LogLevel.INFO)
@@ -77,6 +77,8 @@ async def test_every_event_is_a_record_with_version_job_actor_and_duration(
         job = await served.until("a", RUNNING)
         host = job.placement.hosts[0]
         await served.stub.CordonHost(service_pb2.CordonHostRequest(name=host))
+        await refused(served.stub.GetJob(service_pb2.GetJobRequest(name="nobody")))
+        await served.stub.ListHosts(service_pb2.ListHostsRequest())
     records = _records(capsys)
     events = [record for record in records if record["logger"] == "muster.log"]
     assert [(r["version"], r["event"], r.get("job"), r.get("host")) for r in events] == [
@@ -87,14 +89,7 @@ async def test_every_event_is_a_record_with_version_job_actor_and_duration(
     assert [record["actor"] for record in events] == ["anonymous", "scheduler", "anonymous"]
     assert all(record["duration_ms"] > 0 for record in events)
     assert "secret" not in json.dumps(records)
-
-
-async def test_a_call_that_is_refused_is_a_record(tmp_path: Path, capsys: Captured) -> None:
-    configure(LogFormat.JSON, LogLevel.INFO)
-    async with serving(tmp_path) as served:
-        await refused(served.stub.GetJob(service_pb2.GetJobRequest(name="nobody")))
-        await served.stub.ListHosts(service_pb2.ListHostsRequest())
-    (call,) = [record for record in _records(capsys) if record["logger"] == "muster.rpc"]
+    (call,) = [record for record in records if record["logger"] == "muster.rpc"]
     assert (call["method"], call["code"]) == ("SchedulerService/GetJob", "NOT_FOUND")
     assert (call["job"], call["actor"]) == ("nobody", "anonymous")
     assert call["message"].startswith("SchedulerService/GetJob NOT_FOUND: no job 'nobody'")

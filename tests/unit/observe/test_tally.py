@@ -69,6 +69,13 @@ def _host(state: State, name: str, block: int = 0) -> str:
     return state.loaded_fabric.hosts[state.jobs[name].hosts[block]]
 
 
+def _of_a_gang_of_two(event: Event) -> EventTally:
+    """Count one event of a gang `a` that runs on two hosts."""
+    state, found = replay(_log(submit("a", 2), None)), EventTally()
+    found.feed(state, event, effects(state, event, apply(state, event)))
+    return found
+
+
 def test_waits_are_those_of_first_starts_by_size() -> None:
     log = _log(submit("a", 2), submit("b", 1), None)
     found = tally(log)
@@ -99,9 +106,7 @@ def test_a_failure_costs_a_gang_on_a_part_of_a_host_its_own_gpus_alone() -> None
 
 
 def test_a_gang_that_starts_again_from_the_queue_is_a_restart_without_a_wait() -> None:
-    log = _log(submit("a", 8), None)
-    state = replay(log)
-    host = _host(state, "a")
+    host = SMALL.hosts[0]
     steps = (submit("a", 8), None, fail(host), None, repair(host), None)
     found = tally(_log(*steps, step_ns=600 * SECOND_NS))
     assert +found.requeues == {("failure",): 1}
@@ -125,10 +130,7 @@ def test_a_swap_says_why_and_from_where(spares: int, source: str) -> None:
 
 @pytest.mark.parametrize(("hosts", "how"), [(1, "shrunk"), (3, "grown")])
 def test_an_elastic_gang_grows_or_shrinks(hosts: int, how: str) -> None:
-    state, found = replay(_log(submit("a", 2), None)), EventTally()
-    names = state.loaded_fabric.hosts[:hosts]
-    event = GangResized(9, "a", 2, hosts, names, (), ())
-    found.feed(state, event, effects(state, event, apply(state, event)))
+    found = _of_a_gang_of_two(GangResized(9, "a", 2, hosts, SMALL.hosts[:hosts], (), ()))
     assert +found.resizes == {(how,): 1}
     assert +found.restarts == {("resize",): 1}
 
@@ -142,21 +144,13 @@ def test_an_elastic_gang_grows_or_shrinks(hosts: int, how: str) -> None:
     ],
 )
 def test_requeues_are_counted_by_cause(event: Event, cause: str) -> None:
-    state, found = replay(_log(submit("a", 2), None)), EventTally()
-    found.feed(state, event, effects(state, event, apply(state, event)))
-    assert +found.requeues == {(cause,): 1}
+    assert +_of_a_gang_of_two(event).requeues == {(cause,): 1}
 
 
 def test_ends_are_told_apart() -> None:
-    log = _log(
-        *(submit("a"), submit("b"), submit("c"), None),
-        *(end("a"), end("b", JobState.FAILED), cancel("c")),
-    )
-    assert tally(log).ended == {
-        ("default", "completed"): 1,
-        ("default", "failed"): 1,
-        ("default", "cancelled"): 1,
-    }
+    begun = (submit("a"), submit("b"), submit("c"), None)
+    found = tally(_log(*begun, end("a"), end("b", JobState.FAILED), cancel("c")))
+    assert found.ended == {("default", how): 1 for how in ("completed", "failed", "cancelled")}
 
 
 def test_a_signal_on_record_is_counted_by_its_name() -> None:
