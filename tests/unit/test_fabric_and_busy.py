@@ -7,21 +7,14 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.reader import preset
 from placement.workload.parallelism import AXES
-from scheduler.files.inputs import InputError, load_busy, load_fabric, load_job
+from scheduler.files.inputs import load_busy, load_fabric, load_job
 from tests.build import LLAMA3_ROWS, fabric
+from tests.refusals import file_refusal, refusal
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 # --- fabric files ---------------------------------------------------------------
-
-
-def fabric_refused(tmp_path: Path, text: str) -> str:
-    path = tmp_path / "fabric.yaml"
-    path.write_text(text)
-    with pytest.raises(InputError) as caught:
-        load_fabric(str(path))
-    return str(caught.value).removeprefix(f"{tmp_path}/")
 
 
 @pytest.mark.parametrize(
@@ -44,18 +37,17 @@ def fabric_refused(tmp_path: Path, text: str) -> str:
     ],
 )
 def test_a_fabric_file_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
-    assert fabric_refused(tmp_path, text).startswith(message)
+    assert file_refusal(load_fabric, tmp_path / "fabric.yaml", text).startswith(message)
 
 
 def test_an_unknown_fabric_lists_the_presets(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"'roce' is neither a preset \(roce-24k, ib-24k"):
-        load_fabric("roce")
-    with pytest.raises(InputError, match=r"absent\.yaml: no such file"):
-        load_fabric(str(tmp_path / "absent.yaml"))
-    with pytest.raises(InputError, match="is a directory"):
-        load_fabric(str(tmp_path))
-    with pytest.raises(InputError, match="neither a preset"):
-        load_fabric("x" * 10_000)
+    for name, told in (
+        ("roce", "'roce' is neither a preset (roce-24k, ib-24k"),
+        (str(tmp_path / "absent.yaml"), "absent.yaml: no such file"),
+        (str(tmp_path), "is a directory"),
+        ("x" * 10_000, "neither a preset"),
+    ):
+        assert told in refusal(load_fabric, name)
 
 
 @pytest.mark.parametrize("name", ["roce-24k", "ib-24k"])
@@ -110,11 +102,9 @@ def test_busy_hosts(tmp_path: Path) -> None:
 
 
 def test_unknown_busy_hosts_are_named_with_their_lines(tmp_path: Path) -> None:
-    path = tmp_path / "busy"
-    path.write_text("z0-r0-h0\nz9-r0-h0\nz0-r[0-5]-h0\nz0-r[0\n")
-    with pytest.raises(InputError) as caught:
-        load_busy(str(path), fabric())
-    first, second, third = str(caught.value).splitlines()
-    assert first.startswith(f"{path}:2: small has no host 'z9-r0-h0'; its hosts are named like z0-")
-    assert f"{path}:3: small has no host 'z0-r2-h0' and 3 more" in second
-    assert third == f"{path}:4: unbalanced brackets in 'z0-r[0'"
+    text = "z0-r0-h0\nz9-r0-h0\nz0-r[0-5]-h0\nz0-r[0\n"
+    told = file_refusal(lambda path: load_busy(path, fabric()), tmp_path / "busy", text)
+    first, second, third = told.splitlines()
+    assert first.startswith("busy:2: small has no host 'z9-r0-h0'; its hosts are named like z0-")
+    assert "busy:3: small has no host 'z0-r2-h0' and 3 more" in second
+    assert third == "busy:4: unbalanced brackets in 'z0-r[0'"

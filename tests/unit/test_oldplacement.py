@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.files.errors import InputError
 from scheduler.files.old_placement import GONE, load_hint, load_placement
 from tests.build import fabric, request
+from tests.refusals import file_refusal
 
 FABRIC = fabric()
 
@@ -45,20 +45,20 @@ def test_a_host_that_the_fabric_does_not_have_is_gone(tmp_path: Path) -> None:
         ("", "names no hosts"),
         ("node-1\nnode-2\n", "small has none of its hosts, such as 'node-1'"),
         ("z0-r[0-h1\n", ":1: unbalanced brackets"),
-        ("{", "is not JSON"),
+        ('{"hosts": ' + "[" * 100_000, "is not JSON"),
         ('{"outcome": "insufficient"}', "outcome: is 'insufficient', not a placement"),
         ('{"hosts": [1, 2]}', "hosts: must be a list of host names"),
     ],
 )
 def test_what_is_no_placement_is_named(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(InputError) as error:
-        read(tmp_path, text)
-    assert message in str(error.value)
-    assert str(tmp_path / "old") in str(error.value)
+    told = file_refusal(lambda path: load_placement(path, FABRIC), tmp_path / "old", text)
+    assert told.startswith("old:")
+    assert message in told
 
 
 def test_another_number_of_blocks_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "old"
-    path.write_text("z0-r0-h0\n")
-    with pytest.raises(InputError, match="the old placement is of 1, the job of 4 hosts"):
-        load_hint(str(path), FABRIC, request(tp=8, dp=4), 0.0)
+    def read(path: str) -> object:
+        return load_hint(path, FABRIC, request(tp=8, dp=4), 0.0)
+
+    told = file_refusal(read, tmp_path / "old", "z0-r0-h0\n")
+    assert "the old placement is of 1, the job of 4 hosts" in told

@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.cli.server.serve import _settings
 from scheduler.core import SchedulingOptions
-from scheduler.files.errors import InputError
+from scheduler.eventlog.store import StoreError, open_store
 from scheduler.server.config import (
     BadOption,
     MetricsKeys,
@@ -16,18 +16,13 @@ from scheduler.server.config import (
     options,
     overridden,
 )
+from tests.refusals import file_refusal
 
 
 def write(folder: Path, text: str) -> str:
     path = folder / "muster.yaml"
     path.write_text(text, encoding="utf-8")
     return str(path)
-
-
-def refusal(folder: Path, text: str) -> str:
-    with pytest.raises(InputError) as caught:
-        load_server_file(write(folder, text))
-    return str(caught.value).replace(f"{folder}/", "")
 
 
 def test_what_a_file_leaves_out_is_as_without_a_file(tmp_path: Path) -> None:
@@ -40,6 +35,13 @@ def test_files_are_looked_for_beside_the_file_that_names_them(tmp_path: Path) ->
     assert keys.store == f"sqlite:///{tmp_path / 'log.db'}"
     assert keys.fabric == str(tmp_path / "own.yaml")
     assert keys.tenants == "/etc/tenants.yaml"
+    assert load_server_file(write(tmp_path, "fabric: roce-24k")).fabric == "roce-24k"  # a preset
+    told = file_refusal(
+        load_server_file, tmp_path / "muster.yaml", "tenants: ~nobody-there/a.yaml\n"
+    )
+    assert "names a home" in told
+    with pytest.raises(StoreError, match="home"):
+        open_store("sqlite:///~nobody-there/muster.db")
 
 
 @pytest.mark.parametrize("line", ["store: sqlite:////var/log.db", "store: postgresql://db/muster"])
@@ -53,43 +55,32 @@ def test_the_limits_of_decisions_are_those_of_the_file(tmp_path: Path) -> None:
     assert limits == SchedulingOptions(
         "easy", assumed_limit_s=7_200, resize_every_s=60, least_gain=25
     )
-
-
-def test_limits_that_are_not_stated_are_those_of_the_core() -> None:
     assert _settings(ServerKeys()).options == SchedulingOptions()
-
-
-def test_a_preset_is_no_file(tmp_path: Path) -> None:
-    assert load_server_file(write(tmp_path, "fabric: roce-24k")).fabric == "roce-24k"
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            "slurm: {step_options: [--nodes=3]}\n",
-            "muster.yaml:1: slurm.step_options: must leave --nodes to muster",
-        ),
-        (
-            "slurm: {step_options: [-N3]}\n",
-            "muster.yaml:1: slurm.step_options: must be options of srun as --name=value, not '-N3'",
-        ),
-        ("lisen: a:1\n", "muster.yaml:1: lisen: unknown key 'lisen', did you mean listen?"),
-        ("store: muster.db\n", "muster.yaml:1: store: must be a URL such as sqlite:///muster.db"),
-        ("resize_every_s: often\n", "muster.yaml:1: resize_every_s: must be"),
-        ("assumed_limit_h: 0\n", "muster.yaml:1: assumed_limit_h: must be hours, above 0"),
-        ("lease_s: 86401\n", "muster.yaml:1: lease_s: must be at most 86,400, is 86,401"),
-        ("tenants: {}\n", "muster.yaml:1: tenants: must be the path of a file, not {}"),
-        ("metrics: {listen: 9464}\n", "muster.yaml:1: metrics.listen: must be HOST:PORT, a port"),
-        ("metrics:\n", "muster.yaml:1: metrics: is empty: give its keys, or leave it out"),
+        ("slurm: {step_options: [--nodes=3]}", "slurm.step_options: must leave --nodes to muster"),
+        ("slurm: {step_options: [-N3]}", "slurm.step_options: must be options of srun as --name="),
+        ("lisen: a:1", "lisen: unknown key 'lisen', did you mean listen?"),
+        ("store: muster.db", "store: must be a URL such as sqlite:///muster.db"),
+        ("resize_every_s: often", "resize_every_s: must be"),
+        ("assumed_limit_h: 0", "assumed_limit_h: must be hours, above 0"),
+        ("lease_s: 86401", "lease_s: must be at most 86,400, is 86,401"),
+        ("tenants: {}", "tenants: must be the path of a file, not {}"),
+        ("metrics: {listen: 9464}", "metrics.listen: must be HOST:PORT, a port"),
+        ("metrics:", "metrics: is empty: give its keys, or leave it out"),
     ],
 )
 def test_a_fault_names_its_line_and_field(tmp_path: Path, text: str, expected: str) -> None:
-    assert refusal(tmp_path, text).startswith(expected)
+    told = file_refusal(load_server_file, tmp_path / "muster.yaml", f"{text}\n")
+    assert told.startswith(f"muster.yaml:1: {expected}")
 
 
 def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
-    found = refusal(tmp_path, "listen: 1\npolicy: x\ndrain_s: 0\n")
+    text = "listen: 1\npolicy: x\ndrain_s: 0\n"
+    found = file_refusal(load_server_file, tmp_path / "muster.yaml", text)
     assert [line.split(": ")[1] for line in found.splitlines()] == ["listen", "policy", "drain_s"]
 
 

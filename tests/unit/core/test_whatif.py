@@ -102,6 +102,7 @@ def test_a_failed_host_is_left_out_when_its_domain_comes_back() -> None:
         ("spares some", "is not a number of hosts, a share such as 5%, or auto"),
         ("spares 1.5", "is not a number of hosts"),
         ("spares 101%", "a share must be 0 to 1"),
+        ("spares " + "9" * 400, "more than 1,000,000"),
         ("spares 9", "needs 4 hosts and 9 spares; small has 10 in all"),
         ("priority high", "is not a whole number"),
         ("limit 2", "is not a time limit"),

@@ -198,6 +198,11 @@ def test_experts_over_the_ranks_of_other_axes(
         (("--vocab-size 50257", ""), "gpt.sh: --vocab-size: is missing (the tokenizer knows"),
         (("size 16 ", "size 7 "), "gpt.sh:4: --tensor-model-parallel-size: tp 8 x cp 1 x pp 7"),
         (("1536", "1537"), "gpt.sh:3: --global-batch-size: batch.global_sequences: 1537"),
+        (("parallel-size 8", "parallel-size 0"), "gpt.sh: parallelism.tp: must be at least 1"),
+        (
+            ("--bf16", "--make-vocab-size-divisible-by 0"),
+            "gpt.sh:3: --make-vocab-size-divisible-by: ",
+        ),
         (("-heads 96", "-heads 97"), "gpt.sh:2: --num-attention-heads: model.heads: 97 does not"),
     ],
 )

@@ -130,6 +130,7 @@ def test_what_is_not_represented_is_listed(imported: Importing) -> None:
             "7: model.converters: 'quantize.linear.fp6' is not a known converter",
         ),
         (LLAMA, "[a\n", "1: is not TOML"),
+        (LLAMA, "a = " + "[" * 100_000, " is nested too deep"),
         (LLAMA, "a = 1\n", " has none of TorchTitan's keys"),
     ],
 )

@@ -130,6 +130,7 @@ def changed(old: bytes, new: bytes) -> bytes:
         (changed(b"queue\t", b"queer\t"), "unknown field 'queer'"),
         (changed(b'"attempt":1', b'"attempt":"1"'), "Expected `int`, got `str`"),
         (changed(b"gpus_per_host", b"gpus_per_toast"), "gpus_per_toast"),
+        (changed(b"fabric\t\t", b"fabric\t\t" + b"[" * 100_000), "Expected `object | null`"),
         (zlib.compress(b""), "not enough values"),
     ],
 )
