@@ -1,17 +1,28 @@
-"""Conventions of the command line: contexts, global options, help, formats for programs."""
+"""Conventions of the command line: contexts, global options, help, formats, exit codes, faults."""
 
+import importlib
 import json
+import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 import yaml
+from rich.text import Text
+from typer.main import get_command
+from typer.testing import CliRunner
 
-from scheduler.cli import complete, program
+from placement.errors import BadInput
+from scheduler.cli import calls, complete, program
 from scheduler.cli.calls import AnswerFormat, formatted
 from scheduler.cli.numbers import seconds
-from scheduler.client import connection, failover
+from scheduler.cli.program import app, load_commands
+from scheduler.client import ServiceError, connection, failover
+from scheduler.release import DISTRIBUTION, SERVER_PACKAGES
 from tests.commands import Muster
 
 VARIABLES = ("ADDRESS", "CA", "CERT", "KEY", "TOKEN", "TOKEN_FILE", "CONTEXT")
@@ -197,13 +208,6 @@ def test_a_duration_is_a_number_with_units(text: str, value: int) -> None:
     assert seconds(text) == value
 
 
-@pytest.mark.parametrize("text", ["2.5h", "-3", "h", "9999999d"])
-def test_what_is_no_duration_is_refused(muster: Muster, text: str) -> None:
-    result = muster("update", "job", f"--limit={text}")
-    assert result.code == 2
-    assert "--limit" in result.err
-
-
 @pytest.mark.parametrize(
     ("command", "incomplete", "offered"),
     [("jobs", "que", ["queued"]), ("hosts", "sus", ["suspect"]), ("list", "op", ["open"])],
@@ -238,3 +242,147 @@ def test_of_a_half_typed_line_the_command_is_loaded(
     assert program.half_typed() == []
     monkeypatch.setenv("_MUSTER_COMPLETE", "complete_bash")
     assert program.half_typed() == words
+
+
+# --- the command around all commands: its version, its exit codes, its streams -------
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (BadInput("a.b", "is wrong"), 2, "a.b: is wrong"),
+        (RuntimeError("boom"), 70, "muster: internal error: RuntimeError: boom"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_nothing_ends_in_a_traceback(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
+) -> None:
+    def fails() -> None:
+        raise error
+
+    assert muster("--version").out.startswith("muster ")
+    program.load_commands()
+    monkeypatch.setattr(program, "_app", fails)
+    result = muster()
+    assert result.code == code
+    assert message in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "is_known"),
+    [
+        (["jobs"], True),
+        (["--ca", "replay", "--key=k", "job", "a"], True),
+        (["replay", "jobs"], False),
+        (["--help"], False),
+        ([], False),
+    ],
+)
+def test_plug_ins_are_looked_for_where_no_command_of_ours_is_named(
+    words: list[str], is_known: bool
+) -> None:
+    assert program.is_builtin(words) is is_known
+
+
+def test_each_module_adds_the_commands_that_the_table_says() -> None:
+    for modules in program.COMMANDS.values():
+        for module, commands in modules.items():
+            app = typer.Typer()
+            importlib.import_module(f"scheduler.cli.{module}").register(app)
+            added = typer.main.get_group(app).commands
+            assert sorted(added) == sorted(commands.split()), module
+
+
+def test_the_packages_of_a_server_are_those_of_its_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == DISTRIBUTION
+    wanted = {
+        re.split(r"[\[<>=]", line)[0].replace("-", "_")
+        for line in project["optional-dependencies"]["server"]
+    }
+    named = {"grpcio_reflection": "grpc_reflection", "pyjwt": "jwt"}
+    modules = {named.get(package, package) for package in wanted}
+    assert modules | {"markupsafe"} == SERVER_PACKAGES  # jinja2 brings markupsafe
+
+
+# --- faults in the words of the command line, and options that a request can carry ---
+
+
+def commands(found: Any = None, name: str = "muster") -> Iterator[tuple[str, Any]]:
+    """Every command, by its full name."""
+    found = found or get_command(app)
+    if not hasattr(found, "commands"):
+        yield name, found
+        return
+    for each, below in found.commands.items():
+        yield from commands(below, f"{name} {each}")
+
+
+def calling() -> Iterator[tuple[str, Any]]:
+    """The options of commands that talk to a server."""
+    for name, found in commands():
+        if any("--address" in each.opts for each in found.params):
+            yield from ((name, each) for each in found.params)
+
+
+@pytest.mark.parametrize(
+    ("field", "option"),
+    [("suppose[1]", "--if"), ("order_by", "--order-by"), ("window.host_count", "--count")],
+)
+def test_a_field_at_fault_is_the_option_that_was_typed(
+    field: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"{field}: will not do"
+    with pytest.raises(typer.Exit) as caught, calls.connected("127.0.0.1:1"):
+        raise ServiceError("INVALID_ARGUMENT", text, "INVALID", ((field, "will not do"),))
+
+    assert caught.value.exit_code == 2
+    assert capsys.readouterr().err == f"muster: {option}: will not do\n"
+
+
+@pytest.mark.parametrize("second", [("--label", "a=2"), ("--unlabel", "a")])
+def test_a_label_is_changed_once_in_a_command(second: tuple[str, str]) -> None:
+    done = CliRunner().invoke(app, ["update", "job", "--label", "a=1", *second])
+
+    assert done.exit_code == 2
+    assert "'a' is given twice" in done.output
+
+
+def test_what_fields_are_called_are_options_that_there_are() -> None:
+    options = {option for _, each in calling() for option in each.opts}
+
+    assert set(calls.TYPED.values()) <= options
+
+
+def test_whole_numbers_fit_the_wire() -> None:
+    numbers = [
+        (name, each.opts, getattr(each.type, "max", None))
+        for name, each in calling()
+        if each.type.name.startswith("int") and "--limit" not in each.opts  # `numbers.seconds`
+    ]
+
+    assert len(numbers) > 8
+    assert [number for number in numbers if number[2] is None] == []
+
+
+def test_a_number_beyond_the_wire_and_what_is_no_duration_are_refused() -> None:
+    for command, option, value in (
+        ("update", "--priority", "99999999999"),
+        ("resize", "--role", "b=99999999999"),
+        *(("update", "--limit", text) for text in ("99999999999", "2.5h", "-3", "h", "9999999d")),
+    ):
+        result = CliRunner().invoke(app, [command, "a", f"{option}={value}"])
+
+        assert result.exit_code == 2, value
+        assert option in result.output
+
+
+def test_help_is_shown_as_it_is_written() -> None:
+    """Rich takes `[default: now]` for a style and `:a:` for an emoji."""
+    load_commands()
+    for name, command in commands(get_command(app)):
+        for text in [command.help, *(getattr(each, "help", "") for each in command.params)]:
+            assert Text.from_markup(text or "").plain == (text or ""), name
