@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from scheduler.files.errors import InputError
 from simulator.compare import variants
 from simulator.options import DEFAULTS
 from simulator.report.comparison_page import change_text
 from simulator.report.figures import BY_KEY, SeedRange
 from tests.browser import HAS_BROWSER, MISSING, opened
 from tests.integration.commands.test_replay_command import app
+from tests.refusals import refusal
 from tests.studies import FABRIC, write
 
 
@@ -113,10 +113,7 @@ class TestCompare:
         ],
     )
     def test_bad_options_are_named(self, options: list[str], told: str) -> None:
-        with pytest.raises(InputError) as found:
-            muster(*options)
-
-        assert str(found.value).startswith(told)
+        assert refusal(muster, *options).startswith(told)
 
 
 @pytest.fixture(scope="module")

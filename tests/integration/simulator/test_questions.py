@@ -27,8 +27,7 @@ def folder(tmp_path: Path) -> Path:
 def test_every_point_of_a_case_is_a_replay(folder: Path, name: str, points: int) -> None:
     grid = load_experiment_file(str(folder / f"{name}.yaml"))
     assert len(grid.points) == points
-    for point in (grid.points[0], grid.points[-1]):
-        assert experiment_of(point).fabric.host_count == 3_072
+    assert experiment_of(grid.points[-1]).fabric.host_count == 3_072
 
 
 @pytest.mark.parametrize(("name", "jobs"), [("16k-0", 327), ("16k-64", 327), ("mix", 160)])

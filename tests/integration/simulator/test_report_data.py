@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from placement.fabric.reader import from_spec
 from placement.workload.request import SpareRule
 from scheduler.core import State, apply
 from scheduler.core.fold.apply import effects
@@ -24,14 +23,11 @@ from simulator.experiment import Experiment
 from simulator.failures import Outage
 from simulator.replay import Replay
 from simulator.timing import load_time_model
+from tests.build import regular
 from tests.replays import down, machine, replayed, trace_job, up
 
 COSTS = Costs(checkpoint_s=600, restart_s=60)
-SPEC = {
-    "name": "small",
-    "gpus_per_host": 8,
-    "tiers": [{"name": "zone", "count": 4}, {"name": "host", "count": 4}],
-}
+FABRIC = regular(("zone", 4), ("host", 4))
 
 
 def collected(*given: Any, **more: Any) -> tuple[dict[str, Any], Metrics]:
@@ -47,11 +43,10 @@ def collected(*given: Any, **more: Any) -> tuple[dict[str, Any], Metrics]:
 
 
 def test_parts_of_host_time_add_up_to_all_of_it_and_agree_with_the_totals() -> None:
-    fabric = from_spec(SPEC)
-    jobs = [trace_job(f"j{i}", i * 700, 500 + 97 * i % 9000, 8 * (1 + i % 7)) for i in range(90)]
+    jobs = [trace_job(f"j{i}", i * 700, 500 + 97 * i % 9000, 8 * (1 + i % 7)) for i in range(50)]
     model = "poisson:rate=900,repair_h=2,cause=gpu;poisson:rate=400,repair_h=1,cause=switch"
-    outages = failures.parse(model)(fabric, 5)
-    data, metrics = collected(fabric, jobs, outages=outages, spares=SpareRule(hosts=1))
+    outages = failures.parse(model)(FABRIC, 5)
+    data, metrics = collected(FABRIC, jobs, outages=outages, spares=SpareRule(hosts=1))
     parts, spent = data["host_s"], metrics.spent().hosts
     assert sum(parts.values()) == pytest.approx(16 * data["span_s"], rel=1e-12)
     assert all(part >= 0 for part in parts.values())
@@ -63,17 +58,16 @@ def test_parts_of_host_time_add_up_to_all_of_it_and_agree_with_the_totals() -> N
     assert held * 1e9 == pytest.approx(spent.holding)
     assert sum(c["failures"] for c in data["faults"]["causes"]) == metrics.host_failures
     assert {c["cause"] for c in data["faults"]["causes"]} == {"gpu", "switch"}
-    assert sum(found["jobs"] for found in data["sizes"]) == 90
+    assert sum(found["jobs"] for found in data["sizes"]) == 50
     assert json.loads(json.dumps(data)) == data
 
 
 def test_with_a_time_model_the_waterfall_has_what_it_knows() -> None:
     """Writes and slow starts, which the scheduler takes for work, have bars of their own."""
-    fabric = from_spec(SPEC)
     jobs = [trace_job(f"j{i}", i * 700, 9_000, 8 * (1 + i % 7)) for i in range(20)]
-    outages = failures.parse("poisson:rate=900,repair_h=2")(fabric, 5)
+    outages = failures.parse("poisson:rate=900,repair_h=2")(FABRIC, 5)
     times = load_time_model("default,checkpoint.interval_s=600,checkpoint.stall_s=20")
-    data, metrics = collected(fabric, jobs, outages=outages, times=times)
+    data, metrics = collected(FABRIC, jobs, outages=outages, times=times)
     parts, known = data["host_s"], metrics.parts()["host_s"]
 
     pairs = (("kept", "productive"), ("repeated", "rework"), ("unnoticed", "detection"))
@@ -86,6 +80,8 @@ def test_with_a_time_model_the_waterfall_has_what_it_knows() -> None:
 
 def test_parts_that_do_not_add_up_are_no_story() -> None:
     data, effects = ReportData(machine(2)), EffectReader()
+    with pytest.raises(ValueError, match="begins with its fabric"):
+        data.data(EMPTY)
     Replay(
         Experiment(machine(2)),
         [trace_job("a", 0, 100)],
@@ -99,6 +95,8 @@ def test_what_waits_and_what_idles() -> None:
     """One host of two: b wants both and waits 100 s while one idles; none idles after."""
     data, _ = collected(machine(2), [trace_job("a", 0, 100), trace_job("b", 0, 50, gpus=2)])
 
+    assert [size["class"] for size in data["sizes"]] == ["1 GPU", "2-8 GPUs"]
+    assert label(len(LARGEST)) == "over 4,096 GPUs"
     assert data["host_s"]["idle_wanted"] == 100
     assert data["host_s"]["idle_unwanted"] == 0
     assert data["timeline"]["series"]["queued_jobs"][:101] == [1.0] * 100 + [0.0]
@@ -147,15 +145,3 @@ def test_a_spare_that_steps_in_is_counted() -> None:
     assert data["host_s"]["repeated"] == 2 * 100
     assert data["host_s"]["restarting"] == 2 * 60
     assert data["span_s"] == 700 + 60 + 400
-
-
-def test_size_classes_have_names() -> None:
-    names = [label(at) for at in range(len(LARGEST) + 1)]
-    assert names[0] == "1 GPU"
-    assert names[1:3] == ["2-8 GPUs", "9-64 GPUs"]
-    assert names[-1] == "over 4,096 GPUs"
-
-
-def test_an_empty_log_has_no_story() -> None:
-    with pytest.raises(ValueError, match="begins with its fabric"):
-        ReportData(machine(1)).data(EMPTY)

@@ -1,7 +1,5 @@
 """The page of a run: whole in itself, the same every time, and shown by a browser."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from random import Random
@@ -9,7 +7,6 @@ from random import Random
 import pytest
 from matplotlib.figure import Figure
 
-from placement.fabric.reader import from_spec
 from placement.workload.request import SpareRule
 from scheduler.console.theme import COLOURS
 from scheduler.core.policies.costs import Costs
@@ -18,13 +15,10 @@ from simulator.report.folder import ReportFolder
 from simulator.report.run_charts import slowdown_axis
 from simulator.run import run
 from tests.browser import HAS_BROWSER, MISSING, opened
+from tests.build import regular
+from tests.studies import ROW
 
-SPEC = {
-    "name": "small",
-    "gpus_per_host": 8,
-    "tiers": [{"name": "zone", "count": 4}, {"name": "host", "count": 4}],
-}
-ROW = "{} {} -1 {} {} -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"
+FABRIC = regular(("zone", 4), ("host", 4))
 FIGURES = ["waterfall", "utilisation", "waits", "cuts", "failures"]
 
 
@@ -36,7 +30,7 @@ def write_report(folder: Path, failures: str | None = "poisson:rate=900,repair_h
         "".join(ROW.format(i, i * 300, random.randrange(9000), sizes[i % 5]) for i in range(1, 60))
     )
     experiment = Experiment(
-        from_spec(SPEC),
+        FABRIC,
         trace=TraceSource(trace, "swf"),
         failures=failures,
         spares=SpareRule(hosts=1),
@@ -113,7 +107,7 @@ def test_a_panel_with_nothing_in_it_says_why(tmp_path: Path) -> None:
     trace = tmp_path / "one.swf"
     trace.write_text(ROW.format(1, 0, 600, 8))
     run(
-        Experiment(from_spec(SPEC), trace=TraceSource(trace, "swf")),
+        Experiment(FABRIC, trace=TraceSource(trace, "swf")),
         ReportFolder(tmp_path / "report"),
     )
     page = (tmp_path / "report" / "index.html").read_text()

@@ -63,9 +63,10 @@ def test_jobs_end_as_in_their_trace_and_only_completed_ones_count(times: TimeMod
 
 def test_a_job_that_the_end_of_the_replay_cancels_was_productive() -> None:
     jobs = [replace(trace_job("a", 0, 9000), outcome=TraceOutcome.FAILED)]
-    world = replayed(machine(1), jobs, until_s=7200)
+    world = replayed(machine(1), [*jobs, trace_job("late", 8000, 5)], until_s=7200)
 
-    assert world.rows["a"].outcome is JobState.CANCELLED
+    assert [row.outcome for row in world.rows.values()] == [JobState.CANCELLED]
+    assert world.ends_s() == {"a": 7200}
     assert world.metrics.totals(1)["goodput"] == 1.0
     empty = Metrics().totals(4)
     assert empty["utilization"] == empty["goodput"] == empty["makespan_s"] == 0

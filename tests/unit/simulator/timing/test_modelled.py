@@ -29,7 +29,7 @@ from simulator.failures import Outage, parse
 from simulator.kernel import SimulationKernel
 from simulator.launcher import SimulatedLauncher
 from simulator.replay import NO_ADVANCE
-from simulator.timing import PARTS, AttemptTime, ModelledTiming, TimeModel, load_time_model
+from simulator.timing import PARTS, ModelledTiming, TimeModel, load_time_model
 from simulator.timing.flat import FlatTiming
 from simulator.timing.network import ALONE, GangLoad, NetworkModel, UplinkLoad
 from simulator.timing.store import CheckpointStore, Crowding
@@ -215,22 +215,6 @@ def test_the_parts_add_up_to_what_was_held() -> None:
     assert sum(told["job_s"].values()) * SECOND_NS == pytest.approx(account.time.total)
     assert told["host_s"]["checkpoint"] > 0 < told["host_s"]["network"]
     assert told["goodput"] < account.share  # which takes writes and slow steps for work
-
-
-def test_whatever_is_live_is_cut_off_when_the_time_is_over() -> None:
-    jobs = [trace_job("a", 0, 100), trace_job("b", 0, 10_000), trace_job("late", 900, 5)]
-    world = replayed(machine(2), jobs, times=times(), until_s=500)
-    outcomes = {name: row.outcome for name, row in world.rows.items()}
-
-    assert outcomes == {"a": JobState.COMPLETED, "b": JobState.CANCELLED}
-    assert world.ends_s() == {"a": 100, "b": 500}
-
-
-def test_sums_of_parts_count_hosts() -> None:
-    total = AttemptTime(1, 2, 3, 4, 5, 6).plus(AttemptTime(10, 10, 10, 10, 10, 10), 2)
-
-    assert total == AttemptTime(21, 22, 23, 24, 25, 26)
-    assert total.ran == 141
 
 
 def test_a_job_whose_restart_outlasts_its_limit_is_given_up() -> None:

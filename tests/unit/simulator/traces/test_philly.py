@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from muster.structs import replace
 from scheduler.files.errors import InputError
 from simulator.traces import load
 from simulator.traces.formats import jsonarray
 from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
+from tests.replays import trace_job
 from tests.tracefiles import read_text
 
 HOUR_NS = 3600 * SECOND_NS
@@ -45,16 +47,8 @@ def test_fields(tmp_path: Path) -> None:
 
     assert told == []
     submit = datetime(2017, 10, 9, 14, 0, tzinfo=UTC)  # 7:00 in summer on the Pacific coast
-    assert found == TraceJob(
-        id="application_1_2",
-        submit_ns=int(submit.timestamp()) * SECOND_NS,
-        run_ns=HOUR_NS,
-        line=2,
-        gpus=8,
-        user="ab",
-        queue="11cb48",
-        outcome=TraceOutcome.COMPLETED,
-    )
+    known = trace_job("application_1_2", submit.timestamp(), 3600, 8, line=2)
+    assert found == replace(known, user="ab", queue="11cb48", outcome=TraceOutcome.COMPLETED)
 
 
 def test_gpu_seconds_of_all_attempts_are_kept(tmp_path: Path) -> None:

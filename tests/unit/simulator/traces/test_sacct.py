@@ -10,6 +10,7 @@ from muster.structs import replace
 from scheduler.files.errors import InputError
 from simulator.traces.load import find_format
 from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
+from tests.replays import trace_job
 from tests.tracefiles import read_text
 
 ROW = {
@@ -133,17 +134,9 @@ def test_gpus_a_node_may_be_said_where_the_site_counts_none(tmp_path: Path) -> N
 
 
 def test_fields(tmp_path: Path) -> None:
-    assert only(tmp_path) == TraceJob(
-        id="123_4",
-        submit_ns=1_772_359_200 * SECOND_NS,
-        run_ns=7200 * SECOND_NS,
-        line=2,
-        gpus=16,
-        time_limit_ns=26 * 3600 * SECOND_NS,
-        user="ann",
-        queue="gpu",
-        account="nlp",
-        outcome=TraceOutcome.COMPLETED,
+    known = trace_job("123_4", 1_772_359_200, 7200, 16, limit_s=26 * 3600, line=2)
+    assert only(tmp_path) == replace(
+        known, user="ann", queue="gpu", account="nlp", outcome=TraceOutcome.COMPLETED
     )
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.structs import replace
 from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from scheduler.files.errors import InputError
 from simulator.traces.load import advice, find_format
@@ -11,6 +12,7 @@ from simulator.traces.mapping import job_spec, with_tenant
 from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
 from simulator.traces.write import line
 from tests.refusals import refusal
+from tests.replays import trace_job
 from tests.tracefiles import read_text
 
 # --- Helios, Acme, Philly and PAI: columns by name, dialects, and what is left out ---
@@ -42,16 +44,8 @@ def test_helios_fields(tmp_path: Path) -> None:
     (job,), told = helios(tmp_path, helios_row())
 
     assert told == []
-    assert job == TraceJob(
-        id="7",
-        submit_ns=1_585_735_200 * SECOND_NS,
-        run_ns=3600 * SECOND_NS,  # from the times: the column says 9
-        line=2,
-        gpus=16,
-        user="uab",
-        queue="vcx",
-        outcome=TraceOutcome.COMPLETED,
-    )
+    known = trace_job("7", 1_585_735_200, 3600, 16, line=2)  # from the times: the column says 9
+    assert job == replace(known, user="uab", queue="vcx", outcome=TraceOutcome.COMPLETED)
 
 
 def test_helios_states_and_rows_that_are_not_replayed(tmp_path: Path) -> None:

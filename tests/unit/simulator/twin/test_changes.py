@@ -13,9 +13,9 @@ from scheduler.core.model.events import FabricLoaded, JobStarted, JobSubmitted
 from scheduler.core.model.window import WindowKind
 from scheduler.core.policies.health import PreventionAction
 from scheduler.core.policies.job_terms import RunSpec
-from scheduler.files.errors import InputError
 from simulator.twin.changes import Scenario, scenario
 from simulator.twin.fork import ClusterFork
+from tests.refusals import refusal
 from tests.twins import DAY_NS, MONDAY_NS, cluster
 
 FABRIC = cluster()
@@ -29,11 +29,6 @@ def fork(state: State | None = None) -> ClusterFork:
 
 def changed(*texts: str, of: ClusterFork | None = None, has_times: bool = True) -> Scenario:
     return scenario(of or fork(), texts, HORIZON_NS, has_times=has_times)
-
-
-def test_without_changes_all_is_as_it_is() -> None:
-    found = changed()
-    assert (found.state, found.options, found.name) == (fork().state, fork().options, "as it is")
 
 
 def test_spares_of_a_zone_are_shared_by_all() -> None:
@@ -50,13 +45,17 @@ def test_spares_of_a_zone_are_shared_by_all() -> None:
 
 
 def test_several_changes_make_one_scenario() -> None:
+    found = changed()
+    assert (found.state, found.options, found.name) == (fork().state, fork().options, "as it is")
     found = changed(
         "policy  conservative",
+        "prevention swap",
         "oversubscription 4:1",
         "drain z1 on 2026-12-02T06:00 for 8h",
         "drain z0-r0-h0,z0-r0-h1 at +2d for 1h",
     )
     assert found.options.policy == "conservative"
+    assert found.state.health.prevention.action is PreventionAction.SWAP
     before, after = (f.tiers[0].uplink_bytes_per_s[0] for f in (FABRIC, found.state.built_fabric))
     assert after == pytest.approx(before * 7 / 4)
     assert found.state.built_fabric.hosts == FABRIC.hosts
@@ -90,10 +89,9 @@ def test_several_changes_make_one_scenario() -> None:
     ],
 )
 def test_a_change_that_cannot_be_is_named(text: str, said: str) -> None:
-    with pytest.raises(InputError) as refused:
-        changed(*text.split(";"), has_times=text != "oversubscription 4")
-    assert str(refused.value).startswith("--change: ")
-    assert said in str(refused.value)
+    told = refusal(changed, *text.split(";"), has_times=text != "oversubscription 4")
+    assert told.startswith("--change: ")
+    assert said in told
 
 
 def test_uplinks_of_a_fabric_that_lists_its_domains() -> None:
@@ -106,15 +104,10 @@ def test_uplinks_of_a_fabric_that_lists_its_domains() -> None:
     assert found.tiers[0].uplink_bytes_per_s.tolist() == [before[0] / 2, before[1] / 4]
 
 
-def test_prevention_is_an_action_of_the_health_policy() -> None:
-    assert changed("prevention swap").state.health.prevention.action is PreventionAction.SWAP
-
-
 def test_quotas_of_a_tenants_file(tmp_path: Path) -> None:
     path = tmp_path / "other.yaml"
     path.write_text("tenants:\n  - {name: default, limit_gpus: 64}\n")
     found = changed(f"quotas {path}")
     assert found.state.tenants.by_name["default"].limit_gpus == 64
     path.write_text("tenants:\n  - {name: default, limit_gpus: many}\n")
-    with pytest.raises(InputError, match=r"other.yaml:2: .*limit_gpus"):
-        changed(f"quotas {path}")
+    assert "other.yaml:2: tenants.0.limit_gpus" in refusal(changed, f"quotas {path}")

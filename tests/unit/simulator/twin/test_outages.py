@@ -4,12 +4,11 @@ from itertools import takewhile
 
 import pytest
 
-from scheduler.core import State, Tenants
-from simulator.experiment import Experiment
+from scheduler.core import State, Tenants, replay
 from simulator.failures.cause import FailureCause, Precursor, RepairTime
 from simulator.failures.process import outages
-from simulator.replay import Replay
 from simulator.twin.outages import CAUSE, fit_failures
+from tests.replays import replayed
 from tests.twins import DAY_NS, MONDAY_NS, cluster, jobs
 
 FABRIC = cluster(zones=4, hosts=16)  # racks of 8
@@ -17,25 +16,16 @@ FABRIC = cluster(zones=4, hosts=16)  # racks of 8
 
 def lived(*causes: FailureCause, days: float = 20) -> tuple[State, int]:
     """A cluster some days on, in which these failed."""
-    state, end_ns = State.empty(), MONDAY_NS
     broke = sorted(
         outage
         for cause in causes
         for outage in takewhile(lambda o: o.time_ns < days * DAY_NS, outages(cause, FABRIC, 2))
     )
-    log = list[object]()
     trace = list(jobs(days, 4))
-    Replay(
-        Experiment(FABRIC, tenants=Tenants(), has_assumed_limits=True),
-        [job for job in trace if job.spec],
-        lambda event, after: log.append((event, after)),
-        broke,
-    ).run()
-    for event, after in log:  # type: ignore[misc]
-        if event.time_ns > MONDAY_NS:
-            break
-        state, end_ns = after, event.time_ns
-    return state, end_ns
+    more = {"tenants": Tenants(), "has_assumed_limits": True}
+    log = replayed(FABRIC, trace, outages=broke, **more).log
+    log = [event for event in log if event.time_ns <= MONDAY_NS]
+    return replay(log), log[-1].time_ns
 
 
 RACKS = FailureCause("switch", 20, RepairTime(6), scope="rack")

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.files.errors import InputError
 from simulator.twin.answer import sentence
 from simulator.twin.prices import load_prices, uplink_gbps
 from simulator.twin.study import SeedMean
+from tests.refusals import file_refusal
 from tests.twins import cluster
 
 
@@ -53,11 +53,7 @@ def test_money_is_what_the_file_says(tmp_path: Path) -> None:
     ],
 )
 def test_a_faulty_price_is_named(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "prices.yaml"
-    path.write_text(text)
-    with pytest.raises(InputError) as refused:
-        load_prices(str(path))
-    assert said in str(refused.value)
+    assert said in file_refusal(load_prices, tmp_path / "prices.yaml", text)
 
 
 def estimate(mean: float, half: float | None) -> dict[str, float | None]:

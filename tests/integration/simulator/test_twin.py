@@ -1,24 +1,40 @@
-"""What is drawn for a twin is like the log that it comes from."""
+"""A twin goes on from a state as the cluster itself would, with jobs as its log had them."""
 
 from collections import Counter
+from collections.abc import Iterable
+from itertools import accumulate, takewhile
 from random import Random
 from statistics import mean
+from typing import Any
 
 import pytest
 
+from muster.structs import replace
 from placement.workload.request import NO_SPARES, Parallelism, Request
 from scheduler.core import JobSpec, SchedulingOptions, State
-from scheduler.core.fold.apply import replay
+from scheduler.core.fold.apply import apply, replay
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
-from scheduler.core.model.events import Event, FabricLoaded, HostMoved
+from scheduler.core.model.events import (
+    Event,
+    FabricLoaded,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobStarted,
+)
 from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.core.policies.affinity import Affinity
 from simulator.experiment import Experiment
+from simulator.failures import Outage
+from simulator.failures.cause import FailureCause, RepairTime
+from simulator.failures.process import outages
 from simulator.replay import Replay
+from simulator.timing import TimeModel, load_time_model
 from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
+from simulator.twin.changes import Scenario
 from simulator.twin.changes import scenario as changed_scenario
 from simulator.twin.fork import ClusterFork
-from simulator.twin.future import TwinWorld, future
+from simulator.twin.future import Future, TwinWorld, future
 from simulator.twin.outages import fit_failures
 from simulator.twin.workload import (
     HOUR_NS,
@@ -30,7 +46,102 @@ from simulator.twin.workload import (
     hourly_rates,
     live_runs,
 )
-from tests.twins import DAY_NS, MONDAY_NS, cluster, past
+from tests.twins import DAY_NS, MONDAY_NS, TENANTS, cluster, jobs, past
+
+
+class RecordingFuture(Future):
+    """Keeps the events of its run."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.events: list[Event] = []
+        super().__init__(*arguments)
+
+    def _count(self, event: Event, state: State) -> None:
+        self.events.append(event)
+        super()._count(event, state)
+
+
+def logged(
+    experiment: Experiment, trace: list[TraceJob], failing: Iterable[Outage] = ()
+) -> list[Event]:
+    """The log of a replay."""
+    log: list[Event] = []
+    Replay(experiment, trace, lambda event, _: log.append(event), failing).run()
+    return log
+
+
+def recorded(
+    experiment: Experiment, start: State, at_ns: int, runs: dict[str, Run], *come: Any
+) -> RecordingFuture:
+    """The run of a twin from a state on, which nothing changes."""
+    scenario = Scenario((), start, SchedulingOptions())
+    return RecordingFuture(experiment, scenario, at_ns, 30 * DAY_NS, runs, *come)
+
+
+def test_it_goes_on_as_the_cluster_did() -> None:
+    """Given how long each job really ran, and what came later, the log goes on the same."""
+    trace, experiment = list(jobs(4, 30)), timed()
+    failing = outages(FailureCause("gpu", 60, RepairTime(6)), experiment.fabric, 3)
+    broke = list(takewhile(lambda outage: outage.time_ns < 6 * DAY_NS, failing))
+    log = logged(experiment, trace, broke)
+    zero_ns = trace[0].submit_ns
+    at_ns = zero_ns + round(2.2 * DAY_NS)
+    start = replay([event for event in log if event.time_ns <= at_ns])
+    runs = {
+        job.spec.name: Run(job.run_ns * job.spec.request.hosts_needed(8), job.outcome, False)
+        for job in trace
+        if job.spec.name in start.jobs
+    }
+    later = [job for job in trace if job.submit_ns > at_ns]
+    down = [
+        replace(o, time_ns=o.time_ns - (at_ns - zero_ns))
+        for o in broke
+        if o.time_ns > at_ns - zero_ns
+    ]
+    future = recorded(experiment, start, at_ns, runs, later, down)
+    figures, tail = future.figures(), future.events
+    expected = [event for event in log if event.time_ns > at_ns]
+    assert len(expected) > 100
+    assert any(isinstance(event, GangSwapped) for event in expected)
+    assert tail[: len(expected)] == expected
+    assert all(isinstance(event, HostMoved) for event in tail[len(expected) :])
+    assert figures["submitted"] == len(later)
+    started = [e for e in expected if isinstance(e, JobStarted) and e.attempt == 1]
+    assert sum(wait["jobs"] for wait in figures["waits"]) == len(later) <= len(started)
+
+
+def test_a_time_model_goes_on_with_the_present_attempt() -> None:
+    """A gang that has run for half of its time runs for the other half, and what it did before is
+    no work of the twin."""
+    trace, experiment = list(jobs(3, 20)), timed(load_time_model("default"))
+    log = logged(experiment, trace)
+    ends = {e.name: e.time_ns for e in log if isinstance(e, JobEnded)}
+    states = accumulate(log, apply, initial=State.empty())
+    at, start = next((i, each) for i, each in enumerate(states) if len(each.index.running) > 3)
+    at_ns = log[at - 1].time_ns + 1
+    by_name = {job.spec.name: job for job in trace}
+    runs = {
+        name: Run(by_name[name].run_ns * job.gang_hosts, by_name[name].outcome, False)
+        for name, job in start.jobs.items()
+    }
+    future = recorded(experiment, start, at_ns, runs, [], ())
+    figures = future.figures()
+    forked = {e.name: e.time_ns for e in future.events if isinstance(e, JobEnded)}
+    running = [start.jobs[name] for name in start.index.running]
+    for job in running:
+        assert abs(forked[job.name] - ends[job.name]) < 2 * SECOND_NS
+    left = sum(
+        (by_name[job.name].run_ns - (at_ns - job.present.start_ns)) * len(job.hosts)
+        for job in running
+    )
+    assert figures["effective_gpu_h"] == pytest.approx(left / 3600e9 * 8, rel=0.02)
+
+
+def timed(times: TimeModel | None = None) -> Experiment:
+    return Experiment(cluster(), tenants=TENANTS, times=times, has_assumed_limits=True)
+
+
+# --- what is drawn is like the log that it comes from --------------------------------
 
 WEEK_NS = 7 * DAY_NS
 
@@ -204,21 +315,16 @@ def test_a_job_on_a_part_of_a_host_runs_as_long_as_it_did() -> None:
         )
         for n in range(1, 30)
     ]
-    steps = list[tuple[State, Event, State]]()
-
-    def keep(event: Event, after: State) -> None:
-        steps.append((steps[-1][2] if steps else State.empty(), event, after))
-
-    Replay(Experiment(cluster(), has_assumed_limits=True), trace, keep).run()
-    half = [step for step in steps if step[1].time_ns <= MONDAY_NS + 20 * HOUR_NS]
-    ended = tuple(half[-1][2].ended.values())
-    fork = ClusterFork(half[-1][2], half[-1][1].time_ns, ended, 0, SchedulingOptions(), "test")
+    log = logged(Experiment(cluster(), has_assumed_limits=True), trace)
+    now_ns = MONDAY_NS + 20 * HOUR_NS
+    state = replay([event for event in log if event.time_ns <= now_ns])
+    ended = tuple(state.ended.values())
+    fork = ClusterFork(state, now_ns, ended, 0, SchedulingOptions(), "test")
     fitted = fit_workload(fork)
     whole = [sample for sample in fitted.samples if not sample.is_live]
     assert len(whole) > 10
     assert {sample.run_ns for sample in whole} == {3 * HOUR_NS}
     come = list(fitted.arrivals(1, fork.now_ns, fork.now_ns + DAY_NS, 8))
-    assert come
     assert {job.run_ns for job in come} == {3 * HOUR_NS}
     world = TwinWorld(fork, fitted, fit_failures(fork.state, fork.now_ns), DAY_NS)
     scenario = changed_scenario(fork, (), DAY_NS, has_times=False)
