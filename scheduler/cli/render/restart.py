@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,12 @@ def options_text(options: Iterable[spares_pb2.WeighedOption]) -> str:
 
 
 def shortages_text(shortages: Iterable[SpareShortage | spares_pb2.SpareShortage]) -> str:
-    """Return a line for each zone that lacks spares; "" where none does."""
-    return "\n".join(map(_shortage_line, shortages))
+    """Return a line for each zone that lacks spares, zones of the same figures in one; "" where
+    none does."""
+    zones = defaultdict(list)
+    for zone in shortages:
+        zones[_shortage_line(zone)].append(zone.domain)
+    return "\n".join(f"{', '.join(names)}: {line}" for line, names in zones.items())
 
 
 def _shortage_line(zone: SpareShortage | spares_pb2.SpareShortage) -> str:
@@ -28,8 +33,8 @@ def _shortage_line(zone: SpareShortage | spares_pb2.SpareShortage) -> str:
     if zone.gpu_hours < 0.5:
         cost = "another host then takes over at no cost in time"
     return (
-        f"{zone.domain}: {zone.spares:,} of {counted(zone.target, 'spare')}; a failure there finds"
-        f" none {zone.missed:,.1f} times in a month; {cost}"
+        f"{zone.spares:,} of {counted(zone.target, 'spare')}; a failure there finds none"
+        f" {zone.missed:,.1f} times in a month; {cost}"
     )
 
 

@@ -316,8 +316,8 @@ def test_a_full_zone_is_named_with_what_its_failures_cost() -> None:
     assert first.missed == pytest.approx(12 * sizing.failures_per_host_day * 30)
     assert first.gpu_hours == pytest.approx(24 * 8 * 24 * sizing.repair_days)
     assert second.domain == "z1"
-    assert shortages_text([first]) == (
-        f"z0: 0 of {first.target} spares; a failure there finds none {first.missed:.1f} times in a"
+    assert shortages_text([first, second]) == (
+        f"z0, z1: 0 of {first.target} spares; a failure there finds none {first.missed:.1f} times in a"
         f" month; each then costs {first.gpu_hours:,.0f} GPU-hours"
     )
 
