@@ -48,7 +48,6 @@ class FakeIssuer:
         self.discovery: Claims = {}
         self.asked: list[str] = []
         self.is_down = False
-        self.hang_s = 0.0
         self.may_answer = threading.Event()  # until it is set, whoever asks waits
         self.may_answer.set()
         self.secret = secret
@@ -68,7 +67,6 @@ class FakeIssuer:
             def _handle(self, form: dict[str, str]) -> None:
                 parts = urlsplit(self.path)
                 issuer.asked.append(parts.path)
-                time.sleep(issuer.hang_s)
                 issuer.may_answer.wait(60)
                 query = {k: v[0] for k, v in parse_qs(parts.query).items()}
                 status, headers, body = issuer.answer(

@@ -26,7 +26,7 @@ from scheduler.core.model.events import Event
 from scheduler.eventlog.store import EndedJob, open_store
 from scheduler.eventlog.store.sqlite import SqliteStore
 from scheduler.server.serve import Ready, Settings, Signals, serve
-from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
+from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
 from scheduler.wire.specs import spec_to_proto
 from tests.build import fabric_spec, spec
 from tests.waiting import until
@@ -55,6 +55,19 @@ class Served:
     async def until(self, name: str, state: job_pb2.JobState.ValueType) -> job_pb2.Job:
         """The job once it is in `state`."""
         return await until(lambda: self.get(name), lambda job: job.state == state)
+
+    async def start(self, name: str, hosts: int = 1, **job: Any) -> job_pb2.Job:
+        """Submit a job, as `create` makes it, and return it once it runs."""
+        made = await self.stub.CreateJob(create(name, hosts, **job))
+        return await self.until(made.name, RUNNING)
+
+    async def cancel(self, name: str) -> job_pb2.Job:
+        return await self.stub.CancelJob(service_pb2.CancelJobRequest(name=name))
+
+    async def report(self, host: str, signal: str = "gpu-lost", **more: str) -> host_pb2.Host:
+        """Report a signal of a host, which fails by the one that is not given."""
+        request = service_pb2.ReportHostRequest(name=host, signal=signal, **more)
+        return (await self.stub.ReportHost(request)).host
 
     async def hosts_of(self, name: str, *, but: list[str] | None = None) -> list[str]:
         """Those of a job in block order, once it has any and they are no longer `but`."""

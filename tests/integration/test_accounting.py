@@ -18,7 +18,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import job_pb2, service_pb2
 from tests.secured import House
-from tests.serving import RUNNING, START_NS, Served, create, refused, serving
+from tests.serving import START_NS, Served, create, refused, serving
 
 TENANT, USER, DAY = (
     service_pb2.USAGE_KEY_TENANT,
@@ -67,13 +67,11 @@ async def a_day_of_work(served: Served, clock: Clock) -> None:
     one that runs on. The second half ends on the next day."""
     for number in range(5):
         name = f"j{number}"
-        await served.stub.CreateJob(create(name, hosts=1))
-        await served.until(name, RUNNING)
+        await served.start(name, 1)
         clock.pass_hours(1)
         failed = number == 1
         await end(served.stub, name, job_pb2.JOB_STATE_FAILED if failed else COMPLETED)
-    await served.stub.CreateJob(create("big", hosts=8))
-    await served.until("big", RUNNING)
+    await served.start("big", 8)
     await served.stub.CreateJob(create("waits", hosts=4))
     clock.pass_hours(0.5)
 

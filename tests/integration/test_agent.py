@@ -114,6 +114,12 @@ async def running(folder: Path, allowed: AllowList = ALLOWED) -> AsyncIterator[S
             await working
 
 
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    async with running(tmp_path) as made:
+        yield made
+
+
 def python(text: str) -> tuple[str, ...]:
     return (sys.executable, "-S", "-c", text)
 
@@ -212,81 +218,85 @@ async def test_ranks_start_behind_their_gates_alone(tmp_path: Path) -> None:
 
 
 async def test_a_rank_that_ends_before_the_agent_looks_has_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path) as server:
-        monkeypatch.setattr(server.agent, "_look", lambda: None)
-        server.prepare(*python(""), ranks=1)
-        ready = await server.until("prepared")
-        launch = agent_pb2.Launch(key=key(1), master_address=ready.address, master_port=ready.port)
-        server.agent.hear(Response(launch=launch))
-        exits = tmp_path / "attempts" / "uid.1" / "exits"
-        await until(lambda: exits.exists() and "over" in exits.read_text())
-        Agent._look(server.agent)
-        words = [server.heard.get_nowait().WhichOneof("message") for _ in range(4)]
-        assert words == ["started", "progress", "exited", "stopped"]
+    monkeypatch.setattr(server.agent, "_look", lambda: None)
+    server.prepare(*python(""), ranks=1)
+    ready = await server.until("prepared")
+    launch = agent_pb2.Launch(key=key(1), master_address=ready.address, master_port=ready.port)
+    server.agent.hear(Response(launch=launch))
+    exits = tmp_path / "attempts" / "uid.1" / "exits"
+    await until(lambda: exits.exists() and "over" in exits.read_text())
+    Agent._look(server.agent)
+    words = [server.heard.get_nowait().WhichOneof("message") for _ in range(4)]
+    assert words == ["started", "progress", "exited", "stopped"]
 
 
-async def test_no_process_of_an_attempt_survives_its_end(tmp_path: Path) -> None:
+async def test_no_process_of_an_attempt_survives_its_end(server: Server, tmp_path: Path) -> None:
     """Not even one that has a session of its own, and has closed everything."""
     leave = "import os, time\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n"
     leave += "  print(os.getpid(), flush=True)\n  time.sleep(60)\ntime.sleep(60)"
-    async with running(tmp_path) as server:
-        await server.launch(*python(leave), ranks=1)
-        child = int(await until(lambda: log(tmp_path, 0).strip()))
-        assert begun(child)
-        server.stop()
-        await server.until("stopped")
-        assert not begun(child)
+    await server.launch(*python(leave), ranks=1)
+    child = int(await until(lambda: log(tmp_path, 0).strip()))
+    assert begun(child)
+    server.stop()
+    await server.until("stopped")
+    assert not begun(child)
 
 
-async def test_a_rank_may_end_by_itself_within_its_grace(tmp_path: Path) -> None:
+async def test_a_rank_may_end_by_itself_within_its_grace(server: Server, tmp_path: Path) -> None:
     tidy = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
     tidy += "print('ready', flush=True)\ntime.sleep(60)"
-    async with running(tmp_path) as server:
-        await server.launch(*python(tidy), ranks=1)
-        await until(lambda: "ready" in log(tmp_path, 0))
-        server.stop(grace_s=30)
-        done = await server.until("exited")
-        assert (done.code, done.signal) == (0, 0)
+    await server.launch(*python(tidy), ranks=1)
+    await until(lambda: "ready" in log(tmp_path, 0))
+    server.stop(grace_s=30)
+    done = await server.until("exited")
+    assert (done.code, done.signal) == (0, 0)
 
 
-async def test_a_successor_starts_when_nothing_of_the_old_attempt_is_left(tmp_path: Path) -> None:
+async def test_a_successor_starts_when_nothing_of_the_old_attempt_is_left(
+    server: Server, tmp_path: Path
+) -> None:
     stubborn = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"
-    async with running(tmp_path) as server:
-        await server.launch(*python(stubborn))
-        old = pids(tmp_path)
-        await server.launch(*SLEEP, attempt=2)
-        assert not any(map(begun, old))
-        server.stop(2)
-        await server.until("stopped")
+    await server.launch(*python(stubborn))
+    old = pids(tmp_path)
+    await server.launch(*SLEEP, attempt=2)
+    assert not any(map(begun, old))
+    server.stop(2)
+    await server.until("stopped")
 
 
-async def test_the_same_word_twice_does_what_once_does(tmp_path: Path) -> None:
-    async with running(tmp_path) as server:
-        await server.launch(*SLEEP)
-        before = pids(tmp_path)
-        server.prepare("other")
-        again = await server.until("prepared")
-        server.agent.hear(Response(launch=agent_pb2.Launch(key=key(), master_port=again.port)))
-        await server.until("started")
-        assert pids(tmp_path) == before
-        server.stop()
-        server.stop()
-        await server.until("stopped")
-        server.stop()
-        await server.until("stopped")
+async def test_the_same_word_twice_does_what_once_does(server: Server, tmp_path: Path) -> None:
+    await server.launch(*SLEEP)
+    before = pids(tmp_path)
+    server.prepare("other")
+    again = await server.until("prepared")
+    server.agent.hear(Response(launch=agent_pb2.Launch(key=key(), master_port=again.port)))
+    await server.until("started")
+    assert pids(tmp_path) == before
+    server.stop()
+    server.stop()
+    await server.until("stopped")
+    server.stop()
+    await server.until("stopped")
 
 
-async def test_what_the_host_does_not_allow_is_refused(tmp_path: Path) -> None:
-    async with running(tmp_path) as server:
-        server.prepare("true", user="nobody-here")
-        reason = "nothing runs as nobody-here on this host"
-        assert (await server.until("refused")).reason == reason
-        server.prepare("no-such-program", attempt=2)
-        assert (await server.until("refused")).reason == "there is no program no-such-program"
-        server.prepare("true", attempt=3, workdir="/tmp\0/etc")
-        assert (await server.until("refused")).reason == "embedded null byte"
+async def test_what_the_host_does_not_allow_is_refused(server: Server, tmp_path: Path) -> None:
+    """So is what cannot be executed, and no rank has failed."""
+    server.prepare("true", user="nobody-here")
+    reason = "nothing runs as nobody-here on this host"
+    assert (await server.until("refused")).reason == reason
+    server.prepare("no-such-program", attempt=2)
+    assert (await server.until("refused")).reason == "there is no program no-such-program"
+    server.prepare("true", attempt=3, workdir="/tmp\0/etc")
+    assert (await server.until("refused")).reason == "embedded null byte"
+    (tmp_path / "train").write_text("no program")
+    server.prepare(str(tmp_path / "train"), attempt=4)
+    await server.until("prepared")
+    server.agent.hear(Response(launch=agent_pb2.Launch(key=key(4))))
+    reason = f"cannot execute {tmp_path}/train: Permission denied"
+    assert (await server.until("refused")).reason == reason
+    assert not any(status.exits for status in server.agent.hello().hello.attempts)
 
 
 async def test_an_agent_finds_its_ranks_and_their_exits_again(tmp_path: Path) -> None:
@@ -307,15 +317,14 @@ async def test_an_agent_finds_its_ranks_and_their_exits_again(tmp_path: Path) ->
         assert not server.agent.hello().hello.attempts
 
 
-async def test_ranks_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
-    async with running(tmp_path) as server:
-        await server.launch(*SLEEP)
-        ranks = pids(tmp_path)
-        os.kill(supervisor_pid(tmp_path), signal.SIGKILL)
-        done = await server.until("exited")
-        assert done.signal == signal.SIGKILL
-        await server.until("stopped")
-        assert not any(map(begun, ranks))
+async def test_ranks_end_with_a_supervisor_that_is_killed(server: Server, tmp_path: Path) -> None:
+    await server.launch(*SLEEP)
+    ranks = pids(tmp_path)
+    os.kill(supervisor_pid(tmp_path), signal.SIGKILL)
+    done = await server.until("exited")
+    assert done.signal == signal.SIGKILL
+    await server.until("stopped")
+    assert not any(map(begun, ranks))
 
 
 async def test_ranks_run_on_after_their_lease_where_the_server_says_so(tmp_path: Path) -> None:
@@ -326,7 +335,7 @@ async def test_ranks_run_on_after_their_lease_where_the_server_says_so(tmp_path:
         ranks = pids(tmp_path)
         await until(lambda: server.agent._has_lapsed)
     async with running(tmp_path) as server:
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.4)
         assert all(map(begun, ranks))
         assert server.agent.hello().hello.attempts[0].phase == agent_pb2.ATTEMPT_PHASE_STARTED
         server.prepare("true", attempt=2)  # a newer attempt
@@ -337,18 +346,16 @@ async def test_ranks_run_on_after_their_lease_where_the_server_says_so(tmp_path:
 async def test_the_last_checkpoint_is_told_by_an_agent_that_starts_after_the_ranks_have_ended(
     tmp_path: Path,
 ) -> None:
+    report = json.dumps({"step": 7, "checkpoint_step": 7, "checkpoint": "/c/7"})
     async with running(tmp_path) as server:
-        write = (
-            "import json,os;open(os.environ['MUSTER_RUN_DIR']+'/progress.'+os.environ['RANK'],'w')"
-        )
-        report = "json.dumps({'step': 7, 'checkpoint_step': 7, 'checkpoint': '/c/7'})"
-        await server.launch(*python(f"{write}.write({report})"))
+        await server.launch(*python(f"import os; open({OWN_REPORT}, 'w').write({report!r})"))
         await server.until("stopped")
     async with running(tmp_path) as server:
         (status,) = server.agent.hello().hello.attempts
         assert (status.progress.step, status.progress.checkpoint) == (7, "/c/7")
 
 
+OWN_REPORT = "os.environ['MUSTER_RUN_DIR']+'/progress.'+os.environ['RANK']"
 HOSTILE = [
     b'{"step": Infinity}',
     b"[" * 65_536,
@@ -366,22 +373,22 @@ def test_what_is_no_report_is_told_from_one(tmp_path: Path) -> None:
             _read_report(tmp_path / "progress.0")
 
 
-async def test_ranks_that_write_no_reports_end_and_the_agent_does_not(tmp_path: Path) -> None:
+async def test_ranks_that_write_no_reports_end_and_the_agent_does_not(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After so many of them, with words that say why; others go on."""
     (tmp_path / "hostile").write_bytes(HOSTILE[0])
-    own = "os.environ['MUSTER_RUN_DIR']+'/progress.'+os.environ['RANK']"
-    copy = f"shutil.copy('{tmp_path}/hostile', {own}+'.new'); os.replace({own}+'.new', {own})"
+    new = OWN_REPORT + "+'.new'"
+    copy = f"shutil.copy('{tmp_path}/hostile', {new}); os.replace({new}, {OWN_REPORT})"
     loop = f"import os,shutil,time\nwhile True: {copy}; time.sleep(0.002)"
-    async with running(tmp_path) as server:
-        poke = asyncio.create_task(_look_often(server.agent))
-        await server.launch(*python(loop), ranks=1)
-        assert (await server.until("progress")).unreadable > 0  # which the server counts
-        done = await server.until("exited")
-        poke.cancel()
-        assert done.signal == signal.SIGKILL
-        assert done.log_tail.startswith("rank 0 wrote what is no report of muster.progress")
-        await server.launch(*python("pass"), attempt=2, ranks=1)
-        assert (await server.until("exited")).code == 0
+    monkeypatch.setattr("scheduler.agent.agent._TICK_S", 0.002)
+    await server.launch(*python(loop), ranks=1)
+    assert (await server.until("progress")).unreadable > 0  # which the server counts
+    done = await server.until("exited")
+    assert done.signal == signal.SIGKILL
+    assert done.log_tail.startswith("rank 0 wrote what is no report of muster.progress")
+    await server.launch(*python("pass"), attempt=2, ranks=1)
+    assert (await server.until("exited")).code == 0
 
 
 # Processes that fork and exit for as long as 20 s; one that is left holds the pipe open.
@@ -462,69 +469,60 @@ def test_an_agent_that_is_root_refuses_a_host_without_cgroups_unless_it_is_told(
 
 
 async def test_a_full_disk_ends_no_agent_and_loses_no_exit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    async with running(tmp_path) as server:
-        server.lease(60_000)
-        flag = tmp_path / "flag"
-        await server.launch(*python(WAIT), str(flag), ranks=1)
-        os.close(os.open(flag, os.O_CREAT))
-        monkeypatch.setattr(Path, "write_text", full)
-        monkeypatch.setattr(Path, "touch", full)
-        server.lease(60_000)
-        assert (await server.until("exited")).code == 0
-        await server.until("stopped")
-
-
-async def _look_often(agent: Agent) -> None:
-    while True:
-        agent._look()
-        await asyncio.sleep(0.002)
+    server.lease(60_000)
+    flag = tmp_path / "flag"
+    await server.launch(*python(WAIT), str(flag), ranks=1)
+    os.close(os.open(flag, os.O_CREAT))
+    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "touch", full)
+    server.lease(60_000)
+    assert (await server.until("exited")).code == 0
+    await server.until("stopped")
 
 
 async def test_a_lease_outlives_the_agent(tmp_path: Path) -> None:
     """One that starts again while its host is cut off ends the ranks when the lease does."""
     async with running(tmp_path) as server:
-        server.lease(400)
         await server.launch(*SLEEP)
         ranks = pids(tmp_path)
+        server.lease(200)
     assert all(map(begun, ranks))
     async with running(tmp_path) as server:
         await server.until("stopped")
         assert not any(map(begun, ranks))
 
 
-async def test_what_was_said_before_a_lease_ended_is_not_done_any_more(tmp_path: Path) -> None:
-    async with running(tmp_path) as server:
-        server.lease(100)
-        server.prepare("true")
-        await server.until("prepared")
-        async with asyncio.timeout(60):
-            await server.agent.has_expired.wait()
-        for word in (
-            Response(launch=agent_pb2.Launch(key=key())),
-            Response(lease=agent_pb2.Lease()),
-        ):
-            with pytest.raises(StaleLeader, match="its lease has ended"):
-                server.agent.hear(word)
-        assert server.agent.hello().hello.attempts[0].phase == agent_pb2.ATTEMPT_PHASE_PREPARED
-        server.lease(60_000)  # a new stream
-        server.agent.hear(Response(launch=agent_pb2.Launch(key=key())))
-        await server.until("started")
+async def test_what_was_said_before_a_lease_ended_is_not_done_any_more(server: Server) -> None:
+    server.lease(100)
+    server.prepare("true")
+    await server.until("prepared")
+    async with asyncio.timeout(60):
+        await server.agent.has_expired.wait()
+    for word in (
+        Response(launch=agent_pb2.Launch(key=key())),
+        Response(lease=agent_pb2.Lease()),
+    ):
+        with pytest.raises(StaleLeader, match="its lease has ended"):
+            server.agent.hear(word)
+    assert server.agent.hello().hello.attempts[0].phase == agent_pb2.ATTEMPT_PHASE_PREPARED
+    server.lease(60_000)  # a new stream
+    server.agent.hear(Response(launch=agent_pb2.Launch(key=key())))
+    await server.until("started")
 
 
-async def test_an_agent_is_idle_when_its_ranks_have_ended(tmp_path: Path) -> None:
-    async with running(tmp_path) as server:
-        await server.launch(*SLEEP)
-        waiting = asyncio.create_task(server.agent.is_idle())
-        await asyncio.sleep(0.3)
-        assert not waiting.done()
-        server.stop()
-        async with asyncio.timeout(60):
-            await waiting
+async def test_an_agent_is_idle_when_its_ranks_have_ended(server: Server) -> None:
+    await server.launch(*SLEEP)
+    waiting = asyncio.create_task(server.agent.is_idle())
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    server.stop()
+    async with asyncio.timeout(60):
+        await waiting
 
 
 async def test_a_leader_of_a_lower_term_is_not_heard(tmp_path: Path) -> None:
@@ -605,31 +603,20 @@ async def read_log(server: Server, lines: int, rank: int = 0) -> str:
     return b"".join(pieces).decode() + chunk.error
 
 
-async def test_a_long_log_turns_over_and_keeps_its_newest_part(tmp_path: Path) -> None:
+async def test_a_long_log_turns_over_and_keeps_its_newest_part(
+    server: Server, tmp_path: Path
+) -> None:
     lines, width = 18_000, 1_000
     text = f"for n in range({lines}): print(str(n).rjust({width - 1}))"
-    async with running(tmp_path) as server:
-        await server.launch(*python(text), ranks=1)
-        await server.until("stopped")
-        logs = tmp_path / "attempts" / "uid.1" / "logs"
-        sizes = {path.name: path.stat().st_size for path in logs.iterdir()}
-        assert sizes["rank-0.log.1"] < 17 << 20
-        assert sum(sizes.values()) == lines * width
-        assert (await read_log(server, 2)).split() == [str(lines - 2), str(lines - 1)]
-        assert (await read_log(server, 0)).split() == [str(n) for n in range(lines)]
-        assert "no log of rank 9" in await read_log(server, 3, rank=9)
-
-
-async def test_what_cannot_be_executed_is_refused_and_no_rank_has_failed(tmp_path: Path) -> None:
-    (tmp_path / "train").write_text("no program")
-    async with running(tmp_path / "s") as server:
-        server.prepare(str(tmp_path / "train"))
-        await server.until("prepared")
-        server.agent.hear(Response(launch=agent_pb2.Launch(key=key())))
-        refused = await server.until("refused")
-        assert refused.reason == f"cannot execute {tmp_path}/train: Permission denied"
-        (status,) = server.agent.hello().hello.attempts
-        assert not status.exits
+    await server.launch(*python(text), ranks=1)
+    await server.until("stopped")
+    logs = tmp_path / "attempts" / "uid.1" / "logs"
+    sizes = {path.name: path.stat().st_size for path in logs.iterdir()}
+    assert sizes["rank-0.log.1"] < 17 << 20
+    assert sum(sizes.values()) == lines * width
+    assert (await read_log(server, 2)).split() == [str(lines - 2), str(lines - 1)]
+    assert (await read_log(server, 0)).split() == [str(n) for n in range(lines)]
+    assert "no log of rank 9" in await read_log(server, 3, rank=9)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an agent that is not root runs as itself alone")

@@ -35,8 +35,7 @@ def update(name: str, *paths: str, **request: Any) -> service_pb2.UpdateJobReque
 
 
 async def waiting(served: Served) -> job_pb2.Job:
-    await served.stub.CreateJob(create("big", 8))
-    await served.until("big", RUNNING)
+    await served.start("big", 8)
     return await served.stub.CreateJob(create("a"))
 
 
@@ -55,62 +54,58 @@ async def test_an_update_changes_what_its_mask_names(served: Served) -> None:
 
 
 async def test_a_mask_names_single_labels(served: Served) -> None:
-    request = create("a")
-    request.spec.labels.update({"team": "nlp", "a/b.c": "1", "keep": "me"})
-    await served.stub.CreateJob(request)
+    request, long = create("a"), "v" * 256
+    request.spec.labels.update({"team": "nlp", "a/b.c": "ü", "keep": long, "empty": ""})
+    made = await served.stub.CreateJob(request)
     job = job_pb2.Job(name="a", spec=job_pb2.JobSpec(labels={"team": "vision", "x": "no"}))
     mask = FieldMask(paths=["spec.labels.team", "spec.labels.`a/b.c`", "spec.labels.gone"])
     change = service_pb2.UpdateJobRequest(job=job, update_mask=mask)
     after = await served.stub.UpdateJob(change)
     bad = await refused(served.stub.UpdateJob(update("a", "spec.labels.`x")))
-    assert dict(after.spec.labels) == {"team": "vision", "keep": "me"}
+    assert dict(made.spec.labels) == dict(request.spec.labels)
+    assert dict(after.spec.labels) == {"team": "vision", "keep": long, "empty": ""}
     assert bad.fields == ("update_mask.paths[0]",)
     assert "spec.labels.KEY" in bad.message
 
 
-async def test_bad_updates_name_their_field(tmp_path: Path) -> None:
+async def test_bad_updates_name_their_field(served: Served) -> None:
     def with_spec(*paths: str, **spec: Any) -> service_pb2.UpdateJobRequest:
         request = update("a", *paths)
         request.job.spec.MergeFrom(job_pb2.JobSpec(**spec))
         return request
 
-    requests = {
-        "update_mask.paths[1]": update("a", "spec.labels", "spec.name"),
-        "update_mask": service_pb2.UpdateJobRequest(job=job_pb2.Job(name="a")),
-        "job.spec.tenant": with_spec(tenant="x"),
-        "job.spec.labels": with_spec("spec.labels", labels={"no spaces": ""}),
-        "job.spec.labels.long": with_spec("spec.labels", labels={"long": "x" * 300}),
-        "job.spec.time_limit": with_spec("spec.time_limit", time_limit=duration(0)),
-        "job.spec.priority": with_spec("spec.priority", priority=-(2**31)),
-        "job.spec.priority_class": with_spec("spec.priority_class", priority_class="gold"),
-    }
-    async with serving(tmp_path) as served:
-        await waiting(served)
-        for field, request in requests.items():
-            error = await refused(served.stub.UpdateJob(request))
-            assert (error.code, error.fields) == (Code.INVALID_ARGUMENT, (field,))
-        nobody = await refused(served.stub.UpdateJob(update("x", "spec.labels")))
-        runs = await refused(served.stub.UpdateJob(update("big")))
+    await waiting(served)
+    for field, request in (
+        ("update_mask.paths[1]", update("a", "spec.labels", "spec.name")),
+        ("update_mask", service_pb2.UpdateJobRequest(job=job_pb2.Job(name="a"))),
+        ("job.spec.tenant", with_spec(tenant="x")),
+        ("job.spec.labels", with_spec("spec.labels", labels={"no spaces": ""})),
+        ("job.spec.labels.long", with_spec("spec.labels", labels={"long": "x" * 300})),
+        ("job.spec.time_limit", with_spec("spec.time_limit", time_limit=duration(0))),
+        ("job.spec.priority", with_spec("spec.priority", priority=-(2**31))),
+    ):
+        error = await refused(served.stub.UpdateJob(request))
+        assert (error.code, error.fields) == (Code.INVALID_ARGUMENT, (field,))
+    nobody = await refused(served.stub.UpdateJob(update("x", "spec.labels")))
+    runs = await refused(served.stub.UpdateJob(update("big")))
     assert (nobody.code, runs.code) == (Code.NOT_FOUND, Code.FAILED_PRECONDITION)
 
 
-async def test_a_change_with_an_old_etag_is_aborted_and_changes_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        old = (await waiting(served)).etag
-        new = (await served.stub.UpdateJob(update("a", etag=old))).etag
-        requests = (
-            served.stub.UpdateJob(update("a", "spec.priority", etag="stale")),
-            served.stub.CancelJob(service_pb2.CancelJobRequest(name="a", etag=old)),
-            served.stub.EndJob(service_pb2.EndJobRequest(name="big", outcome=COMPLETED, etag=old)),
-            served.stub.DrainHost(service_pb2.DrainHostRequest(name="z0-r0-h0", etag=old)),
-        )
-        for call in requests:  # the first one asks for the priority that the job has
-            error = await refused(call)
-            assert (error.code, error.reason) == (Code.ABORTED, "ETAG_MISMATCH")
-        gone = await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a", etag=new))
-        listed = (await served.stub.ListHosts(service_pb2.ListHostsRequest())).hosts[0]
-        request = service_pb2.CordonHostRequest(name=listed.name, etag=listed.etag)
-        host = await served.stub.CordonHost(request)
+async def test_a_change_with_an_old_etag_is_aborted_and_changes_nothing(served: Served) -> None:
+    stub, old = served.stub, (await waiting(served)).etag
+    new = (await stub.UpdateJob(update("a", etag=old))).etag
+    for call in (  # the first one asks for the priority that the job has
+        stub.UpdateJob(update("a", "spec.priority", etag="stale")),
+        stub.CancelJob(service_pb2.CancelJobRequest(name="a", etag=old)),
+        stub.EndJob(service_pb2.EndJobRequest(name="big", outcome=COMPLETED, etag=old)),
+        stub.DrainHost(service_pb2.DrainHostRequest(name="z0-r0-h0", etag=old)),
+    ):
+        error = await refused(call)
+        assert (error.code, error.reason) == (Code.ABORTED, "ETAG_MISMATCH")
+    gone = await stub.CancelJob(service_pb2.CancelJobRequest(name="a", etag=new))
+    listed = (await stub.ListHosts(service_pb2.ListHostsRequest())).hosts[0]
+    request = service_pb2.CordonHostRequest(name=listed.name, etag=listed.etag)
+    host = await stub.CordonHost(request)
     assert gone.state == CANCELLED
     assert host.state == host_pb2.HOST_STATE_CORDONED
     assert (host.uid, host.etag != listed.etag) == (listed.uid, True)
@@ -118,47 +113,21 @@ async def test_a_change_with_an_old_etag_is_aborted_and_changes_nothing(tmp_path
 
 async def test_validate_only_answers_what_would_be_and_changes_nothing(served: Served) -> None:
     stub, before = served.stub, await waiting(served)
-    checked = [
-        (await stub.UpdateJob(update("a", validate_only=True))).priority,
-        (await stub.CancelJob(service_pb2.CancelJobRequest(name="a", validate_only=True))).state,
-        (
-            await stub.EndJob(
-                service_pb2.EndJobRequest(name="big", outcome=COMPLETED, validate_only=True)
-            )
-        ).state,
-        (
-            await stub.DrainHost(service_pb2.DrainHostRequest(name="z0-r0-h0", validate_only=True))
-        ).state,
-        (
-            await stub.ReportHost(
-                service_pb2.ReportHostRequest(
-                    name="z0-r0-h0", signal="nic-down", validate_only=True
-                )
-            )
-        ).host.state,
-    ]
-    bad = await refused(stub.CancelJob(service_pb2.CancelJobRequest(name="x", validate_only=True)))
+    cancel = service_pb2.CancelJobRequest(name="a", validate_only=True)
+    end = service_pb2.EndJobRequest(name="big", outcome=COMPLETED, validate_only=True)
+    host = {"name": "z0-r0-h0", "validate_only": True}
+    report = service_pb2.ReportHostRequest(signal="nic-down", **host)
+    assert (await stub.UpdateJob(update("a", validate_only=True))).priority == 7
+    assert (await stub.CancelJob(cancel)).state == CANCELLED
+    assert (await stub.EndJob(end)).state == COMPLETED
+    draining = await stub.DrainHost(service_pb2.DrainHostRequest(**host))
+    assert draining.state == host_pb2.HOST_STATE_DRAINING
+    assert (await stub.ReportHost(report)).host.state == host_pb2.HOST_STATE_FAILED
+    cancel.name = "x"
+    assert (await refused(stub.CancelJob(cancel))).code is Code.NOT_FOUND
     after = await served.get("a")
     assert (await served.get("big")).state == RUNNING
-    assert checked == [
-        *(7, CANCELLED, COMPLETED),
-        *(host_pb2.HOST_STATE_DRAINING, host_pb2.HOST_STATE_FAILED),
-    ]
     assert (after.version, after.etag, after.state) == (before.version, before.etag, QUEUED)
-    assert bad.code is Code.NOT_FOUND
-
-
-async def test_labels_come_back_as_they_were_sent(served: Served) -> None:
-    each: tuple[dict[str, str], ...] = (
-        {"a": ""},
-        {f"k{i}": "v" * 256 for i in range(64)},
-        {"a/b.c": "ü"},
-    )
-    for number, labels in enumerate(each):
-        request = create(f"j{number}")
-        request.spec.labels.update(labels)
-        await served.stub.CreateJob(request)
-        assert dict((await served.get(f"j{number}")).spec.labels) == labels
 
 
 # --- moves over the wire -------------------------------------------------------------
@@ -167,23 +136,22 @@ async def test_labels_come_back_as_they_were_sent(served: Served) -> None:
 async def scattered(served: Served) -> None:
     """a and b in one rack of zone 0, e in one of zone 1: a rack free in each."""
     for name, hosts in (("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 2)):
-        await served.stub.CreateJob(create(name, hosts))
-        await served.until(name, RUNNING)
+        await served.start(name, hosts)
     for name in ("c", "d"):
         await served.stub.EndJob(service_pb2.EndJobRequest(name=name, outcome=COMPLETED))
 
 
 async def test_moves_are_proposed_then_made_and_the_job_starts(served: Served) -> None:
     await scattered(served)
-    proposed = await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4))
+    defragment = served.stub.Defragment
+    proposed = await defragment(service_pb2.DefragmentRequest(hosts=4))
     check = service_pb2.DefragmentRequest(hosts=4, apply=True, validate_only=True)
-    checked = await served.stub.Defragment(check)
+    checked = await defragment(check)
     before = await served.get("e")
     asked = service_pb2.DefragmentRequest(hosts=4, apply=True, restart_duration=duration(600))
-    made = await served.stub.Defragment(asked)
+    made = await defragment(asked)
     after = await served.get("e")
-    await served.stub.CreateJob(create("large", 4))
-    large = await served.until("large", RUNNING)
+    large = await served.start("large", 4)
     assert (proposed.domain, proposed.free_after, proposed.applied) == ("z1", 4, False)
     assert [move.job for move in proposed.moves] == [path("e")]
     assert ([move.job for move in checked.moves], checked.applied) == ([path("e")], False)
@@ -193,29 +161,22 @@ async def test_moves_are_proposed_then_made_and_the_job_starts(served: Served) -
     assert {host[:2] for host in large.placement.hosts} == {"z1"}
 
 
-async def test_as_many_hosts_as_a_waiting_job_needs(served: Served) -> None:
+async def test_moves_are_for_as_many_hosts_as_a_waiting_job_needs(served: Served) -> None:
+    never = "no zone has 99,999 hosts, the largest has 4: no moves can ever free them together"
     await scattered(served)
-    await served.stub.CreateJob(create("wide", 5))
-    wide = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(job="wide")))
-    await served.stub.CreateJob(create("four", 4))
+    for name, hosts in (("wide", 5), ("four", 4)):
+        await served.stub.CreateJob(create(name, hosts))
     answer = await served.stub.Defragment(service_pb2.DefragmentRequest(job="four"))
-    nobody = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(job="x")))
-    nothing = await refused(served.stub.Defragment(service_pb2.DefragmentRequest()))
-    never = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(hosts=99_999)))
-    negative = await refused(
-        served.stub.Defragment(
-            service_pb2.DefragmentRequest(hosts=1, restart_duration=duration(-1))
-        )
-    )
-    assert wide.reason == "INFEASIBLE"
     assert (answer.wanted_hosts, answer.applied) == (4, False)
-    assert (never.reason, never.code) == ("INFEASIBLE", grpc.StatusCode.FAILED_PRECONDITION)
-    assert never.message == (
-        "no zone has 99,999 hosts, the largest has 4: no moves can ever free them together"
-    )
-    assert nobody.reason == "NOT_FOUND"
-    assert nothing.fields == ("hosts",)
-    assert negative.fields == ("restart_duration",)
+    for request, reason, fields, words in (
+        ({"job": "wide"}, "INFEASIBLE", (), ""),
+        ({"hosts": 99_999}, "INFEASIBLE", (), never),
+        ({"job": "x"}, "NOT_FOUND", (), ""),
+        ({}, "INVALID", ("hosts",), ""),
+        ({"hosts": 1, "restart_duration": duration(-1)}, "INVALID", ("restart_duration",), ""),
+    ):
+        error = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(**request)))
+        assert (error.reason, error.fields, words in error.message) == (reason, fields, True)
 
 
 async def test_a_request_that_is_made_again_moves_nobody_twice(tmp_path: Path) -> None:

@@ -137,8 +137,7 @@ async def test_a_stream_comes_in_envelopes_and_ends_when_the_server_stops(
     in_batches: bool, tmp_path: Path
 ) -> None:
     async with serving(tmp_path, console=LOCAL) as served:
-        await served.stub.CreateJob(create("a"))
-        await served.until("a", RUNNING)
+        await served.start("a")
         body = envelope({"afterVersion": 0, "inBatches": in_batches})
         kind = "application/connect+json"
         watching = asyncio.create_task(call(served, "WatchJobs", body, content_type=kind))

@@ -19,7 +19,7 @@ from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import service_pb2
 from tests.build import cancel, fabric, loaded, run, schedule, submit
 from tests.secured import House
-from tests.serving import RUNNING, Served, create, serving
+from tests.serving import Served, create, serving
 from tests.timelines import MapView
 
 LOCAL = ConsoleEndpoint("127.0.0.1", 0)
@@ -80,8 +80,7 @@ async def test_a_map_follows_gangs_and_hosts(tmp_path: Path) -> None:
         await stream.until(lambda seen: seen.hosts)
         assert stream.map.slots.tolist() == [NOBODY] * 8
         assert {stream.map.state(host) for host in range(8)} == {"healthy"}
-        await served.stub.CreateJob(create("a", hosts=2))
-        job = await served.until("a", RUNNING)
+        job = await served.start("a", 2)
         await stream.until(lambda seen: seen.jobs)
         held = [stream.map.hosts[at] for at in stream.map.of("a")]
         assert held == list(job.placement.hosts)
@@ -93,7 +92,7 @@ async def test_a_map_follows_gangs_and_hosts(tmp_path: Path) -> None:
         failed = stream.map.hosts.index(held[0])
         await stream.until(lambda seen: seen.state(failed) == "failed")
         await stream.until(lambda seen: seen.slots[failed] == NOBODY)
-        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+        await served.cancel("a")
         await stream.until(lambda seen: not seen.jobs)
         assert stream.map.slots.tolist() == [NOBODY] * 8
         assert stream.map.kinds[0] == "snapshot"
@@ -103,11 +102,10 @@ async def test_a_map_follows_gangs_and_hosts(tmp_path: Path) -> None:
 async def test_a_broken_stream_goes_on_where_it_was(tmp_path: Path) -> None:
     async with serving(tmp_path, console=LOCAL) as served:
         async with looking(served) as stream:
-            await served.stub.CreateJob(create("a", hosts=2))
-            await served.until("a", RUNNING)
+            await served.start("a", 2)
             await stream.until(lambda seen: seen.jobs)
             seen = stream.map
-        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+        await served.cancel("a")
         query = f"?key={seen.key}&after_version={seen.version}"
         async with looking(served, query) as stream:
             stream.map = seen

@@ -27,37 +27,20 @@ from scheduler.v1 import service_pb2
 from tests.browser import HAS_BROWSER, MISSING, browsing
 from tests.commands import Muster
 from tests.e2e.processes import MUSTER
+from tests.integration.simulator.test_run_page import write_report
 from tests.ports import free_port
 from tests.secured import House
-from tests.serving import RUNNING, create, path, serving, until_running
+from tests.serving import create, path, serving, until_running
 from tests.unit.conftest import muster as muster
 
 LOCAL = ConsoleEndpoint("127.0.0.1", 0)
 TENANTS = Tenants((Tenant("vision"), Tenant("speech")), "vision")
-FABRIC = """\
-name: small
-gpus_per_host: 8
-nic_gbps: 400
-tiers: [{name: zone, count: 2, oversubscription: 7}, {name: host, count: 8}]
-"""
-JOB = {"parallelism": {"tp": 8, "dp": 4}, "traffic": {"dp": 1000}, "spares": 1}
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A replay of two days with failures."""
-    folder = tmp_path_factory.mktemp("replay")
-    (folder / "fabric.yaml").write_text(FABRIC)
-    rows = (
-        {"submit_s": number * 3_600, "run_s": 20_000, "name": f"j{number}", **JOB}
-        for number in range(30)
-    )
-    (folder / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = ["replay", "trace.jsonl", "--trace-format", "muster", "--fabric", "fabric.yaml"]
-    words += ["--failures", "poisson:rate=900,repair_h=1", "--report", "out"]
-    done = subprocess.run([MUSTER, *words], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return folder / "out"
+    """A replay with failures."""
+    return write_report(tmp_path_factory.mktemp("replay"))
 
 
 @contextmanager
@@ -92,35 +75,32 @@ def fetched(address: str, **headers: str) -> bytes:
 
 @pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
 def test_a_replay_is_looked_at_in_a_browser(report: Path) -> None:
+    now = "return musterTime.recording.now"
+    buttons = "[...document.querySelectorAll('button')]"
     with shown(report) as address, browsing() as page:
-        page.resize(1_280, 900)
         page.go(address)
         page.until("globalThis.musterTime && musterMap")
-        failed = "[...recording.slots.keys()].filter(h => recording.stateOf(h) === 'failed').length"
-        script = (
-            f"const {{recording, go}} = musterTime; go(recording.head.marks[0].at); return {failed}"
-        )
-        assert page.run(script) == 1
+        marks = page.run("return musterTime.recording.head.marks.map(m => m.at)")
+        page.run("musterTime.go(arguments[0])", marks[0])
+        states = "const {recording} = musterTime;"
+        states += " return [...recording.slots.keys()].map(h => recording.stateOf(h))"
+        assert page.run(states).count("failed") == 1
         page.until("/day 1, 0/.test(document.querySelector('.stamp').innerText)")
         page.until("/host failed/.test(document.querySelector('main').innerText)")
         page.run("document.querySelector('#time').focus()")
-        before = page.run("return musterTime.recording.now")
         page.type("\ue014")  # right
+        page.until(f"musterTime.recording.now > {marks[0]}")
+        page.type(" ")
+        page.until(f"{buttons}.some(b => b.innerText === 'Pause')")
+        before = page.run(now)
         page.until(f"musterTime.recording.now > {before}")
         page.type(" ")
-        page.until("[...document.querySelectorAll('button')].some(b => b.innerText === 'Pause')")
-        before = page.run("return musterTime.recording.now")
-        page.until(f"musterTime.recording.now > {before}")
-        page.type(" ")
-        page.until("[...document.querySelectorAll('button')].some(b => b.innerText === 'Play')")
-        press = "[...document.querySelectorAll('button')].find(b => b.innerText === arguments[0])"
-        marks = page.run("return musterTime.recording.head.marks.map(m => m.at)")
+        page.until(f"{buttons}.some(b => b.innerText === 'Play')")
         page.run("musterTime.go(0)")
-        for number in (0, 1):
-            page.run(f"{press}.click()", "Next incident")
-            assert page.run("return musterTime.recording.now") == sorted(set(marks))[number]
-        page.run(f"{press}.click()", "Incident before")
-        assert page.run("return musterTime.recording.now") == marks[0]
+        moments = sorted(set(marks))
+        for label, moment in (("Next incident", 0), ("Next incident", 1), ("Incident before", 0)):
+            page.run(f"{buttons}.find(b => b.innerText === arguments[0]).click()", label)
+            assert page.run(now) == moments[moment]
         page.listen()
         assert all(each.startswith((address, "data:")) for each in page.requests)
 
@@ -128,9 +108,9 @@ def test_a_replay_is_looked_at_in_a_browser(report: Path) -> None:
 async def test_a_server_shows_its_own_past_to_those_who_may_look(tmp_path: Path) -> None:
     house = House(tmp_path)
     eye, admin = house.token("eye", "viewer", "vision"), house.token("op", "admin")
-    access, channel = house.access(), house.channel
+    settings = {"access": house.access(), "channel": house.channel, "tenants": TENANTS}
     async with (
-        serving(tmp_path, console=LOCAL, access=access, channel=channel, tenants=TENANTS) as served,
+        serving(tmp_path, console=LOCAL, **settings) as served,
         house.calling(served, token=admin) as stub,
     ):
         for name, tenant in (("mine", "vision"), ("hush", "speech")):
@@ -150,11 +130,10 @@ async def test_a_server_shows_its_own_past_to_those_who_may_look(tmp_path: Path)
 
 async def test_stores_and_events_of_a_replay_are_logs(tmp_path: Path, report: Path) -> None:
     async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a", hosts=2))
-        await served.until("a", RUNNING)
+        await served.start("a", 2)
     (store,) = tmp_path.glob("*.db")
     assert b"tenants/default/jobs/a" in timeline(*read_log(str(store)))
-    assert head_of(timeline(*read_log(str(report / "events.jsonl"))))["end"] > 86_400
+    assert head_of(timeline(*read_log(str(report / "events.jsonl"))))["end"] > 3_600
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path, muster: Muster) -> None:

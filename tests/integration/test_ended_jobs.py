@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
@@ -23,10 +21,11 @@ from scheduler.service.names import long_ended
 from scheduler.v1 import job_pb2, service_pb2
 from tests.integration.test_replicas import replicas
 from tests.secured import House
-from tests.serving import CANCELLED, RUNNING, Served, create, path, refused, serving, url
+from tests.serving import CANCELLED, Served, change, create, path, refused, serving, url
 
 COUNT = 12
 NAMES = [f"j{number:02}" for number in range(COUNT)]
+ODD = NAMES[1::2]
 TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
 
 
@@ -40,20 +39,15 @@ async def live_and_die(served: Served, stub: Any = None) -> dict[str, str]:
     """Make and cancel jobs; their uids by name."""
     uids, stub = {}, stub or served.stub
     for name in NAMES:
-        message = labelled(name)
-        uids[name] = (await stub.CreateJob(message)).uid
+        uids[name] = (await stub.CreateJob(labelled(name))).uid
         await stub.CancelJob(service_pb2.CancelJobRequest(name=name, reason=f"enough of {name}"))
     return uids
 
 
 def labelled(name: str) -> service_pb2.CreateJobRequest:
     message: service_pb2.CreateJobRequest = create(name, request_id=f"create {name}")
-    message.spec.labels["parity"] = parity(name)
+    message.spec.labels["parity"] = "odd" if name in ODD else "even"
     return message
-
-
-def parity(name: str) -> str:
-    return "even" if int(name[1:]) % 2 == 0 else "odd"
 
 
 async def listed(stub: Any, size: int = 5, **request: Any) -> list[list[str]]:
@@ -85,8 +79,7 @@ async def check_all_are_there(served: Served, uids: dict[str, str]) -> None:
     assert error.reason == "NOT_FOUND"
     assert await listed(stub) == [NAMES[:5], NAMES[5:10], NAMES[10:]]
     assert await listed(stub, order_by="name desc") == [NAMES[:6:-1], NAMES[6:1:-1], NAMES[1::-1]]
-    odd = [name for name in NAMES if parity(name) == "odd"]
-    assert await names(stub, 2, filter="labels.parity = odd") == odd
+    assert await names(stub, 2, filter="labels.parity = odd") == ODD
     assert await names(stub, filter='name = "j03"') == ["j03"]
     assert await names(stub, states=[job_pb2.JOB_STATE_CANCELLED]) == NAMES
     assert await names(stub, states=[job_pb2.JOB_STATE_COMPLETED]) == []
@@ -95,12 +88,12 @@ async def check_all_are_there(served: Served, uids: dict[str, str]) -> None:
 
 async def test_pages_meet_live_and_ended_jobs_in_one_order(served: Served) -> None:
     await live_and_die(served)
-    for number in range(4):
-        await served.stub.CreateJob(create(f"live{number}", priority=number))
-        await served.until(f"live{number}", RUNNING)  # nothing moves between two pages
+    live = [f"live{number}" for number in range(4)]
+    for number, name in enumerate(live):
+        await served.start(name, priority=number)  # nothing moves between two pages
     for order_by in ("", "tenant, name desc", "priority desc, update_time"):
         (whole,) = await listed(served.stub, 100, order_by=order_by)
-        assert sorted(whole) == sorted([*NAMES, *(f"live{number}" for number in range(4))])
+        assert sorted(whole) == [*NAMES, *live]
         for size in (1, 3):
             assert await names(served.stub, size, order_by=order_by) == whole
 
@@ -161,25 +154,20 @@ async def test_ended_jobs_are_those_of_the_callers_tenant(tmp_path: Path) -> Non
 
 async def test_a_request_is_repeated_after_its_job_ended_long_ago(served: Served) -> None:
     uids = await live_and_die(served)
-    again = labelled("j00")
-    assert (await served.stub.CreateJob(again)).uid == uids["j00"]
-    cancel = service_pb2.CancelJobRequest(name="j00")
-    error = await refused(served.stub.CancelJob(cancel))
+    assert (await served.stub.CreateJob(labelled("j00"))).uid == uids["j00"]
+    error = await refused(served.cancel("j00"))
     assert (error.reason, error.message) == ("WRONG_STATE", "job j00 is already cancelled")
 
 
 async def test_a_refused_cancel_says_nothing_of_a_job_that_came_after_it(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     async def late(*arguments: Any) -> Job | None:
         await served.stub.CreateJob(create("new"))
         return await long_ended(*arguments)
 
     monkeypatch.setattr("scheduler.service.rpc.jobs.jobs.long_ended", late)
-    cancel = service_pb2.CancelJobRequest(name="new")
-    error = await refused(served.stub.CancelJob(cancel))
-    assert error.reason == "NOT_FOUND"
+    assert (await refused(served.cancel("new"))).reason == "NOT_FOUND"
 
 
 async def test_compaction_loses_no_ended_job(tmp_path: Path) -> None:
@@ -215,37 +203,32 @@ async def test_a_backup_has_the_ended_jobs_in_either_kind_of_store(
 
 
 async def test_a_row_that_is_not_what_was_written_is_found(tmp_path: Path) -> None:
-    changes = {
-        "UPDATE ended_job SET state = 'COMPLETED' WHERE number = 4": "its digest does not fit",
-        "DELETE FROM ended_job WHERE number = 4": "ended job 4 is missing",
-        "DELETE FROM ended_job WHERE number = 12": "is missing",
-        "DELETE FROM ended_job": "is missing",
-    }
     async with serving(tmp_path) as served:
         await live_and_die(served)
-    for number, (statement, problem) in enumerate(changes.items()):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        shutil.copy(tmp_path / "muster.db", folder)
-        with closing(sqlite3.connect(folder / "muster.db")) as connection, connection:
-            connection.execute(statement)
-        with closing(look_at(url(folder))) as store:
+    whole = (tmp_path / "muster.db").read_bytes()
+    for statement, problem in (
+        ("UPDATE ended_job SET state = 'COMPLETED' WHERE number = 4", "its digest does not fit"),
+        ("DELETE FROM ended_job WHERE number = 4", "ended job 4 is missing"),
+        ("DELETE FROM ended_job WHERE number = 12", "is missing"),
+        ("DELETE FROM ended_job", "is missing"),
+    ):
+        (tmp_path / "muster.db").write_bytes(whole)
+        change(tmp_path / "muster.db", statement)
+        with closing(look_at(url(tmp_path))) as store:
             assert any(problem in each for each in verify(store).problems), statement
 
 
 async def test_a_changed_row_is_not_served(tmp_path: Path, database: str) -> None:
+    statement = "UPDATE ended_job SET name = 'x' WHERE number = 4"
     for store in (url(tmp_path), database):
         async with serving(tmp_path, store=store) as served:
             await live_and_die(served)
-            change = "UPDATE ended_job SET name = 'x' WHERE number = 4"
             if store == database:
                 with psycopg.connect(database, autocommit=True) as connection:
-                    connection.execute(change)
+                    connection.execute(statement)
             else:
-                with closing(sqlite3.connect(tmp_path / "muster.db")) as file, file:
-                    file.execute(change)
-            asked = service_pb2.GetJobRequest(name="x")
-            error = await refused(served.stub.GetJob(asked))
+                change(tmp_path / "muster.db", statement)
+            error = await refused(served.get("x"))
             assert "is corrupt: ended job 4 (x) is not what was written" in error.message
 
 
@@ -264,11 +247,10 @@ async def test_ended_jobs_are_let_go_after_as_long_as_the_operator_says(
         assert store.ended_counts() == (7, 5)
         assert verify(store).problems == ()
     async with serving(tmp_path, store=where) as served:
-        error = await refused(served.stub.GetJob(service_pb2.GetJobRequest(name="j04")))
-        assert error.reason == "NOT_FOUND"
+        assert (await refused(served.get("j04"))).reason == "NOT_FOUND"
         assert (await served.get("j05")).uid == uids["j05"]
         await served.stub.CreateJob(create("later"))
-        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="later"))
+        await served.cancel("later")
         assert await names(served.stub) == [*NAMES[5:], "later"]
 
 
@@ -279,7 +261,7 @@ async def test_a_server_lets_ended_jobs_go_at_its_snapshots(tmp_path: Path) -> N
         await live_and_die(served)
         clock_ns[0] += 200 * SECOND_NS
         await served.stub.CreateJob(create("new"))
-        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="new"))
+        await served.cancel("new")
     with closing(open_store(url(tmp_path))) as store:
         assert store.ended_counts() == (1, COUNT)
 
@@ -287,12 +269,10 @@ async def test_a_server_lets_ended_jobs_go_at_its_snapshots(tmp_path: Path) -> N
 async def test_a_recovered_log_has_no_ended_job_of_what_was_lost(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         await live_and_die(served)
-    with closing(sqlite3.connect(tmp_path / "muster.db")) as connection, connection:
-        (last,) = connection.execute("SELECT MAX(version) FROM log").fetchone()
-        connection.execute("DELETE FROM snapshot")
-        connection.execute("UPDATE log SET body = '{}' WHERE version = ?", (last,))
-    plan = repair_plan(url(tmp_path), None)
-    repair(url(tmp_path), plan, None)
+    change(tmp_path / "muster.db", "DELETE FROM snapshot")
+    last = "(SELECT MAX(version) FROM log)"
+    change(tmp_path / "muster.db", f"UPDATE log SET body = '{{}}' WHERE version = {last}")
+    repair(url(tmp_path), repair_plan(url(tmp_path), None), None)
     with closing(look_at(url(tmp_path))) as store:
         report = verify(store)
         assert (report.problems, report.ended_jobs) == ((), COUNT - 1)

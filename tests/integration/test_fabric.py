@@ -193,7 +193,7 @@ async def test_an_ended_job_shows_the_hosts_that_it_had(
         for name in ("a", "b"):
             await served.stub.CreateJob(create(name, 2, spares=exactly(1)))
             placed[name] = (await served.until(name, RUNNING)).placement
-            await served.stub.CancelJob(service_pb2.CancelJobRequest(name=name))
+            await served.cancel(name)
         await served.stub.ApplyFabric(Apply(file=text(z0_r0=[], z0_r1=["z0-r1-h1"])))
         for name, then in placed.items():
             now = (await served.get(name)).placement

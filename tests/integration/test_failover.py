@@ -99,7 +99,7 @@ def test_a_client_that_is_cut_off_from_the_leader_says_so_before_it_gives_up(
         follower = grpc.server(ThreadPoolExecutor(2), handlers=[_Follower(leader)])
         listed = f"127.0.0.1:{follower.add_insecure_port('127.0.0.1:0')},{leader}"
         follower.start()
-        with Client(listed, deadline_s=3) as client, pytest.raises(ServiceError) as caught:
+        with Client(listed, deadline_s=1) as client, pytest.raises(ServiceError) as caught:
             client.list_jobs()
         follower.stop(None)
     (record,) = caplog.records

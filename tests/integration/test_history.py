@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from placement.fabric import hostset
-from scheduler.core import Job, SchedulingOptions, State, replay
+from scheduler.core import SchedulingOptions, State, replay
 from scheduler.core.decide import decide
 from scheduler.core.explain.decision import DecisionKind, decision
 from scheduler.core.model.events import Event, FabricLoaded, GangResized, JobStarted
@@ -43,10 +43,20 @@ def _life() -> list[Event]:
     return events
 
 
-def _saved(store: SqliteStore, version: int) -> None:
+@pytest.fixture
+def history(store: SqliteStore) -> Iterator[History]:
+    made = History(store)
+    yield made
+    made.close()
+
+
+def folded(store: SqliteStore, version: int | None = None) -> State:
+    return replay([event for _, event in store.read()][:version])
+
+
+def saved(store: SqliteStore, version: int) -> None:
     """A snapshot of that version."""
-    events = [event for _, event in store.read()][:version]
-    store.save_snapshot(version, snapshots.encode(replay(events), 0))
+    store.save_snapshot(version, snapshots.encode(folded(store, version), 0))
 
 
 @pytest.fixture
@@ -69,62 +79,57 @@ async def _versions(history: History, after: int, to: int = LAST) -> list[int]:
         return [change.version async for changes in batches for change in changes]
 
 
+@pytest.fixture
+def few_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT", 10)
+    monkeypatch.setattr(module, "PAGE", 5)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "places"),
+    [
+        pytest.param(module.AHEAD, [20, 3, 11, 40, 3, 25, 1, 0], id="near its snapshot"),
+        pytest.param(2, [30] * 9, id="far from its snapshot"),
+    ],
+)
 async def test_watches_that_resume_near_each_other_share_one_pass(
-    store: SqliteStore, opened: list[int]
+    history: History,
+    opened: list[int],
+    ahead: int,
+    places: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    history = History(store)
-    places = [20, 3, 11, 40, 3, 25, 1, 0]
+    monkeypatch.setattr(module, "AHEAD", ahead)
     found = await asyncio.gather(*(_versions(history, after) for after in places))
     assert found == [list(range(max(2, after + 1), LAST + 1)) for after in places]
     assert opened == [0]
     assert history.passes == 0
-    history.close()
-
-
-async def test_a_pass_far_from_its_snapshot_is_shared_as_well(
-    store: SqliteStore, opened: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "AHEAD", 2)
-    history = History(store)
-    found = await asyncio.gather(*(_versions(history, 30) for _ in range(9)))
-    assert found == [list(range(31, LAST + 1))] * 9
-    assert opened == [0]
-    history.close()
 
 
 async def test_a_pass_begins_at_the_last_snapshot_before_and_is_not_for_those_further_back(
-    store: SqliteStore, opened: list[int]
+    store: SqliteStore, history: History, opened: list[int]
 ) -> None:
-    _saved(store, 30)
+    saved(store, 30)
     opened.clear()
-    history = History(store)
     near, far = await asyncio.gather(_versions(history, 35), _versions(history, 20))
     assert (near, far) == (list(range(36, LAST + 1)), list(range(21, LAST + 1)))
     assert opened == [30, 0]
-    history.close()
 
 
-async def test_a_change_out_of_a_shared_pass_shows_its_job_as_it_was(store: SqliteStore) -> None:
-    history = History(store)
+async def test_a_change_out_of_a_shared_pass_shows_its_job_as_it_was(
+    store: SqliteStore, history: History
+) -> None:
     async with history.reading(3) as shared:
         changes = [change async for each in shared.changes(3, 5) for change in each]
-    state = State.empty()
-    for _, event in store.read():
-        state = replay([event], state)
-        for change in changes:
-            if change.version == state.version:
-                assert isinstance(change, module.JobChange)
-                assert change.job == state.find(change.job.name)
     assert [change.version for change in changes] == [4, 5]
-    history.close()
+    for change in changes:
+        assert isinstance(change, module.JobChange)
+        assert change.job == folded(store, change.version).find(change.job.name)
 
 
 async def test_a_reader_too_far_behind_the_first_is_cut_off(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    history: History, few_kept: None
 ) -> None:
-    monkeypatch.setattr(module, "KEPT", 10)
-    monkeypatch.setattr(module, "PAGE", 5)
-    history = History(store)
     async with history.reading(0) as shared:
         slow = aiter(shared.changes(0, LAST))
         assert [change.version for change in await anext(slow)] == [2]
@@ -132,21 +137,16 @@ async def test_a_reader_too_far_behind_the_first_is_cut_off(
         with pytest.raises(FellBehind):
             await anext(slow)
         assert await _versions(history, 34) == list(range(35, LAST + 1))
-    history.close()
 
 
 async def test_far_more_changes_than_a_pass_keeps_may_lie_before_those_wanted(
-    store: SqliteStore, opened: list[int], monkeypatch: pytest.MonkeyPatch
+    history: History, opened: list[int], few_kept: None
 ) -> None:
-    monkeypatch.setattr(module, "KEPT", 10)
-    monkeypatch.setattr(module, "PAGE", 5)
-    history = History(store)
     async with history.reading(33):
         assert await _versions(history, 33) == list(range(34, LAST + 1))
         assert opened == [0]
         assert await _versions(history, 0) == list(range(2, LAST + 1))
         assert opened == [0, 0]  # what the first no longer keeps takes another one
-    history.close()
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ async def test_far_more_changes_than_a_pass_keeps_may_lie_before_those_wanted(
 async def test_the_log_is_read_at_so_many_places_and_no_more(
     store: SqliteStore, limits: tuple[int, int], message: str
 ) -> None:
-    _saved(store, 30)
+    saved(store, 30)
     history = History(store, *limits)
     async with history.reading(35):
         with pytest.raises(TooManyPasses, match=message):
@@ -169,9 +169,7 @@ async def test_the_log_is_read_at_so_many_places_and_no_more(
     history.close()
 
 
-async def test_a_server_that_stops_ends_those_who_read(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_stops_ends_those_who_read(store: SqliteStore) -> None:
     history = History(store)
     async with history.reading(0) as shared:
         changes = aiter(shared.changes(0, LAST))
@@ -207,25 +205,10 @@ def taken_store(tmp_path: Path) -> Iterator[SqliteStore]:
     opened.close()
 
 
-def folded(taken_store: SqliteStore, version: int | None = None) -> State:
-    return replay([event for _, event in taken_store.read()][:version])
-
-
-def start_of(taken_store: SqliteStore, name: str) -> int:
+def start_of_a(taken_store: SqliteStore) -> int:
     """The version of its start."""
-    return next(
-        version
-        for version, event in taken_store.read()
-        if isinstance(event, JobStarted) and event.name == name
-    )
-
-
-def a_of(taken_store: SqliteStore) -> Job:
-    return folded(taken_store).jobs["a"]
-
-
-def saved(taken_store: SqliteStore, version: int) -> None:
-    taken_store.save_snapshot(version, snapshots.encode(folded(taken_store, version), 0))
+    starts = ((v, event) for v, event in taken_store.read() if isinstance(event, JobStarted))
+    return next(version for version, event in starts if event.name == "a")
 
 
 @pytest.mark.parametrize("snapshot", [None, -1, 0, 1])
@@ -233,25 +216,23 @@ def test_free_hosts_are_those_right_before_the_start(
     taken_store: SqliteStore, snapshot: int | None
 ) -> None:
     """With snapshots right before it, at it and after it as well."""
-    start, before = (
-        start_of(taken_store, "a"),
-        folded(taken_store, start_of(taken_store, "a") - 1),
-    )
+    start = start_of_a(taken_store)
+    before, job = folded(taken_store, start - 1), folded(taken_store).jobs["a"]
     if snapshot is not None:
         saved(taken_store, start + snapshot)
-    made = decision_of(taken_store, a_of(taken_store), LIMITS)
+    made = decision_of(taken_store, job, LIMITS)
     assert (made.kind, made.version) == (DecisionKind.START, start)
-    assert made.job.hosts == a_of(taken_store).hosts
+    assert made.job.hosts == job.hosts
     taken = hostset.of(before.jobs["b"].hosts + before.jobs["gone"].hosts)
     assert made.free == hostset.full(8) & ~taken
 
 
 def test_a_log_that_begins_after_the_start_says_so(taken_store: SqliteStore) -> None:
-    start = start_of(taken_store, "a")
+    start = start_of_a(taken_store)
     saved(taken_store, start)
     taken_store.compact(start)
     with pytest.raises(Compacted):
-        decision_of(taken_store, a_of(taken_store), LIMITS)
+        decision_of(taken_store, folded(taken_store).jobs["a"], LIMITS)
 
 
 def test_a_gang_that_drops_replicas_has_those_that_it_keeps() -> None:

@@ -6,22 +6,30 @@ from pathlib import Path
 import grpc
 import pytest
 
+from scheduler.cli.render.goodput import goodput_text
 from scheduler.cli.render.names import as_typed
 from scheduler.cli.render.reason import explain_text
 from scheduler.cli.render.status import _bound, _cut, _gap, status_text
-from scheduler.v1 import placement_pb2, service_pb2, status_pb2
+from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant, Tenants
+from scheduler.server.metrics.exposition import MetricsEndpoint
+from scheduler.v1 import job_pb2, placement_pb2, service_pb2, status_pb2
 from tests.build import exactly
+from tests.integration.test_metrics import scraped
 from tests.serving import (
     CANCELLED,
+    COMPLETED,
     QUEUED,
     RUNNING,
     Served,
     create,
     path,
+    refused,
     serving,
     slow_disk,
 )
 from tests.waiting import until
+
+METRICS = MetricsEndpoint("127.0.0.1", 0, is_per_job=True)
 
 
 async def test_a_step_and_what_is_proved_of_it_are_in_every_answer(tmp_path: Path) -> None:
@@ -37,8 +45,7 @@ async def test_a_step_and_what_is_proved_of_it_are_in_every_answer(tmp_path: Pat
         job = await served.until("timed", RUNNING)
         placement = job.placement
         said = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="timed"))
-        lost = service_pb2.ReportHostRequest(name=placement.hosts[0], signal="gpu-lost")
-        await served.stub.ReportHost(lost)
+        await served.report(placement.hosts[0], "gpu-lost")
         swapped = await until(lambda: served.get("timed"), lambda job: job.attempt > 1)
     assert job.spec.objective == placement_pb2.OBJECTIVE_TIME
     assert placement.step_time_lower_bound.ToNanoseconds() >= 2.5e9
@@ -58,11 +65,10 @@ async def _names(served: Served, **request: object) -> list[str]:
 
 
 async def test_jobs_are_listed_by_state_without_their_hosts(served: Served) -> None:
-    await served.stub.CreateJob(create("big", 8))
-    await served.until("big", RUNNING)
+    await served.start("big", 8)
     await served.stub.CreateJob(create("waiting"))
     await served.stub.CreateJob(create("gone"))
-    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="gone"))
+    await served.cancel("gone")
     assert await _names(served) == ["big", "waiting", "gone"]
     assert await _names(served, states=[QUEUED]) == ["waiting"]
     assert await _names(served, states=[RUNNING, CANCELLED]) == ["big", "gone"]
@@ -70,36 +76,71 @@ async def test_jobs_are_listed_by_state_without_their_hosts(served: Served) -> N
     assert (big.placement.host_count, list(big.placement.hosts)) == (8, [])
 
 
-async def test_a_retried_request_finds_its_job_after_the_name_was_used_again(
-    served: Served,
-) -> None:
-    first = await served.stub.CreateJob(create("a", request_id="r1"))
-    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-    other = await served.stub.CreateJob(create("a", request_id="r2"))
-    again = await served.stub.CreateJob(create("a", request_id="r1"))
-    assert other.uid != first.uid
-    assert (again.uid, again.state) == (first.uid, CANCELLED)
-
-
-async def test_a_what_if_answers_and_changes_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("big", 8))
-        await served.until("big", RUNNING)
-        await served.stub.CreateJob(create("next", 4))
-        asked = service_pb2.ExplainJobRequest(name="next", suppose=["cancel big", "cordon z1"])
-        answer = await served.stub.ExplainJob(asked)
-        again = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="next"))
-        bad = service_pb2.ExplainJobRequest(name="next", suppose=["cancel big", "burn z1"])
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await served.stub.ExplainJob(bad)
+async def test_a_what_if_answers_and_changes_nothing(served: Served) -> None:
+    await served.start("big", 8)
+    await served.stub.CreateJob(create("next", 4))
+    asked = service_pb2.ExplainJobRequest(name="next", suppose=["cancel big", "cordon z1"])
+    answer = await served.stub.ExplainJob(asked)
+    again = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="next"))
+    bad = service_pb2.ExplainJobRequest(name="next", suppose=["cancel big", "burn z1"])
+    error = await refused(served.stub.ExplainJob(bad))
     assert answer.what_if.sentence == "would start now on 4 hosts in z0"
     assert answer.what_if.state == RUNNING
     assert [host[:2] for host in answer.what_if.placement.hosts] == ["z0"] * 4
     assert list(answer.what_if.stops) == [path("big")]
     assert again.version == answer.version
     assert not again.HasField("what_if")
-    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "suppose[1]" in (caught.value.details() or "")
+    assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "suppose[1]" in error.message
+
+
+async def test_a_check_tells_what_the_request_has_done(served: Served) -> None:
+    check = create("a", 2, request_id="r")
+    check.validate_only = check.estimate_start = True
+    new = await served.stub.CreateJob(check)
+    assert (new.uid, new.answer.outcome) == ("", placement_pb2.OUTCOME_PLACED)
+    made = await served.stub.CreateJob(create("a", 2, request_id="r"))
+    again = await served.stub.CreateJob(check)
+    assert (again.uid, again.HasField("answer")) == (made.uid, False)
+    await served.cancel("a")
+    await served.stub.CreateJob(create("a", 2, request_id="second"))
+    assert (await served.stub.CreateJob(check)).uid == made.uid
+    other = create("b", 2, request_id="r")
+    other.validate_only = True
+    assert "used for another request" in (await refused(served.stub.CreateJob(other))).message
+
+
+async def test_a_dry_run_says_when_the_job_would_start(served: Served) -> None:
+    hour = create("a", 8)
+    hour.spec.time_limit.FromSeconds(3_600)
+    await served.stub.CreateJob(hour)
+    running = await served.until("a", RUNNING)
+    check = create("b", 2)
+    check.validate_only = True
+    assert not (await served.stub.CreateJob(check)).HasField("start_estimate")
+    check.estimate_start = True
+    answer = await served.stub.CreateJob(check)
+    assert answer.answer.outcome == placement_pb2.OUTCOME_INSUFFICIENT
+    wait_s = answer.start_estimate.start_time.seconds - running.update_time.seconds
+    assert 3_590 < wait_s < 3_610
+    check.spec.name = "a"
+    assert (await refused(served.stub.CreateJob(check))).code is grpc.StatusCode.ALREADY_EXISTS
+
+
+async def test_a_dry_run_counts_whom_it_would_preempt_and_preempts_nobody(tmp_path: Path) -> None:
+    tenants = Tenants(
+        (Tenant("owner", guaranteed_gpus=8 * 8), Tenant("default")),
+        classes=(PriorityClass("spot", 0, is_preemptible=True),),
+        preemption=Preemption(min_run_s=0),
+    )
+    async with serving(tmp_path, tenants=tenants) as served:
+        for name in ("s1", "s2"):
+            await served.start(name, 4, priority_class="spot")
+        check = create("a", 2, tenant="owner")
+        check.validate_only = True
+        answer = (await served.stub.CreateJob(check)).answer
+        assert (answer.outcome, answer.preempted_jobs) == (placement_pb2.OUTCOME_PLACED, 1)
+        assert await _names(served, states=[RUNNING]) == ["s1", "s2"]
 
 
 async def test_a_cancel_answers_with_what_it_cancelled_though_the_name_lives_again(
@@ -148,8 +189,7 @@ async def _status(served: Served, **request: int) -> service_pb2.GetStatusRespon
 
 
 async def test_status_counts_hosts_queue_and_gangs(served: Served) -> None:
-    await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
-    await served.until("a", RUNNING)
+    await served.start("a", 3, spares=exactly(1))
     await served.stub.CreateJob(create("b", 8))
     answer = await _status(served)
     assert sum(d.running_gpus for d in answer.domains) == 24
@@ -166,34 +206,43 @@ async def test_status_counts_hosts_queue_and_gangs(served: Served) -> None:
     assert answer.version == (await served.get("b")).version
 
 
-async def test_incidents_outlive_the_server(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
-        job = await served.until("a", RUNNING)
-        report = service_pb2.ReportHostRequest(name=job.placement.hosts[0], signal="nic-down")
-        await served.stub.ReportHost(report)
-        while (await served.get("a")).attempt == 1:
-            pass
-        before = await _status(served)
+async def test_incidents_and_goodput_outlive_the_server(tmp_path: Path) -> None:
+    async with serving(tmp_path, metrics=METRICS) as served:
+        job = await served.start("a", 3, spares=exactly(1))
+        await served.report(job.placement.hosts[0], "nic-down")
+        await until(lambda: served.get("a"), lambda job: job.attempt > 1)
+        found = await scraped(served)
+        assert 0 <= found("muster_job_ettr_ratio", job_name="a") <= 1
+        await served.stub.EndJob(service_pb2.EndJobRequest(name="a", outcome=COMPLETED))
+        goodput = (await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))).goodput
+        before, found = await _status(served), await scraped(served)
     async with serving(tmp_path) as served:
         after = await _status(served)
+        ended = await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))
     assert list(after.incidents) == list(before.incidents)
-    kinds = [one.kind for one in after.incidents]
-    assert kinds == [
+    assert [one.kind for one in after.incidents] == [
         status_pb2.INCIDENT_KIND_GANG_SWAPPED,
         status_pb2.INCIDENT_KIND_HOST_FAILED,
     ]
     left, joined = job.placement.hosts[0], job.placement.spares[0]
     assert f"gang swapped  a         {left} by {joined}" in status_text(as_typed(after))
+    assert ended.goodput == goodput
+    assert [share.part for share in goodput.parts] == list(job_pb2.GoodputPart.values())[1:]
+    lasted_ns = goodput.count_time.ToNanoseconds() - job.create_time.ToNanoseconds()
+    assert sum(share.duration.ToNanoseconds() for share in goodput.parts) == lasted_ns
+    for share in goodput.parts:
+        part = job_pb2.GoodputPart.Name(share.part).removeprefix("GOODPUT_PART_").lower()
+        seconds = found("muster_gpu_seconds_total", part=part)
+        assert seconds == pytest.approx(share.gpu_hours * 3_600)
+    assert "rework " in goodput_text(goodput)
 
 
 @pytest.mark.parametrize(
     ("crossing", "bound", "gap", "words"),
     [
-        (12, 0, None, ["-", "12 B", "unknown"]),  # as after a swap
-        (12, 6, 0.5, ["cut 50.0 %", "12 B", "6 B"]),
-        (12, 12, 0.0, ["cut optimal", "12 B", "12 B"]),
-        (0, 0, 0.0, ["cut optimal", "0 B", "0 B"]),
+        pytest.param(12, 0, None, ["-", "12 B", "unknown"], id="after a swap"),
+        pytest.param(12, 6, 0.5, ["cut 50.0 %", "12 B", "6 B"], id="a gap"),
+        pytest.param(0, 0, 0.0, ["cut optimal", "0 B", "0 B"], id="nothing crosses"),
     ],
 )
 def test_a_bound_that_nobody_has_proved_is_no_number(
@@ -201,13 +250,9 @@ def test_a_bound_that_nobody_has_proved_is_no_number(
 ) -> None:
     cut = placement_pb2.TierCut(tier="zone", bytes_per_step=crossing)
     gang = status_pb2.GangStatus(
-        job="a",
-        cuts=[cut],
-        lower_bound_bytes_per_step=bound,
-        objective=placement_pb2.OBJECTIVE_CUT,
-        objective_gap=gap,
-        state=RUNNING,
+        cuts=[cut], lower_bound_bytes_per_step=bound, objective_gap=gap, state=RUNNING
     )
+    gang.objective = placement_pb2.OBJECTIVE_CUT
     assert [_gap(gang), _cut(gang), _bound(gang)] == words
     gang.objective, gang.objective_gap = placement_pb2.OBJECTIVE_TIME, 0.0026
     assert _gap(gang) == "step 0.3 %"

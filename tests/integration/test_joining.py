@@ -66,8 +66,7 @@ async def until_there(served: Served, *names: str) -> dict[str, list[str]]:
 
 async def test_hosts_join_where_they_say_that_they_are(tmp_path: Path) -> None:
     async with with_agents(tmp_path) as (served, stub):
-        await served.stub.CreateJob(create("a", 8))
-        await served.until("a", RUNNING)
+        await served.start("a", 8)
         await served.stub.CreateJob(create("b", 3))
         sessions = [
             await hello(stub, "new-0", rack="z0-r1"),
