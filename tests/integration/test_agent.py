@@ -9,7 +9,7 @@ import select
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -195,26 +195,21 @@ def gate(*command: str, is_of_site: bool = False, limit_s: int = 60) -> agent_pb
 async def test_ranks_start_behind_their_gates_alone(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     show = f"import os; open({str(trace)!r}, 'a').write(os.environ['A'] + os.environ['NODE_RANK'])"
+    fail = gate(*python("import sys; print('x\\ny'); sys.exit(3)"))
+    hang = python("import os, time; os.fork(); time.sleep(600)")
     async with running(tmp_path / "agent") as server:
         gates = [gate(*python(show), is_of_site=True), gate(*python(show))]
         await server.launch(*python("pass"), env={"A": "b"}, gates=gates)
         assert trace.read_text() == "b0b0"
         await server.until("stopped")
-        server.prepare(
-            "true", attempt=2, gates=[gate(*python("import sys; print('x\\ny'); sys.exit(3)"))]
-        )
-        word = await server.until("refused")
-        assert not word.is_unfit
-        assert word.reason.endswith("exited with code 3: x / y")
-        behind = "import os, time; os.fork(); time.sleep(600)"
-        late = gate(*python(behind), is_of_site=True, limit_s=1)
-        server.prepare("true", attempt=3, gates=[late])
-        word = await server.until("refused")
-        assert word.is_unfit
-        assert word.reason.endswith("took longer than 1 s")
-        server.prepare("true", attempt=4, gates=[gate("no-such-program", is_of_site=True)])
-        word = await server.until("refused")
-        assert (word.reason, word.is_unfit) == ("there is no program no-such-program", False)
+        for attempt, closed, is_unfit, words in (
+            (2, fail, False, "exited with code 3: x / y"),
+            (3, gate(*hang, is_of_site=True, limit_s=1), True, "took longer than 1 s"),
+            (4, gate("no-such", is_of_site=True), False, "there is no program no-such"),
+        ):
+            server.prepare("true", attempt=attempt, gates=[closed])
+            word = await server.until("refused")
+            assert (word.is_unfit, word.reason.endswith(words)) == (is_unfit, True), word
 
 
 async def test_a_rank_that_ends_before_the_agent_looks_has_started(
@@ -542,47 +537,31 @@ async def test_what_ranks_say_gets_to_the_server(tmp_path: Path) -> None:
     say += "with progress.saving(sys.argv[2], 8): pass\n"
     root = str(Path(__file__).parents[2])
     async with running(tmp_path / "s") as server:
+
+        async def said(holds: Callable[[Any], bool]) -> Any:
+            return await until(lambda: server.until("progress"), holds)
+
         await server.launch(*python(say), root, str(tmp_path / "c"), ranks=1)
-        async with asyncio.timeout(60):
-            while (said := await server.until("progress")).step != 7:
-                pass
-        assert said.can_save
+        assert (await said(lambda word: word.step == 7)).can_save
         server.agent.hear(Response(save_checkpoint=agent_pb2.SaveCheckpoint(key=key())))
-        async with asyncio.timeout(60):
-            while not (said := await server.until("progress")).checkpoint:
-                pass
-        assert (said.checkpoint_step, Path(said.checkpoint).parts[-1]) == (8, "step-000000000008")
+        word = await said(lambda word: word.checkpoint != "")
+        assert (word.checkpoint_step, Path(word.checkpoint).parts[-1]) == (8, "step-000000000008")
 
 
-async def test_a_warm_process_forks_ranks(tmp_path: Path) -> None:
-    program = tmp_path / "train.py"
-    program.write_text(
-        "import sys, os\nprint('decimal' in sys.modules, sys.argv[1:], __name__, flush=True)\n"
-        "sys.exit(int(os.environ['RANK']))\n"
-    )
-    command = (sys.executable, str(program), "--x")
-    async with running(tmp_path / "s") as server:
-        await server.warm(sys.executable, "decimal")
-        await server.launch(*command, warm=["decimal"])
-        codes = sorted([(await server.until("exited")).code for _ in range(2)])
-        await server.until("stopped")
-    assert codes == [0, 1]
-    assert log(tmp_path / "s", 1) == "True ['--x'] __main__\n"
-
-
-async def test_ranks_that_end_together_lose_no_exit(tmp_path: Path) -> None:
+async def test_ranks_of_a_warm_process_that_end_together_lose_no_exit(tmp_path: Path) -> None:
     """The supervisor finds the end of one rank and what another wrote before its end at once."""
-    program = tmp_path / "train.py"
+    program, folder = tmp_path / "train.py", tmp_path / "s"
     program.write_text(
         "import sys, os, time\nrank = int(os.environ['RANK'])\n"
+        "print('decimal' in sys.modules, sys.argv[2:], __name__, flush=True)\n"
         "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
-        "time.sleep(rank / 5)\nprint('end')\nsys.exit(rank)\n"
+        "time.sleep(rank / 5)\nsys.exit(rank)\n"
     )
-    command = (sys.executable, str(program), str(tmp_path / "go"))
-    async with running(tmp_path / "s") as server:
-        await server.warm(sys.executable, "json")
-        await server.launch(*command, warm=["json"])
-        supervisor, ranks = supervisor_pid(tmp_path / "s"), pids(tmp_path / "s")
+    command = (sys.executable, str(program), str(tmp_path / "go"), "--x")
+    async with running(folder) as server:
+        await server.warm(sys.executable, "decimal")
+        await server.launch(*command, warm=["decimal"])
+        supervisor, ranks = supervisor_pid(folder), pids(folder)
         os.kill(supervisor, signal.SIGSTOP)
         (tmp_path / "go").touch()
         await until(lambda: not any(map(begun, ranks)))
@@ -590,8 +569,8 @@ async def test_ranks_that_end_together_lose_no_exit(tmp_path: Path) -> None:
         exits = [await server.until("exited") for _ in range(2)]
         await server.until("stopped")
     assert sorted((done.code, done.signal) for done in exits) == [(0, 0), (1, 0)]
-    crashes = (tmp_path / "s" / "attempts" / "uid.1" / "supervisor.log").read_text()
-    assert crashes == ""
+    assert log(folder, 1) == "True ['--x'] __main__\n"
+    assert (folder / "attempts" / "uid.1" / "supervisor.log").read_text() == ""
 
 
 async def read_log(server: Server, lines: int, rank: int = 0) -> str:
@@ -687,14 +666,13 @@ print(json.dumps({
 
 async def test_ranks_cannot_have_the_agent_write_elsewhere(tmp_path: Path) -> None:
     """What lies in their folder is theirs: links there are not followed."""
-    outside = tmp_path / "outside"
-    plant = (
-        "import os, sys, time\nos.symlink(sys.argv[1], os.environ['MUSTER_RUN_DIR'] + '/save')\n"
-    )
+    outside, folder = tmp_path / "outside", tmp_path / "s"
+    plant = "import os, sys, time\n"
+    plant += "os.symlink(sys.argv[1], os.environ['MUSTER_RUN_DIR'] + '/save')\n"
     plant += "print('ready', flush=True)\ntime.sleep(60)"
-    async with running(tmp_path / "s") as server:
+    async with running(folder) as server:
         await server.launch(*python(plant), str(outside), ranks=1)
-        await until(lambda: "ready" in log(tmp_path / "s", 0))
+        await until(lambda: "ready" in log(folder, 0))
         server.agent.hear(Response(save_checkpoint=agent_pb2.SaveCheckpoint(key=key())))
         assert not outside.exists()
         server.stop()

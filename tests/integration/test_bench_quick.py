@@ -1,9 +1,11 @@
 """The benchmark itself: a dozen instances, answers checked, the page in shape."""
 
+import asyncio
 import json
 import os
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,13 +19,17 @@ from bench.placement import arnold_setting
 from bench.placement.__main__ import main
 from bench.placement.ablation import ABLATION_BEGIN, ABLATION_END, AblationOutcome, growth, read
 from bench.placement.instances import families, instance
+from bench.service.clients import METHODS, load, requests
+from bench.service.wire import WireCallFailed, WireConnection
 from bench.steps import seconds
 from bench.steps.instances import timed
 from bench.steps.peers import PEERS
 from bench.steps.seconds import PeerStepRow
 from bench.tables import BEGIN, END
 from placement.fabric.tree import Ints
+from scheduler.v1 import service_pb2
 from tests.build import request
+from tests.serving import Served
 
 
 @pytest.mark.slow
@@ -71,6 +77,42 @@ def test_peers_of_rank_order_keep_capacities_and_repair_makes_others_keep_them()
     part, is_repaired = fitted(task, np.zeros(task.blocks, dtype=np.int64))
     assert is_repaired
     assert (np.bincount(part, minlength=len(task.capacities)) <= np.array(task.capacities)).all()
+
+
+async def test_calls_of_the_load_arrive_and_one_that_is_refused_ends_it(served: Served) -> None:
+    """The clients that measure: real calls, and no failure passes for an answer."""
+
+    def call(path: str) -> None:
+        with closing(WireConnection(served.ready.address)) as connection:
+            connection.ask(path, b"")
+            while not connection.read_answer():
+                pass
+
+    before = (await served.stub.GetStatus(service_pb2.GetStatusRequest())).version
+    address = served.ready.address
+    found = await asyncio.to_thread(load, address, "churn", clients=3, seconds=0.3, first=0)
+    after = (await served.stub.GetStatus(service_pb2.GetStatusRequest())).version
+    assert len(found["took_us"]) >= 3
+    assert after > before + len(found["took_us"])
+    for path in (METHODS["submit"][0], "/scheduler.v1.SchedulerService/Nothing"):
+        with pytest.raises(WireCallFailed, match="grpc-status"):
+            await asyncio.to_thread(call, path)
+
+
+@pytest.mark.slow
+async def test_a_connection_takes_more_than_a_window_of_bytes(served: Served) -> None:
+    def call_often(sent: int = 0) -> None:
+        with closing(WireConnection(served.ready.address)) as connection:
+            for bodies in requests(0):
+                for path, body in zip(METHODS["churn"], bodies, strict=True):
+                    connection.ask(path, body)
+                    while not connection.read_answer():
+                        pass
+                sent += len(bodies[0])
+                if sent > 70_000:
+                    return
+
+    await asyncio.to_thread(call_often)
 
 
 def _crashes(task: PartitioningTask) -> Iterable[Ints]:
@@ -152,7 +194,7 @@ def test_an_ablation_leaves_out_techniques_and_renews_its_table(
 ) -> None:
     page, numbers = tmp_path / "page.md", tmp_path / "numbers.json"
     page.write_text(f"above\n{ABLATION_BEGIN}\nSTALE\n{ABLATION_END}\nbelow\n")
-    left_out = "annealing inside a domain,moves of single blocks"
+    left_out = "annealing inside a domain,branch and price"
     options = ["--mode", "ablation", "--seed", "201", "--instances", "1", "--without"]
     with pytest.raises(SystemExit, match="no gang asks for witchcraft; they ask for"):
         main([*options, "witchcraft"])

@@ -48,14 +48,6 @@ async def test_every_call_has_a_method(served: Served) -> None:
         await asyncio.to_thread(use, client)
 
 
-async def test_a_list_of_many_pages_is_whole(served: Served) -> None:
-    with Client(served.ready.address) as client:
-        for i in range(120):
-            await asyncio.to_thread(client.create_job, spec(f"j{i:03d}", 8))
-        jobs = await asyncio.to_thread(client.list_jobs)
-    assert [job.spec.name for job in jobs] == [f"j{i:03d}" for i in range(120)]
-
-
 async def test_a_job_with_a_command_needs_a_server_with_agents(served: Served) -> None:
     with Client(served.ready.address) as client:
         job = replace(spec("a", 2), run=RunSpec(("sleep", "1")))

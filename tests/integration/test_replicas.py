@@ -29,13 +29,13 @@ LATEST = (("muster-read", "latest"),)
 
 @asynccontextmanager
 async def replicas(
-    folder: Path, database: str, count: int, lease_s: float = LEASE_S
+    folder: Path, database: str, count: int, lease_s: float = LEASE_S, **settings: Any
 ) -> AsyncIterator[list[Served]]:
     """`count` servers, the first of which leads."""
     async with AsyncExitStack() as stack:
         servers = []
         for _ in range(count):
-            one = serving(folder, store=database, lease_s=lease_s)
+            one = serving(folder, store=database, lease_s=lease_s, **settings)
             servers.append(await stack.enter_async_context(one))
             await until_led(servers[0])
         yield servers
