@@ -1,5 +1,7 @@
 """Servers that ask who calls, over real TLS on loopback, and the callers to match.
 
+async with callers(tmp_path, ("ada", "submitter", "vision")) as (served, ada): ...
+
 house = House(tmp_path)
 ada = house.token("ada", "submitter", "vision")
 async with serving(tmp_path, access=house.access()) as served:
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from scheduler.access.options import CallLimits
 from scheduler.access.tls import TlsFiles
 from scheduler.access.tokens import mint
 from scheduler.v1 import service_pb2_grpc
-from tests.serving import Served
+from tests.serving import Served, serving
 
 _later = 0
 
@@ -111,3 +113,16 @@ class House:
     ) -> AsyncIterator[service_pb2_grpc.SchedulerServiceAsyncStub]:
         async with self.channel(served.ready.address, shown, token) as channel:
             yield service_pb2_grpc.SchedulerServiceStub(channel)
+
+
+@asynccontextmanager
+async def callers(
+    folder: Path, *who: tuple[str, str, str], **settings: Any
+) -> AsyncIterator[tuple[Any, ...]]:
+    """A server that asks who calls, and a stub of each caller: of a name, a role and a tenant."""
+    house = House(folder)
+    tokens = [house.token(*each) for each in who]
+    async with AsyncExitStack() as stack:
+        served = await stack.enter_async_context(serving(folder, access=house.access(), **settings))
+        stubs = [await stack.enter_async_context(house.calling(served, each)) for each in tokens]
+        yield served, *stubs

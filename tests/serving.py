@@ -23,7 +23,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from grpc_status import rpc_status
 
 from scheduler.core.model.events import Event
-from scheduler.eventlog.store import EndedJob, open_store
+from scheduler.eventlog.store import open_store
 from scheduler.eventlog.store.sqlite import SqliteStore
 from scheduler.server.serve import Ready, Settings, Signals, serve
 from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
@@ -68,6 +68,11 @@ class Served:
         """Report a signal of a host, which fails by the one that is not given."""
         request = service_pb2.ReportHostRequest(name=host, signal=signal, **more)
         return (await self.stub.ReportHost(request)).host
+
+    async def hosts(self) -> dict[str, host_pb2.Host]:
+        """Every host by its name."""
+        answer = await self.stub.ListHosts(service_pb2.ListHostsRequest())
+        return {host.name: host for host in answer.hosts}
 
     async def hosts_of(self, name: str, *, but: list[str] | None = None) -> list[str]:
         """Those of a job in block order, once it has any and they are no longer `but`."""
@@ -141,17 +146,10 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02) -> list[in
     sizes: list[int] = []
     append = SqliteStore.append
 
-    def slowly(
-        self: SqliteStore,
-        expected_version: int,
-        events: Sequence[Event],
-        term: int = 0,
-        actors: Sequence[str] = (),
-        ended: Sequence[EndedJob] = (),
-    ) -> int:
+    def slowly(self: SqliteStore, expected: int, events: Sequence[Event], *more: Any) -> int:
         time.sleep(seconds)
         sizes.append(len(events))
-        return append(self, expected_version, events, term, actors, ended)
+        return append(self, expected, events, *more)
 
     monkeypatch.setattr(SqliteStore, "append", slowly)
     return sizes

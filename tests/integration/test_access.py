@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,8 @@ from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.identity import Role
 from scheduler.service.errors import ApiError
 from scheduler.v1 import service_pb2
-from tests.secured import House
-from tests.serving import START_NS, create, refused, serving
+from tests.secured import House, callers
+from tests.serving import START_NS, create, refused, serving, until_running
 from tests.waiting import until
 
 Code = grpc.StatusCode
@@ -77,22 +76,19 @@ def test_every_method_of_the_service_has_a_rule() -> None:
     names = {method.name for method in SERVICE.methods}
     assert {f"/{SERVICE.full_name}/{name}" for name in names} <= set(METHODS)
     assert names == set(" ".join(GRANTED.values()).split())
+    assert [role.name.lower() for role in Role] == list(GRANTED)
 
 
-async def test_a_role_may_call_its_methods_and_no_other(tmp_path: Path, house: House) -> None:
-    tokens = {
-        role: house.token(role, role, "" if role in ("operator", "admin") else "*")
-        for role in GRANTED
-    }
+async def test_a_role_may_call_its_methods_and_no_other(tmp_path: Path) -> None:
+    who = [(role, role, "" if role in ("operator", "admin") else "*") for role in GRANTED]
     granted: set[str] = set()
-    async with serving(tmp_path, access=house.access()) as served:
-        for role, methods in GRANTED.items():
+    async with callers(tmp_path, *who) as (_, *stubs):
+        for (role, methods), stub in zip(GRANTED.items(), stubs, strict=True):
             granted.update(methods.split())
-            async with house.calling(served, tokens[role]) as stub:
-                for method in SERVICE.methods:
-                    code = await outcome(stub, method)
-                    is_denied = code in (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
-                    assert is_denied is (method.name not in granted), (role, method.name, code)
+            for method in SERVICE.methods:
+                code = await outcome(stub, method)
+                is_denied = code in (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
+                assert is_denied is (method.name not in granted), (role, method.name, code)
 
 
 async def test_who_shows_no_valid_token_is_refused(
@@ -117,15 +113,11 @@ async def test_who_shows_no_valid_token_is_refused(
 
 
 async def test_a_method_without_a_rule_is_refused_to_an_admin(
-    tmp_path: Path, house: House, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(METHODS, f"/{SERVICE.full_name}/ListHosts")
-    token = house.token("root", "admin")
-    async with (
-        serving(tmp_path, access=house.access()) as served,
-        house.calling(served, token) as stub,
-    ):
-        error = await refused(stub.ListHosts(LIST))
+    async with callers(tmp_path, ("root", "admin", "")) as (_, root):
+        error = await refused(root.ListHosts(LIST))
     assert (error.code, error.reason) == (Code.PERMISSION_DENIED, "PERMISSION_DENIED")
 
 
@@ -191,10 +183,6 @@ async def test_health_is_open_to_everybody_who_trusts_the_server(
     assert f"no server answers at {served.ready.address}: it accepts only TLS" in plain.output
 
 
-async def _ask() -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
-    yield reflection_pb2.ServerReflectionRequest(list_services="")
-
-
 @pytest.mark.parametrize(
     ("who", "expected"),
     [
@@ -207,24 +195,25 @@ async def test_reflection_is_for_those_whom_the_server_file_says(
     tmp_path: Path, house: House, who: Reflection, expected: tuple[Code, Code]
 ) -> None:
     bearer = ("authorization", f"bearer {house.token('ada', 'viewer', '*')}")
+    ask = reflection_pb2.ServerReflectionRequest(list_services="")
 
     async def code(*metadata: tuple[str, str]) -> Code:
-        for _ in range(5):
-            call = stub.ServerReflectionInfo(_ask(), metadata=metadata)
-            with suppress(grpc.aio.AioRpcError):
-                listed = (await call.read()).list_services_response.service
-                assert SERVICE.full_name in {service.name for service in listed}
-            # A stream that is reset while its client still writes ends so on a loaded machine.
-            if (found := await call.code()) is not Code.INTERNAL:
-                break
-        return found
+        call = stub.ServerReflectionInfo(iter([ask]), metadata=metadata)
+        with suppress(grpc.aio.AioRpcError):
+            listed = (await call.read()).list_services_response.service
+            assert SERVICE.full_name in {service.name for service in listed}
+        return await call.code()
+
+    async def code_of(*metadata: tuple[str, str]) -> Code:
+        """A stream that is reset while its client still writes ends by INTERNAL now and then."""
+        return await until(lambda: code(*metadata), lambda found: found is not Code.INTERNAL)
 
     async with (
         serving(tmp_path, access=house.access(reflection=who)) as served,
         house.channel(served.ready.address) as channel,
     ):
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        assert (await code(), await code(bearer)) == expected
+        assert (await code_of(), await code_of(bearer)) == expected
 
 
 async def test_beyond_this_machine_nobody_comes_in_unasked_unless_an_operator_insists(
@@ -243,27 +232,16 @@ async def test_beyond_this_machine_nobody_comes_in_unasked_unless_an_operator_in
     assert "anybody may do anything" in caplog.text
 
 
-def test_roles_are_those_of_the_table() -> None:
-    assert [role.name.lower() for role in Role] == list(GRANTED)
-
-
-async def test_what_one_watcher_may_not_see_another_still_does(
-    tmp_path: Path, house: House
-) -> None:
+async def test_what_one_watcher_may_not_see_another_still_does(tmp_path: Path) -> None:
     """Watchers share messages; what is hidden from one must not be hidden from all."""
     tenants = Tenants((Tenant("nlp"), Tenant("vision")), "vision")
-    root, ada = house.token("root", "admin"), house.token("ada", "viewer", "nlp")
+    who = ("root", "admin", ""), ("ada", "viewer", "nlp")
     ask = service_pb2.WatchHostsRequest(after_version=0)
-    async with (
-        serving(tmp_path, access=house.access(), tenants=tenants) as served,
-        house.calling(served, root) as stub,
-        house.calling(served, ada) as bound,
-    ):
-        await stub.CreateJob(create("secret", 8))
-        held = service_pb2.ListHostsRequest(job="secret")
-        await until(lambda: stub.ListHosts(held), lambda answer: answer.hosts)
-        await stub.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0"))
-        seen = [(await anext(aiter(s.WatchHosts(ask)))).hosts[0] for s in (bound, stub)]
+    async with callers(tmp_path, *who, tenants=tenants) as (_, root, ada):
+        await root.CreateJob(create("secret", 8))
+        await until_running(root, "secret")
+        await root.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0"))
+        seen = [(await anext(aiter(stub.WatchHosts(ask)))).hosts[0] for stub in (ada, root)]
     assert [(host.job, host.HasField("block")) for host in seen] == [
         ("(hidden)", False),
         ("tenants/vision/jobs/secret", True),

@@ -18,7 +18,7 @@ from scheduler.cli.program import app
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import job_pb2, service_pb2
-from tests.secured import House
+from tests.secured import callers
 from tests.serving import COMPLETED, START_NS, Served, create, refused, serving
 
 TENANT, USER, DAY = (
@@ -114,15 +114,8 @@ async def test_a_period_has_what_ended_in_it(worked: Served) -> None:
 
 
 async def test_callers_see_the_usage_of_jobs_that_they_see(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    ada, bob = house.token("ada", "submitter", "ads"), house.token("bob", "submitter", "bots")
-    root = house.token("root", "operator")
-    async with (
-        serving(tmp_path, access=house.access(), tenants=TENANTS) as served,
-        house.calling(served, ada) as hers,
-        house.calling(served, bob) as his,
-        house.calling(served, root) as operators,
-    ):
+    who = ("ada", "submitter", "ads"), ("bob", "submitter", "bots"), ("root", "operator", "")
+    async with callers(tmp_path, *who, tenants=TENANTS) as (_, hers, his, operators):
         for stub, names in ((hers, ("a", "b", "c")), (his, ("d",))):
             for name in names:
                 await stub.CreateJob(create(name, hosts=1))

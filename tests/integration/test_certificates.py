@@ -42,17 +42,16 @@ def check_refused(content: Any, words: str, **claims: Any) -> None:
         verify(changed)
 
 
-async def test_a_gang_that_runs_beside_others_is_confirmed(tmp_path: Path) -> None:
+async def test_a_gang_that_runs_beside_others_is_confirmed(tmp_path: Path, served: Served) -> None:
     """With its bound, on the hosts that were free when it started, whatever came later."""
     message = create("a", 5, spares=exactly(1))
     message.spec.compute_time.FromMilliseconds(250)
-    async with serving(tmp_path) as served:
-        (taken,) = (await served.start("b")).placement.hosts
-        await served.stub.CreateJob(message)
-        job = await served.until("a", RUNNING)
-        await served.start("later")
-        content, shown = await certified(served, tmp_path)
-        fabric = await served.stub.GetFabric(service_pb2.GetFabricRequest())
+    (taken,) = (await served.start("b")).placement.hosts
+    await served.stub.CreateJob(message)
+    job = await served.until("a", RUNNING)
+    await served.start("later")
+    content, shown = await certified(served, tmp_path)
+    fabric = await served.stub.GetFabric(service_pb2.GetFabricRequest())
     claims, report = content["claims"], verify(content)
     assert claims["hosts"] == list(job.placement.hosts)
     assert claims["spares"] == list(job.placement.spares)
@@ -70,12 +69,13 @@ async def test_a_gang_that_runs_beside_others_is_confirmed(tmp_path: Path) -> No
     check_refused(content, f"host {taken} is not free", hosts=[*claims["hosts"][:-1], taken])
 
 
-async def test_of_a_gang_that_swapped_hosts_and_cut_are_confirmed(tmp_path: Path) -> None:
-    async with serving(tmp_path) as served:
-        first = list((await served.start("a", 5)).placement.hosts)
-        await served.report(first[1], "host-down")
-        second = await served.hosts_of("a", but=first)
-        content, shown = await certified(served, tmp_path)
+async def test_of_a_gang_that_swapped_hosts_and_cut_are_confirmed(
+    tmp_path: Path, served: Served
+) -> None:
+    first = list((await served.start("a", 5)).placement.hosts)
+    await served.report(first[1], "host-down")
+    second = await served.hosts_of("a", but=first)
+    content, shown = await certified(served, tmp_path)
     assert (content["claims"]["hosts"], content["claims"]["bounds"]) == (second, [])
     assert first[1] in taken_hosts(content)
     assert "by a swap: attempt 2" in shown
@@ -104,35 +104,37 @@ async def test_of_a_gang_on_reserved_hosts_the_bound_is_that_of_the_hosts_it_cou
     assert verify(content).is_whole
 
 
-async def test_what_closes_uplinks_and_hosts_is_in_the_certificate(tmp_path: Path) -> None:
+async def test_what_closes_uplinks_and_hosts_is_in_the_certificate(
+    tmp_path: Path, served: Served
+) -> None:
     """A gang keeps to one side of a cordoned uplink, and its bound holds with that."""
     link, host = {"name": "z0"}, {"name": "z1-r0-h0"}
-    async with serving(tmp_path) as served:
-        await served.stub.CordonLink(service_pb2.CordonLinkRequest(**link))
-        await served.stub.CordonHost(service_pb2.CordonHostRequest(**host))
-        await served.start("a", 4)
-        await served.stub.UncordonLink(service_pb2.UncordonLinkRequest(**link))
-        await served.stub.UncordonHost(service_pb2.UncordonHostRequest(**host))
-        content, _ = await certified(served, tmp_path)
+    await served.stub.CordonLink(service_pb2.CordonLinkRequest(**link))
+    await served.stub.CordonHost(service_pb2.CordonHostRequest(**host))
+    await served.start("a", 4)
+    await served.stub.UncordonLink(service_pb2.UncordonLinkRequest(**link))
+    await served.stub.UncordonHost(service_pb2.UncordonHostRequest(**host))
+    content, _ = await certified(served, tmp_path)
     assert content["fabric"]["barred"] == [{"tier": "zone", "domain": 0}]
     assert taken_hosts(content) == {"z1-r0-h0"}
     assert verify(content).is_whole
     check_refused(content, "closed", hosts=["z1-r0-h1", *content["claims"]["hosts"][1:]])
 
 
-async def test_jobs_without_whole_hosts_of_their_own_have_none(tmp_path: Path) -> None:
+async def test_jobs_without_whole_hosts_of_their_own_have_none(
+    tmp_path: Path, served: Served
+) -> None:
     """One clear error, and no file."""
     path, no_hosts = tmp_path / "c.json", "it holds no hosts that were decided on"
-    async with serving(tmp_path) as served:
-        printed = printing(served)
-        await served.start("a", 8)
-        await served.stub.CreateJob(create("waits", 1))
-        waits = await printed("job", "waits", "--certificate", str(path))
-        await served.cancel("a")
-        ended = await printed("job", "a", "--certificate", str(path))
-        await served.start("part", 1, gpus=4)
-        part = await printed("job", "part", "--certificate", str(path))
-        nobody = await printed("job", "nobody", "--certificate", str(path))
+    printed = printing(served)
+    await served.start("a", 8)
+    await served.stub.CreateJob(create("waits", 1))
+    waits = await printed("job", "waits", "--certificate", str(path))
+    await served.cancel("a")
+    ended = await printed("job", "a", "--certificate", str(path))
+    await served.start("part", 1, gpus=4)
+    part = await printed("job", "part", "--certificate", str(path))
+    nobody = await printed("job", "nobody", "--certificate", str(path))
     assert not path.exists()
     assert [each.exit_code for each in (waits, ended, part, nobody)] == [2, 2, 2, 1]
     assert waits.output == f"muster: job waits is queued: {no_hosts}\n"
@@ -143,26 +145,25 @@ async def test_jobs_without_whole_hosts_of_their_own_have_none(tmp_path: Path) -
     )
 
 
-async def test_what_a_dry_run_would_give_is_confirmed(tmp_path: Path) -> None:
+async def test_what_a_dry_run_would_give_is_confirmed(tmp_path: Path, served: Served) -> None:
     path, file = tmp_path / "c.json", tmp_path / "job.yaml"
-    async with serving(tmp_path) as served:
-        printed = printing(served)
-        (taken,) = (await served.start("b")).placement.hosts
+    printed = printing(served)
+    (taken,) = (await served.start("b")).placement.hosts
 
-        def submit(hosts: int, *words: str, gpus: int = 8) -> Any:
-            file.write_text(json.dumps(job_to_mapping(spec("a", hosts, gpus=gpus))))
-            return printed("submit", str(file), "--certificate", str(path), *words)
+    def submit(hosts: int, *words: str, gpus: int = 8) -> Any:
+        file.write_text(json.dumps(job_to_mapping(spec("a", hosts, gpus=gpus))))
+        return printed("submit", str(file), "--certificate", str(path), *words)
 
-        waits = await submit(8, "--dry-run")
-        assert (waits.exit_code, path.exists()) == (3, False), waits.output
-        assert waits.stderr == "note: nothing is placed, so there is no certificate\n"
-        part = await submit(1, "--dry-run", gpus=4)
-        assert (part.exit_code, path.exists()) == (2, False)
-        assert "would take a part of a host" in part.stderr
-        placed = await submit(5, "--dry-run")
-        assert (placed.exit_code, placed.stderr) == (0, "")
-        shown = await printed("verify", str(path))
-        real = await submit(5)
+    waits = await submit(8, "--dry-run")
+    assert (waits.exit_code, path.exists()) == (3, False), waits.output
+    assert waits.stderr == "note: nothing is placed, so there is no certificate\n"
+    part = await submit(1, "--dry-run", gpus=4)
+    assert (part.exit_code, path.exists()) == (2, False)
+    assert "would take a part of a host" in part.stderr
+    placed = await submit(5, "--dry-run")
+    assert (placed.exit_code, placed.stderr) == (0, "")
+    shown = await printed("verify", str(path))
+    real = await submit(5)
     assert (shown.exit_code, "a server answered it to a dry run at" in shown.stdout) == (0, True)
     assert "checked  zone bound" in shown.stdout
     assert taken_hosts(json.loads(path.read_text())) == {taken}

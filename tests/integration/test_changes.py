@@ -228,7 +228,7 @@ async def test_other_moves_than_those_that_were_seen_are_not_made(served: Served
 
 async def test_hosts_name_their_domains_and_who_holds_them(served: Served) -> None:
     placement = (await served.start("a", 2, spares=exactly(1))).placement
-    found = await hosts(served)
+    found = await served.hosts()
     held = await served.stub.ListHosts(service_pb2.ListHostsRequest(job="a"))
     assert list(found) == [f"z{z}-r{r}-h{h}" for z in (0, 1) for r in (0, 1) for h in (0, 1)]
     assert list(found["z1-r0-h1"].domains) == ["z1", "z1-r0"]
@@ -252,11 +252,6 @@ async def imported(served: Served, folder: Path, text: str) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, program.app, words, env=env)
 
 
-async def hosts(served: Served) -> dict[str, host_pb2.Host]:
-    found = await served.stub.ListHosts(service_pb2.ListHostsRequest(page_size=1_000))
-    return {host.name: host for host in found.hosts}
-
-
 async def test_what_is_done_for_slurm_is_undone_when_it_has_the_node_back(
     tmp_path: Path, served: Served
 ) -> None:
@@ -264,14 +259,14 @@ async def test_what_is_done_for_slurm_is_undone_when_it_has_the_node_back(
     for name in ("z1-r0-h0", "z1-r0-h1"):
         for signal in ("gpu-lost", "ticket"):
             await served.report(name, signal)
-    before = await hosts(served)
+    before = await served.hosts()
     text = DRAINED.format("z0-r0-h0") + DOWN.format("z0-r0-h1")
     text += DRAINED.format("z1-r0-h0") + DOWN.format("z1-r0-h1")
     first = await imported(served, tmp_path, text)
-    after = await hosts(served)
+    after = await served.hosts()
     again = await imported(served, tmp_path, text)
     await imported(served, tmp_path, IDLE.format("z0-r0-h0") + IDLE.format("z0-r0-h1"))
-    back = await hosts(served)
+    back = await served.hosts()
     assert (first.exit_code, first.stdout) == (0, "4 reports read: 1 drain, 1 host-down\n")
     assert after["z0-r0-h0"].cordon_reason == "slurm: disk is full [root@x]"
     assert after["z0-r0-h1"].state == host_pb2.HOST_STATE_FAILED
@@ -298,7 +293,7 @@ async def test_the_rest_is_done_when_a_drain_is_refused(
     monkeypatch.setattr(Client, "drain_host", refusing)
     text = DRAINED.format("z0-r0-h0") + DRAINED.format("z0-r0-h1") + DOWN.format("z1-r0-h0")
     done = await imported(served, tmp_path, text)
-    after = await hosts(served)
+    after = await served.hosts()
     assert done.exit_code == 2
     assert done.stdout == "3 reports read: 1 drain, 1 host-down\n"
     assert done.stderr == f"muster: {tmp_path}/nodes:1: State: host z0-r0-h0 is new\n"

@@ -18,34 +18,17 @@ from scheduler.core.policies.job_terms import RunSpec
 from scheduler.engine.proposal import WriterStopped
 from scheduler.files.errors import InputError
 from scheduler.service.backend import Backend
-from scheduler.v1 import advice_pb2, host_pb2, job_pb2
+from scheduler.v1 import job_pb2
 from tests.build import spec
-from tests.serving import CANCELLED, RUNNING, Served, create, path, serving
+from tests.serving import RUNNING, Served, create, serving
 
 
-async def test_every_call_has_a_method(served: Served) -> None:
-    def use(client: Client) -> None:
-        assert client.create_job(spec("a", 2)).name == path("a")
-        while client.get_job("a").state != RUNNING:
-            pass
-        assert client.explain_job("a").reason.cause == advice_pb2.WAIT_REASON_NOT_WAITING
-        assert client.list_slots([8], tenant="default").largest_gpus == 48
-        assert client.defragment(hosts=4).sentence.startswith("nothing to move")
-        assert client.dry_run(spec("b", 2)).placement.host_count == 2
-        assert client.end_job("a", job_pb2.JOB_STATE_FAILED, 1, "nan").reason == "nan"
-        assert client.create_job(spec("b")).attempt == 0
-        assert client.cancel_job("b").state == CANCELLED
-        assert [job.spec.name for job in client.list_jobs()] == ["a", "b"]
-        assert client.cordon_host("z0-r0-h0").state == 2
-        assert client.drain_host("z0-r0-h1").state == 2
-        assert client.uncordon_host("z0-r0-h0").state == 1
-        assert client.report_host("z0-r0-h0", "nic-down").state == 4
-        assert [host.name for host in client.list_hosts([host_pb2.HOST_STATE_FAILED])] == [
-            "z0-r0-h0"
-        ]
-
+async def test_a_gang_is_ended_by_whoever_runs_it(served: Served) -> None:
+    """By the one call that no command makes."""
+    await served.start("a", 2)
     with Client(served.ready.address) as client:
-        await asyncio.to_thread(use, client)
+        ended = await asyncio.to_thread(client.end_job, "a", job_pb2.JOB_STATE_FAILED, 1, "nan")
+    assert (ended.state, ended.reason) == (job_pb2.JOB_STATE_FAILED, "nan")
 
 
 async def test_a_job_with_a_command_needs_a_server_with_agents(served: Served) -> None:

@@ -20,7 +20,7 @@ from scheduler.eventlog.store.verify import verify
 from scheduler.service.names import long_ended
 from scheduler.v1 import job_pb2, service_pb2
 from tests.integration.test_replicas import replicas
-from tests.secured import House
+from tests.secured import callers
 from tests.serving import CANCELLED, Served, change, create, path, refused, serving, url
 
 COUNT = 12
@@ -134,13 +134,8 @@ async def test_servers_that_share_a_store_all_read_them(
 
 
 async def test_ended_jobs_are_those_of_the_callers_tenant(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    ada, bob = house.token("ada", "submitter", "ads"), house.token("bob", "submitter", "bots")
-    async with (
-        serving(tmp_path, access=house.access(), tenants=TENANTS) as served,
-        house.calling(served, ada) as hers,
-        house.calling(served, bob) as his,
-    ):
+    who = ("ada", "submitter", "ads"), ("bob", "submitter", "bots")
+    async with callers(tmp_path, *who, tenants=TENANTS) as (served, hers, his):
         uids = await live_and_die(served, hers)
         assert await names(hers) == NAMES
         assert await names(his) == []

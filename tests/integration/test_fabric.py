@@ -15,12 +15,11 @@ from scheduler.cli.program import app
 from scheduler.files.errors import InputError
 from scheduler.v1 import job_pb2, service_pb2
 from tests.build import exactly, fabric_spec
-from tests.secured import House
-from tests.serving import RUNNING, Served, create, refused, serving
+from tests.secured import callers
+from tests.serving import Served, create, refused, serving
 from tests.waiting import until
 
 Apply, Watch = service_pb2.ApplyFabricRequest, service_pb2.WatchHostsRequest
-HOSTS = service_pb2.ListHostsRequest()
 
 
 def spec(**racks: list[str]) -> dict[str, Any]:
@@ -42,33 +41,25 @@ def text(**racks: list[str]) -> bytes:
     return yaml.safe_dump(spec(**racks)).encode()
 
 
-async def hosts(served: Served) -> dict[str, str]:
-    """Every host with the job on it."""
-    return {host.name: host.job for host in (await served.stub.ListHosts(HOSTS)).hosts}
-
-
 async def test_hosts_come_and_go_while_a_gang_runs(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         stub = served.stub
-        first = await stub.CreateJob(create("a", 2, spares=exactly(1)))
-        placed = (await served.until("a", RUNNING)).placement
-        before = await hosts(served)
-        uids = {host.name: host.uid for host in (await stub.ListHosts(HOSTS)).hosts}
+        job = await served.start("a", 2, spares=exactly(1))
+        before = await served.hosts()
         more = text(z0_r0=["new-0", "z0-r0-h0", "z0-r0-h1"], z1_r1=[])
         tried = await stub.ApplyFabric(Apply(file=more, validate_only=True))
         assert (list(tried.added_hosts), list(tried.removed_domains)) == (["new-0"], ["z1-r1"])
         assert list(tried.removed_hosts) == ["z1-r1-h0", "z1-r1-h1"]
-        assert (tried.fabric.host_count, len(await hosts(served))) == (7, 8)
+        assert (tried.fabric.host_count, len(await served.hosts())) == (7, 8)
         made = await stub.ApplyFabric(Apply(file=more, request_id="r"))
         assert made.fabric.etag == tried.fabric.etag
         assert (await stub.ApplyFabric(Apply(file=more, request_id="r"))).version == made.version
-        after = await hosts(served)
-        assert after.pop("new-0") == ""
-        assert after == {name: before[name] for name in after}
+        after = await served.hosts()
+        assert after.pop("new-0").job == ""
+        for name, host in after.items():
+            assert (host.uid, host.job) == (before[name].uid, before[name].job)
         now = await served.get("a")
-        assert (now.uid, now.attempt, now.placement) == (first.uid, 1, placed)
-        for host in (await stub.ListHosts(HOSTS)).hosts:
-            assert uids.get(host.name, host.uid) == host.uid
+        assert (now.uid, now.attempt, now.placement) == (job.uid, 1, job.placement)
         gone = await refused(stub.GetHost(service_pb2.GetHostRequest(name="z1-r1-h0")))
         assert gone.code is grpc.StatusCode.NOT_FOUND
         fabric = await stub.GetFabric(service_pb2.GetFabricRequest(with_file=True))
@@ -76,8 +67,8 @@ async def test_hosts_come_and_go_while_a_gang_runs(tmp_path: Path) -> None:
         assert fabric.update_time.ToNanoseconds() > fabric.create_time.ToNanoseconds()
         await served.start("b", 4, pp=4)
     async with serving(tmp_path, fabric_spec=None) as served:
-        assert (await served.get("a")).placement == placed
-        assert len(await hosts(served)) == 7
+        assert (await served.get("a")).placement == job.placement
+        assert len(await served.hosts()) == 7
         assert not (await served.stub.ApplyFabric(Apply(file=more))).added_hosts
 
 
@@ -93,7 +84,7 @@ async def test_a_repeat_with_renames_is_answered(served: Served) -> None:
     assert not again.renames
     other = await refused(stub.ApplyFabric(Apply(file=text(), request_id="r")))
     assert other.fields == ("request_id",)
-    assert (await hosts(served)).keys() >= {"new-0", "z0-r0-h1"}
+    assert (await served.hosts()).keys() >= {"new-0", "z0-r0-h1"}
 
 
 async def test_what_is_in_the_way_is_listed_and_drained(served: Served) -> None:
@@ -188,13 +179,8 @@ async def test_an_ended_job_shows_the_hosts_that_it_had(
 
 
 async def test_operators_change_it_and_the_log_has_who(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    tokens = house.token("ada", "coordinator", "*"), house.token("root", "operator")
-    async with (
-        serving(tmp_path, access=house.access()) as served,
-        house.calling(served, tokens[0]) as ada,
-        house.calling(served, tokens[1]) as root,
-    ):
+    who = ("ada", "coordinator", "*"), ("root", "operator", "")
+    async with callers(tmp_path, *who) as (_, ada, root):
         error = await refused(ada.ApplyFabric(Apply(file=text(z0_r0=["n"]))))
         assert error.code is grpc.StatusCode.PERMISSION_DENIED
         await root.ApplyFabric(Apply(file=text(z0_r0=["n"])))
@@ -226,7 +212,7 @@ async def test_the_commands(tmp_path: Path, served: Served) -> None:
     assert "renamed  z1-r1-h1   -> z1-r1-x1" in lines
     assert "muster: dry run: nothing was changed" in lines
     assert (await muster(*change))[0] == 0
-    assert {"n", "z1-r1-x1"} <= {*await hosts(served)}
+    assert {"n", "z1-r1-x1"} <= {*await served.hosts()}
     assert await muster("fabric", "get", "-o", str(now)) == (0, [])
     assert yaml.safe_load(now.read_text()) == yaml.safe_load(new.read_text())
     new.write_bytes(text(**{held[:5].replace("-", "_"): []}))

@@ -255,14 +255,10 @@ async def ended(call: Any) -> str:
         return str(await call.details())
 
 
-async def hosts(served: Served) -> dict[str, list[str]]:
-    """Every host with its domains."""
-    listed = await served.stub.ListHosts(service_pb2.ListHostsRequest())
-    return {host.name: list(host.domains) for host in listed.hosts}
-
-
 async def until_there(served: Served, *names: str) -> dict[str, list[str]]:
-    return await until(lambda: hosts(served), lambda known: {*names} <= {*known})
+    """Every host with its domains once these are among them."""
+    known = await until(served.hosts, lambda known: {*names} <= {*known})
+    return {name: list(host.domains) for name, host in known.items()}
 
 
 async def test_hosts_join_where_they_say_that_they_are(tmp_path: Path) -> None:
@@ -296,7 +292,7 @@ async def test_hosts_join_where_they_say_that_they_are(tmp_path: Path) -> None:
         for session in (*sessions, again):
             session.cancel()
     async with serving(tmp_path) as served:
-        assert (await hosts(served))["new-2"] == ["west", "west-0"]
+        assert list((await served.hosts())["new-2"].domains) == ["west", "west-0"]
 
 
 async def test_a_host_without_a_place_that_can_be_does_not_join(tmp_path: Path) -> None:
@@ -308,21 +304,21 @@ async def test_a_host_without_a_place_that_can_be_does_not_join(tmp_path: Path) 
             ({"zone": "z0", "rack": "a\nb"}, "is not a name: must be"),
         ):
             assert words in await ended(await hello(stub, "new", **place))
-        assert "new" not in await hosts(served)
+        assert "new" not in await served.hosts()
 
 
 async def test_no_host_joins_unless_the_operator_says_so(tmp_path: Path) -> None:
     async with with_agents(tmp_path, may_join=AgentKeys().join) as (served, stub):
         words = "the fabric has no host new, and none joins by itself (agents.join is off)"
         assert words in await ended(await hello(stub, "new", rack="z0-r0"))
-        assert "new" not in await hosts(served)
+        assert "new" not in await served.hosts()
 
 
 async def test_an_agent_that_proves_nothing_joins_nothing(tmp_path: Path) -> None:
     async with with_agents(tmp_path, is_insecure=True, join_secrets=()) as (served, stub):
         session = await hello(stub, "new", token="", rack="z0-r0")
         assert "the fabric has no host new" in await ended(session)
-        assert "new" not in await hosts(served)
+        assert "new" not in await served.hosts()
 
 
 def test_a_place_is_read_from_words_and_from_files(tmp_path: Path) -> None:

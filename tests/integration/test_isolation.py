@@ -25,7 +25,7 @@ from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2, service_pb2, window_pb2
 from scheduler.wire.jobs import timestamp
 from tests.integration.test_console import LOCAL, call
-from tests.secured import House
+from tests.secured import House, callers
 from tests.serving import (
     START_NS,
     Served,
@@ -60,16 +60,9 @@ async def trio(
     folder: Path, of: str = "bots", his_name: str = "bob", **settings: Any
 ) -> AsyncIterator[Trio]:
     """`of`: bob's tenant. `his_name`: that of his token."""
-    house = House(folder)
-    ada, bob = house.token("ada", "submitter", "ads"), house.token(his_name, "submitter", of)
-    root = house.token("root", "admin")
-    async with (
-        serving(folder, access=house.access(), tenants=TENANTS, **settings) as served,
-        house.calling(served, ada) as hers,
-        house.calling(served, bob) as his,
-        house.calling(served, root) as operators,
-    ):
-        yield Trio(served, hers, his, operators)
+    who = ("ada", "submitter", "ads"), (his_name, "submitter", of), ("root", "admin", "")
+    async with callers(folder, *who, tenants=TENANTS, **settings) as everybody:
+        yield Trio(*everybody)
 
 
 @pytest.fixture
