@@ -178,7 +178,8 @@ async def test_zones_that_lack_spares_are_named_before_and_after_the_start(serve
             then.gpu_hours,
         )
         assert now.missed == pytest.approx(then.missed)
-    assert f"{supposed[0].domain}: 0 of " in explain_text(explained)
+    zones = ", ".join(zone.domain for zone in supposed)
+    assert f"{zones}: 0 of " in explain_text(explained)
 
 
 # --- the cluster on one screen, over the wire and as text ----------------------------
