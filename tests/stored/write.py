@@ -1,7 +1,7 @@
 """Write the samples of this folder anew: `python -m tests.stored.write`.
 
 They stand for what servers have on disk. A new kind of event needs a part in `story.STORY` that
-makes it, and a row in `EVENTS` of test_codec.py. Once a release is out, its store stays: the next
+makes it, of which events.tsv gets the first. Once a release is out, its store stays: the next
 version writes one of its own name beside it.
 """
 
@@ -21,14 +21,17 @@ from scheduler.eventlog.ended_jobs import ended_by
 from scheduler.eventlog.store import EndedJob
 from scheduler.eventlog.store.sqlite import open_sqlite
 from tests.stored.story import story_events
-from tests.unit.scheduler.test_codec import EVENTS
-from tests.unit.scheduler.test_snapshot import LIFE, a_life
-
-STORED = Path(__file__).parent
+from tests.unit.scheduler.test_stored import LIFE, ROWS, STORED, a_life
 
 
 def main() -> None:
-    rows = ("\t".join(codec.encode(event)) for event in EVENTS)
+    rows = ["\t".join(codec.encode(codec.decode(*row.split("\t")))) for row in ROWS]
+    kinds = {row.split("\t")[0] for row in rows}
+    for event in story_events():
+        kind, body = codec.encode(event)
+        if kind not in kinds:
+            kinds.add(kind)
+            rows.append(f"{kind}\t{body}")
     (STORED / "events.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     body = snapshots.encode(a_life(), LIFE[-1].time_ns)
     (STORED / "snapshot.txt").write_bytes(zlib.decompress(body))

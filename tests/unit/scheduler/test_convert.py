@@ -1,8 +1,12 @@
-"""Messages and values say the same thing."""
+"""Messages, mappings and values of a job say the same thing."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from placement.fabric.constraints import Constraints
 from placement.workload.request import (
@@ -14,14 +18,39 @@ from placement.workload.request import (
     Objective,
     Undecided,
 )
-from placement.workload.training import ContextParallel, DataParallel, Recompute, Sync
+from placement.workload.training import (
+    Batch,
+    ContextParallel,
+    DataParallel,
+    Recompute,
+    Sync,
+    Training,
+)
+from scheduler.cli.program import app
 from scheduler.core import JobSpec
+from scheduler.core.admission.admit import Code
+from scheduler.core.model.commands import SubmitJob
+from scheduler.core.model.events import JobSubmitted
 from scheduler.core.policies.affinity import Affinity
+from scheduler.eventlog.codec import decode, encode
 from scheduler.files.errors import InputError
+from scheduler.files.inputs import load_job
+from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.v1 import job_pb2, placement_pb2
 from scheduler.wire.jobs import answer_to_proto
 from scheduler.wire.specs import SpecReader, spec_from_proto, spec_to_proto
-from tests.build import fabric, gang, on, request, spec
+from tests.build import (
+    DEEPSEEK_V3,
+    LLAMA3,
+    fabric,
+    gang,
+    loaded,
+    on,
+    refused,
+    request,
+    spec,
+    training,
+)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 0.8])
@@ -161,3 +190,186 @@ def test_durations_are_whole_seconds_under_the_name_of_their_field() -> None:
     found = spec_from_proto(message)
     assert (found.time_limit_s, found.checkpoint.interval_s) == (90, 600)
     assert spec_from_proto(spec_to_proto(found)) == found
+
+
+# --- the training section and expert models --------------------------------------
+
+
+EVERYTHING = training(
+    data_parallel="zero2",
+    shard_group=2,
+    sync="micro_batch",
+    gradient_dtype="bf16",
+    sequence_parallel=False,
+    context_parallel="ulysses",
+    recompute="full",
+    dropout=True,
+    expert_tp=1,
+    expert_hosts_per_token=4,
+    dispatch_dtype="fp8",
+    gpu_memory_gb=1_000,
+    trained="lora",
+    logit_bytes=4,
+)
+EXPERTS = JobSpec(
+    "moe",
+    request(tp=2, cp=2, ep=4, dp=4, model=DEEPSEEK_V3, batch=Batch(64), training=EVERYTHING),
+)
+
+
+def refusal(**sections: Any) -> dict[str, str]:
+    with pytest.raises(InputError) as caught:
+        job_from_mapping({"parallelism": {"dp": 4}, **sections})
+    return dict(caught.value.problems)
+
+
+def test_every_key_differs_from_its_default_here() -> None:
+    fields = Training.__dataclass_fields__
+    assert job_to_mapping(EXPERTS)["training"].keys() == fields.keys()
+
+
+def test_file_wire_and_log_say_the_same() -> None:
+    assert job_from_mapping(job_to_mapping(EXPERTS)) == EXPERTS
+    wire = spec_to_proto(EXPERTS).SerializeToString()
+    assert spec_from_proto(job_pb2.JobSpec.FromString(wire)) == EXPERTS
+    event = JobSubmitted(1, "uid", EXPERTS)
+    assert decode(*encode(event)) == event
+
+
+def test_defaults_are_not_printed() -> None:
+    plain = JobSpec("a", request(dp=4, model=LLAMA3, batch=Batch(4)))
+    mapping = job_to_mapping(plain)
+    assert "training" not in mapping
+    assert mapping["model"].keys() == {
+        *("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "sequence", "dtype")
+    }
+    one = JobSpec("a", request(dp=4, training=training(recompute="full")))
+    assert job_to_mapping(one)["training"] == {"recompute": "full"}
+
+
+def test_a_log_of_before_reads_as_llama_3() -> None:
+    kind, body = encode(JobSubmitted(1, "uid", JobSpec("a", request(dp=4, model=LLAMA3))))
+    record = json.loads(body)
+    del record["spec"]["request"]["training"]
+    for key in ("experts", "head_dim", "gated"):
+        del record["spec"]["request"]["model"][key]
+    event = decode(kind, json.dumps(record))
+    assert isinstance(event, JobSubmitted)
+    assert event.spec.request.training == Training()
+    assert event.spec.request.model == LLAMA3
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "says"),
+    [
+        ("training", "data_paralel", "fsdp", "did you mean data_parallel?"),
+        ("training", "recompute", "yes", "must be 'selective', 'none' or 'full'"),
+        ("training", "shard_group", -1, "must not be negative"),
+        ("training", "gradient_dtype", "fp8", "must be one of bf16, fp16, fp32"),
+        ("training", "dispatch_dtype", "int8", "must be one of bf16, fp16, fp32, fp8"),
+        ("model", "expert", 8, "did you mean experts?"),
+    ],
+)
+def test_faults_name_their_key(section: str, key: str, value: object, says: str) -> None:
+    whole = job_to_mapping(JobSpec("a", request(dp=4, model=LLAMA3, batch=Batch(4))))
+    found = refusal(**{**whole, section: {**whole.get(section, {}), key: value}})
+    assert says in found[f"{section}.{key}"]
+
+
+def test_what_does_not_suit_the_axes_is_named_too() -> None:
+    whole = job_to_mapping(JobSpec("a", request(dp=4, model=LLAMA3, batch=Batch(4))))
+    found = refusal(**{**whole, "training": {"shard_group": 3}})
+    assert found == {"training.shard_group": "3 does not divide dp 4"}
+
+
+def test_the_server_refuses_what_needs_more_memory_than_stated() -> None:
+    large = request(tp=8, model=LLAMA3, batch=Batch(1), training=training(gpu_memory_gb=80))
+    answer = refused(loaded(), SubmitJob(JobSpec("large", large), "uid"))
+    assert answer.code is Code.INVALID
+    [violation] = answer.violations
+    assert violation.field == "training.gpu_memory_gb"
+    assert "more than 96 % of the 80 GiB" in violation.message
+
+
+# --- ranges of replicas ----------------------------------------------------------
+
+
+PLACED_ON = """\
+name: small
+kind: roce
+gpus_per_host: 8
+nic_gbps: 400
+tiers: [{name: zone, count: 2}, {name: host, count: 4}]
+"""
+
+
+def elastic(dp: Any, **more: Any) -> dict[str, Any]:
+    return {"name": "e", "parallelism": {"tp": 8, "dp": dp}, "traffic": {"dp": 1}, **more}
+
+
+def test_a_range_is_the_most_and_the_least() -> None:
+    spec = job_from_mapping(elastic({"min": 2, "max": 8}))
+    assert (spec.request.parallelism.dp, spec.min_dp) == (8, 2)
+
+
+def test_it_survives_its_mapping_and_its_message() -> None:
+    spec = job_from_mapping(elastic({"min": 2, "max": 8}))
+    assert job_from_mapping(job_to_mapping(spec)) == spec
+    assert spec_from_proto(spec_to_proto(spec)) == spec
+
+
+def test_a_range_of_one_size_is_no_range() -> None:
+    assert job_from_mapping(elastic({"min": 8, "max": 8})) == job_from_mapping(elastic(8))
+
+
+@pytest.mark.parametrize(
+    ("dp", "message"),
+    [
+        ({"min": 5, "max": 3}, "min 5 is more than max 3"),
+        ({"min": 0, "max": 3}, "must be at least 1, is 0"),
+        ({"min": 1}, "must be a whole number or {min: A, max: B}, not {min}"),
+        ({}, "not {}"),
+    ],
+)
+def test_what_is_no_range(dp: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        job_from_mapping(elastic(dp))
+    ((field, said),) = caught.value.problems
+    assert field == "parallelism.dp"
+    assert message in said
+
+
+def test_a_batch_names_the_sizes_that_would_do(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text(
+        "parallelism:\n  tp: 8\n  dp: {min: 5, max: 100}\nbatch: {global_sequences: 2048}\n"
+    )
+    with pytest.raises(InputError, match=r"from dp 5 to 100 for: 8, 16, 32, 64") as caught:
+        load_job(str(path))
+    assert f"{path}:4: batch.global_sequences" in str(caught.value)
+
+
+class TestPlace:
+    def answer(self, tmp_path: Path, busy: str) -> tuple[int, dict[str, Any]]:
+        files = {
+            "f.yaml": PLACED_ON,
+            "busy": busy,
+            "j.yaml": json.dumps(elastic({"min": 2, "max": 8})),
+        }
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        at = [str(tmp_path / name) for name in ("j.yaml", "f.yaml", "busy")]
+        done = CliRunner().invoke(
+            app,
+            ["place", at[0], "--fabric", at[1], "--busy", at[2], "--spares=0", "--format=json"],
+        )
+        return done.exit_code, json.loads(done.stdout)
+
+    def test_json_has_the_size_and_the_legal_ones(self, tmp_path: Path) -> None:
+        code, answer = self.answer(tmp_path, "z0-h[0-2]\n")
+        assert (code, answer["dp"], len(answer["hosts"])) == (0, 5, 5)
+        assert answer["legal_dp"] == [2, 3, 4, 5, 6, 7, 8]
+
+    def test_the_least_that_does_not_fit_is_insufficient(self, tmp_path: Path) -> None:
+        code, answer = self.answer(tmp_path, "z0-h[0-3]\nz1-h[0-2]\n")
+        assert (code, answer["dp"], answer["needed"]) == (3, 2, 2)
