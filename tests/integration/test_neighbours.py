@@ -30,7 +30,7 @@ from tests.build import (
     submit,
     uncordon,
 )
-from tests.unit.core.test_slow_gangs import trained
+from tests.unit.core.test_links import trained
 
 # Four zones of four hosts, 7:1 above them.
 EMPTY = loaded(fabric(zones=4, racks=2, hosts=2))

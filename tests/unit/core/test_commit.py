@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -30,7 +31,7 @@ from tests.build import (
     spec,
     submit,
 )
-from tests.unit.core.test_slow_gangs import trained
+from tests.unit.core.test_links import trained
 from tests.windows import window
 
 FABRIC = fabric(2, 2, 2)
@@ -60,18 +61,6 @@ def conflict(state: State, *actions: Action) -> str:
 # --- start -------------------------------------------------------------------
 
 TWO = run(EMPTY, submit("a", 2), submit("b", 2, spares=exactly(1)))
-
-
-def test_a_whole_plan() -> None:
-    events = committed(TWO, planned(TWO, start("a", 0, 1), start("b", 5, 4, spares=(6,))), 3)
-    assert [type(e) for e in events] == [JobStarted, JobStarted]
-    a, b = events
-    assert isinstance(a, JobStarted)
-    assert isinstance(b, JobStarted)
-    assert (a.time_ns, a.name, a.attempt, a.hosts) == (3, "a", 1, ("z0-r0-h0", "z0-r0-h1"))
-    assert b.hosts == ("z1-r0-h1", "z1-r0-h0")
-    assert b.spares == ("z1-r1-h0",)
-    assert b.cuts == cut(FABRIC, spec("b", 2).request, (5, 4))
 
 
 @pytest.mark.parametrize(
@@ -205,15 +194,13 @@ def test_hosts_that_were_added_to_a_ledger_stay_in_the_next_one() -> None:
 WIDE = loaded(fabric(zones=3, racks=3, hosts=2))
 
 
-def claimed(state: State, share: float = 1.0, least: float = 1.0) -> Plan:
-    """What is decided, with this share of the step, and of its bound."""
-    plan = decide(state, 0, SchedulingOptions())
-    [action] = plan.actions
-    assert isinstance(action, Start)
-    step = action.placement.step
-    assert step is not None
-    step = StepBound(share * step.seconds, least * step.least_seconds)
-    return planned(state, replace(action, placement=replace(action.placement, step=step)))
+@cache
+def decided() -> tuple[State, Start]:
+    """A state in which a gang waits, and the start that is decided for it."""
+    state = run(WIDE, trained("a", 8))
+    [start] = decide(state, 0, SchedulingOptions()).actions
+    assert isinstance(start, Start)
+    return state, start
 
 
 @pytest.mark.parametrize(
@@ -225,9 +212,12 @@ def claimed(state: State, share: float = 1.0, least: float = 1.0) -> Plan:
     ],
 )
 def test_a_false_claim_of_the_step_is_refused(share: float, least: float, wrong: str) -> None:
-    state = run(WIDE, trained("a", 8))
-    assert committed(state, claimed(state))
-    answer = commit(state, claimed(state, share, least), 0)
+    state, start = decided()
+    step = start.placement.step
+    assert step is not None
+    step = StepBound(share * step.seconds, least * step.least_seconds)
+    false = replace(start, placement=replace(start.placement, step=step))
+    answer = commit(state, planned(state, false), 0)
     assert isinstance(answer, Conflict)
     [stale] = answer.stale
     assert stale.reason is StaleReason.STEP
@@ -235,24 +225,20 @@ def test_a_false_claim_of_the_step_is_refused(share: float, least: float, wrong:
 
 
 def test_a_link_that_changed_since_makes_the_claim_false_and_the_next_one_true() -> None:
-    state = run(WIDE, trained("a", 8))
-    plan = claimed(state)
-    [action] = plan.actions
-    assert isinstance(action, Start)
-    zone = WIDE.loaded_fabric.hosts[action.placement.hosts[0]][:2]
+    state, start = decided()
+    assert committed(state, planned(state, start))
+    zone = WIDE.loaded_fabric.hosts[start.placement.hosts[0]][:2]
     slower = run(state, ReportLink(zone, 0.1))
-    assert isinstance(commit(slower, replace(plan, version=slower.version), 0), Conflict)
+    assert isinstance(commit(slower, planned(slower, start), 0), Conflict)
     assert committed(slower, decide(slower, 0, SchedulingOptions()))
 
 
 def test_a_step_with_a_window_ahead_holds() -> None:
+    state, start = decided()
     ahead = replace(window("w", start_s=60, end_s=3_600), links=("z0", "z1", "z2"), share=0.2)
-    state = run(WIDE, trained("a", 8), SetWindow(ahead))
-    plan = decide(state, 0, SchedulingOptions())
-    [event] = committed(state, plan)
+    state = run(state, SetWindow(ahead))
+    [event] = committed(state, decide(state, 0, SchedulingOptions()))
     assert isinstance(event, JobStarted)
-    bare = committed(run(WIDE, trained("a", 8)), claimed(run(WIDE, trained("a", 8))))
-    assert isinstance(bare[0], JobStarted)
     assert event.step is not None
-    assert bare[0].step is not None
-    assert event.step.seconds > bare[0].step.seconds
+    assert start.placement.step is not None
+    assert event.step.seconds > start.placement.step.seconds

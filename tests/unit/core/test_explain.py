@@ -1,17 +1,35 @@
-"""Sentences that say why a job waits, and that are true."""
+"""Sentences that say why a job waits, dry runs, what-ifs and slots: true when tried in earnest."""
+
+from dataclasses import replace
 
 import pytest
 
+from placement.errors import BadInput
 from placement.fabric.constraints import Constraints
 from placement.fabric.reader import from_spec
-from scheduler.core import Reason, SchedulingOptions, State, Tenants, decide, explain
+from placement.workload.request import AUTO, Insufficient, Limits, Placement, Undecided
+from scheduler.core import (
+    DryRun,
+    JobState,
+    Reason,
+    Rejected,
+    SchedulingOptions,
+    State,
+    decide,
+    dry_run,
+    explain,
+)
+from scheduler.core.admission.admit import Code
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.reason import Basis, DomainRoom, Obstacle, ObstacleKind
-from scheduler.core.model.commands import Command, LoadTenants, MoveHost
+from scheduler.core.explain.slots import Asker, Slots, slots
+from scheduler.core.explain.whatif import WhatIf, what_if
+from scheduler.core.model.commands import Command, LoadTenants, MoveHost, SubmitJob
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.plan import Start
 from scheduler.core.names import DEFAULT_TENANT
-from scheduler.core.policies.tenants import GuaranteedCell, Tenant
+from scheduler.core.policies.spares import SparePolicy
+from scheduler.core.policies.tenants import OPEN, PriorityClass, Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.queue.verdict import WaitReason
 from tests.build import (
@@ -19,13 +37,17 @@ from tests.build import (
     MINUTE_NS,
     cancel,
     cordon,
+    drain,
     end,
+    exactly,
     fabric,
     fabric_spec,
     fail,
+    hosts_of,
     loaded,
     run,
     schedule,
+    settled,
     started,
     submit,
 )
@@ -89,15 +111,6 @@ def test_gangs_on_hosts_that_the_job_may_not_have_are_no_obstacles() -> None:
     assert "; b ends in 1 h 00 min by stated limits" in reason.sentence
     assert reason.waits_for == ("b",)
     assert [each.name for each in reason.obstacles] == ["b"]
-
-
-def test_a_job_that_those_ahead_leave_no_room() -> None:
-    reason = why(run(TEN, submit("c", 8), submit("d", 4)), "d")
-    assert reason.cause is WaitReason.BEHIND
-    assert (
-        reason.sentence
-        == "would fit, but the next decision starts 1 job ahead of it and leaves 2 hosts"
-    )
 
 
 def behind(limit_s: int, hosts: int = 4) -> State:
@@ -187,16 +200,6 @@ def test_obstacles_say_whose_guarantees_are_and_what_ends_first() -> None:
     assert reason.obstacles[0] == Obstacle(ObstacleKind.GUARANTEE, "owner", 4)
 
 
-def test_rooms_tell_what_is_free_from_what_may_be_used() -> None:
-    keeps = Tenant("keeper", cells=(GuaranteedCell("zone", 1, 3),))
-    state = run(loaded(fabric(2, 1, 4)), LoadTenants(Tenants((keeps, Tenant(DEFAULT_TENANT)))))
-    state = run(state, cordon("z1-r0-h3"), submit("d", 5))
-    reason = why(state, "d")
-    assert sum(room.free for room in reason.rooms) == 7
-    assert sum(room.usable for room in reason.rooms) == 4
-    assert reason.missing == 1
-
-
 def test_every_way_to_know_an_end_is_told_apart() -> None:
     state = started(TEN, submit("a", 3, limit_s=60), submit("b", 3), submit("c", 4, limit_s=HOUR))
     reason = why(run(state, submit("d", 10)), "d", 2 * MINUTE_NS)
@@ -210,3 +213,236 @@ def test_one_walk_gives_every_reason_in_any_order() -> None:
     for name in ("w2", "w0", "w4", "w2", "a"):
         assert reasons.of(name) == why(state, name)
     assert reasons.of("w2") is reasons.of("w2")
+
+
+# --- dry runs: what they say, decisions say --------------------------------------
+
+
+RACKS_OF_8 = fabric(zones=2, racks=4, hosts=8)
+
+
+def tried(state: State, command: SubmitJob, options: SchedulingOptions | None = None) -> DryRun:
+    outcome = dry_run(state, command, options or SchedulingOptions(), 0)
+    assert isinstance(outcome, DryRun), outcome
+    return outcome
+
+
+def decided(state: State, command: SubmitJob) -> Start:
+    """What the next decision proposes once the job is submitted."""
+    plan = decide(run(state, command), 0, SchedulingOptions())
+    (start,) = (a for a in plan.actions if isinstance(a, Start) and a.name == command.spec.name)
+    return start
+
+
+@pytest.mark.parametrize(("racks", "spares"), [(0, 3), (1, 11)])
+def test_spares_follow_the_rule_of_the_tenants_file(racks: int, spares: int) -> None:
+    rule = SparePolicy(0.06, racks=racks)
+    state = run(loaded(RACKS_OF_8), LoadTenants(replace(OPEN, spares=rule)))
+    command = submit("a", 12, dp=12, spares=AUTO)
+    answer = tried(state, command).answer
+    assert isinstance(answer, Placement)
+    assert len(answer.spares) == spares
+    assert decided(state, command).placement == answer
+
+
+SMALL_LIMITED = Tenants((Tenant("small", limit_gpus=32), Tenant(DEFAULT_TENANT)))
+
+
+def test_a_job_beyond_its_tenants_limit_is_infeasible() -> None:
+    state = run(TEN, LoadTenants(SMALL_LIMITED))
+    outcome = dry_run(state, submit("a", 5, tenant="small"), SchedulingOptions(), 0)
+    assert isinstance(outcome, Rejected)
+    assert outcome.code is Code.INFEASIBLE
+
+
+def test_a_job_that_its_tenants_limit_holds_back_waits() -> None:
+    state = started(
+        run(TEN, LoadTenants(SMALL_LIMITED)), submit("a", 2, tenant="small", limit_s=HOUR)
+    )
+    command = submit("b", 3, tenant="small")
+    outcome = tried(state, command)
+    assert not isinstance(outcome.outcome, Start)
+    assert outcome.outcome.cause is WaitReason.LIMIT
+    assert outcome.outcome.start_ns == HOUR_NS
+    assert isinstance(outcome.answer, Insufficient)
+    assert (outcome.answer.needed, outcome.answer.free) == (3, 8)
+    assert outcome.answer.free_by_domain == (("z0", 8),)
+    after = settled(run(state, command))
+    assert after.index.running == ("a",)
+
+
+def test_a_start_names_the_jobs_that_make_room() -> None:
+    spot = PriorityClass("spot", -100, is_preemptible=True)
+    state = run(TEN, LoadTenants(Tenants((Tenant(DEFAULT_TENANT),), classes=(spot,))))
+    state = started(state, submit("spot", 10, priority_class="spot"), now_ns=-2 * HOUR_NS)
+    outcome = tried(state, submit("urgent", 10))
+    assert isinstance(outcome.outcome, Start)
+    assert outcome.outcome.victims == ("spot",)
+    assert isinstance(outcome.answer, Placement)
+    assert outcome.answer.notes == ("preempted spot",)
+
+
+def test_a_search_without_budget_is_undecided() -> None:
+    limits = SchedulingOptions(place=Limits(rounds=0, trees=0))
+    outcome = tried(TEN, submit("x", 6, pp=3), limits)
+    assert not isinstance(outcome.outcome, Start)
+    assert outcome.outcome.cause is WaitReason.SEARCH
+    assert isinstance(outcome.answer, Undecided)
+
+
+def test_a_request_id_that_was_used_says_nothing_about_the_dry_run() -> None:
+    state = started(TEN, submit("x", 6, request_id="r"))
+    outcome = tried(state, submit("y", 4, request_id="r"))
+    assert isinstance(outcome.outcome, Start)
+
+
+def test_a_job_waits_for_hosts_that_a_gang_which_failed_takes_first() -> None:
+    """The gang is mended before the queue is looked at: the dry run knows that."""
+    state = started(TEN, submit("a", 8))
+    state = run(state, fail(state.loaded_fabric.hosts[state.jobs["a"].hosts[0]]))
+    outcome = tried(state, submit("b", 2))
+    assert isinstance(outcome.answer, Insufficient)
+    assert outcome.answer.free == 1
+
+
+# --- what would change for a job -------------------------------------------------
+
+
+WAITING = run(BUSY, submit("c", 4), submit("d", 2))
+
+
+def supposing(state: State, name: str, *conditions: str) -> WhatIf:
+    return what_if(state, name, conditions, 0, SchedulingOptions())
+
+
+def test_a_requeued_gang_leaves_its_hosts_to_who_is_ahead_of_it() -> None:
+    before = run(BUSY, submit("c", 4, priority=9))
+    answer = supposing(before, "b", "requeue b")
+    assert (answer.job.state, answer.starts) == (JobState.QUEUED, ("c",))
+    assert supposing(BUSY, "b", "requeue b").job.state is JobState.RUNNING
+
+
+def test_a_wait_that_grows_shorter_or_longer() -> None:
+    assert supposing(WAITING, "d", "priority 9").sentence.startswith(
+        "would still wait: needs 2 hosts"
+    )
+    longer = supposing(run(BUSY, submit("c", 4)), "c", "drain z0-r0-h9")
+    assert longer.sentence.startswith("would still wait, 1 h 00 min longer: needs 4 hosts")
+    shorter = supposing(run(BUSY, submit("c", 5, spares=exactly(1))), "c", "spares 0", "cancel a")
+    assert shorter.sentence.startswith("would start now on 5 hosts")
+    sooner = supposing(run(BUSY, submit("c", 4, spares=exactly(1))), "c", "spares 0")
+    assert sooner.sentence.startswith("would still wait, 1 h 00 min less: needs 4 hosts")
+    assert sooner.after.start_ns == HOUR_NS
+
+
+def test_a_wait_without_end() -> None:
+    answer = supposing(run(BUSY, submit("c", 10)), "c", "cordon z0-r0-h0")
+    assert answer.sentence.startswith("would still wait, until a time that cannot be foreseen: ")
+    back = supposing(run(BUSY, cordon("z0-r0-h0"), submit("c", 10)), "c", "uncordon z0")
+    assert back.sentence.startswith("would still wait, for at most 2 h 00 min: ")
+
+
+def test_a_job_keeps_its_place_whatever_else_differs() -> None:
+    state = run(BUSY, submit("c", 4), submit("d", 4), submit("e", 4))
+    answer = supposing(state, "d", "spares 0")
+    assert answer.after.sentence.endswith("; 1 job ahead of it")
+
+
+def test_a_running_job_would_swap_or_lose_its_hosts() -> None:
+    state = started(TEN, submit("a", 6))
+    moved = supposing(state, "a", "fail z0-r0-h0")
+    assert moved.sentence == "would run on 6 hosts in z0, attempt 2"
+    lost = supposing(BUSY, "a", f"fail {hosts_of(BUSY, 'a')[0]}")
+    assert lost.sentence.startswith("would lose its hosts and wait: host ")
+    assert supposing(BUSY, "a", "end a").sentence == "would be completed"
+
+
+def test_a_failed_host_is_left_out_when_its_domain_comes_back() -> None:
+    state = run(TEN, fail("z0-r0-h0"), drain("z0-r0-h1"), submit("c", 10))
+    assert supposing(state, "c", "uncordon z0").after.free == 9
+    assert supposing(state, "c", "uncordon z0", "repair z0").job.state is JobState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("", "is not a condition"),
+        ("cordon", "is not a condition"),
+        ("explode z0", "is not a condition"),
+        ("cordon z9", "no host and no domain 'z9'"),
+        ("cancel nobody", "no job 'nobody'"),
+        ("uncordon z0-r0-h0", "z0-r0-h0 is failed: cannot uncordon"),
+        ("end c", "job c is queued, not running"),
+        ("spares some", "is not a number of hosts, a share such as 5%, or auto"),
+        ("spares 1.5", "is not a number of hosts"),
+        ("spares 101%", "a share must be 0 to 1"),
+        ("spares " + "9" * 400, "more than 1,000,000"),
+        ("spares 9", "needs 4 hosts and 9 spares; small has 10 in all"),
+        ("priority high", "is not a whole number"),
+        ("limit 2", "is not a time limit"),
+        ("limit 0h", "must be at least 1"),
+        ("tenant nobody", "no tenant 'nobody'"),
+        ("class gold", "no class 'gold'"),
+    ],
+)
+def test_a_condition_that_cannot_be(condition: str, message: str) -> None:
+    state = run(WAITING, fail("z0-r0-h0"))
+    with pytest.raises(BadInput) as caught:
+        what_if(state, "c", ["cordon z0-r0-h1", condition], 0, SchedulingOptions())
+    assert caught.value.field == "suppose[1]"
+    assert message in caught.value.message
+
+
+def test_only_a_waiting_job_can_differ() -> None:
+    with pytest.raises(BadInput, match="a is not queued"):
+        supposing(BUSY, "a", "priority 5")
+
+
+def test_an_unknown_job() -> None:
+    with pytest.raises(KeyError):
+        supposing(BUSY, "nobody", "cordon z0")
+
+
+# --- slots by size ---------------------------------------------------------------
+
+
+EIGHT = loaded(fabric(2, 2, 2))
+
+
+def asked(state: State, *hosts: int, policy: str = "production", **asker: object) -> Slots:
+    gpus = state.loaded_fabric.gpus_per_host
+    sizes = [n * gpus for n in hosts]
+    return slots(state, 0, SchedulingOptions(policy=policy), Asker(**asker), sizes)  # type: ignore[arg-type]
+
+
+def in_all(found: Slots) -> list[int]:
+    return [slot.in_all for slot in found.counts]
+
+
+def test_an_empty_fabric() -> None:
+    found = asked(EIGHT, 1, 2, 3, 8, 9)
+    assert in_all(found) == [8, 4, 2, 1, 0]
+    assert [slot.inside for slot in found.counts] == [8, 4, 2, 0, 0]
+    assert found.counts[2].by_domain == (1, 1)
+    assert (found.domains, found.free, found.room) == (("z0", "z1"), (4, 4), 8)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "asker", "field"),
+    [
+        ((8, 12), Asker(), "sizes"),
+        ((0,), Asker(), "sizes"),
+        ((-8,), Asker(), "sizes"),
+        ((8,), Asker(tenant="nobody"), "tenant"),
+        ((8,), Asker(priority_class="gold"), "priority_class"),
+        ((8,), Asker(time_limit_s=0), "time_limit_s"),
+    ],
+)
+def test_what_nobody_can_ask(sizes: tuple[int, ...], asker: Asker, field: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        slots(EIGHT, 0, SchedulingOptions(), asker, sizes)
+    assert caught.value.field == field
+
+
+def test_a_job_called_like_the_probe_is_no_obstacle() -> None:
+    assert in_all(asked(started(EIGHT, submit("slot-0", 3)), 1)) == [5]

@@ -32,7 +32,7 @@ from scheduler.core.rules.peer_copies import (
 from tests.build import drain, exactly, fabric, fabric_spec, fail, job, loaded, started, submit
 from tests.cases import case
 from tests.replays import run_script
-from tests.unit.core.test_slow_gangs import trained
+from tests.unit.core.test_links import trained
 
 EIGHT = fabric(zones=2, racks=4, hosts=2)  # 16 hosts of 8 GPUs
 
