@@ -7,9 +7,8 @@ import pytest
 
 from scheduler.core import SchedulingOptions, State
 from scheduler.core.explain.forecast import forecast
-from scheduler.core.model.commands import HoldJob, LoadTenants
+from scheduler.core.model.commands import HoldJob
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.policies.tenants import Tenant, Tenants
 from tests.build import cordon, end, fabric, fail, loaded, run, schedule, settled, submit
 from tests.windows import with_window
 
@@ -56,13 +55,6 @@ def test_a_forecast_is_what_happens_when_jobs_run_to_their_limits() -> None:
             if job.present.start_ns == now_ns:
                 assert first.starts[job.name].start_ns == now_ns, job.name
     assert not state.index.queue
-
-
-def test_limits_of_tenants_count() -> None:
-    small = Tenants((Tenant("default"), Tenant("small", limit_gpus=8)))
-    state = run(loaded(fabric(zones=1, racks=4, hosts=1)), LoadTenants(small))
-    jobs = (submit(f"j{i}", 1, limit_s=3_600, tenant="small") for i in range(4))
-    assert hours(settled(run(state, *jobs))) == {"j1": 1, "j2": 2, "j3": 3}
 
 
 def test_windows_and_begin_times_count() -> None:

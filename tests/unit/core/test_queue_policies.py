@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 
 from placement import BadInput
-from scheduler.core import Plan, SchedulingOptions, State, decide
+from scheduler.core import SchedulingOptions, State, decide
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.plan import Start
-from scheduler.core.names import DEFAULT_TENANT
-from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.queue import policies
 from scheduler.core.queue.cycle import BACKFILLED
-from scheduler.core.queue.policies import BUILT_IN, policy_names, queue_policy
+from scheduler.core.queue.policies import queue_policy
 from scheduler.core.queue.policies.conservative import CONSERVATIVE, Conservative
-from scheduler.core.queue.policies.easy import EASY
-from tests.build import HOUR_NS, fabric, loaded, run, started, submit
+from tests.build import fabric, loaded, run, started, submit
 from tests.replays import machine, replayed, trace_job
 
 ROOT = Path(__file__).parents[3]
@@ -46,10 +44,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def names_of(plan: Plan) -> tuple[str, ...]:
-    return tuple(action.name for action in plan.actions if isinstance(action, Start))
-
-
 @pytest.mark.usefixtures("installed")
 def test_the_example_of_the_guide_serves_the_shortest_first() -> None:
     """One job holds the machine, then a long one and a short one come."""
@@ -73,36 +67,11 @@ def test_a_name_that_nobody_registers_lists_those_that_are(installed: Path) -> N
         queue_policy("shortest-first")
 
 
-def test_those_that_come_with_muster_have_their_own_names() -> None:
-    assert set(BUILT_IN) == {"production", "easy", "fifo", "conservative"}
-    assert policy_names()[:4] == tuple(BUILT_IN)
-    for name in BUILT_IN:
-        assert queue_policy(name).name == name
-    with pytest.raises(BadInput, match="must be one of production, easy"):
-        queue_policy("lifo")
-
-
 def test_a_kept_schedule_and_preemption_exclude_each_other() -> None:
     state = loaded(fabric(1, 1, 4))
     policy = replace(CONSERVATIVE, may_preempt=True)
     with pytest.raises(ValueError, match="does not go with preemption"):
         Conservative(policy.context(state, 0, SchedulingOptions(), state.free))
-
-
-@pytest.mark.parametrize(("may_preempt", "begun"), [(False, ()), (True, ("b",))])
-def test_any_policy_may_preempt_and_borrow(
-    monkeypatch: pytest.MonkeyPatch, may_preempt: bool, begun: tuple[str, ...]
-) -> None:
-    """EASY by arrival that sends preemptible gangs away: two choices put together."""
-    mixed = replace(EASY, name="mixed", may_preempt=may_preempt)
-    monkeypatch.setitem(policies.BUILT_IN, "mixed", mixed)
-    spot = PriorityClass("spot", -100, is_preemptible=True)
-    state = run(
-        loaded(fabric(1, 1, 4)), LoadTenants(Tenants((Tenant(DEFAULT_TENANT),), classes=(spot,)))
-    )
-    state = started(state, submit("a", 4, priority_class="spot"), now_ns=-2 * HOUR_NS)
-    plan = decide(run(state, submit("b", 4)), 0, SchedulingOptions(policy="mixed"))
-    assert names_of(plan) == begun
 
 
 def test_a_job_that_passes_one_that_waits_for_hosts_says_so() -> None:

@@ -19,7 +19,6 @@ from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.queue.policies import BUILT_IN
 from tests.build import (
     HOUR_NS,
-    cancel,
     cordon,
     end,
     fabric,
@@ -59,20 +58,6 @@ def test_a_gang_that_no_domain_holds_takes_the_emptiest_whole() -> None:
 def test_busy_hosts_are_reserved_before_free_ones() -> None:
     assert chosen([0, 1, 2, 3], [3, 2], 2) == [0, 1]
     assert chosen([0, 1, 2, 3], [3, 2], 3) == [0, 1, 3]
-
-
-def test_longer_jobs_keep_off_the_reserved_hosts_while_there_are_others() -> None:
-    state = schedule(run(EIGHT, submit("a", 3, limit_s=HOUR), submit("b", 2, limit_s=9 * HOUR)))
-    state = run(state, submit("wide", 4), submit("longer", 1, limit_s=20 * HOUR))
-    plan = decide(state, 0, SchedulingOptions())
-    (reservation,) = plan.reservations
-    assert (reservation.name, reservation.start_ns) == ("wide", HOUR_NS)
-    state = schedule(state)
-    held = hostset.of(state.jobs["longer"].hosts)
-    assert not held & reservation.hosts
-    assert {name[:2] for name in hosts_of(state, "a")} != {
-        name[:2] for name in hosts_of(state, "longer")
-    }
 
 
 @pytest.mark.parametrize(
@@ -150,11 +135,6 @@ def test_a_large_job_of_a_tenant_is_not_passed_for_ever(policy: str) -> None:
     assert begun(team(("long", 1, 2 * HOUR + 1)), policy) == []
 
 
-@pytest.mark.parametrize("policy", BUILT_IN)
-def test_others_are_not_held_back_by_a_limit(policy: str) -> None:
-    assert begun(run(team(), submit("other", 6)), policy) == ["other"]
-
-
 # --- conservative --------------------------------------------------------------
 
 
@@ -209,11 +189,7 @@ def test_hosts_under_repair_count_where_nothing_else_makes_room() -> None:
     assert "it can start in 24 h 00 min: 1 host should be repaired by then, and runs ends" in text
 
 
-def test_repairs_do_not_count_where_gangs_make_the_room() -> None:
-    state = broken_cluster()
-    state = run(state, cancel("all"), submit("six", 6, limit_s=3_600))
-    (reservation,) = decide(state, 0, SchedulingOptions()).reservations
-    assert (reservation.start_ns, reservation.repairs) == (HOUR_NS, 0)
+# --- growth ---
 
 
 def test_a_repair_that_takes_long_is_given_more_time_and_a_cordon_none() -> None:
@@ -225,16 +201,6 @@ def test_a_repair_that_takes_long_is_given_more_time_and_a_cordon_none() -> None
     (host,) = (state.loaded_fabric.hosts[index] for index in state.hosts)
     held = run(state, repair(host), cordon(host), now_ns=late_ns)
     assert not decide(held, late_ns, SchedulingOptions()).reservations
-
-
-def test_a_gang_that_waits_for_repairs_has_a_reservation_under_conservative_too() -> None:
-    state = broken_cluster(submit("long", 1, limit_s=48 * 3_600), submit("short", 1, limit_s=3_600))
-    plan = decide(state, 0, SchedulingOptions(policy="conservative"))
-    assert [a.name for a in plan.actions if isinstance(a, Start)] == ["short"]
-    assert [r.start_ns for r in plan.reservations if r.name == "all"] == [24 * HOUR_NS]
-
-
-# --- growth ---
 
 
 def test_a_running_gang_that_may_not_grow_holds_no_later_time() -> None:

@@ -109,14 +109,6 @@ def test_understated_limits_put_off_the_first_that_waits_only_so_often(policy: s
     assert waited_s(0, policy) > 5 * waited_s(1, policy)
 
 
-def test_only_reservations_that_rely_on_late_gangs_are_written_down() -> None:
-    state = run(started(FOUR, submit("a", 4, limit_s=60)), submit("wide", 4), submit("s", 1))
-    state = run(state, submit("b", 1, limit_s=1))
-    assert not decide(state, 30 * SECOND_NS, EXTEND).actions
-    state = schedule(run(state, end("a"), now_ns=SECOND_NS), SECOND_NS, EXTEND)
-    assert not state.reserved
-
-
 def test_the_defaults_of_options_are_those_of_the_core() -> None:
     core = SchedulingOptions()
     assert (core.most_slips, core.most_reservations) == (

@@ -14,12 +14,11 @@ from scheduler.core import (
     commit,
     decide,
     explain,
-    replay,
 )
 from scheduler.core.explain.reason import ObstacleKind
 from scheduler.core.model.commands import LoadTenants
-from scheduler.core.model.events import JobRequeued, WindowClosed
-from scheduler.core.model.lifecycle import RequeueCause, WindowState
+from scheduler.core.model.events import WindowClosed
+from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import Plan, Stale, StaleReason
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import Tenant, Tenants
@@ -27,7 +26,6 @@ from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.rules.calendar import due_transitions, next_edge_ns
 from tests.build import (
     HOUR_NS,
-    committed,
     exactly,
     fabric,
     fail,
@@ -36,13 +34,11 @@ from tests.build import (
     job,
     loaded,
     refused,
-    repair,
     run,
     running,
     schedule,
     settled,
     submit,
-    uncordon,
 )
 from tests.windows import remove_window, set_window, with_window
 
@@ -125,16 +121,6 @@ def test_a_count_is_of_hosts_in_service_that_are_free_by_then() -> None:
     assert set(near.windows["w"].window.hosts) == held(state, "short"), "busy now, and free then"
 
 
-def test_no_host_is_reserved_twice_at_one_time() -> None:
-    state = with_window(EMPTY, "z0", jobs=("a",))
-    again = set_window("v", "z0-r1", start_s=0, end_s=HOUR + 1, jobs=("b",))
-    assert refused(state, again).code is Code.PRECONDITION
-    run(state, set_window("v", "z0-r1", start_s=0, end_s=HOUR, jobs=("b",)))
-    run(state, set_window("v", "z0-r1", start_s=0, end_s=HOUR + 1))  # maintenance may
-    beside = run(state, set_window("v", count=4, jobs=("b",), start_s=0, end_s=HOUR + 1))
-    assert not beside.windows["v"].hosts & state.windows["w"].hosts
-
-
 def test_a_tenant_that_hosts_are_held_for_cannot_go() -> None:
     state = with_window(run(EMPTY, LoadTenants(TEAM)), "z0", tenant="vision")
     answer = refused(state, LoadTenants(Tenants((Tenant(DEFAULT_TENANT),))))
@@ -154,12 +140,6 @@ def test_a_reservation_for_a_tenant_is_for_its_sub_tenants() -> None:
     state = with_window(run(EMPTY, LoadTenants(TEAM)), "z0", "z1", tenant="lab")
     state = run(state, submit("a", 1, tenant="vision"), submit("b", 1))
     assert running(schedule(state)) == {"a"}
-
-
-def test_a_job_takes_first_what_is_held_for_it() -> None:
-    state = with_window(EMPTY, "z1-r1", jobs=("demo",))
-    state = schedule(run(state, submit("demo", 2)))
-    assert held(state, "demo") == {"z1-r1-h0", "z1-r1-h1"}
 
 
 def test_nobody_is_held_back_by_a_reservation_on_hosts_it_cannot_use() -> None:
@@ -187,15 +167,6 @@ def test_of_hosts_that_count_and_hosts_that_do_not_only_so_many_are_taken() -> N
     )
     assert "z2-r0-h1" in held(state, "demo")
     assert explain(state, "first", 0, SchedulingOptions()).start_ns == HOUR_NS
-
-
-def test_conservative_promises_a_start_after_the_window() -> None:
-    limits = SchedulingOptions(policy="conservative")
-    state = run(with_window(EMPTY, "z0", "z1"), submit("a", 8, limit_s=2 * HOUR))
-    state = settled(state, 0, limits)
-    assert state.reserved == {"a": 2 * HOUR_NS}
-    state = settled(run(state, submit("b", 8, limit_s=HOUR)), 0, limits)
-    assert running(state) == {"b"}, "it is done before, and delays nobody"
 
 
 def test_conservative_gives_up_a_promise_that_a_window_breaks() -> None:
@@ -234,9 +205,6 @@ def test_a_reason_says_for_whom_hosts_are_held() -> None:
     assert "8 in window w, which holds them for job demo; window w ends in 2 h" in sentence
 
 
-# --- when one opens and closes ---
-
-
 # --- edges -----------------------------------------------------------------------
 
 
@@ -255,13 +223,6 @@ def test_an_edge_that_was_moved_meanwhile_is_a_conflict() -> None:
     assert isinstance(commit(run(state, remove_window("w")), plan, HOUR_NS), Conflict)
 
 
-def test_nothing_lifts_a_window_but_its_end() -> None:
-    state = settled(with_window(EMPTY, "z0-r0"), HOUR_NS)
-    events = (uncordon("z0-r0-h0"), fail("z0-r0-h1"), repair("z0-r0-h1"))
-    again = run(state, *events, now_ns=HOUR_NS)
-    assert not again.free & state.windows["w"].hosts
-
-
 def test_of_two_windows_on_a_host_the_last_frees_it() -> None:
     state = run(with_window(EMPTY, "z0"), set_window("v", "z0-r0", start_s=0, end_s=3 * HOUR))
     state = settled(state, 2 * HOUR_NS)
@@ -270,33 +231,6 @@ def test_of_two_windows_on_a_host_the_last_frees_it() -> None:
 
 
 # --- what runs when it opens -----------------------------------------------------
-
-
-def in_the_way(leave: str, spare_hosts: int = 0, **keys: Any) -> State:
-    """A gang of four that has outrun its limit when the window opens on two of its hosts;
-    everything but `spare_hosts` is held."""
-    return settled(before_the_window(leave, spare_hosts, **keys), HOUR_NS)
-
-
-def before_the_window(leave: str, spare_hosts: int = 0, **keys: Any) -> State:
-    state = settled(run(EMPTY, submit("a", 4, limit_s=HOUR)))
-    rest = 4 - spare_hosts
-    state = settled(run(state, submit("rest", rest, limit_s=9 * HOUR)) if rest else state)
-    return with_window(state, *hosts_of(state, "a")[:2], leave=leave, **keys)
-
-
-def test_a_requeue_for_a_window_is_no_failure() -> None:
-    state = run(before_the_window("requeue"), now_ns=HOUR_NS)
-    requeues: list[JobRequeued] = []
-    while events := committed(state, decide(state, HOUR_NS, SchedulingOptions()), HOUR_NS):
-        requeues += [event for event in events if isinstance(event, JobRequeued)]
-        state = replay(events, state)
-    assert [(event.name, event.cause) for event in requeues] == [("a", RequeueCause.MAINTENANCE)]
-
-
-def test_a_gang_that_hosts_are_held_for_is_in_nobodys_way() -> None:
-    state = in_the_way("requeue", jobs=("a",))
-    assert job(state, "a").attempt == 1
 
 
 def test_a_spare_under_maintenance_takes_nothing_over() -> None:
