@@ -52,14 +52,6 @@ def seconds(hosts: Sequence[int]) -> float:
     return step_time(FABRIC, BY_TIME, hosts).seconds
 
 
-def test_a_third_host_in_a_rack_cuts_less_and_is_slower() -> None:
-    third, alone = (*EVENLY[1:], IN_ITS_RACKS), (*EVENLY[1:], IN_ANOTHER)
-    assert (
-        cut(FABRIC, BY_CUT, third)[1].bytes_per_step < cut(FABRIC, BY_CUT, alone)[1].bytes_per_step
-    )
-    assert seconds(third) > 1.01 * seconds(alone) == 1.01 * seconds(EVENLY)
-
-
 def test_a_swap_goes_where_the_step_is_not_longer() -> None:
     free = hostset.of((IN_ITS_RACKS, IN_ANOTHER))
     for request, host in ((BY_CUT, IN_ITS_RACKS), (BY_TIME, IN_ANOTHER)):
@@ -77,21 +69,6 @@ def test_placed_near_its_old_hosts_the_step_comes_first() -> None:
         assert answer.moved == 1
         assert answer.hosts[0] == IN_ANOTHER
     assert placed_near(FABRIC, BY_TIME, room, hint, Limits()) == (IN_ANOTHER, *EVENLY[1:])
-
-
-def test_as_many_blocks_move_as_make_the_step_shorter() -> None:
-    """From racks that are full to some of each; and back for nobody."""
-    full, room = tuple(range(8)), hostset.full(FABRIC.host_count)
-    answer = place(FABRIC, room, BY_TIME, hint=Hint(full))
-    assert isinstance(answer, Placement)
-    assert answer.step is not None
-    assert answer.step.seconds < 0.99 * seconds(full)
-    assert answer.moved is not None
-    assert 0 < answer.moved < 8
-    assert any("would make a step" in note for note in answer.notes)
-    stays = place(FABRIC, room, BY_TIME, hint=Hint(full, slack=10.0))
-    assert isinstance(stays, Placement)
-    assert stays.hosts == full
 
 
 def started(request: Request, hosts: Sequence[int]) -> State:

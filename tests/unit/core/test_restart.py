@@ -1,13 +1,18 @@
 """Ways back to work after a failure: which is taken, what is said, and who is spared."""
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
+from placement import measure
+from placement.fabric import hostset
 from placement.fabric.constraints import Constraints, broken
+from placement.objective.cut import cut
 from placement.spares.sizing import Sizing
-from placement.workload.request import AUTO, SpareRule
+from placement.workload.request import AUTO, Objective, SpareRule
 from scheduler.cli.render.restart import shortages_text
 from scheduler.core import HostState, JobState, SchedulingOptions, State, decide, explain
 from scheduler.core.capacity.spare_pools import SparePools
@@ -19,6 +24,7 @@ from scheduler.core.model.restart_option import RestartOption, taken
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import OPEN, Preemption, PriorityClass, Restarts
 from scheduler.core.restart.prospect import prospect
+from scheduler.core.restart.relief import is_short_of_spares, relieved
 from scheduler.core.rules.crash_loop import avoided, retry_ns
 from scheduler.core.spares.outlook import spares_outlook
 from scheduler.core.spares.shortage import spare_shortages
@@ -40,6 +46,7 @@ from tests.build import (
     started,
     submit,
 )
+from tests.cases import case
 
 DAY_NS = 86_400 * SECOND_NS
 
@@ -47,10 +54,6 @@ DAY_NS = 86_400 * SECOND_NS
 def often(rate: float) -> LoadTenants:
     """Hosts fail so often, whatever is observed."""
     return LoadTenants(replace(OPEN, spares=SparePolicy(rate, prior_host_days=0)))
-
-
-def test_a_zone_holds_four_for_1024_machines_as_byterobust_does() -> None:
-    assert [Sizing(chance, 1.0).size(1_024) for chance in (0.00081, 0.0012)] == [4, 4]
 
 
 def test_hosts_that_are_often_out_are_counted_one_by_one() -> None:
@@ -68,15 +71,6 @@ def test_what_is_seen_moves_the_rates() -> None:
     found = failure_rates.sizing(policy, seen, 50, 100 * DAY_NS)
     assert found.failures_per_host_day == pytest.approx(40 / 15_000)
     assert found.repair_days == pytest.approx(20 / 50)
-
-
-def test_failures_and_repairs_are_counted_with_the_time_between() -> None:
-    state = started(loaded(fabric()), submit("a", 2))
-    state = run(state, fail("z1-r0-h0"), now_ns=10 * SECOND_NS)
-    state = run(state, fail("z1-r0-h0"), now_ns=15 * SECOND_NS)
-    state = run(state, repair("z1-r0-h0"), now_ns=40 * SECOND_NS)
-    assert (state.faults.failures, state.faults.repairs, state.faults.down) == (1, 1, 0)
-    assert state.faults.out_ns == 30 * SECOND_NS
 
 
 def test_the_spread_of_hosts_out_is_seen_zone_by_zone() -> None:
@@ -136,21 +130,6 @@ def test_a_gang_takes_the_spare_of_another_and_the_pool_is_filled_again() -> Non
 
 def _is_out(state: State, name: str) -> bool:
     return bool(state.index.unhealthy >> state.loaded_fabric.index_by_name[name] & 1)
-
-
-def test_spares_that_a_job_asked_for_are_its_own() -> None:
-    state = run(loaded(fabric(1, 2, 2)), often(0.0001))
-    state = schedule(run(state, submit("a", 2, spares=exactly(1)), submit("b", 1, spares=AUTO)))
-    state = schedule(run(state, fail(hosts_of(state, "b")[0])))
-    assert state.jobs["b"].state is JobState.QUEUED
-    assert len(spares_of(state, "a")) == 1
-
-
-def test_the_zone_comes_first_and_nothing_else_is_weighed() -> None:
-    state = started(loaded(fabric()), submit("a", 2))
-    state = schedule(run(state, fail(hosts_of(state, "a")[0])))
-    (step,) = state.jobs["a"].restart_options
-    assert (step.option, step.moved, step.cut_rise_bytes) == (RestartOption.ZONE, 1, 0)
 
 
 def test_a_bad_host_is_avoided_twice_as_long_each_time() -> None:
@@ -225,22 +204,6 @@ def test_a_gang_that_waits_has_no_prospect() -> None:
     state = run(loaded(fabric(1, 1, 2)), submit("a", 2))
     assert prospect(state, "a", 0, SchedulingOptions()) is None
     assert prospect(state, "nobody", 0, SchedulingOptions()) is None
-
-
-def test_a_spare_saves_nothing_while_hosts_stand_free_beside_it() -> None:
-    """With room in the zone a restart costs nothing more; without any, a wait."""
-    state = run(loaded(fabric(1, 4, 2)), often(0.3))
-    state = schedule(run(state, submit("a", 4, spares=AUTO)))
-    assert state.free == 0
-    held = spares_outlook(state, 0, SchedulingOptions()).zones[0]
-    roomy = run(loaded(fabric(1, 16, 2)), often(0.3))
-    roomy = schedule(run(roomy, submit("a", 4, spares=AUTO)))
-    assert roomy.free
-    assert (
-        spares_outlook(roomy, 0, SchedulingOptions()).zones[0].saved_gpu_hours
-        == 0
-        < held.saved_gpu_hours
-    )
 
 
 @pytest.mark.parametrize("move", [cordon, drain])
@@ -342,3 +305,92 @@ def test_nothing_is_said_where_nothing_lacks_or_none_is_wanted() -> None:
     assert spare_shortages(gang_on(2, 24, exactly(0)), "a", 0, OPTIONS) == ()
     assert spare_shortages(gang_on(2, 2, AUTO), "a", 0, OPTIONS) == ()
     assert spare_shortages(gang_on(2, 24, AUTO), "nobody", 0, OPTIONS) == ()
+
+
+# --- zones that are full of a gang get room for spares again ---------------------
+
+
+SELDOM = SparePolicy(1e-6, prior_host_days=0)
+TOGETHER = SparePolicy(0.03, epsilon=0.05, prior_host_days=0, dispersion=8)
+
+
+def gang(now: SparePolicy) -> State:
+    """A ring of 20 hosts over 3 zones of 8, started when hosts failed seldom."""
+    fabric_ = fabric(zones=3, racks=4, hosts=2)
+    before = LoadTenants(replace(OPEN, spares=replace(SELDOM, in_zone=True)))
+    state = schedule(run(loaded(fabric_), before, submit("a", 20, spares=AUTO)))
+    return run(state, LoadTenants(replace(OPEN, spares=now)))
+
+
+def test_a_zone_without_a_spare_gets_some() -> None:
+    state = gang(replace(TOGETHER, in_zone=True))
+    job, pools = state.jobs["a"], SparePools(state)
+    idle = state.free | hostset.of(job.spares)
+    assert is_short_of_spares(pools, job.hosts, idle)
+    found = relieved(pools, job, job.hosts, idle)
+    assert found is not None
+    hosts, cuts = found
+    left = (idle | hostset.of(job.hosts)) & ~hostset.of(hosts)
+    assert not is_short_of_spares(pools, hosts, left)
+    assert len(set(hosts)) == 20
+    assert cuts == cut(state.loaded_fabric, job.request, hosts)
+
+
+def test_a_gang_placed_by_time_gets_spares_in_each_zone_while_its_steps_stay_as_long() -> None:
+    before = LoadTenants(replace(OPEN, spares=replace(SELDOM, in_zone=True)))
+    command = submit("a", 20, spares=AUTO)
+    by_time = replace(command.spec.request, objective=Objective.TIME, compute_s=100.0)
+    command = replace(command, spec=replace(command.spec, request=by_time))
+    state = schedule(run(loaded(fabric(zones=3, racks=4, hosts=2)), before, command))
+    state = run(state, LoadTenants(replace(OPEN, spares=TOGETHER)))
+    job, pools = state.jobs["a"], SparePools(state)
+    assert is_short_of_spares(pools, job.hosts, state.free | hostset.of(job.spares))
+    found = relieved(pools, job, job.hosts, state.free | hostset.of(job.spares))
+    assert found is not None
+    hosts, cuts = found
+    left = (state.free | hostset.of((*job.hosts, *job.spares))) & ~hostset.of(hosts)
+    assert not is_short_of_spares(pools, hosts, left)
+    longest = measure(state.loaded_fabric, job.request, job.hosts, job.present.cuts)
+    assert measure(state.loaded_fabric, job.request, hosts, cuts) <= longest
+
+
+def test_more_room_is_made_only_where_it_cuts_about_as_much_as_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Going on without may cut far more than before, and that is no reason to cut as much."""
+    state = gang(replace(TOGETHER, in_zone=True))
+    job, pools = state.jobs["a"], SparePools(state)
+    found = relieved(pools, job, job.hosts, state.free)
+    assert found is not None
+    near = found[0]
+    far = tuple(random.Random(1).sample(near, len(near)))
+    for by_room, expected, looks in (
+        ((near, far, far), near, 1),
+        ((far, near, far), near, 2),
+        ((far, far, far), far, 3),
+    ):
+        shifts = Mock(side_effect=by_room)
+        monkeypatch.setattr("scheduler.core.restart.relief.shifted", shifts)
+        found = relieved(pools, job, job.hosts, state.free)
+        assert found is not None
+        assert (found[0], shifts.call_count) == (expected, looks)
+
+
+def test_zones_with_spares_enough_are_left_alone() -> None:
+    state = gang(replace(SELDOM, in_zone=True))
+    job = state.jobs["a"]
+    assert relieved(SparePools(state), job, job.hosts, state.free) is None
+
+
+def test_a_block_that_lost_its_host_where_no_spare_is_left_stays_among_its_neighbours() -> None:
+    for block in range(20):
+        with case(block=block):
+            state = gang(replace(TOGETHER, in_zone=True))
+            job, lost = state.jobs["a"], hosts_of(state, "a")[block]
+            later = schedule(run(state, fail(lost)))
+            after = later.jobs["a"]
+            assert not is_short_of_spares(
+                SparePools(later), after.hosts, later.free | hostset.of(after.spares)
+            )
+            assert after.present.cuts[0] == job.present.cuts[0]
+            assert 0 < sum(a != b for a, b in zip(after.hosts, job.hosts, strict=True)) <= 4
