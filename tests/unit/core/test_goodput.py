@@ -89,15 +89,6 @@ def test_a_job_that_never_started_has_queued_only() -> None:
     assert seconds(state.spent) == {"queueing": 4 * 54}
 
 
-def test_a_spare_that_fails_is_held_no_longer() -> None:
-    """From 5 s to 45 s; with a fourth host it is refilled, by a decision of 5 s."""
-    job = submit("a", 2, gpus=1, spares=exactly(1))
-    script = ((0, job), (45, fail("z0-h2")), (105, end("a")))
-    found = of(after(*script, hosts=3), 105)
-    assert seconds(found.hosts) == {"queueing": 10, "productive": 200, "spare": 40}
-    assert seconds(of(after(*script), 105).hosts)["spare"] == 40 + 55
-
-
 # --- usage that fades ----------------------------------------------------------------
 
 H = 3_600_000_000_000

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from placement import BadInput, choose_gpus
-from placement.fabric import hostset
 from placement.fabric.reader import from_spec
 from scheduler.core import (
     Conflict,
-    HostState,
     JobState,
     Plan,
     Rejected,
@@ -24,12 +22,10 @@ from scheduler.core import (
 )
 from scheduler.core.model.commands import LoadTenants, SubmitJob
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.job_account import shown
 from scheduler.core.model.plan import Start
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant, Tenants
 from scheduler.core.tenancy.standing import standings
 from tests.build import (
-    drain,
     end,
     exactly,
     fabric,
@@ -37,7 +33,6 @@ from tests.build import (
     fail,
     hosts_of,
     loaded,
-    repair,
     run,
     running,
     schedule,
@@ -168,12 +163,6 @@ class TestQuotas:
         state = run(state, end("a"), end("b"), end("e"))
         assert state.account("small").held == 0
 
-    def test_its_time_is_that_of_its_gpus(self) -> None:
-        state = started(FOUR, part("a", 2))
-        account = shown(state.jobs["a"], 80 * SECOND_NS, state.tenants.preemption.costs)
-        assert account.time.holding == 80 * SECOND_NS
-        assert account.hosts.holding == 20 * SECOND_NS
-
 
 class TestFailures:
     def test_all_that_share_a_failed_host_start_elsewhere(self) -> None:
@@ -186,30 +175,6 @@ class TestFailures:
         assert {hosts_of(state, n) for n in "ab"} != {(before,)}
         assert hosts_of(state, "a") == hosts_of(state, "b")
         assert [state.jobs[n].attempt for n in "ab"] == [2, 2]
-
-    def test_a_drained_host_is_empty_when_all_have_gone(self) -> None:
-        state = started(FOUR, part("a", 4), part("b", 2))
-        (before,) = hosts_of(state, "a")
-        index = state.loaded_fabric.index_by_name[before]
-        state = run(state, drain(before))
-        assert state.host(index).state is HostState.DRAINING
-        state = settled(state)
-        assert running(state) == {"a", "b"}
-        assert state.host(index).state is HostState.CORDONED
-        assert not hostset.has(state.index.held, index)
-
-    def test_where_there_is_no_room_it_stays_on_a_draining_host(self) -> None:
-        state = started(loaded(fabric(1, 1, 1)), part("a", 4))
-        state = settled(run(state, drain("z0-r0-h0")))
-        assert running(state) == {"a"}
-
-    def test_it_goes_on_where_it_was_when_its_host_is_well(self) -> None:
-        state = started(loaded(fabric(1, 1, 1)), part("a", 4))
-        state = settled(run(state, fail("z0-r0-h0"), repair("z0-r0-h0"), now_ns=5), 5)
-        late_ns = 700 * SECOND_NS
-        state = settled(state, late_ns)
-        assert running(state) == {"a"}
-        assert state.jobs["a"].attempt == 2
 
 
 def test_no_gang_is_evicted_in_vain_for_a_part() -> None:

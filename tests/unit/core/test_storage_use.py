@@ -102,25 +102,6 @@ def test_gangs_that_want_little_get_it_and_the_rest_is_shared_evenly(
     assert rate_beside(others, 70.0) == pytest.approx(left)
 
 
-def test_a_step_waits_for_data_that_takes_longer_than_the_step() -> None:
-    storage = Storage(10.0, 70.0, 0.0)
-    alone = storage_cost(use(storage, 60.0, step_s=2.0), ())
-    assert alone.read_exposed_s == 0
-    shared = storage_cost(use(storage, 60.0, step_s=2.0), [use(storage, 60.0)])
-    assert shared.left_gb_per_s == 35
-    assert shared.read_exposed_s == pytest.approx(2 * 60 / 35 - 2)
-    assert "each step waits 1.43 s for data" in shared.text
-
-
-def test_a_checkpoint_takes_longer_beside_those_who_write() -> None:
-    storage = Storage(10.0, 0.0, 0.0)
-    writer = use(storage, 0.0, sizes=SIZES, interval_s=SIZES.total / 10e9, step_s=5.0)
-    cost = storage_cost(writer, [writer, writer])
-    assert cost.alone_s == pytest.approx(SIZES.total / 10e9)
-    assert cost.write_s == pytest.approx(2 * SIZES.total / 10e9)  # each writes half of the time
-    assert cost.write_exposed_s == pytest.approx(10.0)
-
-
 def test_checkpoints_that_are_kept_are_counted_against_the_capacity() -> None:
     tb = 20 * SIZES.total / 1e12
     keeping = use(Storage(10.0, 0.0, tb - 1), 0.0, sizes=SIZES, keep=10)
@@ -236,34 +217,6 @@ def test_small_readers_do_not_pass_a_large_one_for_ever(policy: str) -> None:
     assert "later" not in running(state)
 
 
-def test_a_short_reader_passes_one_that_waits_for_longer() -> None:
-    state = schedule(run(loaded(HOLDING), reading("a", 40, limit_s=3600)))
-    state = run(state, reading("large", 60, limit_s=3600), reading("short", 30, limit_s=600))
-    assert running(schedule(state)) == {"a", "short"}
-    long = run(state, reading("long", 30, limit_s=7200))
-    assert "which jobs ahead of it wait for" in said(long, "long")
-
-
-def test_no_order_of_jobs_reads_more_than_the_paths_of_zones() -> None:
-    state = loaded(ZONED)
-    for number in range(30):
-        state = run(state, reading(f"j{number}", 7 * (number % 5 + 1), 2, limit_s=60))
-        state = schedule(state)
-        if number % 3 == 2:
-            state = schedule(run(state, end(min(running(state)))))
-        assert all(reads_of(state, zone) <= 20 for zone in ("z0", "z1"))
-
-
-def reads_of(state: State, domain: str) -> float:
-    """Return the GB/s that gangs read on the hosts of a domain."""
-    total = 0.0
-    for name in running(state):
-        hosts, dataset = hosts_of(state, name), state.jobs[name].spec.dataset
-        inside = sum(host.startswith(domain) for host in hosts)
-        total += dataset.read_gb_per_s * inside / len(hosts) if dataset else 0.0
-    return total
-
-
 def test_a_plan_that_reads_more_than_is_left_is_stale() -> None:
     before = run(loaded(HOLDING), reading("a", 40))
     plan = decide(before, 0, OPTIONS)
@@ -287,13 +240,6 @@ def test_jobs_wait_for_the_store_that_they_read_and_for_no_other() -> None:
     assert "c" not in running(state)
     state = schedule(run(state, end("a")), 1)
     assert "c" in running(state)
-
-
-def test_a_job_that_waits_for_a_store_is_foreseen_as_its_own_readers_end() -> None:
-    state = run(loaded(TWO), reading("a", 60, limit_s=3600))
-    state = schedule(run(state, reading("b", 30, store="archive", limit_s=60)))
-    state = run(state, reading("c", 20, limit_s=3600))
-    assert explain(state, "c", 0, OPTIONS).start_ns == 3600 * SECOND_NS
 
 
 def test_a_job_waits_for_the_paths_of_its_zones_and_starts_when_a_gang_there_ends() -> None:
@@ -329,15 +275,6 @@ def test_long_readers_do_not_pass_a_job_that_waits_for_paths() -> None:
     state = run(state, reading("large", 40, 4, limit_s=3600), reading("long", 5, limit_s=90_000))
     state = schedule(run(state, reading("short", 5, limit_s=600)))
     assert running(state) == {"a", "short"}
-
-
-def test_a_plan_for_hosts_whose_path_is_taken_meanwhile_is_stale() -> None:
-    before = run(loaded(ZONED), reading("a", 20))
-    plan = decide(before, 0, OPTIONS)
-    other = schedule(run(loaded(ZONED), reading("b", 20)))
-    assert hosts_of(schedule(before), "a")[0][:2] == hosts_of(other, "b")[0][:2]
-    answer = commit(run(other, reading("a", 20)), plan, 1)
-    assert isinstance(answer, Conflict)
 
 
 @pytest.mark.parametrize(

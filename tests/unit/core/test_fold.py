@@ -1,11 +1,15 @@
-"""What each event makes of the state."""
+"""What each event makes of the state, and the tables of states and moves."""
 
 import pytest
 from msgspec.structs import replace as with_fields
 
+from muster.structs import replace
 from placement.fabric import hostset
 from placement.workload.request import StepBound, TierCut
-from scheduler.core import HostState, JobState, State, apply, replay
+from scheduler.core import State, apply, replay
+from scheduler.core.collections.persistent_map import PersistentMap
+from scheduler.core.model.commands import SetWindow
+from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.events import (
     Event,
     FabricLoaded,
@@ -14,12 +18,29 @@ from scheduler.core.model.events import (
     HostSwap,
     JobEnded,
     JobRequeued,
+    JobsReserved,
     JobStarted,
     JobSubmitted,
+    NamesQualified,
 )
-from scheduler.core.model.lifecycle import HostMove, RequeueCause
+from scheduler.core.model.lifecycle import (
+    HOST_MOVES,
+    JOB_MOVES,
+    LIVE,
+    HostMove,
+    HostState,
+    JobMove,
+    JobState,
+    RequeueCause,
+)
+from scheduler.core.model.records.host import HostRecord
 from scheduler.core.model.state import RETAINED
-from tests.build import fabric, fabric_spec, job, loaded, spec
+from scheduler.core.model.window import Window, WindowKind
+from scheduler.core.policies.affinity import Affinity
+from scheduler.core.policies.tenants import OPEN
+from scheduler.core.tenancy.qualified_names import has_bare_names
+from tests.build import cancel, end, fabric, fabric_spec, job, loaded, run, spec, started, submit
+from tests.cases import case
 
 EMPTY = loaded(fabric(2, 2, 2))
 CUTS = (TierCut("zone", 160),)
@@ -151,12 +172,6 @@ def test_the_bound_on_a_step_outlives_a_swap_as_that_on_the_cut_does() -> None:
     assert after(*struck, swap((0, 0, 2))).jobs["a"].present.step is None
 
 
-def test_a_swap_with_a_free_host_keeps_the_spare() -> None:
-    state = after(*STRUCK, swap((0, 0, 7)))
-    assert state.jobs["a"].spares == (2,)
-    assert state.index.held == hostset.of((1, 2, 7))
-
-
 def test_a_draining_host_that_is_still_held_drains_on() -> None:
     state = after(
         submitted("a"),
@@ -196,9 +211,106 @@ def test_a_log_has_one_fabric() -> None:
         apply(EMPTY, FabricLoaded(0, fabric_spec()))
 
 
-def test_a_gang_that_had_just_ended_when_its_host_died_is_completed() -> None:
-    state = after(submitted("a"), begun("a", 0, 1), moved(0, HostMove.FAIL))
-    assert state.jobs["a"].state is JobState.INTERRUPTED
-    ended = apply(state, JobEnded(9, "a", JobState.COMPLETED))
-    assert ended.ended["uid-a"].state is JobState.COMPLETED
-    assert not ended.index.held
+# --- the tables of moves ---------------------------------------------------------
+
+
+STORED = set(HostState) - {HostState.UNKNOWN}  # that is only shown
+
+
+def reachable(table: dict, start: object) -> set[object]:  # type: ignore[type-arg]
+    seen, new = {start}, [start]
+    while new:
+        for state in table[new.pop()].values():
+            if state not in seen:
+                seen.add(state)
+                new.append(state)
+    return seen
+
+
+def test_every_state_has_a_row() -> None:
+    assert set(JOB_MOVES) == set(JobState)
+    assert set(HOST_MOVES) == STORED
+
+
+def test_every_move_is_used() -> None:
+    assert {move for row in JOB_MOVES.values() for move in row} == set(JobMove)
+    assert {move for row in HOST_MOVES.values() for move in row} == set(HostMove)
+
+
+def test_every_state_can_be_reached() -> None:
+    assert reachable(JOB_MOVES, JobState.QUEUED) == set(JobState)
+    assert reachable(HOST_MOVES, HostState.HEALTHY) == STORED
+
+
+def test_ended_jobs_stay_ended() -> None:
+    ended = {state for state, row in JOB_MOVES.items() if not row}
+    assert ended == {JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}
+    assert set(JobState) - ended == LIVE
+
+
+def test_every_host_can_come_back() -> None:
+    for state in STORED:
+        with case(state=state):
+            assert HostState.HEALTHY in reachable(HOST_MOVES, state)
+
+
+# --- jobs that came without a tenant ---------------------------------------------
+
+
+AWAY = Affinity(avoid=(("rack", ("b*", "ads/x")),), near="a")
+HELD = Window("w", WindowKind.RESERVATION, 10**12, 2 * 10**12, ("z0",), jobs=("a", "ads/*"))
+
+
+def test_every_name_of_the_state_is_full() -> None:
+    state = started(loaded(), submit("old"), submit("a", 2))
+    state = run(state, cancel("old"), submit("b", 1, affinity=AWAY), SetWindow(HELD))
+    state = replay([JobsReserved(5, (("b", 10),), (("b", (("z0-r0-h0", 1),)),))], state)
+    assert has_bare_names(state)
+    after = replay([NamesQualified(7)], state)
+    assert not has_bare_names(after)
+    assert list(after.jobs) == ["default/a", "default/b"] == [j.name for j in after.jobs.values()]
+    assert (list(after.index.queue), after.index.running) == (["default/b"], ("default/a",))
+    assert [job.name for job in after.ended.values()] == ["default/old"]
+    assert (dict(after.reserved), list(after.shares)) == ({"default/b": 10}, ["default/b"])
+    assert after.jobs["default/b"].spec.tenant == OPEN.default
+    wants = after.jobs["default/b"].spec.affinity
+    assert wants == Affinity(avoid=(("rack", ("default/b*", "ads/x")),), near="default/a")
+    assert after.windows["w"].window.jobs == ("default/a", "ads/*")
+    assert (after.version, after.index.held) == (state.version + 1, state.index.held)
+
+
+def test_sentences_of_jobs_say_the_full_name() -> None:
+    state = started(loaded(), submit("train", 2))
+    job = replace(state.jobs["train"], reason="preempted by train after 5 min (not train-2)")
+    after = replay([NamesQualified(7)], replace(state, jobs={"train": job}))
+    reason = after.jobs["default/train"].reason
+    assert reason == "preempted by default/train after 5 min (not train-2)"
+
+
+def test_records_of_hosts_say_the_full_name_of_who_excluded_them() -> None:
+    state = started(loaded(), submit("job", 2))
+    record = HostRecord(seen=(("xid 79", 1), ("job job", 2), ("job gone", 3)))
+    after = replay([NamesQualified(7)], replace(state, records=PersistentMap({0: record})))
+    assert after.records[0].seen == (("xid 79", 1), ("job default/job", 2), ("job gone", 3))
+
+
+def test_names_that_are_full_stay() -> None:
+    state = run(loaded(), submit("ads/x"))
+    assert not has_bare_names(state)
+    assert list(replay([NamesQualified(7)], state).jobs) == ["ads/x"]
+
+
+def test_jobs_that_wait_for_others_wait_for_their_full_names() -> None:
+    waits = submit("b")
+    terms = (DependencyTerm(DependencyKind.AFTEROK, "a"), DependencyTerm(DependencyKind.SINGLETON))
+    waits = replace(waits, spec=replace(waits.spec, dependencies=terms))
+    state = run(started(loaded(), submit("a")), waits)
+    after = replay([NamesQualified(7)], state)
+    job = after.jobs["default/b"]
+    assert [each.job for each in job.dependencies] == ["default/a"]
+    assert [term.job for term in job.spec.dependencies] == ["default/a", ""]
+    assert (list(after.index.deferred), list(after.index.dependants.values())) == (
+        ["default/b"],
+        [("default/b",)],
+    )
+    assert run(after, end("default/a")).jobs["default/b"].dependencies[0].is_met
