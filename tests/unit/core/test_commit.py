@@ -12,7 +12,7 @@ from scheduler.core import Conflict, Plan, SchedulingOptions, State, commit, dec
 from scheduler.core.commit import ledger as ledger_module
 from scheduler.core.commit.ledger import Ledger
 from scheduler.core.model.commands import Command, LoadTenants, ReportLink, SetWindow
-from scheduler.core.model.events import Event, JobRequeued, JobStarted
+from scheduler.core.model.events import Event, JobRequeued
 from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.plan import Action, Move, Requeue, StaleReason, Start, Swap, taken
 from scheduler.core.names import DEFAULT_TENANT
@@ -173,7 +173,6 @@ def test_starts_are_checked_without_a_state_for_each(monkeypatch: pytest.MonkeyP
 def test_every_action_that_falls_says_what_kind_of_change_made_it_fall() -> None:
     state = run(TWO, fail("z0-r0-h0"), cordon("z0-r0-h1"), cancel("b"))
     answer = commit(state, planned(TWO, start("a", 0, 1), start("b", 5, 4, spares=(6,))), 0)
-    assert isinstance(answer, Conflict)
     assert [each.reason for each in answer.stale] == [StaleReason.HOSTS, StaleReason.JOB]
     said = "job a: 2 hosts are not free: z0-r0-h0, z0-r0-h1; job b is no longer queued"
     assert str(answer) == said
@@ -214,11 +213,9 @@ def decided() -> tuple[State, Start]:
 def test_a_false_claim_of_the_step_is_refused(share: float, least: float, wrong: str) -> None:
     state, start = decided()
     step = start.placement.step
-    assert step is not None
     step = StepBound(share * step.seconds, least * step.least_seconds)
     false = replace(start, placement=replace(start.placement, step=step))
     answer = commit(state, planned(state, false), 0)
-    assert isinstance(answer, Conflict)
     [stale] = answer.stale
     assert stale.reason is StaleReason.STEP
     assert stale.detail.startswith(wrong)
@@ -238,7 +235,4 @@ def test_a_step_with_a_window_ahead_holds() -> None:
     ahead = replace(window("w", start_s=60, end_s=3_600), links=("z0", "z1", "z2"), share=0.2)
     state = run(state, SetWindow(ahead))
     [event] = committed(state, decide(state, 0, SchedulingOptions()))
-    assert isinstance(event, JobStarted)
-    assert event.step is not None
-    assert start.placement.step is not None
     assert event.step.seconds > start.placement.step.seconds

@@ -314,7 +314,6 @@ class TestFailure:
         after = schedule(state, LATER_NS)
         assert (running(after), job(after, "a").dp) == ({"a", "n"}, 3)
         step = taken(job(after, "n").restart_options)
-        assert step is not None
         assert (step.option, step.note) == (RestartOption.PREEMPT, "shrinks a to dp 3")
         assert job(after, "a").reason.startswith("shrunk from dp 4 by n")
 

@@ -23,7 +23,6 @@ from scheduler.core.model.events import JobHeld, JobRequeued
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.job_array import parse_array
 from scheduler.core.model.lifecycle import Hold
-from scheduler.core.model.plan import Start
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.tenancy.qualified_names import qualified
@@ -59,7 +58,6 @@ def after(kind: str, job: str = "") -> DependencyTerm:
 
 def state_of(state: State, name: str) -> JobState:
     job = state.find(name)
-    assert job is not None
     return job.state
 
 
@@ -343,7 +341,6 @@ def test_all_or_none_are_taken() -> None:
     check = at_most(5)
     waiting = run(EMPTY, submit("b"), submit("c"))
     answer = check(waiting, submit_array("a", "0-3"), 0)
-    assert isinstance(answer, Rejected)
     assert answer.code is Code.EXHAUSTED
     assert not isinstance(check(waiting, submit_array("a", "0-2"), 0), Rejected)
 
@@ -398,7 +395,6 @@ def test_a_tenant_has_no_crowd_wait_for_large_arrays(monkeypatch: pytest.MonkeyP
 def test_a_dry_run_answers_for_the_first_task() -> None:
     answer = dry_run(EMPTY, submit_array("a", "3-5%1"), SchedulingOptions(), NOW)
     assert not isinstance(answer, Rejected)
-    assert isinstance(answer.outcome, Start)
     assert answer.outcome.name == "a-3"
 
 
@@ -406,13 +402,11 @@ def test_arrays_are_known_by_full_names_like_their_tasks() -> None:
     state = qualified(run(EMPTY, submit_array("a", "0-2%1"), now_ns=NOW))
     assert [turns.waiting for turns in state.arrays.values()] == [("default/a-1", "default/a-2")]
     of_task = state.jobs["default/a-0"].spec.array
-    assert of_task is not None
     assert of_task.name == "default/a"
 
 
 def test_ranks_find_their_number() -> None:
     made = run(EMPTY, submit_array("t", "2-8:2")).jobs["t-4"].spec.array
-    assert made is not None
     assert made.variables["SLURM_ARRAY_TASK_ID"] == made.variables["MUSTER_ARRAY_TASK"] == "4"
     assert made.variables["SLURM_ARRAY_TASK_MAX"] == "8"
     assert parse_array("1").variables == {}

@@ -7,12 +7,11 @@ import pytest
 from placement.errors import BadInput
 from placement.fabric.constraints import Constraints
 from placement.fabric.reader import from_spec
-from placement.workload.request import AUTO, Insufficient, Limits, Placement, Undecided
+from placement.workload.request import AUTO, Insufficient, Limits, Undecided
 from scheduler.core import (
     DryRun,
     JobState,
     Reason,
-    Rejected,
     SchedulingOptions,
     State,
     decide,
@@ -240,7 +239,6 @@ def test_spares_follow_the_rule_of_the_tenants_file(racks: int, spares: int) -> 
     state = run(loaded(RACKS_OF_8), LoadTenants(replace(OPEN, spares=rule)))
     command = submit("a", 12, dp=12, spares=AUTO)
     answer = tried(state, command).answer
-    assert isinstance(answer, Placement)
     assert len(answer.spares) == spares
     assert decided(state, command).placement == answer
 
@@ -251,7 +249,6 @@ SMALL_LIMITED = Tenants((Tenant("small", limit_gpus=32), Tenant(DEFAULT_TENANT))
 def test_a_job_beyond_its_tenants_limit_is_infeasible() -> None:
     state = run(TEN, LoadTenants(SMALL_LIMITED))
     outcome = dry_run(state, submit("a", 5, tenant="small"), SchedulingOptions(), 0)
-    assert isinstance(outcome, Rejected)
     assert outcome.code is Code.INFEASIBLE
 
 
@@ -276,9 +273,7 @@ def test_a_start_names_the_jobs_that_make_room() -> None:
     state = run(TEN, LoadTenants(Tenants((Tenant(DEFAULT_TENANT),), classes=(spot,))))
     state = started(state, submit("spot", 10, priority_class="spot"), now_ns=-2 * HOUR_NS)
     outcome = tried(state, submit("urgent", 10))
-    assert isinstance(outcome.outcome, Start)
     assert outcome.outcome.victims == ("spot",)
-    assert isinstance(outcome.answer, Placement)
     assert outcome.answer.notes == ("preempted spot",)
 
 

@@ -12,7 +12,6 @@ from scheduler.core import (
     Conflict,
     JobState,
     Plan,
-    Rejected,
     SchedulingOptions,
     State,
     admit,
@@ -26,6 +25,7 @@ from scheduler.core.model.plan import Start
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant, Tenants
 from scheduler.core.tenancy.standing import standings
 from tests.build import (
+    drain,
     end,
     exactly,
     fabric,
@@ -118,7 +118,6 @@ class TestStarting:
         wrong = (part("a", 2, spares=exactly(1)), SubmitJob(elastic, "u"))
         for command, field in zip(wrong, ("spares", "min_dp"), strict=True):
             answer = admit(TWO, command, 0)
-            assert isinstance(answer, Rejected)
             assert [v.field for v in answer.violations] == [field]
 
     def test_a_reason_says_how_many_gpus(self) -> None:
@@ -175,6 +174,11 @@ class TestFailures:
         assert {hosts_of(state, n) for n in "ab"} != {(before,)}
         assert hosts_of(state, "a") == hosts_of(state, "b")
         assert [state.jobs[n].attempt for n in "ab"] == [2, 2]
+
+    def test_where_there_is_no_room_it_stays_on_a_draining_host(self) -> None:
+        state = started(loaded(fabric(1, 1, 1)), part("a", 4))
+        state = settled(run(state, drain("z0-r0-h0")))
+        assert running(state) == {"a"}
 
 
 def test_no_gang_is_evicted_in_vain_for_a_part() -> None:

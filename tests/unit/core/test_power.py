@@ -16,7 +16,7 @@ from placement.fabric.tree import Fabric
 from placement.objective.step_time import step_time
 from scheduler.core import Conflict, commit, decide, explain, replay
 from scheduler.core.model.commands import SubmitJob
-from scheduler.core.model.events import JobRequeued, JobStarted
+from scheduler.core.model.events import JobRequeued
 from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.queue.verdict import WaitReason
@@ -67,7 +67,6 @@ def test_caps_of_racks_rows_and_halls_hold_at_once() -> None:
     labels = {"z0": {"row": "north"}, "z1": {"row": "south"}}
     small = capped({"rack": 11, "row": {"north": 15}}, labels=labels)
     power = small.power
-    assert power is not None
     assert [cap.name for cap in power.caps][-1] == "row=north"
     may = power.within(hostset.full(8), 0)
     assert small.names(hostset.members(may)) == ("z0-r0-h0", "z1-r0-h0", "z1-r1-h0")
@@ -75,7 +74,6 @@ def test_caps_of_racks_rows_and_halls_hold_at_once() -> None:
 
 def test_hosts_left_are_those_of_the_emptiest_racks() -> None:
     small = capped({"zone": 21})
-    assert small.power is not None
     busy = 1  # the first host of the first rack
     may = small.power.within(hostset.full(8) & ~busy, busy)
     assert small.names(hostset.members(may))[0] == "z0-r1-h0"
@@ -91,7 +89,6 @@ def test_a_gang_that_no_power_suffices_for_is_refused() -> None:
 def test_a_plan_that_exceeds_a_cap_is_stale() -> None:
     plan = decide(run(loaded(fabric()), submit("a", 4)), 1, SchedulingOptions())
     answer = commit(run(loaded(capped({"zone": 31})), submit("a", 4)), plan, 1)
-    assert isinstance(answer, Conflict)
     assert "the power of zone z0 (31 kW) is used up" in str(answer.stale)
 
 
@@ -152,13 +149,11 @@ def test_gpus_that_nobody_has_of_a_shared_host_draw_nothing() -> None:
     assert running(state) == {"a"}
     state = schedule(run(state, gpus("b", 2), gpus("c", 4)))
     assert running(state) == {"a", "b", "c"}
-    assert small.power is not None
     held = state.index.held
     assert small.power.draw(held) == pytest.approx(KW)
     (host,) = hostset.members(held)
     assert small.power.draw(held, {host: 6}) == pytest.approx(KW - 6 * 0.7)
     measured = capped({"zone": 9}, draw=2).power  # less than the makers say of its GPUs
-    assert measured is not None
     assert measured.draw(held, {host: 6}) == 0
 
 
@@ -183,7 +178,6 @@ def test_a_gang_on_a_host_that_jobs_shared_draws_all_of_it() -> None:
 
 def test_parts_of_hosts_and_gangs_never_draw_more_than_the_caps() -> None:
     small = capped({"rack": 16, "zone": 26})
-    assert small.power is not None
     for seed in range(5):
         draw, state = random.Random(seed), loaded(small)
         for number in range(25):
@@ -232,7 +226,6 @@ def test_a_plan_to_hold_gpus_is_checked_with_what_they_draw_then() -> None:
     events = commit(state, plan, 1)
     assert isinstance(events, tuple)
     (event,) = events
-    assert isinstance(event, JobStarted)
     assert event.gpu_watts == 500
     taken = schedule(run(loaded(small), submit("b")))
     assert isinstance(commit(run(taken, cappable("a", 2)), plan, 1), Conflict)

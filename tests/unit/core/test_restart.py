@@ -119,7 +119,6 @@ def test_a_gang_takes_the_spare_of_another_and_the_pool_is_filled_again() -> Non
     assert hosts_of(state, "c") == (spare,)
     assert spares_of(state, "a") == ()
     step = taken(state.jobs["c"].restart_options)
-    assert step is not None
     assert (step.option, step.note) == (RestartOption.LENDER, "from a")
     state = run(state, repair(next(h for h in state.loaded_fabric.hosts if _is_out(state, h))))
     (action,) = decide(state, 0, SchedulingOptions()).actions
@@ -164,7 +163,6 @@ def test_a_gang_that_saves_nothing_waits_longer_and_is_given_up() -> None:
         state = schedule(run(state, repair(host), now_ns=now_ns), now_ns)
     assert waits == [0, 30, 60, 120, 240]
     job = state.find("a")
-    assert job is not None
     assert job.state is JobState.FAILED
     assert "5 attempts in a row failed before anything was saved" in job.reason
 
@@ -185,9 +183,7 @@ def test_what_would_happen_is_what_happens() -> None:
     fabric_ = fabric(zones=2, racks=2, hosts=2)
     state = schedule(run(loaded(fabric_), submit("a", 4), submit("b", 2)))
     before = prospect(state, "a", 0, SchedulingOptions())
-    assert before is not None
     step = taken(before.restart_options)
-    assert step is not None
     assert step.option is RestartOption.AWAY
     assert {s.option for s in before.restart_options} >= {
         RestartOption.ZONE,
@@ -328,7 +324,6 @@ def test_a_zone_without_a_spare_gets_some() -> None:
     idle = state.free | hostset.of(job.spares)
     assert is_short_of_spares(pools, job.hosts, idle)
     found = relieved(pools, job, job.hosts, idle)
-    assert found is not None
     hosts, cuts = found
     left = (idle | hostset.of(job.hosts)) & ~hostset.of(hosts)
     assert not is_short_of_spares(pools, hosts, left)
@@ -346,7 +341,6 @@ def test_a_gang_placed_by_time_gets_spares_in_each_zone_while_its_steps_stay_as_
     job, pools = state.jobs["a"], SparePools(state)
     assert is_short_of_spares(pools, job.hosts, state.free | hostset.of(job.spares))
     found = relieved(pools, job, job.hosts, state.free | hostset.of(job.spares))
-    assert found is not None
     hosts, cuts = found
     left = (state.free | hostset.of((*job.hosts, *job.spares))) & ~hostset.of(hosts)
     assert not is_short_of_spares(pools, hosts, left)
@@ -361,7 +355,6 @@ def test_more_room_is_made_only_where_it_cuts_about_as_much_as_less(
     state = gang(replace(TOGETHER, in_zone=True))
     job, pools = state.jobs["a"], SparePools(state)
     found = relieved(pools, job, job.hosts, state.free)
-    assert found is not None
     near = found[0]
     far = tuple(random.Random(1).sample(near, len(near)))
     for by_room, expected, looks in (
@@ -372,7 +365,6 @@ def test_more_room_is_made_only_where_it_cuts_about_as_much_as_less(
         shifts = Mock(side_effect=by_room)
         monkeypatch.setattr("scheduler.core.restart.relief.shifted", shifts)
         found = relieved(pools, job, job.hosts, state.free)
-        assert found is not None
         assert (found[0], shifts.call_count) == (expected, looks)
 
 

@@ -40,7 +40,6 @@ class PagedStore:
 
     def poll(self, after_version: int, _wait_s: float) -> list[tuple[int, Any]]:
         self.clock.now_s += POLL_S
-        assert self.replica is not None
         self.confirmed.append(self.replica.confirmed_s)
         last = min(self.events, after_version + POLL_EVENTS)
         return [(version, None) for version in range(after_version + 1, last + 1)]

@@ -51,12 +51,9 @@ def table(path: Path, *lines: str) -> list[StepRow]:
 
 def test_a_row_is_a_job_on_hosts_of_its_gpu(tmp_path: Path) -> None:
     (row,) = table(tmp_path, line(MOE, ep=16, gpus=32, dp=16, precision="fp8", recompute="full"))
-    assert row.request is not None
-    assert row.fabric is not None
     parallelism, model = row.request.parallelism, row.request.model
     assert (parallelism.tp, parallelism.ep, parallelism.dp) == (2, 8, 2)  # tp holds experts too
     assert row.request.training.expert_tp == 1
-    assert model is not None
     assert (model.dtype, model.experts, model.expert_ffn) == ("fp8", 64, 1024)
     assert row.request.training.recompute == "full"
     assert (row.fabric.host_count, row.fabric.by_host.kinds[0].name) == (4, "H100")
@@ -64,7 +61,6 @@ def test_a_row_is_a_job_on_hosts_of_its_gpu(tmp_path: Path) -> None:
 
 def test_large_jobs_on_nvlink_racks_take_sixteen_trays_of_each(tmp_path: Path) -> None:
     (row,) = table(tmp_path, line(gpu="GB200", gpus=128, dp=64).replace(",8,", ",4,", 1))
-    assert row.fabric is not None
     assert [len(tier.domains) for tier in row.fabric.tiers] == [2]
     assert row.fabric.has_scale_up_tier
 
