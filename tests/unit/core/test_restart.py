@@ -276,8 +276,8 @@ def test_a_full_zone_is_named_with_what_its_failures_cost() -> None:
     assert first.gpu_hours == pytest.approx(24 * 8 * 24 * sizing.repair_days)
     assert second.domain == "z1"
     assert shortages_text([first, second]) == (
-        f"z0, z1: 0 of {first.target} spares; a failure there finds none {first.missed:.1f} times in a"
-        f" month; each then costs {first.gpu_hours:,.0f} GPU-hours"
+        f"z0, z1: 0 of {first.target} spares; a failure there finds none {first.missed:.1f} times"
+        f" in a month; each then costs {first.gpu_hours:,.0f} GPU-hours"
     )
 
 
