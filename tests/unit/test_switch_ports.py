@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,16 +58,6 @@ def test_an_uplink_carries_what_its_ports_do_together(tmp_path: Path) -> None:
     assert (z1.domain, z1.share, z1.detail) == ("z1", 1.0, "")  # never more than it was built for
 
 
-def test_ports_of_switches_are_read_from_ibdiagnet(tmp_path: Path) -> None:
-    """4x NDR, 1x HDR, and one that is down; neither adapters nor the management port."""
-    ports = load_ibdiagnet(_file(tmp_path, "ibdiagnet2.db_csv", DB_CSV))
-    assert [(port.device, port.name, port.gbps, port.line) for port in ports] == [
-        ("s1, spare", "1", 400, 12),
-        ("s1, spare", "2", 50, 13),
-        ("s1, spare", "3", 0, 14),
-    ]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -99,13 +90,6 @@ UFM = """[
 """
 
 
-def test_ports_are_read_as_ufm_lists_them(tmp_path: Path) -> None:
-    ports = load_ufm(_file(tmp_path, "ports.json", UFM))
-    assert [(port.device, port.name, port.gbps) for port in ports] == [
-        ("leaf-01", "1", 400), ("leaf-01", "2", 100), ("leaf-01", "3", 0),
-    ]  # fmt: skip
-
-
 def test_one_port_twice_is_refused_where_an_uplink_hangs_on_it(tmp_path: Path) -> None:
     ports = load_ufm(_file(tmp_path, "ports.json", UFM.replace('"3"', '"1"')))
     uplinks = _file(tmp_path, "uplinks.csv", "domain,device,port,gbps\nz0,leaf-01,1,400\n")
@@ -130,26 +114,42 @@ admin@z0-ctsw01:~$ show interface status
 """
 
 
-def test_ports_are_read_as_sonic_prints_them(tmp_path: Path) -> None:
-    ports = load_sonic(_file(tmp_path, "status.txt", SONIC))
-    assert [(port.device, port.name, port.gbps, port.line) for port in ports] == [
-        ("z0-ctsw00", "Ethernet0", 400, 4),
-        ("z0-ctsw00", "Ethernet4", 0, 5),
-        ("z0-ctsw01", "Ethernet0", 100, 10),
-    ]
-
-
 def test_without_a_prompt_the_switch_is_called_like_the_file(tmp_path: Path) -> None:
     table = "\n".join(SONIC.splitlines()[1:5])
     assert {port.device for port in load_sonic(_file(tmp_path, "leaf-7.txt", table))} == {"leaf-7"}
 
 
-READERS: dict[str, tuple[str, str, Callable[[str], object]]] = {
+READERS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
     "table": ("ports.csv", TABLE, lambda path: load_port_table(path, NAMED)),
     "ibdiagnet": ("db_csv", DB_CSV, load_ibdiagnet),
     "ufm": ("ports.json", UFM, load_ufm),
     "sonic": ("status.txt", SONIC, load_sonic),
 }
+
+
+@pytest.mark.parametrize(
+    ("of", "found"),
+    [
+        # 4x NDR, 1x HDR, and one that is down; neither adapters nor the management port
+        ("ibdiagnet", [("s1, spare", "1", 400), ("s1, spare", "2", 50), ("s1, spare", "3", 0)]),
+        ("ufm", [("leaf-01", "1", 400), ("leaf-01", "2", 100), ("leaf-01", "3", 0)]),
+        (
+            "sonic",
+            [
+                *(("z0-ctsw00", "Ethernet0", 400), ("z0-ctsw00", "Ethernet4", 0)),
+                ("z0-ctsw01", "Ethernet0", 100),
+            ],
+        ),
+    ],
+)
+def test_ports_are_read_as_each_program_lists_them(
+    tmp_path: Path, of: str, found: list[tuple[str, str, float]]
+) -> None:
+    name, text, load = READERS[of]
+    ports = load(_file(tmp_path, name, text))
+    assert [(port.device, port.name, port.gbps) for port in ports] == found
+    rows = ["", *text.splitlines()]  # JSON is read without lines
+    assert all(port.name in rows[port.line] for port in ports if of != "ufm")
 
 
 @pytest.mark.parametrize(

@@ -78,17 +78,22 @@ def test_the_example_goes_with_the_large_fabric() -> None:
     load_tenants(str(EXAMPLE)).check(preset("roce-24k"))
 
 
-def test_preemption_and_defragmentation_are_read(tmp_path: Path) -> None:
+def test_preemption_defragmentation_spares_and_restarts_are_read(tmp_path: Path) -> None:
     text = (
         "preemption:\n"
         "  {enabled: false, min_run_s: 1, checkpoint_s: 2, restart_s: 3, by_usage: true}\n"
         "defragment: {every_h: 6, hosts: 4, hosts_per_gpu_hour: 2}\n"
+        "spares: {failures_per_1000_host_days: 6.5, repair_h: 12, epsilon: 0.001, racks: 1}\n"
+        "restarts: {attempts: 4, avoid_s: 60}\n"
     )
-    tenants = load_tenants(written(tmp_path, text)).tenants
-    assert tenants.preemption == Preemption(False, 1, Costs(2, 3), is_by_usage=True)
-    assert tenants.defragmentation == Defragmentation(6 * 3_600, 4, 2)
-    bare = load_tenants(written(tmp_path, "half_life_h: 1\n")).tenants
-    assert (bare.preemption, bare.defragmentation) == (Preemption(), None)
+    found = load_tenants(written(tmp_path, text)).tenants
+    assert found.preemption == Preemption(False, 1, Costs(2, 3), is_by_usage=True)
+    assert found.defragmentation == Defragmentation(6 * 3_600, 4, 2)
+    assert found.spares == SparePolicy(0.0065, 43_200, 0.001, racks=1)
+    assert found.restarts == Restarts(attempts=4, avoid_s=60)
+    fixed = load_tenants(written(tmp_path, "spares: {per_zone: 2}\n")).tenants
+    assert fixed.spares == SparePolicy(per_zone=2)
+    assert load_tenants(written(tmp_path, "half_life_h: 168\n")).tenants == Tenants()
 
 
 @pytest.mark.parametrize(
@@ -124,17 +129,3 @@ def test_what_the_fabric_does_not_have_is_said_with_its_line(tmp_path: Path) -> 
     told = refusal(file.check, fabric(2, 2, 2))
     assert "tenants.yaml:14: tenants.0.tenants.1.cells: " in told
     assert "has no 9 racks" in told
-
-
-def test_spares_and_restarts(tmp_path: Path) -> None:
-    text = (
-        "spares: {failures_per_1000_host_days: 6.5, repair_h: 12, epsilon: 0.001, racks: 1}\n"
-        "restarts: {attempts: 4, avoid_s: 60}\n"
-    )
-    found = load_tenants(written(tmp_path, text)).tenants
-    assert found.spares == SparePolicy(0.0065, 43_200, 0.001, racks=1)
-    assert found.spares.per_zone is None
-    assert found.restarts == Restarts(attempts=4, avoid_s=60)
-    fixed = load_tenants(written(tmp_path, "spares: {per_zone: 2}\n")).tenants
-    assert fixed.spares == SparePolicy(per_zone=2)
-    assert load_tenants(written(tmp_path, "half_life_h: 168\n")).tenants == Tenants()

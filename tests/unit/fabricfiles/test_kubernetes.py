@@ -39,19 +39,14 @@ def test_topographs_tiers_count_from_the_host(read: Read) -> None:
     assert [tier.name for tier in built.fabric.tiers][-3:] == ["building", "zone", "rack"]
 
 
-def test_keys_are_chosen_by_their_last_part(read: Read) -> None:
-    text = nodes(a={ZONE: "z1", "acme.com/rack": "r1"}, b={ZONE: "z2", "acme.com/rack": "r2"})
-    built = read(text, "kubernetes", label_keys=("zone", "rack"))
-    assert tree(built.fabric) == {"a": "z1/r1", "b": "z2/r2"}
-    assert [tier.name for tier in built.fabric.tiers] == ["zone", "rack"]
-
-
-def test_a_rack_number_used_in_every_zone_is_named_after_its_zone(read: Read) -> None:
-    text = nodes(
-        a={ZONE: "z1", "rack": "1"}, b={ZONE: "z2", "rack": "1"}, c={ZONE: "z2", "rack": "2"}
-    )
+def test_keys_are_chosen_by_their_last_part_and_a_rack_of_every_zone_named_after_it(
+    read: Read,
+) -> None:
+    places = {"a": ("z1", "1"), "b": ("z2", "1"), "c": ("z2", "2")}
+    text = nodes(**{n: {ZONE: zone, "acme.com/rack": rack} for n, (zone, rack) in places.items()})
     built = read(text, "kubernetes", label_keys=("zone", "rack"))
     assert tree(built.fabric) == {"a": "z1/z1.1", "b": "z2/z2.1", "c": "z2/2"}
+    assert [tier.name for tier in built.fabric.tiers] == ["zone", "rack"]
     assert "1: in several domains above, so named after them too" in built.notes
 
 

@@ -67,11 +67,17 @@ def test_other_topologies_of_the_file_are_named(read: Read, refused: Refused) ->
     refused(gpu + cpu + "  flat: true\n", "slurm-yaml", says)
 
 
-def test_a_leaf_under_the_core_is_a_zone_of_its_own(read: Read) -> None:
-    rows = TREE.replace("zone[1-2] ", "zone[1-2],rack9 ") + "SwitchName=rack9 Nodes=fat1\n"
-    built = read(rows, "slurm")
+def test_a_leaf_under_the_core_is_a_zone_and_what_has_no_place_is_left_out(read: Read) -> None:
+    """Topograph's pseudo-switch is no zone, and the root above the rest is still one root."""
+    rows = TREE.replace("zone[1-2] ", "zone[1-2],rack9,spare ")
+    rows += "SwitchName=rack9 Nodes=fat1\nSwitchName=spare Switches=gone\nSwitchName=gone\n"
+    built = read(f"{rows}SwitchName=no-topology Nodes=cpu[1-5]\n", "slurm")
     assert tree(built.fabric)["fat1"] == "rack9/rack9"
+    assert [tier.name for tier in built.fabric.tiers] == ["zone", "rack"]
+    assert len(built.fabric.hosts) == 7
     assert "rack9 skips a tier: it stands alone there" in built.notes
+    assert "left out: gone, spare, with no host below" in built.notes
+    assert "left out: cpu1, cpu2, cpu3 and 2 more, under no-topology" in built.notes
 
 
 def test_parallel_spines_are_one(read: Read) -> None:
@@ -90,21 +96,6 @@ def test_parallel_spines_are_one(read: Read) -> None:
         "n4": "spine3/leaf4",
     }
     assert "spine4, spine2: parallel to another switch, counted once" in built.notes
-
-
-def test_empty_switches_are_left_out(read: Read) -> None:
-    rows = TREE.replace("zone[1-2] ", "zone[1-2],spare ") + "SwitchName=spare Switches=gone\n"
-    built = read(rows + "SwitchName=gone\n", "slurm")
-    assert len(built.fabric.hosts) == 6
-    assert "left out: gone, spare, with no host below" in built.notes
-
-
-def test_hosts_without_topology_are_left_out(read: Read) -> None:
-    """Topograph's pseudo-switch is no zone, and the root above the rest is still one root."""
-    built = read(TREE + "SwitchName=no-topology Nodes=cpu[1-5]\n", "slurm")
-    assert len(built.fabric.hosts) == 6
-    assert [tier.name for tier in built.fabric.tiers] == ["zone", "rack"]
-    assert "left out: cpu1, cpu2, cpu3 and 2 more, under no-topology" in built.notes
 
 
 def test_files_are_included(read: Read, refused: Refused, tmp_path: Path) -> None:
