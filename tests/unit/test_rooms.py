@@ -1,15 +1,18 @@
-"""The order of rooms is checked, not only written down: a wrong import fails `make check`."""
+"""The order of rooms is checked, not only written down; a word has one meaning, a fold an end."""
 
 import ast
 import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import networkx as nx
 import pytest
+
+from scheduler.files.job_keys import JobKeys, sections
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -161,3 +164,67 @@ def test_an_open_match_is_seen() -> None:
     assert open_matches(body.format("_", "pass")) == [4]
     assert open_matches(body.format("event", "return")) == [4]
     assert open_matches(body.format("_", "assert_never(event)")) == []
+
+
+# --- docs/glossary.md names classes that exist, and a class name has one meaning ------
+
+PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+# Words that say nothing of the thing that they name.
+EMPTY = frozenset(
+    {"told", "found", "gone", "one", "what", "how", "asked", "mind", "company", "taste", "story"}
+)
+
+
+def modules_of_classes() -> dict[str, list[str]]:
+    """The modules in which each public class name is defined at top level."""
+    modules = defaultdict(list)
+    for module, path in sorted(module_files().items()):
+        for name in re.findall(r"^class ([^_]\w*)", path.read_text(encoding="utf-8"), re.M):
+            modules[name].append(module)
+    return modules
+
+
+def test_the_glossary_names_classes_that_exist() -> None:
+    named = set(re.findall(r"`([A-Z][A-Za-z]+)`", PAGE))
+    assert len(named) > 20
+    assert named <= set(modules_of_classes())
+
+
+def test_the_glossary_names_every_constraint_of_a_job_file() -> None:
+    (row,) = (line for line in PAGE.splitlines() if line.startswith("| constraint |"))
+    assert set(re.findall(r"`(\w+)`", row)) == set(sections(JobKeys)["constraints"].model_fields)
+
+
+def test_a_word_has_one_line_in_the_glossary() -> None:
+    words = re.findall(r"^\| (?!word \|)(.+?) \| ", PAGE, re.M)
+    assert len(words) >= 60
+    assert sorted(words) == sorted(set(words))
+
+
+def test_a_class_name_stands_in_one_module() -> None:
+    modules = modules_of_classes()
+    assert {name: places for name, places in modules.items() if len(places) > 1} == {}
+
+
+def names_in(path: Path) -> Iterator[tuple[str, int]]:
+    """Names of functions, arguments, fields and variables, each with the line that binds it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name, node.lineno
+            case ast.arg(arg=name):
+                yield name, node.lineno
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name, node.lineno
+
+
+@pytest.mark.slow
+def test_names_say_something() -> None:
+    empty = [
+        f"{module}:{line} {name}"
+        for module, path in sorted(module_files().items())
+        if module.split(".")[0] in ("muster", "scheduler")
+        for name, line in names_in(path)
+        if name in EMPTY
+    ]
+    assert empty == []

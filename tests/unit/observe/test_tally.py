@@ -153,15 +153,10 @@ def test_ends_are_told_apart() -> None:
     assert found.ended == {("default", how): 1 for how in ("completed", "failed", "cancelled")}
 
 
-def test_a_signal_on_record_is_counted_by_its_name() -> None:
-    found = tally(_log(ReportHost("z0-r0-h0", "thermal", "82 C")))
+def test_a_signal_on_record_and_an_agent_that_comes_back_are_no_failure() -> None:
+    signals = ("thermal", "agent-awaited", "agent-back")
+    found = tally(_log(*(ReportHost("z0-r0-h0", signal) for signal in signals)))
     assert +found.notes == {("thermal",): 1}
-    assert not +found.failures
-
-
-def test_a_host_that_awaits_its_agent_is_no_failure_and_no_repair() -> None:
-    host = "z0-r0-h0"
-    found = tally(_log(ReportHost(host, "agent-awaited"), ReportHost(host, "agent-back")))
     assert found.events["HostMoved",] == 2
     assert not +found.failures
     assert not +found.repairs

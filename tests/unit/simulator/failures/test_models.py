@@ -187,16 +187,12 @@ def test_reports_come_before_as_many_failures_as_announced_and_some_for_nothing(
     assert announced / len(downs) == pytest.approx(0.5 + 0.5 * (1 - math.exp(-0.15)), abs=0.05)
 
 
-def test_nothing_is_reported_of_hosts_that_are_down() -> None:
+def test_of_hosts_that_are_down_no_second_outage_and_no_report_comes() -> None:
     down = [Outage(1, "a", True, "x"), Outage(5, "a", False, "x")]
+    again = [Outage(3, "a", True, "y"), Outage(9, "a", False, "y")]
+    assert [(o.time_ns, o.is_down) for o in merged([down, again])] == [(1, True), (9, False)]
     told = [Outage(at, "a", True, "y", "link-flap") for at in (0, 3, 6)]
     assert [o.time_ns for o in merged([down, told]) if o.signal] == [0, 6]
-
-
-def test_overlapping_outages_of_a_host_are_one() -> None:
-    first = [Outage(1, "a", True, "x"), Outage(5, "a", False, "x")]
-    second = [Outage(3, "a", True, "y"), Outage(9, "a", False, "y")]
-    assert [(o.time_ns, o.is_down) for o in merged([first, second])] == [(1, True), (9, False)]
 
 
 # --- models as text ------------------------------------------------------------------

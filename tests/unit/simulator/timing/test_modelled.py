@@ -1,7 +1,5 @@
 """Replays under time models, small enough to follow by hand."""
 
-from typing import Any
-
 import pytest
 
 from muster.structs import replace
@@ -49,13 +47,8 @@ PLAIN = (
 
 def times(more: str = "") -> TimeModel:
     found = load_time_model(PLAIN + more)
-    # 3 s at 2 GPUs
-    return found.model_copy(update={"communicators": [point(2, 3)]})
-
-
-def point(gpus: int, seconds: float) -> Any:
-    example = load_time_model("default").communicators[0]
-    return example.model_copy(update={"gpus": gpus, "seconds": seconds})
+    point = found.communicators[0].model_copy(update={"gpus": 2, "seconds": 3})
+    return found.model_copy(update={"communicators": [point]})
 
 
 def split(world: World) -> dict[str, float]:
@@ -248,11 +241,6 @@ def store(gpus: int, changes: str) -> CheckpointStore:
     return CheckpointStore(machine(4, gpus), load_time_model(f"default{changes}").checkpoint)
 
 
-def shared(gangs: int, run_s: float, changes: str = "") -> World:
-    jobs = [trace_job(f"j{i}", 0, run_s, 2) for i in range(gangs)]
-    return replayed(machine(2 * gangs), jobs, times=load_time_model(TIMES + changes))
-
-
 @pytest.mark.parametrize(
     ("hosts", "kind", "write_s"),
     [
@@ -277,7 +265,8 @@ def test_a_host_writes_no_faster_than_its_cards(hosts: int, kind: str, write_s: 
     ],
 )
 def test_gangs_that_share_the_store_write_longer(gangs: int, end_s: float) -> None:
-    world = shared(gangs, 961)
+    jobs = [trace_job(f"j{i}", 0, 961, 2) for i in range(gangs)]
+    world = replayed(machine(2 * gangs), jobs, times=load_time_model(TIMES))
 
     assert world.ends_s()["j0"] == pytest.approx(end_s, rel=5e-4)
     waited_s = world.modelled.host_time.checkpoint / SECOND_NS / (2 * gangs)
