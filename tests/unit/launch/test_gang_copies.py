@@ -1,6 +1,5 @@
 """The launcher and copies in memory: who has which, and what the next attempt begins with."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from scheduler.launch.gangs import orders
 from scheduler.launch.gangs.checkpoints import LOG_EVERY_S
 from scheduler.v1 import agent_pb2
 from tests.build import cancel, exactly, job
-from tests.unit.launch.test_launcher import GPUS, World, gang
+from tests.unit.launch.test_launcher import GPUS, World, gang, given
 
 Copies = dict[tuple[int, int], list[int]]
 
@@ -65,10 +64,8 @@ class CopyWorld(World):
 @pytest.fixture
 async def world() -> CopyWorld:
     made = CopyWorld(3, zones=2, site=orders.SiteTerms(copies_gb=2))
-    made.join()
-    wanted = gang(hosts=4, spares=exactly(1))
     terms = CheckpointTerms(interval_s=1_200, peers=1, peer_interval_s=60)
-    await made.give(replace(wanted, spec=replace(wanted.spec, checkpoint=terms)))
+    await given(made, gang(hosts=4, spares=exactly(1), checkpoint=terms))
     for host in made.hosts():
         ready = agent_pb2.Prepared(key=made.key(), address=f"ip-{host}", port=4_000)
         ready.held.CopyFrom(made.held(host, {}))
@@ -93,11 +90,15 @@ async def test_agents_are_told_what_copies_may_take_and_whom_they_go_to(world: C
     }
     assert len({t.secret for t in terms}) == 1
     assert not any(t.wanted for t in terms)
-    for host, word in world.words("launch"):
+    hosts, launches = world.hosts(), dict(world.words("launch"))
+    for node, host in enumerate(hosts):
+        word = launches[host]
         (holder,) = word.copy_to
-        assert list(word.copy_addresses) == [f"ip-{world.hosts()[holder]}:9"]
+        assert (holder,) == job(world.state, "a").present.copies[node]
+        assert list(word.copy_addresses) == [f"ip-{hosts[holder]}:9"]
         assert (word.copy_attempt, word.copy_step) == (0, 0)
-        assert world.hosts()[holder] != host
+        assert node in launches[hosts[holder]].copy_of
+        assert hosts[holder][:2] != host[:2]  # never in its zone
 
 
 async def test_a_step_is_complete_once_all_hosts_have_all_copies(world: CopyWorld) -> None:
@@ -214,9 +215,6 @@ async def test_a_host_that_comes_back_drops_copies_of_a_job_that_goes_on_without
 
 async def test_without_memory_for_copies_or_peers_agents_keep_none() -> None:
     for site, peers in ((orders.NO_TERMS, 1), (orders.SiteTerms(copies_gb=2), 0)):
-        world = World(3, zones=2, site=site)
-        world.join()
-        wanted = gang(hosts=4)
-        terms = CheckpointTerms(peers=peers)
-        await world.give(replace(wanted, spec=replace(wanted.spec, checkpoint=terms)))
+        wanted = gang(hosts=4, checkpoint=CheckpointTerms(peers=peers))
+        world = await given(World(3, zones=2, site=site), wanted)
         assert not any(word.HasField("copies") for _, word in world.words("prepare"))

@@ -355,27 +355,20 @@ async def test_a_pod_that_ended_is_made_again_after_longer_and_longer(agents: Ke
     assert await agents.settle() == [("POST", "")]
 
 
-async def test_a_host_whose_pod_never_starts_is_lost_in_the_end(agents: Kept) -> None:
+@pytest.mark.parametrize(
+    ("phase", "start_s", "delete_s"), [("Pending", 600, 600), ("Running", 30, 120)]
+)
+async def test_a_pod_without_an_agent_is_waited_for_and_then_deleted(
+    agents: Kept, phase: str, start_s: int, delete_s: int
+) -> None:
     agents.state.holding = [job("u-1", (0,))]
-    await agents.settle()
-    agents.have("n1", replace(OWNER, uid="u-1"), phase="Pending")
-    await agents.settle()
-    agents.now_s = 599.0
-    assert agents.starting() == {"n1"}
-    agents.now_s = 601.0
-    assert agents.starting() == set()
-    assert await agents.settle() == [("DELETE", "muster-n1")]
-
-
-async def test_a_container_without_an_agent_is_not_waited_for_as_long(agents: Kept) -> None:
-    agents.state.holding = [job("u-1", (0,))]
-    agents.have("n1", replace(OWNER, uid="u-1"))
+    agents.have("n1", replace(OWNER, uid="u-1"), phase=phase)
     assert await agents.settle() == []
+    agents.now_s = start_s - 1
     assert agents.starting() == {"n1"}
-    agents.now_s = 31.0
-    assert agents.starting() == set()
-    assert await agents.settle() == []
-    agents.now_s = 121.0
+    agents.now_s = start_s + 1
+    assert agents.starting() == set()  # so its host is lost
+    agents.now_s = delete_s + 1
     assert await agents.settle() == [("DELETE", "muster-n1")]
 
 

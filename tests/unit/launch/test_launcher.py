@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from placement.fabric.reader import from_spec
+from placement.workload.request import NO_SPARES, SpareRule
 from scheduler.core import JobState, Rejected, SchedulingOptions, State, admit, decide
 from scheduler.core.fold.apply import apply
 from scheduler.core.fold.attempts import EffectReader
@@ -28,7 +29,6 @@ from scheduler.core.model.events import (
 )
 from scheduler.core.model.lifecycle import Hold, HostState
 from scheduler.core.policies.job_terms import (
-    CheckpointTerms,
     HangAction,
     HangTerms,
     RunSpec,
@@ -245,19 +245,32 @@ class World:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-def gang(name: str = "a", hosts: int = 2, **more: Any) -> SubmitJob:
-    run = RunSpec(("train",), grace_s=20, per_host=more.pop("per_host", 1))
-    made = spec(name, hosts, gpus=GPUS, **more)
-    return SubmitJob(replace(made, run=run), f"uid-{name}")
+def gang(
+    name: str = "a",
+    hosts: int = 2,
+    *,
+    per_host: int = 1,
+    gpus: int = GPUS,
+    spares: SpareRule = NO_SPARES,
+    **terms: Any,
+) -> SubmitJob:
+    """A job whose ranks train. `terms`: fields of its specification."""
+    run = RunSpec(("train",), grace_s=20, per_host=per_host)
+    made = replace(spec(name, hosts, gpus=gpus, spares=spares), run=run, **terms)
+    return SubmitJob(made, f"uid-{name}")
+
+
+async def given(made: World, *commands: Command) -> World:
+    """A fabric all of whose agents are there, once these were decided."""
+    made.join()
+    await made.give(*commands)
+    return made
 
 
 @pytest.fixture
 async def world() -> World:
     """Four hosts with agents, of which a gang has two and a spare."""
-    made = World(4)
-    made.join()
-    await made.give(gang(spares=exactly(1)))
-    return made
+    return await given(World(4), gang(spares=exactly(1)))
 
 
 async def test_a_gang_is_prepared_then_launched_together_then_in_the_log(world: World) -> None:
@@ -286,71 +299,30 @@ async def test_a_gang_is_prepared_then_launched_together_then_in_the_log(world: 
     assert (event.name, event.attempt) == ("a", 1)
 
 
-async def test_ranks_are_told_whose_state_is_kept_where() -> None:
-    world = World(3, zones=2)
-    world.join()
-    wanted = gang(hosts=4)
-    await world.give(
-        replace(wanted, spec=replace(wanted.spec, checkpoint=CheckpointTerms(peers=1)))
-    )
-    await world.prepared()
-    hosts, copies = world.hosts(), world.state.jobs["a"].present.copies
-    told = {host: (list(w.copy_to), list(w.copy_of)) for host, w in world.words("launch")}
-    assert [told[host][0] for host in hosts] == [list(holders) for holders in copies]
-    for node, host in enumerate(hosts):
-        (holder,) = told[host][0]
-        assert node in told[hosts[holder]][1]
-        assert hosts[holder][:2] != host[:2]  # never in its rack
-
-
-async def test_a_job_is_complete_when_every_process_has_ended_well(world: World) -> None:
+@pytest.mark.parametrize(
+    ("ages_s", "later_s", "rank", "reason"),
+    [
+        ((0.1, 0.4), 0, 8, "was killed by signal 9"),
+        ((0, 0), 0.5, 0, "exited with code 1: ConnectionResetError"),
+    ],
+    ids=["heard of last", "others were told to end since"],
+)
+async def test_the_first_failure_is_the_cause_and_all_stop_at_once(
+    world: World, ages_s: tuple[float, float], later_s: float, rank: int, reason: str
+) -> None:
     await world.launched()
     first, second = world.hosts()
-    await world.exited(first, 0)
-    assert job(world.state, "a").state is JobState.RUNNING
-    await world.exited(second, 8)
-    assert job(world.state, "a").state is JobState.COMPLETED
-
-
-async def test_the_first_failure_is_the_cause_and_all_stop_at_once(world: World) -> None:
-    await world.launched()
-    first, second = world.hosts()
-    await world.exited(first, 0, 1, log_tail="ConnectionResetError", age_s=0.1)
-    assert [(h, w.grace.ToNanoseconds()) for h, w in world.words("stop")] == [
-        (first, 0),
-        (second, 0),
-    ]
-    await world.exited(second, 8, signal=9, age_s=0.4)
+    await world.exited(first, 0, 1, log_tail="ConnectionResetError", age_s=ages_s[0])
+    stops = [(host, word.grace.ToNanoseconds()) for host, word in world.words("stop")]
+    assert stops == [(first, 0), (second, 0)]
+    world.now_s += later_s
+    await world.exited(second, 8, signal=9, age_s=ages_s[1])
     assert world.of(RankFailed) == []  # others may have been earlier
     await world.stopped(first, second)
     (event,) = world.of(RankFailed)
-    assert (event.rank, event.host, event.reason) == (8, second, "was killed by signal 9")
+    assert (event.rank, event.reason) == (rank, reason)
     assert world.state.jobs["a"].attempt == 2
     assert [host for host, _ in world.words("prepare")] == list(world.hosts())
-
-
-async def test_what_ends_after_it_was_told_to_is_no_cause(world: World) -> None:
-    await world.launched()
-    first, second = world.hosts()
-    await world.exited(first, 0, 3)
-    world.now_s += 0.5
-    await world.exited(second, 8, signal=9)
-    await world.stopped(first, second)
-    (event,) = world.of(RankFailed)
-    assert (event.rank, event.reason) == (0, "exited with code 3")
-
-
-async def test_a_restart_goes_on_from_the_newest_checkpoint_logged_or_not(world: World) -> None:
-    await world.launched()
-    first, second = world.hosts()
-    await world.saved(first, 10)
-    await world.saved(first, 20)
-    assert [event.step for event in world.of(CheckpointSaved)] == [10]
-    await world.exited(first, 0, 1)
-    await world.stopped(first, second)
-    await world.prepared()
-    launches = world.words("launch")
-    assert {(w.checkpoint_step, w.checkpoint) for _, w in launches} == {(20, "/c/20")}
 
 
 async def test_the_log_has_a_checkpoint_a_minute_and_the_last_of_each_attempt(
@@ -368,6 +340,9 @@ async def test_the_log_has_a_checkpoint_a_minute_and_the_last_of_each_attempt(
     await world.stopped(first, second)
     last = world.of(CheckpointSaved)[-1]
     assert (last.attempt, last.step) == (1, 129)
+    await world.prepared()
+    launches = world.words("launch")
+    assert {(w.checkpoint_step, w.checkpoint) for _, w in launches} == {(129, "/c/129")}
     await world.launched()
     await world.saved(first, 130)
     assert world.of(CheckpointSaved)[-1] is last  # its minute is not over
@@ -509,9 +484,7 @@ async def test_a_new_leader_goes_on_from_what_agents_say_and_stops_what_the_log_
 @pytest.fixture
 async def wide() -> World:
     """Two zones of four hosts, and a gang that runs on two hosts of one zone."""
-    made = World(4, zones=2)
-    made.join()
-    await made.give(gang())
+    made = await given(World(4, zones=2), gang())
     await made.launched()
     return made
 
@@ -520,63 +493,50 @@ def zone(world: World, host: str) -> list[str]:
     return [other for other in world.state.loaded_fabric.hosts if other[:2] == host[:2]]
 
 
-async def test_a_gang_is_left_alone_where_a_zone_is_silent_together(wide: World) -> None:
+async def test_a_gang_is_left_alone_where_a_zone_is_silent_together_unless_it_has_no_power(
+    wide: World,
+) -> None:
     first, second = wide.hosts()
-    running = wide.running()
-    domain, beats = first[:2], wide.instruments.beats
+    running, hosts, beats = wide.running(), zone(wide, first), wide.instruments.beats
+    domain = first[:2]
     hint = f"if they are down: muster report {domain} --signal power-lost"
-    await wide.lose(*zone(wide, first))
-    assert job(wide.state, "a").state is JobState.RUNNING
+    await wide.lose(*hosts)
+    await wide.after(1_000 * LEASE_S)
+    assert job(wide.state, "a").attempt == 1  # it may run there, for all that is known
     assert [(e.host, e.signal, e.detail) for e in wide.of(HostSignalled)] == [
         (domain, "agents-cut-off", f"4 hosts silent; gangs there are left alone; {hint}")
     ]
-    idle = next(host for host in zone(wide, first) if host not in (first, second))
+    idle = next(host for host in hosts if host not in (first, second))
     states = [wide.state.host(wide.state.loaded_fabric.index_by_name[h]) for h in (first, idle)]
     assert [state.signal for state in states] == ["", "agent-lost"]  # no gang starts there
     assert beats.cut_off == {(domain,): 4}
     beats.beat("agents", 60)
     assert beats.states()["agents"].startswith(f"control plane cut off from {domain}: 4 hosts")
-    for host in zone(wide, first):
+    for host in hosts:
         wide.join(host, attempts=(running,) if host in (first, second) else ())
     await wide.after(1.1)
     assert (job(wide.state, "a").attempt, wide.hosts()) == (1, (first, second))
     assert wide.of(HostSignalled)[-1].signal == "agents-reached"
     assert wide.state.hosts == {}
     assert (beats.cut_off, beats.states()["agents"]) == ({}, "")
+    await wide.lose(*hosts)
+    await wide.give(ReportHost(domain, "power-lost"))
+    await wide.after(1.1)
+    assert job(wide.state, "a").attempt == 2
+    assert not set(hosts) & set(wide.hosts())
+    assert beats.cut_off == {}
+    wide.join(*hosts)
+    await wide.after(1.1)
+    assert wide.state.hosts == {}
 
 
 async def test_where_idle_hosts_alone_are_silent_no_report_of_power_is_asked_for(
     wide: World,
 ) -> None:
     first, _ = wide.hosts()
-    others = [host for host in wide.state.loaded_fabric.hosts if host[:2] != first[:2]]
-    beats = wide.instruments.beats
-    await wide.lose(*others)
+    await wide.lose(*(host for host in wide.state.loaded_fabric.hosts if host[:2] != first[:2]))
     words = "no gang runs there; idle hosts are out until their agents answer"
     assert [e.detail for e in wide.of(HostSignalled)] == [f"4 hosts silent; {words}"]
-    beats.beat("agents", 60)
-    domain = others[0][:2]
-    told = f"control plane cut off from {domain}: 4 hosts silent; {words}"
-    assert beats.states()["agents"] == told
-
-
-async def test_a_zone_that_is_said_to_have_no_power_gives_its_gangs_away_and_comes_back(
-    wide: World,
-) -> None:
-    first, _ = wide.hosts()
-    domain, beats = first[:2], wide.instruments.beats
-    await wide.lose(*zone(wide, first))
-    await wide.after(1_000 * LEASE_S)
-    assert job(wide.state, "a").attempt == 1  # it may run there, for all that is known
-    await wide.give(ReportHost(domain, "power-lost"))
-    await wide.after(1.1)
-    assert job(wide.state, "a").attempt == 2
-    assert not set(zone(wide, first)) & set(wide.hosts())
-    beats.beat("agents", 60)
-    assert (beats.cut_off, beats.states()["agents"]) == ({}, "")
-    wide.join(*zone(wide, first))
-    await wide.after(1.1)
-    assert wide.state.hosts == {}
 
 
 async def test_agents_that_were_given_back_are_not_silent(wide: World) -> None:
@@ -646,53 +606,6 @@ async def test_a_host_that_was_cut_off_alone_is_not_avoided_once_it_is_back(worl
     assert len(job(world.state, "a").strikes) == 1
 
 
-async def test_an_attempt_waits_for_a_stale_one_on_a_host_that_comes_back(world: World) -> None:
-    await world.launched()
-    first, second = world.hosts()
-    stale = world.running()
-    world.breaks(second)
-    world.launcher.on_lost(second)
-    await world.settle()
-    await world.stopped(first, key=stale.key)
-    assert second not in world.hosts()
-    assert job(world.state, "a").attempt == 2
-    world.words()
-    world.join(second, attempts=(stale,))
-    await world.prepared()
-    assert [host for host, _ in world.words("stop")] == [second]
-    assert world.words("launch") == []
-    await world.stopped(second, key=stale.key)
-    assert [host for host, _ in world.words("launch")] == list(world.hosts())
-
-
-async def test_a_host_that_gets_ready_after_its_attempt_was_left_is_told_to_stop(
-    world: World,
-) -> None:
-    """It had not said that it was at it when it came back, and others have yet to stop."""
-    first, second = world.hosts()
-    key = world.key()
-    await world.give(cancel("a"))
-    world.breaks(second)
-    world.join(second)
-    world.words()
-    world.say(second, prepared=agent_pb2.Prepared(key=key, address="x"))
-    assert [(host, word.key) for host, word in world.words("stop")] == [(second, key)]
-    await world.stopped(first, second, key=key)
-    assert [host for host, _ in world.words("forget")] == [first, second]
-
-
-async def test_a_host_that_was_started_anew_has_lost_its_ranks(world: World) -> None:
-    await world.launched()
-    first, second = world.hosts()
-    world.breaks(second)
-    world.join(second)
-    await world.settle()
-    await world.stopped(first)
-    (event,) = world.of(RankFailed)
-    assert (event.host, event.rank) == (second, 8)
-    assert event.reason.endswith("its host was started anew")
-
-
 async def test_ranks_save_before_a_planned_move_and_successors_wait_for_it(world: World) -> None:
     await world.launched()
     first, second = world.hosts()
@@ -746,7 +659,7 @@ async def test_the_next_job_of_a_run_waits_for_the_last_checkpoint_and_goes_on_t
     await world.launched()
     first, second = world.hosts()
     old, before = world.key(), world.state.jobs["a"]
-    await world.give(cancel("a"), replace(SubmitJob(before.spec, "uid-2")))
+    await world.give(cancel("a"), SubmitJob(before.spec, "uid-2"))
     world.words()
     await world.saved(first, 40, key=old)  # in its grace
     assert world.words("prepare") == []
@@ -783,11 +696,7 @@ async def test_an_ended_job_still_says_how_long_its_steps_took(world: World) -> 
 async def test_a_gang_whose_steps_stop_is_said_to_hang_and_treated_as_its_file_says(
     action: HangAction,
 ) -> None:
-    world = World(3)
-    terms = HangTerms(60, action)
-    wanted = replace(spec("a", 2), run=RunSpec(("train",)), hang=terms)
-    world.join()
-    await world.give(SubmitJob(wanted, "uid-a"))
+    world = await given(World(3), gang(per_host=0, hang=HangTerms(60, action)))
     await world.launched()
     first, second = world.hosts()
     for step in (1, 2, 3):
@@ -824,10 +733,7 @@ async def test_a_gang_whose_steps_stop_is_said_to_hang_and_treated_as_its_file_s
 
 
 async def test_the_ranks_that_others_wait_for_are_named_and_what_they_have_in_common() -> None:
-    world = World(3, zones=2)
-    wanted = replace(spec("a", 6), run=RunSpec(("train",)), hang=HangTerms(60))
-    world.join()
-    await world.give(SubmitJob(wanted, "uid-a"))
+    world = await given(World(3, zones=2), gang(hosts=6, per_host=0, hang=HangTerms(60)))
     await world.launched()
     hosts = world.hosts()
     for step in (1, 2, 3):
@@ -851,11 +757,7 @@ async def test_the_ranks_that_others_wait_for_are_named_and_what_they_have_in_co
 async def test_a_gang_that_never_makes_a_first_step_hangs_where_its_file_sets_a_limit(
     busy: str, after_s: int
 ) -> None:
-    world = World(3)
-    terms = HangTerms(60, first_step_s=300)
-    world.join()
-    wanted = replace(spec("a", 2), run=RunSpec(("train",)), hang=terms)
-    await world.give(SubmitJob(wanted, "uid-a"))
+    world = await given(World(3), gang(hang=HangTerms(60, first_step_s=300)))
     await world.launched()
     stepped(world, world.hosts()[0], 0, busy=busy)
     await world.after(after_s - 5)
@@ -867,23 +769,6 @@ async def test_a_gang_that_never_makes_a_first_step_hangs_where_its_file_sets_a_
     stepped(world, world.hosts()[0], 1)
     await world.settle()
     assert world.of(GangHung)[-1].reason == ""
-
-
-async def test_words_of_an_attempt_that_is_over_change_nothing(world: World) -> None:
-    await world.launched()
-    first, second = world.hosts()
-    old = world.key()
-    await world.exited(first, 0, 1)
-    await world.stopped(first, second)
-    await world.launched()
-    before = len(world.events)
-    await world.exited(first, 0, 1, key=old)
-    await world.saved(first, 99, key=old)
-    world.say(second, started=agent_pb2.Started(key=old))
-    await world.settle()
-    assert len(world.events) == before
-    ((host, stop),) = world.words("stop")
-    assert (host, stop.key.attempt) == (second, 1)
 
 
 async def test_a_host_that_does_not_answer_costs_an_attempt(world: World) -> None:
@@ -910,11 +795,8 @@ async def test_jobs_that_run_nothing_are_left_to_others(world: World) -> None:
 
 
 async def test_jobs_on_one_host_are_told_their_gpus_and_wait_for_no_other_part() -> None:
-    world = World(1)
-    world.join()
-    run = RunSpec(("train",))
-    for name, gpus in (("a", 2), ("b", 4), ("c", 2)):
-        await world.give(SubmitJob(replace(spec(name, gpus=gpus), run=run), f"uid-{name}"))
+    sizes = {"a": 2, "b": 4, "c": 2}
+    world = await given(World(1), *(gang(name, 1, gpus=gpus) for name, gpus in sizes.items()))
     wanted = {word.job: word for _, word in world.words("prepare")}
     assert {name: list(word.gpus) for name, word in wanted.items()} == {
         "a": [0, 1],
@@ -929,7 +811,7 @@ async def test_jobs_on_one_host_are_told_their_gpus_and_wait_for_no_other_part()
         await world.launched(name)
     key = world.key("a")
     await world.give(cancel("a"))
-    await world.give(SubmitJob(replace(spec("d", gpus=2), run=run), "uid-d"))
+    await world.give(gang("d", 1, gpus=2))
     assert [kind for _, kind in world.words()] == ["stop"]  # d waits until a has left its GPUs
     await world.stopped(*world.state.loaded_fabric.hosts, key=key)
     assert [list(word.gpus) for _, word in world.words("prepare")] == [[0, 1]]
@@ -970,9 +852,7 @@ async def test_an_error_in_one_gang_keeps_the_deadlines_of_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The hosts of b never answer; looking after a raises each time."""
-    world = World(4)
-    world.join()
-    await world.give(gang("a"), gang("b"))
+    world = await given(World(4), gang("a"), gang("b"))
     overdue = AgentLauncher._overdue
 
     def broken(self: AgentLauncher, gang: Any, now_s: float) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from scheduler.core.model.commands import Command, ReportHost, SubmitJob
 from scheduler.files.job import job_from_mapping
 from scheduler.launch.gangs.slow_hosts import SlowHosts
-from tests.unit.launch.test_launcher import World, gang
+from tests.unit.launch.test_launcher import World, gang, given
 
 
 class LeadingWorld(World):
@@ -35,8 +35,7 @@ class LeadingWorld(World):
 
 async def running() -> LeadingWorld:
     world = LeadingWorld()
-    world.join()
-    await world.give(gang())
+    await given(world, gang())
     await world.launched()
     return world
 
@@ -80,12 +79,13 @@ async def test_nobody_is_reported_where_nobody_is_slow_or_another_leads() -> Non
 async def test_roles_are_compared_with_themselves() -> None:
     """The second of two roles, of one host, takes three times as long, and nobody minds."""
     world = LeadingWorld()
-    world.join()
     roles = [
         {"name": "trainer", "parallelism": {"tp": 8}, "command": ["a"]},
         {"name": "server", "parallelism": {"tp": 8}, "command": ["b"]},
     ]
-    await world.give(SubmitJob(job_from_mapping({"name": "a", "spares": 0, "roles": roles}), "uid"))
+    await given(
+        world, SubmitJob(job_from_mapping({"name": "a", "spares": 0, "roles": roles}), "uid")
+    )
     for slow_rank in (None, 11):
         world.steps(8, slow_rank)
         for times in world.times.values():

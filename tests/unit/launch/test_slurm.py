@@ -216,11 +216,13 @@ async def test_agents_are_one_step_at_first_and_steps_of_their_own_later(agents:
     await agents.settle(wanted, job)
     await agents.settle(wanted, job)
     assert agents.steps == [("7", ("n1", "n2"))]
+    assert agents.starting() == {"n1", "n2"}
     agents._sessions.connected |= {"n1", "n2"}
     await agents.settle(wanted, job)
     agents._sessions.connected -= {"n2"}
     await agents.settle(wanted, job)
     assert agents.steps[1:] == [("7", ("n2",))]
+    assert agents.starting() == set()  # it was there: it is lost
     agents.now_s = 10.0
     await agents.settle(wanted, job)
     assert len(agents.steps) == 2
@@ -249,18 +251,6 @@ async def test_agents_that_do_not_come_in_are_named_once_with_where_to_look(
     assert len(agents.steps) == 7  # all at first, each of two again three times
 
 
-async def test_a_host_that_slurm_does_not_know_is_drained_with_the_reason(agents: Kept) -> None:
-    _, second = agents.lead(loaded(fabric(1, 1, 2)))
-    agents._nodes["n99"] = (NodeState.DOWN, "")
-    del agents._nodes[second]
-    await agents._tell([])
-    reason = "slurm: it has no such node, or hides it from this user"
-    assert agents.told == [MoveHost(second, HostMove.DRAIN, reason)]
-    agents._sessions.connected.add(second)  # an agent that Slurm has not started
-    await agents._tell([])
-    assert len(agents.told) == 1
-
-
 async def test_the_next_server_waits_for_agents_of_the_last_one(tmp_path: Path) -> None:
     wanted, job = {"g": ("n1", "n2")}, held("7", ("n1", "n2"))
     first = Kept(tmp_path / "a")
@@ -275,28 +265,6 @@ async def test_the_next_server_waits_for_agents_of_the_last_one(tmp_path: Path) 
     second.now_s = 6.0
     await second.settle(wanted, job)
     assert second.steps == [("7", ("n2",))]
-
-
-async def test_an_agent_may_take_a_while_to_come_in_the_first_time(agents: Kept) -> None:
-    wanted, job = {"g": ("n1", "n2")}, held("7", ("n1", "n2"))
-    await agents.settle(wanted)
-    await agents.settle(wanted, job)
-    assert agents.starting() == {"n1", "n2"}
-    agents._sessions.connected |= {"n1"}
-    await agents.settle(wanted, job)
-    assert agents.starting() == {"n2"}
-    agents._sessions.connected -= {"n1"}  # it was there: it is lost
-    await agents.settle(wanted, job)
-    assert agents.starting() == {"n2"}
-    agents.now_s = 21.0
-    await agents.settle(wanted, job)
-    assert agents.starting() == set()
-
-
-async def test_an_allocation_that_is_refused_keeps_no_other_waiting(agents: Kept) -> None:
-    agents.slurm.refused = {"n1": "no"}
-    await agents.settle({"g": ("n1",), "h": ("n2", "n3")})
-    assert agents.slurm.node_lists == ["n2,n3"]
 
 
 async def test_a_node_that_is_refused_is_found_by_halves_and_the_others_are_held(
@@ -348,12 +316,14 @@ def test_want_of_licenses_is_no_matter_of_single_hosts() -> None:
 
 async def test_a_controller_that_does_not_answer_refuses_nothing(agents: Kept) -> None:
     agents.slurm.refused = {"n1": "Unable to contact slurm controller (connect failure)"}
+    wanted = {"g": ("n1", "n2"), "h": ("n3",)}
     for _ in range(3):
-        await agents.settle({"g": ("n1", "n2")})
+        await agents.settle(wanted)
     assert agents._refusals.reason("n1") == ""
+    assert agents.slurm.granted == {"n3"}  # which waits for no other
     agents.slurm.refused.clear()
-    await agents.settle({"g": ("n1", "n2")})
-    assert agents.slurm.granted == {"n1", "n2"}
+    await agents.settle(wanted)
+    assert agents.slurm.granted == {"n1", "n2", "n3"}
 
 
 ROW = (
@@ -451,17 +421,20 @@ async def test_limits_of_the_partition_are_said_and_kept(
     assert agents._bar("n2") == "it is not in partition main"
 
 
-async def test_a_host_that_slurm_refuses_or_another_holds_is_drained_with_the_reason(
+async def test_a_host_that_slurm_refuses_lacks_or_gave_another_is_drained_with_the_reason(
     agents: Kept,
 ) -> None:
-    first, second = agents.lead(loaded(fabric(1, 1, 2)))
+    first, second, third = agents.lead(loaded(fabric(1, 1, 3)))
     agents._refusals.add([first], "AssocGrpNodeLimit", 0.0)
+    del agents._nodes[third]
     await agents._tell([held("123", (second,), user="ada")])
     assert agents.told == [
         MoveHost(first, HostMove.DRAIN, "slurm: refused: AssocGrpNodeLimit"),
         MoveHost(second, HostMove.DRAIN, "slurm: held by ada's job 123"),
+        MoveHost(third, HostMove.DRAIN, "slurm: it has no such node, or hides it from this user"),
     ]
     agents.told.clear()
+    agents._sessions.connected.add(third)  # an agent that Slurm has not started
     await agents._tell([held("7", (first, second))])  # granted: what was known is over
     assert agents.told == []
 
