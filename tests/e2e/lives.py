@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 import pytest
 
-from placement.fabric import hostset
 from placement.workload.request import AUTO
 from scheduler.core import JobState, Plan, SchedulingOptions, State, decide, replay
 from scheduler.core.capacity.placer import Placer
@@ -45,17 +44,9 @@ from scheduler.v1 import job_pb2, service_pb2
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from tests.build import (
     HOUR_NS,
-    cancel,
-    cordon,
-    drain,
-    end,
     exactly,
     fabric,
-    fail,
-    hosts_of,
-    repair,
     submit,
-    uncordon,
 )
 from tests.replays import run_script
 from tests.serving import START_NS, Served, logged, serving
@@ -75,58 +66,10 @@ Step = Command | Callable[[State], Command]
 # --- scripts -----------------------------------------------------------------
 
 
-def block(job: str, number: int) -> Callable[[State], str]:
-    """The host that carries this block of the job when the step is taken."""
-    return lambda state: hosts_of(state, job)[number]
-
-
-def free(state: State) -> str:
-    return FABRIC.hosts[hostset.members(state.free)[0]]
-
-
-def failed(state: State) -> str:
-    return FABRIC.hosts[hostset.members(state.index.unhealthy)[0]]
-
-
-def on(make: Callable[[str], Command], where: Callable[[State], str]) -> Step:
-    return lambda state: make(where(state))
-
-
-STORY: list[Step] = [
-    submit("long", 6, pp=2, limit_s=10 * H, spares=exactly(1)),
-    submit("wide", 12, limit_s=H),  # waits for long, and is promised its hosts
-    submit("tardy", 5, limit_s=20 * H),  # would fit, but would break the promise
-    submit("brief", 2, limit_s=2 * H),  # backfills
-    on(cordon, free),
-    on(fail, block("long", 0)),  # swaps its spare in
-    on(lambda host: fail(host, "nic-down"), block("long", 3)),  # swaps a free host in
-    on(lambda host: ReportHost(host, "thermal", "88 C"), block("long", 2)),
-    on(drain, block("long", 1)),
-    cancel("tardy"),
-    end("brief"),
-    end("long", JobState.FAILED),
-    on(repair, failed),
-    on(uncordon, failed),
-    on(repair, failed),
-    submit("rest", 3, priority=5),  # takes what wide leaves
-    submit("last", 1, spares=AUTO),
-    on(fail, block("wide", 7)),  # nothing to swap in: requeued, and waits again
-    end("wide", attempt=1),  # a late word: refused
-    end("rest"),  # room for wide: its second attempt
-    on(drain, block("wide", 2)),
-    on(repair, failed),
-    submit("nowhere", 17),  # infeasible: refused
-    end("wide"),
-    cancel("last"),
-]
-
-
-def written(
-    steps: Sequence[Step], options: SchedulingOptions | None = None, tenants: Tenants | None = None
-) -> Script:
+def written(steps: Sequence[Step], options: SchedulingOptions, tenants: Tenants) -> Script:
     """The commands of a story, each chosen on the state that those before it lead to."""
     script: list[tuple[int, Command]] = []
-    state, options = State.empty(), options or SchedulingOptions()
+    state = State.empty()
     for number, step in enumerate(steps):
         command = step(state) if callable(step) else step
         script.append((START_NS + number * HOUR_NS // 10, arriving(command)))

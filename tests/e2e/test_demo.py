@@ -11,7 +11,7 @@ DEMO = str(Path(__file__).parents[2] / "scripts" / "demo.py")
 
 
 def test_the_demo_does_what_it_says() -> None:
-    words = [sys.executable, DEMO, "--days", "3"]
+    words = [sys.executable, DEMO, "--days", "2"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "stopped cleanly" in done.stdout

@@ -31,19 +31,16 @@ from scheduler.core.policies.tenants import Preemption, Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.files.job import job_to_mapping
-from tests.build import end, fail, submit
+from tests.build import end, fail, hosts_of, submit
 from tests.e2e.lives import (
     FABRIC,
-    STORY,
     TENANTS,
     Decisions,
     H,
     Script,
     Step,
     arriving,
-    block,
     lived,
-    on,
     owned,
     random_script,
     with_changes,
@@ -60,22 +57,9 @@ def kinds(log: Sequence[Event]) -> Counter[str]:
     return Counter(type(event).__name__ for event in log)
 
 
-async def test_served_and_simulated_leave_the_same_log_through_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = written(STORY)
-    simulated = run_script(FABRIC, script)
-    live = await lived(tmp_path, script, Decisions(monkeypatch), SchedulingOptions(), 9)
-    assert live == simulated
-    seen = kinds(simulated)
-    assert (seen["GangSwapped"], seen["JobRequeued"], seen["HostSignalled"]) == (4, 1, 1)
-    started = [e.name for e in simulated if isinstance(e, JobStarted)]
-    assert started == ["long", "brief", "wide", "rest", "last", "wide"]
-
-
 @pytest.mark.parametrize("policy", BUILT_IN)
 @pytest.mark.parametrize("seed", seeds(1, (1, 2)))
-async def test_so_they_do_on_whatever_comes(
+async def test_served_and_simulated_leave_the_same_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, policy: str
 ) -> None:
     script, limits = random_script(seed), SchedulingOptions(policy=policy)
@@ -145,7 +129,7 @@ ELASTIC: list[Step] = [
     submit("urgent", 8, limit_s=2 * H, priority=5),  # four are free: soft drops four
     submit("rigid", 4, **SPOT),  # waits: it may take nothing from an equal
     submit("more", 2, priority=5),  # soft again
-    on(fail, block("urgent", 3)),  # and for a host that failed
+    lambda state: fail(hosts_of(state, "urgent")[3]),  # and for a host that failed
     end("urgent"),  # rigid starts, and soft grows on the rest
     submit("wide", 11, priority=5),  # more than soft and rigid could spare: both leave
     end("more"),
@@ -165,36 +149,31 @@ async def test_so_they_do_with_elastic_gangs(
     assert {bool(event.preempted_by) for event in resized} == {True, False}
 
 
-def test_a_dry_run_keeps_the_same_constraints(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each job starts when it comes; hosts beside exclusive ones are busy for a dry run."""
+def whole_of_racks() -> Script:
+    """Jobs that start when they come, some of which have racks for themselves."""
     where = [Constraints(same="rack"), Constraints(max_zones=1), Constraints()]
-    script, state = [], State.empty()
+    script = []
     for number, hosts in enumerate((2, 3, 2, 1, 3)):
         beside = Affinity(exclusive="rack" if number % 2 else "")
         job = submit(f"j{number}", hosts, where=where[number % 3], affinity=beside)
         script.append((START_NS + number, arriving(job)))
-    started = 0
+    return script
+
+
+@pytest.mark.parametrize(
+    "script", [random_script(0), whole_of_racks()], ids=["whatever comes", "constraints"]
+)
+def test_a_dry_run_gives_what_was_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], script: Script
+) -> None:
+    """Hosts that are reserved for others, or beside exclusive ones, are busy for a dry run."""
+    started, state = 0, State.empty()
     for event in run_script(FABRIC, script):
         if isinstance(event, JobStarted):
             started += 1
             wants = state.jobs[event.name].spec.affinity
             closed = AffinityIndex(state).closed(event.name, wants)
             taken = hostset.full(FABRIC.host_count) & ~state.free | closed
-            answer = dry_run(tmp_path, state, event.name, taken, capsys)
-            assert answer["hosts"] == list(event.hosts)
-        state = replay([event], state)
-    assert started >= 4
-
-
-def test_a_dry_run_gives_what_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    state = State.empty()
-    for event in run_script(FABRIC, written(STORY)):
-        if isinstance(event, JobStarted):
-            taken = hostset.full(FABRIC.host_count) & ~state.free
             busy = taken | reserved_for_others(state, event)
             answer = dry_run(tmp_path, state, event.name, busy, capsys)
             assert answer["hosts"] == list(event.hosts)
@@ -202,6 +181,7 @@ def test_a_dry_run_gives_what_was_given(
             told = {tier: cut["by_axis"] for tier, cut in answer["cut"].items()}
             assert told == {cut.tier: dict(cut.by_axis) for cut in event.cuts}
         state = replay([event], state)
+    assert started >= 4
 
 
 def reserved_for_others(state: State, event: JobStarted) -> HostSet:

@@ -19,7 +19,7 @@ def children(pid: int) -> list[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="of Linux")
-@pytest.mark.parametrize("after_s", [0.0, 0.5, pytest.param(2.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("after_s", [0.0, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_replays_side_by_side_end_together_and_without_a_word(
     tmp_path: Path, after_s: float
 ) -> None:
