@@ -50,6 +50,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
         draft.fault(origin(key), f"must be a whole number from 0 to 3, not {stage!r}")
     draft.raise_faults()
     assert isinstance(ranks, int)
+    ranks = draft.with_given_degrees({"dp": ranks})["dp"]
     draft.put("parallelism.dp", ranks, origin("num_processes"))
     fsdp = _section(values, "fsdp_config")
     shards = _SHARDS[kind] or _STAGES[int(stage)]

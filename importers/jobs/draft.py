@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from math import prod
 from textwrap import wrap
 from typing import Any
 
@@ -55,6 +56,9 @@ class Origin:
     line: int = 0
 
 
+GIVEN = Origin("--set")
+
+
 @dataclass(slots=True)
 class Draft:
     """A job file in the making. `source`: the file. `tool`: what wrote it, for people. `workdir`:
@@ -81,6 +85,20 @@ class Draft:
     def note(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
+
+    def with_given_degrees(self, degrees: Mapping[str, int]) -> dict[str, int]:
+        """Return the degrees of a tool with the user's tp, cp and pp in their places, and replicas
+        for as many ranks as before, unless the user gives these as well."""
+        given = {axis: self.values.get(f"parallelism.{axis}") for axis in ("tp", "cp", "pp")}
+        merged = {**degrees, **{axis: int(size) for axis, size in given.items() if size}}
+        if merged == degrees or "parallelism.dp" in self.values:
+            return merged
+        ranks, inner = (_ranks_of_axes(each) for each in (degrees, {**merged, "dp": 1}))
+        merged["dp"], odd = divmod(ranks, inner)
+        if odd or not merged["dp"]:
+            self.fault(GIVEN, f"{inner} ranks of a replica do not divide {ranks} GPUs")
+            merged["dp"] = 1
+        return merged
 
     def note_optimizer(self, name: Any, origin: Origin) -> None:
         """Note of an optimizer other than Adam that its state is not represented."""
@@ -165,11 +183,17 @@ def put_axes(
 ) -> None:
     """Put the axes of a tool into the draft, and the order of its ranks. `degrees`: tp, cp, pp, dp,
     ep and etp (ranks of one expert), with ep over ranks of other axes."""
+    degrees = draft.with_given_degrees(degrees)
     ep, dp = _experts(draft, degrees, origins["ep"])
     for axis in ("tp", "cp", "ep", "pp", "dp"):
         size = {**degrees, "ep": ep, "dp": dp}[axis]
         draft.put(f"parallelism.{axis}", size, origins.get(axis))
     draft.put("parallelism.order", order)
+
+
+def _ranks_of_axes(degrees: Mapping[str, int]) -> int:
+    """Return the ranks of these degrees, where ep lies over ranks of other axes."""
+    return prod(degrees.get(axis, 1) for axis in ("tp", "cp", "pp", "dp"))
 
 
 def _experts(draft: Draft, degrees: Mapping[str, int], origin: Origin) -> tuple[int, int]:

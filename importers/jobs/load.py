@@ -11,7 +11,7 @@ from typing import Any
 
 from importers.jobs.accelerate import draw as draw_accelerate
 from importers.jobs.deepspeed import draw as draw_deepspeed
-from importers.jobs.draft import FORMATS, TITLES, TOOL_BY_SUFFIX, Draft, Origin, Tool
+from importers.jobs.draft import FORMATS, GIVEN, TITLES, TOOL_BY_SUFFIX, Draft, Tool
 from importers.jobs.maxtext import draw as draw_maxtext
 from importers.jobs.nemo import RECIPE
 from importers.jobs.nemo import draw as draw_nemo
@@ -23,8 +23,6 @@ from importers.jobs.torchtitan import draw_python
 from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import parse, read_text
-
-GIVEN = Origin("--set")
 
 
 @struct(frozen=True, slots=True)

@@ -69,6 +69,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
         sizes[_AXES[mesh]] *= left
         shards *= left if mesh.startswith("fsdp") else 1
         ranks = gpus
+    sizes = draft.with_given_degrees(sizes)
     for axis, size in sizes.items():
         draft.put(f"parallelism.{axis}", size)
     draft.put("parallelism.order", "tp-cp-ep-dp-pp")

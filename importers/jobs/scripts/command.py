@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -21,16 +22,24 @@ _MEETING: Final = re.compile(
     r"--(nnodes|nproc[-_]per[-_]node|node[-_]rank|master[-_](addr|port)|rdzv[-_]\w+|standalone"
     r"|local[-_](addr|ranks[-_]filter))(?=$|=)"
 )
+_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch")
 _ALONE: Final = frozenset(  # options of torchrun without a value
     {"--standalone", "--no-python", "--no_python", "--run-path", "--run_path", "-m", "--module"}
 )
 _REDIRECTION: Final = re.compile(r"[0-9]?[<>].*")
+_MPI: Final = frozenset({"mpirun", "mpiexec", "orterun"})
+_MPI_RANKS: Final = ("-np", "-n", "--np", "-c")
+# Who is who, which muster says, and variables, which are read as such.
+_MPI_MEETING: Final = (*_MPI_RANKS, "-x", "-H", "--host", "-hostfile", "--hostfile", "-N")
+_OWN_LAUNCHERS: Final = ("deepspeed", "accelerate")
+_CONFIG: Final = re.compile(r"(?:--[\w.-]+=)?([^\s=$]+\.(?:toml|ya?ml|json))")
 _PLAIN: Final = frozenset(
     {
         *("cd", "echo", "set", "mkdir", "wait", "export", "date", "hostname", "unset", "ulimit"),
         *("sleep", "exit", "tee"),
     }
 )
+_OWN_ARGUMENTS: Final = ("$@", "${@}", "$*", "${*}")
 _WITH_VALUE: Final = ("--container-image", "--container-mounts", "--bind", "-B")
 _OF_EVERY_RANK: Final = ("--nv", "--rocm")  # where a host has such GPUs
 _SEARCH: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -58,14 +67,39 @@ def launch_command(script: Script) -> LaunchCommand | None:
         for at, word in enumerate(words):
             program = PurePosixPath(word.text).name
             module = [each.text for each in words[at + 1 : at + 3]]
-            is_run = program == "torchrun" or module in (
-                ["-m", "torch.distributed.run"],
-                ["-m", "torch.distributed.launch"],
-            )
+            is_run = program == "torchrun" or (module[:1] == ["-m"] and module[1] in _MODULES)
             if is_run or (program.startswith("python") and len(words) > at + 1):
                 found = LaunchCommand(tuple(words[at:]), tuple(words[:at]), is_run)
                 break
     return found
+
+
+def ranks_of_mpi(script: Script) -> int:
+    """Return how many ranks mpirun starts; 0 where the script says no number of them."""
+    launch = launch_command(script)
+    texts = [word.text for word in launch.before] if launch is not None and _is_mpi(launch) else []
+    for option, value in pairwise(texts):
+        if option in _MPI_RANKS and re.fullmatch(r"\d{1,7}", value):
+            return int(value)
+    return 0
+
+
+def _is_mpi(launch: LaunchCommand) -> bool:
+    return not _MPI.isdisjoint(PurePosixPath(word.text).name for word in launch.before)
+
+
+def other_launcher(script: Script) -> Word | None:
+    """Return the program of a script that starts ranks in a way that is not read, if any."""
+    words = (word for line in script.lines for word in line)
+    return next((word for word in words if PurePosixPath(word.text).name in _OWN_LAUNCHERS), None)
+
+
+def configurations(script: Script) -> list[Word]:
+    """Return the files that the command of a script gives its program to read."""
+    launch = launch_command(script)
+    words = launch.words if launch is not None else [w for line in script.lines for w in line]
+    found = ((_CONFIG.fullmatch(word.text), word.line) for word in words)
+    return [Word(match[1], line) for match, line in found if match is not None]
 
 
 def put_run(
@@ -79,6 +113,10 @@ def put_run(
         draft.note("no run: the script has no command of torchrun or python that starts ranks")
         return
     words = list(_without_redirections(launch))
+    for word in words:
+        if word.text in _OWN_ARGUMENTS:
+            draft.note(f"not represented: {word.text} (line {word.line}): what the script is given")
+    words = [word for word in words if word.text not in _OWN_ARGUMENTS]
     if unknown := [word for word in words if "$" in word.text]:
         first = unknown[0]
         draft.note(
@@ -107,13 +145,14 @@ def _put_container(
     is_apptainer = bool({"apptainer", "singularity"} & {*programs}) and "exec" in programs
     image = wrapper[-1] if is_apptainer and not wrapper[-1].text.startswith("-") else None
     mounts = list[Word]()
+    known = (*_OF_EVERY_RANK, *(_MPI_MEETING if _MPI & {*programs} else ()))
     words = [*_options(wrapper), *((f"--{name}", word) for name, word in batch.items())]
     for name, word in words:
         if name == "--container-image":
             image = Word(word.text.replace("#", "/"), word.line)
         elif name == "--container-mounts" or (is_apptainer and name in ("--bind", "-B")):
             mounts += [Word(part, word.line) for part in word.text.split(",")]
-        elif name.removeprefix("--") not in batch and name not in _OF_EVERY_RANK:
+        elif name.removeprefix("--") not in batch and name not in known:
             shown = f"{name}={word.text}" if word.text else name
             draft.note(f"not represented: {shown} of the wrapper (line {word.line})")
     if image is None:
@@ -156,7 +195,7 @@ def _without_redirections(launch: LaunchCommand) -> Iterator[Word]:
         if skips:
             skips = False
             continue
-        if place and is_option and word.text in ("-m", "torch.distributed.run"):
+        if place and is_option and word.text in ("-m", *_MODULES):
             yield word
             continue
         if place and is_option and (match := _MEETING.match(word.text)):

@@ -15,7 +15,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from importers.jobs.draft import FORMATS, ORDER, Draft, Origin, put_axes
-from importers.jobs.scripts.command import batch_notes, has_commands, launch_command, put_run
+from importers.jobs.scripts.command import (
+    batch_notes,
+    configurations,
+    has_commands,
+    launch_command,
+    other_launcher,
+    put_run,
+)
 from importers.jobs.scripts.options import (
     Options,
     limit_seconds,
@@ -51,9 +58,17 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
         draw_generic(options, gpus or ranks_of(options))
         _batch_script(options)
         return
-    if not options.is_megatron:
+    if not options.is_megatron and (launcher := other_launcher(options.script)) is not None:
+        files = " or ".join(word.text for word in configurations(options.script))
+        draft.fault(
+            Origin(launcher.text, launcher.line),
+            "starts ranks in a way that is not read: import"
+            f" {files or 'its configuration'} with --gpus and --model, and start the program with"
+            " torchrun",
+        )
+    elif not options.is_megatron:
         draft.fault(Origin(""), f"has no Megatron-LM options, such as --num-layers 32: {FORMATS}")
-    if draft.model:
+    if draft.model and options.is_megatron:
         message = "the options describe the model; --set model.vocab=... replaces a part of it"
         draft.fault(Origin("--model"), message)
     draft.raise_faults()
@@ -351,7 +366,16 @@ def draw_generic(options: Options, ranks: int) -> None:
     if not ranks:
         draft.fault(Origin("--gpus"), "is needed: the file does not say how many GPUs run")
         draft.raise_faults()
-    draft.put("parallelism.dp", ranks)
+    replicas = draft.with_given_degrees({"dp": ranks})["dp"]
+    draft.put("parallelism.dp", replicas)
+    for word in unrepresented(options):
+        draft.note(f"not represented: {word.text} (line {word.line})")
+    for word in configurations(options.script):
+        draft.note(
+            f"{word.text} (line {word.line}) is not read: what it says of tp, pp, batch and model"
+            f" is not in this job; `muster job import {word.text}` reads it if it is of a known"
+            " format"
+        )
     if not draft.model:
         draft.note("no model: --model config.json gives it, and the bytes of a step follow from it")
         return
@@ -367,7 +391,9 @@ def draw_generic(options: Options, ranks: int) -> None:
     if each is not None:
         steps = _first(numbers, _STEPS)
         draft.put("batch.micro_sequences", *each)
-        draft.put("batch.global_sequences", each[0] * ranks * (steps[0] if steps else 1), each[1])
+        draft.put(
+            "batch.global_sequences", each[0] * replicas * (steps[0] if steps else 1), each[1]
+        )
     elif "batch.global_sequences" not in draft.values:
         draft.fault(Origin("--batch-size"), "is missing: --set batch.global_sequences=... gives it")
     draft.put("training.data_parallel", "zero3")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from importers.jobs.draft import Draft, Origin
+from importers.jobs.scripts.command import ranks_of_mpi
 from importers.jobs.scripts.shell import Script, Word, read_script
 
 
@@ -226,10 +227,12 @@ def _collected(draft: Draft, words: list[Word]) -> Options:
 
 
 def ranks_of(options: Options) -> int:
-    """Return the number of ranks: hosts times processes of torchrun; without it, GPUs of the batch
-    script. 0 where neither says it."""
+    """Return the number of ranks: hosts times processes of torchrun, or those of mpirun; without
+    them, GPUs of the batch script. 0 where none says it."""
     if options.has("nproc-per-node"):
         return options.number("nproc-per-node") * options.number("nnodes", 1)
+    if ranks := ranks_of_mpi(options.script):
+        return ranks
     nodes = options.batch.get("nodes")
     if nodes is not None and re.fullmatch(r"\d{1,6}", nodes.text):
         return int(nodes.text) * _gpus_per_node(options.batch)

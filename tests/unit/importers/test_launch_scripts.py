@@ -100,6 +100,59 @@ def test_any_program_of_torchrun_is_taken_with_a_model(imported: Importing) -> N
     assert imported("train.sbatch", text).checked().run is not None  # without one: the gang alone
 
 
+def test_ranks_of_mpirun_are_those_of_the_job_and_its_variables_the_program_s(
+    imported: Importing,
+) -> None:
+    text = "mpirun -np 16 -H a:8,b:8 -x NCCL_DEBUG=INFO --bind-to none python t.py --bs 4"
+    draft = imported("run.sh", text)
+    spec = draft.checked()
+    assert (spec.request.parallelism.world_size, dict(spec.run.env)) == (16, {"NCCL_DEBUG": "INFO"})
+    assert [note for note in draft.notes if "represented" in note] == [
+        "not represented: --bind-to of the wrapper (line 1)"
+    ]
+
+
+def test_what_another_file_or_who_starts_the_script_says_is_named(imported: Importing) -> None:
+    text = (
+        'python -m torch.distributed.launch --nproc_per_node=8 --node_rank=$R t.py -c a.toml "$@"'
+    )
+    draft = imported("run.sh", f"{text} --tensor_parallel 2")
+    command = ("python", "-m", "torch.distributed.launch", "t.py", "-c", "a.toml")
+    assert draft.checked().run.command == (*command, "--tensor_parallel", "2")
+    said = " ".join(draft.notes)
+    assert "not represented: $@ (line 1)" in said
+    assert "not represented: --tensor-parallel (line 1)" in said
+    assert "a.toml (line 1) is not read" in said
+
+
+@pytest.mark.parametrize(
+    ("launcher", "file"),
+    [
+        ("deepspeed --num_gpus 8 t.py --deepspeed ds.json", "ds.json"),
+        ("srun accelerate launch --config_file f.yaml t.py", "f.yaml"),
+        ("accelerate launch t.py", "its configuration"),
+    ],
+)
+def test_a_launcher_that_is_not_read_is_named_with_its_file(
+    refused: Refusing, launcher: str, file: str
+) -> None:
+    (line,) = refused("run.sh", f"set -e\n{launcher}", model=LLAMA)
+    program = "deepspeed" if "deepspeed" in launcher else "accelerate"
+    assert line.startswith(f"run.sh:2: {program}: starts ranks in a way that is not read: ")
+    assert f"import {file} with --gpus and --model" in line
+
+
+def test_degrees_given_by_hand_leave_as_many_ranks(imported: Importing, refused: Refusing) -> None:
+    text = "torchrun --nproc-per-node 8 --nnodes 4 t.py --batch-size 2 --seq-len 8192"
+    keys = {"parallelism.tp": 4}
+    draft = imported("run.sh", text, model=LLAMA, keys=keys)
+    assert_facts(draft, "tp=4 dp=8 global_sequences=16")
+    draft = imported("run.sh", f"{text} {MODEL}", keys=keys)
+    assert_facts(draft, "tp=4 dp=8")
+    assert imported("run.sh", text, keys=keys | {"parallelism.dp": 2}).checked()
+    assert "do not divide 32 GPUs" in refused("run.sh", text, keys={"parallelism.tp": 5})[0]
+
+
 def test_a_command_in_a_string_for_a_shell_is_read(imported: Importing) -> None:
     text = f"""#SBATCH --nodes=4 --gpus-per-node=8 --signal=USR2@600
 N=`scontrol show hostnames "$SLURM_JOB_NODELIST" | wc -l`
