@@ -10,16 +10,12 @@ import http.client
 import json
 import os
 import re
-import signal
 import socket
 import ssl
 import struct
-import subprocess
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,13 +34,9 @@ from scheduler.console.timeline import timeline
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import service_pb2
 from scripts import console_types
-from tests.browser import HAS_BROWSER, MISSING, browsing
 from tests.build import cancel, fabric, loaded, run, schedule, submit
 from tests.cases import case
 from tests.commands import Muster
-from tests.e2e.processes import MUSTER
-from tests.integration.simulator.test_run_page import write_report
-from tests.ports import free_port
 from tests.secured import House
 from tests.serving import RUNNING, Served, create, path, serving, until_running
 from tests.timelines import MapView
@@ -432,75 +424,10 @@ async def test_a_reader_that_is_behind_gets_a_snapshot(monkeypatch: pytest.Monke
     await quick.aclose()
 
 
-# --- `muster console` of a log, and GET /timeline ------------------------------------
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A replay with failures."""
-    return write_report(tmp_path_factory.mktemp("replay"))
-
-
-@contextmanager
-def shown(source: object) -> Iterator[str]:
-    """The address at which a log is shown."""
-    words = [MUSTER, "console", str(source), "--listen", f"127.0.0.1:{free_port()}"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        match = re.search(r"events of .* on (http://\S+),", line)
-        assert match, line
-        yield match[1]
-    finally:
-        process.send_signal(signal.SIGINT)
-        with process:
-            assert process.wait(60) == 0
-
-
 def head_of(content: bytes) -> dict[str, Any]:
     (length,) = struct.unpack_from("<I", content)
     head: dict[str, Any] = json.loads(content[4 : 4 + length])
     return head
-
-
-def fetched(address: str, **headers: str) -> bytes:
-    request = urllib.request.Request(f"{address}/timeline", headers=headers)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=20) as answer:
-        return gzip.decompress(answer.read())
-
-
-@pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
-def test_a_replay_is_looked_at_in_a_browser(report: Path) -> None:
-    now = "return musterTime.recording.now"
-    buttons = "[...document.querySelectorAll('button')]"
-    with shown(report) as address, browsing() as page:
-        page.go(address)
-        page.until("globalThis.musterTime && musterMap")
-        marks = page.run("return musterTime.recording.head.marks.map(m => m.at)")
-        page.run("musterTime.go(arguments[0])", marks[0])
-        states = "const {recording} = musterTime;"
-        states += " return [...recording.slots.keys()].map(h => recording.stateOf(h))"
-        assert page.run(states).count("failed") == 1
-        page.until("/day 1, 0/.test(document.querySelector('.stamp').innerText)")
-        page.until("/host failed/.test(document.querySelector('main').innerText)")
-        page.run("document.querySelector('#time').focus()")
-        page.type("\ue014")  # right
-        page.until(f"musterTime.recording.now > {marks[0]}")
-        page.type(" ")
-        page.until(f"{buttons}.some(b => b.innerText === 'Pause')")
-        before = page.run(now)
-        page.until(f"musterTime.recording.now > {before}")
-        page.type(" ")
-        page.until(f"{buttons}.some(b => b.innerText === 'Play')")
-        page.run("musterTime.go(0)")
-        moments = sorted(set(marks))
-        for label, moment in (("Next incident", 0), ("Next incident", 1), ("Incident before", 0)):
-            page.run(f"{buttons}.find(b => b.innerText === arguments[0]).click()", label)
-            assert page.run(now) == moments[moment]
-        page.listen()
-        assert all(each.startswith((address, "data:")) for each in page.requests)
 
 
 async def test_a_server_shows_its_own_past_to_those_who_may_look(tmp_path: Path) -> None:
@@ -516,22 +443,18 @@ async def test_a_server_shows_its_own_past_to_those_who_may_look(tmp_path: Path)
             job = await until_running(stub, path(name, tenant))
         report = service_pb2.ReportHostRequest(name=job.placement.hosts[0], signal="gpu-lost")
         await stub.ReportHost(report)
-        address = served.ready.console
         for token, sees in ((admin, True), (eye, False)):
-            bearer = f"Bearer {token}"
-            content = await asyncio.to_thread(fetched, address, Authorization=bearer)
+            bearer = {"authorization": f"Bearer {token}", "accept_encoding": "gzip"}
+            reply = await call(served, "/timeline", verb="GET", **bearer)
+            content = gzip.decompress(reply.body)
             assert (b"hush" in content, b"mine" in content) == (sees, True)
             assert any(mark["kind"] == "host_failed" for mark in head_of(content)["marks"])
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            await asyncio.to_thread(fetched, address)
+        assert (await call(served, "/timeline", verb="GET")).status == 401
 
 
-async def test_stores_and_events_of_a_replay_are_logs(tmp_path: Path, report: Path) -> None:
-    async with serving(tmp_path) as served:
-        await served.start("a", 2)
-    (store,) = tmp_path.glob("*.db")
-    assert b"tenants/default/jobs/a" in timeline(*read_log(str(store)))
-    assert head_of(timeline(*read_log(str(report / "events.jsonl"))))["end"] > 3_600
+async def test_a_store_is_a_log(tmp_path: Path, served: Served) -> None:
+    await served.start("a", 2)
+    assert b"tenants/default/jobs/a" in timeline(*read_log(str(tmp_path / "muster.db")))
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path, muster: Muster) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import signal
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,9 @@ import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
+from scheduler.console.logs import read_log
 from scheduler.console.thread import ConsoleEndpoint
+from scheduler.console.timeline import timeline
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.job import job_from_mapping
 from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc, status_pb2
@@ -22,8 +27,11 @@ from scheduler.wire.specs import spec_to_proto
 from scripts.screenshots import filled
 from tests.browser import AXE, HAS_BROWSER, MISSING, Page, browsing
 from tests.build import exactly, fabric, fabric_spec
+from tests.e2e.processes import MUSTER
 from tests.integration.simulator.test_run_page import write_report
+from tests.integration.test_console import head_of
 from tests.issuer import FakeIssuer
+from tests.ports import free_port
 from tests.secured import House
 from tests.serving import RUNNING, Served, create, path, serving
 
@@ -629,3 +637,56 @@ def test_the_page_of_a_replay_has_no_fault_of_accessibility(
         browser.run(axe)
         assert browser.run(AXE) == [], width
         assert browser.run(OVER_THE_EDGE) <= 0
+
+
+@contextmanager
+def shown(source: object) -> Iterator[str]:
+    """The address at which a log is shown."""
+    words = [MUSTER, "console", str(source), "--listen", f"127.0.0.1:{free_port()}"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        match = re.search(r"events of .* on (http://\S+),", line)
+        assert match, line
+        yield match[1]
+    finally:
+        process.send_signal(signal.SIGINT)
+        with process:
+            assert process.wait(60) == 0
+
+
+def test_a_replay_is_looked_at_in_a_browser(tmp_path: Path, browser: Page) -> None:
+    now = "return musterTime.recording.now"
+    buttons = "[...document.querySelectorAll('button')]"
+    report = write_report(tmp_path)
+    assert head_of(timeline(*read_log(str(report / "events.jsonl"))))["end"] > 3_600
+    with shown(report) as address:
+        browser.go("about:blank")  # so that the last page asks no more
+        browser.requests.clear()
+        browser.resize(*WIDE[:2])
+        browser.go(address)
+        browser.until("globalThis.musterTime && musterMap")
+        marks = browser.run("return musterTime.recording.head.marks.map(m => m.at)")
+        browser.run("musterTime.go(arguments[0])", marks[0])
+        states = "const {recording} = musterTime;"
+        states += " return [...recording.slots.keys()].map(h => recording.stateOf(h))"
+        assert browser.run(states).count("failed") == 1
+        browser.until("/day 1, 0/.test(document.querySelector('.stamp').innerText)")
+        browser.until("/host failed/.test(document.querySelector('main').innerText)")
+        browser.run("document.querySelector('#time').focus()")
+        browser.type("\ue014")  # right
+        browser.until(f"musterTime.recording.now > {marks[0]}")
+        browser.type(" ")
+        browser.until(f"{buttons}.some(b => b.innerText === 'Pause')")
+        before = browser.run(now)
+        browser.until(f"musterTime.recording.now > {before}")
+        browser.type(" ")
+        browser.until(f"{buttons}.some(b => b.innerText === 'Play')")
+        browser.run("musterTime.go(0)")
+        moments = sorted(set(marks))
+        for label, moment in (("Next incident", 0), ("Next incident", 1), ("Incident before", 0)):
+            browser.run(f"{buttons}.find(b => b.innerText === arguments[0]).click()", label)
+            assert browser.run(now) == moments[moment]
+        browser.listen()
+        assert all(each.startswith((address, "data:")) for each in browser.requests)

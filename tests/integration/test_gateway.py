@@ -70,26 +70,23 @@ async def gateway(**options: Any) -> AsyncIterator[Seen]:
         await seen.sessions.close()
 
 
-async def say_hello(channel: grpc.aio.Channel, host: str, token: str = "") -> Any:
-    """The first word of the server to an agent that says it is `host`."""
+async def say_hello(
+    channel: grpc.aio.Channel, host: str, token: str = "", **place: str
+) -> tuple[Any, agent_pb2.SessionResponse | None]:
+    """The session of an agent that says it is `host`, and the first word of the server to it."""
     metadata = [("authorization", f"Bearer {token}")] if token else []
     call = agent_pb2_grpc.AgentServiceStub(channel).Session(metadata=metadata)
-    await call.write(agent_pb2.SessionRequest(hello=agent_pb2.Hello(host=host)))
-    word = await call.read()
-    if word is grpc.aio.EOF:
-        raise AssertionError((await call.code(), await call.details()))
-    return call, word
+    with suppress(grpc.aio.AioRpcError):
+        hello = agent_pb2.Hello(host=host, place=place)
+        await call.write(agent_pb2.SessionRequest(hello=hello))
+        if (word := await call.read()) is not grpc.aio.EOF:
+            return call, word
+    return call, None
 
 
 async def code_of(channel: grpc.aio.Channel, host: str, token: str = "") -> grpc.StatusCode:
-    try:
-        await say_hello(channel, host, token)
-    except grpc.aio.AioRpcError as error:
-        return error.code()
-    except AssertionError as error:
-        found: grpc.StatusCode = error.args[0][0]
-        return found
-    return grpc.StatusCode.OK
+    call, word = await say_hello(channel, host, token)
+    return await call.code() if word is None else grpc.StatusCode.OK
 
 
 async def test_an_agent_speaks_for_the_host_of_its_token_alone() -> None:
@@ -226,23 +223,22 @@ async def test_a_message_that_is_none_ends_its_session_alone(
 @asynccontextmanager
 async def with_agents(
     folder: Path, *, may_join: bool = True, **options: Any
-) -> AsyncIterator[tuple[Served, Any]]:
-    """A server and a stub of its port for agents."""
+) -> AsyncIterator[tuple[Served, grpc.aio.Channel]]:
+    """A server and a channel to its port for agents."""
     gateway = GatewayOptions("127.0.0.1:0", **({"join_secrets": (SECRET,)} | options))
     settings = AgentSettings(gateway, 5.0, may_join=may_join)
     async with (
         serving(folder, agents=settings) as served,
         grpc.aio.insecure_channel(served.ready.agents) as channel,
     ):
-        yield served, agent_pb2_grpc.AgentServiceStub(channel)
+        yield served, channel
 
 
-async def hello(stub: Any, host: str, token: str | None = None, **place: str) -> Any:
+async def join(channel: grpc.aio.Channel, host: str, **place: str) -> Any:
     """The session of an agent that says where it is."""
-    secret = join_token(SECRET, host) if token is None else token
-    call = stub.Session(metadata=[("authorization", f"Bearer {secret}")] if secret else [])
-    await call.write(agent_pb2.SessionRequest(hello=agent_pb2.Hello(host=host, place=place)))
-    assert (await call.read()).HasField("lease")
+    call, word = await say_hello(channel, host, join_token(SECRET, host), **place)
+    assert word is not None
+    assert word.HasField("lease")
     return call
 
 
@@ -263,13 +259,13 @@ async def until_there(served: Served, *names: str) -> dict[str, list[str]]:
 
 async def test_hosts_join_where_they_say_that_they_are(tmp_path: Path) -> None:
     """Many of them in few changes."""
-    async with with_agents(tmp_path) as (served, stub):
+    async with with_agents(tmp_path) as (served, channel):
         await served.start("a", 8)
         await served.stub.CreateJob(create("b", 3))
         sessions = [
-            await hello(stub, "new-0", rack="z0-r1"),
-            await hello(stub, "new-1", **{"topology.kubernetes.io/zone": "z1", "rack": "z1-r9"}),
-            await hello(stub, "new-2", zone="west", rack="west-0"),
+            await join(channel, "new-0", rack="z0-r1"),
+            await join(channel, "new-1", **{"topology.kubernetes.io/zone": "z1", "rack": "z1-r9"}),
+            await join(channel, "new-2", zone="west", rack="west-0"),
         ]
         three = [f"new-{n}" for n in range(3)]
         known = await until_there(served, *three)
@@ -279,9 +275,9 @@ async def test_hosts_join_where_they_say_that_they_are(tmp_path: Path) -> None:
             ["west", "west-0"],
         ]
         assert sorted((await served.until("b", RUNNING)).placement.hosts) == three
-        again = await hello(stub, "new-0", rack="z0-r0")  # it is known, and stays where it is
+        again = await join(channel, "new-0", rack="z0-r0")  # it is known, and stays where it is
         many = [f"many-{n}" for n in range(40)]
-        sessions += [await hello(stub, name, rack="z0-r0") for name in many]
+        sessions += [await join(channel, name, rack="z0-r0") for name in many]
         known = await until_there(served, *many)
         assert (len(known), known["new-0"]) == (8 + 3 + 40, ["z0", "z0-r1"])
         page = await served.stub.ListAuditRecords(
@@ -296,27 +292,27 @@ async def test_hosts_join_where_they_say_that_they_are(tmp_path: Path) -> None:
 
 
 async def test_a_host_without_a_place_that_can_be_does_not_join(tmp_path: Path) -> None:
-    async with with_agents(tmp_path) as (served, stub):
+    async with with_agents(tmp_path) as (served, channel):
         for place, words in (
             ({}, "the fabric has no host new, and its agent does not say where"),
             ({"zone": "z0", "rack": "z1-r0"}, "rack z1-r0 is in zone z1, not z0"),
             ({"zone": "z9"}, "its place does not say in which rack it is"),
             ({"zone": "z0", "rack": "a\nb"}, "is not a name: must be"),
         ):
-            assert words in await ended(await hello(stub, "new", **place))
+            assert words in await ended(await join(channel, "new", **place))
         assert "new" not in await served.hosts()
 
 
 async def test_no_host_joins_unless_the_operator_says_so(tmp_path: Path) -> None:
-    async with with_agents(tmp_path, may_join=AgentKeys().join) as (served, stub):
+    async with with_agents(tmp_path, may_join=AgentKeys().join) as (served, channel):
         words = "the fabric has no host new, and none joins by itself (agents.join is off)"
-        assert words in await ended(await hello(stub, "new", rack="z0-r0"))
+        assert words in await ended(await join(channel, "new", rack="z0-r0"))
         assert "new" not in await served.hosts()
 
 
 async def test_an_agent_that_proves_nothing_joins_nothing(tmp_path: Path) -> None:
-    async with with_agents(tmp_path, is_insecure=True, join_secrets=()) as (served, stub):
-        session = await hello(stub, "new", token="", rack="z0-r0")
+    async with with_agents(tmp_path, is_insecure=True, join_secrets=()) as (served, channel):
+        session, _ = await say_hello(channel, "new", rack="z0-r0")
         assert "the fabric has no host new" in await ended(session)
         assert "new" not in await served.hosts()
 
