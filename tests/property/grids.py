@@ -1,11 +1,15 @@
-"""Requests that form a grid of hosts."""
+"""Requests that form a grid of hosts, and the least that they cut, by trying every assignment."""
 
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
+import numpy as np
 from hypothesis import strategies as st
 
 from placement.graph.hypergraph import Hypergraph, block_graph
+from placement.grid.block_grid import BlockGrid, block_grid
+from placement.objective.cut import cut_by_axis
 from placement.workload.request import Collective, Request
 from tests.build import request
 
@@ -30,8 +34,33 @@ def requests(draw: st.DrawFn, most: int = 24) -> Request:
     )
 
 
+def grid_of(req: Request, gpus: int = 2) -> BlockGrid:
+    """The grid of the blocks of a gang that forms one, on hosts of so many GPUs."""
+    grid = block_grid(req, gpus)
+    assert grid is not None
+    return grid
+
+
 def graph_of(req: Request, gpus: int) -> Hypergraph:
     """The graph of the blocks of a gang that talks, on hosts of so many GPUs."""
     graph = block_graph(req, gpus)
     assert graph is not None
     return graph
+
+
+def assignments(blocks: int, room: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the domain of each block, in every way that the domains have room for."""
+    for at in product(range(len(room)), repeat=blocks):
+        if all(at.count(domain) <= hosts for domain, hosts in enumerate(room)):
+            yield at
+
+
+def least_cut(req: Request, gpus: int, room: Sequence[int]) -> int:
+    """Return the bytes that the best of all assignments cuts, on hosts of so many GPUs."""
+    every = assignments(req.hosts_needed(gpus), room)
+    return min(sum(b for _, b in cut_by_axis(req, gpus, np.array(at))) for at in every)
+
+
+def enough(room: list[int], blocks: int) -> list[int]:
+    """Return `room`, of which the last domain takes what the others cannot."""
+    return [*room[:-1], max(room[-1], blocks - sum(room[:-1]))]

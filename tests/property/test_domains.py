@@ -1,5 +1,7 @@
 """The innermost domain of any hosts, against a search through all of them."""
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,23 +13,15 @@ from tests.build import two_tiers
 
 
 def three_tiers(*hosts_by_rack_by_row_by_zone: list[list[int]]) -> Fabric:
-    domains = [
-        {
-            "name": f"z{z}",
-            "domains": [
-                {
-                    "name": f"z{z}-y{y}",
-                    "domains": [
-                        {"name": f"z{z}-y{y}-r{r}", "hosts": n} for r, n in enumerate(racks)
-                    ],
-                }
-                for y, racks in enumerate(rows)
-            ],
-        }
-        for z, rows in enumerate(hosts_by_rack_by_row_by_zone)
-    ]
     tiers = [{"name": name} for name in ("zone", "row", "rack", "host")]
+    domains = [domain(f"z{z}", rows) for z, rows in enumerate(hosts_by_rack_by_row_by_zone)]
     return from_spec({"name": "three", "gpus_per_host": 1, "tiers": tiers, "domains": domains})
+
+
+def domain(name: str, inside: Any) -> dict[str, Any]:
+    if isinstance(inside, int):
+        return {"name": name, "hosts": inside}
+    return {"name": name, "domains": [domain(f"{name}-{i}", each) for i, each in enumerate(inside)]}
 
 
 FABRICS = st.sampled_from(

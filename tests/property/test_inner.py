@@ -1,8 +1,6 @@
 """Inner tiers: graphs, walks, bounds and packings against every assignment."""
 
-from collections.abc import Iterator
-from itertools import product
-from math import ceil, prod
+from math import ceil
 
 import numpy as np
 from hypothesis import given, settings
@@ -11,8 +9,8 @@ from hypothesis import strategies as st
 from placement.bound.size_relaxation import SizeBound
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, Ints
-from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph
-from placement.grid.block_grid import BlockGrid, block_grid
+from placement.graph.hypergraph import Hypergraph, grid_graph
+from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Region, layout_cost
 from placement.objective.check import violations
 from placement.objective.cut import cut_by_axis
@@ -20,38 +18,11 @@ from placement.placer import place
 from placement.tiers.bound_proofs import proved
 from placement.tiers.seating import Gang
 from placement.workload.request import Limits, Placement, Request
-from tests.build import request, two_tiers
-from tests.property.grids import COLLECTIVE
+from tests.build import two_tiers
+from tests.property.grids import assignments, enough, graph_of, grid_of, requests
 
-AXES = ("cp", "ep", "pp", "dp")
+GPUS = 2  # of a host, which the tensor groups of `requests` fill
 ROOM = st.lists(st.integers(1, 5), min_size=2, max_size=3)
-
-
-SHAPES = [shape for shape in product(range(1, 7), repeat=len(AXES)) if 2 <= prod(shape) <= 24]
-
-
-@st.composite
-def jobs(draw: st.DrawFn, most: int = 8) -> Request:
-    cp, ep, pp, dp = draw(st.sampled_from([shape for shape in SHAPES if prod(shape) <= most]))
-    return request(
-        cp=cp,
-        ep=ep,
-        pp=pp,
-        dp=dp,
-        traffic={axis: draw(st.integers(1, 12)) for axis in AXES},
-        collectives={axis: draw(COLLECTIVE) for axis in ("cp", "dp")},
-    )
-
-
-def enough(room: list[int], blocks: int) -> list[int]:
-    """The last domain takes what the others cannot."""
-    return [*room[:-1], max(room[-1], blocks - sum(room[:-1]))]
-
-
-def grid_of(job: Request) -> BlockGrid:
-    grid = block_grid(job, 1)
-    assert grid is not None
-    return grid
 
 
 @st.composite
@@ -64,12 +35,6 @@ def regions(draw: st.DrawFn, grid: BlockGrid) -> Region:
     region = np.zeros(cells, dtype=np.bool_)
     region[list(chosen)] = True
     return region.reshape(grid.rows, grid.width)
-
-
-def assignments(blocks: int, room: list[int]) -> Iterator[tuple[int, ...]]:
-    for at in product(range(len(room)), repeat=blocks):
-        if all(at.count(z) <= n for z, n in enumerate(room)):
-            yield at
 
 
 def inside(grid: BlockGrid, region: Region, at: tuple[int, ...] | Ints) -> int:
@@ -85,7 +50,7 @@ def layouts(draw: st.DrawFn, graph: Hypergraph, most: int) -> Ints:
     return np.array(at, dtype=np.int64)
 
 
-@given(data=st.data(), job=jobs(most=24))
+@given(data=st.data(), job=requests())
 def test_the_graph_counts_what_the_layout_cuts(data: st.DataObject, job: Request) -> None:
     grid = grid_of(job)
     region = data.draw(regions(grid))
@@ -95,7 +60,7 @@ def test_the_graph_counts_what_the_layout_cuts(data: st.DataObject, job: Request
     assert graph.pairwise().cost(at) == graph.cost(at)
 
 
-@given(data=st.data(), job=jobs(most=24))
+@given(data=st.data(), job=requests())
 def test_merged_pieces_cost_what_their_blocks_do(data: st.DataObject, job: Request) -> None:
     grid = grid_of(job)
     graph = grid_graph(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
@@ -108,14 +73,13 @@ def test_merged_pieces_cost_what_their_blocks_do(data: st.DataObject, job: Reque
     assert sum(coarse.sizes) == graph.blocks
 
 
-@given(data=st.data(), job=jobs(most=24), gpus=st.sampled_from((2, 4)))
+@given(data=st.data(), job=requests(), gpus=st.sampled_from((4, 8)))
 def test_a_restriction_costs_what_parting_it_adds(
     data: st.DataObject, job: Request, gpus: int
 ) -> None:
     if job.parallelism.world_size % gpus:
         return
-    graph = block_graph(job, gpus)
-    assert graph is not None
+    graph = graph_of(job, gpus)
     order = np.array(data.draw(st.permutations(range(graph.blocks))), dtype=np.int64)
     kept = order[: data.draw(st.integers(1, graph.blocks))]
     rest = np.full(graph.blocks, 3, dtype=np.int64)
@@ -126,7 +90,7 @@ def test_a_restriction_costs_what_parting_it_adds(
 
 
 @settings(max_examples=30)
-@given(data=st.data(), job=jobs(), room=ROOM)
+@given(data=st.data(), job=requests(most=8), room=ROOM)
 def test_bounds_and_packings_enclose_the_optimum(
     data: st.DataObject, job: Request, room: list[int]
 ) -> None:
@@ -149,11 +113,11 @@ RACKS = st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=3), min_size=1
 
 
 @settings(max_examples=30)
-@given(job=jobs(), zones=RACKS, taken=st.sets(st.integers(0, 23), max_size=4))
+@given(job=requests(most=8), zones=RACKS, taken=st.sets(st.integers(0, 23), max_size=4))
 def test_no_placement_inside_a_zone_beats_the_inner_bound(
     job: Request, zones: list[list[int]], taken: set[int]
 ) -> None:
-    fabric: Fabric = two_tiers(*zones)
+    fabric: Fabric = two_tiers(*zones, gpus=GPUS)
     free = hostset.full(fabric.host_count) & ~hostset.of(taken)
     answer = place(fabric, free, job)
     if not isinstance(answer, Placement) or answer.inner is None:
@@ -163,7 +127,7 @@ def test_no_placement_inside_a_zone_beats_the_inner_bound(
     zone, rack = (tier.domain_by_host[hosts] for tier in fabric.tiers)
     blocks = len(answer.hosts)
     least = min(
-        sum(b for _, b in cut_by_axis(job, 1, np.array(at)))
+        sum(b for _, b in cut_by_axis(job, GPUS, np.array(at)))
         for z in np.flatnonzero(np.bincount(zone) >= blocks)
         for at in assignments(blocks, np.bincount(rack[zone == z]).tolist())
     )

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from placement import kernels as compiled
 from placement.bound.pricing import Pricer
-from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph
-from placement.grid.block_grid import block_grid
+from placement.graph.hypergraph import Hypergraph, grid_graph
 from placement.grid.isoperimetry import BlockAxis, _plane
 from placement.kernels import Kernel
 from placement.search.graph_slicing import Sweeper, best_of_trees, slice_grid
@@ -28,7 +27,7 @@ from placement.warmup import warm_up
 from placement.workload.request import Request
 from placement.workload.traffic import Pattern
 from tests.build import request
-from tests.property.grids import COLLECTIVE
+from tests.property.grids import COLLECTIVE, graph_of, grid_of
 
 GPUS = 2
 PATTERNS = st.sampled_from((Pattern.RING, Pattern.HIERARCHICAL, Pattern.ALL_TO_ALL))
@@ -56,8 +55,7 @@ def gangs(draw: st.DrawFn) -> Request:
 @settings(max_examples=40, deadline=None)
 @given(gang=gangs(), seed=st.integers(0, 99), zones=st.integers(1, 4))
 def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> None:
-    grid = block_grid(gang, GPUS)
-    assert grid is not None
+    grid = grid_of(gang, GPUS)
     rng = random.Random(seed)
     region = np.array([rng.random() < 0.8 for _ in range(grid.size)]).reshape(grid.rows, -1)
     room = [grid.size // zones + rng.randrange(1, 3) for _ in range(zones)]
@@ -69,8 +67,7 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     start = np.repeat(np.arange(zones), room)[: grid.size]
     both(lambda: search.polished(start, str(seed)).tolist())
     both(lambda: search.make_layout(4, str(seed)).tolist())
-    graph = block_graph(gang, GPUS)
-    assert graph is not None
+    graph = graph_of(gang, GPUS)
     along = [np.arange(graph.blocks), np.array(rng.sample(range(graph.blocks), graph.blocks))]
     for sweeper in (Sweeper(graph, along), Sweeper(pieces, along)):
         both(lambda sweeper=sweeper: sweeper.searched(room, 40, 0).tolist())

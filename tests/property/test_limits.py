@@ -4,7 +4,6 @@ each, and answers stay valid."""
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from functools import cache
 from importlib import import_module
 from math import ceil
 from pkgutil import walk_packages
@@ -13,17 +12,15 @@ from typing import Any
 
 import pytest
 
-from placement import place
 from placement.bound.pathwidth import PartBound
 from placement.bound.ring_width import least_around
 from placement.bound.size_relaxation import least_sum
-from placement.graph.hypergraph import block_graph
-from placement.grid.block_grid import BlockGrid, block_grid
-from placement.objective.check import violations
+from placement.grid.block_grid import BlockGrid
 from placement.proof.branch_and_price import Prover
 from placement.search.graph_slicing import block_orders
 from placement.workload.request import Collective, Limits, Placement, Request
-from tests.build import everything, fabric, flat, request
+from tests.build import everything, fabric, flat, place_checked, request
+from tests.property.grids import graph_of, grid_of
 
 # A grid of two axes, groups on odd zones, staggered replicas, stages that end inside hosts.
 GANGS = {
@@ -61,11 +58,8 @@ GANGS = {
 
 
 def answer(gang: Request, zones: tuple[int, ...], limits: Limits) -> Placement:
-    fabric = flat(*zones, gpus=8, tier="zone")
-    placed = place(fabric, everything(fabric), gang, limits)
-    assert isinstance(placed, Placement)
-    assert not violations(fabric, everything(fabric), gang, placed)
-    return placed
+    on = flat(*zones, gpus=8, tier="zone")
+    return place_checked(on, everything(on), gang, limits)
 
 
 @pytest.mark.parametrize(
@@ -116,16 +110,17 @@ CODES = {
 }
 
 
-def constants(room: str) -> dict[str, tuple[str, Any]]:
-    """The numbers that the modules of a room name, or take from others."""
-    package = import_module(f"placement.{room}")
+def constants() -> dict[str, tuple[str, Any]]:
+    """The numbers that the modules of the rooms name, or take from others."""
     named = {}
-    for module in walk_packages(package.__path__, f"placement.{room}."):
-        for name, value in vars(import_module(module.name)).items():
-            numbers = value if isinstance(value, tuple) else (value,)
-            is_number = numbers and all(type(each) in (int, float) for each in numbers)
-            if name.isupper() and name not in CODES and is_number:
-                named[f"{name} = {value}"] = (name, value)
+    for room in ROOMS:
+        package = import_module(f"placement.{room}")
+        for module in walk_packages(package.__path__, f"placement.{room}."):
+            for name, value in vars(import_module(module.name)).items():
+                numbers = value if isinstance(value, tuple) else (value,)
+                is_number = numbers and all(type(each) in (int, float) for each in numbers)
+                if name.isupper() and name not in CODES and is_number:
+                    named[f"{name} = {value}"] = (name, value)
     return named
 
 
@@ -144,29 +139,19 @@ def everywhere(patch: pytest.MonkeyPatch, name: str, value: Any, other: Any) -> 
 
 def answers() -> dict[str, Placement]:
     """Of two gangs on zones, and of one on racks of one zone."""
-    racks = fabric(1, 9, 2), request(tp=8, pp=3, dp=5, traffic={"pp": 7, "dp": 10})
-    asked = {"racks": racks}
-    for name in ("grid", "stages"):
-        gang, zones = GANGS[name]
-        asked[name] = flat(*zones, gpus=8, tier="zone"), gang
-    found = {}
-    for name, (on, gang) in asked.items():
-        placed = place(on, everything(on), gang, Limits(rounds=2, trees=300))
-        assert isinstance(placed, Placement)
-        assert not violations(on, everything(on), gang, placed)
-        found[name] = placed
-    return found
+    limits = Limits(rounds=2, trees=300)
+    on, gang = fabric(1, 9, 2), request(tp=8, pp=3, dp=5, traffic={"pp": 7, "dp": 10})
+    on_racks = place_checked(on, everything(on), gang, limits)
+    return {"racks": on_racks} | {name: answer(*GANGS[name], limits) for name in ("grid", "stages")}
 
 
 def proofs() -> dict[str, int]:
     """Bounds on the cuts of the two gangs, found without a layout of them."""
     gang, zones = GANGS["grid"]
-    grid = block_grid(gang, 8)
-    assert grid is not None
+    grid = grid_of(gang, 8)
     bounds = {"grid": ceil(grid.to_bytes(Prover(grid, zones, []).prove(10**6, 3)))}
     gang, zones = GANGS["stages"]
-    graph, orders = block_graph(gang, 8), block_orders(gang, 8)
-    assert graph is not None
+    graph, orders = graph_of(gang, 8), block_orders(gang, 8)
     around = least_around(graph, orders, max(zones), 10**6, -1, 10**9)
     assert around is not None
     parts = PartBound(graph, orders).least_cut(zones, 10**9)
@@ -174,27 +159,14 @@ def proofs() -> dict[str, int]:
     return bounds
 
 
-@cache
-def usual_answers() -> dict[str, Placement]:
-    return answers()
-
-
-@cache
-def usual_proofs() -> dict[str, int]:
-    return proofs()
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_constant_may_be_halved_or_doubled(
-    room: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_constant_may_be_halved_or_doubled() -> None:
     """All together, and each by itself as a coin falls."""
-    found, proved, coin = [usual_answers()], [usual_proofs()], Random(1)
+    found, proved, coin = [answers()], [proofs()], Random(1)
     assert found[0]["racks"].inner is not None
-    named = constants(room)
-    assert named
-    for factors in ((0.5,), (2,), (0.5, 1, 2)):
-        with monkeypatch.context() as patch:
+    named = constants()
+    assert len(named) > len(ROOMS)
+    for factors in ((0.5,), (2,), (0.5, 1, 2), (0.5, 1, 2)):
+        with pytest.MonkeyPatch.context() as patch:
             for name, value in named.values():
                 everywhere(patch, name, value, scaled(value, coin.choice(factors)))
             found.append(answers())

@@ -7,10 +7,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.bound.cells import cells_of
+from placement.bound.cells import cells_of, floors
 from placement.bound.pathwidth import PartBound
 from placement.bound.pricing import pattern_cost
-from placement.graph.hypergraph import block_graph
 from placement.grid.layout import counts
 from placement.objective.cut import cut_by_axis
 from placement.proof.branch_and_price import Prover
@@ -19,9 +18,9 @@ from placement.search.graph_slicing import block_orders
 from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Collective, Limits, Request
 from tests.build import request
+from tests.property.grids import WEIGHT, enough, graph_of, grid_of, least_cut
 
 AXES = ("tp", "cp", "pp", "dp")
-WEIGHT = st.integers(0, 12)
 
 
 def shapes(gpus: int) -> list[tuple[int, ...]]:
@@ -45,20 +44,6 @@ def ragged(draw: st.DrawFn) -> tuple[Request, int]:
     traffic = {axis: draw(WEIGHT) for axis in AXES}
     asked = request(**sizes, traffic=traffic, collectives={"dp": collective}, order=order)
     return asked, gpus
-
-
-def least_cut(asked: Request, gpus: int, capacities: list[int]) -> int:
-    """By trying every assignment."""
-    blocks = asked.hosts_needed(gpus)
-    return min(
-        sum(b for _, b in cut_by_axis(asked, gpus, np.array(zones)))
-        for zones in product(range(len(capacities)), repeat=blocks)
-        if all(zones.count(z) <= c for z, c in enumerate(capacities))
-    )
-
-
-def enough(capacities: list[int], blocks: int) -> list[int]:
-    return capacities if sum(capacities) >= blocks else [*capacities, blocks]
 
 
 @settings(max_examples=40)
@@ -91,8 +76,7 @@ def test_cells_never_prove_too_much(job: tuple[Request, int], capacities: list[i
     for rounds in (2, 20):
         bound, _ = proof.prove(layout, 2 * (least + 1), rounds, 0)
         assert bound <= 2 * least
-    graph = block_graph(asked, gpus)
-    assert graph is not None
+    graph = graph_of(asked, gpus)
     parts = PartBound(graph, block_orders(asked, gpus)).least_cut(capacities)
     assert parts <= 2 * least * graph.scale
 
@@ -111,9 +95,11 @@ def larger(draw: st.DrawFn) -> tuple[Request, int]:
     return request(**sizes, traffic=traffic, collectives=collectives, order=order), gpus
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(job=larger(), seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(("any", "run", "axis")))
-def test_zones_pay_at_least_what_cells_say(job: tuple[Request, int], seed: int, kind: str) -> None:
+def test_zones_pay_at_least_what_cells_say_and_the_graph_counts_what_the_referee_does(
+    job: tuple[Request, int], seed: int, kind: str
+) -> None:
     """The inequality that the bounds rest on, for scattered and for compact layouts."""
     asked, gpus = job
     rng = np.random.default_rng(seed)
@@ -125,22 +111,14 @@ def test_zones_pay_at_least_what_cells_say(job: tuple[Request, int], seed: int, 
         order = rng.choice(np.array(block_orders(asked, gpus)))
         layout[order] = np.sort(layout)
     counted = sum(b for _, b in cut_by_axis(asked, gpus, layout))
+    graph = graph_of(asked, gpus)
+    assert counted - 2 <= graph.cost(layout) / graph.scale <= counted  # rounded up by axis
     cells = cells_of(asked, gpus)
     zones = np.repeat(layout, cells.cells_of_host)[cells.grid.block]
     patterns = [tuple(int(n) for n in rows) for rows in counts(zones, 3)]
     paid = sum(pattern_cost(cells.grid, pattern) for pattern in patterns)
     assert cells.grid.to_bytes(paid - cells.grid.offset) <= counted
     assert all(sum(pattern) % cells.lot == 0 for pattern in patterns)
-
-
-@given(job=larger(), seed=st.integers(0, 2**32 - 1))
-def test_the_graph_counts_what_the_referee_counts(job: tuple[Request, int], seed: int) -> None:
-    asked, gpus = job
-    graph = block_graph(asked, gpus)
-    assert graph is not None
-    layout = np.random.default_rng(seed).integers(0, 3, graph.blocks)
-    counted = sum(b for _, b in cut_by_axis(asked, gpus, layout))
-    assert counted - 2 <= graph.cost(layout) / graph.scale <= counted  # rounded up by axis
 
 
 @settings(max_examples=50)
@@ -157,3 +135,26 @@ def test_larger_jobs_respect_capacities_and_bounds(
     assert np.all(used <= capacities)
     assert step.bound <= step.cost
     assert step.cost == 2 * sum(b for _, b in cut_by_axis(asked, gpus, step.layout.ravel()))
+
+
+# Cells of a host, context groups and replicas: two stages end on whole hosts, one of them does not.
+STAGGERED = [
+    (lot, cp, dp)
+    for lot, cp, dp in product((2, 3, 4), (1, 2, 3), range(3, 13))
+    if 2 * lot <= cp * dp <= 9 * lot and cp * dp % lot and 2 * cp * dp % lot == 0
+]
+
+
+@given(sizes=st.sampled_from(STAGGERED), weights=st.tuples(*[st.integers(1, 9)] * 3))
+def test_between_two_stages_a_part_pays_the_floor_and_some_part_no_more(
+    sizes: tuple[int, int, int], weights: tuple[int, int, int]
+) -> None:
+    """Against every set of hosts, of stages that end inside hosts."""
+    lot, cp, dp = sizes
+    traffic = dict(zip(("cp", "dp", "pp"), weights, strict=True))
+    grid = grid_of(request(cp=cp, dp=dp, pp=2, traffic=traffic, order="tp-cp-dp-pp-ep"), 1)
+    held = np.repeat(list(product((0, 1), repeat=grid.size // lot)), lot, axis=1)
+    here, after = held[:, : grid.width], held[:, grid.width :]
+    is_part = (held.sum(axis=1) > 0) & (held.sum(axis=1) < grid.size)
+    parted = np.count_nonzero(here != after, axis=1)[is_part]
+    assert floors(grid, lot) == (grid.row_weight * parted.min(),)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from placement.bound.pricing import Pricer, pattern_cost
 from placement.bound.rounding import attainable, stairs
 from placement.bound.size_relaxation import SizeBound
-from placement.grid.block_grid import BlockGrid, block_grid, joint_cost, shared
+from placement.grid.block_grid import BlockGrid, joint_cost, shared
 from placement.grid.layout import counts, layout_cost
 from placement.kernels import INFINITE
 from placement.objective.cut import cut_by_axis, egress
@@ -25,13 +25,12 @@ from placement.solver import LpSolution
 from placement.tiers.grid_zones import solve_zones
 from placement.workload.request import Collective, Limits, Request
 from tests.build import flat, request
-from tests.property.grids import requests
+from tests.property.grids import assignments, grid_of, requests
 
 
 @given(req=requests(), seed=st.integers(0, 2**32 - 1))
 def test_a_layouts_cost_is_what_the_referee_counts(req: Request, seed: int) -> None:
-    grid = block_grid(req, 2)
-    assert grid is not None
+    grid = grid_of(req)
     layout = np.random.default_rng(seed).integers(0, 3, (grid.rows, grid.width))
     domain_by_block = np.empty(grid.size, dtype=np.int64)
     domain_by_block[grid.block] = layout
@@ -43,8 +42,7 @@ def test_a_layouts_cost_is_what_the_referee_counts(req: Request, seed: int) -> N
 @given(req=requests(), seed=st.integers(0, 2**32 - 1))
 def test_zones_pay_at_least_what_the_grid_says(req: Request, seed: int) -> None:
     """The inequality that every bound rests on, for any layout."""
-    grid = block_grid(req, 2)
-    assert grid is not None
+    grid = grid_of(req)
     layout = np.random.default_rng(seed).integers(0, 3, (grid.rows, grid.width))
     patterns = [tuple(int(n) for n in rows) for rows in counts(layout, 3)]
     cost = layout_cost(grid, layout)
@@ -66,8 +64,7 @@ def test_what_a_zone_misses_of_every_group_is_paid_for() -> None:
         collectives={"cp": Collective.HIERARCHICAL},
         order="tp-cp-pp-dp-ep",
     )
-    grid = block_grid(gang, 2)
-    assert grid is not None
+    grid = grid_of(gang)
     step = solve_zones(grid, [90, 40], [90, 40], Limits())
     assert step.bound == step.cost
     other = shared(grid)
@@ -90,8 +87,7 @@ def test_zones_climb_every_staircase(zones: list[int], missing: int) -> None:
 @given(req=requests(most=9))
 def test_a_slice_costs_at_least_its_step(req: Request) -> None:
     """Against every subset of one row: step[n] is never above the cheapest n slots."""
-    grid = block_grid(req, 2)
-    assert grid is not None
+    grid = grid_of(req)
     for chosen in product((0, 1), repeat=grid.width):
         layout = np.tile(np.array(chosen), (grid.rows, 1))
         zones = counts(layout, 2)[:, 0]
@@ -153,13 +149,8 @@ def test_prices_of_all_patterns(
 
 def cheapest(grid: BlockGrid, capacities: list[int]) -> int:
     """The least doubled cut over every layout that the capacities allow."""
-    best = None
-    for zones in product(range(len(capacities)), repeat=grid.size):
-        if all(zones.count(z) <= c for z, c in enumerate(capacities)):
-            cost = layout_cost(grid, np.array(zones).reshape(grid.rows, grid.width))
-            best = cost if best is None else min(best, cost)
-    assert best is not None
-    return best
+    every = (np.array(at).reshape(grid.rows, -1) for at in assignments(grid.size, capacities))
+    return min(layout_cost(grid, layout) for layout in every)
 
 
 def test_a_split_leaves_out_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,8 +168,7 @@ def test_a_split_leaves_out_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
         return splits[-1][1]
 
     monkeypatch.setattr(node, "split", watched)
-    grid = block_grid(request(tp=2, pp=8, dp=12, traffic={"pp": 1, "dp": 4}), 2)
-    assert grid is not None
+    grid = grid_of(request(tp=2, pp=8, dp=12, traffic={"pp": 1, "dp": 4}))
     Prover(grid, [30, 26, 20, 14, 9], []).prove(10**6, 60)
     parted = [(ranges, halves) for ranges, halves in splits if halves is not None]
     assert len(parted) > 20
@@ -198,8 +188,7 @@ def test_the_zone_step_encloses_the_optimum(
     req: Request, capacities: list[int], reserve: int
 ) -> None:
     """Every stage of it: sizes, trees, patterns, the small program, refinement."""
-    grid = block_grid(req, 2)
-    assert grid is not None
+    grid = grid_of(req)
     if sum(capacities) < grid.size or not grid.weights or max(capacities) >= grid.size:
         return
     reserved = [max(0, c - reserve) for c in capacities]
@@ -210,8 +199,7 @@ def test_the_zone_step_encloses_the_optimum(
 
 @given(req=requests(), seed=st.integers(0, 2**32 - 1))
 def test_egress_of_zones_is_what_the_referee_counts(req: Request, seed: int) -> None:
-    grid = block_grid(req, 2)
-    assert grid is not None
+    grid = grid_of(req)
     layout = np.random.default_rng(seed).integers(0, 3, (grid.rows, grid.width))
     by_block = np.empty(grid.size, dtype=np.int64)
     by_block[grid.block] = layout
@@ -223,8 +211,7 @@ def test_egress_of_zones_is_what_the_referee_counts(req: Request, seed: int) -> 
 
 @given(req=requests(), doubled=st.integers(0, 500))
 def test_attainable_is_the_next_sum_of_edges(req: Request, doubled: int) -> None:
-    grid = block_grid(req, 2)
-    assert grid is not None
+    grid = grid_of(req)
     weights = sorted({2 * w for w in grid.weights})
     up = attainable(grid, doubled)
     assert up >= doubled

@@ -1,4 +1,5 @@
-"""Slicing trees: what changes them leaves trees, and parting a part anew is parting it all."""
+"""Slicing trees: what changes them leaves trees, and parting a part anew is parting it all; and
+layouts far from the one that is known."""
 
 import random
 
@@ -7,13 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.grid.block_grid import block_grid
+from placement import speculative
+from placement.fabric.tree import Ints
+from placement.graph.hypergraph import Hypergraph
 from placement.grid.layout import layout_cost
 from placement.search.graph_slicing import slice_grid
+from placement.search.multilevel import SLOW, refine
 from placement.search.slicing_trees import NOWHERE, TreeArrays, _change, plan_of
 from placement.workload.request import Collective
 from tests.build import request
-from tests.property.grids import COLLECTIVE
+from tests.property.grids import COLLECTIVE, graph_of, grid_of
 
 GPUS = 2
 SEEDS = st.integers(0, 100_000)
@@ -82,8 +86,7 @@ def test_a_part_of_a_grid_is_sliced_within_its_room(
         traffic=dict(zip(axes, weights, strict=True)),
         collectives={"dp": pattern},
     )
-    grid = block_grid(gang, GPUS)
-    assert grid is not None
+    grid = grid_of(gang)
     rng = random.Random(seed)
     room = [rng.randint(1, grid.size) for _ in range(rng.randint(2, 6))]
     room[0] += max(0, grid.size - sum(room))
@@ -101,7 +104,50 @@ def test_ragged_pods_are_cut_less_by_a_search(seed: int) -> None:
     room = [rng.randint(16, 32) for _ in range(32)]
     width = sum(room) * 9 // 160
     gang = request(tp=GPUS, pp=16, dp=width, traffic={"dp": 3, "pp": 3})
-    grid = block_grid(gang, GPUS)
-    assert grid is not None
+    grid = grid_of(gang)
     first, found = (layout_cost(grid, slice_grid(grid, room, trees, 0)) for trees in (0, 10_000))
     assert found < 0.99 * first
+
+
+# --- layouts far from the one that is known --------------------------------------------
+
+ROOM = [95, 86, 84, 67]
+START = np.repeat(np.arange(4), [95, 86, 39, 0])
+
+
+def staggered() -> Hypergraph:
+    """Rings of five cells on hosts of two, eleven stages, sixteen replicas."""
+    gang = request(
+        tp=2,
+        cp=5,
+        pp=11,
+        dp=16,
+        traffic={"tp": 250_000, "cp": 5_000, "pp": 100, "dp": 5_000},
+        order="tp-cp-pp-dp-ep",
+    )
+    return graph_of(gang, 8)
+
+
+def put_anew(graph: Hypergraph, start: Ints, proposals: int) -> Ints:
+    return refine(graph, ROOM, start, proposals, 0, SLOW)
+
+
+def test_a_layout_put_anew_is_never_worse_and_fits() -> None:
+    graph = staggered()
+    found = put_anew(graph, START, 8_640_000)
+    assert np.all(np.bincount(found, minlength=4) <= ROOM)
+    assert graph.cost(found) < graph.cost(START)
+    again = put_anew(graph, found, 1_440_000)
+    assert graph.cost(again) <= graph.cost(found)
+
+
+def test_the_same_layout_on_one_core_and_on_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = staggered()
+    on_two = put_anew(graph, START, 4_320_000)
+    monkeypatch.setattr(speculative, "_second_core", lambda: None)
+    assert np.array_equal(put_anew(graph, START, 4_320_000), on_two)
+
+
+def test_nothing_is_put_anew_where_the_target_is_met() -> None:
+    graph = staggered()
+    assert refine(graph, ROOM, START, 10_000, graph.cost(START)) is START
