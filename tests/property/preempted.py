@@ -16,8 +16,7 @@ from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.tenancy.quota_check import Quotas
-from tests.property import laws
-from tests.property import test_quotas as quotas
+from tests.property import laws, quotas
 
 CLASSES = (
     PriorityClass("spot", -5, is_preemptible=True),

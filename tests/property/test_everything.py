@@ -69,10 +69,8 @@ from tests.build import (
     submit,
     uncordon,
 )
-from tests.property import laws
-from tests.property import test_constraints as constraints
+from tests.property import constrained, laws, quotas
 from tests.property import test_preemption as preemption
-from tests.property import test_quotas as quotas
 from tests.property import test_windows as windows
 from tests.seeds import seeds
 
@@ -108,6 +106,10 @@ class World(preemption.Machine):
         told = TenantsLoaded(0, tenants.digest, tenants)
         limits = SchedulingOptions(resize_every_s=preemption.GUARD_S, assumed_limit_s=300)
         self.begin(FabricLoaded(0, laws.FABRIC.spec), told, limits=limits)
+
+    def act(self, random: Random) -> None:
+        for _ in range(random.randint(0, 2)):
+            self.ask(any_command(random, self))
 
     def check_event(self, before: State, event: Event) -> None:
         laws.check_event(before, event)
@@ -256,13 +258,13 @@ class World(preemption.Machine):
 
 
 def check_company(state: State) -> None:
-    """As `constraints.check`, but a spare may be left where it does not serve when the gang has
+    """As `constrained.check`, but a spare may be left where it does not serve when the gang has
     to go on elsewhere."""
     running = [job for job in state.jobs.values() if job.state is JobState.RUNNING]
     for job in running:
-        constraints.check_own(replace(job, gang=replace(job.present, spares=())))
+        constrained.check_own(replace(job, gang=replace(job.present, spares=())))
     for one, other in combinations(running, 2):
-        constraints.check_pair(one, other)
+        constrained.check_pair(one, other)
 
 
 def is_plain(job: Job) -> bool:
@@ -365,35 +367,43 @@ def any_part(random: Random, state: State, name: str) -> Command:
     )
 
 
-def a_day(
-    seed: int, rounds: int = 150, *, is_deferring: bool = False, is_sharing: bool = False
-) -> World:
-    random, world = Random(seed), World(is_deferring=is_deferring, is_sharing=is_sharing)
-    world.load(tenants_of(random, is_sharing))
+def live(random: Random, world: World, rounds: int, late: float) -> None:
+    """`late`: how often a plan is kept back, and how often one of those is committed."""
     for _ in range(rounds):
-        for _ in range(random.randint(0, 2)):
-            world.ask(any_command(random, world))
+        world.act(random)
         world.now_ns += random.choice((0, 5, 40)) * SECOND_NS
-        if random.random() < 0.2:
+        if random.random() < late:
             world.plan()
-        if random.random() < 0.2:
+        if random.random() < late:
             world.commit_stale()
         if random.random() < 0.6:
             world.settle()
         if random.random() < 0.1:
             world.explain()
     world.check_replay()
+
+
+def a_day(
+    seed: int, rounds: int = 150, *, is_deferring: bool = False, is_sharing: bool = False
+) -> World:
+    random, world = Random(seed), World(is_deferring=is_deferring, is_sharing=is_sharing)
+    world.load(tenants_of(random, is_sharing))
+    live(random, world, rounds, late=0.2)
     return world
 
 
-@pytest.mark.parametrize(
-    "seed", seeds(6, (35, 53, 113, 180, 205, 247, 327, 340, 372, 670, 793, 1029, 1048))
-)
-def test_a_long_day_of_everything(seed: int) -> None:
-    world = a_day(seed)
+def check_end(world: World) -> None:
+    """It comes to rest, and nobody starves."""
     world.calm_down()
     world.empty()
     world.check_replay()
+
+
+@pytest.mark.parametrize(
+    "seed", seeds(4, (4, 5, 35, 53, 113, 180, 205, 247, 327, 340, 372, 670, 793, 1029, 1048))
+)
+def test_a_long_day_of_everything(seed: int) -> None:
+    check_end(a_day(seed))
 
 
 @pytest.mark.parametrize("seed", [0, 2])
@@ -401,15 +411,11 @@ def test_a_long_day_of_holds_begin_times_and_dependencies(seed: int) -> None:
     world = a_day(seed, is_deferring=True)
     kinds = {type(event) for event in world.log}
     assert kinds >= {JobHeld, JobReleased, JobEligible, JobRequeued}
-    world.calm_down()
-    world.empty()
-    world.check_replay()
+    check_end(world)
 
 
-@pytest.mark.parametrize("seed", seeds(6))
+@pytest.mark.parametrize("seed", seeds(3, range(3, 6)))
 def test_a_long_day_on_shared_hosts(seed: int) -> None:
     world = a_day(seed, is_sharing=True)
     assert any(isinstance(event, JobStarted) and event.gpus for event in world.log)
-    world.calm_down()
-    world.empty()
-    world.check_replay()
+    check_end(world)

@@ -15,12 +15,11 @@ from scheduler.core.admission.fabric import fabric_change
 from scheduler.core.fold.apply import effects
 from scheduler.core.model.commands import ChangeFabric
 from scheduler.core.model.events import Event, FabricChanged, FabricLoaded
-from scheduler.core.model.job import SECOND_NS
 from simulator.collectors.invariants import InvariantChecker
-from tests.property import laws
-from tests.property import test_constraints as constraints
+from tests.property import constrained, laws
 from tests.property import test_everything as everything
 from tests.property import test_windows as windows
+from tests.seeds import seeds
 
 Tree = dict[str, dict[str, list[str]]]  # zone -> rack -> hosts
 LEAST = 8  # hosts from which on some are taken away
@@ -42,13 +41,18 @@ class World(everything.World):
             before, state = state, apply(state, event)
             self.checker.feed(event, state)
             if isinstance(event, FabricLoaded | FabricChanged):
-                for module in (laws, windows, constraints):
+                for module in (laws, windows, constrained):
                     self.patch.setattr(module, "FABRIC", state.built_fabric)
                 self.patch.setattr(everything, "HOSTS", state.built_fabric.hosts)
             if isinstance(event, FabricChanged):
                 self.changes += 1
                 check_nobody_noticed(before, event, state)
         super().record(events)
+
+    def act(self, random: Random) -> None:
+        super().act(random)
+        if random.random() < 0.3:
+            self.change(random)
 
     def change(self, random: Random) -> None:
         """Ask for another fabric; one that is refused is refused for a reason that holds."""
@@ -179,28 +183,11 @@ def a_day(seed: int, patch: pytest.MonkeyPatch, rounds: int) -> World:
     while any(tenant.cells for tenant in tenants.tenants):  # which are counted for racks of two
         tenants = everything.tenants_of(random)
     world.load(tenants)
-    for _ in range(rounds):
-        for _ in range(random.randint(0, 2)):
-            world.ask(everything.any_command(random, world))
-        if random.random() < 0.3:
-            world.change(random)
-        world.now_ns += random.choice((0, 5, 40)) * SECOND_NS
-        if random.random() < 0.3:
-            world.plan()
-        if random.random() < 0.3:
-            world.commit_stale()
-        if random.random() < 0.6:
-            world.settle()
-        if random.random() < 0.1:
-            world.explain()
-    world.check_replay()
+    everything.live(random, world, rounds, late=0.3)
     return world
 
 
-MORE = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 10)]
-
-
-@pytest.mark.parametrize("seed", [0, 1, *MORE])
+@pytest.mark.parametrize("seed", seeds(2, range(2, 10)))
 def test_a_long_day_of_a_fabric_that_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = a_day(seed, monkeypatch, 150)
     assert world.changes > 3

@@ -1,4 +1,4 @@
-"""Random commands under a tree of tenants: limits, guarantees and shapes hold.
+"""Limits, guarantees and shapes of a tree of tenants.
 
 The promise of each tenant is computed here a second time, from the definition in
 docs/scheduling.md, on nothing but who holds which hosts.
@@ -7,27 +7,13 @@ docs/scheduling.md, on nothing but who holds which hosts.
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.workload.request import AUTO
-from scheduler.core import Job, JobState, SchedulingOptions, State, explain
-from scheduler.core.model.commands import Command, LoadTenants
-from scheduler.core.model.events import Event, FabricLoaded, JobStarted, TenantsLoaded
-from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.plan import Start, Swap
+from scheduler.core import Job, JobState, State
 from scheduler.core.policies.tenants import Aging, GuaranteedCell, PriorityClass, Tenant, Tenants
-from scheduler.core.queue.policies import BUILT_IN
-from scheduler.core.rules.crash_loop import is_soon, retry_ns
-from tests.build import cancel, end, exactly, fabric, fail, repair, submit
-from tests.property.driver import Driver
 
 GPUS = 8
-FABRIC = fabric(2, 2, 2)  # 8 hosts, 2 a rack
-RACKS = (0b11, 0b1100, 0b110000, 0b11000000)
+RACKS = (0b11, 0b1100, 0b110000, 0b11000000)  # of a fabric of 2 zones of 2 racks of 2 hosts
 CLASSES = (PriorityClass("spot", -5, is_preemptible=True), PriorityClass("urgent", 5))
 
 # research guarantees 4 hosts, of which vision has 1 and language a rack of 2.
@@ -52,30 +38,6 @@ SHAPED = Tenants(
         Tenant("default", limit_gpus=6 * GPUS),
     ),
     classes=CLASSES,
-)
-LEAVES = ("vision", "language", "product", "default")
-NAMES = st.sampled_from("abcdefgh")
-
-COMMANDS = st.one_of(
-    *[
-        st.builds(
-            submit,
-            NAMES,
-            st.sampled_from((1, 1, 2, 2, 3, 4, 6)),
-            limit_s=st.sampled_from((None, 10, 100)),
-            spares=st.sampled_from((exactly(0), exactly(1), AUTO)),
-            tenant=st.sampled_from(LEAVES),
-            priority_class=st.sampled_from(("", "", "spot", "urgent")),
-        )
-    ]
-    * 3,
-    st.builds(end, NAMES),
-    st.builds(end, NAMES),
-    st.builds(cancel, NAMES),
-    st.builds(fail, st.sampled_from(FABRIC.hosts)),
-    st.builds(repair, st.sampled_from(FABRIC.hosts)),
-    st.builds(repair, st.sampled_from(FABRIC.hosts)),
-    st.sampled_from((LoadTenants(PLAIN), LoadTenants(SHAPED))),
 )
 
 
@@ -169,66 +131,3 @@ def can_have(free: HostSet, cells: Sequence[GuaranteedCell]) -> bool:
 def choices(free: HostSet, cell: GuaranteedCell) -> Iterator[HostSet]:
     for domain in RACKS if cell.tier == "rack" else (0b1111, 0b11110000):
         yield from map(hostset.of, combinations(hostset.members(free & domain), cell.hosts or 2))
-
-
-class Machine(Driver, RuleBasedStateMachine):
-    @initialize(policy=st.sampled_from(list(BUILT_IN)), tenants=st.sampled_from((PLAIN, SHAPED)))
-    def load(self, policy: str, tenants: Tenants) -> None:
-        self.is_late = False
-        told = TenantsLoaded(0, tenants.digest, tenants)
-        self.begin(FabricLoaded(0, FABRIC.spec), told, limits=SchedulingOptions(policy=policy))
-
-    def check_event(self, before: State, event: Event) -> None:
-        # A commit does not know the policy, and nobody is lent to beyond what it counts.
-        can_take_back = self.is_late or self.limits.policy == "production"
-        if isinstance(event, JobStarted):
-            check_start(before, self.state, self.state.jobs[event.name], can_take_back)
-
-    def check_state(self) -> None:
-        check_state(self.state)
-
-    @rule(commands=st.lists(COMMANDS, min_size=1, max_size=5))
-    def send(self, commands: list[Command]) -> None:
-        for command in commands:
-            self.ask(command)
-
-    @rule(seconds=st.sampled_from((1, 20, 200)))
-    def wait(self, seconds: int) -> None:
-        self.now_ns += seconds * SECOND_NS
-
-    @rule()
-    def schedule(self) -> None:
-        plan = self.decision()
-        answer = self.whole(plan)
-        makers = [action for action in plan.actions if isinstance(action, Start | Swap)]
-        room = sum(len(action.victims) + len(action.shrinks) for action in makers)
-        assert len(answer) == len(plan.actions) + room
-        self.record(answer)
-        terms = self.state.tenants.restarts
-        stopped = self.state.in_state(JobState.INTERRUPTED)
-        rest = [retry_ns(j, terms) > self.now_ns or is_soon(j, terms, self.now_ns) for j in stopped]
-        assert all(rest)
-
-    @rule()
-    def plan(self) -> None:
-        self.stale.append(self.decision())
-
-    @rule()
-    def commit_stale(self) -> None:
-        """A plan of some time ago: what no longer goes with the quotas falls."""
-        if self.stale:
-            self.is_late = True
-            self.record(self.late(self.stale.pop()))
-            self.is_late = False
-
-    @rule()
-    def explain(self) -> None:
-        """Who is said to be due starts, and every sentence can be made."""
-        reasons = {
-            n: explain(self.state, n, self.now_ns, self.limits) for n in self.state.index.queue
-        }
-        assert all(reason.sentence for reason in reasons.values())
-
-
-Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestQuotas = Machine.TestCase
