@@ -16,7 +16,7 @@ from simulator.traces.load import FORMATS
 
 TARGETS = list(targets())
 FEW = settings(
-    max_examples=12,
+    max_examples=8,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -42,8 +42,8 @@ def test_what_inputs_are_made_from_is_right(target: Target, tmp_path: Path) -> N
 def test_a_call_is_answered_or_refused(method: str) -> None:
     made: list[str] = []
     source = calls.calls(Random(f"ci/{method}"), method)
-    asyncio.run(calls.run(source, 30, lambda call, _: made.append(call.method)))
-    assert made == [method] * 30
+    asyncio.run(calls.run(source, 15, lambda call, _: made.append(call.method)))
+    assert made == [method] * 15
 
 
 def test_every_reader_is_a_target() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drills.linearizable import Operation, RecordedCall, Seen, Value, after, is_linearizable
+from tests.cases import case
 
 
 def create(began: float, ended: float, mark: int, *, taken: bool = False) -> RecordedCall:
@@ -24,57 +25,37 @@ def cancel(began: float, ended: float, answer: Value) -> RecordedCall:
 
 
 LIVE, ENDED = Seen(1, is_live=True), Seen(1, is_live=False)
+WITH_LABEL = Seen(1, is_live=True, label=7)
+LABELLED = RecordedCall(Operation.LABEL, 2, 3, WITH_LABEL, 7)
+TOO_LATE = RecordedCall(Operation.LABEL, 2, 3, "over", 7)
+LOST = create(0, inf, 1)  # whose answer nobody has seen
+CROWD = [create(0, 100, mark, taken=mark != 5) for mark in range(1, 9)]
+HISTORIES: list[tuple[str, list[RecordedCall], bool]] = [
+    ("a create is lost", [create(0, 1, 1), get(2, 3, None)], False),
+    ("a read takes back a create", [create(0, 9, 1), get(1, 2, LIVE), get(3, 4, None)], False),
+    ("a create between reads", [create(0, 9, 1), get(1, 2, None), get(3, 4, LIVE)], True),
+    ("a name is given twice", [create(0, 5, 1), create(1, 6, 2), get(7, 8, LIVE)], False),
+    ("a name is taken", [create(0, 5, 1), create(1, 6, 2, taken=True), get(7, 8, LIVE)], True),
+    ("a cancel frees the name", [create(0, 1, 1), cancel(2, 6, ENDED), create(3, 7, 2)], True),
+    ("a job lives again", [create(0, 1, 1), cancel(2, 3, ENDED), get(4, 5, LIVE)], False),
+    ("a label", [create(0, 1, 1), LABELLED, get(4, 5, WITH_LABEL)], True),
+    ("a label is lost", [create(0, 1, 1), LABELLED, get(4, 5, LIVE)], False),
+    ("a label of what ended", [create(0, 1, 1), cancel(1.2, 1.5, ENDED), LABELLED], False),
+    ("a label comes too late", [create(0, 1, 1), cancel(1.2, 1.5, ENDED), TOO_LATE], True),
+    ("an open call alone", [LOST], True),
+    ("an open call never happens", [LOST, get(1, 2, None)], True),
+    ("an open call happens late", [LOST, get(1, 2, None), get(3, 4, LIVE)], True),
+    ("an open call is taken back", [LOST, get(1, 2, LIVE), get(3, 4, None)], False),
+    ("a call happens before it began", [get(0, 1, LIVE), create(2, 3, 1)], False),
+    ("one of a crowd has the name", [*CROWD, get(101, 102, Seen(5, True))], True),
+    ("another of a crowd has the name", [*CROWD, get(101, 102, Seen(4, True))], False),
+]
 
 
-def test_an_acknowledged_create_that_is_lost() -> None:
-    assert not is_linearizable([create(0, 1, 1), get(2, 3, None)])
-
-
-def test_a_read_that_takes_back_what_another_saw() -> None:
-    """Both overlap the create, but not each other."""
-    assert not is_linearizable([create(0, 9, 1), get(1, 2, LIVE), get(3, 4, None)])
-    assert is_linearizable([create(0, 9, 1), get(1, 2, None), get(3, 4, LIVE)])
-
-
-def test_two_leaders_that_give_the_name_twice() -> None:
-    assert not is_linearizable([create(0, 5, 1), create(1, 6, 2), get(7, 8, LIVE)])
-    assert is_linearizable([create(0, 5, 1), create(1, 6, 2, taken=True), get(7, 8, LIVE)])
-
-
-def test_a_cancel_between_makes_the_name_free() -> None:
-    assert is_linearizable([create(0, 1, 1), cancel(2, 6, ENDED), create(3, 7, 2)])
-
-
-def test_a_cancelled_job_that_lives_again() -> None:
-    assert not is_linearizable([create(0, 1, 1), cancel(2, 3, ENDED), get(4, 5, LIVE)])
-
-
-def test_a_label_that_is_lost_or_given_to_what_has_ended() -> None:
-    labelled = RecordedCall(Operation.LABEL, 2, 3, Seen(1, True, label=7), 7)
-    assert is_linearizable([create(0, 1, 1), labelled, get(4, 5, Seen(1, True, label=7))])
-    assert not is_linearizable([create(0, 1, 1), labelled, get(4, 5, LIVE)])
-    assert not is_linearizable([create(0, 1, 1), cancel(1.2, 1.5, ENDED), labelled])
-    over = RecordedCall(Operation.LABEL, 2, 3, "over", 7)
-    assert is_linearizable([create(0, 1, 1), cancel(1.2, 1.5, ENDED), over])
-
-
-def test_an_open_call_may_happen_late_or_never() -> None:
-    lost = create(0, inf, 1)
-    assert is_linearizable([lost])
-    assert is_linearizable([lost, get(1, 2, None)])
-    assert is_linearizable([lost, get(1, 2, None), get(3, 4, LIVE)])
-    assert not is_linearizable([lost, get(1, 2, LIVE), get(3, 4, None)])
-
-
-def test_a_call_cannot_happen_before_it_began() -> None:
-    assert not is_linearizable([get(0, 1, LIVE), create(2, 3, 1)])
-
-
-def test_many_that_overlap_are_searched_in_time() -> None:
-    marks = range(1, 9)
-    crowd = [create(0, 100, mark, taken=mark != 5) for mark in marks]
-    assert is_linearizable([*crowd, get(101, 102, Seen(5, True))])
-    assert not is_linearizable([*crowd, get(101, 102, Seen(4, True))])
+def test_a_history_is_linearizable_or_not() -> None:
+    for name, calls, can_be in HISTORIES:
+        with case(history=name):
+            assert is_linearizable(calls) == can_be
 
 
 _CALLS = st.lists(

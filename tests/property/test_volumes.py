@@ -1,9 +1,9 @@
 """What holds for the bytes and the memory of any model, however it is split."""
 
 from dataclasses import replace
-from typing import Any
+from math import prod
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.workload.flops import active_parameter_count, parameter_count, training_flops
@@ -20,13 +20,8 @@ from placement.workload.training import (
     Sync,
     Training,
 )
-from scheduler.core import JobSpec
-from scheduler.core.model.events import JobSubmitted
-from scheduler.eventlog.codec import decode, encode
-from scheduler.files.job import job_from_mapping, job_to_mapping
-from scheduler.v1 import job_pb2
-from scheduler.wire.specs import spec_from_proto, spec_to_proto
 
+FEW = settings(max_examples=50)
 POWERS = st.sampled_from([1, 2, 4])
 
 
@@ -103,19 +98,17 @@ def sent(req: Request) -> dict[str, int]:
     return {t.axis: t.edge_bytes * pairs[t.axis] for t in axis_traffic(req)}
 
 
+@FEW
 @given(requests())
 def test_every_axis_that_is_wider_than_one_carries_bytes(req: Request) -> None:
     for t in axis_traffic(req):
         assert t.size > 1
         assert t.edge_bytes > 0
         assert 0 <= t.wrap_bytes < t.edge_bytes
-    sizes = [t.size for t in axis_traffic(req)]
-    world = 1
-    for size in sizes:
-        world *= size
-    assert world == req.parallelism.world_size
+    assert prod(t.size for t in axis_traffic(req)) == req.parallelism.world_size
 
 
+@FEW
 @given(requests(), st.integers(1, 4))
 def test_more_work_is_never_fewer_bytes(req: Request, times: int) -> None:
     assert req.batch is not None
@@ -132,6 +125,7 @@ def test_more_work_is_never_fewer_bytes(req: Request, times: int) -> None:
         assert all(now[axis] >= bytes_ for axis, bytes_ in sent(req).items())
 
 
+@FEW
 @given(requests())
 def test_zero_orders_the_bytes_and_the_memory(req: Request) -> None:
     def of(strategy: DataParallel) -> Request:
@@ -146,6 +140,7 @@ def test_zero_orders_the_bytes_and_the_memory(req: Request) -> None:
     assert totals == sorted(totals, reverse=True)
 
 
+@FEW
 @given(requests(), st.sampled_from(["tp", "cp", "ep", "pp", "dp"]), st.integers(0, 10**15))
 def test_explicit_bytes_always_win(req: Request, axis: str, bytes_: int) -> None:
     before = {t.axis: t for t in axis_traffic(req)}
@@ -157,6 +152,7 @@ def test_explicit_bytes_always_win(req: Request, axis: str, bytes_: int) -> None
     assert all(before[other] == after[other] for other in same)
 
 
+@FEW
 @given(requests())
 def test_memory_is_that_of_one_stage_and_recomputation_spares_some(req: Request) -> None:
     kept = {how: memory(replace(req, training=replace(req.training, recompute=how)))
@@ -174,16 +170,3 @@ def test_what_a_token_meets_is_part_of_the_model(model: ModelShape) -> None:
     assert 0 < active_parameter_count(model) <= parameter_count(model)
     req = Request(Parallelism(), model=model, batch=Batch(1))
     assert 0 < training_flops(req) <= training_flops(req, causal=False)
-
-
-@given(requests(), st.integers(0, 10**6))
-def test_a_job_survives_file_wire_and_log(req: Request, memory_gb: int) -> None:
-    how = replace(req.training, gpu_memory_gb=memory_gb)
-    job = JobSpec("a", replace(req, training=how))
-    assert job_from_mapping(job_to_mapping(job)) == job
-    wire = spec_to_proto(job).SerializeToString()
-    assert spec_from_proto(job_pb2.JobSpec.FromString(wire)) == job
-    kind, body = encode(JobSubmitted(1, "uid", job))
-    again: Any = decode(kind, body)
-    assert again.spec == job
-    assert encode(again) == (kind, body)
