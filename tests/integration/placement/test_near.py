@@ -3,8 +3,9 @@
 from dataclasses import replace
 from random import Random
 
-import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from placement.errors import BadInput
 from placement.fabric import hostset
@@ -14,8 +15,8 @@ from placement.fabric.tree import Fabric
 from placement.placer import place
 from placement.replace.near import Hint
 from placement.replace.swaps import choose_swaps
-from placement.workload.request import NO_SPARES, Objective, Request
-from tests.build import fabric, flat, place_checked, regular, request
+from placement.workload.request import NO_SPARES, Limits, Objective, Request
+from tests.build import fabric, flat, place_checked, regular, request, two_tiers
 
 ROCE = preset("roce-24k")
 GANG = request(tp=8, pp=8, dp=64, traffic={"dp": 10, "pp": 3})
@@ -28,22 +29,6 @@ def swapped_cut(on: Fabric, free: HostSet, req: Request, old: tuple[int, ...]) -
     swaps = choose_swaps(on, req, old, lost, hostset.of(()), others)
     assert swaps is not None
     return swaps.cuts[0].bytes_per_step
-
-
-def test_only_the_lost_blocks_move_when_their_zones_have_room() -> None:
-    free = hostset.full(ROCE.host_count)
-    old = place_checked(ROCE, free, request(tp=8, pp=4, dp=150, traffic={"dp": 10, "pp": 3}))
-    lost = [old.hosts[7], old.hosts[-1]]
-    zone = ROCE.tiers[0].domain_by_host
-    room = np.bincount(zone) - np.bincount(zone[list(old.hosts)], minlength=8)
-    if not all(room[zone[host]] for host in lost):
-        lost = [host for host in old.hosts if room[zone[host]]][:2]
-    req = request(tp=8, pp=4, dp=150, traffic={"dp": 10, "pp": 3})
-    again = place_checked(ROCE, free & ~hostset.of(lost), req, hint=Hint(old.hosts))
-    assert again.moved == len(lost)
-    assert again.cut == old.cut
-    kept = [new == host for new, host in zip(again.hosts, old.hosts, strict=True)]
-    assert sum(kept) == len(old.hosts) - len(lost)
 
 
 def test_slack_keeps_blocks_where_they_are() -> None:
@@ -83,22 +68,19 @@ def test_a_host_that_no_longer_exists_is_replaced() -> None:
     assert again.moved == 1
 
 
-def test_a_gang_without_a_grid_stays_where_it_is() -> None:
-    on = flat(3, 3, 3, gpus=8, tier="zone")
-    req = request(tp=6, dp=8, traffic={"tp": 9, "dp": 1})
-    old = place_checked(on, hostset.full(9), req)
-    spared = hostset.full(9) & ~hostset.of([old.hosts[0]])
-    again = place_checked(on, spared, req, hint=Hint(old.hosts))
-    assert again.cut <= swapped_cut(on, spared, req, old.hosts)
-    assert place_checked(on, hostset.full(9), req, hint=Hint(old.hosts)).moved == 0
-
-
 @pytest.mark.slow
 def test_a_gang_placed_by_spread_stays_near_too() -> None:
     req = replace(GANG, objective=Objective.SPREAD)
     free = hostset.of(Random(4).sample(range(ROCE.host_count), 700))
     old = place_checked(ROCE, free, req)
     assert place_checked(ROCE, free, req, hint=Hint(old.hosts)).moved == 0
+
+
+def test_a_gang_without_a_grid_stays_where_it_is() -> None:
+    on = flat(3, 3, 3, gpus=8, tier="zone")
+    req = request(tp=6, dp=8, traffic={"tp": 9, "dp": 1})
+    old = place_checked(on, hostset.full(9), req)
+    assert place_checked(on, hostset.full(9), req, hint=Hint(old.hosts)).moved == 0
 
 
 def test_a_fabric_without_tiers() -> None:
@@ -126,3 +108,39 @@ def test_an_old_placement_on_hosts_that_were_never_there_is_refused() -> None:
     hosts = (*range(GANG.hosts_needed(ROCE.gpus_per_host) - 1), ROCE.host_count)
     with pytest.raises(BadInput, match="names a host that roce-24k does not have"):
         place(ROCE, hostset.full(ROCE.host_count), GANG, hint=Hint(hosts))
+
+
+ZONE = st.lists(st.integers(1, 4), min_size=1, max_size=3)
+FABRICS = st.builds(lambda zones: two_tiers(*zones), st.lists(ZONE, min_size=1, max_size=3))
+LIMITS = Limits(rounds=5, trees=80)
+
+
+@settings(max_examples=60)
+@given(
+    on=FABRICS,
+    rows=st.integers(1, 3),
+    weights=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    share=st.floats(0.2, 0.9),
+    slack=st.sampled_from((0.0, 0.0, 0.3)),
+    data=st.data(),
+)
+def test_near_is_never_above_swaps_nor_above_afresh(
+    on: Fabric, rows: int, weights: tuple[int, int], share: float, slack: float, data: st.DataObject
+) -> None:
+    blocks = int(on.host_count * share) // rows * rows
+    if not blocks:
+        return
+    req = request(pp=rows, dp=blocks // rows, traffic={"pp": weights[0], "dp": weights[1]})
+    hosts = range(on.host_count)
+    old = tuple(data.draw(st.permutations(hosts))[:blocks])
+    busy = data.draw(st.sets(st.sampled_from(hosts), max_size=on.host_count - blocks))
+    free = hostset.full(on.host_count) & ~hostset.of(busy)
+    again = place_checked(on, free, req, LIMITS, Hint(old, slack))
+    assert again == place(on, free, req, LIMITS, Hint(old, slack))
+    lost = [block for block, host in enumerate(old) if host in busy]
+    assert again.moved == sum(a != b for a, b in zip(again.hosts, old, strict=True)) >= len(lost)
+    assert again.cut <= place_checked(on, free, req, LIMITS).cut * (1 + slack)
+    swaps = choose_swaps(on, req, old, lost, hostset.of(()), free & ~hostset.of(old))
+    if swaps is not None and len(lost) < blocks and not slack:
+        cuts = [tier.bytes_per_step for tier in again.cuts]
+        assert cuts <= [tier.bytes_per_step for tier in swaps.cuts]

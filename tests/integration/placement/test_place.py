@@ -17,25 +17,19 @@ from placement.workload.request import (
     Infeasible,
     Insufficient,
     Limits,
-    Request,
     SpareRule,
     Undecided,
 )
 from tests.build import (
     LLAMA3,
-    LLAMA3_ROWS,
     everything,
     fabric,
     flat,
+    llama3,
     place_checked,
     regular,
     request,
 )
-
-
-def llama3(row: int, spares: SpareRule = AUTO) -> Request:
-    parallelism, model, batch = LLAMA3_ROWS[row]
-    return Request(parallelism, model=model, batch=batch, spares=spares)
 
 
 def zones(on: Fabric, hosts: tuple[int, ...]) -> Counter[str]:
@@ -70,7 +64,7 @@ def test_no_effort_is_undecided() -> None:
 
 def test_spares_stand_in_the_gangs_zones_under_different_switches() -> None:
     roce = preset("roce-24k")
-    answer = place_checked(roce, everything(roce), llama3(1))
+    answer = place_checked(roce, everything(roce), llama3(1, spares=AUTO))
     # Sixteen stages of 64 hosts on zones of six: one zone must be full to cut but twice.
     assert zones(roce, answer.hosts) == {"z0": 384, "z1": 320, "z2": 320}
     assert set(zones(roce, answer.spares)) == {"z1", "z2"}

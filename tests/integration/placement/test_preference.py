@@ -10,28 +10,17 @@ from tests.cases import case
 
 
 def test_a_gang_moves_to_the_rack_that_is_wholly_golden() -> None:
-    cluster = fabric(zones=1, racks=4, hosts=4)
-    rack = hostset.of(range(8, 12))
-    free = hostset.full(cluster.host_count)
-    assert not set(place_checked(cluster, free, gang(4)).hosts) & set(range(8, 12))
-    assert set(place_checked(cluster, free, gang(4), preference=Preference(rack)).hosts) == set(
-        range(8, 12)
-    )
+    cluster, rack = fabric(zones=1, racks=4, hosts=4), set(range(8, 12))
+    free, golden = hostset.full(cluster.host_count), Preference(hostset.of(rack))
+    assert not set(place_checked(cluster, free, gang(4)).hosts) & rack
+    assert set(place_checked(cluster, free, gang(4), preference=golden).hosts) == rack
 
 
 def test_hosts_to_take_last_are_taken_when_there_are_no_others() -> None:
-    cluster = fabric(zones=1, racks=2, hosts=2)
-    free, early = hostset.full(4), hostset.of([0, 1])
-    assert set(place_checked(cluster, free, gang(2), preference=Preference(last=early)).hosts) == {
-        2,
-        3,
-    }
-    assert set(place_checked(cluster, free, gang(4), preference=Preference(last=early)).hosts) == {
-        0,
-        1,
-        2,
-        3,
-    }
+    cluster, late = fabric(zones=1, racks=2, hosts=2), Preference(last=hostset.of([0, 1]))
+    for hosts, taken in ((2, {2, 3}), (4, {0, 1, 2, 3})):
+        found = place_checked(cluster, hostset.full(4), gang(hosts), preference=late)
+        assert set(found.hosts) == taken
 
 
 def test_no_cut_rises_no_spare_is_lost_and_the_taste_is_never_worse() -> None:

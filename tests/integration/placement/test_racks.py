@@ -1,7 +1,9 @@
-"""NVLink racks: what a fabric file says of them, what goes over NVLink, what no layout beats."""
+"""NVLink racks: what a fabric file says of them, what each layer of links carries, what no layout
+beats."""
 
 import random
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
@@ -18,21 +20,18 @@ from placement.fabric.constraints import Constraints
 from placement.fabric.reader import from_spec, preset
 from placement.fabric.tree import Fabric, view_for_gpus
 from placement.grid.block_grid import block_grid
-from placement.objective.axis_loads import NIC, SCALE_UP, axis_loads
+from placement.objective.axis_loads import NIC, SCALE_UP, AxisLoad, axis_loads, kinds_of_link
 from placement.objective.check import violations
 from placement.objective.cut import cut
 from placement.objective.step_floor import step_floor
 from placement.objective.step_time import step_time
 from placement.tiers.stage_bands import banded_layouts
 from placement.workload.request import Collective, Infeasible, Insufficient, Placement, Request
-from scheduler.files.job import job_from_mapping
-from tests.build import place_checked, request
+from tests.build import fabric, fabric_spec, gang, place_checked, request
+from tests.cases import case
+from tests.integration.placement.jobs import job_with_model
 
 NVLINK = {"gbps_per_gpu": 7200}
-MOE = {
-    "layers": 8, "hidden": 4096, "ffn": 16384, "heads": 32, "kv_heads": 8, "vocab": 32000,
-    "sequence": 4096, "dtype": "bf16", "experts": 16, "experts_per_token": 4, "expert_ffn": 8192,
-}  # fmt: skip
 
 
 def racks(zones: int = 1, racks_: int = 2, hosts: int = 2, gpus: int = 2) -> Fabric:
@@ -137,16 +136,8 @@ def test_bad_racks(spec: dict[str, Any], field: str, message: str) -> None:
     assert message in error.value.message
 
 
-def _job(axes: dict[str, int], sequences: int = 16, **keys: Any) -> Request:
-    job = {
-        "name": "j", "parallelism": axes, "model": MOE, "spares": 0,
-        "batch": {"global_sequences": sequences, "micro_sequences": 1}, **keys,
-    }  # fmt: skip
-    return job_from_mapping(job).request
-
-
 def test_an_axis_inside_a_rack_runs_on_nvlink() -> None:
-    fabric, job = racks(1, 2, 2, gpus=4), _job({"ep": 8})
+    fabric, job = racks(1, 2, 2, gpus=4), job_with_model({"ep": 8})
     inside, across = (axis_loads(fabric, job, hosts)[0] for hosts in ([0, 1], [0, 2]))
     assert (inside.runs_on, across.runs_on) == ("rack", "zone")
     assert inside.on(NIC) == 0
@@ -156,30 +147,102 @@ def test_an_axis_inside_a_rack_runs_on_nvlink() -> None:
     assert across.on(NIC) == pytest.approx(4 * inside.traffic.edge_bytes / 50e9)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_what_leaves_racks_is_what_the_flows_carry(seed: int) -> None:
-    """Flow by flow, over pairs of GPUs: none of a rack, and each network card's bytes."""
-    rng = random.Random(seed)
-    fabric = racks(2, 2, 3, gpus=2)
-    collective = {"dp": rng.choice([Collective.RING, Collective.HIERARCHICAL])}
-    req = request(
-        tp=2, ep=3, pp=2, dp=2, traffic={"tp": 8, "ep": 60, "pp": 40, "dp": 120},
-        collectives=collective, order=rng.choice(["tp-ep-pp-dp", "tp-pp-dp-ep", "ep-tp-dp-pp"]),
-    )  # fmt: skip
-    hosts = rng.sample(range(fabric.host_count), 12)
-    sent: dict[tuple[str, int], float] = defaultdict(float)
-    flows = flows_of(fabric, req, hosts)
-    for source, target, size, axis in zip(
+FLAT = fabric(zones=2, racks=2, hosts=3, gpus=2)
+
+
+@pytest.mark.parametrize("on", [racks(2, 2, 3, gpus=2), FLAT], ids=["nvlink racks", "plain"])
+def test_each_layer_carries_what_the_flows_do(on: Fabric) -> None:
+    """Flow by flow, over pairs of GPUs: none of a rack with NVLink, each network card's bytes, and
+    what leaves each rack and zone."""
+    for seed in range(10):
+        rng = random.Random(seed)
+        used = rng.choice([Collective.RING, Collective.HIERARCHICAL])
+        req = request(
+            tp=2,
+            ep=3,
+            pp=2,
+            dp=2,
+            traffic={"tp": 8, "ep": 60, "pp": 40, "dp": 120},
+            collectives={"dp": used},
+            order=rng.choice(["tp-ep-pp-dp", "tp-pp-dp-ep", "ep-tp-dp-pp"]),
+        )
+        hosts = rng.sample(range(on.host_count), 12)
+        with case(seed=seed):
+            sent = bytes_that_leave(on, req, hosts)
+            for load in axis_loads(on, req, hosts):
+                axis = load.traffic.axis
+                for each in load.loads:
+                    if each.layer == SCALE_UP:
+                        continue
+                    out = sent[axis, each.layer].values()
+                    assert each.bytes_per_step <= sum(out) * (1 + 1e-9)
+                    if axis != "dp" or used is Collective.RING:
+                        assert each.bytes_per_step == pytest.approx(sum(out))
+                        assert each.busiest_bytes_per_step == pytest.approx(max(out))
+
+
+def bytes_that_leave(
+    on: Fabric, req: Request, hosts: list[int]
+) -> dict[tuple[str, str], dict[int, float]]:
+    """By axis and layer, those of each host, rack and zone."""
+    flows = flows_of(on, req, hosts)
+    layers = [(NIC, np.arange(on.host_count))]
+    layers += [(f"{tier.name} uplink", tier.domain_by_host) for tier in on.tiers]
+    sent: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for tail, head, size, axis in zip(
         flows.src_gpu // 2, flows.dst_gpu // 2, flows.bytes, flows.axis, strict=True
     ):
-        assert fabric.scale_up_by_host[source] != fabric.scale_up_by_host[target]
-        sent[flows.axes[axis], int(source)] += float(size)
-    for load in axis_loads(fabric, req, hosts):
-        axis = load.traffic.axis
-        busiest = max((size for (name, _), size in sent.items() if name == axis), default=0)
-        if axis != "dp" or collective["dp"] is Collective.RING:
-            assert load.on(NIC) == pytest.approx(busiest / (2 * 50e9))
-        assert load.on(NIC) * 2 * 50e9 <= sum(b for (name, _), b in sent.items() if name == axis)
+        assert on.scale_up_by_host[tail] != on.scale_up_by_host[head]
+        for layer, domain in layers:
+            if domain[tail] != domain[head]:
+                sent[flows.axes[axis], layer][int(domain[tail])] += float(size)
+    return sent
+
+
+def loads(on: Fabric, req: Request, hosts: Sequence[int]) -> dict[str, AxisLoad]:
+    return {load.traffic.axis: load for load in axis_loads(on, req, hosts)}
+
+
+def test_layers_from_the_inside_out() -> None:
+    layers = kinds_of_link(fabric(zones=2, racks=3, hosts=4))
+    assert [layer.name for layer in layers] == ["scale-up", "nic", "rack uplink", "zone uplink"]
+    assert [layer.inside for layer in layers] == ["host", "host", "rack", "zone"]
+    scale_up, nic, rack, zone = (float(layer.bytes_per_s[0]) for layer in layers)
+    assert (scale_up, nic) == (8 * 450e9, 8 * 50e9)
+    assert (rack, zone) == (4 * nic, pytest.approx(3 * 4 * nic / 7))
+
+
+def test_an_axis_inside_the_host_runs_on_nvlink() -> None:
+    f = from_spec({**fabric_spec(), "scale_up_gbps": 800})
+    tp = loads(f, gang(4, dp=4), [0, 1, 2, 3])["tp"]
+    assert tp.runs_on == "host"
+    assert tp.bytes_per_gpu == 1_000
+    assert [(load.layer, load.seconds) for load in tp.loads] == [("scale-up", 1_000 / 100e9)]
+
+
+def test_an_axis_wider_than_a_host_takes_both_layers() -> None:
+    """A ring of 16 over two hosts: of its 16 edges two leave a host."""
+    f = fabric(zones=1, racks=1, hosts=2)
+    tp = loads(f, request(tp=16, traffic={"tp": 800}), [0, 1])["tp"]
+    assert tp.runs_on == "rack"
+    assert {load.layer: load.bytes_per_step for load in tp.loads} == {
+        "scale-up": 14 * 800,
+        "nic": 2 * 800,
+    }
+
+
+def test_the_smallest_domain_that_holds_every_group_is_where_an_axis_runs() -> None:
+    f = fabric(zones=2, racks=2, hosts=2)
+    req = gang(8, dp=2, pp=4)
+    stages_in_racks = loads(f, req, range(8))
+    assert stages_in_racks["pp"].runs_on == "zone"
+    assert stages_in_racks["dp"].runs_on == "fabric"
+    assert loads(f, gang(8, dp=4, pp=2), range(8))["pp"].runs_on == "rack"
+
+
+def test_a_silent_axis_has_no_load() -> None:
+    quiet = loads(fabric(), gang(4, dp=4, dp_bytes=0), range(4))["dp"]
+    assert (quiet.loads, quiet.seconds, quiet.runs_on) == ((), 0.0, "host")
 
 
 def test_a_hierarchical_collective_shares_what_leaves_a_rack_among_its_members() -> None:
@@ -194,14 +257,14 @@ def test_a_hierarchical_collective_shares_what_leaves_a_rack_among_its_members()
 
 
 JOBS = {
-    "experts": _job({"ep": 8}),
-    "experts and stages": _job({"ep": 4, "pp": 2}),
-    "tensors": _job({"tp": 4, "dp": 2}),
-    "wide tensors": _job({"tp": 8}),
-    "hierarchical": _job({"tp": 2, "dp": 4}, collectives={"dp": "hierarchical"}),
-    "stages": _job({"pp": 8}),
-    "tensors and stages": _job({"tp": 2, "pp": 4}),
-    "stages in chunks": _job(
+    "experts": job_with_model({"ep": 8}),
+    "experts and stages": job_with_model({"ep": 4, "pp": 2}),
+    "tensors": job_with_model({"tp": 4, "dp": 2}),
+    "wide tensors": job_with_model({"tp": 8}),
+    "hierarchical": job_with_model({"tp": 2, "dp": 4}, collectives={"dp": "hierarchical"}),
+    "stages": job_with_model({"pp": 8}),
+    "tensors and stages": job_with_model({"tp": 2, "pp": 4}),
+    "stages in chunks": job_with_model(
         {"tp": 2, "pp": 4},
         batch={"global_sequences": 16, "micro_sequences": 1, "virtual_stages": 2},
     ),
@@ -239,7 +302,7 @@ def test_no_layout_on_racks_is_faster_than_the_floor_or_the_bound(
 
 def test_too_few_whole_racks_raise_the_bound() -> None:
     """Four racks with three free hosts hold no group of four whole: halves are the best."""
-    fabric, job = racks(1, 4, 4, gpus=4), _job({"ep": 16, "dp": 2}, 32)
+    fabric, job = racks(1, 4, 4, gpus=4), job_with_model({"ep": 16, "dp": 2}, 32)
     free = [host for host in range(16) if host % 4]
     answer = place_checked(fabric, hostset.of(free), job)
     assert answer.step is not None
@@ -251,7 +314,7 @@ def test_too_few_whole_racks_raise_the_bound() -> None:
 
 def test_stages_share_racks_alike_for_all_replicas() -> None:
     """Three racks of three hosts hold three replicas of three stages: no message leaves them."""
-    fabric, job = racks(1, 3, 3), _job({"tp": 2, "pp": 3, "dp": 3}, 18)
+    fabric, job = racks(1, 3, 3), job_with_model({"tp": 2, "pp": 3, "dp": 3}, 18)
     grid, free = block_grid(job, 2), np.arange(9)
     assert grid is not None
     loads = [axis_loads(fabric, job, hosts) for hosts in banded_layouts(fabric, grid, free, free)]
@@ -262,7 +325,7 @@ def test_stages_share_racks_alike_for_all_replicas() -> None:
 def test_racks_cannot_hold_experts_and_stages_at_once() -> None:
     """A rack that holds a stage's experts holds nothing else: all messages of the pipeline leave,
     and the bound knows."""
-    fabric, job = racks(1, 4, 3), _job({"ep": 4, "pp": 4}, 32)
+    fabric, job = racks(1, 4, 3), job_with_model({"ep": 4, "pp": 4}, 32)
     answer = place_checked(fabric, hostset.full(12), job)
     assert answer.step is not None
     floor = step_floor(fabric, job, np.arange(12)).seconds
@@ -271,7 +334,7 @@ def test_racks_cannot_hold_experts_and_stages_at_once() -> None:
 
 
 def test_the_floor_is_reached_where_a_rack_holds_the_experts() -> None:
-    fabric, job = racks(1, 2, 4, gpus=4), _job({"ep": 16})
+    fabric, job = racks(1, 2, 4, gpus=4), job_with_model({"ep": 16})
     answer = place_checked(fabric, hostset.of(range(8)), job)
     assert answer.step is not None
     on_nvlink = step_time(fabric, job, range(4)).seconds

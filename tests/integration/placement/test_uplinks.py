@@ -16,22 +16,14 @@ from placement.objective.check import violations
 from placement.objective.step_time import step_time
 from placement.workload.request import Answer, Insufficient, Limits, Placement, Request
 from placement.workload.segments import misplaced
-from scheduler.files.job import job_from_mapping
 from tests.build import everything, fabric, gang, request, two_tiers
+from tests.integration.placement.jobs import DENSE, job_with_model
 
 F = fabric(zones=3, racks=2, hosts=2)
-MODEL = {
-    "layers": 8, "hidden": 4096, "ffn": 16384, "heads": 32, "kv_heads": 8, "vocab": 32000,
-    "sequence": 4096, "dtype": "bf16",
-}  # fmt: skip
 
 
 def _job(hosts: int, objective: str = "time") -> Request:
-    job = {
-        "name": "j", "parallelism": {"tp": 8, "dp": hosts}, "model": MODEL, "spares": 0,
-        "objective": objective, "batch": {"global_sequences": hosts, "micro_sequences": 1},
-    }  # fmt: skip
-    return job_from_mapping(job).request
+    return job_with_model({"tp": 8, "dp": hosts}, hosts, DENSE, objective=objective)
 
 
 def _placed(answer: Answer) -> Placement:

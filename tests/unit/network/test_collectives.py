@@ -9,6 +9,8 @@ from math import ceil, log2
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from network.collectives.schedules import (
     Algorithm,
@@ -21,8 +23,11 @@ from network.collectives.schedules import (
     schedule_seconds,
 )
 from placement.fabric.tree import Ints
+from placement.objective.cut import cut_by_axis
+from placement.workload.request import Collective
 from placement.workload.trees import tree_parents
 from scripts.published.collectives import busiest_share, kappa
+from tests.build import request
 from tests.cases import case
 
 AR, AG, RS = Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER
@@ -114,6 +119,24 @@ def test_zones_send_what_the_closed_form_says(operation: Operation, algorithm: A
             assert [Fraction(int(u), plan.parts) for u in leaving(plan, zones, z)] == [
                 Fraction(crossed) / z
             ] * z
+
+
+@given(st.lists(st.integers(0, 4), min_size=2, max_size=40).map(np.array))
+def test_wherever_ranks_lie_the_hierarchy_meets_the_bound_and_nothing_crosses_less(
+    zones: Ints,
+) -> None:
+    """The referee counts rings and hierarchies the same: an edge of w bytes is a payload of
+    w n / 2(n-1)."""
+    n, bound = len(zones), 2 * (len(np.unique(zones)) - 1)
+    crossed = {each: kappa(made(AR, each, zones), zones) for each in algorithms(AR)}
+    assert crossed[Algorithm.HIERARCHICAL] == bound == min(crossed.values())
+    for used in (Algorithm.RING, Algorithm.HIERARCHICAL):
+        traffic, collectives = {"dp": 2 * (n - 1) * 1_000}, {"dp": Collective[used.name]}
+        job = request(dp=n, traffic=traffic, collectives=collectives)
+        assert dict(cut_by_axis(job, 1, zones)).get("dp", 0) == crossed[used] * 1_000 * n
+    for algorithm in algorithms(AG):
+        gather, scatter = (kappa(made(half, algorithm, zones), zones) for half in (AG, RS))
+        assert gather == scatter
 
 
 # --- time --------------------------------------------------------------------------

@@ -117,15 +117,14 @@ def test_an_exposed_axis_takes_as_long_as_its_busiest_link(axis: str, hosts: ran
     assert seconds(request, hosts) == pytest.approx(formula)
 
 
-def test_the_first_gather_and_the_last_scatter_of_fsdp_hide_behind_nothing() -> None:
-    request = Request(Parallelism(dp=8), (("dp", GB // 10),), compute_s=10.0)
-    # Eight pieces: a third of the bytes is gathered, two thirds are scattered.
-    assert seconds(request, range(8), 10.0) == pytest.approx(10 + 0.1 / 8)
-
-
-def test_ddp_reduces_the_last_piece_behind_nothing() -> None:
-    ddp = Training(data_parallel=DataParallel.DDP)
-    request = Request(Parallelism(dp=8), (("dp", GB // 10),), compute_s=10.0, training=ddp)
+@pytest.mark.parametrize("kind", [DataParallel.FSDP, DataParallel.DDP])
+def test_the_first_and_the_last_piece_of_state_hide_behind_nothing(kind: DataParallel) -> None:
+    """Of eight: FSDP gathers a third of the bytes and scatters two thirds, DDP reduces."""
+    request = Request(
+        *(Parallelism(dp=8), (("dp", GB // 10),)),
+        compute_s=10.0,
+        training=Training(data_parallel=kind),
+    )
     assert seconds(request, range(8), 10.0) == pytest.approx(10 + 0.1 / 8)
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.fabric.reader import from_spec, preset
+from placement.fabric.reader import preset
 from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Collective, Limits, Request
-from tests.build import place_checked
+from tests.build import flat, place_checked
 
 SIX_EQUAL = [384] * 6 + [0, 0]
 PATIENT = Limits(rounds=600, trees=60_000)  # some proofs take more than the default effort
@@ -25,13 +25,6 @@ def free_in_zones(fabric: Fabric, counts: list[int]) -> HostSet:
     for number, count in enumerate(counts):
         chosen += [h for h in range(fabric.host_count) if zone[h] == number][:count]
     return hostset.of(chosen)
-
-
-def zones_of(*sizes: int) -> Fabric:
-    """One tier of zones with these numbers of hosts, 8 GPUs each."""
-    domains = [{"name": f"z{i}", "hosts": n} for i, n in enumerate(sizes)]
-    tiers = [{"name": "zone"}, {"name": "host"}]
-    return from_spec({"name": "t", "gpus_per_host": 8, "tiers": tiers, "domains": domains})
 
 
 @pytest.mark.slow
@@ -94,7 +87,7 @@ def test_tensor_groups_of_two_hosts_stay_whole() -> None:
     request = Request(
         Parallelism(tp=16, pp=2, dp=2), traffic=(("tp", 1000), ("pp", 1)), spares=NO_SPARES
     )
-    answer = place_checked(zones_of(4, 2, 2), hostset.full(8), request, PATIENT)
+    answer = place_checked(flat(4, 2, 2, gpus=8, tier="zone"), hostset.full(8), request, PATIENT)
     pairs_of_hosts = 2
     assert answer.cuts[0].by_axis == (("pp", 8 * pairs_of_hosts),)
     assert answer.is_optimal

@@ -1,4 +1,5 @@
-"""Bytes on a GPU, against Korthikanti et al. 2022 and what is known of real runs."""
+"""Parameters, FLOPs and bytes on a GPU: against published counts, Korthikanti et al. 2022 and what
+is known of real runs."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,7 +8,13 @@ import pytest
 
 from placement.errors import BadInput
 from placement.placer import impossible
-from placement.workload.flops import expert_parameters
+from placement.workload.flops import (
+    active_parameter_count,
+    dense_parameters,
+    expert_parameters,
+    parameter_count,
+    training_flops,
+)
 from placement.workload.memory import (
     GIB,
     MemoryUse,
@@ -16,11 +23,13 @@ from placement.workload.memory import (
     memory_note,
     refuse_too_large,
 )
-from placement.workload.training import Batch
+from placement.workload.request import Request
+from placement.workload.training import Batch, ModelShape
 from tests.build import (
     DEEPSEEK_V3,
     GPT3,
     LLAMA3,
+    MIXTRAL,
     everything,
     fabric,
     llama3,
@@ -227,3 +236,59 @@ def test_chunks_of_fsdp_need_less_where_all_micro_batches_leave_one_before_the_n
     megatron = training(data_parallel="zero1", recompute="full")
     kept = [use(**sizes, batch=Batch(256, 4, v), training=megatron).activations for v in (1, 2)]
     assert kept[0] < kept[1]
+
+
+# --- parameters and FLOPs --------------------------------------------------------------
+
+
+def test_a_dense_model_is_active_as_a_whole() -> None:
+    assert expert_parameters(LLAMA3) == 0
+    assert active_parameter_count(LLAMA3) == dense_parameters(LLAMA3) == parameter_count(LLAMA3)
+
+
+def test_one_expert_for_everyone_is_a_dense_model_with_a_router() -> None:
+    one = replace(LLAMA3, experts=1, experts_per_token=1)
+    router = LLAMA3.layers * LLAMA3.hidden
+    assert parameter_count(one) == active_parameter_count(one) == parameter_count(LLAMA3) + router
+
+
+def test_latent_attention_is_as_large_as_its_report_says() -> None:
+    """DeepSeek-V3: 187.1M parameters a layer, against 470M for as many full heads."""
+    without = replace(DEEPSEEK_V3, layers=DEEPSEEK_V3.layers - 1)
+    layer = dense_parameters(DEEPSEEK_V3) - dense_parameters(without)
+    shared, router, norms = 3 * 7_168 * 2_048, 7_168 * 256, 2 * 7_168
+    assert layer - shared - router - norms == 187_105_280
+
+
+def test_flops_are_six_a_parameter_and_the_scores() -> None:
+    """6 P + 12 L h s a token with all of the sequence; a causal mask halves the last."""
+    req = llama3(2)
+    tokens = 2_048 * 8_192
+    looked_up, norms = 128_256 * 16_384, 253 * 16_384
+    multiplied = 6 * (parameter_count(LLAMA3) - looked_up - norms)
+    scores = 12 * 126 * 16_384 * 8_192
+    assert training_flops(req, causal=False) == tokens * (multiplied + scores)
+    assert training_flops(req) == tokens * (multiplied + scores // 2)
+
+
+def test_recomputation_is_no_work_of_the_model() -> None:
+    full = llama3(2, training=training(recompute="full"))
+    assert training_flops(full) == training_flops(llama3(2))
+
+
+def test_experts_cost_what_a_token_passes() -> None:
+    few, many = (
+        Request(request().parallelism, model=replace(MIXTRAL, experts=n), batch=Batch(8))
+        for n in (8, 64)
+    )
+    router = 6 * 8 * 4_096 * 32 * 4_096 * (64 - 8)
+    assert training_flops(many) - training_flops(few) == router
+
+
+def test_without_a_model_there_is_no_work_to_count() -> None:
+    assert training_flops(request(dp=4)) == 0
+
+
+def test_heads_of_their_own_width_need_not_divide_the_hidden_size() -> None:
+    shape = ModelShape(2, 100, 400, 3, 1, 1_000, 128, head_dim=64)
+    assert (shape.attention_width, shape.kv_width) == (192, 128)

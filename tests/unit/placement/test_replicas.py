@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from placement.errors import BadInput
 from placement.fabric.constraints import Constraints
 from placement.largest import legal_sizes
 from placement.objective.check import violations
 from placement.replace.elastic import NEW, carried, on_hosts, replicas_on
 from placement.replace.near import Hint
-from placement.workload.replicas import batch_sizes, check_batch, sized
+from placement.workload.replicas import batch_sizes, sized
 from placement.workload.training import Batch
 from scheduler.core.wording import sizes_text
 from tests.build import (
@@ -65,10 +64,6 @@ class TestLegalSizes:
         assert len(legal_sizes(F, request(tp=8, dp=2**31 - 1), 1)) == 8
         huge = request(tp=8, dp=2**31 - 1, batch=Batch(global_sequences=2**31 - 1))
         assert legal_sizes(F, huge, 1) == (1,)
-
-    def test_a_batch_that_does_not_divide_is_refused(self) -> None:
-        with pytest.raises(BadInput, match="do not divide over dp 3"):
-            check_batch(request(tp=8, dp=3, batch=Batch(global_sequences=64)))
 
 
 def test_sizes_are_told_shortly() -> None:

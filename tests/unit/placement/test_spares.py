@@ -15,8 +15,17 @@ from tests.build import fabric, gang, request, two_tiers
 HOUR = 1 / 24
 
 
-def test_five_of_384_for_a_day_of_repair() -> None:
-    assert Sizing().size(384) == 5
+@pytest.mark.parametrize(
+    ("sizing", "hosts", "spares"),
+    [
+        pytest.param(Sizing(), 384, 5, id="a day of repair"),
+        pytest.param(Sizing(clumping=1e-9), 384, 5, id="hardly clumped is Poisson"),
+        pytest.param(Sizing(), 0, 0, id="no hosts"),
+        pytest.param(Sizing(failures_per_host_day=0), 100, 0, id="no failures"),
+    ],
+)
+def test_spares_of_a_zone(sizing: Sizing, hosts: int, spares: int) -> None:
+    assert sizing.size(hosts) == spares
 
 
 @pytest.mark.parametrize(
@@ -25,13 +34,8 @@ def test_five_of_384_for_a_day_of_repair() -> None:
 )
 def test_spares_of_2048_hosts(repair_hours: float, p99: int, p999: int) -> None:
     """Poisson(2,048 x 3.79 per 1,000 host-days x repair): P99 and P99.9."""
-    assert Sizing(3.79e-3, repair_hours * HOUR, 0.01).size(2_048) == p99
-    assert Sizing(3.79e-3, repair_hours * HOUR, 0.001).size(2_048) == p999
-
-
-def test_nothing_fails_nothing_is_held() -> None:
-    assert Sizing().size(0) == 0
-    assert Sizing(failures_per_host_day=0).size(100) == 0
+    for epsilon, spares in ((0.01, p99), (0.001, p999)):
+        assert Sizing(3.79e-3, repair_hours * HOUR, epsilon).size(2_048) == spares
 
 
 def test_a_hundred_thousand_hosts_end() -> None:
@@ -60,10 +64,6 @@ def test_hosts_that_fail_together_need_more_spares() -> None:
     assert k > Sizing(repair_days=6).size(384)
 
 
-def test_hardly_clumped_is_poisson() -> None:
-    assert Sizing(clumping=1e-9).size(384) == Sizing().size(384)
-
-
 def test_a_tiny_epsilon_ends() -> None:
     assert Sizing(epsilon=0).size(2_048) == Sizing(epsilon=1e-9).size(2_048)
 
@@ -83,11 +83,34 @@ def swapped(
 SMALL = fabric(2, 2, 2)
 
 
-def test_own_comes_before_free_in_the_same_zone() -> None:
-    """The free host 1 shares the failed block's rack; the spare costs nothing that is free."""
-    swap = swapped(SMALL, gang(2, pp=2), (0, 1), (1,), own=(3,), free=(2,))
-    assert swap is not None
-    assert swap.joined == ((1, 3),)
+@pytest.mark.parametrize(
+    ("hosts", "blocks", "own", "free", "joined"),
+    [
+        # The free host shares the failed block's rack; the spare costs nothing that is free.
+        pytest.param((0, 1), (1,), (3,), (2,), ((1, 3),), id="own before free in a zone"),
+        pytest.param((0, 1), (1,), (2, 3), (), ((1, 2),), id="the lowest host among equals"),
+        pytest.param(
+            *((0, 1, 2, 4, 5, 6), (1, 4), (7,), (3,), ((1, 3), (4, 7))),
+            id="several blocks get different hosts",
+        ),
+        pytest.param((0, 1, 4, 5), (), (2,), (), (), id="no block, no change"),
+        pytest.param((0, 1, 4, 5), (1,), (), (), None, id="none is left"),
+        pytest.param((0, 1, 4, 5), (1, 3), (2,), (), None, id="too few are left"),
+    ],
+)
+def test_hosts_that_join_a_gang(
+    hosts: tuple[int, ...],
+    blocks: tuple[int, ...],
+    own: tuple[int, ...],
+    free: tuple[int, ...],
+    joined: tuple[tuple[int, int], ...] | None,
+) -> None:
+    swap = swapped(SMALL, gang(len(hosts)), hosts, blocks, own, free)
+    if joined is None:
+        assert swap is None
+    else:
+        after = {**dict(enumerate(hosts)), **dict(joined)}
+        assert swap == Swaps(joined, cut(SMALL, gang(len(hosts)), tuple(after.values())))
 
 
 def test_the_nearer_rack_wins_among_equals() -> None:
@@ -100,31 +123,6 @@ def test_the_nearer_rack_wins_among_equals() -> None:
     assert block == 0
     options = {h: cut(racks, req, (h, 4, 2))[1].bytes_per_step for h in (1, 3, 5)}
     assert options[joined] == min(options.values())
-
-
-def test_ties_go_to_the_lowest_host() -> None:
-    swap = swapped(SMALL, gang(2), (0, 1), (1,), own=(2, 3))
-    assert swap is not None
-    assert swap.joined == ((1, 2),)
-
-
-def test_several_blocks_get_different_hosts() -> None:
-    req = gang(6)
-    swap = swapped(SMALL, req, (0, 1, 2, 4, 5, 6), (1, 4), own=(7,), free=(3,))
-    assert swap is not None
-    assert swap.joined == ((1, 3), (4, 7))
-    assert swap.cuts == cut(SMALL, req, (0, 3, 2, 4, 7, 6))
-
-
-def test_none_left() -> None:
-    assert swapped(SMALL, gang(4), (0, 1, 4, 5), (1,)) is None
-    assert swapped(SMALL, gang(4), (0, 1, 4, 5), (1, 3), own=(2,)) is None
-
-
-def test_no_block_no_change() -> None:
-    req = gang(4)
-    swap = swapped(SMALL, req, (0, 1, 4, 5), (), own=(2,))
-    assert swap == Swaps((), cut(SMALL, req, (0, 1, 4, 5)))
 
 
 def test_the_least_zone_cut_over_all_hosts() -> None:

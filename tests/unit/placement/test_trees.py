@@ -33,19 +33,26 @@ from placement.workload.trees import both_trees, depth_of_trees, tree_edges
 from scheduler.files.certificates import certificate
 from scheduler.files.errors import InputError
 from scheduler.files.inputs import load_job
+from scheduler.files.job import job_to_mapping
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from tests.build import fabric, flat, place_checked
 from tests.unit.placement.test_latency import buildings
 
 # Those whose ranks send to others than their neighbours.
-OTHERS = [Collective.TREE, Collective.HALVING_DOUBLING, Collective.HALVING_DOUBLING_FAR]
+NEAR, FAR = Collective.HALVING_DOUBLING, Collective.HALVING_DOUBLING_FAR
+OTHERS = [Collective.TREE, NEAR, FAR]
 SHAPES = [(2, 1), (7, 1), (8, 1), (16, 8), (24, 8), (20, 4)]
 
 
 def summed(n: int, payload: int, tp: int = 1, **more: int) -> Request:
     """`payload`: the vector of each group, of which the edge of a ring carries 2 (n-1)/n."""
-    traffic, used = (("dp", 2 * (n - 1) * payload // n),), (("dp", Collective.TREE),)
-    return Request(Parallelism(tp=tp, dp=n, **more), traffic, used)
+    tree = data_parallel(n, Collective.TREE, 2 * (n - 1) * payload // n)
+    return replace(tree, parallelism=Parallelism(tp=tp, dp=n, **more))
+
+
+def data_parallel(n: int, used: Collective, sent: int) -> Request:
+    """`sent`: what the edge of a ring carries."""
+    return Request(Parallelism(dp=n), traffic=(("dp", sent),), collectives=(("dp", used),))
 
 
 def job(used: Collective = Collective.TREE, **sizes: int) -> Request:
@@ -215,11 +222,22 @@ def test_nccl_is_told_of_trees() -> None:
     network, request = fabric(2, 2, 4), summed(128, 10**6)
     ours = nccl_tunings(network, request, range(16))
     assert {each.algorithm for each in ours} == {Algorithm.TREE}
-    (item,) = advice(network, request, range(16))
-    assert item.used is Algorithm.TREE
-    counted = item.of(Algorithm.TREE)
-    assert counted is not None
-    assert counted.cut_bytes == cut(network, request, range(16))[0].bytes_per_step
+
+
+@pytest.mark.parametrize(
+    ("named", "used", "written"),
+    [("halving-doubling", NEAR, "halving_doubling"), ("tree", Collective.TREE, "tree")],
+)
+def test_the_job_file_takes_either_spelling_and_keeps_it_over_the_wire(
+    tmp_path: Path, named: str, used: Collective, written: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    head = "name: a\nparallelism: {tp: 8, dp: 2}\ntraffic: {dp: 1}\n"
+    path.write_text(f"{head}collectives: {{dp: {named}}}\n")
+    spec = load_job(str(path))
+    assert dict(spec.request.collectives) == {"dp": used}
+    assert spec_from_proto(spec_to_proto(spec)) == spec
+    assert job_to_mapping(spec)["collectives"] == {"dp": written}
 
 
 MODEL = (
@@ -228,18 +246,24 @@ MODEL = (
 )
 
 
-def test_the_job_file_takes_trees_where_whole_vectors_are_summed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("double-binary-tree", ("must be", "pat")),
+        ("tree", ("a tree sums whole vectors", "training.data_parallel: ddp")),  # not of FSDP
+    ],
+)
+def test_collectives_that_cannot_be_are_refused_by_line(
+    tmp_path: Path, named: str, says: tuple[str, str]
+) -> None:
     path = tmp_path / "job.yaml"
-    head = f"name: a\nparallelism: {{tp: 8, dp: 2}}\n{MODEL}collectives: {{dp: tree}}\n"
-    path.write_text(f"{head}training: {{data_parallel: ddp}}\n")
-    spec = load_job(str(path))
-    assert dict(spec.request.collectives) == {"dp": Collective.TREE}
-    assert spec_from_proto(spec_to_proto(spec)) == spec
-    path.write_text(head)
+    path.write_text(
+        f"name: a\nparallelism: {{tp: 8, dp: 2}}\n{MODEL}collectives: {{dp: {named}}}\n"
+    )
     with pytest.raises(InputError) as refused:
         load_job(str(path))
-    assert "job.yaml:5: collectives.dp: a tree sums whole vectors" in str(refused.value)
-    assert "training.data_parallel: ddp" in str(refused.value)
+    assert f"job.yaml:5: collectives.dp: {says[0]}" in str(refused.value)
+    assert says[1] in str(refused.value)
 
 
 def test_the_table_of_algorithms_counts_the_trees_that_a_job_would_be_placed_with() -> None:
@@ -262,3 +286,57 @@ def test_groups_that_sum_over_trees_are_spread_as_those_of_rings() -> None:
         assert placed.cut == cut(network, asked, placed.hosts)[0].bytes_per_step
         notes.append([note for note in placed.notes if note.startswith("spread ")])
     assert notes[0] == notes[1] != []
+
+
+# --- rounds whose partners are their own ------------------------------------------------
+
+RING_BYTES = 2 * 63 * 1_000  # of 64 ranks with a payload of 64,000
+
+
+def test_near_first_crosses_least_and_far_first_most() -> None:
+    two = flat(32, 32)
+    crossed = {
+        used: cut(two, data_parallel(64, used, RING_BYTES), range(64))[0].bytes_per_step
+        for used in (NEAR, FAR, Collective.RING)
+    }
+    assert crossed == {NEAR: 2 * 64_000, FAR: 64 * 64_000, Collective.RING: 2 * RING_BYTES}
+
+
+@pytest.mark.parametrize("n", [3, 6, 12, 24])
+def test_ranks_send_as_much_as_in_a_ring_where_sizes_are_odd(n: int) -> None:
+    sent = 2 * (n - 1) * 720
+    for used in (NEAR, FAR):
+        rounds = axis_traffic(data_parallel(n, used, sent))
+        assert sum(each.edge_bytes for each in rounds) == sent
+        assert np.prod([each.size for each in rounds]) == n
+        assert [each.axis for each in rounds] == [f"dp/{each.stride}" for each in rounds]
+
+
+def test_ranks_are_ordered_for_the_rounds() -> None:
+    """Far first, the large messages go between ranks that are far apart: these share a zone."""
+    cuts = {}
+    for used in (NEAR, FAR):
+        request = data_parallel(16, used, 2 * 15 * 1_000)
+        placed = place_checked(flat(8, 8), hostset.full(16), request)
+        cuts[used] = placed.cut
+    assert cuts[NEAR] == cuts[FAR] == 2 * 16_000
+
+
+def test_the_step_takes_one_round_after_the_other() -> None:
+    flows = flows_of(fabric(2, 2, 4), job(NEAR, tp=8, pp=2, dp=8), range(16))
+    assert set(flows.axes) == {"tp", "pp", "dp/1", "dp/2", "dp/4"}
+    axes = step_time(fabric(2, 2, 4), job(NEAR, tp=8, pp=2, dp=8), range(16)).axes
+    (dp,) = (axis for axis in axes if axis.load.traffic.axis == "dp")
+    assert [each.traffic.axis for each in dp.load.rounds] == ["dp/1", "dp/2", "dp/4"]
+    assert dp.seconds == pytest.approx(sum(each.seconds for each in dp.load.rounds))
+    assert dp.load.traffic.size == 8
+
+
+def test_nccl_gets_pat_where_groups_have_one_rank_a_node() -> None:
+    alone, shared = fabric(2, 2, 4, gpus=1), fabric(2, 2, 4)
+    ours = nccl_tunings(alone, data_parallel(16, Collective.PAT, RING_BYTES), range(16))
+    assert {each.algorithm for each in ours} == {Algorithm.NEAR}
+    ring = nccl_tunings(alone, data_parallel(16, Collective.RING, RING_BYTES), range(16))
+    assert {each.algorithm for each in ring} == {Algorithm.RING}
+    dense = nccl_tunings(shared, data_parallel(128, Collective.PAT, RING_BYTES), range(16))
+    assert {each.algorithm for each in dense} == {Algorithm.RING}  # NCCL has no PAT there
