@@ -165,8 +165,13 @@ def regular(*tiers: tuple[str, int], gpus: int = 8, **keys: Any) -> Fabric:
     return from_spec({"name": "regular", "gpus_per_host": gpus, "tiers": counted, **keys})
 
 
-def two_tiers(*hosts_by_rack_by_zone: list[int], gpus: int = 1) -> Fabric:
-    """Unequal zones of unequal racks: two_tiers([2, 1], [3]) has zones of 3 and 3 hosts."""
+def two_tiers(
+    *hosts_by_rack_by_zone: list[int], gpus: int = 1, **keys: dict[str, Any]
+) -> Fabric:
+    """Unequal zones of unequal racks: two_tiers([2, 1], [3]) has zones of 3 and 3 hosts.
+
+    `keys`: of a tier, as zone={"oversubscription": 7}.
+    """
     domains = [
         {
             "name": f"z{z}",
@@ -178,7 +183,7 @@ def two_tiers(*hosts_by_rack_by_zone: list[int], gpus: int = 1) -> Fabric:
         {
             "name": "uneven",
             "gpus_per_host": gpus,
-            "tiers": [{"name": "zone"}, {"name": "rack"}, {"name": "host"}],
+            "tiers": [{"name": name, **keys.get(name, {})} for name in ("zone", "rack", "host")],
             "domains": domains,
         }
     )

@@ -1,6 +1,7 @@
 """A scheduler and its log under random commands: what the machines of this folder drive."""
 
 from collections.abc import Iterable
+from random import Random
 
 from scheduler.core import (
     Conflict,
@@ -12,11 +13,13 @@ from scheduler.core import (
     apply,
     commit,
     decide,
+    explain,
     replay,
 )
 from scheduler.core.explain.whatif import run_to_rest
 from scheduler.core.model.commands import Command
 from scheduler.core.model.events import Event
+from scheduler.core.model.job import SECOND_NS
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.codec import decode, encode
 
@@ -95,6 +98,36 @@ class Driver:
             if not plan.actions:
                 return plan
         raise AssertionError("decisions go on for ever")
+
+    def act(self, random: Random) -> None:
+        """Ask for what one round brings."""
+
+    def turn(self) -> None:
+        """Decide and commit."""
+
+    def commit_stale(self) -> None:
+        """Commit what still holds of a plan of some time ago."""
+
+    def explain(self) -> None:
+        for name in self.state.index.queue:
+            reason = explain(self.state, name, self.now_ns, self.limits)
+            assert reason.sentence
+            assert reason.start_ns is None or reason.start_ns >= self.now_ns
+
+    def live(self, random: Random, rounds: int, kept: float = 0.2, late: float = 0.2) -> None:
+        """`kept`: how often a plan is kept back; `late`: how often one of those is committed."""
+        for _ in range(rounds):
+            self.act(random)
+            self.now_ns += random.choice((0, 5, 40)) * SECOND_NS
+            if random.random() < kept:
+                self.stale.append(self.decision())
+            if random.random() < late:
+                self.commit_stale()
+            if random.random() < 0.6:
+                self.turn()
+            if random.random() < 0.1:
+                self.explain()
+        self.check_replay()
 
     def check_replay(self) -> None:
         """The log is the state, as it is stored, and from a snapshot in its middle."""

@@ -4,20 +4,19 @@ whether they do: segments of a gang, and constraints of its roles."""
 import random
 from collections.abc import Callable, Iterator
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from muster.structs import replace
 from placement import place
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints, RoleConstraints
-from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, GangRole, Placement, Request
 from placement.workload.roles import blocks_of_roles, request_of_roles
 from placement.workload.segments import role_rules, segments_of
-from tests.build import request
+from tests.build import request, two_tiers
 
 Hosts = tuple[int, ...]
 Case = tuple[Fabric, list[int], Request]  # with the free hosts
@@ -64,19 +63,10 @@ class Kept(NamedTuple):
 
 def _fabric(rng: random.Random, has_nvlink: bool) -> Fabric:
     """Two zones of racks of one to four hosts, two GPUs each."""
-    joined: dict[str, Any] = {}
-    if has_nvlink and rng.random() < 0.5:
-        joined = {"scale_up": {"gbps_per_gpu": 7200}}
+    has_nvlink = has_nvlink and rng.random() < 0.5
+    rack = {"scale_up": {"gbps_per_gpu": 7200}} if has_nvlink else {}
     racks = [[rng.randint(1, 4) for _ in range(rng.randint(1, 2))] for _ in range(2)]
-    domains = [
-        {
-            "name": f"z{z}",
-            "domains": [{"name": f"z{z}r{r}", "hosts": n} for r, n in enumerate(hosts)],
-        }
-        for z, hosts in enumerate(racks)
-    ]
-    tiers = [{"name": "zone", "oversubscription": 2}, {"name": "rack", **joined}, {"name": "host"}]
-    return from_spec({"name": "f", "gpus_per_host": 2, "tiers": tiers, "domains": domains})
+    return two_tiers(*racks, gpus=2, zone={"oversubscription": 2}, rack=rack)
 
 
 def _gang_in_segments(rng: random.Random, fabric: Fabric) -> Request | None:

@@ -31,15 +31,6 @@ def test_zones_have_the_slots_that_they_are_given_in_one_run_a_row(slots: np.nda
     assert np.array_equal(layout, arranged(slots, 3))
 
 
-def test_rows_are_turned_until_runs_lie_below_one_another() -> None:
-    """Two zones above, three below that reach under both."""
-    above, below = [9, 9, 0, 0, 0], [0, 0, 6, 9, 3]
-    middle = [6, 3, 0, 9, 0]
-    layout = arranged(np.array([above, middle, below]).T, 1)
-    apart = [int(np.count_nonzero(a != b)) for a, b in pairwise(layout)]
-    assert apart == [9, 9]
-
-
 @given(counts(), st.data())
 def test_rows_are_turned_as_if_each_turn_was_tried(slots: np.ndarray, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(slots))))

@@ -24,7 +24,6 @@ from muster.certificate import SEALED, Malformed, digest
 from muster.verify import crossing, verify
 from placement import place
 from placement.fabric import hostset
-from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
 from placement.grid.block_grid import block_grid
 from placement.objective.step_time import step_time
@@ -34,7 +33,7 @@ from placement.workload.request import Placement, Request
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, Sync
 from scheduler.files.certificates import certificate
-from tests.build import place_checked, request, training
+from tests.build import place_checked, request, training, two_tiers
 from tests.property.grids import requests
 
 Content = dict[str, Any]
@@ -42,18 +41,9 @@ Content = dict[str, Any]
 
 def fabric(sizes: list[int], free: list[int], has_nvlink_racks: bool = False) -> tuple[Fabric, int]:
     """Zones of so many hosts with two GPUs, the first of each free, in racks of three."""
-    zones = [
-        {
-            "name": f"z{z}",
-            "domains": [
-                {"name": f"z{z}r{r}", "hosts": min(3, size - 3 * r)} for r in range(-(-size // 3))
-            ],
-        }
-        for z, size in enumerate(sizes)
-    ]
-    rack = {"name": "rack", **({"scale_up": {"gbps_per_gpu": 7200}} if has_nvlink_racks else {})}
-    tiers = [{"name": "zone", "oversubscription": 7}, rack, {"name": "host"}]
-    built = from_spec({"name": "f", "gpus_per_host": 2, "tiers": tiers, "domains": zones})
+    racks = [[min(3, size - first) for first in range(0, size, 3)] for size in sizes]
+    rack = {"scale_up": {"gbps_per_gpu": 7200}} if has_nvlink_racks else {}
+    built = two_tiers(*racks, gpus=2, zone={"oversubscription": 7}, rack=rack)
     begin = [sum(sizes[:z]) for z in range(len(sizes))]
     hosts = [first + i for first, n in zip(begin, free, strict=True) for i in range(n)]
     return built, hostset.of(hosts)

@@ -33,7 +33,7 @@ def freed(state: State, found: DefragProposal, without: int | None = None) -> in
     return (after.free & MASKS[zones.index(found.domain)]).bit_count()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(COMMANDS, min_size=4, max_size=20), st.integers(2, 6))
 def test_a_proposal_holds(commands: list[Command], wanted: int) -> None:
     state = reached(EMPTY, commands, SchedulingOptions(), pace_ns=10**12)

@@ -26,7 +26,6 @@ from scheduler.core import (
     decide,
     replay,
 )
-from scheduler.core import explain as explained
 from scheduler.core.commit.ledger import Ledger
 from scheduler.core.model.commands import (
     Command,
@@ -192,15 +191,12 @@ class World(preemption.Machine):
                 return plan
         raise AssertionError("decisions go on for ever")
 
+    def turn(self) -> None:
+        self.settle()
+
     def commit_stale(self) -> None:
         if self.stale:
             self.committed(self.stale.pop())
-
-    def explain(self) -> None:
-        for name in self.state.index.queue:
-            reason = explained(self.state, name, self.now_ns, self.limits)
-            assert reason.sentence
-            assert reason.start_ns is None or reason.start_ns >= self.now_ns
 
     def check_worth(
         self,
@@ -367,28 +363,12 @@ def any_part(random: Random, state: State, name: str) -> Command:
     )
 
 
-def live(random: Random, world: World, rounds: int, late: float) -> None:
-    """`late`: how often a plan is kept back, and how often one of those is committed."""
-    for _ in range(rounds):
-        world.act(random)
-        world.now_ns += random.choice((0, 5, 40)) * SECOND_NS
-        if random.random() < late:
-            world.plan()
-        if random.random() < late:
-            world.commit_stale()
-        if random.random() < 0.6:
-            world.settle()
-        if random.random() < 0.1:
-            world.explain()
-    world.check_replay()
-
-
 def a_day(
     seed: int, rounds: int = 150, *, is_deferring: bool = False, is_sharing: bool = False
 ) -> World:
     random, world = Random(seed), World(is_deferring=is_deferring, is_sharing=is_sharing)
     world.load(tenants_of(random, is_sharing))
-    live(random, world, rounds, late=0.2)
+    world.live(random, rounds)
     return world
 
 

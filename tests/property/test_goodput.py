@@ -1,6 +1,6 @@
 """Whatever happens to jobs, their accounts hold all of their time and no more."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import State, Tenants, apply
@@ -37,6 +37,7 @@ COMMANDS = st.one_of(
 SCRIPTS = st.lists(st.tuples(st.integers(0, 300), COMMANDS), min_size=3, max_size=40)
 
 
+@settings(max_examples=50)
 @given(SCRIPTS, COSTS, st.integers(0, 7))
 def test_the_parts_of_each_job_are_the_time_since_its_submit(
     script: list[tuple[int, object]], costs: Costs, decision_s: int

@@ -183,7 +183,7 @@ def a_day(seed: int, patch: pytest.MonkeyPatch, rounds: int) -> World:
     while any(tenant.cells for tenant in tenants.tenants):  # which are counted for racks of two
         tenants = everything.tenants_of(random)
     world.load(tenants)
-    everything.live(random, world, rounds, late=0.3)
+    world.live(random, rounds, kept=0.3, late=0.3)
     return world
 
 

@@ -18,7 +18,7 @@ from tests.build import end, loaded, run, running, schedule, submit
 
 HOUR, HOUR_NS = 3_600, 3_600 * 10**9
 CLASSES = (PriorityClass("production", 100), PriorityClass("spot", 0, is_preemptible=True))
-SEEDS = range(3)
+SEEDS = range(2)
 
 
 def started_and_evicted(state: State, now_ns: int) -> tuple[State, set[str], set[str]]:

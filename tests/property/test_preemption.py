@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from placement.workload.request import AUTO
-from scheduler.core import JobState, Plan, SchedulingOptions, State, apply, explain
+from scheduler.core import JobState, Plan, SchedulingOptions, State, apply
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import (
     Event,
@@ -107,7 +107,7 @@ class Machine(Driver):
         else:
             check_needed(start, start.jobs[event.name], gone, waiting)
 
-    def schedule(self) -> None:
+    def turn(self) -> None:
         before, plan = self.state, self.decision()
         answer = self.whole(plan)
         started = [action for action in plan.actions if isinstance(action, Start)]
@@ -165,9 +165,6 @@ class Machine(Driver):
             )  # what it borrowed goes home
         assert waiting.needed > hosts.bit_count(), f"{waiting.name} waits in vain"
 
-    def plan(self) -> None:
-        self.stale.append(self.decision())
-
     def commit_stale(self) -> None:
         """A plan of some time ago: nobody is evicted who need not be any more."""
         if self.stale:
@@ -176,30 +173,18 @@ class Machine(Driver):
             self.record(answer)
             self.is_late = False
 
-    def explain(self) -> None:
-        for name in self.state.index.queue:
-            assert explain(self.state, name, self.now_ns, self.limits).sentence
+    def act(self, random: Random) -> None:
+        """Where nobody is evicted, tenants change their files as well."""
+        if self.limits.policy != "production" and random.random() < 0.05:
+            self.ask(LoadTenants(random.choice((PLAIN, SHAPED))))
+        for _ in range(random.randint(0, 2)):
+            self.ask(any_command(random, self.state))
 
 
 def a_day(seed: int, tenants: Tenants, policy: str = "production", rounds: int = 300) -> Machine:
-    """A busy cluster. Where nobody is evicted, tenants change their files as well."""
-    random, cluster = Random(seed), Machine()
+    cluster = Machine()
     cluster.load(tenants, policy)
-    for _ in range(rounds):
-        if policy != "production" and random.random() < 0.05:
-            cluster.ask(LoadTenants(random.choice((PLAIN, SHAPED))))
-        for _ in range(random.randint(0, 2)):
-            cluster.ask(any_command(random, cluster.state))
-        cluster.now_ns += random.choice((0, 5, 40)) * SECOND_NS
-        if random.random() < 0.3:
-            cluster.plan()
-        if random.random() < 0.2:
-            cluster.commit_stale()
-        if random.random() < 0.6:
-            cluster.schedule()
-        if random.random() < 0.1:
-            cluster.explain()
-    cluster.check_replay()
+    cluster.live(Random(seed), rounds, kept=0.3)
     return cluster
 
 

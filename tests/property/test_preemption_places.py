@@ -14,7 +14,7 @@ import pytest
 
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
-from scheduler.core import Job, SchedulingOptions, State, apply, explain, replay
+from scheduler.core import Job, SchedulingOptions, State, apply, replay
 from scheduler.core.model.commands import Command
 from scheduler.core.model.events import (
     Event,
@@ -205,8 +205,7 @@ def long_day(seed: int, policy: str, windows: bool = True) -> Day:
         day.now_ns += random.choice((0, 5, 40)) * SECOND_NS
         if random.random() < 0.7:
             day.schedule()
-    for name in day.state.index.queue:
-        assert explain(day.state, name, day.now_ns, day.limits).sentence
+    day.explain()
     day.check_replay()
     return day
 

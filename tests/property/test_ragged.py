@@ -59,7 +59,7 @@ def test_a_handful_of_blocks_is_solved(job: tuple[Request, int], capacities: lis
     assert step.bound == step.cost == 2 * least_cut(asked, gpus, capacities)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(job=ragged(), capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3))
 def test_cells_never_prove_too_much(job: tuple[Request, int], capacities: list[int]) -> None:
     asked, gpus = job
@@ -121,7 +121,7 @@ def test_zones_pay_at_least_what_cells_say_and_the_graph_counts_what_the_referee
     assert all(sum(pattern) % cells.lot == 0 for pattern in patterns)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(job=larger(), capacities=st.lists(st.integers(1, 40), min_size=2, max_size=4))
 def test_larger_jobs_respect_capacities_and_bounds(
     job: tuple[Request, int], capacities: list[int]

@@ -167,7 +167,7 @@ def _anonymous(found: tuple[str, str], name: str) -> tuple[str, str]:
     return found[0], found[1].replace(name, "NAME")
 
 
-@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=2, suppress_health_check=[HealthCheck.too_slow])
 @given(jobs, st.sampled_from(tuple(OWN)))
 def test_a_tenant_sees_and_touches_its_own_jobs_alone(made: list[Job], tenant: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -17,17 +18,16 @@ from placement.workload.request import Collective, Limits
 from tests.build import request
 
 
-@pytest.fixture
-def second_core(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """There is one, whatever machine this is."""
-    with ThreadPoolExecutor(1) as pool:
-        monkeypatch.setattr(module, "_second_core", lambda: pool)
+@contextmanager
+def second_core(is_busy: bool = False) -> Iterator[None]:
+    """There is one, whatever machine this is. `is_busy`: it does nothing until all is over."""
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_second_core", lambda: pool)
+        if is_busy:
+            pool.submit(over.wait, 20)
         yield
-
-
-@pytest.fixture
-def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_second_core", lambda: None)
+        over.set()
 
 
 def squares(made: list[int]) -> list[Callable[[], int]]:
@@ -38,33 +38,24 @@ def squares(made: list[int]) -> list[Callable[[], int]]:
     return [partial(square, n) for n in range(6)]
 
 
-def test_results_come_in_order(second_core: None) -> None:
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_results_come_in_order_and_each_call_is_made_once(is_busy: bool) -> None:
+    """Calls that a busy core has not begun are made here, and not again over there."""
     made: list[int] = []
-    assert list(run_ahead(squares(made))) == [0, 1, 4, 9, 16, 25]
-    assert sorted(made) == [0, 1, 2, 3, 4, 5]  # each of them once
+    with second_core(is_busy):
+        assert list(run_ahead(squares(made))) == [0, 1, 4, 9, 16, 25]
+    assert sorted(made) == [0, 1, 2, 3, 4, 5]
 
 
-def test_two_calls_run_at_the_same_time(second_core: None) -> None:
+def test_two_calls_run_at_the_same_time() -> None:
     """Each waits for the other, so neither ends if they are made in turn."""
     met = threading.Barrier(2, timeout=20)
-    assert sorted(run_ahead([met.wait, met.wait])) == [0, 1]
+    with second_core():
+        assert sorted(run_ahead([met.wait, met.wait])) == [0, 1]
 
 
-def test_who_needs_a_result_does_not_wait_for_a_busy_core(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Calls that nobody has begun are made here, and not again over there."""
-    made: list[int] = []
-    over = threading.Event()
-    with ThreadPoolExecutor(1) as pool:
-        monkeypatch.setattr(module, "_second_core", lambda: pool)
-        pool.submit(over.wait, 20)
-        assert list(run_ahead(squares(made))) == [0, 1, 4, 9, 16, 25]
-        over.set()
-    assert made == [0, 1, 2, 3, 4, 5]
-
-
-def test_one_core_makes_nothing_that_is_not_asked_for(one_core: None) -> None:
+def test_one_core_makes_nothing_that_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_second_core", lambda: None)
     made: list[int] = []
     results = run_ahead(squares(made))
     assert [next(results), next(results)] == [0, 1]
@@ -72,24 +63,20 @@ def test_one_core_makes_nothing_that_is_not_asked_for(one_core: None) -> None:
     assert made == [0, 1]
 
 
-def test_calls_that_nobody_asks_for_any_more_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_nobody_asks_for_any_more_are_let_go() -> None:
     made: list[int] = []
-    over = threading.Event()
-    with ThreadPoolExecutor(1) as pool:
-        monkeypatch.setattr(module, "_second_core", lambda: pool)
-        pool.submit(over.wait, 20)
+    with second_core(is_busy=True):
         results = run_ahead(squares(made))
         assert next(results) == 0
         results.close()
-        over.set()
     assert made == [0]
 
 
-def test_an_error_reaches_who_asks(second_core: None) -> None:
+def test_an_error_reaches_who_asks() -> None:
     def fails() -> int:
         raise ValueError("no layout")
 
-    with pytest.raises(ValueError, match="no layout"):
+    with second_core(), pytest.raises(ValueError, match="no layout"):
         list(run_ahead([lambda: 1, fails]))
 
 

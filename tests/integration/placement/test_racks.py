@@ -106,36 +106,6 @@ def test_a_gang_sees_the_hosts_that_it_may_take() -> None:
     assert view_for_gpus(fabric, 8) is fabric
 
 
-TIERS = [{"name": "zone", "count": 1}, {"name": "rack", "count": 1}, {"name": "host", "count": 1}]
-
-
-def _bad(tier: int, **field: Any) -> dict[str, Any]:
-    tiers = [{**entry, **(field if i == tier else {})} for i, entry in enumerate(TIERS)]
-    return {"name": "f", "gpus_per_host": 4, "tiers": tiers}
-
-
-@pytest.mark.parametrize(
-    ("spec", "field", "message"),
-    [
-        (_bad(2, scale_up=NVLINK), "tiers.2.scale_up", "host is the host itself"),
-        (_bad(0, scale_up=NVLINK), "tiers.0.scale_up", "only the tier next to the hosts, rack"),
-        (_bad(1, scale_up=7200), "tiers.1.scale_up", "must be {gbps_per_gpu: N}"),
-        (_bad(1, scale_up={"gbps_per_gpu": 0}), "tiers.1.scale_up.gbps_per_gpu", "positive"),
-        (_bad(1, scale_up={**NVLINK, "x": 1}), "tiers.1.scale_up.x", "unknown key"),
-        (mixed(gpus_per_host=0), "domains.1.domains.gpus_per_host", "at least 1"),
-        (mixed(count=0), "domains.1.domains.count", "at least 1"),
-        (mixed(nic_gbps=-1), "domains.1.domains.nic_gbps", "positive"),
-        (mixed(labels={"gpu": 1}), "domains.1.domains.labels.gpu", "non-empty text"),
-        (mixed(name="x"), "domains.1.domains.name", "unknown key"),
-    ],
-)
-def test_bad_racks(spec: dict[str, Any], field: str, message: str) -> None:
-    with pytest.raises(BadInput) as error:
-        from_spec(spec)
-    assert error.value.field == field
-    assert message in error.value.message
-
-
 def test_an_axis_inside_a_rack_runs_on_nvlink() -> None:
     fabric, job = racks(1, 2, 2, gpus=4), job_with_model({"ep": 8})
     inside, across = (axis_loads(fabric, job, hosts)[0] for hosts in ([0, 1], [0, 2]))

@@ -12,11 +12,10 @@ from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, Constraints, broken, joinable, usable
 from placement.fabric.links import islands, seconds_over, uplink_of, with_links
 from placement.fabric.tree import Fabric
-from placement.objective.check import violations
 from placement.objective.step_time import step_time
-from placement.workload.request import Answer, Insufficient, Limits, Placement, Request
+from placement.workload.request import Insufficient, Limits, Request
 from placement.workload.segments import misplaced
-from tests.build import everything, fabric, gang, request, two_tiers
+from tests.build import everything, fabric, gang, place_checked, request, two_tiers
 from tests.integration.placement.jobs import DENSE, job_with_model
 
 F = fabric(zones=3, racks=2, hosts=2)
@@ -24,11 +23,6 @@ F = fabric(zones=3, racks=2, hosts=2)
 
 def _job(hosts: int, objective: str = "time") -> Request:
     return job_with_model({"tp": 8, "dp": hosts}, hosts, DENSE, objective=objective)
-
-
-def _placed(answer: Answer) -> Placement:
-    assert isinstance(answer, Placement), answer
-    return answer
 
 
 def _names(on: Fabric, mask: int) -> set[str]:
@@ -116,11 +110,10 @@ def test_no_swap_leads_across_a_dead_link() -> None:
 @pytest.mark.parametrize("objective", ["time", "cut", "spread"])
 def test_domains_behind_a_dead_link_hold_only_gangs_that_fit_inside(objective: str) -> None:
     parted = with_links(F, {"z0": 0})
-    four = _placed(place(parted, hostset.of([0, 1, 2, 3]), _job(4, objective)))
+    four = place_checked(parted, hostset.of([0, 1, 2, 3]), _job(4, objective))
     assert set(four.hosts) == {0, 1, 2, 3}
-    eight = _placed(place(parted, everything(F), _job(8, objective)))
+    eight = place_checked(parted, everything(F), _job(8, objective))
     assert set(eight.hosts) == set(range(4, 12))
-    assert not violations(parted, everything(F), _job(8, objective), eight)
     answer = place(parted, everything(F), _job(9, objective))
     assert isinstance(answer, Insufficient)
     assert (
@@ -132,7 +125,7 @@ def test_the_bound_holds_for_both_sides() -> None:
     """One side holds the gang at a cost, the other in one domain."""
     uneven = two_tiers([2, 2], [2], [4], gpus=8)
     parted = with_links(uneven, {"z2": 0})
-    answer = _placed(place(parted, everything(uneven), _job(4)))
+    answer = place_checked(parted, everything(uneven), _job(4))
     assert answer.cut == 0
     assert answer.is_optimal
     assert answer.step is not None
@@ -143,19 +136,20 @@ def test_a_weak_uplink_is_left_alone_where_that_is_faster() -> None:
     """Eight hosts need two zones; two of three have their whole uplink."""
     job = _job(8)
     weak = with_links(F, {"z0": 0.1})
-    answer = _placed(place(weak, everything(F), job))
+    answer = place_checked(weak, everything(F), job)
     assert set(answer.hosts) == set(range(4, 12))
     assert answer.step is not None
     assert answer.step.seconds == step_time(weak, job, answer.hosts).seconds
     assert step_time(weak, job, range(8)).seconds > 1.5 * answer.step.seconds
-    least = place(weak, hostset.of(range(8)), job)
-    assert _placed(least).step.seconds >= _placed(least).step.least_seconds > answer.step.seconds  # type: ignore[union-attr]
+    least = place_checked(weak, hostset.of(range(8)), job).step
+    assert least is not None
+    assert least.seconds >= least.least_seconds > answer.step.seconds
 
 
 def test_a_weak_uplink_that_holds_nothing_up_is_used() -> None:
     """By price, not by rule: nothing leaves the zone that holds the gang."""
     weak = with_links(F, {"z0": 0.1})
-    answer = _placed(place(weak, hostset.of([0, 1, 2, 3, 4, 5]), _job(4)))
+    answer = place_checked(weak, hostset.of([0, 1, 2, 3, 4, 5]), _job(4))
     assert set(answer.hosts) == {0, 1, 2, 3}
 
 
@@ -164,7 +158,7 @@ def test_no_placement_on_weak_links_beats_the_bound() -> None:
     for shares in ({"z0": 0.3, "z1": 0.6}, {"z0-r0": 0.2, "z2": 0.5}, {"z1": 0, "z0-r1": 0.1}):
         weak = with_links(F, shares)
         free = hostset.of([0, 1, 2, 4, 5, 8, 9])
-        answer = _placed(place(weak, free, job))
+        answer = place_checked(weak, free, job)
         assert answer.step is not None
         for hosts in ([0, 1, 2, 8], [0, 1, 8, 9], [8, 9, 0, 2], [1, 2, 8, 9]):
             assert step_time(weak, job, hosts).seconds >= answer.step.least_seconds
@@ -172,7 +166,7 @@ def test_no_placement_on_weak_links_beats_the_bound() -> None:
 
 def test_near_an_old_placement_on_one_side() -> None:
     parted = with_links(F, {"z0": 0})
-    answer = _placed(place(parted, everything(F), _job(6), hint=Hint((4, 5, 6, 7, 8, 0))))
+    answer = place_checked(parted, everything(F), _job(6), hint=Hint((4, 5, 6, 7, 8, 0)))
     assert not broken(parted, ANYWHERE, answer.allocation)
     assert answer.moved == 1
 

@@ -20,7 +20,7 @@ from placement.workload.request import Collective, GangRole, Request
 from tests.build import fabric
 
 USED = [each for each in Collective if each is not Collective.HIERARCHICAL]
-SIZES = [(2, 1), (3, 1), (8, 1), (12, 4), (12, 1), (16, 8)]
+SIZES = [(2, 1), (3, 1), (8, 1), (12, 4), (16, 8)]
 
 
 def summed(used: Collective, size: int, bytes_of_edge: int = 0) -> Request:

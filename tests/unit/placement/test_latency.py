@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from network.step_simulation import simulate_step
-from placement import BadInput
 from placement.fabric import hostset
 from placement.fabric.reader import SECONDS_PER_KM, from_spec
 from placement.fabric.tree import Fabric
@@ -67,24 +66,6 @@ def test_kilometres_are_the_time_of_light_in_fibre() -> None:
     assert buildings(km=3).tiers[0].latency_s == pytest.approx(14.7e-6)
     assert buildings(latency_us=14.7).tiers[0].latency_s == pytest.approx(14.7e-6)
     assert not buildings().has_latency
-
-
-@pytest.mark.parametrize(
-    ("tier", "field", "message"),
-    [
-        (
-            {"km": 3, "latency_us": 15},
-            "tiers.0.km",
-            "conflicts with `latency_us`: give one of them",
-        ),
-        ({"km": -3}, "tiers.0.km", "must be a positive number, not -3"),
-        ({"latency_us": "far"}, "tiers.0.latency_us", "must be a positive number, not 'far'"),
-    ],
-)
-def test_bad_distances_are_refused(tier: dict[str, Any], field: str, message: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        buildings(**tier)
-    assert (refused.value.field, refused.value.message) == (field, message)
 
 
 def test_messages_pay_for_every_tier_that_they_leave() -> None:
@@ -178,7 +159,7 @@ def test_no_layout_is_faster_than_the_bound(request_: Request, hosts_us: float) 
         free = np.sort(draw.choice(24, many, replace=False))
         bound_s = step_clock(far, request_).bound(free)
         layouts = [free[:16].tolist(), free[-16:].tolist()]
-        layouts += [draw.permutation(free)[:16].tolist() for _ in range(10)]
+        layouts += [draw.permutation(free)[:16].tolist() for _ in range(5)]
         for hosts in layouts:
             assert step_time(far, request_, hosts).seconds >= bound_s * (1 - 1e-9)
 

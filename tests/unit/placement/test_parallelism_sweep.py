@@ -50,7 +50,7 @@ def test_recomputation_is_chosen_only_where_less_memory_is_needed() -> None:
 
 def test_experts_divide_over_ep() -> None:
     job = request(dp=8, model=MIXTRAL, batch=Batch(64), training=training(data_parallel="zero1"))
-    sizes = {found.parallelism.ep for found in parallel_choices(job, 64, 80, 8)}
+    sizes = {found.parallelism.ep for found in parallel_choices(job, 32, 80, 8)}
     assert max(sizes) == 8
 
 

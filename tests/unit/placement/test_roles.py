@@ -140,7 +140,7 @@ def test_hosts_that_receive_from_many_are_waited_for() -> None:
     assert nic.busiest_bytes_per_step == pytest.approx(10**12)
 
 
-@pytest.mark.parametrize("seed", range(201, 204))
+@pytest.mark.parametrize("seed", range(201, 203))
 def test_no_layout_has_a_step_below_the_bound_or_shorter_than_with_objective_time(
     seed: int,
 ) -> None:

@@ -72,7 +72,7 @@ def in_zones(on: Fabric, hosts: Sequence[int]) -> list[int]:
     return [zones.count(zone) for zone in range(on.zone_count)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(asked=GANGS, zones=st.integers(2, 4), data=st.data())
 def test_no_zone_holds_too_many_and_what_may_stay_stays(
     asked: Request, zones: int, data: st.DataObject
@@ -97,7 +97,7 @@ def test_no_zone_holds_too_many_and_what_may_stay_stays(
         assert was == now or was in lost or on.zone_of(was) != on.zone_of(now)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(asked=GANGS, data=st.data())
 def test_one_block_goes_the_cheapest_way_from_zone_to_zone(
     asked: Request, data: st.DataObject
