@@ -148,20 +148,25 @@ def fabric(
 @cache
 def flat(*hosts_by_domain: int, gpus: int = 1, tier: str = "rack") -> Fabric:
     """One tier of unequal domains: flat(4, 4, 2) is r0 with r0-h0..3, r1, r2 with two."""
-    domains = [{"name": f"{tier[0]}{i}", "hosts": n} for i, n in enumerate(hosts_by_domain)]
-    return from_spec(
-        {
-            "name": "flat",
-            "gpus_per_host": gpus,
-            "tiers": [{"name": tier}, {"name": "host"}],
-            "domains": domains,
-        }
-    )
+    return unlike(*((hosts, {}) for hosts in hosts_by_domain), gpus=gpus, tier=tier)
 
 
-def regular(*tiers: tuple[str, int], gpus: int = 8, **keys: Any) -> Fabric:
-    """Equal domains, outermost tier first: regular(("zone", 2), ("host", 4), gpus=1)."""
-    counted = [{"name": name, "count": count} for name, count in tiers]
+def unlike(
+    *domains: tuple[int, dict[str, Any]], gpus: int = 8, tier: str = "zone", **keys: Any
+) -> Fabric:
+    """One tier of domains with keys of their own: unlike((2, {"gpu": "A100"}), (4, {}))."""
+    listed = [{"name": f"{tier[0]}{i}", "hosts": n, **own} for i, (n, own) in enumerate(domains)]
+    tiers = [{"name": tier}, {"name": "host"}]
+    spec = {"name": "flat", "gpus_per_host": gpus, "tiers": tiers, "domains": listed}
+    return from_spec({**spec, **keys})
+
+
+def regular(*tiers: tuple[Any, ...], gpus: int = 8, **keys: Any) -> Fabric:
+    """Equal domains, outermost tier first: regular(("zone", 2), ("host", 4), gpus=1).
+
+    A tier may have keys of its own: ("zone", 2, {"oversubscription": 7}).
+    """
+    counted = [{"name": name, "count": count, **dict(*own)} for name, count, *own in tiers]
     return from_spec({"name": "regular", "gpus_per_host": gpus, "tiers": counted, **keys})
 
 

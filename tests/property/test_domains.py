@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from placement.fabric.reader import from_spec
 from placement.fabric.tree import Fabric
 from placement.tiers.single_domain import parts, single_domains
-from tests.build import two_tiers
+from tests.build import regular, two_tiers
 
 
 def three_tiers(*hosts_by_rack_by_row_by_zone: list[list[int]]) -> Fabric:
@@ -67,9 +67,8 @@ def test_the_innermost_domain_is_the_first_by_its_keys(
 
 def test_keys_beyond_64_bits_compare_as_well() -> None:
     """Nine tiers of up to 200 hosts: a key has more digits than a machine's integer."""
-    outside = [{"name": f"tier{k}", "count": 1} for k in range(8)]
-    tiers = [*outside, {"name": "rack", "count": 2}, {"name": "host", "count": 100}]
-    deep = from_spec({"name": "deep", "gpus_per_host": 1, "tiers": tiers})
+    outside = [(f"tier{k}", 1) for k in range(8)]
+    deep = regular(*outside, ("rack", 2), ("host", 100), gpus=1)
     for free in ([0, 1, 2, 100, 101], [0, 1, 100, 101, 102], [*range(100), 100, 101], [0, 100]):
         found = single_domains(deep, np.array(free), 1, 2)
 

@@ -53,7 +53,13 @@ def test_no_gang_that_runs_is_stopped_where_the_servers_alone_are_cut_off() -> N
 
 
 @pytest.mark.parametrize(
-    ("scope", "steps"), [(CUT, 12), (FREEZE, 12), (AGENT, 11), (SUCCESSION, 16)]
+    ("scope", "steps"),
+    [
+        (CUT, 12),
+        (FREEZE, 12),
+        (AGENT, 11),
+        pytest.param(SUCCESSION, 16, marks=pytest.mark.slow),
+    ],
 )
 def test_two_attempts_may_run_where_a_host_is_not_reached(scope: LaunchScope, steps: int) -> None:
     """For as long as its lease: what they may not do is told by muster.progress."""

@@ -12,7 +12,6 @@ from placement import at_random, bound_proofs, choose_swaps, chosen, has_room, l
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints, broken
 from placement.fabric.links import with_links
-from placement.fabric.reader import from_spec
 from placement.objective.check import violations
 from placement.objective.cut import cut
 from placement.replace.near import Hint
@@ -191,10 +190,8 @@ def test_fewer_replicas_may_need_larger_segments() -> None:
 
 def test_segments_inside_nvlink_racks_are_placed_by_time() -> None:
     """The racks alone are tried as well, of a fabric of slots."""
-    joined = {"scale_up": {"gbps_per_gpu": 7200}}
-    tiers = [{"name": "su", "count": 2}, {"name": "rack", "count": 4, **joined},
-             {"name": "host", "count": 4}]  # fmt: skip
-    fabric = from_spec({"name": "f", "gpus_per_host": 4, "tiers": tiers})
+    rack = ("rack", 4, {"scale_up": {"gbps_per_gpu": 7200}})
+    fabric = regular(("su", 2), rack, ("host", 4), gpus=4)
     traffic = {"dp": 10**11, "pp": 10**10, "ep": 10**10}
     req = request(tp=4, ep=4, pp=2, dp=4, traffic=traffic)
     req = replace(req, compute_s=0.01, objective=Objective.TIME, where=Constraints(segment=2))

@@ -59,13 +59,18 @@ def test_the_zones_are_named_and_turned_to_match() -> None:
     assert (again.moved, again.cut, swapped_cut(on, without, req, old)) == (2, 3, 4)
 
 
-def test_a_host_that_no_longer_exists_is_replaced() -> None:
+def test_only_a_host_that_no_longer_exists_is_replaced() -> None:
     on = fabric()
     again = place_checked(
         on, hostset.full(8), request(tp=8, dp=4, traffic={"dp": 1}), hint=Hint((0, -1, 2, 3))
     )
     assert again.hosts == (0, 1, 2, 3)
     assert again.moved == 1
+    # A gang without a grid stays where it is.
+    on = flat(3, 3, 3, gpus=8, tier="zone")
+    req = request(tp=6, dp=8, traffic={"tp": 9, "dp": 1})
+    old = place_checked(on, hostset.full(9), req)
+    assert place_checked(on, hostset.full(9), req, hint=Hint(old.hosts)).moved == 0
 
 
 @pytest.mark.slow
@@ -74,13 +79,6 @@ def test_a_gang_placed_by_spread_stays_near_too() -> None:
     free = hostset.of(Random(4).sample(range(ROCE.host_count), 700))
     old = place_checked(ROCE, free, req)
     assert place_checked(ROCE, free, req, hint=Hint(old.hosts)).moved == 0
-
-
-def test_a_gang_without_a_grid_stays_where_it_is() -> None:
-    on = flat(3, 3, 3, gpus=8, tier="zone")
-    req = request(tp=6, dp=8, traffic={"tp": 9, "dp": 1})
-    old = place_checked(on, hostset.full(9), req)
-    assert place_checked(on, hostset.full(9), req, hint=Hint(old.hosts)).moved == 0
 
 
 def test_a_fabric_without_tiers() -> None:

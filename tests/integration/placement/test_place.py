@@ -36,27 +36,21 @@ def zones(on: Fabric, hosts: tuple[int, ...]) -> Counter[str]:
     return Counter(on.domain(host) for host in hosts)
 
 
-def test_a_job_larger_than_the_fabric_is_infeasible() -> None:
+def test_what_cannot_be_placed_says_whether_it_ever_can() -> None:
     answer = place(fabric(), everything(fabric()), request(dp=9, tp=8))
     assert isinstance(answer, Infeasible)
     assert answer.reason == "needs 9 hosts; small has 8 in all"
-
-
-def test_required_spares_count_as_needed() -> None:
+    # Required spares count as needed.
     req = request(tp=8, dp=8, spares=SpareRule(hosts=1))
     answer = place(fabric(), everything(fabric()), req)
     assert isinstance(answer, Infeasible)
     assert answer.reason == "needs 8 hosts and 1 spare; small has 8 in all"
-
-
-def test_a_job_that_must_wait_is_insufficient() -> None:
+    # A job that must wait is insufficient.
     answer = place(fabric(), hostset.of([0, 1, 6]), request(tp=8, dp=4))
     assert answer == Insufficient(
         4, 3, (("z0", 2), ("z1", 1)), "needs 4 hosts; 3 are free, 1 too few"
     )
-
-
-def test_no_effort_is_undecided() -> None:
+    # No effort is undecided.
     limits = Limits(rounds=0, trees=0)
     answer = place(fabric(), everything(fabric()), request(tp=8, dp=2), limits)
     assert isinstance(answer, Undecided)

@@ -27,7 +27,7 @@ from placement.objective.step_floor import step_floor
 from placement.objective.step_time import step_time
 from placement.tiers.stage_bands import banded_layouts
 from placement.workload.request import Collective, Infeasible, Insufficient, Placement, Request
-from tests.build import fabric, fabric_spec, gang, place_checked, request
+from tests.build import fabric, fabric_spec, gang, place_checked, regular, request
 from tests.cases import case
 from tests.integration.placement.jobs import job_with_model
 
@@ -36,17 +36,13 @@ NVLINK = {"gbps_per_gpu": 7200}
 
 def racks(zones: int = 1, racks_: int = 2, hosts: int = 2, gpus: int = 2) -> Fabric:
     """Zones of NVLink racks."""
-    tiers: list[dict[str, Any]] = [
-        {"name": "zone", "count": zones},
-        {"name": "rack", "count": racks_, "scale_up": NVLINK},
-        {"name": "host", "count": hosts},
-    ]
-    return from_spec({"name": "f", "gpus_per_host": gpus, "nic_gbps": 400, "tiers": tiers})
+    rack = ("rack", racks_, {"scale_up": NVLINK})
+    return regular(("zone", zones), rack, ("host", hosts), gpus=gpus)
 
 
-def mixed(**rack: Any) -> dict[str, Any]:
+def mixed() -> dict[str, Any]:
     """A zone of 8-GPU hosts in racks of two, and one of NVLink racks with trays of 4 GPUs."""
-    trays = {"count": 2, "hosts": 3, "scale_up": NVLINK, **rack}
+    trays = {"count": 2, "hosts": 3, "scale_up": NVLINK}
     return {
         "name": "mixed",
         "gpus_per_host": 8,
@@ -86,7 +82,7 @@ def test_hosts_of_a_rack_reach_each_other_over_nvlink() -> None:
     assert alone.scale_up_by_host.tolist() == [0, 1, 2]
 
 
-def test_hosts_of_two_kinds_in_one_fabric() -> None:
+def test_hosts_of_two_kinds_in_one_fabric_of_which_a_gang_sees_those_that_it_may_take() -> None:
     fabric = from_spec(mixed())
     assert fabric.hosts[4:8] == ("z0-r2-h0", "z0-r2-h1", "z1-r0-h0", "z1-r0-h1")
     assert fabric.by_host.gpus.tolist() == [8] * 6 + [4] * 6
@@ -96,9 +92,7 @@ def test_hosts_of_two_kinds_in_one_fabric() -> None:
     assert (fabric.gpu_count, fabric.is_mixed) == (72, True)
     np.testing.assert_allclose(fabric.tiers[0].uplink_bytes_per_s, [48 * 50e9, 24 * 100e9])
     assert fabric.labels["gpu"] == {"gb200": 0b111111000000, "h100": 0b111111}
-
-
-def test_a_gang_sees_the_hosts_that_it_may_take() -> None:
+    # A gang sees the hosts that it may take.
     fabric = from_spec(mixed())
     trays = view_for_gpus(fabric, 4)
     assert (trays.gpus_per_host, trays.nic_gbps, trays.scale_up_gbps) == (4, 800.0, 7200.0)
@@ -182,16 +176,13 @@ def test_layers_from_the_inside_out() -> None:
     assert (rack, zone) == (4 * nic, pytest.approx(3 * 4 * nic / 7))
 
 
-def test_an_axis_inside_the_host_runs_on_nvlink() -> None:
+def test_an_axis_runs_in_the_smallest_domain_that_holds_its_groups() -> None:
     f = from_spec({**fabric_spec(), "scale_up_gbps": 800})
     tp = loads(f, gang(4, dp=4), [0, 1, 2, 3])["tp"]
     assert tp.runs_on == "host"
     assert tp.bytes_per_gpu == 1_000
     assert [(load.layer, load.seconds) for load in tp.loads] == [("scale-up", 1_000 / 100e9)]
-
-
-def test_an_axis_wider_than_a_host_takes_both_layers() -> None:
-    """A ring of 16 over two hosts: of its 16 edges two leave a host."""
+    # A ring of 16 over two hosts: of its 16 edges two leave a host.
     f = fabric(zones=1, racks=1, hosts=2)
     tp = loads(f, request(tp=16, traffic={"tp": 800}), [0, 1])["tp"]
     assert tp.runs_on == "rack"
@@ -199,18 +190,14 @@ def test_an_axis_wider_than_a_host_takes_both_layers() -> None:
         "scale-up": 14 * 800,
         "nic": 2 * 800,
     }
-
-
-def test_the_smallest_domain_that_holds_every_group_is_where_an_axis_runs() -> None:
+    # The smallest domain that holds every group is where an axis runs.
     f = fabric(zones=2, racks=2, hosts=2)
     req = gang(8, dp=2, pp=4)
     stages_in_racks = loads(f, req, range(8))
     assert stages_in_racks["pp"].runs_on == "zone"
     assert stages_in_racks["dp"].runs_on == "fabric"
     assert loads(f, gang(8, dp=4, pp=2), range(8))["pp"].runs_on == "rack"
-
-
-def test_a_silent_axis_has_no_load() -> None:
+    # A silent axis has no load.
     quiet = loads(fabric(), gang(4, dp=4, dp_bytes=0), range(4))["dp"]
     assert (quiet.loads, quiet.seconds, quiet.runs_on) == ((), 0.0, "host")
 
@@ -334,7 +321,7 @@ def test_a_gang_lies_on_hosts_with_one_number_of_gpus() -> None:
     assert loads.on(NIC) == pytest.approx(8 / (4 * 100e9))  # a ring leaves each rack once
 
 
-def test_too_many_for_their_kind_of_host_is_never() -> None:
+def test_hosts_of_another_kind_are_no_room_and_break_the_constraints() -> None:
     fabric = from_spec(mixed())
     never = place(fabric, hostset.full(12), replace(request(dp=28), where=GB200))
     assert never == Infeasible(
@@ -343,16 +330,14 @@ def test_too_many_for_their_kind_of_host_is_never() -> None:
     busy = place(fabric, hostset.of(range(2, 12)), request(dp=48))
     assert isinstance(busy, Insufficient)
     assert busy.reason == "needs 6 hosts of 8 GPUs; free: 4 of 8 GPUs"
-
-
-def test_a_host_of_another_kind_breaks_the_constraints() -> None:
+    # A host of another kind breaks the constraints.
     fabric = from_spec(mixed())
     req = request(dp=16)
     wrong = Placement((0, 6), cuts=cut(fabric, req, (0, 6)))
     assert violations(fabric, hostset.full(12), req, wrong) == ["hosts of another kind: z1-r0-h0"]
 
 
-def test_labels_that_leave_two_numbers_of_gpus_are_refused() -> None:
+def test_unequal_hosts_are_refused_where_labels_leave_both_and_where_switches_are_derived() -> None:
     spec = mixed()
     spec["domains"].append(
         {"name": "z2", "domains": {"count": 1, "hosts": 1}, "gpus_per_host": 2,
@@ -361,8 +346,6 @@ def test_labels_that_leave_two_numbers_of_gpus_are_refused() -> None:
     with pytest.raises(BadInput, match="have 2, 4 GPUs") as error:
         place(from_spec(spec), hostset.full(13), replace(request(dp=8), where=GB200))
     assert error.value.field == "constraints.hosts"
-
-
-def test_switches_are_derived_for_equal_hosts() -> None:
+    # Switches are derived for equal hosts.
     with pytest.raises(BadInput, match="hosts differ in GPUs"):
         links(from_spec(mixed()))

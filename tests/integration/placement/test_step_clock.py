@@ -22,7 +22,7 @@ from placement.workload.request import Objective, Placement, Request
 from placement.workload.traffic import FULL_PRICE
 from placement.workload.training import Batch
 from scheduler.files.job import job_from_mapping
-from tests.build import place_checked, request
+from tests.build import place_checked, regular, request
 from tests.integration.placement.jobs import DENSE, EXPERTS, job_with_model
 
 ROOT = Path(__file__).parents[3]
@@ -46,12 +46,8 @@ QUICK = ("dense", "experts and stages")
 def _fabric(
     zone: float, rack: float, zones: int = 2, racks: int = 2, hosts: int = 2, gpus: int = 2
 ) -> Fabric:
-    tiers = [
-        {"name": "zone", "count": zones, "oversubscription": zone},
-        {"name": "rack", "count": racks, "oversubscription": rack},
-        {"name": "host", "count": hosts},
-    ]
-    return from_spec({"name": "f", "gpus_per_host": gpus, "nic_gbps": 50, "tiers": tiers})
+    tiers = ("zone", zones, {"oversubscription": zone}), ("rack", racks, {"oversubscription": rack})
+    return regular(*tiers, ("host", hosts), gpus=gpus, nic_gbps=50)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def _names(on: Fabric, mask: int) -> set[str]:
 # --- the fabric as it is ----------------------------------------------------------
 
 
-def test_a_share_is_taken_of_what_was_built() -> None:
+def test_a_share_is_taken_of_what_was_built_and_tells_fabrics_apart() -> None:
     half = with_links(F, {"z1": 0.5, "z0-r1": 0.25})
     zone, rack = half.tiers
     np.testing.assert_allclose(zone.uplink_bytes_per_s / F.tiers[0].uplink_bytes_per_s, [1, 0.5, 1])
@@ -40,9 +40,7 @@ def test_a_share_is_taken_of_what_was_built() -> None:
     again = with_links(half, {"z1": 0.75})
     assert again.tiers[0].uplink_bytes_per_s[1] == F.tiers[0].uplink_bytes_per_s[1] * 0.75
     assert again.tiers[1].uplink_bytes_per_s[1] == F.tiers[1].uplink_bytes_per_s[1]
-
-
-def test_links_tell_fabrics_apart_and_the_digest_does_not() -> None:
+    # Links tell fabrics apart and the digest does not.
     half = with_links(F, {"z1": 0.5})
     assert half != F
     assert half == with_links(F, {"z1": 0.5, "z2": 1.0})
@@ -65,24 +63,26 @@ def test_a_link_that_does_not_exist_is_named() -> None:
         uplink_of(F, "z0-r0-h0", "links")
 
 
-def test_nothing_takes_no_time_and_a_byte_over_a_dead_link_for_ever() -> None:
+def test_a_gang_across_a_dead_link_never_ends_its_step() -> None:
     found = seconds_over(np.array([0.0, 4.0, 0.0, 4.0]), np.array([2.0, 2.0, 0.0, 0.0]))
     assert found.tolist() == [0, 2, 0, math.inf]
+    # A gang across a dead link never ends its step.
+    parted = with_links(F, {"z0": 0})
+    assert step_time(parted, _job(8), range(8)).seconds == math.inf
+    assert step_time(parted, _job(4), range(4)) == step_time(F, _job(4), range(4))
 
 
 # --- islands ----------------------------------------------------------------------
 
 
-def test_islands_are_what_dead_links_leave() -> None:
+def test_islands_are_what_dead_links_leave_and_no_gang_crosses_them() -> None:
     parted = with_links(F, {"z1": 0, "z1-r0": 0, "z0": 0.5})
     top, zone, rack = islands(parted)
     assert _names(F, zone) == {"z1-r1-h0", "z1-r1-h1"}
     assert _names(F, rack) == {"z1-r0-h0", "z1-r0-h1"}
     assert top | zone | rack == everything(F)
     assert islands(F) == (everything(F),)
-
-
-def test_constraints_keep_a_gang_on_one_side() -> None:
+    # Constraints keep a gang on one side.
     parted = with_links(F, {}, ["z1"])
     z1 = hostset.of(range(4, 8))
     assert usable(parted, ANYWHERE, everything(F), 8) == everything(F) & ~z1
@@ -133,7 +133,7 @@ def test_the_bound_holds_for_both_sides() -> None:
 
 
 def test_a_weak_uplink_is_left_alone_where_that_is_faster() -> None:
-    """Eight hosts need two zones; two of three have their whole uplink."""
+    # Eight hosts need two zones; two of three have their whole uplink.
     job = _job(8)
     weak = with_links(F, {"z0": 0.1})
     answer = place_checked(weak, everything(F), job)
@@ -144,10 +144,7 @@ def test_a_weak_uplink_is_left_alone_where_that_is_faster() -> None:
     least = place_checked(weak, hostset.of(range(8)), job).step
     assert least is not None
     assert least.seconds >= least.least_seconds > answer.step.seconds
-
-
-def test_a_weak_uplink_that_holds_nothing_up_is_used() -> None:
-    """By price, not by rule: nothing leaves the zone that holds the gang."""
+    # By price, not by rule: nothing leaves the zone that holds the gang.
     weak = with_links(F, {"z0": 0.1})
     answer = place_checked(weak, hostset.of([0, 1, 2, 3, 4, 5]), _job(4))
     assert set(answer.hosts) == {0, 1, 2, 3}
@@ -169,12 +166,6 @@ def test_near_an_old_placement_on_one_side() -> None:
     answer = place_checked(parted, everything(F), _job(6), hint=Hint((4, 5, 6, 7, 8, 0)))
     assert not broken(parted, ANYWHERE, answer.allocation)
     assert answer.moved == 1
-
-
-def test_a_gang_across_a_dead_link_never_ends_its_step() -> None:
-    parted = with_links(F, {"z0": 0})
-    assert step_time(parted, _job(8), range(8)).seconds == math.inf
-    assert step_time(parted, _job(4), range(4)) == step_time(F, _job(4), range(4))
 
 
 # --- switches ---------------------------------------------------------------------

@@ -14,7 +14,7 @@ from network.paths import Walker, trips_of
 from network.routing import Congestion, Kind, Routing, _on_rails, parse_routing, route
 from network.wiring import links
 from placement.errors import BadInput
-from placement.fabric.reader import from_spec, preset
+from placement.fabric.reader import preset
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.workload.request import Collective, Request
@@ -50,21 +50,17 @@ def pairs(flows: Flows) -> Counter[tuple[int, int]]:
 # --- flows ---------------------------------------------------------------------
 
 
-def test_a_ring_sends_to_the_next_and_nothing_inside_a_host() -> None:
+def test_rings_chains_and_all_to_all_send_what_their_edges_say() -> None:
     flows = flows_of(SMALL, request(dp=6, traffic={"dp": 10}), [0, 2, 4])
     # ranks 0..5 on GPUs 0 1 4 5 8 9
     assert pairs(flows) == {(1, 4): 10, (5, 8): 10, (9, 0): 10}
     inside = route(links(SMALL), flows_of(SMALL, request(dp=2, traffic={"dp": 5}), [0]), ECMP)
     assert (inside.seconds, inside.slowdown, inside.axes) == (0, 1, ())
-
-
-def test_a_chain_sends_half_of_an_edge_each_way() -> None:
+    # A chain sends half of an edge each way.
     flows = flows_of(SMALL, request(tp=2, pp=3, traffic={"pp": 7}), [0, 2, 4])
     forwards = {(0, 4): 4, (1, 5): 4, (4, 8): 4, (5, 9): 4}
     assert pairs(flows) == forwards | {(b, a): 3 for a, b in forwards}
-
-
-def test_all_to_all_has_every_ordered_pair() -> None:
+    # All to all has every ordered pair.
     flows = flows_of(SMALL, request(tp=2, ep=3, traffic={"ep": 5}), [0, 2, 4])
     ends = [(0, 4), (0, 8), (4, 8), (1, 5), (1, 9), (5, 9)]
     assert pairs(flows) == {pair: 5 for a, b in ends for pair in ((a, b), (b, a))}
@@ -166,23 +162,20 @@ def test_a_pinned_rack_that_is_one_jobs_is_perfect() -> None:
 
 def test_two_racks_of_one_flow_each_collide_in_proportion() -> None:
     """Two flows at line rate on one uplink take two seconds instead of one."""
-    tiers = [{"name": "rack", "count": 2, "oversubscription": 2}, {"name": "host", "count": 2}]
-    thin = from_spec({"name": "thin", "gpus_per_host": 1, "tiers": tiers})
+    thin = regular(("rack", 2, {"oversubscription": 2}), ("host", 2), gpus=1)
     found = route(links(thin), one_axis([0, 1], [2, 3]), ECMP)
     assert found.seconds == pytest.approx(2)
     assert found.busiest.name == "r0-rtsw/ctsw"
     assert found.slowdown == pytest.approx(1)  # a single uplink: nothing spreads better
 
 
-def test_the_busiest_link_is_named_with_its_load() -> None:
+def test_the_busiest_link_is_named_and_mmr_is_the_fullest_of_those_that_could_share() -> None:
     found = route(links(SMALL), one_axis([0, 1], [8, 8]), ADAPTIVE)
     assert found.busiest.name == "z0-r2-rtsw/z0-r2-h0:nic0"
     assert found.busiest.bytes == pytest.approx(2 * NIC)
     assert found.seconds == pytest.approx(2)
     assert [load.seconds for load in found.axes] == [pytest.approx(2)]
-
-
-def test_mmr_is_the_fullest_of_the_links_that_could_share_a_load() -> None:
+    # MMR is the fullest of the links that could share a load.
     found = route(links(SMALL), one_axis([0], [8]), ECMP)
     assert found.mmr["rtsw-ctsw", "up"] == pytest.approx(4)
     assert found.mmr["rtsw-ctsw", "down"] == pytest.approx(4)

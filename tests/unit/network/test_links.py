@@ -14,7 +14,7 @@ from network.wiring import Layer, Links, Striping, links
 from placement.errors import BadInput
 from placement.fabric.reader import from_spec, preset
 from placement.fabric.tree import Fabric
-from tests.build import fabric, flat, two_tiers
+from tests.build import fabric, flat, regular, two_tiers
 
 ROCE = links(preset("roce-24k"))
 INFINIBAND = links(preset("ib-24k"))
@@ -23,13 +23,8 @@ INFINIBAND = links(preset("ib-24k"))
 # SU: leaf, spine, core; DGX SuperPOD B200 reference architecture, "Larger component counts".
 def superpod(su: int, **more: int) -> Fabric:
     """Up to 8 scalable units in two layers; pods of 4 above that."""
-    tiers: list[dict[str, object]] = [{"name": "su", "count": su}, {"name": "host", "count": 32}]
-    if su > 8:
-        tiers = [{"name": "pod", "count": su // 4}, {"name": "su", "count": 4}, tiers[1]]
-    tiers[0] |= more
-    return from_spec(
-        {"name": "su", "kind": "infiniband", "gpus_per_host": 8, "nic_gbps": 400, "tiers": tiers}
-    )
+    units = [("pod", su // 4, more), ("su", 4)] if su > 8 else [("su", su, more)]
+    return regular(*units, ("host", 32), kind="infiniband")
 
 
 def graph(links: Links) -> nx.Graph[str]:
@@ -68,23 +63,17 @@ def counts(built: Links) -> tuple[int, ...]:
 # --- counts --------------------------------------------------------------------
 
 
-def test_every_roce_switch_reaches_every_switch_above_it_once() -> None:
+def test_switches_reach_those_above_once_and_rails_never_meet() -> None:
     ports = ROCE.layers[1].uplinks
     assert len(np.unique(ports.lower * 28 + ports.upper)) == len(ports.lower) == 128 * 28
-
-
-def test_rails_never_meet() -> None:
+    # Rails never meet.
     whole = graph(links(superpod(2)))
     whole.remove_nodes_from([n for n, layer in whole.nodes(data="layer") if layer == "host"])
     assert nx.number_connected_components(whole) == 8
-
-
-def test_infiniband_with_one_card_a_host_is_a_fat_tree_too() -> None:
+    # InfiniBand with one card a host is a fat tree too.
     spec = {**superpod(64).spec, "gpus_per_host": 1}
     assert counts(links(from_spec(spec))) == (64, 64, 32)  # an eighth of 512, 512, 256
-
-
-def test_one_domain_needs_no_layer_above() -> None:
+    # One domain needs no layer above.
     assert counts(links(flat(4))) == (1,)
     assert counts(links(fabric(zones=1, racks=3))) == (3, 16)
 
@@ -104,16 +93,14 @@ def names(layer: Layer) -> list[str]:
     return [layer.switch_name(switch) for switch in range(layer.switch_count)]
 
 
-def test_switches_are_named_after_what_they_serve() -> None:
+def test_switches_are_named_after_what_they_serve_and_links_in_the_direction_of_travel() -> None:
     assert [names(layer)[-1] for layer in ROCE.layers] == ["z7-r191-rtsw", "z7-ctsw15", "atsw27"]
     assert [names(layer)[9] for layer in INFINIBAND.layers] == [
         "p00-s1-leaf1",
         "p00-spine09",
         "core009",
     ]
-
-
-def test_links_read_in_the_direction_of_travel() -> None:
+    # Links read in the direction of travel.
     assert ROCE.link_name(0, 17) == "z0-r001-rtsw/z0-ctsw01"
     assert ROCE.link_name(1, 0, is_up=False) == "atsw00/z0-ctsw00"
     assert INFINIBAND.link_name(1, 16) == "p00-spine00/core000/1"
@@ -141,14 +128,12 @@ def test_what_fails_takes_its_cables(failed: str, cables: tuple[int, int]) -> No
     assert left.live_leaf.sum() == 1_536 - (failed == "z0-r000-rtsw")
 
 
-def test_one_of_two_parallel_cables_fails() -> None:
+def test_one_of_two_parallel_cables_fails_and_nothing_failed_is_the_same_fabric() -> None:
     left = links_without(INFINIBAND, ["p00-spine00/core000/1"])
     names_left = {left.link_name(1, cable) for cable in range(40)}
     assert "p00-spine00/core000/0" in names_left
     assert "p00-spine00/core000/1" not in names_left
-
-
-def test_nothing_failed_is_the_same_fabric() -> None:
+    # Nothing failed is the same fabric.
     assert links_without(ROCE, []) is ROCE
 
 
@@ -197,18 +182,7 @@ SMALL = [
     flat(4, 3, 4),
     superpod(2),
     superpod(4, oversubscription=2),
-    from_spec(
-        {
-            "name": "pods",
-            "kind": "infiniband",
-            "gpus_per_host": 2,
-            "tiers": [
-                {"name": "pod", "count": 3, "oversubscription": 2},
-                {"name": "su", "count": 2},
-                {"name": "host", "count": 4},
-            ],
-        }
-    ),
+    regular(("pod", 3, {"oversubscription": 2}), ("su", 2), ("host", 4), gpus=2, kind="infiniband"),
 ]
 
 

@@ -84,14 +84,22 @@ def run(algorithm: ET.Element, vectors: np.ndarray, draw: Random) -> np.ndarray:
 
 @pytest.mark.parametrize("used", USED)
 @pytest.mark.parametrize(("size", "per_host"), SIZES)
-def test_every_rank_ends_with_the_sum_in_whatever_order_blocks_go(
+def test_every_rank_ends_with_the_sum_in_whatever_order_and_messages_cross_what_the_cut_counts(
     used: Collective, size: int, per_host: int
 ) -> None:
-    program = axis_program(summed(used, size), per_host)
+    request = summed(used, size)
+    program = axis_program(request, per_host)
     algorithm, draw = xml_of(program), Random(size)
     vectors = np.random.default_rng(size).integers(0, 1_000, (size, program.chunks))
     held = run(algorithm, vectors, draw)
     assert (held == vectors.sum(axis=0)).all()
+    chunk_bytes, zone_draw = program.payload_bytes / program.chunks, np.random.default_rng(size)
+    for _ in range(3):
+        zones = zone_draw.integers(0, 3, size // per_host)
+        at = np.repeat(zones, per_host)
+        crossed = sum(m.count for m in program.messages() if at[m.src] != at[m.dst]) * chunk_bytes
+        counted = sum(sent for _, sent in cut_by_axis(request, per_host, zones))
+        assert counted == pytest.approx(crossed)
 
 
 @pytest.mark.parametrize("used", USED)
@@ -113,22 +121,6 @@ def test_the_file_has_what_the_interpreter_reads(used: Collective) -> None:
             assert int(tb.get("chan", "")) < int(algorithm.get("nchannels", ""))
             assert [step.get("s") for step in tb] == [str(n) for n in range(len(tb))]
             assert len(tb) <= 256
-
-
-@pytest.mark.parametrize("used", USED)
-@pytest.mark.parametrize(("size", "per_host"), SIZES)
-def test_its_messages_cross_as_many_bytes_as_the_cut_counts(
-    used: Collective, size: int, per_host: int
-) -> None:
-    draw, request = np.random.default_rng(size), summed(used, size)
-    program = axis_program(request, per_host)
-    chunk_bytes = program.payload_bytes / program.chunks
-    for _ in range(3):
-        zones = draw.integers(0, 3, size // per_host)
-        at = np.repeat(zones, per_host)
-        crossed = sum(m.count for m in program.messages() if at[m.src] != at[m.dst]) * chunk_bytes
-        counted = sum(sent for _, sent in cut_by_axis(request, per_host, zones))
-        assert counted == pytest.approx(crossed)
 
 
 def test_what_has_no_schedule_is_refused() -> None:

@@ -15,31 +15,23 @@ def timed(operation: Operation, group: Ranks, payload: float) -> dict[tuple[str,
     return {(t.algorithm.name, t.protocol): t.seconds for t in times(operation, group, payload)}
 
 
-def test_a_simple_ring_between_hosts() -> None:
-    """254 steps between hosts at 14 + 2 x 5 us, times 1.4; 50 GB/s x 128/254."""
+def test_seconds_of_rings() -> None:
+    # 254 steps between hosts at 14 + 2 x 5 us, times 1.4; 50 GB/s x 128/254.
     seconds = timed(AR, DP128, GIB)["RING", "simple"]
     assert seconds == pytest.approx(1.4 * (8.4 + 254 * 24) / 1e6 + GIB * 254 / 128 / 50e9)
-
-
-def test_an_all_gather_has_half_the_steps_and_no_plateau() -> None:
+    # An all gather has half the steps and no plateau.
     seconds = timed(AG, DP128, GIB)["RING", "simple"]
     assert seconds == pytest.approx((8.4 + 127 * 24) / 1e6 + GIB * 127 / 128 / 50e9)
-
-
-def test_eight_gpus_of_a_host_share_eight_cards() -> None:
-    """64 ranks on 8 hosts: 14 of 126 steps leave a host; the ring runs at 8 x 50 GB/s."""
+    # 64 ranks on 8 hosts: 14 of 126 steps leave a host; the ring runs at 8 x 50 GB/s.
     seconds = timed(AR, Ranks(64, 8, NIC), GIB)["RING", "LL128"]
     latency = 14.0 + 112 * 1.9 + 14 * 9.0
     assert seconds == pytest.approx(latency / 1e6 + GIB * 126 / 64 / (400e9 * 0.92))
 
 
-def test_a_tree_is_twice_as_deep_as_the_logarithm() -> None:
+def test_seconds_of_trees() -> None:
     seconds = timed(AR, DP128, GIB)["TREE", "simple"]
     assert seconds == pytest.approx((8.4 + 2 * 7 * 24) / 1e6 + GIB / (50e9 * 0.92 / 2))
-
-
-def test_trees_are_corrected_at_middling_sizes() -> None:
-    """1 MiB is 64 B x 2^14: half of the bandwidth for a simple tree."""
+    # 1 MiB is 64 B x 2^14: half of the bandwidth for a simple tree.
     payload = float(1 << 20)
     seconds = timed(AR, DP128, payload)["TREE", "simple"]
     assert seconds == pytest.approx((8.4 + 2 * 7 * 24) / 1e6 + payload / (50e9 * 0.92 / 2 / 2))
@@ -48,20 +40,14 @@ def test_trees_are_corrected_at_middling_sizes() -> None:
 def test_small_sums_go_by_tree_large_ones_by_ring() -> None:
     assert choice(AR, DP128, 1024).algorithm is Algorithm.TREE
     assert choice(AR, DP128, 16 * GIB).algorithm is Algorithm.RING
-
-
-def test_many_hosts_go_by_tree_for_longer() -> None:
+    # Many hosts go by tree for longer.
     assert choice(AR, Ranks(16, 16, NIC), GIB).algorithm is Algorithm.RING
     assert choice(AR, Ranks(4_096, 4_096, NIC), GIB).algorithm is Algorithm.TREE
-
-
-def test_protocols_change_with_the_size() -> None:
+    # Only sums have trees.
+    assert all(t.algorithm is Algorithm.RING for t in times(AG, DP128, GIB))
+    # Protocols change with the size.
     chosen = [choice(AG, DP128, float(1 << k)).protocol for k in (10, 24, 34)]
     assert chosen == [Protocol.LL, Protocol.LL128, Protocol.SIMPLE]
-
-
-def test_only_sums_have_trees() -> None:
-    assert all(t.algorithm is Algorithm.RING for t in times(AG, DP128, GIB))
 
 
 def test_on_one_host_nothing_passes_a_card() -> None:

@@ -59,9 +59,7 @@ def test_no_advice_where_nothing_is_to_be_chosen() -> None:
     assert [a.axis for a in advice(f, gang(8, pp=4, dp=2), range(8))] == ["dp"]  # tp stays inside
     assert advice(f, gang(8, dp=8, dp_bytes=0), range(8)) == ()
     assert advice(f, request(ep=64, traffic={"ep": 5}), range(8)) == ()
-
-
-def test_ring_attention_is_its_own_algorithm() -> None:
+    # Ring attention is its own algorithm.
     long = llama3(3)
     ring = replace(long, training=Training(context_parallel=ContextParallel.RING))
     assert {a.axis for a in advice(ROCE, long, WHOLE_REPLICAS)} == {"cp", "dp"}

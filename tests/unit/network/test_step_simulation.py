@@ -9,38 +9,25 @@ from network.step_simulation import max_min_rates, play, simulate_step
 from network.step_tasks import pipeline_order, step_tasks
 from placement import BadInput
 from placement.fabric.links import with_links
-from placement.fabric.reader import from_spec
 from placement.objective.step_time import Pipeline, step_time
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Collective, Request
 from placement.workload.training import Batch, DataParallel, PipelineSchedule, Training
+from tests.build import regular
 
 GB = 1_000_000_000  # what a network card of the fabric carries in a second
-FABRIC = from_spec(
-    {
-        "name": "two-zones",
-        "gpus_per_host": 1,
-        "nic_gbps": 8,
-        "tiers": [
-            {"name": "zone", "count": 2, "oversubscription": 4},
-            {"name": "host", "count": 8},
-        ],
-    }
-)
+FABRIC = regular(("zone", 2, {"oversubscription": 4}), ("host", 8), gpus=1, nic_gbps=8)
 
 
 def seconds(request: Request, hosts: list[int] | range, compute_s: float = 1.0) -> float:
     return simulate_step(FABRIC, request, hosts, compute_s).seconds
 
 
-def test_what_one_flow_cannot_use_others_get() -> None:
-    # Flow 0 meets links 0 and 1, flow 1 link 0 alone, flow 2 link 1 alone; 3 is no link.
+def test_rates_fill_a_link_of_every_flow_and_no_link_is_overfull() -> None:
     path = np.array([[0, 1], [0, 3], [1, 3]])
     rates = max_min_rates(path, np.ones(3), np.array([1.0, 3.0, 0.0, inf]))
     assert rates == pytest.approx([0.5, 0.5, 2.5])
-
-
-def test_rates_fill_a_link_of_every_flow_and_no_link_is_overfull() -> None:
+    # Rates fill a link of every flow and no link is overfull.
     random = np.random.default_rng(1)
     for _ in range(50):
         path, flows = random.integers(0, 12, (40, 3)), random.integers(1, 4, 40).astype(float)
@@ -94,13 +81,11 @@ def test_1f1b_waits_for_the_messages_of_a_round_trip_every_p_micro_batches(
     assert waited == pytest.approx(2 * m * (p - 1) / p + 2 * (p - 2), rel=1e-6)
 
 
-def test_messages_of_one_pair_arrive_one_after_the_other() -> None:
-    """Of four long messages two are under way: the second back comes with the third out."""
+def test_messages_of_a_pair_arrive_in_turn_and_chunks_hide_all_but_one_micro_batchs() -> None:
+    # Of four long messages two are under way: the second back comes with the third out.
     request = Request(Parallelism(pp=2), (("pp", 8 * GB),), batch=Batch(4), compute_s=0.004)
     assert seconds(request, range(2), 0.004) == pytest.approx(5, rel=0.01)
-
-
-def test_interleaved_chunks_hide_all_messages_but_those_of_one_micro_batch() -> None:
+    # Interleaved chunks hide all messages but those of one micro-batch.
     message_s, p, m, v = 0.001, 4, 16, 2
     sent = round(2 * m * v * message_s * GB)
     request = Request(Parallelism(pp=p), (("pp", sent),), batch=Batch(m, 1, v), compute_s=1.0)
@@ -148,8 +133,7 @@ def test_a_hierarchical_collective_sends_what_the_formula_counts() -> None:
 
 
 def test_one_unit_stands_for_a_tensor_parallel_group_in_a_host() -> None:
-    spec = {"name": "f", "gpus_per_host": 4, "nic_gbps": 8, "tiers": [{"name": "host", "count": 4}]}
-    fabric = from_spec(spec)
+    fabric = regular(("host", 4), gpus=4, nic_gbps=8)
     sent = (("tp", 20 * GB), ("ep", GB // 10), ("pp", GB // 10))
     request = Request(Parallelism(tp=4, ep=2, pp=2), sent, batch=Batch(8), compute_s=1.0)
     merged = simulate_step(fabric, request, range(4), 1.0)

@@ -1,18 +1,22 @@
-"""What no gang can be is refused where it is made, by the field that is wrong."""
+"""What no gang can be is refused where it is made, by the field that is wrong, and what some
+frameworks refuse is said."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import nan
 from typing import Any
 
 import pytest
 
 from placement.errors import BadInput
+from placement.workload.framework_limits import check_parallelism, framework_notes
 from placement.workload.parallelism import Parallelism
 from placement.workload.replicas import check_batch
-from placement.workload.request import Collective, Limits, SpareRule
+from placement.workload.request import Collective, Limits, Request, SpareRule
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape
+from scheduler.files.errors import InputError
+from scheduler.files.job import job_from_mapping
 from tests.build import LLAMA3, LLAMA3_LONG, MIXTRAL, llama3, request, training
 from tests.cases import case
 
@@ -38,6 +42,14 @@ def whole_hosts() -> int:
 
 def batch_over_replicas() -> None:
     check_batch(request(tp=8, dp=3, batch=Batch(global_sequences=64)))
+
+
+SMALL = ModelShape(32, 4_096, 14_336, 32, 8, 128_256, 8_192)
+
+
+def of_small(chunks: int = 1, **axes: int) -> Request:
+    batch = Batch(256 * axes.get("dp", 1), virtual_stages=chunks)
+    return request(model=SMALL, batch=batch, **axes)
 
 
 REFUSED: list[tuple[str, str, Callable[[], object]]] = [
@@ -79,6 +91,9 @@ REFUSED: list[tuple[str, str, Callable[[], object]]] = [
     ("limits", "must not be negative, and turns at least 1", lambda: Limits(turns=0)),
     ("limits", "must not be negative, and turns at least 1", lambda: Limits(rounds=-1)),
     ("limits", "must not be negative, and turns at least 1", lambda: Limits(walk=-1)),
+    ("parallelism.pp", "64 of a model of 32 layers", lambda: check_parallelism(of_small(pp=64))),
+    ("parallelism.pp", "16 x 4 virtual stages", lambda: check_parallelism(of_small(4, pp=16))),
+    ("parallelism.tp", "64 of a model of 32 heads", lambda: check_parallelism(of_small(tp=64))),
     ("traffic.pp", "must not be negative, is -1", lambda: sent(traffic={"pp": -1})),
     ("traffic.xp", "unknown axis", lambda: sent(traffic={"xp": 1})),
     ("collectives.xp", "unknown axis", lambda: sent(collectives={"xp": Collective.RING})),
@@ -134,3 +149,24 @@ def test_what_no_gang_can_be_names_its_field() -> None:
                 make()
             assert caught.value.field == field
             assert says in caught.value.message
+
+
+def test_a_job_file_of_ranks_without_a_layer_is_refused() -> None:
+    model = {each.name: getattr(SMALL, each.name) for each in fields(SMALL)[:7]}
+    batch = {"global_sequences": 256}
+    mapping = {"name": "a", "parallelism": {"pp": 64}, "model": model, "batch": batch}
+    with pytest.raises(InputError, match="64 of a model of 32 layers"):
+        job_from_mapping(mapping)
+
+
+@pytest.mark.parametrize(
+    ("asked", "note"),
+    [
+        (of_small(tp=8), ""),
+        (of_small(tp=16), "tp 16 is more than the model's 8 key-value heads"),
+        (of_small(tp=3), "tp 3 does not divide the model's 32 heads"),
+        (of_small(2), "2 virtual stages need pp above 1"),
+    ],
+)
+def test_what_some_frameworks_refuse_is_said(asked: Request, note: str) -> None:
+    assert [text[: len(note)] for text in framework_notes(asked)] == ([note] if note else [])

@@ -59,13 +59,11 @@ def test_a_label_that_no_host_has_is_bad_input() -> None:
         place(network, everything(network), wants(1, gup="h100"))
 
 
-def test_more_hosts_than_have_the_label_is_never_possible() -> None:
+def test_more_hosts_than_have_the_label_are_never_possible_too_few_free_ones_for_now() -> None:
     network = labelled_fabric()
     answer = place(network, everything(network), wants(5, gpu="a100"))
     assert answer == Infeasible("needs 5 hosts with gpu=a100; small has 4 with gpu=a100")
-
-
-def test_too_few_free_hosts_with_the_label_is_for_now() -> None:
+    # Too few free hosts with the label is for now.
     network = labelled_fabric()
     free = without(network, "z2-r0-h0")
     answer = place(network, free, wants(4, gpu="a100"))
@@ -83,9 +81,7 @@ def test_one_rack_waits_for_a_whole_rack() -> None:
     assert answer.reason == "needs 4 hosts in one rack; free: at most 3 in one rack"
     found = place_checked(network, halves | hostset.of(network.indices(["z1-r1-h0"])), request)
     assert {network.domain(host, 1) for host in found.hosts} == {"z1-r1"}
-
-
-def test_one_rack_larger_than_any_rack_is_never_possible() -> None:
+    # One rack larger than any rack is never possible.
     network = fabric(zones=2, racks=2, hosts=4)
     answer = place(network, everything(network), wants(8, same="rack"))
     assert answer == Infeasible("needs 8 hosts in one rack; small has at most 4 in one rack")

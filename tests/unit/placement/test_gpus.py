@@ -11,43 +11,29 @@ from placement.fabric import hostset
 from placement.fabric.gpus import PRECISIONS, catalogue, find_gpu
 from placement.fabric.reader import from_spec, preset
 from placement.fabric.tree import Fabric
-from tests.build import llama3
+from tests.build import llama3, unlike
 
 OWN = {"memory_gb": 96, "memory_gb_per_s": 4000, "tflops": {"bf16": 500, "nvfp4": 2000}}
 
 
 def mixed(**keys: Any) -> Fabric:
     """Two zones of two hosts, labelled h100 and big."""
-    return from_spec(
-        {
-            "name": "mixed",
-            "gpus_per_host": 8,
-            "tiers": [{"name": "zone"}, {"name": "host"}],
-            "domains": [
-                {"name": "z0", "hosts": 2, "labels": {"gpu": "h100"}},
-                {"name": "z1", "hosts": 2, "labels": {"gpu": "big"}},
-            ],
-            **keys,
-        }
-    )
+    labelled = ((2, {"labels": {"gpu": label}}) for label in ("h100", "big"))
+    return unlike(*labelled, **keys)
 
 
-def test_every_figure_has_a_source() -> None:
+def test_figures_have_sources_narrower_precisions_are_no_slower_and_names_any_case() -> None:
     for gpu in catalogue().values():
         cited = dict(gpu.sources)
         for figure in ("memory_gb", "memory_gb_per_s", "scale_up_gbps", "watts", "tflops"):
             assert cited[figure], (gpu.name, figure)
         assert set(dict(gpu.tflops)) <= set(PRECISIONS)
-
-
-def test_narrower_precisions_are_no_slower() -> None:
+    # Narrower precisions are no slower.
     for gpu in catalogue().values():
         rates = dict(gpu.tflops)
         known = [rates[each] for each in ("bf16", "fp8", "nvfp4") if each in rates]
         assert known == sorted(known), gpu.name
-
-
-def test_names_are_found_in_any_case_and_by_alias() -> None:
+    # Names are found in any case and by alias.
     for spelled in ("h100", "H100_SXM", "h100-sxm5"):
         assert find_gpu(spelled, {}) is catalogue()["H100"]
     assert find_gpu("h101", {}) is None
@@ -62,16 +48,14 @@ def test_presets_name_their_gpu() -> None:
     }
 
 
-def test_a_fabric_that_names_no_gpu_is_an_h100_and_says_that_it_assumes_it() -> None:
+def test_a_fabric_that_names_no_gpu_is_an_h100_and_one_that_does_has_its_links() -> None:
     spec = {"name": "a", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 2}]}
     unnamed, named = from_spec(spec), from_spec({**spec, "gpu": "H100"})
     assert unnamed.by_host.is_kind_assumed
     assert not named.by_host.is_kind_assumed
     assert unnamed.by_host.kinds == named.by_host.kinds
     assert unnamed.digest == named.digest != from_spec({**spec, "gpu": "H200"}).digest
-
-
-def test_a_gpu_brings_its_own_links() -> None:
+    # A GPU brings its own links.
     spec = {"name": "a", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 2}]}
     assert from_spec({**spec, "gpu": "A100"}).scale_up_gbps == 2400
     assert from_spec({**spec, "gpu": "A100", "scale_up_gbps": 1200}).scale_up_gbps == 1200

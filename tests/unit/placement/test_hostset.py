@@ -29,12 +29,10 @@ def test_members_and_masks_are_other_writings_of_the_same_set(hosts: set[int]) -
     assert hostset.from_mask(mask) == found
 
 
-def test_has_and_full() -> None:
+def test_a_set_has_its_hosts_and_naming_one_twice_adds_nothing() -> None:
     everyone = hostset.full(5)
     assert [hostset.has(everyone, i) for i in range(6)] == [True] * 5 + [False]
     assert hostset.full(0) == 0
-
-
-def test_naming_a_host_twice_adds_nothing() -> None:
+    # Naming a host twice adds nothing.
     assert hostset.of([3, 3]) == hostset.of([3])
     assert hostset.of([3] * 40) == hostset.of([3])

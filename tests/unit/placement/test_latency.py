@@ -8,7 +8,7 @@ import pytest
 
 from network.step_simulation import simulate_step
 from placement.fabric import hostset
-from placement.fabric.reader import SECONDS_PER_KM, from_spec
+from placement.fabric.reader import SECONDS_PER_KM
 from placement.fabric.tree import Fabric
 from placement.objective.step_time import StepTime, step_time
 from placement.tiers.step_clock import step_clock
@@ -21,24 +21,15 @@ from placement.workload.request import (
     Request,
 )
 from placement.workload.training import Batch
-from tests.build import place_checked
+from tests.build import place_checked, regular
 
 LATE_S = 3 * SECONDS_PER_KM
 
 
 def buildings(hosts_us: float = 0.0, racks: int = 2, **latency: float) -> Fabric:
     """Two buildings of two racks, or more, of four hosts, nothing oversubscribed."""
-    return from_spec(
-        {
-            "name": "two",
-            "gpus_per_host": 8,
-            "tiers": [
-                {"name": "building", "count": 2, **latency},
-                {"name": "rack", "count": racks},
-                {"name": "host", "count": 4, **({"latency_us": hosts_us} if hosts_us else {})},
-            ],
-        }
-    )
+    hosts = {"latency_us": hosts_us} if hosts_us else {}
+    return regular(("building", 2, latency), ("rack", racks), ("host", 4, hosts))
 
 
 def job(pp: int = 4, dp: int = 4, **changes: Any) -> Request:
@@ -62,13 +53,11 @@ WHOLE_STAGES = [4 * stage + replica for replica in range(4) for stage in range(4
 WHOLE_REPLICAS = list(range(16))
 
 
-def test_kilometres_are_the_time_of_light_in_fibre() -> None:
+def test_messages_pay_the_time_of_light_in_fibre_for_every_tier_that_they_leave() -> None:
     assert buildings(km=3).tiers[0].latency_s == pytest.approx(14.7e-6)
     assert buildings(latency_us=14.7).tiers[0].latency_s == pytest.approx(14.7e-6)
     assert not buildings().has_latency
-
-
-def test_messages_pay_for_every_tier_that_they_leave() -> None:
+    # Messages pay for every tier that they leave.
     two = buildings(km=3)
     ends = np.array([0, 0, 0]), np.array([1, 4, 8])
     assert two.latency_between(*ends).tolist() == [0.0, 0.0, LATE_S]
@@ -82,14 +71,12 @@ def test_a_pipeline_waits_for_each_message_of_a_hop_there_and_back() -> None:
     assert after.exposed_s > before.exposed_s
 
 
-def test_a_ring_passes_all_edges_but_one_layer_by_layer() -> None:
+def test_a_ring_crosses_at_all_edges_but_one_and_a_hierarchy_once() -> None:
     load = axis_of(step_time(buildings(km=3), job(), WHOLE_REPLICAS), "dp").load
     # Two of four edges cross; of 8 layers parameters are gathered and gradients reduced.
     assert load.latency_s == pytest.approx(2 * 8 * 2 * LATE_S)
     assert axis_of(step_time(buildings(km=3), job(), WHOLE_STAGES), "dp").load.latency_s == 0
-
-
-def test_a_hierarchy_crosses_once_where_a_scattered_ring_crosses_at_each_edge() -> None:
+    # A hierarchy crosses once where a scattered ring crosses at each edge.
     scattered = [
         stage + 8 * (replica % 2) + 4 * (replica // 2) for replica in range(4) for stage in range(4)
     ]

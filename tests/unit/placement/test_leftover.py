@@ -36,14 +36,12 @@ def placed(on: Fabric, free: list[int], req: Request) -> Placement:
     return place_checked(on, hostset.of(free), req)
 
 
-def test_whole_domains_and_the_largest_are_counted_tier_by_tier() -> None:
+def test_whole_domains_are_counted_tier_by_tier_and_breaking_a_zone_harms_more() -> None:
     on = fabric(zones=3, racks=2, hosts=2)
     zone, rack = count_free_domains(on, np.arange(12), [0, 4, 5])
     assert (zone.tier, zone.whole, zone.largest) == ("zone", 1, 4)
     assert (rack.tier, rack.whole, rack.largest) == ("rack", 4, 2)
-
-
-def test_breaking_a_zone_harms_more_than_breaking_racks() -> None:
+    # Breaking a zone harms more than breaking racks.
     on = fabric(zones=2, racks=3, hosts=2)
     free = np.arange(1, 12)  # the first zone is broken already
     assert rate_harm(on, free, [2, 4]) < rate_harm(on, free, [6])

@@ -59,16 +59,14 @@ def layer(tp: int = 1, **changes: Any) -> float:
 
 
 def test_activations_of_a_layer() -> None:
-    """Equations 1 to 6 but for scores, which fused attention never keeps: 34 s b h."""
+    # Equations 1 to 6 but for scores, which fused attention never keeps: 34 s b h.
     assert layer(recompute="none") == 34
     assert layer(tp=8, recompute="none", sequence_parallel=False) == 10 + 24 / 8
     assert layer(tp=8, recompute="none") == 34 / 8
     assert layer(tp=8, data_parallel="zero1") == 34 / 8
     assert layer(tp=8, recompute="full") == 2 / 8
     assert layer(tp=8, recompute="full", sequence_parallel=False) == 2
-
-
-def test_no_dropout_no_masks() -> None:
+    # Without dropout there are no masks.
     how = training(recompute="none")
     one, two = (
         use(model=replace(THIN, layers=n), batch=Batch(1), training=how).activations for n in (1, 2)
@@ -76,14 +74,12 @@ def test_no_dropout_no_masks() -> None:
     assert (two - one) / SBH == 34 - 2
 
 
-def test_selective_checkpoints_of_torchtitan_keep_every_second_matrix() -> None:
-    """Of a token: the input, the last matrix, queries, attention, values and a gate."""
+def test_checkpoints_keep_every_second_matrix_and_context_shards_their_part() -> None:
+    # Of a token: the input, the last matrix, queries, attention, values and a gate.
     shape = replace(LLAMA3, layers=1, vocab=1, sequence=1)
     kept = use(model=shape, batch=Batch(1), training=training(data_parallel="zero3")).activations
     assert kept == 2 * (4 * 16_384 + 8 * 128 + 53_248)
-
-
-def test_a_context_shard_keeps_its_part() -> None:
+    # A context shard keeps its part.
     whole, shard = (
         use(cp=cp, model=replace(THIN, layers=2), batch=Batch(1)).activations for cp in (1, 4)
     )
@@ -100,15 +96,12 @@ def parameters(ranks: int = 1) -> float:
     return state("ddp", dp=1, batch=Batch(1)).parameters / 2 / ranks
 
 
-def test_sixteen_bytes_a_parameter() -> None:
-    """2 for it, 2 for its gradient, 12 for Adam (Rajbhandari et al. 2020, 3.1)."""
+def test_each_stage_of_zero_shares_out_more_of_sixteen_bytes_a_parameter() -> None:
+    # 2 for it, 2 for its gradient, 12 for Adam (Rajbhandari et al. 2020, 3.1).
     kept = state("ddp")
     total = kept.parameters + kept.gradients + kept.optimizer
     assert total == 16 * parameters()
-
-
-def test_each_stage_of_zero_shares_out_more() -> None:
-    """2 + 2 + 12/n, 2 + (2 + 12)/n, 16/n and the layers at work (figure 1)."""
+    # 2 + 2 + 12/n, 2 + (2 + 12)/n, 16/n and the layers at work (figure 1).
     n = parameters()
     one, two, three = (state(f"zero{stage}") for stage in (1, 2, 3))
     assert (one.parameters, one.gradients) == (2 * n, 2 * n)
@@ -117,16 +110,12 @@ def test_each_stage_of_zero_shares_out_more() -> None:
     assert two.optimizer == three.optimizer == one.optimizer
     assert three.parameters == pytest.approx(2 * n / 8, abs=1)
     assert three.working > two.working
-
-
-def test_gradients_wait_whole_for_the_last_micro_batch() -> None:
+    # Gradients wait whole for the last micro-batch.
     waiting = state("fsdp", batch=Batch(32))
     at_once = state("fsdp", batch=Batch(32), how={"sync": "micro_batch"})
     assert waiting.gradients == 2 * parameters()
     assert at_once.gradients == pytest.approx(2 * parameters(8), abs=1)
-
-
-def test_a_shard_group_keeps_more_than_all_of_dp() -> None:
+    # A shard group keeps more than all of dp.
     halves = state("zero1", how={"shard_group": 4})
     assert halves.optimizer == pytest.approx(2 * state("zero1").optimizer, abs=1)
 
@@ -141,18 +130,15 @@ def test_experts_are_divided_over_ep_and_shared_over_dp() -> None:
     assert many.optimizer == pytest.approx(few.optimizer, abs=2)
 
 
-def test_the_first_stages_hold_the_most_micro_batches() -> None:
-    """Stage 1 of Llama 3: 8 layers and 15 in flight, while stage 0 has 7 and 16."""
+def test_first_stages_hold_the_most_micro_batches_and_more_with_chunks() -> None:
+    # Stage 1 of Llama 3: 8 layers and 15 in flight, while stage 0 has 7 and 16.
     found = memory(llama3(2))
     assert found is not None
     assert found.stage == 1
     few = memory(llama3(2, batch=Batch(256)))
     assert few is not None
     assert few.activations < found.activations / 5
-
-
-def test_interleaving_keeps_more() -> None:
-    """A factor of 1 + (p-1)/(p v) on the first stage (Korthikanti et al. 2022, 4.2.3)."""
+    # A factor of 1 + (p-1)/(p v) on the first stage (Korthikanti et al. 2022, 4.2.3).
     shape = replace(LLAMA3, layers=128, vocab=1, ffn=10**7)  # what chunks send on hardly counts
     sizes = {"pp": 16, "model": shape}
     plain = use(batch=Batch(64), **sizes).activations
@@ -160,16 +146,14 @@ def test_interleaving_keeps_more() -> None:
     assert interleaved / plain == pytest.approx(1 + 15 / (16 * 8), rel=2e-3)
 
 
-def test_llama_3_fits_the_gpus_it_ran_on() -> None:
-    """ "We could pre-train on sequences of 8K tokens without activation checkpointing"."""
+def test_llama_3_fits_the_gpus_it_ran_on_and_what_hardly_fits_does_not() -> None:
+    # "We could pre-train on sequences of 8K tokens without activation checkpointing".
     for row in (1, 2, 3):
         assert memory_note(llama3(row)) is None
         found = memory(llama3(row))
         assert found is not None
         assert found.total < 80 * GIB
-
-
-def test_what_hardly_fits_does_not_fit() -> None:
+    # What hardly fits does not fit.
     found = memory(llama3(2))
     assert found is not None
     tight = replace(found, context=int(79.7 * GIB) - found.reserved)
@@ -244,9 +228,7 @@ def test_chunks_of_fsdp_need_less_where_all_micro_batches_leave_one_before_the_n
 def test_a_dense_model_is_active_as_a_whole() -> None:
     assert expert_parameters(LLAMA3) == 0
     assert active_parameter_count(LLAMA3) == dense_parameters(LLAMA3) == parameter_count(LLAMA3)
-
-
-def test_one_expert_for_everyone_is_a_dense_model_with_a_router() -> None:
+    # One expert for everyone is a dense model with a router.
     one = replace(LLAMA3, experts=1, experts_per_token=1)
     router = LLAMA3.layers * LLAMA3.hidden
     assert parameter_count(one) == active_parameter_count(one) == parameter_count(LLAMA3) + router
@@ -261,7 +243,7 @@ def test_latent_attention_is_as_large_as_its_report_says() -> None:
 
 
 def test_flops_are_six_a_parameter_and_the_scores() -> None:
-    """6 P + 12 L h s a token with all of the sequence; a causal mask halves the last."""
+    # 6 P + 12 L h s a token with all of the sequence; a causal mask halves the last.
     req = llama3(2)
     tokens = 2_048 * 8_192
     looked_up, norms = 128_256 * 16_384, 253 * 16_384
@@ -269,11 +251,11 @@ def test_flops_are_six_a_parameter_and_the_scores() -> None:
     scores = 12 * 126 * 16_384 * 8_192
     assert training_flops(req, causal=False) == tokens * (multiplied + scores)
     assert training_flops(req) == tokens * (multiplied + scores // 2)
-
-
-def test_recomputation_is_no_work_of_the_model() -> None:
+    # Recomputation is no work of the model.
     full = llama3(2, training=training(recompute="full"))
     assert training_flops(full) == training_flops(llama3(2))
+    # Without a model there is no work to count.
+    assert training_flops(request(dp=4)) == 0
 
 
 def test_experts_cost_what_a_token_passes() -> None:
@@ -283,10 +265,6 @@ def test_experts_cost_what_a_token_passes() -> None:
     )
     router = 6 * 8 * 4_096 * 32 * 4_096 * (64 - 8)
     assert training_flops(many) - training_flops(few) == router
-
-
-def test_without_a_model_there_is_no_work_to_count() -> None:
-    assert training_flops(request(dp=4)) == 0
 
 
 def test_heads_of_their_own_width_need_not_divide_the_hidden_size() -> None:

@@ -15,13 +15,11 @@ def placed(zones: list[list[int]], job: Request, limits: Limits | None = None) -
     return place_checked(fabric, everything(fabric), job, limits)
 
 
-def test_parts_go_to_the_tightest_child() -> None:
+def test_parts_go_to_the_tightest_child_if_they_fit_any() -> None:
     fit = best_fit(np.array([5, 5, 5, 7]), [4, 3, 9, 1])
     assert fit is not None
     assert fit.tolist() == [1, 1, 1, 3]
-
-
-def test_parts_that_do_not_fit_are_told() -> None:
+    # Parts that do not fit are told.
     assert best_fit(np.array([0, 0, 1, 1]), [2, 1, 1]) is None
     assert best_fit(np.array([0, 1, 2]), [9, 9]) is None
 

@@ -111,11 +111,17 @@ def test_pairs_that_share_a_domain_are_never_more_than_the_bound() -> None:
         assert max(together) <= most_pairs(near, far, room)
 
 
-def test_all_roles_are_placed_or_none_is() -> None:
+def test_all_roles_are_placed_on_whole_hosts_or_none_is() -> None:
     racks = flat(3, 2, gpus=GPUS)
     answer = place(racks, hostset.full(5), trio())
     assert not isinstance(answer, Placement)
     assert isinstance(place(flat(3, 3, gpus=GPUS), hostset.full(5), trio()), Insufficient)
+    # Role that fills no whole hosts is refused.
+    roles = [role("a", tp=2), role("b", tp=1)]
+    gang = request_of_roles(roles, Request(Parallelism()))
+    with pytest.raises(BadInput) as error:
+        place(flat(4, gpus=GPUS), hostset.full(4), gang)
+    assert error.value.field == "roles.1.parallelism"
 
 
 def test_step_is_that_of_the_slowest_role_and_what_roles_send() -> None:
@@ -167,14 +173,6 @@ def test_no_layout_has_a_step_below_the_bound_or_shorter_than_with_objective_tim
         seconds = step_time(tree, gang, hosts).seconds
         assert seconds >= timed.step.least_seconds * (1 - 1e-9)
         assert seconds >= timed.step.seconds * 0.95  # found by 200 guesses: not by far
-
-
-def test_role_that_fills_no_whole_hosts_is_refused() -> None:
-    roles = [role("a", tp=2), role("b", tp=1)]
-    gang = request_of_roles(roles, Request(Parallelism()))
-    with pytest.raises(BadInput) as error:
-        place(flat(4, gpus=GPUS), hostset.full(4), gang)
-    assert error.value.field == "roles.1.parallelism"
 
 
 def test_certificate_of_roles_is_confirmed_and_a_changed_one_refused() -> None:

@@ -35,22 +35,17 @@ def test_walks_visit_every_cell_once(shape: tuple[int, ...]) -> None:
     assert len({tuple(walk) for walk in found}) == len(found)
 
 
-def test_a_walk_steps_to_a_neighbour() -> None:
-    """One line at a time, back and forth, it never jumps on a plane."""
+def test_walks_step_to_a_neighbour_along_lines_that_go_abreast() -> None:
+    # One line at a time, back and forth, it never jumps on a plane.
     rows, slots = (axis.ravel() for axis in np.indices((4, 5)))
     first = next(box_walks([slots, rows], 1))
     steps = np.abs(np.diff(slots[first])) + np.abs(np.diff(rows[first]))
     assert steps.tolist() == [1] * 19
-
-
-def test_the_first_walk_goes_along_the_first_axis() -> None:
+    # The first walk goes along the first axis.
     rows, slots = (axis.ravel() for axis in np.indices((3, 4)))
     assert slots[next(box_walks([slots, rows], 1))][:4].tolist() == [0, 1, 2, 3]
     assert rows[next(box_walks([rows, slots], 1))][:3].tolist() == [0, 1, 2]
-
-
-def test_lines_go_abreast() -> None:
-    """Two rows side by side make squares of the first four cells."""
+    # Two rows side by side make squares of the first four cells.
     rows, slots = (axis.ravel() for axis in np.indices((4, 4)))
     squares = [
         walk

@@ -38,10 +38,12 @@ def test_spares_of_2048_hosts(repair_hours: float, p99: int, p999: int) -> None:
         assert Sizing(3.79e-3, repair_hours * HOUR, epsilon).size(2_048) == spares
 
 
-def test_a_hundred_thousand_hosts_end() -> None:
-    """exp(-mean) underflows here, and the sum of terms never reached 1."""
+def test_a_hundred_thousand_hosts_and_a_tiny_epsilon_end() -> None:
+    # exp(-mean) underflows here, and the sum of terms never reached 1.
     mean = 100_000 * 3.79e-3 * 7
     assert mean < Sizing(repair_days=7).size(100_000) < mean + 3 * mean**0.5
+    # A tiny epsilon ends.
+    assert Sizing(epsilon=0).size(2_048) == Sizing(epsilon=1e-9).size(2_048)
 
 
 def test_a_number_for_each_zone_stands_whatever_fails() -> None:
@@ -62,10 +64,6 @@ def test_hosts_that_fail_together_need_more_spares() -> None:
     k = sizing.size(384)
     assert sizing.shortage_share(384, k) <= sizing.epsilon < sizing.shortage_share(384, k - 1)
     assert k > Sizing(repair_days=6).size(384)
-
-
-def test_a_tiny_epsilon_ends() -> None:
-    assert Sizing(epsilon=0).size(2_048) == Sizing(epsilon=1e-9).size(2_048)
 
 
 def swapped(

@@ -9,8 +9,7 @@ import pytest
 
 from placement.fabric import hostset
 from placement.fabric.gpus import catalogue
-from placement.fabric.reader import from_spec, preset
-from placement.fabric.tree import Fabric
+from placement.fabric.reader import preset
 from placement.objective.axis_loads import axis_loads
 from placement.objective.compute_time import compute_parts
 from placement.objective.fitted_constants import fitted_constants
@@ -36,6 +35,7 @@ from tests.build import (
     regular,
     request,
     training,
+    unlike,
 )
 
 ROCE = preset("roce-24k")
@@ -78,33 +78,27 @@ def test_a_gpu_has_its_own_pace() -> None:
     assert compute_s(job(), "H100") > 2 * compute_s(job(), "GB200")
 
 
-def test_fp8_shortens_matrices_and_not_attention() -> None:
+def test_matrices_and_attention_take_what_is_computed_of_them() -> None:
     narrow, wide = (compute_by_part(with_model(job(), dtype=d), H100) for d in ("fp8", "bf16"))
     assert narrow["GEMMs"] < 0.7 * wide["GEMMs"]
     assert narrow["attention"] == wide["attention"]
-
-
-def test_recomputation_costs_a_third_of_forward_and_backward() -> None:
+    # Recomputation costs a third of forward and backward.
     kept, again = (
         compute_by_part(job(training=training(recompute=how)), H100) for how in ("none", "full")
     )
     assert again["attention"] == pytest.approx(kept["attention"] * 4 / 3)
     assert 1.3 < again["GEMMs"] / kept["GEMMs"] < 4 / 3
-
-
-def test_adapters_save_the_gradients_of_the_matrices() -> None:
+    # Adapters save the gradients of the matrices.
     lora = compute_by_part(job(training=training(trained="lora")), H100)
     assert lora["GEMMs"] == pytest.approx(compute_by_part(job(), H100)["GEMMs"] * 2 / 3)
     assert "optimizer" not in lora
 
 
-def test_odd_widths_are_slower() -> None:
+def test_odd_widths_and_small_experts_are_slower_than_their_flops() -> None:
     even = compute_by_part(job(), A100)["GEMMs"]
     odd = compute_by_part(with_model(job(), hidden=16_384 - 8, head_dim=128), A100)["GEMMs"]
     assert odd > 1.4 * even
-
-
-def test_small_experts_are_slower_than_their_flops() -> None:
+    # Small experts are slower than their FLOPs.
     moe = request(ep=8, pp=4, dp=2, model=DEEPSEEK_V3, batch=Batch(512))
     parts = compute_parts(moe, H100)
     assert parts is not None
@@ -114,18 +108,16 @@ def test_small_experts_are_slower_than_their_flops() -> None:
     )
 
 
-def test_a_stated_rate_has_no_interval() -> None:
+def test_a_stated_rate_has_no_interval_and_a_stated_peak_scales_matrices() -> None:
     hosts = range(2_048)
     for stated in (Assumptions(compute_s=5.0), Assumptions(efficiency=0.5), Assumptions(600.0)):
         assert step_time(ROCE, job(), hosts, stated).interval is None
-
-
-def test_a_peak_of_ones_own_scales_matrices() -> None:
+    # A peak of one's own scales matrices.
     twice = compute_by_part(job(), H100, Assumptions(peak_tflops=2 * 989.4))
     assert twice["GEMMs"] == pytest.approx(compute_by_part(job(), H100)["GEMMs"] / 2)
 
 
-def test_intervals_are_wider_where_less_was_measured() -> None:
+def test_kin_stand_in_for_gpus_that_nobody_measured_with_wider_intervals() -> None:
     constants = fitted_constants()
     dense = constants.interval(has_experts=False, is_measured=True)
     experts = constants.interval(has_experts=True, is_measured=True)
@@ -133,9 +125,7 @@ def test_intervals_are_wider_where_less_was_measured() -> None:
     assert dense[1] < foreign[1] < experts[1]
     assert constants.rates("MI300X", "fp8").is_measured is False
     assert constants.rates("H100", "mxfp8") == constants.rates("H100", "fp8")
-
-
-def test_kin_stand_in_for_gpus_that_nobody_measured() -> None:
+    # Kin stand in for GPUs that nobody measured.
     constants = fitted_constants()
     assert constants.rates("MI300X", "fp8").gemm == constants.gemm["fp8:MI325X"]
     assert constants.rates("own", "bf16").gemm == constants.gemm["bf16"]
@@ -168,26 +158,11 @@ def test_schedules_have_their_own_bubbles(schedule: str, chunks: int, bubble: Fr
     assert Pipeline.of(replace(job(), batch=batch)).bubble == bubble
 
 
-def mixed(*, kinds: tuple[str, str] = ("A100", "H100")) -> Fabric:
-    slow, fast = kinds
-    return from_spec(
-        {
-            "name": "mixed",
-            "gpus_per_host": 8,
-            "tiers": [{"name": "zone"}, {"name": "host"}],
-            "domains": [
-                {"name": "z0", "hosts": 4, "gpu": slow},
-                {"name": "z1", "hosts": 4, "gpu": fast},
-            ],
-        }
-    )
-
-
 SMALL = request(tp=8, dp=4, model=replace(LLAMA3, layers=4), batch=Batch(64))
 
 
-def test_the_slowest_kind_of_a_gang_sets_the_pace() -> None:
-    on = mixed()
+def test_the_slowest_kind_of_a_gang_sets_the_pace_and_bounds_hold_for_each() -> None:
+    on = unlike((4, {"gpu": "A100"}), (4, {"gpu": "H100"}))
     slow, fast, both = (
         step_time(on, SMALL, hosts) for hosts in ([0, 1, 2, 3], [4, 5, 6, 7], [3, 4, 5, 6])
     )
@@ -195,17 +170,16 @@ def test_the_slowest_kind_of_a_gang_sets_the_pace() -> None:
     assert both.interval == slow.interval
     # What the faster ones cannot use is lost.
     assert both.peak_flops == 0.25 * slow.peak_flops + 0.75 * fast.peak_flops
-
-
-def test_bounds_hold_on_hosts_of_every_kind() -> None:
-    on = mixed()
+    # Bounds hold on hosts of every kind.
+    on = unlike((4, {"gpu": "A100"}), (4, {"gpu": "H100"}))
     least = step_clock(on, SMALL).on_one_switch.seconds
     for hosts in ([0, 1, 2, 3], [4, 5, 6, 7], [3, 4, 5, 6]):
         assert step_time(on, SMALL, hosts).seconds >= least
 
 
 def test_placement_takes_the_faster_gpus() -> None:
-    for on in (mixed(), mixed(kinds=("H100", "A100"))):
+    for first, second in (("A100", "H100"), ("H100", "A100")):
+        on = unlike((4, {"gpu": first}), (4, {"gpu": second}))
         timed = replace(SMALL, objective=Objective.TIME)
         answer = place_checked(on, hostset.full(on.host_count), timed)
         assert [gpu.name for gpu in on.by_host.kinds_of(answer.hosts)] == ["H100"]
@@ -242,14 +216,12 @@ def test_bubble(chunks: int, row: int, bubble: float) -> None:
     assert step.bubble_s == pytest.approx(step.compute_s * float(Pipeline.of(req).bubble))
 
 
-def test_the_step_is_the_sum_of_its_parts() -> None:
+def test_the_step_is_the_sum_of_its_parts_and_gives_the_utilisation() -> None:
     step = llama3_step(job())
     parts = step.compute_s + step.bubble_s + sum(exposed(step).values())
     assert step.seconds == pytest.approx(parts)
     assert step.seconds > step.busiest_link_s
-
-
-def test_mfu_is_flops_over_what_the_gpus_could_have_done() -> None:
+    # MFU is FLOPs over what the GPUs could have done.
     step = llama3_step(job())
     assert step.mfu == pytest.approx(step.flops / (16_384 * 989.4e12 * step.seconds))
 
@@ -280,14 +252,12 @@ def test_a_share_given_by_hand_replaces_the_rule() -> None:
     assert exposed(step)["dp"] == seconds(step)["dp"]
 
 
-def test_no_step_is_shorter_than_its_busiest_link() -> None:
+def test_no_step_is_shorter_than_its_busiest_link_which_axes_share() -> None:
     hidden = tuple((axis, 1.0) for axis in ("tp", "pp", "dp"))
     step = llama3_step(llama3(2), compute_s=1e-3, hidden=hidden)
     assert step.seconds == step.busiest_link_s == pytest.approx(0.658, rel=1e-3)
     assert step.busiest_link == "scale-up"
-
-
-def test_axes_share_a_link() -> None:
+    # Axes share a link.
     loads = axis_loads(ROCE, llama3(2), list(range(2_048)))
     assert busiest_link(loads, None)[0] == "scale-up"
     outside = [load for load in loads if load.traffic.axis != "tp"]

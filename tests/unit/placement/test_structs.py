@@ -54,11 +54,9 @@ def test_it_is_a_struct_and_a_dataclass_to_those_who_take_one() -> None:
     assert repr(pair) == "Pair(left=1, right=(2, 3), seen={})"
 
 
-def test_each_value_has_a_default_of_its_own() -> None:
+def test_its_fields_cannot_be_set_and_defaults_are_not_shared() -> None:
     assert Pair(1).seen is not Pair(1).seen
-
-
-def test_its_fields_cannot_be_set_and_equal_ones_hash_alike() -> None:
+    # Its fields cannot be set and equal ones hash alike.
     with pytest.raises(AttributeError, match="immutable"):
         setattr(Square(2), "side", 3)  # noqa: B010
     assert hash(Square(2)) == hash(Square(2))

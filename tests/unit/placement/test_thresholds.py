@@ -7,35 +7,27 @@ import numpy as np
 import pytest
 
 from placement.fabric import hostset
-from placement.fabric.reader import from_spec
-from placement.fabric.tree import view_for_gpus
+from placement.fabric.tree import Fabric, view_for_gpus
 from placement.placer import _SegmentPlacer
 from placement.tiers.bound_proofs import common_room
 from placement.tiers.shape import _slots
 from placement.workload.request import Limits, Objective, Placement, StepBound
-from tests.build import place_checked, request, two_tiers
+from tests.build import place_checked, request, two_tiers, unlike
 
 FAST, SLOW = {"nic_gbps": 800, "scale_up_gbps": 7200}, {"nic_gbps": 200, "scale_up_gbps": 1800}
 
 
-def two_speeds(gpus: int) -> dict[str, Any]:
+def two_speeds(gpus: int) -> Fabric:
     """Hosts of so many GPUs at two speeds, beside others of 8."""
-    zones = [
-        {"name": "plain", "hosts": 2},
-        {"name": "fast", "hosts": 2, "gpus_per_host": gpus, **FAST},
-        {"name": "slow", "hosts": 2, "gpus_per_host": gpus, **SLOW},
-    ]
-    tiers = [{"name": "zone"}, {"name": "host"}]
-    return {"name": "two-speeds", "gpus_per_host": 8, "tiers": tiers, "domains": zones}
+    fast, slow = ((2, {"gpus_per_host": gpus, **speed}) for speed in (FAST, SLOW))
+    return unlike((2, {}), fast, slow)
 
 
-def test_a_gang_sees_the_speed_of_the_slowest_of_its_hosts() -> None:
-    seen = view_for_gpus(from_spec(two_speeds(4)), 4)
+def test_a_gang_sees_its_slowest_host_and_slots_the_fastest_so_that_bounds_hold() -> None:
+    seen = view_for_gpus(two_speeds(4), 4)
     assert (seen.nic_gbps, seen.scale_up_gbps) == (200.0, 1800.0)
-
-
-def test_slots_have_the_speed_of_the_fastest_host_so_that_bounds_hold() -> None:
-    slots = _slots(from_spec(two_speeds(8)), 0, 1).fabric
+    # Slots have the speed of the fastest host so that bounds hold.
+    slots = _slots(two_speeds(8), 0, 1).fabric
     assert (slots.nic_gbps, slots.by_host.scale_up_gbps.max()) == (800.0, 7200.0)
 
 

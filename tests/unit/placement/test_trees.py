@@ -18,7 +18,6 @@ from network.collectives.schedules import Algorithm
 from network.flows import flows_of
 from network.step_simulation import simulate_step
 from placement.fabric import hostset
-from placement.fabric.reader import from_spec, preset
 from placement.fabric.tree import Fabric
 from placement.objective.axis_loads import axis_loads
 from placement.objective.cut import cut, cut_by_axis, egress
@@ -35,7 +34,7 @@ from scheduler.files.errors import InputError
 from scheduler.files.inputs import load_job
 from scheduler.files.job import job_to_mapping
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
-from tests.build import fabric, flat, place_checked
+from tests.build import fabric, flat, place_checked, regular
 from tests.unit.placement.test_latency import buildings
 
 # Those whose ranks send to others than their neighbours.
@@ -91,26 +90,18 @@ def test_leaves_of_one_tree_are_inner_nodes_of_the_other(n: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "node"), SHAPES)
-def test_the_checker_counts_the_same_bytes(size: int, node: int) -> None:
+def test_the_checker_counts_the_same_bytes_and_none_fewer_than_the_hierarchy_that_bounds_them(
+    size: int, node: int
+) -> None:
     draw, request = np.random.default_rng(size), summed(size, 720 * size + 1, pp=2)
     (axis,) = (each for each in axis_traffic(request, node) if each.axis == "dp")
     said = {"size": size, "stride": axis.stride, "pattern": "tree", "edge_bytes": axis.edge_bytes}
-    for _ in range(5):
-        zones = draw.integers(0, 3, 2 * size // node)
-        counted = dict(cut_by_axis(request, node, zones)).get("dp", 0)
-        at = np.repeat(zones, node).tolist()
-        assert counted == crossing({**said, "node": axis.node}, at)
-
-
-def test_no_tree_cuts_less_than_the_hierarchy_that_bounds_it() -> None:
-    draw = np.random.default_rng(3)
-    for size, node in SHAPES:
-        request = summed(size, 1_000 * size, pp=2)
-        for _ in range(10):
-            zones = draw.integers(0, 4, 2 * size // node)
-            both = (cut_by_axis(each, node, zones) for each in (request, without_trees(request)))
-            trees, hierarchies = (dict(by_axis).get("dp", 0) for by_axis in both)
-            assert trees >= hierarchies
+    for _ in range(10):
+        zones = draw.integers(0, 4, 2 * size // node)
+        both = (cut_by_axis(each, node, zones) for each in (request, without_trees(request)))
+        trees, hierarchies = (dict(by_axis).get("dp", 0) for by_axis in both)
+        assert trees >= hierarchies
+        assert trees == crossing({**said, "node": axis.node}, np.repeat(zones, node).tolist())
 
 
 @pytest.mark.parametrize("used", OTHERS)
@@ -158,13 +149,9 @@ def test_a_host_sends_over_its_cards_what_leaves_it(tp: int) -> None:
 
 
 def racks_of_nvlink() -> Fabric:
-    spec = {**preset("nvl72-24k").spec, "name": "nv"}
-    spec["tiers"] = [
-        {"name": "su", "count": 2, "oversubscription": 4},
-        {"name": "rack", "count": 2, "scale_up": {"gbps_per_gpu": 7200}},
-        {"name": "host", "count": 4},
-    ]
-    return from_spec(spec)
+    rack = ("rack", 2, {"scale_up": {"gbps_per_gpu": 7200}})
+    unit = ("su", 2, {"oversubscription": 4})
+    return regular(unit, rack, ("host", 4), gpus=4, kind="infiniband", gpu="GB200")
 
 
 @pytest.mark.parametrize("used", OTHERS)
@@ -218,10 +205,18 @@ def test_the_cut_is_certified_and_what_was_changed_is_refused(sizes: dict[str, i
         verify(content)
 
 
-def test_nccl_is_told_of_trees() -> None:
+def test_nccl_is_told_of_trees_and_of_pat_where_groups_have_one_rank_a_node() -> None:
     network, request = fabric(2, 2, 4), summed(128, 10**6)
     ours = nccl_tunings(network, request, range(16))
     assert {each.algorithm for each in ours} == {Algorithm.TREE}
+    # NCCL gets PAT where groups have one rank a node.
+    alone, shared = fabric(2, 2, 4, gpus=1), fabric(2, 2, 4)
+    ours = nccl_tunings(alone, data_parallel(16, Collective.PAT, RING_BYTES), range(16))
+    assert {each.algorithm for each in ours} == {Algorithm.NEAR}
+    ring = nccl_tunings(alone, data_parallel(16, Collective.RING, RING_BYTES), range(16))
+    assert {each.algorithm for each in ring} == {Algorithm.RING}
+    dense = nccl_tunings(shared, data_parallel(128, Collective.PAT, RING_BYTES), range(16))
+    assert {each.algorithm for each in dense} == {Algorithm.RING}  # NCCL has no PAT there
 
 
 @pytest.mark.parametrize(
@@ -330,13 +325,3 @@ def test_the_step_takes_one_round_after_the_other() -> None:
     assert [each.traffic.axis for each in dp.load.rounds] == ["dp/1", "dp/2", "dp/4"]
     assert dp.seconds == pytest.approx(sum(each.seconds for each in dp.load.rounds))
     assert dp.load.traffic.size == 8
-
-
-def test_nccl_gets_pat_where_groups_have_one_rank_a_node() -> None:
-    alone, shared = fabric(2, 2, 4, gpus=1), fabric(2, 2, 4)
-    ours = nccl_tunings(alone, data_parallel(16, Collective.PAT, RING_BYTES), range(16))
-    assert {each.algorithm for each in ours} == {Algorithm.NEAR}
-    ring = nccl_tunings(alone, data_parallel(16, Collective.RING, RING_BYTES), range(16))
-    assert {each.algorithm for each in ring} == {Algorithm.RING}
-    dense = nccl_tunings(shared, data_parallel(128, Collective.PAT, RING_BYTES), range(16))
-    assert {each.algorithm for each in dense} == {Algorithm.RING}  # NCCL has no PAT there

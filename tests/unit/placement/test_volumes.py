@@ -35,17 +35,18 @@ def experts(**changes: Any) -> Request:
     return request(model=shape, batch=Batch(15_360), training=training(**changes), **axes)
 
 
-def test_pipeline_edge_of_row_2() -> None:
-    """33.55 MB a micro-batch and direction; 16 micro-batches, forwards and back."""
+def test_stages_send_activations_there_and_back_and_wrap_with_chunks() -> None:
+    # 33.55 MB a micro-batch and direction; 16 micro-batches, forwards and back.
     assert sent(llama3(2), "pp") / 16 / 2 == pytest.approx(33.55e6, rel=2e-4)
     assert sent(llama3(2), "pp") == 2 * 16 * 2 * 8_192 * 16_384 // 8
-
-
-def test_interleaving_multiplies_the_pipeline_and_wraps() -> None:
+    # Interleaving multiplies the pipeline and wraps.
     plain, interleaved = traffic(llama3(2))["pp"], traffic(llama3(2, virtual_stages=8))["pp"]
     assert plain.wrap_bytes == 0
     assert interleaved.edge_bytes == 8 * plain.edge_bytes
     assert interleaved.wrap_bytes == 7 * plain.edge_bytes
+    # Explicit pipeline bytes wrap by their share.
+    req = request(pp=4, traffic={"pp": 80}, batch=Batch(8, virtual_stages=4))
+    assert (traffic(req)["pp"].edge_bytes, traffic(req)["pp"].wrap_bytes) == (80, 60)
 
 
 def test_fp32_parameters_double_activations() -> None:
@@ -54,21 +55,13 @@ def test_fp32_parameters_double_activations() -> None:
     assert sent(wide, "dp") == pytest.approx(8 / 6 * sent(llama3(2), "dp"))
 
 
-def test_explicit_pipeline_bytes_wrap_by_their_share() -> None:
-    req = request(pp=4, traffic={"pp": 80}, batch=Batch(8, virtual_stages=4))
-    assert (traffic(req)["pp"].edge_bytes, traffic(req)["pp"].wrap_bytes) == (80, 60)
-
-
-def test_axes_come_fastest_first_with_their_strides() -> None:
+def test_axes_have_their_strides_and_patterns() -> None:
     req = request(tp=2, pp=3, dp=5, order="dp-tp-pp")
     assert [(t.axis, t.size, t.stride) for t in axis_traffic(req)] == [
         ("dp", 5, 1),
         ("tp", 2, 5),
         ("pp", 3, 10),
     ]
-
-
-def test_patterns() -> None:
     req = request(tp=2, cp=2, ep=2, pp=2, dp=2, collectives={"dp": Collective.HIERARCHICAL})
     assert {t.axis: t.pattern for t in axis_traffic(req)} == {
         "tp": Pattern.RING,
@@ -82,16 +75,12 @@ def test_patterns() -> None:
 # --- data parallel -----------------------------------------------------------------
 
 
-def test_ddp_sums_gradients() -> None:
-    """2 (D-1)/D g P (Rajbhandari et al. 2020, 7.1)."""
+def test_each_way_to_share_state_moves_what_its_paper_says() -> None:
+    # 2 (D-1)/D g P (Rajbhandari et al. 2020, 7.1).
     assert data("ddp") == 2 * 2 * parameter_count(LLAMA3) * 3 // 4
-
-
-def test_zero_1_and_2_move_what_ddp_does() -> None:
+    # Zero 1 and 2 move what DDP does.
     assert data("zero1") == data("zero2") == data("ddp")
-
-
-def test_zero_3_moves_half_as_much_again() -> None:
+    # Zero 3 moves half as much again.
     assert data("zero3") == pytest.approx(1.5 * data("zero1"), rel=1e-12)
 
 
@@ -109,7 +98,7 @@ def test_state_exchanged_for_each_micro_batch_costs_as_often() -> None:
 
 
 def test_a_shard_group_makes_two_axes_of_dp() -> None:
-    """HSDP: FSDP inside, an all-reduce of one's shard across."""
+    # HSDP: FSDP inside, an all-reduce of one's shard across.
     req = request(tp=2, dp=8, model=LLAMA3, batch=Batch(8), training=training(shard_group=4))
     shard, across = traffic(req)["dp"], traffic(req)["dp_replicate"]
     state = parameter_count(LLAMA3) // 2
@@ -117,9 +106,7 @@ def test_a_shard_group_makes_two_axes_of_dp() -> None:
     assert shard.edge_bytes == 6 * state * 3 // 4
     assert across.edge_bytes == 2 * 4 * (state // 4) // 2
     assert shard.pattern is across.pattern is Pattern.RING
-
-
-def test_a_collective_of_dp_holds_for_both_of_its_parts() -> None:
+    # A collective of dp holds for both of its parts.
     req = request(
         dp=8,
         model=LLAMA3,
@@ -128,9 +115,7 @@ def test_a_collective_of_dp_holds_for_both_of_its_parts() -> None:
         collectives={"dp": Collective.HIERARCHICAL},
     )
     assert {t.pattern for t in axis_traffic(req)} == {Pattern.HIERARCHICAL}
-
-
-def test_bytes_given_for_dp_are_one_ring() -> None:
+    # Bytes given for dp are one ring.
     req = llama3(2, traffic=(("dp", 7),), training=training(shard_group=8))
     assert "dp_replicate" not in traffic(req)
     assert (traffic(req)["dp"].size, sent(req, "dp")) == (128, 7)
@@ -144,18 +129,14 @@ def tensor(**changes: Any) -> float:
     return sent(llama3(2, training=training(**changes)), "tp") / (126 / 16) / 16
 
 
-def test_all_reduces_instead_of_sequence_parallel() -> None:
-    """8 b s h (t-1)/t elements (Narayanan et al. 2021, 3.2): 1.88 GB."""
+def test_tensor_groups_exchange_what_sequence_parallel_and_recomputation_leave() -> None:
+    # 8 b s h (t-1)/t elements (Narayanan et al. 2021, 3.2): 1.88 GB.
     assert tensor(sequence_parallel=False) == 8 * 8_192 * 16_384 * 2 * 7 / 8
     assert tensor() == 10 * 8_192 * 16_384 * 2 * 7 / 8
-
-
-def test_recomputing_a_layer_repeats_its_forward_exchanges() -> None:
+    # Recomputing a layer repeats its forward exchanges.
     assert tensor(recompute="full") == pytest.approx(tensor() * 14 / 10)
     assert tensor(recompute="none") == tensor(recompute="selective")
-
-
-def test_without_sequence_parallel_a_stage_hands_on_whole_activations() -> None:
+    # Without sequence parallel a stage hands on whole activations.
     whole = llama3(2, training=training(sequence_parallel=False))
     assert sent(whole, "pp") == 8 * sent(llama3(2), "pp")
 
@@ -179,12 +160,10 @@ def test_keys_and_values_round_a_ring() -> None:
 
 
 def test_ulysses_exchanges_heads_between_all() -> None:
-    """q, k, v and o, there and back: (c-1)/c 2 b s/c (2 h + 2 kv) each (Jacobs et al. 2023)."""
+    # q, k, v and o, there and back: (c-1)/c 2 b s/c (2 h + 2 kv) each (Jacobs et al. 2023).
     each = 15 / 16 * 2 * 131_072 / 16 * (2 * 16_384 + 2 * 1_024)
     assert context(context_parallel="ulysses") == pytest.approx(2 * each, rel=1e-5)
-
-
-def test_ulysses_is_all_to_all() -> None:
+    # Ulysses is all to all.
     req = llama3(3, training=training(context_parallel="ulysses"))
     assert traffic(req)["cp"].pattern is Pattern.ALL_TO_ALL
     given = request(cp=4, training=training(context_parallel="ulysses"), traffic={"cp": 5})
@@ -205,23 +184,18 @@ def shared_state(bytes_per_parameter: int = 6) -> float:
     return bytes_per_parameter * dense_parameters(DEEPSEEK_V3) / 16 / 64
 
 
-def test_tokens_go_to_experts_and_back_twice() -> None:
-    """4 (e-1)/e k beta T h a layer and micro-batch, an e-th to each rank."""
+def test_tokens_go_to_experts_and_back() -> None:
+    # 4 (e-1)/e k beta T h a layer and micro-batch, an e-th to each rank.
     req = experts()
     assert traffic(req)["ep"].pattern is Pattern.ALL_TO_ALL
     assert sent(req, "ep") == pytest.approx(dispatched(8) + shared_state(), rel=1e-9)
-
-
-def test_tokens_sent_once_to_each_host() -> None:
-    """DeepSeek-V3: at most 4 hosts a token, dispatched in 8 bits."""
+    # DeepSeek-V3: at most 4 hosts a token, dispatched in 8 bits.
     limited = experts(expert_hosts_per_token=4)
     assert sent(limited, "ep") == pytest.approx(dispatched(4) + shared_state(), rel=1e-9)
     narrow = experts(expert_hosts_per_token=4, dispatch_dtype="fp8")
     assert sent(narrow, "ep") == pytest.approx(dispatched(4, 1) + shared_state(), rel=1e-9)
     assert sent(experts(expert_hosts_per_token=9), "ep") == sent(experts(), "ep")
-
-
-def test_recomputation_sends_tokens_once_more() -> None:
+    # Recomputation sends tokens once more.
     full = experts(recompute="full")
     assert sent(full, "ep") == pytest.approx(dispatched(8, passes=3) + shared_state(), rel=1e-9)
 
@@ -241,16 +215,14 @@ def test_however_it_is_cut_up_a_group_moves_the_same(cp: int, ep: int, dp: int) 
     assert total == pytest.approx(6 * dense_parameters(thin) * 7 / 8, rel=0.005)
 
 
-def test_cut_experts_gather_their_tokens_over_tp() -> None:
-    """Attention once, each of the k copies once, the shared experts once."""
+def test_cut_experts_gather_their_tokens_over_tp_and_whole_ones_do_not() -> None:
+    # Attention once, each of the k copies once, the shared experts once.
     axes = {"tp": 8, "ep": 8}
     dense = replace(DEEPSEEK_V3, dense_layers=60)
     inner = sent(experts(axes=axes), "tp"), sent(experts(axes=axes, model=dense), "tp")
     block = 5 * 7 / 8 * 2 * 4_096 * 7_168 * 960 / 16
     assert inner[0] - inner[1] == pytest.approx(57 * (1 + 1 + 8 - 2) * block, rel=1e-9)
-
-
-def test_whole_experts_on_tp_ranks_exchange_tokens_instead() -> None:
+    # Whole experts on tp ranks exchange tokens instead.
     axes = {"tp": 8, "ep": 8}
     spread, cut_up = experts(axes=axes, expert_tp=1), experts(axes=axes)
     assert sent(spread, "tp") < sent(cut_up, "tp")
