@@ -170,9 +170,7 @@ def regular(*tiers: tuple[Any, ...], gpus: int = 8, **keys: Any) -> Fabric:
     return from_spec({"name": "regular", "gpus_per_host": gpus, "tiers": counted, **keys})
 
 
-def two_tiers(
-    *hosts_by_rack_by_zone: list[int], gpus: int = 1, **keys: dict[str, Any]
-) -> Fabric:
+def two_tiers(*hosts_by_rack_by_zone: list[int], gpus: int = 1, **keys: dict[str, Any]) -> Fabric:
     """Unequal zones of unequal racks: two_tiers([2, 1], [3]) has zones of 3 and 3 hosts.
 
     `keys`: of a tier, as zone={"oversubscription": 7}.

@@ -66,8 +66,8 @@ def test_spares_stand_in_the_gangs_zones_under_different_switches() -> None:
     assert answer.is_optimal
 
 
-def test_spares_never_cost_cut() -> None:
-    """Two full zones hold the gang exactly: its spares then stand elsewhere."""
+def test_spares_never_cost_cut_nor_keep_a_job_waiting() -> None:
+    # Two full zones hold the gang exactly: its spares then stand elsewhere.
     on = fabric(zones=3, racks=4, hosts=2)
     req = request(tp=8, pp=2, dp=8, traffic={"pp": 1, "dp": 9}, spares=AUTO)
     answer = place_checked(on, everything(on), req)
@@ -75,9 +75,7 @@ def test_spares_never_cost_cut() -> None:
     assert zones(on, answer.hosts) == {"z0": 8, "z1": 8}
     assert zones(on, answer.spares) == {"z2": 2}
     assert answer.notes == ("2 spares are in zones that the gang does not use",)
-
-
-def test_auto_spares_never_keep_a_job_waiting() -> None:
+    # Auto spares never keep a job waiting.
     req = request(tp=8, dp=8, traffic={"dp": 1}, spares=AUTO)
     answer = place_checked(fabric(), everything(fabric()), req)
     assert answer.spares == ()

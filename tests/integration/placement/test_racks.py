@@ -60,6 +60,9 @@ def mixed() -> dict[str, Any]:
     }
 
 
+MIXED = from_spec(mixed())
+
+
 def test_nvl72_24k() -> None:
     """DGX SuperPOD with DGX GB200: 8 racks of 18 trays a unit, 900 GB/s of NVLink a GPU."""
     fabric = preset("nvl72-24k")
@@ -83,21 +86,19 @@ def test_hosts_of_a_rack_reach_each_other_over_nvlink() -> None:
 
 
 def test_hosts_of_two_kinds_in_one_fabric_of_which_a_gang_sees_those_that_it_may_take() -> None:
-    fabric = from_spec(mixed())
-    assert fabric.hosts[4:8] == ("z0-r2-h0", "z0-r2-h1", "z1-r0-h0", "z1-r0-h1")
-    assert fabric.by_host.gpus.tolist() == [8] * 6 + [4] * 6
-    assert fabric.by_host.nic_gbps.tolist() == [400.0] * 6 + [800.0] * 6
-    assert fabric.by_host.scale_up_gbps.tolist() == [3600.0] * 6 + [7200.0] * 6
-    assert fabric.scale_up_by_host.tolist() == [0, 1, 2, 3, 4, 5, 6, 6, 6, 9, 9, 9]
-    assert (fabric.gpu_count, fabric.is_mixed) == (72, True)
-    np.testing.assert_allclose(fabric.tiers[0].uplink_bytes_per_s, [48 * 50e9, 24 * 100e9])
-    assert fabric.labels["gpu"] == {"gb200": 0b111111000000, "h100": 0b111111}
+    assert MIXED.hosts[4:8] == ("z0-r2-h0", "z0-r2-h1", "z1-r0-h0", "z1-r0-h1")
+    assert MIXED.by_host.gpus.tolist() == [8] * 6 + [4] * 6
+    assert MIXED.by_host.nic_gbps.tolist() == [400.0] * 6 + [800.0] * 6
+    assert MIXED.by_host.scale_up_gbps.tolist() == [3600.0] * 6 + [7200.0] * 6
+    assert MIXED.scale_up_by_host.tolist() == [0, 1, 2, 3, 4, 5, 6, 6, 6, 9, 9, 9]
+    assert (MIXED.gpu_count, MIXED.is_mixed) == (72, True)
+    np.testing.assert_allclose(MIXED.tiers[0].uplink_bytes_per_s, [48 * 50e9, 24 * 100e9])
+    assert MIXED.labels["gpu"] == {"gb200": 0b111111000000, "h100": 0b111111}
     # A gang sees the hosts that it may take.
-    fabric = from_spec(mixed())
-    trays = view_for_gpus(fabric, 4)
+    trays = view_for_gpus(MIXED, 4)
     assert (trays.gpus_per_host, trays.nic_gbps, trays.scale_up_gbps) == (4, 800.0, 7200.0)
-    assert trays != fabric
-    assert view_for_gpus(fabric, 8) is fabric
+    assert trays != MIXED
+    assert view_for_gpus(MIXED, 8) is MIXED
 
 
 def test_an_axis_inside_a_rack_runs_on_nvlink() -> None:
@@ -306,35 +307,32 @@ GB200 = Constraints(labels=(("gpu", "gb200"),))
 
 def test_a_gang_lies_on_hosts_with_one_number_of_gpus() -> None:
     """Blocks are those of its hosts: eight ranks by default, four where its labels say so."""
-    fabric = from_spec(mixed())
-    everything, traffic = hostset.full(fabric.host_count), {"dp": 8}
+    everything, traffic = hostset.full(MIXED.host_count), {"dp": 8}
     usual, small = request(dp=48, traffic=traffic), request(dp=24, traffic=traffic)
-    wide = place_checked(fabric, everything, usual)
+    wide = place_checked(MIXED, everything, usual)
     assert sorted(wide.hosts) == list(range(6))
     trays = replace(small, where=GB200)
-    narrow = place_checked(fabric, everything, trays)
+    narrow = place_checked(MIXED, everything, trays)
     assert sorted(narrow.hosts) == list(range(6, 12))
-    assert narrow.cuts == cut(fabric, trays, narrow.hosts)
-    assert violations(fabric, everything, trays, narrow) == []
-    assert violations(fabric, everything, small, wide) == ["the gang has 3 blocks, 6 are placed"]
-    loads = axis_loads(fabric, trays, narrow.hosts)[0]
+    assert narrow.cuts == cut(MIXED, trays, narrow.hosts)
+    assert violations(MIXED, everything, trays, narrow) == []
+    assert violations(MIXED, everything, small, wide) == ["the gang has 3 blocks, 6 are placed"]
+    loads = axis_loads(MIXED, trays, narrow.hosts)[0]
     assert loads.on(NIC) == pytest.approx(8 / (4 * 100e9))  # a ring leaves each rack once
 
 
 def test_hosts_of_another_kind_are_no_room_and_break_the_constraints() -> None:
-    fabric = from_spec(mixed())
-    never = place(fabric, hostset.full(12), replace(request(dp=28), where=GB200))
+    never = place(MIXED, hostset.full(12), replace(request(dp=28), where=GB200))
     assert never == Infeasible(
         "needs 7 hosts of 4 GPUs with gpu=gb200; mixed has 6 of 4 GPUs with gpu=gb200"
     )
-    busy = place(fabric, hostset.of(range(2, 12)), request(dp=48))
+    busy = place(MIXED, hostset.of(range(2, 12)), request(dp=48))
     assert isinstance(busy, Insufficient)
     assert busy.reason == "needs 6 hosts of 8 GPUs; free: 4 of 8 GPUs"
     # A host of another kind breaks the constraints.
-    fabric = from_spec(mixed())
     req = request(dp=16)
-    wrong = Placement((0, 6), cuts=cut(fabric, req, (0, 6)))
-    assert violations(fabric, hostset.full(12), req, wrong) == ["hosts of another kind: z1-r0-h0"]
+    wrong = Placement((0, 6), cuts=cut(MIXED, req, (0, 6)))
+    assert violations(MIXED, hostset.full(12), req, wrong) == ["hosts of another kind: z1-r0-h0"]
 
 
 def test_unequal_hosts_are_refused_where_labels_leave_both_and_where_switches_are_derived() -> None:
@@ -348,4 +346,4 @@ def test_unequal_hosts_are_refused_where_labels_leave_both_and_where_switches_ar
     assert error.value.field == "constraints.hosts"
     # Switches are derived for equal hosts.
     with pytest.raises(BadInput, match="hosts differ in GPUs"):
-        links(from_spec(mixed()))
+        links(MIXED)

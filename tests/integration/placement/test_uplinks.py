@@ -161,11 +161,19 @@ def test_no_placement_on_weak_links_beats_the_bound() -> None:
             assert step_time(weak, job, hosts).seconds >= answer.step.least_seconds
 
 
-def test_near_an_old_placement_on_one_side() -> None:
+def test_a_gang_near_where_it_was_stays_on_its_side() -> None:
     parted = with_links(F, {"z0": 0})
     answer = place_checked(parted, everything(F), _job(6), hint=Hint((4, 5, 6, 7, 8, 0)))
     assert not broken(parted, ANYWHERE, answer.allocation)
     assert answer.moved == 1
+    # Zones sliced anew would take the rack behind the uplink that is down.
+    racks = fabric(zones=2, racks=3, hosts=2)
+    down = with_links(racks, {racks.tiers[1].domains[0]: 0.0})
+    asked = request(tp=8, pp=2, dp=4, traffic={"pp": 3, "dp": 10**9})
+    room = everything(racks) & ~hostset.of([8, 3])
+    near = placed_near(down, asked, room, Hint((6, 2, 7, 3, 8, 4, 9, 5)), Limits(1, 50))
+    assert near is not None
+    assert not misplaced(down, asked, near)
 
 
 # --- switches ---------------------------------------------------------------------
@@ -180,14 +188,3 @@ def test_switches_lose_as_many_cables_as_their_domain() -> None:
     before = whole.layers[1].domain_by_switch[whole.layers[1].uplinks.lower]
     assert np.bincount(zones).tolist()[1] == np.bincount(before).tolist()[1] // 2
     assert np.bincount(zones).tolist()[::2] == np.bincount(before).tolist()[::2]
-
-
-def test_a_gang_near_where_it_was_stays_on_its_side() -> None:
-    """Zones sliced anew would take the rack behind the uplink that is down."""
-    racks = fabric(zones=2, racks=3, hosts=2)
-    down = with_links(racks, {racks.tiers[1].domains[0]: 0.0})
-    asked = request(tp=8, pp=2, dp=4, traffic={"pp": 3, "dp": 10**9})
-    room = everything(racks) & ~hostset.of([8, 3])
-    near = placed_near(down, asked, room, Hint((6, 2, 7, 3, 8, 4, 9, 5)), Limits(1, 50))
-    assert near is not None
-    assert not misplaced(down, asked, near)

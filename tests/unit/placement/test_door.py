@@ -35,13 +35,11 @@ def test_mypy_is_shown_what_the_table_has() -> None:
     assert shown == {module: set(names) for module, names in placement.MODULES.items()}
 
 
-def test_what_is_in_the_table_is_there() -> None:
+def test_what_is_in_the_table_is_there_and_nothing_else() -> None:
     for name in placement.__all__:
         with case(name=name):
             assert getattr(placement, name) is not None
-
-
-def test_an_unknown_name_is_no_attribute() -> None:
+    # An unknown name is no attribute.
     with pytest.raises(AttributeError, match="nowhere"):
         placement.nowhere  # noqa: B018
 

@@ -55,15 +55,13 @@ def test_hosts_stand_in_tree_order(name: str) -> None:
         assert len(set(outer.domain_by_host[inner.domain_by_host == rack])) == 1
 
 
-def test_indices_and_names_are_inverse() -> None:
+def test_indices_and_names_are_inverse_and_hosts_alone_have_no_tiers() -> None:
     small = fabric()
     assert small.names(range(3)) == ("z0-r0-h0", "z0-r0-h1", "z0-r1-h0")
     assert small.indices(("z1-r1-h1", "z0-r0-h0")) == (7, 0)
     with pytest.raises(KeyError):
         small.indices(("z9-r0-h0",))
-
-
-def test_hosts_alone_are_a_fabric_without_tiers() -> None:
+    # Hosts alone are a fabric without tiers.
     alone = regular(("host", 12), gpus=4)
     assert alone.tiers == ()
     assert alone.hosts[9:] == ("h09", "h10", "h11")

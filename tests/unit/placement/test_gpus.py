@@ -11,7 +11,7 @@ from placement.fabric import hostset
 from placement.fabric.gpus import PRECISIONS, catalogue, find_gpu
 from placement.fabric.reader import from_spec, preset
 from placement.fabric.tree import Fabric
-from tests.build import llama3, unlike
+from tests.build import llama3, regular, unlike
 
 OWN = {"memory_gb": 96, "memory_gb_per_s": 4000, "tflops": {"bf16": 500, "nvfp4": 2000}}
 
@@ -19,7 +19,7 @@ OWN = {"memory_gb": 96, "memory_gb_per_s": 4000, "tflops": {"bf16": 500, "nvfp4"
 def mixed(**keys: Any) -> Fabric:
     """Two zones of two hosts, labelled h100 and big."""
     labelled = ((2, {"labels": {"gpu": label}}) for label in ("h100", "big"))
-    return unlike(*labelled, **keys)
+    return from_spec({**unlike(*labelled).spec, **keys})
 
 
 def test_figures_have_sources_narrower_precisions_are_no_slower_and_names_any_case() -> None:
@@ -49,16 +49,15 @@ def test_presets_name_their_gpu() -> None:
 
 
 def test_a_fabric_that_names_no_gpu_is_an_h100_and_one_that_does_has_its_links() -> None:
-    spec = {"name": "a", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 2}]}
-    unnamed, named = from_spec(spec), from_spec({**spec, "gpu": "H100"})
+    unnamed, h100, h200 = (
+        regular(("host", 2), **({"gpu": gpu} if gpu else {})) for gpu in ("", "H100", "H200")
+    )
     assert unnamed.by_host.is_kind_assumed
-    assert not named.by_host.is_kind_assumed
-    assert unnamed.by_host.kinds == named.by_host.kinds
-    assert unnamed.digest == named.digest != from_spec({**spec, "gpu": "H200"}).digest
-    # A GPU brings its own links.
-    spec = {"name": "a", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 2}]}
-    assert from_spec({**spec, "gpu": "A100"}).scale_up_gbps == 2400
-    assert from_spec({**spec, "gpu": "A100", "scale_up_gbps": 1200}).scale_up_gbps == 1200
+    assert not h100.by_host.is_kind_assumed
+    assert unnamed.by_host.kinds == h100.by_host.kinds
+    assert unnamed.digest == h100.digest != h200.digest
+    assert regular(("host", 2), gpu="A100").scale_up_gbps == 2400
+    assert regular(("host", 2), gpu="A100", scale_up_gbps=1200).scale_up_gbps == 1200
 
 
 def test_labels_and_domains_say_which_hosts_have_which_gpu() -> None:
