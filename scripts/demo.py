@@ -7,7 +7,6 @@ code 1. Everything is made in a temporary directory that is gone afterwards.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import signal
@@ -397,7 +396,7 @@ def stop(stage: Stage, number: int) -> None:
     say("SIGTERM: the server finished what it was asked and stopped cleanly, exit code 0.")
 
 
-def tell(folder: Path, server: Server, fabric: Fabric, days: int) -> None:
+def tell(folder: Path, server: Server, fabric: Fabric) -> None:
     begin(server, fabric)
     with Client(server.address) as client:
         stage = Stage(server, client, fabric)
@@ -407,7 +406,7 @@ def tell(folder: Path, server: Server, fabric: Fabric, days: int) -> None:
         fail_a_host(stage, job, request)
         fill_up(stage)
         kill_and_restart(stage)
-        replay_a_trace(folder, days)
+        replay_a_trace(folder)
         run_a_gang(folder)
         stop(stage, 9 + measure_a_placement(folder))
 
@@ -415,14 +414,11 @@ def tell(folder: Path, server: Server, fabric: Fabric, days: int) -> None:
 def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     begin_s = time.perf_counter()
-    parser = argparse.ArgumentParser(description="Tell the main job end to end on one machine.")
-    parser.add_argument("--days", type=int, default=14, help="of the trace that is replayed")
-    days = parser.parse_args().days
     try:
         with tempfile.TemporaryDirectory(prefix="muster-demo-") as name:
             folder = Path(name)
             with closing(Server(folder, str(FABRIC))) as server:
-                tell(folder, server, load_fabric(str(FABRIC)), days)
+                tell(folder, server, load_fabric(str(FABRIC)))
     except (NotAsTold, ServiceError) as error:
         console.print(f"\nThis is not what should have happened: {error}", style="bold red")
         return 1

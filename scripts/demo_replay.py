@@ -36,15 +36,14 @@ FIGURES: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def replay_a_trace(folder: Path, days: int) -> None:
-    period = "Two weeks" if days == 14 else f"{days} days"
-    heading(f"7. {period} in seconds")
+def replay_a_trace(folder: Path) -> None:
+    heading("7. Two weeks in seconds")
     trace, fabric = folder / "trace.jsonl", folder / "cluster.yaml"
     fabric.write_text(yaml.safe_dump(CLUSTER))
-    count = write_trace(trace, days)
+    count = write_trace(trace)
     say(
         "The simulator runs the same four functions as the server, on a virtual clock."
-        f" {count} gangs of 1 to 48 hosts over {period.lower()} on a cluster of 128 hosts, which"
+        f" {count} gangs of 1 to 48 hosts over two weeks on a cluster of 128 hosts, which"
         " fail at the rate of Llama 3's; then the same jobs in strict order of arrival (fifo):"
     )
     options = [str(trace), "--trace-format", "muster", "--fabric", str(fabric), "--seed", "1"]
@@ -60,12 +59,12 @@ def replay_a_trace(folder: Path, days: int) -> None:
         check(total["restarts"] > 0, "no gang was hit by a failure")
 
 
-def write_trace(file: Path, days: int) -> int:
-    """Some days of gangs; how many there are."""
+def write_trace(file: Path) -> int:
+    """Two weeks of gangs; how many there are."""
     rng = random.Random(405)
     submit_s = 0.0
     lines: list[str] = []
-    while submit_s < days * 86_400:
+    while submit_s < 14 * 86_400:
         pp, dp = rng.choice([(1, 1), (1, 4), (2, 4), (4, 4), (4, 8), (4, 12)])
         run_s = rng.lognormvariate(10.2, 1)
         job = {

@@ -10,7 +10,6 @@ from tests.e2e.shell import Shell
 from tests.waiting import wait_until
 
 LIVE = (job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_INTERRUPTED)
-TENANTS = "preemption: {min_run_s: 0}\nclasses: {low: {priority: 0, preemptible: true}}\n"
 
 
 @pytest.fixture
@@ -19,20 +18,18 @@ def alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return Shell(monkeypatch, capsys)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
-    """A server with two hosts and a client of it, for all tests of a file."""
+    """A server with two hosts and a client of it, for all tests that have no other."""
     folder = tmp_path_factory.mktemp("shared")
-    (folder / "tenants.yaml").write_text(TENANTS)
-    options = ("--tenants", str(folder / "tenants.yaml"))
-    with local_server(folder, *options, racks=1, hosts=2, lease_s=15) as made:
+    with local_server(folder, racks=1, hosts=2, lease_s=15) as made:
         yield made
 
 
 @pytest.fixture
 def local(shared: Local) -> Local:
     """The shared server, on which no gang of an earlier test is left. Each test names its jobs as
-    no other test of its file does: a job goes on where another of its name was."""
+    no other test does: a job goes on where another of its name was."""
     server, client = shared
     for job in client.list_jobs():
         if job.state in LIVE:

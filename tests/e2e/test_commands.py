@@ -109,6 +109,12 @@ def test_what_the_server_refuses_in_a_job_file_is_said_with_its_line(
     assert "do not fill whole hosts" in message
 
 
+def test_code_outside_of_a_repository_is_not_copied(shell: Shell, folder: Path) -> None:
+    file = job_file(folder, "bare", run={"command": ["x"], "workdir": str(folder)})
+    told = shell.told("submit", file, "--snapshot", str(folder / "copies"), code=2)
+    assert "not a git repository" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

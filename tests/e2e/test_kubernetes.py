@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import pytest
 import yaml
 
 from scheduler.client import Client
-from scheduler.core.policies.job_terms import HangAction, HangTerms
-from scheduler.v1 import host_pb2, job_pb2, service_pb2
+from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
 from tests.conformance.cluster import main as conformance
 from tests.e2e.gangs import (
@@ -27,7 +25,7 @@ from tests.e2e.gangs import (
     two_zones,
     until,
 )
-from tests.e2e.processes import RunningServer, muster
+from tests.e2e.processes import RunningServer
 from tests.kubernetes import KubernetesCluster, ToyKubelet, kubernetes_cluster, needs_kubernetes
 from tests.waiting import wait_until
 
@@ -149,26 +147,6 @@ def test_a_gang_in_pods_survives_a_rank_a_host_a_freeze_and_the_api_server(tmp_p
         client.cancel_job("a")
         wait_until(lambda: server.pods() == {}, 20)
         wait_until(lambda: not any(kubelet.ranks(node) for node in server.nodes), 20)
-
-
-def test_a_gang_in_pods_is_entered_and_restarted_when_it_hangs(tmp_path: Path) -> None:
-    with kubernetes_server(tmp_path) as (server, kubelet, client):
-        spec = gang("a", tmp_path, steps=10**6)
-        client.create_job(replace(spec, hang=HangTerms(3, HangAction.RESTART)))
-        job = until(client, "a", is_launched(1), 60)
-        until(client, "a", lambda job: job.progress.step > 10, 60)
-        words = ("exec", "a", "--rank", "2", "--", "printenv", "RANK")
-        said = muster(*words, address=server.address)
-        assert (said.returncode, said.stdout) == (0, "2\n"), said.stderr
-        late = job.placement.hosts[1]
-        os.kill(kubelet.ranks(late)[0], signal.SIGSTOP)
-        until(client, "a", is_launched(2), 60)
-        hung = service_pb2.JOB_CHANGE_HUNG
-        found = next(each for each in client.watch_jobs(0, "a") if each.change == hung)
-        assert f"on {late}" in found.job.hang
-        stacks = muster("logs", "a", "--attempt", "1", "--stacks", address=server.address)
-        assert "train.py" in stacks.stdout, stacks.stderr
-        client.cancel_job("a")
 
 
 def test_pods_are_found_again_by_the_next_server_and_orphans_are_deleted(tmp_path: Path) -> None:

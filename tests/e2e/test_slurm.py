@@ -214,9 +214,8 @@ def test_a_gang_on_slurm_is_entered_goes_on_with_its_run_and_is_restarted_when_i
         client.cancel_job("a")
 
 
-@pytest.mark.parametrize("step", ["allocation", "attempt"])
-def test_one_role_of_a_gang_on_slurm_resizes_alone(tmp_path: Path, step: str) -> None:
-    with slurm_server(tmp_path / "s", "gang", step=step) as (server, client):
+def test_one_role_of_a_gang_on_slurm_resizes_alone(tmp_path: Path) -> None:
+    with slurm_server(tmp_path / "s", "gang", step="attempt") as (server, client):
         resize_one_role(client, tmp_path, server.cluster.ranks, 2)
 
 

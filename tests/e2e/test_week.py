@@ -14,7 +14,7 @@ from scheduler.core.policies.job_terms import HangAction, HangTerms
 from scheduler.files.inputs import read_job
 from scheduler.files.job import job_to_mapping
 from scheduler.v1 import job_pb2
-from tests.e2e.gangs import Local, begins_at, gang, is_launched, until
+from tests.e2e.gangs import Local, begins_at, gang, until
 from tests.e2e.processes import MUSTER, muster
 from tests.e2e.shell import Shell
 
@@ -180,54 +180,6 @@ def test_ranks_are_asked_to_save_before_a_time_limit_and_say_what_a_framework_sa
     saved = client.get_job("limited").saved_checkpoint
     assert saved.where == f"{checkpoints}/step-{saved.step}"
     assert job.reason == "reached its time limit of 6 s"
-
-
-EDITED = """
-import os, pathlib, sys, time
-print("VERSION", flush=True)
-if os.environ["MUSTER_ATTEMPT"] == "1":
-    while not pathlib.Path(sys.argv[1]).exists():
-        time.sleep(0.05)
-    sys.exit(1)
-"""
-
-
-def test_a_restart_runs_the_code_that_was_submitted(local: Local, tmp_path: Path) -> None:
-    repository, go = tmp_path / "code", tmp_path / "go"
-    (repository / "sub").mkdir(parents=True)
-    program = repository / "sub" / "train.py"
-    program.write_text("")
-    (repository / ".gitignore").write_text("*.ckpt\n")
-    (repository / "large.ckpt").write_text("")
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "first")):
-        subprocess.run(["git", "-C", repository, *words], check=True)
-    program.write_text(EDITED.replace("VERSION", "submitted"))
-    (repository / "sub" / "new.py").write_text("")
-    command = (sys.executable, "train.py", str(go))
-    server, client = local
-    made = gang("edited", tmp_path, 1, spares=NO_SPARES)
-    run = replace(made.run, command=command, workdir=str(repository / "sub"), per_host=1)
-    file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(job_to_mapping(replace(made, run=run))))
-    snapshots = tmp_path / "snapshots"
-    told = muster("submit", str(file), "--snapshot", str(snapshots), address=server.address)
-    assert told.returncode == 0, told.stderr
-    until(client, "edited", is_launched(1), 60)
-    program.write_text(EDITED.replace("VERSION", "edited since"))
-    go.touch()
-    until(client, "edited", lambda job: job.state == COMPLETED, 60)
-    assert client.get_job("edited").attempt == 2
-    assert b"".join(client.tail_logs("edited")) == b"submitted\n"
-    labels = client.get_job("edited").spec.labels
-    (copy,) = snapshots.iterdir()
-    assert labels["snapshot/tree"] == copy.name
-    names = {str(path.relative_to(copy)) for path in copy.rglob("*")}
-    assert names == {".gitignore", "sub", "sub/train.py", "sub/new.py"}
-    run = replace(run, workdir=str(tmp_path))
-    file.write_text(yaml.safe_dump(job_to_mapping(replace(made, name="bare", run=run))))
-    told = muster("submit", str(file), "--snapshot", str(snapshots), address=server.address)
-    assert (told.returncode, "not a git repository" in told.stderr) == (2, True)
 
 
 def test_a_template_of_each_framework_is_a_job(alone: Shell, tmp_path: Path) -> None:

@@ -171,7 +171,9 @@ async def test_without_all_copies_or_with_a_newer_checkpoint_all_go_back_to_stor
     assert {word.checkpoint_step for word in launched} == {saved_at}
 
 
-async def test_a_rank_that_fails_costs_what_followed_the_last_renewal(world: CopyWorld) -> None:
+async def test_a_rank_that_fails_costs_what_followed_the_last_renewal_and_the_end_all_copies(
+    world: CopyWorld,
+) -> None:
     await begun(world)
     world.now_s = 100.0
     await world.copied(20)
@@ -184,15 +186,9 @@ async def test_a_rank_that_fails_costs_what_followed_the_last_renewal(world: Cop
     assert job(world.state, "a").goodput.time.rework == 7 * 10**9
     launched = await world.prepares()
     assert {(word.copy_attempt, word.copy_step) for word in launched} == {(1, 20)}
-
-
-async def test_copies_of_a_job_that_is_over_are_dropped(world: CopyWorld) -> None:
-    await begun(world)
-    await world.copied(20)
-    hosts = world.hosts()
-    world.words()
+    key, hosts = world.key(), world.hosts()
     await world.give(cancel("a"))
-    await world.stopped(*hosts, key=agent_pb2.AttemptKey(job_uid="uid-a", attempt=1))
+    await world.stopped(*hosts, key=key)
     assert [host for host, word in world.words("drop_copies") if word.job_uid == "uid-a"] == [
         *hosts
     ]
