@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +27,7 @@ from pathlib import Path
 
 import grpc
 
+from bench.service.submits import serving
 from placement.fabric.reader import preset
 from placement.placer import place
 from placement.workload.request import Placement
@@ -43,7 +43,6 @@ from scheduler.v1 import service_pb2 as pb
 from scheduler.v1 import service_pb2_grpc
 from scheduler.wire.specs import spec_to_proto
 from tests.build import admitted, fail, llama3, loaded, run, submit
-from tests.e2e.processes import MUSTER
 
 OTHERS, FAILURES, REPORTS, SPENDING = 200, 200, 200, 40
 ONE_MS, RPC_MS, MANY_MS = 5.0, 25.0, 500.0
@@ -180,28 +179,21 @@ def in_process() -> tuple[list[RestartRow], float]:
 
 
 @asynccontextmanager
-async def serving(
+async def calling(
     folder: Path, tenants: str
 ) -> AsyncIterator[service_pb2_grpc.SchedulerServiceAsyncStub]:
     """Start a `muster serve` in a process of its own, as its operators run it."""
-    (folder / "tenants.yaml").write_text(tenants)
-    command = [MUSTER, "serve", "--fabric", "roce-24k", "--listen", "127.0.0.1:0"]
-    command += ["--store", f"sqlite:///{folder / 'muster.db'}"]
-    command += ["--tenants", str(folder / "tenants.yaml")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        words = process.stdout.readline().replace(",", "").split()
-        try:
-            async with grpc.aio.insecure_channel(words[words.index("on") + 1]) as channel:
-                yield service_pb2_grpc.SchedulerServiceStub(channel)
-        finally:
-            process.terminate()
+    file = folder / "tenants.yaml"
+    file.write_text(tenants)
+    with serving(folder, "--tenants", str(file)) as server:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            yield service_pb2_grpc.SchedulerServiceStub(channel)
 
 
 async def with_server(folder: Path, question: str, tenants: str, reports: int) -> RestartRow:
     """Measure the time from a failure's report to the durable swap, as a watch on the job sees
     it."""
-    async with serving(folder, tenants) as stub:
+    async with calling(folder, tenants) as stub:
         for spec in (big(), *(command.spec for command in small_jobs())):
             await stub.CreateJob(pb.CreateJobRequest(spec=spec_to_proto(spec)))
         while (await stub.ListJobs(pb.ListJobsRequest(filter="state=QUEUED"))).jobs:

@@ -25,7 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from pathlib import Path
 import yaml
 
 from bench.service.launch import NotAsMeant
+from bench.tables import table
 from lab.cluster import up
 from lab.plan import CLIENT, fitting_scale, plan_lab
 from lab.serving import serve
@@ -155,15 +156,12 @@ def measure_in_lab(state_mb: int, repeat: int, *, in_memory: bool) -> Rows:
             lab.down()
 
 
-def table(columns: dict[str, Rows]) -> str:
-    """Return a Markdown table, a column for each way."""
-    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+def cells_of(columns: dict[str, Rows]) -> Iterator[list[str]]:
     titles = ("{} → stepping again, s", "{}: steps made again", "{} → where it was, s")
     for name in next(iter(columns.values())):
         for place, title in enumerate(titles):
-            cells = [_text([row[place] for row in rows[name]]) for rows in columns.values()]
-            lines.append(f"| {title.format(name)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            cells = (_text([row[place] for row in rows[name]]) for rows in columns.values())
+            yield [title.format(name), *cells]
 
 
 def _text(values: list[float]) -> str:
@@ -195,7 +193,7 @@ def main() -> int:
     except NotAsMeant as error:
         print(f"not as it should be: {error}", file=sys.stderr)
         return 1
-    print(table(columns))
+    print(table(["", *columns], cells_of(columns)))
     return 0
 
 

@@ -24,26 +24,23 @@ import argparse
 import re
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from bench.tables import table
 from placement.workload.request import SpareRule
 from scheduler.client import Client
 from scheduler.core.policies.job_terms import RunSpec
-from scheduler.files.fabrics import fabricyaml
 from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from scripts.local_host import LocalHost, send
-from tests.build import fabric_spec, spec
-from tests.e2e.processes import MUSTER
+from tests.build import spec
+from tests.e2e.gangs import ROOT, local_server
 
-ROOT = Path(__file__).parents[2]
 GANG = ROOT / "examples" / "gang"
 HOSTS, SPARES, LEASE_S = 4, 2, 3
 PATIENCE_S = 120.0
@@ -61,28 +58,6 @@ ROWS = {
 
 class NotAsMeant(Exception):
     """The gang did not do what was to be measured."""
-
-
-@contextmanager
-def serving(folder: Path, hosts: int, gpus: int) -> Iterator[Client]:
-    """Start a server with an agent on each of its hosts."""
-    (folder / "fabric.yaml").write_text(fabricyaml.dump(fabric_spec(1, 1, hosts, gpus=gpus)))
-    command = [MUSTER, "serve", "--launcher", "local", "--agent-lease-s", str(LEASE_S)]
-    command += ["--fabric", "fabric.yaml", "--store", "sqlite:///m.db", "--listen", "127.0.0.1:0"]
-    with (folder / "serve.log").open("ab") as says:
-        process = subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=says, text=True
-        )
-    with process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            if " on 127.0.0.1:" not in line:
-                raise NotAsMeant(f"no server: {line}{(folder / 'serve.log').read_text()}")
-            with Client(line.split(" on ")[1].split(",")[0]) as client:
-                yield client
-        finally:
-            process.terminate()
 
 
 class TimedGang:
@@ -209,7 +184,8 @@ def measure(ranks: int, repeat: int, torch: str, *, warm: bool) -> dict[str, lis
         command = (torch or sys.executable, str(program), *arguments)
         run = RunSpec(command, (("PYTHONPATH", str(ROOT)),), "/tmp", warm=modules)
         settle_s = (20.0 if torch else 4.0) if warm else 1.0
-        with serving(folder, HOSTS + SPARES + 2 * repeat, ranks // HOSTS) as client:
+        sizes = {"racks": 1, "hosts": HOSTS + SPARES + 2 * repeat, "gpus": ranks // HOSTS}
+        with local_server(folder, **sizes, lease_s=LEASE_S) as (_, client):
             if warm:  # leaves warm processes for the next one
                 before = TimedGang(folder, client, "before", ranks, run, settle_s)
                 before.start()
@@ -226,12 +202,9 @@ def measure(ranks: int, repeat: int, torch: str, *, warm: bool) -> dict[str, lis
             return gang.seconds
 
 
-def table(columns: dict[str, dict[str, list[float]]]) -> str:
-    lines = ["| seconds | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+def rows_of(columns: dict[str, dict[str, list[float]]]) -> Iterator[list[str]]:
     for key, title in ROWS.items():
-        cells = [text_of(seconds[key]) for seconds in columns.values()]
-        lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        yield [title, *(text_of(seconds[key]) for seconds in columns.values())]
 
 
 def text_of(seconds: list[float]) -> str:
@@ -256,7 +229,7 @@ def main() -> int:
     except NotAsMeant as error:
         print(f"not as it should be: {error}", file=sys.stderr)
         return 1
-    print(table(columns))
+    print(table(["seconds", *columns], rows_of(columns)))
     return 0
 
 

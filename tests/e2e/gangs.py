@@ -42,13 +42,14 @@ class LocalServer(RunningServer):
         zones: int = 1,
         racks: int = 2,
         hosts: int = 3,
+        gpus: int = 2,
         lease_s: int = 3,
     ) -> None:
         own = ["--launcher", "local", "--fabric", "fabric.yaml", "--store", "sqlite:///m.db"]
         own += ["--listen", f"127.0.0.1:{free_port()}", "--agent-lease-s", str(lease_s)]
         super().__init__(folder, [*own, "--log-level", "info", *options])
-        self.hosts = list(fabric(zones, racks, hosts, gpus=2).hosts)
-        text = fabricyaml.dump(fabric_spec(zones, racks, hosts, gpus=2))
+        self.hosts = list(fabric(zones, racks, hosts, gpus=gpus).hosts)
+        text = fabricyaml.dump(fabric_spec(zones, racks, hosts, gpus=gpus))
         (folder / "fabric.yaml").write_text(text)
 
     def host(self, name: str) -> LocalHost:
