@@ -245,6 +245,16 @@ class TestWhich:
         after = schedule(urgent(state, 2), LATER_NS)
         assert running(after) == {"a", "r", "u"}
 
+    def test_some_shrink_and_others_leave(self) -> None:
+        state = started(spot(hosts=5, min_dp=2), submit("r", 3, priority_class="spot"))
+        plan = _start(urgent(state, 6))
+        assert (plan.victims, [(s.name, s.dp) for s in plan.shrinks]) == (("r",), [("a", 2)])
+        reason = explain(urgent(state, 6), "u", LATER_NS, SchedulingOptions())
+        assert reason.sentence == (
+            "starts with the next decision, by shrinking a to dp 2 and preempting r"
+        )
+        assert (reason.preempts, reason.shrinks) == (("r",), (Shrink("a", 2),))
+
 
 class TestWhen:
     def test_after_the_minimum_run_time(self) -> None:

@@ -1,7 +1,7 @@
 """Reasons as messages and as tables, and the cache that saves walks of the queue."""
 
-import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from threading import TIMEOUT_MAX, Event
 
@@ -29,6 +29,7 @@ from scheduler.wire.reasons import (
     what_if_to_proto,
 )
 from tests.build import end, fabric, job, loaded, run, started, submit
+from tests.waiting import wait_until
 
 HOUR = 3_600
 TEN = loaded(fabric(1, 1, 10))
@@ -165,31 +166,19 @@ def test_slots_are_a_table_with_a_line_for_each_domain() -> None:
 # --- a forecast is kept --------------------------------------------------------------
 
 
-def _whole(cache: ForecastCache, state: State, now_ns: int = 0) -> Forecast:
+def _whole(cache: ForecastCache, state: State) -> Forecast:
     """The forecast of that version, once it is there."""
-    end_s = time.monotonic() + 60
-    while (made := cache.of(state, now_ns, SchedulingOptions())).until_ns is not None:
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
-    return made
+    made = partial(cache.of, state, 0, SchedulingOptions())
+    wait_until(lambda: (last := made()).until_ns is None and len(last.waiting) == len(state.jobs))
+    return made()
 
 
-def test_one_version_has_one_forecast() -> None:
+def test_a_version_has_one_forecast_of_its_own() -> None:
     cache, state = ForecastCache(), run(loaded(), submit("a"))
     first = _whole(cache, state)
-    assert "a" in {name.rpartition("/")[2] for name in first.starts}
+    assert list(first.starts) == ["a"]
     assert cache.of(state, 5, SchedulingOptions()) is first
-
-
-def test_a_new_version_has_a_forecast_of_its_own() -> None:
-    cache, before = ForecastCache(), run(loaded(), submit("a"))
-    first = _whole(cache, before)
-    after = run(before, submit("b"))
-    end_s = time.monotonic() + 60
-    while len(cache.of(after, 0, SchedulingOptions()).waiting) != 2:
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
-    assert len(first.waiting) == 1
+    assert len(_whole(cache, run(state, submit("b"))).waiting) == 2
 
 
 def test_starts_that_are_foreseen_do_not_regress() -> None:
@@ -218,7 +207,8 @@ def test_nobody_waits_for_the_end_of_a_long_forecast(monkeypatch: pytest.MonkeyP
     cache.close()
 
 
-def test_a_closed_cache_begins_no_forecast() -> None:
+def test_a_closed_cache_begins_no_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_forecasts, "WAIT_S", 0.0)
     cache, state = ForecastCache(), run(loaded(), submit("a"))
     cache.close()
     assert cache.of(state, 7, SchedulingOptions()) == Forecast(frozenset(), {}, 7)
