@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from muster.structs import replace
-from scheduler.core import HostState, SchedulingOptions, State, decide, replay
+from scheduler.core import HostState, SchedulingOptions, State, decide, explain, replay
 from scheduler.core.model.commands import LoadHealth, LoadTenants, ReportHost
 from scheduler.core.model.events import HostMoved, HostSignalled
 from scheduler.core.model.job import SECOND_NS
@@ -233,10 +233,6 @@ ONE_ZONE = loaded(SMALL)
 HOUR_NS = 3_600 * SECOND_NS
 
 
-def state_of(state: State, index: int = 0) -> HostState:
-    return state.host(index).state
-
-
 def suspect(state: State = ONE_ZONE, now_ns: int = 0) -> State:
     return run(state, *[ReportHost(H, "link-flap")] * 3, now_ns=now_ns)
 
@@ -257,8 +253,6 @@ def test_gangs_take_hosts_last_that_a_burn_in_measured_as_slow() -> None:
 
 
 def test_why_a_job_waits_for_a_suspect_is_said() -> None:
-    from scheduler.core import explain
-
     state = started(suspect(), submit("a", 4))
     sentence = explain(state, "a", 0, SchedulingOptions()).sentence
     assert "4 are free, 1 of them suspect and for preemptible jobs only" in sentence
@@ -270,7 +264,7 @@ def test_a_gang_that_can_go_nowhere_stays_and_nobody_looks_in_vain() -> None:
     for now_ns in (0, 1_800 * SECOND_NS):
         plan = decide(state, now_ns, SchedulingOptions())
         assert (plan.actions, plan.next_decision_ns) == ((), None)
-    assert state_of(run(state, end("a"))) is HostState.IN_REPAIR
+    assert now(run(state, end("a"))) is HostState.IN_REPAIR
 
 
 def fails(state: State, times: int) -> State:
@@ -297,7 +291,7 @@ def said_to_be_lemons(state: State, *commands: ReportHost, now_ns: int) -> list[
 def test_lemons_are_only_reported_unless_the_policy_says_more() -> None:
     state = settled(fails(ONE_ZONE, 5), 5 * HOUR_NS)
     assert lemon_signals(state.record(0), state.health.lemons, 5 * HOUR_NS)
-    assert state_of(state) is HostState.HEALTHY
+    assert now(state) is HostState.HEALTHY
 
 
 def test_a_host_that_becomes_a_lemon_is_said_to_be_one_once_until_it_is_back() -> None:
@@ -325,12 +319,12 @@ def test_a_host_is_golden_by_its_measures_and_probes_too() -> None:
         state = run(state, passed, ReportHost(name, "measured", f"memory={value}"), now_ns=5)
     state = run(state, ReportHost(state.loaded_fabric.hosts[1], "probed", "fan-fault: f"), now_ns=6)
     month = settled(state, 31 * DAY_NS)
-    states = [state_of(month, index) for index in range(4)]
+    states = [month.host(index).state for index in range(4)]
     assert states == [*[HostState.HEALTHY] * 2, *[HostState.GOLDEN] * 2]
     fast = run(month, ReportHost(H, "measured", "memory=99"), now_ns=32 * DAY_NS)
-    assert state_of(settled(fast, 32 * DAY_NS)) is HostState.GOLDEN
+    assert now(settled(fast, 32 * DAY_NS)) is HostState.GOLDEN
     quiet = run(month, ReportHost(state.loaded_fabric.hosts[1], "probed"), now_ns=32 * DAY_NS)
-    assert state_of(settled(quiet, 32 * DAY_NS), 1) is HostState.GOLDEN
+    assert settled(quiet, 32 * DAY_NS).host(1).state is HostState.GOLDEN
 
 
 @pytest.mark.parametrize(
@@ -342,29 +336,18 @@ def test_a_lemon_leaves(action: LemonAction, then: HostState) -> None:
     state = run(state, *[ReportHost(H, "excluded", f"job-{i}") for i in range(3)], now_ns=HOUR_NS)
     state = run(state, ReportHost(H, "thermal"), now_ns=2 * HOUR_NS)
     state = settled(state, 2 * HOUR_NS)
-    assert state_of(state) is then
+    assert now(state) is then
     if then is HostState.RMA:
         assert "lemon: excl_jobid_count 3, tickets 2 in 28 days" in state.host(0).reason
 
 
 def test_the_seven_signals_are_counted_over_their_days() -> None:
     record, policy = HostRecord(), LemonPolicy()
-    for tally in (
-        DailyCount.OUT,
-        DailyCount.MULTI,
-        DailyCount.SINGLE,
-        DailyCount.SINGLE,
-        DailyCount.TICKET,
-    ):
-        record = record.counted(tally, 0)
-    for _ in range(4):
-        record = record.counted(DailyCount.START, 0)
-    record = (
-        record.record_signal("xid 79", 0)
-        .record_signal("xid 79", 1)
-        .record_signal("xid 48", 2)
-        .record_signal("job a", 3)
-    )
+    stopped = [DailyCount.OUT, DailyCount.MULTI, DailyCount.SINGLE, DailyCount.SINGLE]
+    for each in (*stopped, DailyCount.TICKET, *[DailyCount.START] * 4):
+        record = record.counted(each, 0)
+    for at, signal in enumerate(("xid 79", "xid 79", "xid 48", "job a")):
+        record = record.record_signal(signal, at)
     found = seven_signals(record, policy, DAY_NS)
     assert (found.excl_jobid_count, found.xid_cnt, found.tickets, found.out_count) == (1, 2, 1, 1)
     assert (found.multi_node_node_fails, found.single_node_node_fails) == (1, 2)
@@ -401,7 +384,7 @@ def test_a_judgement_on_an_old_state_is_made_anew() -> None:
     events = committed(newer, plan, newer.judge_ns)
     text = "nothing more was reported"
     assert HostMoved(newer.judge_ns, H, HostMove.CLEAR, text, cause=Mover.POLICY) in events
-    assert state_of(replay(events, newer)) is HostState.HEALTHY
+    assert now(replay(events, newer)) is HostState.HEALTHY
 
 
 FLAP = "link-flap"
@@ -439,6 +422,14 @@ def test_a_swap_is_priced_against_the_failures_until_the_next_stop() -> None:
 def test_a_gang_that_ends_soon_has_less_to_lose() -> None:
     assert NextStop(1, 0.01, 1).risk(1, 9) == pytest.approx(0.8 * (1 - math.exp(-0.1)))
     assert NextStop(1, 0.01, math.inf).risk(1, 1) == 0  # a host like all others
+
+
+def test_a_policy_that_shows_says_what_a_swap_is_worth_and_moves_nothing() -> None:
+    state, move = suspected(PreventionAction.SHOW, 1000)
+    assert "% above that of another host: staying is expected to cost" in move.reason
+    host = state.loaded_fabric.index_by_name[move.host]
+    assert state.host(host).state is HostState.SUSPECT
+    assert host in job(state, "a").hosts
 
 
 def test_a_gang_leaves_at_its_checkpoint_where_the_policy_swaps_and_it_pays() -> None:

@@ -24,7 +24,6 @@ from scheduler.core.model.rejected import Code
 from scheduler.core.policies.costs import Costs
 from scheduler.core.queue.requested_size import carried_out, plan_resize
 from scheduler.files.job import job_from_mapping, job_to_mapping
-from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from tests.build import HOUR_NS, end, fabric, fail, job, loaded, run, schedule, started, submit
 
 F = fabric(zones=2, racks=2, hosts=3)
@@ -167,13 +166,6 @@ class TestByTheScheduler:
 
 def _placement(after: Job) -> Placement:
     return Placement(after.hosts, after.spares, after.present.cuts, after.present.lower_bound)
-
-
-def test_elastic_role_is_the_same_through_a_mapping_and_a_message() -> None:
-    spec = roles(dp={"min": 2, "max": 6})
-    assert spec.min_dp == 2
-    assert job_from_mapping(job_to_mapping(spec)) == spec
-    assert spec_from_proto(spec_to_proto(spec)) == spec
 
 
 def test_plan_for_a_gang_that_moved_meanwhile_is_not_committed() -> None:

@@ -31,8 +31,6 @@ from scheduler.core.policies.storage_use import (
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.files.errors import InputError
 from scheduler.files.inputs import load_job
-from scheduler.files.job import job_from_mapping, job_to_mapping
-from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from tests.build import (
     LLAMA3,
     end,
@@ -336,26 +334,6 @@ def test_bad_keys_have_their_line(tmp_path: Path, job: str, line: str, message: 
     with pytest.raises(InputError) as told:
         load_job(str(path))
     assert f"job.yaml:{message}" in str(told.value)
-
-
-@pytest.mark.parametrize(
-    "dataset",
-    [
-        {},
-        {"token_bytes": 2.5, "tokens": 7, "shards": 9, "store": "cache"},
-        {"read_gb_per_s": 0.25},
-        {"read_gb_per_s": 0.25, "store": "cache"},
-    ],
-)
-def test_a_dataset_survives_file_and_wire(dataset: dict[str, Any]) -> None:
-    import yaml
-
-    checkpoint = {"keep": 3, "store": "archive", "interval_s": 7, "peers": 3, "peer_interval_s": 9}
-    spec = job_from_mapping({**yaml.safe_load(JOB), "dataset": dataset, "checkpoint": checkpoint})
-    assert spec.dataset == DatasetTerms(**dataset)
-    assert spec.checkpoint == CheckpointTerms(7, 3, 9, 3, "archive")
-    assert job_from_mapping(job_to_mapping(spec)) == spec
-    assert spec_from_proto(spec_to_proto(spec)) == spec
 
 
 W = {"write_gb_per_s": 1}

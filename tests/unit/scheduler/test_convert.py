@@ -30,8 +30,10 @@ from scheduler.cli.program import app
 from scheduler.core import JobSpec
 from scheduler.core.admission.admit import Code
 from scheduler.core.model.commands import SubmitJob
+from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.events import JobSubmitted
 from scheduler.core.policies.affinity import Affinity
+from scheduler.core.policies.job_terms import CheckpointTerms, DatasetTerms
 from scheduler.eventlog.codec import decode, encode
 from scheduler.files.errors import InputError
 from scheduler.files.inputs import load_job
@@ -51,13 +53,6 @@ from tests.build import (
     spec,
     training,
 )
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 0.8])
-def test_what_is_minimised_survives_the_wire(alpha: float) -> None:
-    spread = replace(request(dp=4), objective=Objective.SPREAD, spread_alpha=alpha)
-    job = JobSpec("a", spread)
-    assert spec_from_proto(spec_to_proto(job)) == job
 
 
 def test_what_is_unset_is_left_to_the_defaults() -> None:
@@ -160,15 +155,6 @@ def test_a_placement_names_its_hosts_in_block_order() -> None:
     assert [(c.tier, c.bytes_per_step) for c in placement.cuts] == [("zone", 160), ("rack", 160)]
 
 
-def test_constraints_survive_the_wire() -> None:
-    where = Constraints(2, "rack", (("disk", "nvme"), ("gpu", "h100")))
-    avoid = (("zone", ("serve-*", "b")), ("rack", ("c",)))
-    affinity = Affinity("rack", avoid, "data")
-    job = JobSpec("a", replace(request(dp=4), where=where), affinity=affinity)
-    sent = spec_to_proto(job).SerializeToString()
-    assert spec_from_proto(job_pb2.JobSpec.FromString(sent)) == job
-
-
 def test_a_negative_number_of_zones_is_refused() -> None:
     message = spec_to_proto(spec("a", 4))
     message.constraints.max_zones = -1
@@ -189,7 +175,6 @@ def test_durations_are_whole_seconds_under_the_name_of_their_field() -> None:
     message.checkpoint.interval.FromSeconds(600)
     found = spec_from_proto(message)
     assert (found.time_limit_s, found.checkpoint.interval_s) == (90, 600)
-    assert spec_from_proto(spec_to_proto(found)) == found
 
 
 # --- the training section and expert models --------------------------------------
@@ -226,14 +211,6 @@ def refusal(**sections: Any) -> dict[str, str]:
 def test_every_key_differs_from_its_default_here() -> None:
     fields = Training.__dataclass_fields__
     assert job_to_mapping(EXPERTS)["training"].keys() == fields.keys()
-
-
-def test_file_wire_and_log_say_the_same() -> None:
-    assert job_from_mapping(job_to_mapping(EXPERTS)) == EXPERTS
-    wire = spec_to_proto(EXPERTS).SerializeToString()
-    assert spec_from_proto(job_pb2.JobSpec.FromString(wire)) == EXPERTS
-    event = JobSubmitted(1, "uid", EXPERTS)
-    assert decode(*encode(event)) == event
 
 
 def test_defaults_are_not_printed() -> None:
@@ -311,12 +288,6 @@ def test_a_range_is_the_most_and_the_least() -> None:
     assert (spec.request.parallelism.dp, spec.min_dp) == (8, 2)
 
 
-def test_it_survives_its_mapping_and_its_message() -> None:
-    spec = job_from_mapping(elastic({"min": 2, "max": 8}))
-    assert job_from_mapping(job_to_mapping(spec)) == spec
-    assert spec_from_proto(spec_to_proto(spec)) == spec
-
-
 def test_a_range_of_one_size_is_no_range() -> None:
     assert job_from_mapping(elastic({"min": 8, "max": 8})) == job_from_mapping(elastic(8))
 
@@ -372,3 +343,47 @@ class TestPlace:
     def test_the_least_that_does_not_fit_is_insufficient(self, tmp_path: Path) -> None:
         code, answer = self.answer(tmp_path, "z0-h[0-3]\nz1-h[0-2]\n")
         assert (code, answer["dp"], answer["needed"]) == (3, 2, 2)
+
+
+# --- jobs in every form ----------------------------------------------------------
+
+
+def roles(dp: Any) -> list[dict[str, Any]]:
+    shape = {"parallelism": {"tp": 8, "dp": 3}, "sends": {"worker": 10**9}}
+    return [{"name": "trainer", **shape}, {"name": "worker", "parallelism": {"tp": 8, "dp": dp}}]
+
+
+PLAIN = JobSpec("a", request(dp=4, traffic={"dp": 9}))
+BY_TOKENS = request(dp=4, model=LLAMA3, batch=Batch(4))
+AFFINITY = Affinity("rack", (("zone", ("serve-*", "b")), ("rack", ("c",))), "data")
+AFTER = (DependencyTerm(DependencyKind.AFTEROK, "a"), DependencyTerm(DependencyKind.SINGLETON))
+JOBS = {
+    "what is minimised": JobSpec(
+        "a", replace(request(dp=4), objective=Objective.SPREAD, spread_alpha=0.0)
+    ),
+    "constraints": JobSpec(
+        "a",
+        replace(request(dp=4), where=Constraints(2, "rack", (("disk", "nvme"), ("gpu", "h100")))),
+        affinity=AFFINITY,
+    ),
+    "training": EXPERTS,
+    "a range": job_from_mapping(elastic({"min": 2, "max": 8})),
+    "a range of a role": job_from_mapping({"name": "a", "roles": roles({"min": 2, "max": 6})}),
+    "its own reads": replace(PLAIN, dataset=DatasetTerms(read_gb_per_s=0.25, store="cache")),
+    "a dataset": JobSpec("a", BY_TOKENS, dataset=DatasetTerms()),
+    "tokens": JobSpec("a", BY_TOKENS, dataset=DatasetTerms(token_bytes=2.5, tokens=7, shards=9)),
+    "checkpoints": replace(PLAIN, checkpoint=CheckpointTerms(7, 3, 9, 3, "archive")),
+    "what it waits for": replace(
+        PLAIN, hold=True, begin_ns=10**18, dependencies=AFTER, cancel_unmet=True
+    ),
+    "power": replace(PLAIN, power_cap_w=500),
+}
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+def test_file_wire_and_log_say_the_same(job: JobSpec) -> None:
+    assert job_from_mapping(job_to_mapping(job)) == job
+    wire = spec_to_proto(job).SerializeToString()
+    assert spec_from_proto(job_pb2.JobSpec.FromString(wire)) == job
+    event = JobSubmitted(1, "uid", job)
+    assert decode(*encode(event)) == event
