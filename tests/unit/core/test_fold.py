@@ -6,7 +6,7 @@ from msgspec.structs import replace as with_fields
 from muster.structs import replace
 from placement.fabric import hostset
 from placement.workload.request import StepBound, TierCut
-from scheduler.core import State, apply, replay
+from scheduler.core import State, replay
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.commands import SetWindow
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
@@ -186,6 +186,7 @@ def test_a_draining_host_that_is_still_held_drains_on() -> None:
 @pytest.mark.parametrize(
     "events",
     [
+        (FabricLoaded(0, fabric_spec()),),
         (begun("a", 0, 1),),
         (JobEnded(0, "a", JobState.CANCELLED),),
         (submitted("a"), JobRequeued(0, "a", "", RequeueCause.FAILURE)),
@@ -204,11 +205,6 @@ def test_what_the_log_cannot_hold_is_a_bug(events: tuple[Event, ...]) -> None:
     """The tables are the law: apply goes nowhere they do not lead."""
     with pytest.raises(KeyError):
         after(*events)
-
-
-def test_a_log_has_one_fabric() -> None:
-    with pytest.raises(KeyError, match="one fabric"):
-        apply(EMPTY, FabricLoaded(0, fabric_spec()))
 
 
 # --- the tables of moves ---------------------------------------------------------

@@ -192,6 +192,13 @@ def test_hosts_under_repair_count_where_nothing_else_makes_room() -> None:
 # --- growth ---
 
 
+def test_a_gang_that_waits_for_repairs_has_a_reservation_under_conservative_too() -> None:
+    state = broken_cluster(submit("long", 1, limit_s=48 * 3_600), submit("short", 1, limit_s=3_600))
+    plan = decide(state, 0, SchedulingOptions(policy="conservative"))
+    assert [a.name for a in plan.actions if isinstance(a, Start)] == ["short"]
+    assert [r.start_ns for r in plan.reservations if r.name == "all"] == [24 * HOUR_NS]
+
+
 def test_a_repair_that_takes_long_is_given_more_time_and_a_cordon_none() -> None:
     late_ns = 30 * HOUR_NS
     state = broken_cluster()

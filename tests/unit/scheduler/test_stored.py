@@ -13,7 +13,6 @@ from typing import get_args
 
 import pytest
 
-from placement.fabric.reader import PRESETS
 from scheduler.core import JobState, State, replay
 from scheduler.core.model.dependency import Dependency, DependencyKind, DependencyTerm
 from scheduler.core.model.events import (
@@ -182,11 +181,6 @@ def test_a_set_of_many_hosts_survives() -> None:
     """More decimal digits than Python turns into a number."""
     held = (1 << 100_000) - 1
     assert decode(encode(State(index=Index(held=held)), 0))[0].index.held == held
-
-
-def test_a_preset_is_the_same_fabric() -> None:
-    state = replay([FabricLoaded(0, PRESETS["ib-24k"])])
-    assert decode(encode(state, 0))[0].loaded_fabric == state.fabric
 
 
 def test_pauses_come_often() -> None:
