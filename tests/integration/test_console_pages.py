@@ -422,6 +422,8 @@ async def test_who_looks_is_asked_sees_its_own_and_is_offered_what_it_may_change
             await visit.go("#/job/vision/mine")
             await visit.says("Checkpoints", "document.body.innerText")
             await visit.says(f"({role})", "document.querySelector('header').innerText")
+            if is_offered:
+                await visit.until(f"/Cancel/.test({MAIN})")
             await visit.run(FRAMES)
             assert await visit.run(f"return /Cancel/.test({MAIN})") is is_offered
         await visit.run("sessionStorage.clear()")

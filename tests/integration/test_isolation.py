@@ -397,20 +397,21 @@ async def life(ada: Any, root: Any, bob: Any) -> AsyncIterator[str]:
     await root.ReportLink(messages.ReportLinkRequest(name="z0", share=0.5, detail=WORDS))
     yield "a host of hers and an uplink failed"
     await root.DrainHost(messages.DrainHostRequest(name=held[1], reason=WORDS))
-    yield "another host of hers is drained"
-    await root.CreateWindow(window("w", maintenance, hosts=["z1-r1"]))
-    reservation = window_pb2.WINDOW_KIND_RESERVATION
-    await root.CreateWindow(window("sekretw", reservation, hosts=["z0-r1"], tenant="sekretads"))
     await root.UpdateJob(after("bots/m1", "sekretads/sekret2"))
-    await root.Defragment(messages.DefragmentRequest(hosts=2))
-    yield "windows, and a job of his waits for one of hers"
+    yield "another host of hers is drained, and a job of his waits for one of hers"
     failed = job_pb2.JOB_STATE_FAILED
     await ada.EndJob(
         messages.EndJobRequest(name="sekret1", outcome=failed, reason="sekret is full")
     )
+    yield "a gang of hers failed"
+    await root.CreateWindow(window("w", maintenance, hosts=["z1-r1"]))
+    reservation = window_pb2.WINDOW_KIND_RESERVATION
+    await root.CreateWindow(window("sekretw", reservation, hosts=["z0-r1"], tenant="sekretads"))
+    await root.Defragment(messages.DefragmentRequest(hosts=2))
+    yield "windows are open"
     await root.ReportHost(messages.ReportHostRequest(name=held[0], signal="repaired"))
     await root.UncordonHost(messages.UncordonHostRequest(name=held[1]))
-    yield "a gang of hers failed, and hosts came back"
+    yield "hosts came back"
     for name in ("sekret0", "sekret2"):
         await ada.CancelJob(messages.CancelJobRequest(name=name, reason="sekret reason"))
     await bob.CreateJob(job("m2", 2, "high"))
