@@ -185,16 +185,13 @@ def test_an_answer_as_yaml_is_the_answer_as_json(muster: Muster) -> None:
     assert muster(*words, "-o", "name").out == "mini\n"
 
 
-@pytest.mark.parametrize(
-    ("body", "names"),
-    [
-        ({"jobs": [{"name": "a"}, {"name": "b"}], "next_page_token": ""}, "a\nb"),
-        ({"job": {"name": "a"}, "version": "3"}, "a"),
-        ({"hosts": []}, ""),
-    ],
-)
-def test_names_alone(body: object, names: str) -> None:
-    assert formatted(body, AnswerFormat.NAME) == names
+def test_names_alone() -> None:
+    bodies = (
+        {"jobs": [{"name": "a"}, {"name": "b"}], "next_page_token": ""},
+        {"job": {"name": "a"}, "version": "3"},
+        {"hosts": []},
+    )
+    assert [formatted(body, AnswerFormat.NAME) for body in bodies] == ["a\nb", "a", ""]
 
 
 def test_an_answer_without_names_says_so(muster: Muster) -> None:
@@ -203,45 +200,34 @@ def test_an_answer_without_names_says_so(muster: Muster) -> None:
     assert "this answer has no names" in result.err
 
 
-@pytest.mark.parametrize(("text", "value"), [("2h30m", 9_000), ("90", 90), ("1d", 86_400)])
-def test_a_duration_is_a_number_with_units(text: str, value: int) -> None:
-    assert seconds(text) == value
+def test_a_duration_is_a_number_with_units() -> None:
+    assert [seconds(text) for text in ("2h30m", "90", "1d")] == [9_000, 90, 86_400]
 
 
-@pytest.mark.parametrize(
-    ("command", "incomplete", "offered"),
-    [("jobs", "que", ["queued"]), ("hosts", "sus", ["suspect"]), ("list", "op", ["open"])],
-)
-def test_states_are_those_of_what_a_command_lists(
-    command: str, incomplete: str, offered: list[str]
+def test_a_command_offers_states_of_what_it_lists_and_fabrics_are_presets_and_files(
+    muster: Muster, tmp_path: Path
 ) -> None:
-    context: Any = SimpleNamespace(info_name=command)
-    assert complete.states(context, incomplete) == offered
-
-
-def test_fabrics_are_presets_and_files(muster: Muster, tmp_path: Path) -> None:
+    for command, state in (("jobs", "queued"), ("hosts", "suspect"), ("list", "open")):
+        context: Any = SimpleNamespace(info_name=command)
+        assert complete.states(context, state[:2]) == [state]
     (tmp_path / "ib.yaml").write_text("")
     (tmp_path / "iced").mkdir()
     assert complete.fabrics("i") == ["ib-24k", "ib.yaml", "iced/"]
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("muster jobs --state que", ["jobs", "--state"]),
-        ("muster --context a jobs --s", ["--context", "a", "jobs"]),
-        ("muster replay --f", []),
-        ("muster jo", []),
-        ("", []),
-    ],
-)
-def test_of_a_half_typed_line_the_command_is_loaded(
-    monkeypatch: pytest.MonkeyPatch, line: str, words: list[str]
-) -> None:
-    monkeypatch.setenv("COMP_WORDS", line)
-    assert program.half_typed() == []
-    monkeypatch.setenv("_MUSTER_COMPLETE", "complete_bash")
-    assert program.half_typed() == words
+def test_of_a_half_typed_line_the_command_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for line, words in {
+        "muster jobs --state que": ["jobs", "--state"],
+        "muster --context a jobs --s": ["--context", "a", "jobs"],
+        "muster replay --f": [],
+        "muster jo": [],
+        "": [],
+    }.items():
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.delenv("_MUSTER_COMPLETE", raising=False)
+        assert program.half_typed() == []
+        monkeypatch.setenv("_MUSTER_COMPLETE", "complete_bash")
+        assert program.half_typed() == words, line
 
 
 # --- the command around all commands: its version, its exit codes, its streams -------
@@ -271,20 +257,11 @@ def test_nothing_ends_in_a_traceback(
     assert message in result.err
 
 
-@pytest.mark.parametrize(
-    ("words", "is_known"),
-    [
-        (["jobs"], True),
-        (["--ca", "replay", "--key=k", "job", "a"], True),
-        (["replay", "jobs"], False),
-        (["--help"], False),
-        ([], False),
-    ],
-)
-def test_plug_ins_are_looked_for_where_no_command_of_ours_is_named(
-    words: list[str], is_known: bool
-) -> None:
-    assert program.is_builtin(words) is is_known
+def test_plug_ins_are_looked_for_where_no_command_of_ours_is_named() -> None:
+    for words in (["jobs"], ["--ca", "replay", "--key=k", "job", "a"]):
+        assert program.is_builtin(words)
+    for words in (["replay", "jobs"], ["--help"], []):
+        assert not program.is_builtin(words)
 
 
 def test_each_module_adds_the_commands_that_the_table_says() -> None:
@@ -343,12 +320,11 @@ def test_a_field_at_fault_is_the_option_that_was_typed(
     assert capsys.readouterr().err == f"muster: {option}: will not do\n"
 
 
-@pytest.mark.parametrize("second", [("--label", "a=2"), ("--unlabel", "a")])
-def test_a_label_is_changed_once_in_a_command(second: tuple[str, str]) -> None:
-    done = CliRunner().invoke(app, ["update", "job", "--label", "a=1", *second])
-
-    assert done.exit_code == 2
-    assert "'a' is given twice" in done.output
+def test_a_label_is_changed_once_in_a_command() -> None:
+    for second in (("--label", "a=2"), ("--unlabel", "a")):
+        done = CliRunner().invoke(app, ["update", "job", "--label", "a=1", *second])
+        assert done.exit_code == 2
+        assert "'a' is given twice" in done.output
 
 
 def test_what_fields_are_called_are_options_that_there_are() -> None:

@@ -39,21 +39,18 @@ def test_a_host_that_the_fabric_does_not_have_is_gone(tmp_path: Path) -> None:
     assert read(tmp_path, "z0-r0-h0\nz9-r0-h0\n") == (0, GONE)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "names no hosts"),
-        ("node-1\nnode-2\n", "small has none of its hosts, such as 'node-1'"),
-        ("z0-r[0-h1\n", ":1: unbalanced brackets"),
-        ('{"hosts": ' + "[" * 100_000, "is not JSON"),
-        ('{"outcome": "insufficient"}', "outcome: is 'insufficient', not a placement"),
-        ('{"hosts": [1, 2]}', "hosts: must be a list of host names"),
-    ],
-)
-def test_what_is_no_placement_is_named(tmp_path: Path, text: str, message: str) -> None:
-    told = file_refusal(lambda path: load_placement(path, FABRIC), tmp_path / "old", text)
-    assert told.startswith("old:")
-    assert message in told
+def test_what_is_no_placement_is_named(tmp_path: Path) -> None:
+    for text, message in {
+        "": "names no hosts",
+        "node-1\nnode-2\n": "small has none of its hosts, such as 'node-1'",
+        "z0-r[0-h1\n": ":1: unbalanced brackets",
+        '{"hosts": ' + "[" * 100_000: "is not JSON",
+        '{"outcome": "insufficient"}': "outcome: is 'insufficient', not a placement",
+        '{"hosts": [1, 2]}': "hosts: must be a list of host names",
+    }.items():
+        told = file_refusal(lambda path: load_placement(path, FABRIC), tmp_path / "old", text)
+        assert told.startswith("old:")
+        assert message in told
 
 
 def test_another_number_of_blocks_is_refused(tmp_path: Path) -> None:

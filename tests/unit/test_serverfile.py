@@ -58,24 +58,21 @@ def test_the_limits_of_decisions_are_those_of_the_file(tmp_path: Path) -> None:
     assert _settings(ServerKeys()).options == SchedulingOptions()
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("slurm: {step_options: [--nodes=3]}", "slurm.step_options: must leave --nodes to muster"),
-        ("slurm: {step_options: [-N3]}", "slurm.step_options: must be options of srun as --name="),
-        ("lisen: a:1", "lisen: unknown key 'lisen', did you mean listen?"),
-        ("store: muster.db", "store: must be a URL such as sqlite:///muster.db"),
-        ("resize_every_s: often", "resize_every_s: must be"),
-        ("assumed_limit_h: 0", "assumed_limit_h: must be hours, above 0"),
-        ("lease_s: 86401", "lease_s: must be at most 86,400, is 86,401"),
-        ("tenants: {}", "tenants: must be the path of a file, not {}"),
-        ("metrics: {listen: 9464}", "metrics.listen: must be HOST:PORT, a port"),
-        ("metrics:", "metrics: is empty: give its keys, or leave it out"),
-    ],
-)
-def test_a_fault_names_its_line_and_field(tmp_path: Path, text: str, expected: str) -> None:
-    told = file_refusal(load_server_file, tmp_path / "muster.yaml", f"{text}\n")
-    assert told.startswith(f"muster.yaml:1: {expected}")
+def test_a_fault_names_its_line_and_field(tmp_path: Path) -> None:
+    for text, expected in {
+        "slurm: {step_options: [--nodes=3]}": "slurm.step_options: must leave --nodes to muster",
+        "slurm: {step_options: [-N3]}": "slurm.step_options: must be options of srun as --name=",
+        "lisen: a:1": "lisen: unknown key 'lisen', did you mean listen?",
+        "store: muster.db": "store: must be a URL such as sqlite:///muster.db",
+        "resize_every_s: often": "resize_every_s: must be",
+        "assumed_limit_h: 0": "assumed_limit_h: must be hours, above 0",
+        "lease_s: 86401": "lease_s: must be at most 86,400, is 86,401",
+        "tenants: {}": "tenants: must be the path of a file, not {}",
+        "metrics: {listen: 9464}": "metrics.listen: must be HOST:PORT, a port",
+        "metrics:": "metrics: is empty: give its keys, or leave it out",
+    }.items():
+        told = file_refusal(load_server_file, tmp_path / "muster.yaml", f"{text}\n")
+        assert told.startswith(f"muster.yaml:1: {expected}")
 
 
 def test_every_fault_is_told_at_once(tmp_path: Path) -> None:

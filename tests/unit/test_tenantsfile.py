@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from placement.fabric.reader import preset
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.spares import SparePolicy
@@ -96,30 +94,21 @@ def test_preemption_defragmentation_spares_and_restarts_are_read(tmp_path: Path)
     assert load_tenants(written(tmp_path, "half_life_h: 168\n")).tenants == Tenants()
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("tenants:\n  - name: a\n  - name: a\n", "3: tenants.1.name: tenant a is given twice"),
-        ("tenants: [{name: 'a b'}]\n", "1: tenants.0.name: must be letters"),
-        ("default: nobody\ntenants: [{name: a}]\n", "1: default: no tenant 'nobody'"),
-        (
-            "default: a\ntenants:\n  - name: a\n    tenants: [{name: b}]\n",
-            "1: default: a has sub-tenants",
-        ),
-        ("classes: {x: {priority: 1, preemptible: 1}}\n", "1: classes.x.preemptible: must be"),
-        ("aging: {every_h: 1, by: x}\n", "1: aging.by: must be a whole number"),
-        (
-            "tenants:\n- name: a\n  cells:\n  - {tier: rack, count: 1, host: 2}\n",
-            "4: tenants.0.cells.0.host: unknown key 'host', did you mean hosts?",
-        ),
-        ("spares: {repair_h: 0}\n", "1: spares.repair_h: must be a number above 0, not 0"),
-        ("spares: {epsilon: 2}\n", "1: spares.epsilon: must be a number from 0 to 1, not 2"),
-        ("restarts: {attempts: 0}\n", "1: restarts.attempts: must be at least 1, is 0"),
-    ],
-)
-def test_faults_name_file_line_and_field(tmp_path: Path, text: str, told: str) -> None:
-    said = file_refusal(load_tenants, tmp_path / "tenants.yaml", text).splitlines()
-    assert any(line.startswith(f"tenants.yaml:{told}") for line in said), said
+def test_faults_name_file_line_and_field(tmp_path: Path) -> None:
+    for text, told in {
+        "tenants:\n  - name: a\n  - name: a\n": "3: tenants.1.name: tenant a is given twice",
+        "tenants: [{name: 'a b'}]\n": "1: tenants.0.name: must be letters",
+        "default: nobody\ntenants: [{name: a}]\n": "1: default: no tenant 'nobody'",
+        "default: a\ntenants: [{name: a, tenants: [{name: b}]}]\n": "1: default: a has sub-tenants",
+        "classes: {x: {priority: 1, preemptible: 1}}\n": "1: classes.x.preemptible: must be",
+        "aging: {every_h: 1, by: x}\n": "1: aging.by: must be a whole number",
+        "tenants:\n- name: a\n  cells: [{host: 2}]\n": "3: tenants.0.cells.0.host: unknown key",
+        "spares: {repair_h: 0}\n": "1: spares.repair_h: must be a number above 0, not 0",
+        "spares: {epsilon: 2}\n": "1: spares.epsilon: must be a number from 0 to 1, not 2",
+        "restarts: {attempts: 0}\n": "1: restarts.attempts: must be at least 1, is 0",
+    }.items():
+        said = file_refusal(load_tenants, tmp_path / "tenants.yaml", text).splitlines()
+        assert any(line.startswith(f"tenants.yaml:{told}") for line in said), said
 
 
 def test_what_the_fabric_does_not_have_is_said_with_its_line(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_place_that_is_none(place: dict[str, str], wrong: str) -> None:
     assert caught.value.message == wrong
 
 
-@pytest.mark.parametrize("host", ["", "a,b", "a[0-1]", "a]"])
-def test_a_host_has_one_name(host: str) -> None:
-    with pytest.raises(BadInput):
-        from_spec(with_host(fabric_spec(), host, {"rack": "z0-r0"}))
+def test_a_host_has_one_name() -> None:
+    for host in ("", "a,b", "a[0-1]", "a]"):
+        with pytest.raises(BadInput):
+            from_spec(with_host(fabric_spec(), host, {"rack": "z0-r0"}))

@@ -90,13 +90,11 @@ def test_bandwidths_come_from_adapters_and_cables(read: Read) -> None:
     assert found.tiers[1].uplink_bytes_per_s.tolist() == [3 * 2 * gbyte] * 4
 
 
-@pytest.mark.parametrize(
-    ("speed", "gbps"),
-    [("4xHDR", 200), ("2xHDR", 100), ("4xFDR10", 40), ("4xXDR", 800), ("4xFDR", 56)],
-)
-def test_speeds(read: Read, speed: str, gbps: float) -> None:
-    text = str(rails()).replace("4xNDR", speed)
-    assert read(text, "ibnetdiscover").fabric.nic_gbps == gbps
+def test_speeds(read: Read) -> None:
+    speeds = {"4xHDR": 200, "2xHDR": 100, "4xFDR10": 40, "4xXDR": 800, "4xFDR": 56}
+    for speed, gbps in speeds.items():
+        text = str(rails()).replace("4xNDR", speed)
+        assert read(text, "ibnetdiscover").fabric.nic_gbps == gbps
 
 
 def test_one_cable_without_a_speed_and_nothing_is_derived(read: Read) -> None:

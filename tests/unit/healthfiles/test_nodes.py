@@ -26,35 +26,37 @@ def read(tmp_path: Path, text: str) -> dict[str, tuple[NodeState | None, str, in
     return {f.host: (f.standing, f.detail, f.line) for f in load_slurm(str(path))}
 
 
-@pytest.mark.parametrize(
-    ("state", "standing"),
-    [
-        ("IDLE", UP), ("ALLOCATED", UP), ("MIXED+PLANNED", UP), ("IDLE+DRAIN", DRAIN),
-        ("DRAINING", DRAIN), ("DOWN*", DOWN), ("IDLE*", SILENT), ("DOWN+DRAIN", DOWN),
-        ("FAILING", FAILING), ("idle~", DRAIN), ("mix-", UP), ("drained$", DRAIN),
-        ("IDLE+CLOUD+POWERED_DOWN", DRAIN), ("DOWN+DRAIN+NOT_RESPONDING", DOWN),
-        ("IDLE+DRAIN+NOT_RESPONDING", DRAIN), ("IDLE+NOT_RESPONDING", SILENT),
-        ("IDLE+DRAIN+INVALID_REG", DRAIN), ("UNKNOWN*", SILENT), ("UNKNOWN", None),
-    ],
-)  # fmt: skip
-def test_states_of_scontrol(tmp_path: Path, state: str, standing: NodeState | None) -> None:
-    line = f"NodeName=n1 Arch=x86_64 State={state} Weight=1 Reason=disk is full [root@x]\n"
-    assert read(tmp_path, line) == {"n1": (standing, "disk is full [root@x]", 1)}
+def assert_standings(
+    tmp_path: Path, head: str, row: str, detail: str, states: dict[NodeState | None, str]
+) -> None:
+    """A file with a row for each state has a node that stands as said, with this detail."""
+    wanted = {state: standing for standing, words in states.items() for state in words.split()}
+    rows = "".join(row.format(f"n{at}", state) for at, state in enumerate(wanted))
+    found = read(tmp_path, head + rows)
+    assert dict(zip(wanted, (standing for standing, *_ in found.values()), strict=True)) == wanted
+    assert {said for _, said, _ in found.values()} == {detail}
 
 
-@pytest.mark.parametrize(
-    ("state", "standing"),
-    [
-        ("alloc", UP), ("mix@", UP), ("comp", UP), ("resv", UP), ("plnd", UP), ("npc", UP),
-        ("drng", DRAIN), ("drng*", DRAIN), ("drain#", DRAIN), ("maint*", DRAIN), ("boot", DRAIN),
-        ("idle^", DRAIN), ("pow_dn", DRAIN), ("pow_up", DRAIN), ("futr", DRAIN), ("inval", DRAIN),
-        ("idle!", DRAIN), ("idle%", DRAIN), ("failg", FAILING), ("fail*", DOWN), ("err", DOWN),
-        ("alloc*", SILENT), ("unk", None),
-    ],
-)  # fmt: skip
-def test_short_states_of_sinfo(tmp_path: Path, state: str, standing: NodeState | None) -> None:
-    text = f"PARTITION AVAIL TIMELIMIT NODES STATE NODELIST\ngpu* up infinite 1 {state} n1\n"
-    assert read(tmp_path, text) == {"n1": (standing, "", 2)}
+def test_states_of_scontrol(tmp_path: Path) -> None:
+    row = "NodeName={} Arch=x86_64 State={} Weight=1 Reason=disk is full [root@x]\n"
+    states = {
+        UP: "IDLE ALLOCATED MIXED+PLANNED mix-",
+        DRAIN: "IDLE+DRAIN DRAINING idle~ drained$ IDLE+CLOUD+POWERED_DOWN IDLE+DRAIN+INVALID_REG"
+        " IDLE+DRAIN+NOT_RESPONDING",
+        DOWN: "DOWN* DOWN+DRAIN DOWN+DRAIN+NOT_RESPONDING",
+        **{SILENT: "IDLE* IDLE+NOT_RESPONDING UNKNOWN*", FAILING: "FAILING", None: "UNKNOWN"},
+    }
+    assert_standings(tmp_path, "", row, "disk is full [root@x]", states)
+
+
+def test_short_states_of_sinfo(tmp_path: Path) -> None:
+    head = "PARTITION AVAIL TIMELIMIT NODES NODELIST STATE\n"
+    states = {
+        UP: "alloc mix@ comp resv plnd npc",
+        DRAIN: "drng drng* drain# maint* boot idle^ pow_dn pow_up futr inval idle! idle%",
+        **{DOWN: "fail* err", FAILING: "failg", SILENT: "alloc*", None: "unk"},
+    }
+    assert_standings(tmp_path, head, "gpu* up infinite 1 {} {}\n", "", states)
 
 
 @pytest.mark.parametrize(
@@ -117,25 +119,20 @@ def test_json_of_scontrol_and_of_sinfo(tmp_path: Path) -> None:
     assert read(tmp_path, json.dumps(sinfo)) == {"n1": (DOWN, "gone", 1)}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", ": holds no node"),
-        ("NodeName=n1 State= \n", ":1: State: is missing"),
-        ("NodeName= State=IDLE\n", ":1: NodeName: is missing"),
-        ('{"sinfo": [{"nodes": {"nodes": ["n1"]},\n "node": []}]}', ":2: sinfo.0.node: must be"),
-        ("\nNodeName=n1 State=BANANA\n", ":2: State: unknown state 'banana'"),
-        ("STATE NODELIST\nidle n1 more\n", ":2: columns: has 3 columns, not 2"),
-        ("STATE NODELIST\nidle n[1\n", ":2: NODELIST"),
-        ("{}", ": has neither a list of nodes nor of sinfo"),
-        ('{"nodes": [\n{"state": ["IDLE"]}]}', ":2: nodes.0.name: is missing"),
-        ('{"nodes": [{"name": "n1",\n "state": ["ODD"]}]}', ":2: nodes.0.state: unknown"),
-    ],
-)
-def test_what_is_wrong_is_named_with_file_line_and_field(
-    tmp_path: Path, text: str, message: str
-) -> None:
-    assert f"nodes{message}" in file_refusal(load_slurm, tmp_path / "nodes", text)
+def test_what_is_wrong_is_named_with_file_line_and_field(tmp_path: Path) -> None:
+    for text, message in {
+        "": ": holds no node",
+        "NodeName=n1 State= \n": ":1: State: is missing",
+        "NodeName= State=IDLE\n": ":1: NodeName: is missing",
+        '{"sinfo": [{"nodes": {"nodes": ["n1"]},\n "node": []}]}': ":2: sinfo.0.node: must be",
+        "\nNodeName=n1 State=BANANA\n": ":2: State: unknown state 'banana'",
+        "STATE NODELIST\nidle n1 more\n": ":2: columns: has 3 columns, not 2",
+        "STATE NODELIST\nidle n[1\n": ":2: NODELIST",
+        "{}": ": has neither a list of nodes nor of sinfo",
+        '{"nodes": [\n{"state": ["IDLE"]}]}': ":2: nodes.0.name: is missing",
+        '{"nodes": [{"name": "n1",\n "state": ["ODD"]}]}': ":2: nodes.0.state: unknown",
+    }.items():
+        assert f"nodes{message}" in file_refusal(load_slurm, tmp_path / "nodes", text)
 
 
 # --- what nodes of Kubernetes say of themselves --------------------------------------
@@ -205,14 +202,11 @@ def test_a_list_of_nodes_is_read(tmp_path: Path) -> None:
     assert len(load_kubernetes_nodes(str(path))) == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
+    for text, message in (
         ('{"items": 7}', "items: must be a list"),
         ('{"items": [\n{"metadata": {}}]}', r":2: items.0.*name"),
         ('{"items": [\n{"metadata": {"name": "n"}}]}', r":2: .*has no conditions"),
-    ],
-)
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, message: str) -> None:
-    found = file_refusal(load_kubernetes_nodes, tmp_path / "nodes.json", text)
-    assert re.search(message, found)
+    ):
+        found = file_refusal(load_kubernetes_nodes, tmp_path / "nodes.json", text)
+        assert re.search(message, found)

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from scheduler.core.policies.health import (
     AS_STATED,
     HealthPolicy,
@@ -54,28 +52,23 @@ def test_probes_report_first_and_a_signal_may_send_a_host_back(tmp_path: Path) -
     assert policy.signal("row-remap-failure").effect is Effect.RMA
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("signls: {}", "1: signls: unknown key 'signls', did you mean signals?"),
-        ("signals: {tor-down: note}", "is not a signal that can be changed"),
-        ("signals: {thermal: repair}", "1: signals.thermal: must be one of note, suspect"),
-        ("signals: {xid: fail}", "signals.xid: give thresholds here"),
-        ("signals:\n  xid: [{count: 0, within_h: 1, then: fail}]", "2: signals.xid.0.count"),
-        ("signals: {thermal: [{count: 1, within_h: 200, then: fail}]}", "must be at most 168"),
-        ("signals: {thermal: [{count: 1, within_h: 2, then: pass}]}", "0.then: must be one of"),
-        ("xids: {a: fatal}", "xids.a: must be the code of an XID"),
-        ("xids: {79: deadly}", "must be 'application', 'counts', 'retire' or 'fatal'"),
-        ("lemons: {days: 60}", "lemons.days: must be at most 28"),
-        ("probes: {every_min: -1}", "1: probes.every_min: must not be negative"),
-        ("prevention:\n  ratios: {smoke: 3}", "2: prevention.ratios.smoke: is not a signal that"),
-        ("prevention: {ratios: {thermal: 0.5}}", "prevention.ratios.thermal: must be at least 1"),
-        ("prevention: {early_life_ratio: 0.5}", "1: prevention.early_life_ratio: must be at least"),
-    ],
-)
-def test_what_is_wrong_is_named_with_file_line_and_field(
-    tmp_path: Path, text: str, message: str
-) -> None:
-    found = file_refusal(load_health, tmp_path / "health.yaml", text)
-    assert found.startswith("health.yaml:")
-    assert message in found
+def test_what_is_wrong_is_named_with_file_line_and_field(tmp_path: Path) -> None:
+    for text, message in {
+        "signls: {}": "1: signls: unknown key 'signls', did you mean signals?",
+        "signals: {tor-down: note}": "is not a signal that can be changed",
+        "signals: {thermal: repair}": "1: signals.thermal: must be one of note, suspect",
+        "signals: {xid: fail}": "signals.xid: give thresholds here",
+        "signals:\n  xid: [{count: 0, within_h: 1, then: fail}]": "2: signals.xid.0.count",
+        "signals: {thermal: [{count: 1, within_h: 200, then: fail}]}": "must be at most 168",
+        "signals: {thermal: [{count: 1, within_h: 2, then: pass}]}": "0.then: must be one of",
+        "xids: {a: fatal}": "xids.a: must be the code of an XID",
+        "xids: {79: deadly}": "must be 'application', 'counts', 'retire' or 'fatal'",
+        "lemons: {days: 60}": "lemons.days: must be at most 28",
+        "probes: {every_min: -1}": "1: probes.every_min: must not be negative",
+        "prevention:\n  ratios: {smoke: 3}": "2: prevention.ratios.smoke: is not a signal that",
+        "prevention: {ratios: {thermal: 0.5}}": "prevention.ratios.thermal: must be at least 1",
+        "prevention: {early_life_ratio: 0.5}": "1: prevention.early_life_ratio: must be at least",
+    }.items():
+        found = file_refusal(load_health, tmp_path / "health.yaml", text)
+        assert found.startswith("health.yaml:")
+        assert message in found

@@ -71,26 +71,21 @@ def test_what_is_missing_and_not_represented_is_said(imported: Importing) -> Non
     assert "not represented: zero_optimization.zero_quantized_weights (line 12)" in notes
 
 
+GIVEN, STEPS = {"gpus": 8}, "gradient_accumulation_steps"
+
+
 @pytest.mark.parametrize(
     ("content", "given", "line"),
     [
         (text(), {}, "ds.json: --gpus: is needed"),
         (text(), {"gpus": 9, "keys": {"parallelism.tp": 2}}, "ds.json: --gpus: 9 GPUs are not"),
-        (
-            text(train_micro_batch_size_per_gpu="auto"),
-            {"gpus": 8},
-            "ds.json:2: train_micro_batch_size_per_gpu: does not follow",
-        ),
+        (text(**{MICRO: "auto"}), GIVEN, f"ds.json:2: {MICRO}: does not follow"),
         (
             text(zero_optimization={"stage": 4}),
-            {"gpus": 8},
-            "ds.json:8: zero_optimization.stage: must be 0 to 3, is 4",
+            GIVEN,
+            "ds.json:8: zero_optimization.stage: must be",
         ),
-        (
-            text(gradient_accumulation_steps=1.5),
-            {"gpus": 8},
-            "ds.json:3: gradient_accumulation_steps: must be a whole number, is 1.5",
-        ),
+        (text(**{STEPS: 1.5}), GIVEN, f"ds.json:3: {STEPS}: must be a whole number, is 1.5"),
         ('{\n"a": \n', {}, "ds.json:3: is not JSON"),
         ("[1]", {}, "ds.json: must be a mapping"),
         ('{"a": 1}', {}, "ds.json: has none of DeepSpeed's keys"),

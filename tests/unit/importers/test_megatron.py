@@ -106,20 +106,17 @@ def test_what_is_written_reads_back_as_the_job(imported: Importing) -> None:
     assert draft.text().startswith("# Imported from moe.sh: Megatron-LM arguments.\n")
 
 
+SHARDED, FSDP = "--use-distributed-optimizer", "--data-parallel-sharding-strategy"
+
+
 @pytest.mark.parametrize(
     ("more", "facts"),
     [
-        ("--use-distributed-optimizer", "data_parallel=zero1"),
-        (
-            "--use-distributed-optimizer --num-distributed-optimizer-instances 4",
-            "data_parallel=zero1 shard_group=2",
-        ),
+        (SHARDED, "data_parallel=zero1"),
+        (f"{SHARDED} --num-distributed-optimizer-instances 4", "data_parallel=zero1 shard_group=2"),
         ("--use-torch-fsdp2", "data_parallel=zero3 sync=micro_batch"),
-        (
-            "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
-            "data_parallel=zero2 sync=micro_batch",
-        ),
-        ("--use-custom-fsdp --data-parallel-sharding-strategy=optim", "data_parallel=zero1"),
+        (f"--use-megatron-fsdp {FSDP} optim_grads", "data_parallel=zero2 sync=micro_batch"),
+        (f"--use-custom-fsdp {FSDP}=optim", "data_parallel=zero1"),
         ("--grad-reduce-in-bf16", "gradient_dtype=bf16"),
         ("--recompute-activations", "recompute=selective"),
         ("--recompute-granularity full", "recompute=full"),
@@ -267,17 +264,14 @@ def test_a_batch_script_says_how_many_gpus_run_and_for_how_long(imported: Import
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90", 5_400),
-        ("90:30", 5_430),
-        ("1:00:00", 3_600),
-        ("1-2", 26 * 3_600),
-        ("1-0:30", 86_400 + 1_800),
-        ("2-12:00:05", 216_005),
-        ("UNLIMITED", 0),
-    ],
-)
-def test_time_limits_are_read_as_sbatch_does(text: str, seconds: int) -> None:
-    assert limit_seconds(text) == seconds
+def test_time_limits_are_read_as_sbatch_does() -> None:
+    for text, seconds in {
+        "90": 5_400,
+        "90:30": 5_430,
+        "1:00:00": 3_600,
+        "1-2": 26 * 3_600,
+        "1-0:30": 86_400 + 1_800,
+        "2-12:00:05": 216_005,
+        "UNLIMITED": 0,
+    }.items():
+        assert limit_seconds(text) == seconds

@@ -80,13 +80,10 @@ def test_a_model_of_a_job_file(tmp_path: Path) -> None:
     assert model_of(str(path)) == {"model.layers": 3, "model.hidden": 64}
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
+def test_files_without_a_model(tmp_path: Path) -> None:
+    for content, says in (
         ('{"hidden_size": 4096}', "num_hidden_layers: is missing"),
         ('{"a": 1}', "model: is missing: --model takes"),
         ("[1]", "must be a mapping"),
-    ],
-)
-def test_files_without_a_model(tmp_path: Path, content: str, says: str) -> None:
-    assert says in file_refusal(model_of, tmp_path / "config.json", content)
+    ):
+        assert says in file_refusal(model_of, tmp_path / "config.json", content)

@@ -78,17 +78,14 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("step,rank\n", "t.csv:1: seconds: is not a column"),
-        ("step,rank,seconds\n", "holds no time"),
-        ("step,rank,seconds\n1,0,1\n1,x,1\n", "t.csv:3: rank: must be ranks"),
-        ("step,ranks,seconds\n1,7-2,1\n", "t.csv:2: ranks: must be ranks"),
-        ("step,rank,seconds\n1,0,nan\n", "t.csv:2: seconds: must be seconds above 0"),
-        ("step,rank,seconds\n-1,0,1\n", "t.csv:2: step: must be a whole number"),
-        ("step,rank,seconds\n1,0\n", "t.csv:2: seconds: must be seconds"),
-    ],
-)
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:
-    assert words in file_refusal(load_times, tmp_path / "t.csv", text)
+def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+    for text, words in {
+        "step,rank\n": "t.csv:1: seconds: is not a column",
+        "step,rank,seconds\n": "holds no time",
+        "step,rank,seconds\n1,0,1\n1,x,1\n": "t.csv:3: rank: must be ranks",
+        "step,ranks,seconds\n1,7-2,1\n": "t.csv:2: ranks: must be ranks",
+        "step,rank,seconds\n1,0,nan\n": "t.csv:2: seconds: must be seconds above 0",
+        "step,rank,seconds\n-1,0,1\n": "t.csv:2: step: must be a whole number",
+        "step,rank,seconds\n1,0\n": "t.csv:2: seconds: must be seconds",
+    }.items():
+        assert words in file_refusal(load_times, tmp_path / "t.csv", text)

@@ -135,16 +135,13 @@ def test_an_elastic_gang_grows_or_shrinks(hosts: int, how: str) -> None:
     assert +found.restarts == {("resize",): 1}
 
 
-@pytest.mark.parametrize(
-    ("event", "cause"),
-    [
+def test_requeues_are_counted_by_cause() -> None:
+    for event, cause in (
         (JobPreempted(9, "a", "b", "for b"), "preempted"),
         (JobRequeued(9, "a", "window w opened", RequeueCause.MAINTENANCE), "maintenance"),
         (JobRequeued(9, "a", "no host", RequeueCause.FAILURE), "failure"),
-    ],
-)
-def test_requeues_are_counted_by_cause(event: Event, cause: str) -> None:
-    assert +_of_a_gang_of_two(event).requeues == {(cause,): 1}
+    ):
+        assert +_of_a_gang_of_two(event).requeues == {(cause,): 1}
 
 
 def test_ends_are_told_apart() -> None:
@@ -177,11 +174,9 @@ def test_it_agrees_with_the_metrics_of_a_replay() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("gpus", "name"), [(1, "1-8"), (8, "1-8"), (9, "9-64"), (8_192, "2049-8192"), (8_193, "8193+")]
-)
-def test_classes_of_size(gpus: int, name: str) -> None:
-    assert size_class(gpus) == name
+def test_classes_of_size() -> None:
+    names = ["1-8", "1-8", "9-64", "2049-8192", "8193+"]
+    assert [size_class(gpus) for gpus in (1, 8, 9, 8_192, 8_193)] == names
 
 
 def test_a_histogram_counts_at_or_below() -> None:

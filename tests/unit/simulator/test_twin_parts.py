@@ -223,16 +223,13 @@ def test_money_is_what_the_file_says(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_faulty_price_is_named(tmp_path: Path) -> None:
+    for text, said in (
         ("host_month: 3\n", "gpu_hour"),
         ("gpu_hour: -1\n", "prices.yaml:1: gpu_hour: must be from 0"),
         ("gpu_hour: 1\nhost: 3\n", "prices.yaml:2: host: unknown key 'host'"),
-    ],
-)
-def test_a_faulty_price_is_named(tmp_path: Path, text: str, said: str) -> None:
-    assert said in file_refusal(load_prices, tmp_path / "prices.yaml", text)
+    ):
+        assert said in file_refusal(load_prices, tmp_path / "prices.yaml", text)
 
 
 def estimate(mean: float, half: float | None) -> dict[str, float | None]:
@@ -240,13 +237,10 @@ def estimate(mean: float, half: float | None) -> dict[str, float | None]:
 
 
 def answer(more: tuple[float, float | None], waits: tuple[float, float | None]) -> dict[str, Any]:
+    figures = {"effective_gpu_h": (1000, 5), "effective_share": (0.8, 0.1), "wait_mean_s": (600, 5)}
     base = {
         "name": "as it is",
-        "figures": {
-            "effective_gpu_h": estimate(1000, 5),
-            "effective_share": estimate(0.8, 0.1),
-            "wait_mean_s": estimate(600, 5),
-        },
+        "figures": {name: estimate(*values) for name, values in figures.items()},
         "money": {"per_effective_gpu_h": estimate(2.5, 0.1)},
     }
     other = {

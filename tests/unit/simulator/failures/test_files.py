@@ -77,31 +77,23 @@ def told_by(change: str) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("preset: rsc9\n", ":1: preset: must be one of llama3, ft-hsdp, rsc1, rsc2, not 'rsc9'"),
-        ("scale: 2\n", "names neither a preset nor causes"),
-        ("causes:\n- {name: a, rate: 0, repair: {mean_h: 1}}\n", ":2: causes.0.rate: must be more"),
-        (
-            "causes:\n- {name: a, rate: 1, repair: {mean_h: 1, kind: slow}}\n",
-            ":2: causes.0.repair.kind: must be one of exponential, fixed, lognormal, not 'slow'",
-        ),
-        ("causes:\n- {name: a, rat: 1, repair: {mean_h: 1}}\n", "did you mean rate?"),
-        ("preset: rsc1\nlemons: {share: 2, factor: 3}\n", ":2: lemons.share: must be at most 1"),
-        (told_by("recall: 1.5"), ":3: causes.0.precursor.recall: must be at most 1"),
-        (told_by("signal: smoke"), ":3: causes.0.precursor.signal: must be one of"),
-        (
-            told_by("recall: 1").replace("rate: 1", "rate: 1, scope: zone"),
-            ":3: causes.0.precursor: is of causes of single hosts; leave scope and group out",
-        ),
-    ],
-)
-def test_a_bad_file_of_causes_is_named(tmp_path: Path, text: str, told: str) -> None:
-    path = write(tmp_path / "model.yaml", text)
-
-    assert told in (found := refused(str(path)))
-    assert str(path) in found
+def test_a_bad_file_of_causes_is_named(tmp_path: Path) -> None:
+    for text, told in {
+        "preset: rsc9\n": ":1: preset: must be one of llama3, ft-hsdp, rsc1, rsc2, not 'rsc9'",
+        "scale: 2\n": "names neither a preset nor causes",
+        "causes:\n- {name: a, rate: 0, repair: {mean_h: 1}}\n": ":2: causes.0.rate: must be more",
+        "causes:\n- {name: a, repair: {kind: slow}}\n": ":2: causes.0.repair.kind: must be one of",
+        "causes:\n- {name: a, rat: 1, repair: {mean_h: 1}}\n": "did you mean rate?",
+        "preset: rsc1\nlemons: {share: 2, factor: 3}\n": ":2: lemons.share: must be at most 1",
+        told_by("recall: 1.5"): ":3: causes.0.precursor.recall: must be at most 1",
+        told_by("signal: smoke"): ":3: causes.0.precursor.signal: must be one of",
+        told_by("recall: 1").replace(
+            "rate: 1", "rate: 1, scope: zone"
+        ): ":3: causes.0.precursor: is of causes of single hosts; leave scope and group out",
+    }.items():
+        path = write(tmp_path / "model.yaml", text)
+        assert told in (found := refused(str(path)))
+        assert str(path) in found
 
 
 HEAD = "time_s,host,state,cause\n"
@@ -115,20 +107,17 @@ def test_host_events_are_read_in_time_order(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (f"{HEAD}soon,z0-h0,down,x\n", ":2: time_s: must be a number, not 'soon'"),
-        (f"{HEAD}-1,z0-h0,down,x\n", ":2: time_s: must not be negative: '-1'"),
-        (f"{HEAD}1,z9,down,x\n", ":2: host: must be a host of this fabric, not 'z9'"),
-        (f"{HEAD}1,z0-h0,broken,x\n", ":2: state: must be down or up, not 'broken'"),
-        (f"{HEAD}1,z0-h0,down\n", ":2: columns: must be 4, not '3'"),
-        ("1,z0-h0,down,x\n", ":1: header: must be time_s,host,state,cause"),
-    ],
-)
-def test_bad_host_events_are_named(tmp_path: Path, text: str, told: str) -> None:
-    path = write(tmp_path / "a.csv", text)
-    assert refused(str(path)) == f"{path}{told}"
+def test_bad_host_events_are_named(tmp_path: Path) -> None:
+    for text, told in {
+        f"{HEAD}soon,z0-h0,down,x\n": ":2: time_s: must be a number, not 'soon'",
+        f"{HEAD}-1,z0-h0,down,x\n": ":2: time_s: must not be negative: '-1'",
+        f"{HEAD}1,z9,down,x\n": ":2: host: must be a host of this fabric, not 'z9'",
+        f"{HEAD}1,z0-h0,broken,x\n": ":2: state: must be down or up, not 'broken'",
+        f"{HEAD}1,z0-h0,down\n": ":2: columns: must be 4, not '3'",
+        "1,z0-h0,down,x\n": ":1: header: must be time_s,host,state,cause",
+    }.items():
+        path = write(tmp_path / "a.csv", text)
+        assert refused(str(path)) == f"{path}{told}"
 
 
 def test_infinitehbd_pairs_starts_and_ends_of_a_server(tmp_path: Path) -> None:

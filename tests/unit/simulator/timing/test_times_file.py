@@ -39,32 +39,26 @@ def test_communicators_take_straight_lines_between_points() -> None:
     assert times.init_s(196_608) == pytest.approx(400)
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("checkpoint: {kind: tape}\n", ":1: checkpoint.kind: must be one of remote, local, peer"),
-        ("warmup_s: 1\nwarm_s: 2\n", ":2: warm_s: unknown key 'warm_s', did you mean warmup_s?"),
-        ("checkpoint:\n  interval_s: 0\n", ":2: checkpoint.interval_s: must be more than 0"),
-        ("detection: {by_cause: {gpu: -1}}\n", ":1: detection.by_cause.gpu: must be from 0"),
-        ("network: {comm_share: 1}\n", ":1: network.comm_share: must be from 0 to less than 1"),
-        ("communicators: [{gpus: 8, seconds: 1}, {gpus: 4, seconds: 1}]\n", "in order of gpus"),
-        ("source: x\n", ":1: source: is not a setting"),
-    ],
-)
-def test_a_bad_file_is_named(tmp_path: Path, text: str, told: str) -> None:
-    found = file_refusal(load_time_model, tmp_path / "times.yaml", text)
-    assert found.startswith("times.yaml:")
-    assert told in found
+def test_a_bad_file_is_named(tmp_path: Path) -> None:
+    for text, told in {
+        "checkpoint: {kind: tape}\n": ":1: checkpoint.kind: must be one of remote, local, peer",
+        "warmup_s: 1\nwarm_s: 2\n": ":2: warm_s: unknown key 'warm_s', did you mean warmup_s?",
+        "checkpoint:\n  interval_s: 0\n": ":2: checkpoint.interval_s: must be more than 0",
+        "detection: {by_cause: {gpu: -1}}\n": ":1: detection.by_cause.gpu: must be from 0",
+        "network: {comm_share: 1}\n": ":1: network.comm_share: must be from 0 to less than 1",
+        "communicators: [{gpus: 8, seconds: 1}, {gpus: 4, seconds: 1}]\n": "in order of gpus",
+        "source: x\n": ":1: source: is not a setting",
+    }.items():
+        found = file_refusal(load_time_model, tmp_path / "times.yaml", text)
+        assert found.startswith("times.yaml:")
+        assert told in found
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("nowhere", "--times: 'nowhere' is neither a file nor one of default, llama3"),
-        ("llama3,warmup_s", "'warmup_s' is not a change like checkpoint.interval_s=1800"),
-        ("llama3,warmup_s=soon", "--times llama3: warmup_s: must be a number, not 'soon'"),
-        ("llama3,warm=1", "--times llama3: warm: unknown key 'warm'"),
-    ],
-)
-def test_a_bad_text_is_named(text: str, told: str) -> None:
-    assert told in refusal(load_time_model, text)
+def test_a_bad_text_is_named() -> None:
+    for text, told in {
+        "nowhere": "--times: 'nowhere' is neither a file nor one of default, llama3",
+        "llama3,warmup_s": "'warmup_s' is not a change like checkpoint.interval_s=1800",
+        "llama3,warmup_s=soon": "--times llama3: warmup_s: must be a number, not 'soon'",
+        "llama3,warm=1": "--times llama3: warm: unknown key 'warm'",
+    }.items():
+        assert told in refusal(load_time_model, text)

@@ -131,29 +131,27 @@ def test_a_muster_job_may_be_a_size(tmp_path: Path) -> None:
     assert job == replace(known, user="ann", queue="q", account="nlp", outcome=TraceOutcome.FAILED)
 
 
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ("[" * 100_000, "1: line: must be JSON"),
-        ("[1]", "1: line: must be a JSON object"),
-        (f'{{{RUN}, "run_s": 2}}', "1: run_s: is given twice"),
-        (f'{{"run_s": 1, {GANG}}}', "1: submit_s: must be a number of seconds, not 'None'"),
-        (f'{{"submit_s": 0, "run_s": -1, {GANG}}}', "1: run_s: must not be negative"),
-        (f"{{{RUN}}}", "1: parallelism: is required"),
-        (f'{{{RUN}, "parallelism": {{"dp": 0}}}}', "1: parallelism.dp: "),
-        (f'{{{RUN}, "color": 1, {GANG}}}', "1: color: unknown key"),
-        (f'{{{RUN}, "gpus": true}}', "1: gpus: must be a whole number from 1, not 'True'"),
-        (f'{{{RUN}, "gpus": 8, {GANG}}}', "1: parallelism: does not go with gpus"),
-        (f'{{{RUN}, "gpus": 8, "priority": "high"}}', "1: priority: "),
-        (f'{{{RUN}, {GANG}, "outcome": "fine"}}', "1: outcome: must be completed, cancelled or"),
-        (f'{{{RUN}, {GANG}, "user": 5}}', "1: user: must be a text, not '5'"),
-    ],
-)
-def test_muster_records_that_cannot_be_replayed(tmp_path: Path, row: str, told: str) -> None:
-    jobs, (fault,) = read_text(tmp_path, "muster", f"{row}\n")
+def test_muster_records_that_cannot_be_replayed(tmp_path: Path) -> None:
+    wrong = {
+        "[" * 100_000: "line: must be JSON",
+        "[1]": "line: must be a JSON object",
+        f'{{{RUN}, "run_s": 2}}': "run_s: is given twice",
+        f'{{"run_s": 1, {GANG}}}': "submit_s: must be a number of seconds, not 'None'",
+        f'{{"submit_s": 0, "run_s": -1, {GANG}}}': "run_s: must not be negative",
+        f"{{{RUN}}}": "parallelism: is required",
+        f'{{{RUN}, "parallelism": {{"dp": 0}}}}': "parallelism.dp: ",
+        f'{{{RUN}, "color": 1, {GANG}}}': "color: unknown key",
+        f'{{{RUN}, "gpus": true}}': "gpus: must be a whole number from 1, not 'True'",
+        f'{{{RUN}, "gpus": 8, {GANG}}}': "parallelism: does not go with gpus",
+        f'{{{RUN}, "gpus": 8, "priority": "high"}}': "priority: ",
+        f'{{{RUN}, {GANG}, "outcome": "fine"}}': "outcome: must be completed, cancelled or",
+        f'{{{RUN}, {GANG}, "user": 5}}': "user: must be a text, not '5'",
+    }
+    jobs, faults = read_text(tmp_path, "muster", "\n".join(wrong) + "\n")
 
     assert jobs == []
-    assert fault.startswith(told)
+    for line, (fault, told) in enumerate(zip(faults, wrong.values(), strict=True), 1):
+        assert fault.startswith(f"{line}: {told}")
 
 
 # --- files ---------------------------------------------------------------------
