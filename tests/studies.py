@@ -24,9 +24,9 @@ grid:
 
 
 def write(folder: Path, case: str = CASE) -> Path:
-    """m.yaml, t.swf with forty jobs, and case.yaml, whose path is returned."""
+    """m.yaml, t.swf with twenty jobs, and case.yaml, whose path is returned."""
     random = Random(8)
-    rows = [(i, i * 200, random.randrange(2000), 1 + 5 * (i % 3)) for i in range(1, 41)]
+    rows = [(i, i * 200, random.randrange(2000), 1 + 5 * (i % 3)) for i in range(1, 21)]
     (folder / "m.yaml").write_text(FABRIC)
     (folder / "t.swf").write_text("".join(ROW.format(*row) for row in rows))
     (folder / "case.yaml").write_text(case)
