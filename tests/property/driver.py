@@ -113,12 +113,20 @@ class Driver:
             reason = explain(self.state, name, self.now_ns, self.limits)
             assert reason.sentence
             assert reason.start_ns is None or reason.start_ns >= self.now_ns
+            assert {*reason.waits_for} <= {*self.state.jobs} - {name}
 
-    def live(self, random: Random, rounds: int, kept: float = 0.2, late: float = 0.2) -> None:
+    def live(
+        self,
+        random: Random,
+        rounds: int,
+        kept: float = 0.2,
+        late: float = 0.2,
+        paces_s: tuple[int, ...] = (0, 5, 40),
+    ) -> None:
         """`kept`: how often a plan is kept back; `late`: how often one of those is committed."""
         for _ in range(rounds):
             self.act(random)
-            self.now_ns += random.choice((0, 5, 40)) * SECOND_NS
+            self.now_ns += random.choice(paces_s) * SECOND_NS
             if random.random() < kept:
                 self.stale.append(self.decision())
             if random.random() < late:
@@ -135,7 +143,3 @@ class Driver:
         middle = len(self.log) // 2
         body = snapshots.encode(replay(self.log[:middle]), self.now_ns)
         assert replay(self.log[middle:], snapshots.decode(body)[0]) == self.state
-
-    def teardown(self) -> None:
-        if hasattr(self, "log"):
-            self.check_replay()

@@ -15,7 +15,6 @@ from scheduler.core.fold.effects import (
     WindowChangeKind,
 )
 from scheduler.core.model.events import Event, FabricLoaded, HostMoved
-from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import MOVERS, Mover, WindowState
 from scheduler.core.model.state import Host
 from scheduler.core.queue.policies import BUILT_IN
@@ -36,19 +35,22 @@ def seen(state: State) -> dict[int, tuple[Host, str | None]]:
     return {index: (state.shown(index), state.host(index).cordon) for index in hosts}
 
 
+class Cluster(Driver):
+    def act(self, random: Random) -> None:
+        self.ask(any_command(random))
+        if random.random() < 0.4:
+            self.ask(any_window(random, self.now_ns))
+
+    def turn(self) -> None:
+        self.until_settled()
+
+
 @cache
 def a_log(seed: int) -> list[Event]:
-    random = Random(seed)
-    policy, cluster = list(BUILT_IN)[seed % len(BUILT_IN)], Driver()
+    policy, cluster = list(BUILT_IN)[seed % len(BUILT_IN)], Cluster()
     limits = SchedulingOptions(policy=policy, assumed_limit_s=300)
     cluster.begin(FabricLoaded(0, FABRIC.spec), limits=limits)
-    for _ in range(160):
-        cluster.ask(any_command(random))
-        if random.random() < 0.4:
-            cluster.ask(any_window(random, cluster.now_ns))
-        cluster.now_ns += random.choice((0, 1, 10, 30)) * SECOND_NS
-        if random.random() < 0.6:
-            cluster.until_settled()
+    cluster.live(Random(seed), 160, kept=0, paces_s=(0, 1, 10, 30))
     return cluster.log
 
 

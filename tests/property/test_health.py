@@ -1,10 +1,9 @@
-"""Hosts come and go by every signal there is: who may begin where, and what is remembered."""
+"""Health under random reports: who may begin where, and what is remembered."""
 
 from dataclasses import replace
+from random import Random
 
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+import pytest
 
 from placement.fabric import hostset
 from scheduler.core import JobState, State
@@ -18,115 +17,107 @@ from scheduler.core.model.events import (
     JobStarted,
     SparesChanged,
 )
-from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import ALLOWS, HOST_MOVES, RUNS, Allows, HostMove
 from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from scheduler.core.policies.health_signals import SIGNALS, XID
 from scheduler.core.policies.tenants import OPEN, PriorityClass
-from tests.build import cancel, cordon, drain, end, exactly, fabric, submit, uncordon
+from tests.build import cancel, cordon, drain, end, exactly, submit, uncordon
 from tests.property.driver import Driver
+from tests.property.laws import FABRIC
 
-FABRIC = fabric(zones=2, racks=2, hosts=2)
-HOSTS = st.sampled_from(FABRIC.hosts)
-NAMES = st.sampled_from("abcd")
-DOMAINS = st.sampled_from(("z0", "z0-r0", "z1-r1"))
-CODES = st.sampled_from((13, 63, 79, 94))
 PLAIN = [name for name, signal in SIGNALS.items() if not signal.is_domain and name != XID]
 SWITCHES = [name for name, signal in SIGNALS.items() if signal.is_domain]
-JOBS = st.builds(
-    submit,
-    NAMES,
-    st.sampled_from((1, 2, 4, 6)),
-    spares=st.sampled_from((exactly(0), exactly(1))),
-    priority_class=st.sampled_from(("", "spot")),
-    limit_s=st.sampled_from((None, 3_600)),
-)
-COMMANDS = st.one_of(
-    JOBS,
-    JOBS,
-    st.builds(end, NAMES),
-    st.builds(cancel, NAMES),
-    st.builds(ReportHost, HOSTS, st.sampled_from(PLAIN), st.just("x")),
-    st.builds(ReportHost, HOSTS, st.sampled_from(("repaired", "stress-test-passed"))),
-    st.builds(lambda h, code: ReportHost(h, XID, xid=code), HOSTS, CODES),
-    st.builds(ReportHost, DOMAINS, st.sampled_from(SWITCHES)),
-    st.builds(cordon, HOSTS),
-    st.builds(drain, HOSTS),
-    st.builds(uncordon, HOSTS),
-)
-POLICIES = st.builds(
-    HealthPolicy,
-    clear_s=st.sampled_from((60, 3_600)),
-    has_burn_in=st.booleans(),
-    golden_s=st.sampled_from((0, 60)),
-    large_hosts=st.just(2),
-    lemons=st.builds(LemonPolicy, at_least=st.just(1), action=st.sampled_from(LemonAction)),
-)
 
 
-class Machine(Driver, RuleBasedStateMachine):
-    """`cordons`: hosts that an operator took out, and has not taken back."""
+class Cluster(Driver):
+    """`cordons`: hosts that an operator took out, and has not taken back; `allowed`: what hosts
+    were good for at any time."""
 
-    @initialize(policy=POLICIES)
-    def load(self, policy: HealthPolicy) -> None:
-        self.cordons = set[str]()
+    def __init__(self, policy: HealthPolicy) -> None:
+        self.cordons, self.allowed = set[str](), set[Allows]()
         self.begin(FabricLoaded(0, FABRIC.spec))
         spot = replace(OPEN, classes=(PriorityClass("spot", 0, True),))
         self.ask(LoadTenants(spot))
         self.ask(LoadHealth(policy))
 
     def check_event(self, before: State, event: Event) -> None:
-        check(before, event)
+        check_event(before, event)
 
-    def remember(self, event: Event) -> None:
-        if not isinstance(event, HostMoved):
-            return
-        if event.move in (HostMove.CORDON, HostMove.DRAIN):
-            self.cordons.add(event.host)
-        elif event.move is HostMove.UNCORDON:
-            self.cordons.discard(event.host)
+    def act(self, random: Random) -> None:
+        """Some come three times, which is what counts of some errors."""
+        for _ in range(random.randint(0, 6)):
+            command = any_command(random)
+            for event in (e for _ in range(random.choice((1, 1, 3))) for e in self.ask(command)):
+                if isinstance(event, HostMoved) and event.move is HostMove.UNCORDON:
+                    self.cordons.discard(event.host)
+                elif isinstance(event, HostMoved) and event.move in TAKEN_OUT:
+                    self.cordons.add(event.host)
+            self.check_hosts()
 
-    @rule(commands=st.lists(COMMANDS, min_size=1, max_size=6))
-    def act(self, commands: list[Command]) -> None:
-        for command in commands:
-            for event in self.ask(command):
-                self.remember(event)
-
-    @rule(seconds=st.sampled_from((1, 100, 4_000, 100_000)))
-    def wait(self, seconds: int) -> None:
-        self.now_ns += seconds * SECOND_NS
-
-    @rule()
-    def schedule(self) -> None:
+    def turn(self) -> None:
         """What is decided on a state commits on it, and comes to an end."""
         plan = self.until_settled()
         assert plan.next_decision_ns is None or plan.next_decision_ns > self.now_ns
+        self.check_hosts()
 
-    @invariant()
-    def an_operators_cordon_holds(self) -> None:
-        for name in getattr(self, "cordons", ()):
-            state = self.state.host(FABRIC.index_by_name[name]).state
-            assert ALLOWS[state] is Allows.NOTHING, (name, state)
-
-    @invariant()
-    def the_sets_are_what_the_table_says(self) -> None:
-        if not hasattr(self, "state"):
-            return
-        for index in range(FABRIC.host_count):
-            allows = ALLOWS[self.state.host(index).state]
-            assert hostset.has(self.state.index.unhealthy, index) is (allows is Allows.NOTHING)
-            assert hostset.has(self.state.index.probation, index) is (allows is Allows.PREEMPTIBLE)
-            assert hostset.has(self.state.index.golden, index) is (allows is Allows.LARGE_FIRST)
-
-    @invariant()
-    def what_runs_runs_where_it_may(self) -> None:
-        if not hasattr(self, "state"):
-            return
+    def check_hosts(self) -> None:
+        """An operator's cordon holds, the sets are what the table says, and what runs runs where it
+        may."""
+        allows = [ALLOWS[self.state.host(index).state] for index in range(FABRIC.host_count)]
+        for name in self.cordons:
+            assert allows[FABRIC.index_by_name[name]] is Allows.NOTHING, name
+        for found, what in (
+            (self.state.index.unhealthy, Allows.NOTHING),
+            (self.state.index.probation, Allows.PREEMPTIBLE),
+            (self.state.index.golden, Allows.LARGE_FIRST),
+        ):
+            assert found == hostset.of(i for i, each in enumerate(allows) if each is what)
         for job in self.state.in_state(JobState.RUNNING):
             assert all(self.state.host(host).state in RUNS for host in job.hosts)
+        self.allowed |= {*allows}
 
 
-def check(state: State, event: Event) -> None:
+TAKEN_OUT = (HostMove.CORDON, HostMove.DRAIN)
+
+
+def any_command(random: Random) -> Command:
+    name, host = random.choice("abcd"), random.choice(FABRIC.hosts)
+    job = submit(
+        name,
+        random.choice((1, 2, 4, 6)),
+        spares=random.choice((exactly(0), exactly(1))),
+        priority_class=random.choice(("", "spot")),
+        limit_s=random.choice((None, 3_600)),
+    )
+    reports = [
+        ReportHost(host, random.choice(PLAIN), "x"),
+        ReportHost(host, random.choice(("repaired", "stress-test-passed"))),
+        ReportHost(host, XID, xid=random.choice((13, 63, 79, 94))),
+        ReportHost(random.choice(("z0", "z0-r0", "z1-r1")), random.choice(SWITCHES)),
+    ]
+    moves = [cordon(host), drain(host), uncordon(host)]
+    return random.choice([job, job, end(name), cancel(name), *reports, *moves])
+
+
+@pytest.mark.parametrize("action", LemonAction)
+def test_who_may_begin_on_a_host_and_what_is_remembered_of_it(action: LemonAction) -> None:
+    allowed = set[Allows]()
+    for seed in range(4):
+        random = Random(seed)
+        policy = HealthPolicy(
+            clear_s=random.choice((60, 3_600)),
+            has_burn_in=bool(seed % 2),
+            golden_s=random.choice((0, 60)),
+            large_hosts=2,
+            lemons=LemonPolicy(at_least=1, action=action),
+        )
+        cluster = Cluster(policy)
+        cluster.live(random, 60, paces_s=(1, 100, 4_000, 100_000))
+        allowed |= cluster.allowed
+    assert allowed == {*Allows}
+
+
+def check_event(state: State, event: Event) -> None:
     """Whoever begins on a host is allowed to by its state; moves are those of the table."""
     if isinstance(event, HostMoved):
         index = FABRIC.index_by_name[event.host]
@@ -145,7 +136,3 @@ def check(state: State, event: Event) -> None:
         assert allows is not Allows.NOTHING
         if allows is Allows.PREEMPTIBLE:
             assert state.jobs[event.name].is_preemptible  # type: ignore[union-attr]
-
-
-Machine.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
-TestMachine = Machine.TestCase

@@ -10,10 +10,9 @@ from random import Random
 import pytest
 
 from placement.workload.request import AUTO
-from scheduler.core import JobState, Plan, SchedulingOptions, State, decide, explain, replay
+from scheduler.core import JobState, Plan, SchedulingOptions, State, decide, replay
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import Event, FabricLoaded
-from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Start, Swap
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import OPEN, Preemption
@@ -29,7 +28,6 @@ class Cluster(Driver):
     """Every event is checked as it is applied."""
 
     def __init__(self, policy: str) -> None:
-        self.decided_version = 0
         limits = SchedulingOptions(policy=policy, resize_every_s=5)
         self.begin(FabricLoaded(0, FABRIC.spec), limits=limits)
         # Gangs save at every step, so that they may grow at any moment.
@@ -42,14 +40,13 @@ class Cluster(Driver):
     def check_state(self) -> None:
         check_state(self.state)
 
-    def plan(self) -> Plan:
-        plan = self.decision()
-        self.decided_version = plan.version
-        return plan
+    def act(self, random: Random) -> None:
+        for _ in range(random.randint(0, 3)):
+            self.ask(any_command(random))
 
-    def schedule(self) -> None:
+    def turn(self) -> None:
         """A plan on its own version commits whole, and keeps its promise."""
-        before, plan = self.state, self.plan()
+        before, plan = self.state, self.decision()
         events = self.whole(plan)
         assert len(events) == most_events(plan)
         self.record(events)
@@ -59,22 +56,18 @@ class Cluster(Driver):
         check_order(before, plan, self.state, self.now_ns, self.limits)
         check_growth(before, plan, self.state, self.now_ns, self.limits)
 
-    def commit(self, plan: Plan) -> None:
+    def commit_stale(self) -> None:
         """The checks of events and states say what a stale plan must not do."""
-        answer = self.late(plan)
-        assert len(answer) <= most_events(plan)
-        self.record(answer)
+        if self.stale:
+            plan = self.stale.pop()
+            events = self.late(plan)
+            assert len(events) <= most_events(plan)
+            self.record(events)
 
     def check_replay(self) -> None:
         """The log is the state, and the state is all that a decision sees."""
         super().check_replay()
-        assert decide(replay(self.log), self.now_ns, self.limits) == self.plan()
-
-    def check_reasons(self) -> None:
-        for name in self.state.index.queue:
-            reason = explain(self.state, name, self.now_ns, self.limits)
-            assert reason.sentence
-            assert set(reason.waits_for) <= set(self.state.jobs) - {name}
+        assert decide(replay(self.log), self.now_ns, self.limits) == self.decision()
 
 
 def most_events(plan: Plan) -> int:
@@ -88,20 +81,7 @@ def most_events(plan: Plan) -> int:
 def test_a_long_day(seed: int) -> None:
     """A busy cluster for 300 rounds: deeper than the search goes, and always the same."""
     random = Random(seed)
-    cluster = Cluster(random.choice(list(BUILT_IN)))
-    plans: list[Plan] = []
-    for _ in range(300):
-        for _ in range(random.randint(0, 3)):
-            cluster.ask(any_command(random))
-        cluster.now_ns += random.choice((0, 1, 30)) * SECOND_NS
-        if random.random() < 0.4:
-            plans.append(cluster.plan())
-        if plans and random.random() < 0.4:
-            cluster.commit(plans.pop(-random.randint(1, min(3, len(plans)))))
-        if random.random() < 0.4:
-            cluster.schedule()
-            cluster.check_reasons()
-    cluster.check_replay()
+    Cluster(random.choice(list(BUILT_IN))).live(random, 300, kept=0.4, late=0.4)
 
 
 def any_command(random: Random) -> Command:

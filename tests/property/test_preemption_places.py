@@ -46,8 +46,8 @@ class Day(Driver):
     """A cluster, and what was checked of it. `alone`: victims of jobs before which nobody
     waited, each of whom was needed."""
 
-    def __init__(self, policy: str) -> None:
-        self.alone = 0
+    def __init__(self, policy: str, windows: bool) -> None:
+        self.alone, self.windows = 0, windows
         told = TenantsLoaded(0, TENANTS.digest, TENANTS)
         limits = replace(LIMITS, policy=policy)
         self.begin(FabricLoaded(0, constrained.SPEC), told, limits=limits)
@@ -55,7 +55,11 @@ class Day(Driver):
     def check_event(self, before: State, event: Event) -> None:
         constrained.check(self.state)
 
-    def schedule(self) -> None:
+    def act(self, random: Random) -> None:
+        for _ in range(random.randint(0, 2)):
+            self.ask(any_command(random, self.now_ns, self.windows))
+
+    def turn(self) -> None:
         while (plan := self.decision()).actions:
             answer = self.whole(plan)
             self.check(answer)
@@ -198,15 +202,8 @@ def any_window(random: Random, now_s: int) -> Command:
 
 
 def long_day(seed: int, policy: str, windows: bool = True) -> Day:
-    random, day = Random(seed), Day(policy)
-    for _ in range(120):
-        for _ in range(random.randint(0, 2)):
-            day.ask(any_command(random, day.now_ns, windows))
-        day.now_ns += random.choice((0, 5, 40)) * SECOND_NS
-        if random.random() < 0.7:
-            day.schedule()
-    day.explain()
-    day.check_replay()
+    day = Day(policy, windows)
+    day.live(Random(seed), 120, kept=0)
     return day
 
 
