@@ -64,9 +64,6 @@ def with_spec(**changes: object) -> SubmitJob:
     return replace(submit("a"), spec=replace(spec("a"), **changes))  # type: ignore[arg-type]
 
 
-# --- submit ------------------------------------------------------------------
-
-
 def test_a_submit_is_one_event() -> None:
     (event,) = admitted(EMPTY, submit("a", 2, request_id="r1"), 7)
     assert event == JobSubmitted(7, "uid-a", spec("a", 2), event.request_id)
@@ -105,9 +102,6 @@ def test_invalid_jobs_name_the_field(command: SubmitJob, field: str) -> None:
     assert answer.message == f"{field}: {answer.violations[0].message}"
 
 
-# --- cancel and end ------------------------------------------------------------
-
-
 @pytest.mark.parametrize("state", [run(EMPTY, submit("a", 4)), A_RUNS, A_STOPPED])
 def test_a_live_job_can_be_cancelled(state: State) -> None:
     (event,) = admitted(state, cancel("a"), 5)
@@ -142,8 +136,6 @@ def test_an_outcome_is_completed_or_failed(outcome: JobState) -> None:
     assert answer.code is Code.INVALID
     assert [v.field for v in answer.violations] == ["outcome"]
 
-
-# --- hosts -------------------------------------------------------------------
 
 H = "z0-r0-h0"
 
@@ -442,9 +434,6 @@ def test_an_id_of_a_request_is_taken_apart_as_it_was_made(odd: str) -> None:
     assert parse_request_id(made.text) == made
     assert made.key == made._replace(digest="ab").key
     assert made.key not in {made._replace(tenant="bots").key, made._replace(caller="eve").key}
-
-
-# --- uids --------------------------------------------------------------------------
 
 
 def test_a_late_change_does_not_meet_the_next_job_of_the_name() -> None:

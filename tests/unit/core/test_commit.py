@@ -58,8 +58,6 @@ def conflict(state: State, *actions: Action) -> str:
     return stale.detail
 
 
-# --- start -------------------------------------------------------------------
-
 TWO = run(EMPTY, submit("a", 2), submit("b", 2, spares=exactly(1)))
 
 
@@ -81,8 +79,6 @@ def test_no_solver_is_trusted(wrong: Placement) -> None:
 def test_required_spares_must_be_there() -> None:
     assert "1 spares are required" in conflict(TWO, start("b", 5, 4))
 
-
-# --- swap --------------------------------------------------------------------
 
 RUNS = placed(run(EMPTY, submit("a", 4, spares=exactly(1))), start("a", 0, 1, 4, 5, spares=(2,)))
 STOPPED = run(RUNS, fail("z0-r0-h1"))
@@ -119,9 +115,6 @@ def test_a_stale_swap_falls(meanwhile: Command | None, action: Swap, reason: str
 def test_one_host_cannot_join_twice() -> None:
     state = run(STOPPED, fail("z0-r0-h0"))
     assert "host z0-r1-h0 is no longer free" in conflict(state, swap((0, 0, 2), (1, 1, 2)))
-
-
-# --- requeue -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", [RUNS, run(STOPPED, cancel("a")), TWO])

@@ -138,9 +138,6 @@ def test_nobody_starts_on_what_a_swap_makes_due_to_another_tenant() -> None:
     assert "b" not in running(schedule(state))
 
 
-# --- order: priority, fair share, arrival, and waiting that counts ---------------
-
-
 TWO = Tenants((Tenant("a"), Tenant("b")), "a", half_life_s=HOUR)
 
 

@@ -183,6 +183,14 @@ class TestGrow:
         state = run(state, submit("big", 3, limit_s=90_000), end("y"))
         assert job(schedule(state, CHECKPOINT_NS * 3), "a").dp == 2
 
+    def test_not_beyond_the_limit_of_its_tenant(self) -> None:
+        tenants = Tenants((Tenant("default"), Tenant("t", limit_gpus=5 * 8)), default="default")
+        state = started(run(loaded(F), LoadTenants(tenants)), submit("x", 5))
+        state = started(state, submit("a", 8, min_dp=1, tenant="t"))
+        assert job(state, "a").dp == 3
+        state = schedule(run(state, end("x")), CHECKPOINT_NS)
+        assert job(state, "a").dp == 5
+
     def test_a_stale_growth_falls(self) -> None:
         state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
         plan = decide(state, CHECKPOINT_NS, SchedulingOptions())
@@ -346,6 +354,14 @@ class TestLoan:
     """What a gang has grown beyond its start, it gives back."""
 
     DUE_NS = HOUR_NS // 2 + 300 * SECOND_NS + 1_800 * SECOND_NS  # restarted, and saved
+
+    def test_to_a_gang_that_lost_a_host_at_once(self) -> None:
+        state = started(cluster(), submit("x", 3), submit("n", 1), submit("a", 8, min_dp=2))
+        state = schedule(run(state, end("x")), HOUR_NS // 2)
+        assert (job(state, "a").present.start_dp, job(state, "a").dp) == (4, 7)
+        then_ns = 45 * MINUTE_NS
+        after = schedule(run(state, fail(hosts_of(state, "n")[0]), now_ns=then_ns), then_ns)
+        assert (running(after), job(after, "a").dp) == ({"a", "n"}, 6)
 
     def test_only_to_one_of_its_priority_and_as_often_as_it_may_grow(self) -> None:
         waits, options = submit("b", 3), SchedulingOptions()

@@ -28,7 +28,7 @@ from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.plan import Start
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.spares import SparePolicy
-from scheduler.core.policies.tenants import OPEN, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import OPEN, GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.queue.verdict import WaitReason
 from tests.build import (
@@ -110,6 +110,15 @@ def test_gangs_on_hosts_that_the_job_may_not_have_are_no_obstacles() -> None:
     assert "; b ends in 1 h 00 min by stated limits" in reason.sentence
     assert reason.waits_for == ("b",)
     assert [each.name for each in reason.obstacles] == ["b"]
+
+
+def test_a_job_that_those_ahead_leave_no_room() -> None:
+    reason = why(run(TEN, submit("c", 8), submit("d", 4)), "d")
+    assert reason.cause is WaitReason.BEHIND
+    assert (
+        reason.sentence
+        == "would fit, but the next decision starts 1 job ahead of it and leaves 2 hosts"
+    )
 
 
 def behind(limit_s: int, hosts: int = 4) -> State:
@@ -197,6 +206,16 @@ def test_obstacles_say_whose_guarantees_are_and_what_ends_first() -> None:
     assert "the rest is guaranteed to others; a ends in 1 h 00 min" in reason.sentence
     assert (reason.start_ns, reason.waits_for, reason.missing) == (HOUR_NS, ("a",), 1)
     assert reason.obstacles[0] == Obstacle(ObstacleKind.GUARANTEE, "owner", 4)
+
+
+def test_rooms_tell_what_is_free_from_what_may_be_used() -> None:
+    keeps = Tenant("keeper", cells=(GuaranteedCell("zone", 1, 3),))
+    state = run(loaded(fabric(2, 1, 4)), LoadTenants(Tenants((keeps, Tenant(DEFAULT_TENANT)))))
+    state = run(state, cordon("z1-r0-h3"), submit("d", 5))
+    reason = why(state, "d")
+    assert sum(room.free for room in reason.rooms) == 7
+    assert sum(room.usable for room in reason.rooms) == 4
+    assert reason.missing == 1
 
 
 def test_every_way_to_know_an_end_is_told_apart() -> None:
@@ -350,6 +369,8 @@ def test_a_running_job_would_swap_or_lose_its_hosts() -> None:
     lost = supposing(BUSY, "a", f"fail {hosts_of(BUSY, 'a')[0]}")
     assert lost.sentence.startswith("would lose its hosts and wait: host ")
     assert supposing(BUSY, "a", "end a").sentence == "would be completed"
+    starts = supposing(run(TEN, submit("c", 6)), "c")
+    assert starts.sentence == "would start now on 6 hosts in z0, as it does anyway"
 
 
 def test_a_failed_host_is_left_out_when_its_domain_comes_back() -> None:

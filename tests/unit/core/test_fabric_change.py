@@ -74,9 +74,6 @@ def in_the_way(state: State, command: ChangeFabric) -> list[tuple[FabricObstacle
     return [(each.obstacle, each.subject, each.job) for each in seen(state, command).refusals]
 
 
-# --- what is taken ---------------------------------------------------------------
-
-
 def test_the_same_fabric_written_otherwise_numbers_hosts_alike() -> None:
     state = run(EMPTY, to())
     assert state.built_fabric.hosts == EMPTY.built_fabric.hosts
@@ -156,9 +153,6 @@ def test_what_is_wrong_in_the_file_is_said_with_its_path() -> None:
     assert refusal.violations[0].field == "file.nic_gbps"
 
 
-# --- what is refused -------------------------------------------------------------
-
-
 def test_hosts_of_a_gang_and_its_spares_must_be_drained_first() -> None:
     state = settled(run(EMPTY, submit("a", 2, spares=exactly(1))))
     hosts, spare = hosts_of(state, "a"), spares_of(state, "a")[0]
@@ -229,9 +223,6 @@ def test_it_is_tied_to_the_fabric_that_is_known() -> None:
     assert after.built_fabric.host_count == 9
     assert admitted(after, ChangeFabric(more.spec)) == ()
     assert refused(after, stale).code is Code.STALE
-
-
-# --- what follows from it --------------------------------------------------------
 
 
 def test_promises_survive_but_for_hosts_that_are_gone() -> None:

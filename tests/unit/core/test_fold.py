@@ -6,7 +6,7 @@ from msgspec.structs import replace as with_fields
 from muster.structs import replace
 from placement.fabric import hostset
 from placement.workload.request import StepBound, TierCut
-from scheduler.core import State, replay
+from scheduler.core import State, apply, replay
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.commands import SetWindow
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
@@ -172,6 +172,14 @@ def test_the_bound_on_a_step_outlives_a_swap_as_that_on_the_cut_does() -> None:
     assert after(*struck, swap((0, 0, 2))).jobs["a"].present.step is None
 
 
+def test_a_gang_that_had_just_ended_when_its_host_died_is_completed() -> None:
+    state = after(submitted("a"), begun("a", 0, 1), moved(0, HostMove.FAIL))
+    assert state.jobs["a"].state is JobState.INTERRUPTED
+    ended = apply(state, JobEnded(9, "a", JobState.COMPLETED))
+    assert ended.ended["uid-a"].state is JobState.COMPLETED
+    assert not ended.index.held
+
+
 def test_a_draining_host_that_is_still_held_drains_on() -> None:
     state = after(
         submitted("a"),
@@ -207,9 +215,6 @@ def test_what_the_log_cannot_hold_is_a_bug(events: tuple[Event, ...]) -> None:
         after(*events)
 
 
-# --- the tables of moves ---------------------------------------------------------
-
-
 STORED = set(HostState) - {HostState.UNKNOWN}  # that is only shown
 
 
@@ -223,19 +228,11 @@ def reachable(table: dict, start: object) -> set[object]:  # type: ignore[type-a
     return seen
 
 
-def test_every_state_has_a_row() -> None:
-    assert set(JOB_MOVES) == set(JobState)
-    assert set(HOST_MOVES) == STORED
-
-
-def test_every_move_is_used() -> None:
+def test_every_state_has_a_row_and_is_reached_and_every_move_is_used() -> None:
+    assert set(JOB_MOVES) == set(JobState) == reachable(JOB_MOVES, JobState.QUEUED)
+    assert set(HOST_MOVES) == STORED == reachable(HOST_MOVES, HostState.HEALTHY)
     assert {move for row in JOB_MOVES.values() for move in row} == set(JobMove)
     assert {move for row in HOST_MOVES.values() for move in row} == set(HostMove)
-
-
-def test_every_state_can_be_reached() -> None:
-    assert reachable(JOB_MOVES, JobState.QUEUED) == set(JobState)
-    assert reachable(HOST_MOVES, HostState.HEALTHY) == STORED
 
 
 def test_ended_jobs_stay_ended() -> None:
@@ -248,9 +245,6 @@ def test_every_host_can_come_back() -> None:
     for state in STORED:
         with case(state=state):
             assert HostState.HEALTHY in reachable(HOST_MOVES, state)
-
-
-# --- jobs that came without a tenant ---------------------------------------------
 
 
 AWAY = Affinity(avoid=(("rack", ("b*", "ads/x")),), near="a")

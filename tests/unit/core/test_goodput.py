@@ -89,8 +89,6 @@ def test_a_job_that_never_started_has_queued_only() -> None:
     assert seconds(state.spent) == {"queueing": 4 * 54}
 
 
-# --- usage that fades ----------------------------------------------------------------
-
 H = 3_600_000_000_000
 
 

@@ -8,7 +8,7 @@ import pytest
 from muster.structs import replace
 from scheduler.core import HostState, SchedulingOptions, State, decide, explain, replay
 from scheduler.core.model.commands import LoadHealth, LoadTenants, ReportHost
-from scheduler.core.model.events import HostMoved, HostSignalled
+from scheduler.core.model.events import GangSwapped, HostMoved, HostSignalled
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.core.model.records.failure_rates import SuspicionCount
@@ -258,6 +258,13 @@ def test_why_a_job_waits_for_a_suspect_is_said() -> None:
     assert "4 are free, 1 of them suspect and for preemptible jobs only" in sentence
 
 
+def test_trouble_keeps_a_suspect_longer() -> None:
+    state = run(suspect(), ReportHost(H, "thermal"), now_ns=HOUR_NS)
+    state = settled(state, state.judge_ns)
+    assert now(state) is HostState.SUSPECT  # looked at in vain
+    assert now(settled(state, state.judge_ns)) is HostState.HEALTHY
+
+
 def test_a_gang_that_can_go_nowhere_stays_and_nobody_looks_in_vain() -> None:
     state = started(ONE_ZONE, submit("a", 4))
     state = run(state, ReportHost(H, "predicted-failure"))
@@ -265,6 +272,15 @@ def test_a_gang_that_can_go_nowhere_stays_and_nobody_looks_in_vain() -> None:
         plan = decide(state, now_ns, SchedulingOptions())
         assert (plan.actions, plan.next_decision_ns) == ((), None)
     assert now(run(state, end("a"))) is HostState.IN_REPAIR
+
+
+def test_an_interrupted_gang_leaves_its_retiring_hosts_at_once() -> None:
+    state = started(ONE_ZONE, submit("a", 2))
+    one, other = hosts_of(state, "a")
+    state = run(state, ReportHost(one, "predicted-failure"), ReportHost(other, "gpu-lost"))
+    (event,) = (e for e in committed(state, decide(state, 5, SchedulingOptions()), 5))
+    assert isinstance(event, GangSwapped)
+    assert {swap.left for swap in event.swaps} == {one, other}
 
 
 def fails(state: State, times: int) -> State:
@@ -339,6 +355,11 @@ def test_a_lemon_leaves(action: LemonAction, then: HostState) -> None:
     assert now(state) is then
     if then is HostState.RMA:
         assert "lemon: excl_jobid_count 3, tickets 2 in 28 days" in state.host(0).reason
+
+
+def test_a_repaired_lemon_serves_until_the_next_trouble() -> None:
+    state = run(fails(ONE_ZONE, 2), of_lemons(LemonAction.RETIRE))
+    assert now(settled(state, HOUR_NS * 3)) is HostState.HEALTHY
 
 
 def test_the_seven_signals_are_counted_over_their_days() -> None:

@@ -61,6 +61,12 @@ def state() -> State:
     return started(loaded(), submit("a", 2, spares=exactly(1)))
 
 
+def test_a_gang_is_launched_once(state: State) -> None:
+    launched = after(state, launch.launched(state, "a", UID, 1, 5))
+    assert job(launched, "a").present.launched_ns == 5
+    assert launch.launched(launched, "a", UID, 1, 6) == ()
+
+
 def test_a_failed_rank_stops_the_gang_which_starts_again_where_it_was(state: State) -> None:
     state = after(state, launch.launched(state, "a", UID, 1, 5))
     (event,) = events_of(launch.rank_failed(state, "a", UID, 1, 3, "h", "exited with code 1", 9))
@@ -117,6 +123,14 @@ def test_a_report_of_another_attempt_or_job_changes_nothing(state: State) -> Non
     assert isinstance(launch.checkpoint_saved(cancelled, "a", UID, 2, 5, "/c", 5), Rejected)
     ended = run(state, end("a"))
     assert isinstance(launch.rank_failed(ended, "a", UID, 1, 0, "h", "x", 6), Rejected)
+
+
+def test_a_host_that_cannot_start_its_ranks_is_left_for_a_spare(state: State) -> None:
+    bad = hosts_of(state, "a")[0]
+    answer = launch.launch_failed(state, "a", UID, 1, bad, "no directory /data", 7)
+    again = schedule(after(state, answer), 8)
+    assert job(again, "a").state is JobState.RUNNING
+    assert bad not in hosts_of(again, "a")
 
 
 def test_what_can_start_nowhere_ends_the_job(state: State) -> None:
@@ -234,9 +248,6 @@ def test_tasks_of_a_chain_share_a_run_and_those_of_a_sweep_do_not() -> None:
         assert (point.step if point else None) == step
 
 
-# --- which failures a job is started again after --------------------------------------------
-
-
 def ended(state: State, uid: str = UID, **told: Any) -> State:
     """The state once a rank of the present attempt has failed, and what was decided of it."""
     attempt = job(state, "a").attempt
@@ -307,8 +318,6 @@ def test_own_pauses_and_tries_take_the_place_of_the_tenants() -> None:
     assert job(state, "a").attempt == 2
     assert "a" not in ended(state, step=1).jobs
 
-
-# --- what reports say of costs --------------------------------------------------------------
 
 S = 10**9
 

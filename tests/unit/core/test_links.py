@@ -56,9 +56,6 @@ def links_window(*names: str, share: float = 0.0, **keys: Any) -> SetWindow:
     return SetWindow(replace(window("w", **keys), links=names, share=share))
 
 
-# --- reports ----------------------------------------------------------------------
-
-
 def test_a_report_is_kept_until_the_link_is_up() -> None:
     state = run(EMPTY, ReportLink("z1", 0.875, "2 of 16 cables"), now_ns=5)
     assert dict(state.links) == {"z1": LinkRecord(0.875, 5, "2 of 16 cables")}
@@ -98,9 +95,6 @@ def test_cordon_drain_uncordon() -> None:
     state = run(state, MoveLink("z1", LinkMove.UNCORDON, etag=etag))
     assert not state.links
     assert admit(state, MoveLink("z1", LinkMove.UNCORDON), 0) == ()
-
-
-# --- windows ----------------------------------------------------------------------
 
 
 def test_a_window_on_a_link_takes_its_share_while_it_is_open() -> None:

@@ -146,9 +146,6 @@ def test_what_cannot_be_guaranteed_is_refused(
     assert refused.value.field == field
 
 
-# --- cells ---------------------------------------------------------------------
-
-
 def kept(tenant: Tenant, free: list[int], held: list[int] | None = None) -> list[int]:
     """Hosts kept for `tenant` that holds `held`."""
     tenants = Tenants((tenant,))

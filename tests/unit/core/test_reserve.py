@@ -113,9 +113,6 @@ def test_a_reservation_that_nobody_looks_at_is_not_looked_for(
     assert isinstance(again.reservations, tuple)
 
 
-# --- limits of tenants ---------------------------------------------------------
-
-
 def team(*more: tuple[str, int, int]) -> State:
     """Two of the team's four hosts are held for two hours; `large` wants all four."""
     state = run(EIGHT, LoadTenants(TEAM), submit("t", 2, tenant="team", limit_s=2 * HOUR))
@@ -135,17 +132,11 @@ def test_a_large_job_of_a_tenant_is_not_passed_for_ever(policy: str) -> None:
     assert begun(team(("long", 1, 2 * HOUR + 1)), policy) == []
 
 
-# --- conservative --------------------------------------------------------------
-
-
 def test_only_so_many_are_reserved() -> None:
     limits = SchedulingOptions(policy="conservative", most_reservations=2)
     state = schedule(run(EIGHT, submit("a", 8, limit_s=HOUR)), 0, limits)
     state = run(state, *(submit(f"w{i}", 8, limit_s=HOUR) for i in range(4)))
     assert dict(schedule(state, 0, limits).reserved).keys() == {"w0", "w1"}
-
-
-# --- profiles ------------------------------------------------------------------
 
 
 def test_a_profile_against_counting_every_second() -> None:
@@ -187,9 +178,6 @@ def test_hosts_under_repair_count_where_nothing_else_makes_room() -> None:
     assert [a.name for a in plan.actions if isinstance(a, Start)] == ["short"]
     text = str(explain(state, "all", 0, SchedulingOptions()))
     assert "it can start in 24 h 00 min: 1 host should be repaired by then, and runs ends" in text
-
-
-# --- growth ---
 
 
 def test_a_gang_that_waits_for_repairs_has_a_reservation_under_conservative_too() -> None:

@@ -275,6 +275,15 @@ def test_long_readers_do_not_pass_a_job_that_waits_for_paths() -> None:
     assert running(state) == {"a", "short"}
 
 
+def test_a_plan_for_hosts_whose_path_is_taken_meanwhile_is_stale() -> None:
+    before = run(loaded(ZONED), reading("a", 20))
+    plan = decide(before, 0, OPTIONS)
+    other = schedule(run(loaded(ZONED), reading("b", 20)))
+    assert hosts_of(schedule(before), "a")[0][:2] == hosts_of(other, "b")[0][:2]
+    answer = commit(run(other, reading("a", 20)), plan, 1)
+    assert isinstance(answer, Conflict)
+
+
 @pytest.mark.parametrize(
     ("on", "known"),
     [
@@ -298,8 +307,6 @@ def test_a_fabric_cannot_lose_a_store_that_a_job_uses() -> None:
     assert "no store 'archive'; there are cache" in str(told)
     assert "job b" in str(told)
 
-
-# --- files -----------------------------------------------------------------------
 
 JOB = """\
 name: job

@@ -18,7 +18,7 @@ from scheduler.core import (
 from scheduler.core.explain.reason import ObstacleKind
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.events import WindowClosed
-from scheduler.core.model.lifecycle import WindowState
+from scheduler.core.model.lifecycle import RequeueCause, WindowState
 from scheduler.core.model.plan import Plan, Stale, StaleReason
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import Tenant, Tenants
@@ -26,6 +26,7 @@ from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.rules.calendar import due_transitions, next_edge_ns
 from tests.build import (
     HOUR_NS,
+    committed,
     exactly,
     fabric,
     fail,
@@ -34,11 +35,13 @@ from tests.build import (
     job,
     loaded,
     refused,
+    repair,
     run,
     running,
     schedule,
     settled,
     submit,
+    uncordon,
 )
 from tests.windows import remove_window, set_window, with_window
 
@@ -51,9 +54,6 @@ TEAM = Tenants(
 
 def held(state: State, name: str) -> set[str]:
     return set(hosts_of(state, name))
-
-
-# --- asking for one --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,20 @@ def test_a_count_is_of_hosts_in_service_that_are_free_by_then() -> None:
     assert set(near.windows["w"].window.hosts) == held(state, "short"), "busy now, and free then"
 
 
+def test_no_host_is_reserved_twice_at_one_time() -> None:
+    state = with_window(EMPTY, "z0", jobs=("a",))
+    again = set_window("v", "z0-r1", start_s=0, end_s=HOUR + 1, jobs=("b",))
+    assert refused(state, again).code is Code.PRECONDITION
+    run(state, set_window("v", "z0-r1", start_s=0, end_s=HOUR, jobs=("b",)))
+    run(state, set_window("v", "z0-r1", start_s=0, end_s=HOUR + 1))  # maintenance may
+    beside = run(state, set_window("v", count=4, jobs=("b",), start_s=0, end_s=HOUR + 1))
+    assert not beside.windows["v"].hosts & state.windows["w"].hosts
+
+
 def test_a_tenant_that_hosts_are_held_for_cannot_go() -> None:
     state = with_window(run(EMPTY, LoadTenants(TEAM)), "z0", tenant="vision")
     answer = refused(state, LoadTenants(Tenants((Tenant(DEFAULT_TENANT),))))
     assert answer.message == "window w is held for tenant vision"
-
-
-# --- what may start --------------------------------------------------------------
 
 
 def test_a_job_without_a_limit_is_taken_to_run_as_long_as_is_assumed() -> None:
@@ -178,9 +185,6 @@ def test_conservative_gives_up_a_promise_that_a_window_breaks() -> None:
     assert state.reserved["a"] == 2 * HOUR_NS
 
 
-# --- words and answers -----------------------------------------------------------
-
-
 def test_a_reason_names_the_window_and_the_limit_that_would_do() -> None:
     state = with_window(EMPTY, "z0", "z1", reason="firmware")
     state = schedule(run(state, submit("a", 2, limit_s=2 * HOUR)))
@@ -205,9 +209,6 @@ def test_a_reason_says_for_whom_hosts_are_held() -> None:
     assert "8 in window w, which holds them for job demo; window w ends in 2 h" in sentence
 
 
-# --- edges -----------------------------------------------------------------------
-
-
 def test_a_window_that_passed_unseen_never_opens() -> None:
     state = with_window(EMPTY, "z0")
     events = commit(state, decide(state, 3 * HOUR_NS, SchedulingOptions()), 3 * HOUR_NS)
@@ -223,6 +224,13 @@ def test_an_edge_that_was_moved_meanwhile_is_a_conflict() -> None:
     assert isinstance(commit(run(state, remove_window("w")), plan, HOUR_NS), Conflict)
 
 
+def test_nothing_lifts_a_window_but_its_end() -> None:
+    state = settled(with_window(EMPTY, "z0-r0"), HOUR_NS)
+    events = (uncordon("z0-r0-h0"), fail("z0-r0-h1"), repair("z0-r0-h1"))
+    again = run(state, *events, now_ns=HOUR_NS)
+    assert not again.free & state.windows["w"].hosts
+
+
 def test_of_two_windows_on_a_host_the_last_frees_it() -> None:
     state = run(with_window(EMPTY, "z0"), set_window("v", "z0-r0", start_s=0, end_s=3 * HOUR))
     state = settled(state, 2 * HOUR_NS)
@@ -230,7 +238,16 @@ def test_of_two_windows_on_a_host_the_last_frees_it() -> None:
     assert hostset.members(EMPTY.free & ~state.free) == [0, 1]
 
 
-# --- what runs when it opens -----------------------------------------------------
+def test_a_requeue_for_a_window_is_no_failure_and_spares_whom_hosts_are_held_for() -> None:
+    """A gang has outrun its limit when the window opens on two of its hosts; no other is free."""
+    jobs = (submit("a", 4, limit_s=HOUR), submit("rest", 4, limit_s=9 * HOUR))
+    state = settled(run(EMPTY, *jobs))
+    among = hosts_of(state, "a")[:2]
+    held = settled(with_window(state, *among, leave="requeue", jobs=("a",)), HOUR_NS)
+    assert job(held, "a").attempt == 1
+    state = schedule(with_window(state, *among, leave="requeue"), HOUR_NS)
+    (event,) = committed(state, decide(state, HOUR_NS, SchedulingOptions()), HOUR_NS)
+    assert (event.name, event.cause) == ("a", RequeueCause.MAINTENANCE)
 
 
 def test_a_spare_under_maintenance_takes_nothing_over() -> None:
