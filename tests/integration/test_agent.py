@@ -49,10 +49,8 @@ class Server:
                     return getattr(word, kind)
 
     def prepare(self, *command: str, attempt: int = 1, ranks: int = 2, **more: Any) -> None:
-        wanted = agent_pb2.Prepare(
-            key=key(attempt), job="a", command=command, workdir="/tmp", node=0, nodes=1
-        )
-        wanted.first_rank, wanted.ranks, wanted.world_size = 0, ranks, ranks
+        wanted = agent_pb2.Prepare(key=key(attempt), job="a", command=command, workdir="/tmp")
+        wanted.nodes, wanted.ranks, wanted.world_size = 1, ranks, ranks
         wanted.MergeFrom(agent_pb2.Prepare(**more))
         self.agent.hear(Response(prepare=wanted))
 
@@ -66,17 +64,9 @@ class Server:
         """Until the ranks have started. `copies`: nodes that keep some here, and whose are kept."""
         self.prepare(*command, attempt=attempt, **more)
         ready = await self.until("prepared")
-        self.agent.hear(
-            Response(
-                launch=agent_pb2.Launch(
-                    key=key(attempt),
-                    master_address=ready.address,
-                    master_port=ready.port,
-                    copy_to=copies[0],
-                    copy_of=copies[1],
-                )
-            )
-        )
+        launch = agent_pb2.Launch(key=key(attempt), copy_to=copies[0], copy_of=copies[1])
+        launch.master_address, launch.master_port = ready.address, ready.port
+        self.agent.hear(Response(launch=launch))
         await self.until("started")
 
     async def warm(self, interpreter: str, *modules: str) -> None:
@@ -412,7 +402,7 @@ async def test_nothing_is_left_of_processes_that_fork_and_exit_where_there_is_no
     async with running(tmp_path / "state") as server:
         server.agent._cgroups.path = None
         await server.launch(*python(CHAINS.format(str(pipe), step)), ranks=1)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.2)
         with pytest.raises(BlockingIOError):
             os.read(reader, 1)
         if kind == "without supervisor":

@@ -32,22 +32,32 @@ from tests.build import request
 from tests.serving import Served
 
 
-@pytest.mark.slow
-def test_a_quick_run_is_valid_and_renews_its_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page, numbers = tmp_path / "page.md", tmp_path / "numbers.json"
-    page.write_text(f"above\n{BEGIN}\nSTALE\n{END}\nbelow\n")
-    assert main(["--quick", "--json", str(numbers), "--docs", str(page)]) == 0
-    found = json.loads(numbers.read_text())
-    assert len(found["own"]) == 12
-    assert all(row["bound"] <= row["cut"] for row in found["own"])
+def stale(page: Path, begin: str = BEGIN, end: str = END) -> Path:
+    """A page with a table of last year between two lines that stay."""
+    page.write_text(f"above\n{begin}\nSTALE\n{end}\nbelow\n")
+    return page
+
+
+def renewed(page: Path) -> str:
+    """Check that all but the table has stayed; return the page."""
     text = page.read_text()
     assert text.startswith("above\n")
     assert text.endswith("below\n")
     assert "STALE" not in text
+    return text
+
+
+@pytest.mark.slow
+def test_a_quick_run_is_valid_and_renews_its_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, numbers = stale(tmp_path / "page.md"), tmp_path / "numbers.json"
+    assert main(["--quick", "--json", str(numbers), "--docs", str(page)]) == 0
+    found = json.loads(numbers.read_text())
+    assert len(found["own"]) == 12
+    assert all(row["bound"] <= row["cut"] for row in found["own"])
+    text, printed = renewed(page), capsys.readouterr().out
     assert "### Targets" in text
-    printed = capsys.readouterr().out
     assert printed in text
     assert main(["--from", str(numbers)]) == 0
     assert capsys.readouterr().out == printed
@@ -173,27 +183,22 @@ def test_the_tables_of_steps_are_made_again_from_stored_numbers(
     cuts = dict.fromkeys(PEERS, 300) | {"random": 500}  # fewer bytes count in short steps alone
     name = "1:0 roce-24k 405b-16k"
     row = PeerStepRow(name, "roce-24k", "405b-16k", 0.6, 2.0, 1.99, 0.4, 0.5, 400, peers, cuts)
-    numbers, page = tmp_path / "numbers.json", tmp_path / "page.md"
+    numbers, page = tmp_path / "numbers.json", stale(tmp_path / "page.md")
     numbers.write_text(json.dumps([asdict(row)]))
-    page.write_text(f"before\n{BEGIN}\nnumbers of last year\n{END}\nafter\n")
     arguments = ["seconds", "--from", str(numbers), "--docs", str(page)]
     monkeypatch.setattr("sys.argv", arguments)
     assert seconds.main() == 1  # at random was faster
     printed = capsys.readouterr().out
     assert "random is 5.0 % faster" in printed
     assert "% less" not in printed
-    text = page.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith("after\n")
-    assert "last year" not in text
-    assert "| gap of the step at p90" in text
+    assert "| gap of the step at p90" in renewed(page)
 
 
 def test_an_ablation_leaves_out_techniques_and_renews_its_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, numbers = tmp_path / "page.md", tmp_path / "numbers.json"
-    page.write_text(f"above\n{ABLATION_BEGIN}\nSTALE\n{ABLATION_END}\nbelow\n")
+    stale(page, ABLATION_BEGIN, ABLATION_END)
     left_out = "annealing inside a domain,branch and price"
     options = ["--mode", "ablation", "--seed", "201", "--instances", "1", "--without"]
     with pytest.raises(SystemExit, match="no gang asks for witchcraft; they ask for"):
@@ -206,7 +211,7 @@ def test_an_ablation_leaves_out_techniques_and_renews_its_table(
             assert technique in measured.outcomes[""][name].techniques
             assert technique in without.techniques  # which asked for it in vain
     printed = capsys.readouterr().out
-    assert printed.strip() in page.read_text()
+    assert printed.strip() in renewed(page)
     assert main(["--mode", "ablation", "--from", str(numbers)]) == 0
     assert capsys.readouterr().out == printed
 

@@ -198,18 +198,20 @@ async def test_a_stream_that_is_closed_by_its_reader_ends_the_call(tmp_path: Pat
 async def test_roles_and_tenants_hold_as_over_grpc(tmp_path: Path) -> None:
     house = House(tmp_path)
     viewer, submitter = house.token("eye", "viewer", "*"), house.token("ada", "submitter", "*")
-    async with serving(
-        tmp_path, console=LOCAL, access=house.access(), channel=house.channel
-    ) as served:
+    access, channel = house.access(), house.channel
+    async with serving(tmp_path, console=LOCAL, access=access, channel=channel) as served:
         nobody = await call(served, "GetStatus")
         assert (nobody.status, nobody.json["code"]) == (401, "unauthenticated")
         assert nobody.headers["www-authenticate"].startswith("Bearer")
-        bearer = {"authorization": f"Bearer {viewer}"}
-        assert (await call(served, "GetStatus", **bearer)).status == 200
-        assert (await call(served, "CreateJob", JOB, **bearer)).status == 403
-        made = await call(served, "CreateJob", JOB, authorization=f"Bearer {submitter}")
-        assert made.status == 200
-        assert (await call(served, "GetStatus", authorization="Bearer nonsense")).status == 401
+        for method, token, status in (
+            ("GetStatus", "nonsense", 401),
+            ("GetStatus", viewer, 200),
+            ("CreateJob", viewer, 403),
+            ("CreateJob", submitter, 200),
+        ):
+            request = JOB if method == "CreateJob" else {}
+            reply = await call(served, method, request, authorization=f"Bearer {token}")
+            assert reply.status == status, (method, token)
 
 
 async def test_pages_of_other_origins_are_refused(tmp_path: Path) -> None:
@@ -261,26 +263,23 @@ TENANTS = Tenants((Tenant("vision"), Tenant("speech")), "vision")
 
 
 class Stream:
+    """The frames of a stream, taken into a map."""
+
     def __init__(self, reader: asyncio.StreamReader, status: int) -> None:
         self._reader = reader
         self.status = status
         self.map = MapView()
 
-    async def frame(self) -> bytes | None:
-        """The next one as it comes, None at the end of the stream."""
-        if (size := int((await self._reader.readline()) or b"0", 16)) == 0:
-            return None
-        return (await self._reader.readexactly(size + 2))[:-2]
-
     async def step(self) -> bool:
         """Take what comes next; False at the end."""
-        chunk = await self.frame()
+        size = int((await self._reader.readline()) or b"0", 16)
+        chunk = (await self._reader.readexactly(size + 2))[:-2] if size else b""
         while chunk:
-            size = int.from_bytes(chunk[:4], "little")
-            if size:
-                self.map.take(chunk[4 : 4 + size])
-            chunk = chunk[4 + size :]
-        return chunk is not None
+            length = int.from_bytes(chunk[:4], "little")
+            if length:
+                self.map.take(chunk[4 : 4 + length])
+            chunk = chunk[4 + length :]
+        return size > 0
 
     async def until(self, is_so: Any) -> None:
         async with asyncio.timeout(60):
@@ -320,9 +319,7 @@ async def test_a_map_follows_gangs_and_hosts(tmp_path: Path) -> None:
         assert held == list(job.placement.hosts)
         entry = next(iter(stream.map.jobs.values()))
         assert entry["axes"] == [["tp", 8], ["cp", 1], ["ep", 1], ["pp", 1], ["dp", 2]]
-        await served.stub.ReportHost(
-            service_pb2.ReportHostRequest(name=held[0], signal="ecc-uncorrectable")
-        )
+        await served.report(held[0], "ecc-uncorrectable")
         failed = stream.map.hosts.index(held[0])
         await stream.until(lambda seen: seen.state(failed) == "failed")
         await stream.until(lambda seen: seen.slots[failed] == NOBODY)

@@ -155,10 +155,8 @@ class Visit:
 
 async def fill(served: Served) -> None:
     """A gang of three stages with a spare, one of another tenant, and one that waits."""
-    await served.stub.CreateJob(create("a", hosts=3, tenant="vision", spares=exactly(1)))
-    await served.stub.CreateJob(create("b", hosts=2, tenant="speech"))
-    await served.until(path("a", "vision"), RUNNING)
-    await served.until(path("b", "speech"), RUNNING)
+    await served.start("a", 3, tenant="vision", spares=exactly(1))
+    await served.start("b", 2, tenant="speech")
     await served.stub.CreateJob(create("waits", hosts=6, tenant="vision"))
     await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z1", share=0.5))
 
@@ -363,8 +361,7 @@ async def test_the_picture_follows_size_and_shade(tmp_path: Path, browser: Page)
     async with visiting(tmp_path, browser, is_filled=False, **settings) as (served, visit):
         await at(browser.shade, is_dark=False)
         await visit.look()
-        await served.stub.CreateJob(create("a", hosts=6, tenant="vision"))
-        await served.until(path("a", "vision"), RUNNING)
+        await served.start("a", 6, tenant="vision")
         await visit.until("musterMap.cluster.jobs.size === 1")
         for step in (
             visit.resize(2_560, 1_300),
