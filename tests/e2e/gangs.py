@@ -90,6 +90,17 @@ def configured(folder: Path, keys: dict[str, Any]) -> list[str]:
     return ["--config", str(folder / "muster.yaml")]
 
 
+def on_nodes(
+    folder: Path, nodes: Sequence[str], launcher: str, terms: dict[str, Any], lease_s: int
+) -> list[str]:
+    """Write the server file of nodes on which `launcher` starts agents by `terms`, and return the
+    options that name it."""
+    (folder / "fabric.yaml").write_text(yaml.safe_dump(two_zones(nodes)))
+    keys = {"fabric": "fabric.yaml", "store": "sqlite:///m.db", "agents": {"lease_s": lease_s}}
+    terms = {"allow": allow_own_user(folder)} | terms
+    return configured(folder, keys | {"launcher": launcher, launcher: terms})
+
+
 Local = tuple[LocalServer, Client]
 
 
@@ -146,6 +157,11 @@ def until(
 
 def is_launched(attempt: int) -> Callable[[job_pb2.Job], bool]:
     return lambda job: job.attempt == attempt and job.HasField("launch_time")
+
+
+def has_saved(job: job_pb2.Job) -> bool:
+    """The log has at most one checkpoint a minute and job: ask of the first attempt alone."""
+    return job.HasField("saved_checkpoint")
 
 
 def begins_at(client: Client, name: str) -> int:

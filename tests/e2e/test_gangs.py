@@ -13,15 +13,25 @@ import pytest
 
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES
+from scheduler.agent.copies.host_copies import MEMORY
 from scheduler.client import Client
-from scheduler.core.policies.job_terms import RunSpec
+from scheduler.core.policies.job_terms import CheckpointTerms, RunSpec
 from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
-from tests.e2e.gangs import Local, LocalServer, begins_at, gang, is_launched, local_server, until
+from tests.e2e.gangs import (
+    ROOT,
+    Local,
+    begins_at,
+    gang,
+    is_launched,
+    local_server,
+    until,
+)
 from tests.e2e.processes import muster
 from tests.waiting import wait_until
 
 COMPLETED = job_pb2.JOB_STATE_COMPLETED
+SHARDED = str(ROOT / "examples" / "gang" / "train_sharded.py")
 
 
 def test_a_gang_runs_and_its_job_ends_by_exit_codes(local: Local, tmp_path: Path) -> None:
@@ -172,40 +182,31 @@ def test_jobs_share_a_host_each_with_its_own_gpus(local: Local, tmp_path: Path) 
     """A rank that ends does not touch who is beside it, nor does the attempt after it."""
     server, client = local
     show = ("/bin/sh", "-c", "echo $CUDA_VISIBLE_DEVICES; exec sleep 300")
+    placements, ranks = [], []
     for name in ("own", "other"):
         made = gang(name, tmp_path, 1, spares=NO_SPARES)
         request = replace(made.request, parallelism=Parallelism(tp=1), traffic=())
         run = RunSpec(show, workdir="/tmp")
         client.create_job(replace(made, request=request, run=run))
-    first, second = (until(client, name, is_launched(1)) for name in ("own", "other"))
-    (host,) = first.placement.hosts
-    assert list(second.placement.hosts) == [host]
-    assert (list(first.placement.gpus), list(second.placement.gpus)) == ([0], [1])
+        placements.append(until(client, name, is_launched(1)).placement)
+        ranks.append(server.ranks(placements[0].hosts[0]))
+    first, second = placements
+    (host,) = first.hosts
+    assert list(second.hosts) == [host]
+    assert (list(first.gpus), list(second.gpus)) == ([0], [1])
     parts = {part.job: list(part.gpus) for part in client.get_host(host).parts}
     assert sorted(parts.values()) == [[0], [1]]
-    ranks = server.ranks(host)
-    beside = ranks_of(client, "other", server, host)
-    mine = [pid for pid in ranks if pid not in beside]
+    mine, both = ranks
+    beside = set(both) - set(mine)
     os.kill(mine[-1], signal.SIGKILL)
     again = until(client, "own", is_launched(2))
     assert list(again.placement.gpus) == [0]
-    assert set(beside) <= set(server.ranks(host))
+    assert beside <= set(server.ranks(host))
     assert client.get_job("other").attempt == 1
     for name, gpu in (("own", b"0"), ("other", b"1")):
         assert b"".join(client.tail_logs(name, 0, 1)).split() == [gpu]
     client.cancel_job("own")
-    until(client, "own", lambda _: set(server.ranks(host)) == set(beside))
-
-
-def ranks_of(client: Client, name: str, server: LocalServer, host: str) -> list[int]:
-    """Pids on the host of the ranks of this job."""
-    uid = client.get_job(name).uid
-    variable = f"MUSTER_JOB_UID={uid}".encode()
-    return [
-        pid
-        for pid in server.ranks(host)
-        if variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    ]
+    until(client, "own", lambda _: set(server.ranks(host)) == beside)
 
 
 def test_idle_hosts_are_checked_and_keep_what_was_measured(tmp_path: Path) -> None:
@@ -242,3 +243,47 @@ def test_idle_hosts_are_checked_and_keep_what_was_measured(tmp_path: Path) -> No
         refused = muster("burn-in", min(held), address=server.address)
         assert (refused.returncode, "no idle host" in refused.stderr) == (2, True)
         client.cancel_job("a")
+
+
+# --- copies in memory -----------------------------------------------------------------------------
+
+
+def begun(client: Client, attempt: int) -> job_pb2.Job:
+    """The job once this attempt, or a later one, has made a step."""
+    return until(client, "a", lambda job: job.attempt >= attempt and job.progress.step > 0, 60)
+
+
+def source(client: Client, rank: int) -> str:
+    """With what a rank of the last attempt began."""
+    return b"".join(client.tail_logs("a", rank)).decode().splitlines()[1]
+
+
+@pytest.mark.slow
+def test_a_gang_goes_on_from_memory_after_a_rank_or_a_host_is_gone(tmp_path: Path) -> None:
+    """Each rank of a gang on two hosts with a spare keeps a state of two megabytes."""
+    options = {"state-mb": "2", "checkpoints": tmp_path / "c", "steps": "400", "save-every": "1000"}
+    words = (f"--{name}={text}" for name, text in options.items())
+    run = RunSpec((sys.executable, SHARDED, *words), (("PYTHONPATH", str(ROOT)),), "/tmp")
+    terms = CheckpointTerms(peers=1, peer_interval_s=1)
+    with local_server(tmp_path, "--agent-copies-gb", "1") as (server, client):
+        client.create_job(replace(gang("a", tmp_path), run=run, checkpoint=terms))
+        first = until(client, "a", lambda job: job.progress.copied_step > 0)
+        os.kill(server.ranks(first.placement.hosts[0])[-1], signal.SIGKILL)
+        second = begun(client, 2)
+        assert begins_at(client, "a") >= first.progress.copied_step
+        assert source(client, 0).startswith("memory, own: ")
+        assert list(second.placement.hosts) == list(first.placement.hosts)
+        second = until(client, "a", lambda job: job.progress.copied_step > 0)
+        victim = second.placement.hosts[1]
+        with server.host(victim).dead():
+            third = begun(client, 3)
+        assert victim not in third.placement.hosts
+        assert begins_at(client, "a") >= second.progress.copied_step
+        assert [source(client, rank)[:12] for rank in (1, 2)] == ["memory, own:", "memory, kept"]
+        assert third.saved_checkpoint.step == 0
+        last = until(client, "a", lambda job: job.state == COMPLETED, 120)
+        for rank in range(4):
+            end = b"".join(client.tail_logs("a", rank)).decode().splitlines()[-1]
+            assert end == "done: 400 steps, as meant"
+        assert last.attempt == 3
+        until(client, "a", lambda _: not list(MEMORY.glob(f"muster-*/{last.uid}/own/rank-*")))

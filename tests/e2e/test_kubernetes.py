@@ -10,21 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from scheduler.client import Client
 from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
 from tests.conformance.cluster import main as conformance
-from tests.e2e.gangs import (
-    allow_own_user,
-    check_log,
-    configured,
-    gang,
-    is_launched,
-    two_zones,
-    until,
-)
+from tests.e2e.gangs import check_log, gang, has_saved, is_launched, on_nodes, until
 from tests.e2e.processes import RunningServer
 from tests.kubernetes import KubernetesCluster, ToyKubelet, kubernetes_cluster, needs_kubernetes
 from tests.waiting import wait_until
@@ -42,12 +33,9 @@ class KubernetesServer(RunningServer):
     ) -> None:
         self.cluster = cluster
         self.nodes = [f"n{number}" for number in range(1, 7)]
-        (folder / "fabric.yaml").write_text(yaml.safe_dump(two_zones(self.nodes)))
-        kubernetes = {"kubeconfig": str(cluster.kubeconfig), "image": "train", "holding": holding}
-        kubernetes |= {"allow": allow_own_user(folder), "grace_s": 20} | more
-        keys = {"fabric": "fabric.yaml", "store": "sqlite:///m.db"}
-        keys |= {"launcher": "kubernetes", "kubernetes": kubernetes}
-        super().__init__(folder, configured(folder, keys | {"agents": {"lease_s": LEASE_S}}))
+        terms = {"kubeconfig": str(cluster.kubeconfig), "image": "train", "holding": holding}
+        terms |= {"grace_s": 20} | more
+        super().__init__(folder, on_nodes(folder, self.nodes, "kubernetes", terms, LEASE_S))
 
     def pods(self) -> dict[str, Any]:
         """By node."""
@@ -75,11 +63,6 @@ def kubernetes_server(
             server.end()
             kubelet.close()
     check_log(f"sqlite:///{folder / 'm.db'}")
-
-
-def has_saved(job: job_pb2.Job) -> bool:
-    """The log has at most one checkpoint a minute and job: ask of the first attempt alone."""
-    return job.HasField("saved_checkpoint")
 
 
 def marks(pod: Any) -> tuple[str, str]:

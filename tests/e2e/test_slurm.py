@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from scheduler.client import Client
 from scheduler.core import JobSpec
 from scheduler.core.policies.job_terms import HangAction, HangTerms, RunSpec
 from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from scripts.local_host import send
-from tests.e2e.gangs import allow_own_user, configured, gang, is_launched, two_zones, until
+from tests.e2e.gangs import gang, has_saved, is_launched, on_nodes, until
 from tests.e2e.processes import MUSTER, RunningServer, muster, type_into
 from tests.e2e.test_roles import resize_one_role
 from tests.slurm import SlurmCluster, needs_slurm, slurm_cluster
@@ -28,26 +27,6 @@ LEASE_S = 4
 CALM_LEASE_S = 20  # where nothing is frozen: a busy machine loses no host
 
 
-class SlurmServer(RunningServer):
-    """`muster serve --launcher slurm` on all nodes of a cluster."""
-
-    def __init__(
-        self,
-        cluster: SlurmCluster,
-        holding: str,
-        lease_s: int,
-        step: str = "allocation",
-        **more: Any,
-    ) -> None:
-        self.cluster, folder = cluster, cluster.folder
-        (folder / "fabric.yaml").write_text(yaml.safe_dump(two_zones(cluster.nodes)))
-        slurm = {"holding": holding, "step": step, "allow": allow_own_user(folder)}
-        slurm |= {"state": str(folder / "agents" / "%h"), "muster": MUSTER} | more
-        keys = {"fabric": "fabric.yaml", "store": "sqlite:///m.db"}
-        keys |= {"launcher": "slurm", "slurm": slurm, "agents": {"lease_s": lease_s}}
-        super().__init__(folder, configured(folder, keys), env=cluster.env)
-
-
 @contextmanager
 def slurm_server(
     folder: Path,
@@ -56,29 +35,27 @@ def slurm_server(
     step: str = "allocation",
     before: Callable[[SlurmCluster], None] = lambda cluster: None,
     **more: Any,
-) -> Iterator[tuple[SlurmServer, Client]]:
-    """`before`: is done to the cluster before the server starts."""
+) -> Iterator[tuple[RunningServer, SlurmCluster, Client]]:
+    """`muster serve --launcher slurm` on six nodes. `before`: is done to the cluster before the
+    server starts."""
     with slurm_cluster(folder, 6) as cluster:
         before(cluster)
-        server = SlurmServer(cluster, holding, lease_s, step, **more)
+        terms = {"holding": holding, "step": step, "state": str(folder / "agents" / "%h")}
+        terms |= {"muster": MUSTER} | more
+        options = on_nodes(folder, cluster.nodes, "slurm", terms, lease_s)
+        server = RunningServer(folder, options, env=cluster.env)
         server.start()
         try:
             with Client(server.address) as client:
-                yield server, client
+                yield server, cluster, client
         finally:
             server.end()
-
-
-def has_saved(job: job_pb2.Job) -> bool:
-    """The log has at most one checkpoint a minute and job: ask of the first attempt alone."""
-    return job.HasField("saved_checkpoint")
 
 
 def test_a_gang_on_slurm_survives_a_rank_a_host_a_freeze_a_drain_and_slurmctld(
     tmp_path: Path,
 ) -> None:
-    with slurm_server(tmp_path / "s", lease_s=LEASE_S) as (server, client):
-        cluster = server.cluster
+    with slurm_server(tmp_path / "s", lease_s=LEASE_S) as (_, cluster, client):
         wait_until(lambda: cluster.jobs() == ["muster:hosts RUNNING n[1-6]"], 20)
         client.create_job(gang("a", tmp_path, steps=10**6))
         first = until(client, "a", is_launched(1))
@@ -120,8 +97,7 @@ def test_a_gang_on_slurm_survives_a_rank_a_host_a_freeze_a_drain_and_slurmctld(
 def test_an_allocation_a_gang_is_found_again_by_the_next_server_and_given_back(
     tmp_path: Path,
 ) -> None:
-    with slurm_server(tmp_path / "s", "gang") as (server, client):
-        cluster = server.cluster
+    with slurm_server(tmp_path / "s", "gang") as (server, cluster, client):
         assert cluster.jobs() == []
         client.create_job(gang("a", tmp_path, steps=10**6))
         job = until(client, "a", is_launched(1))
@@ -145,8 +121,7 @@ def test_an_allocation_a_gang_is_found_again_by_the_next_server_and_given_back(
 
 
 def test_each_attempt_is_a_step_and_nothing_stays_on_the_hosts_behind_it(tmp_path: Path) -> None:
-    with slurm_server(tmp_path / "s", lease_s=LEASE_S, step="attempt") as (server, client):
-        cluster = server.cluster
+    with slurm_server(tmp_path / "s", lease_s=LEASE_S, step="attempt") as (server, cluster, client):
         wait_until(lambda: cluster.jobs() == ["muster:hosts RUNNING n[1-6]"], 20)
         assert cluster.steps() == []
         client.create_job(gang("a", tmp_path, steps=10**6))
@@ -184,7 +159,7 @@ def test_each_attempt_is_a_step_and_nothing_stays_on_the_hosts_behind_it(tmp_pat
 def test_a_gang_on_slurm_is_entered_goes_on_with_its_run_and_is_restarted_when_it_hangs(
     tmp_path: Path, step: str
 ) -> None:
-    with slurm_server(tmp_path / "s", "gang", step=step) as (server, client):
+    with slurm_server(tmp_path / "s", "gang", step=step) as (server, cluster, client):
         address = server.address
         client.create_job(gang("a", tmp_path, steps=30))
         first = until(client, "a", lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
@@ -203,7 +178,7 @@ def test_a_gang_on_slurm_is_entered_goes_on_with_its_run_and_is_restarted_when_i
         assert (code, b"at 43" in written) == (4, True)
 
         late = job.placement.hosts[1]
-        os.kill(server.cluster.ranks(late)[0], signal.SIGSTOP)
+        os.kill(cluster.ranks(late)[0], signal.SIGSTOP)
         job = until(client, "a", lambda job: job.hang != "" or job.attempt > 1, 60)
         until(client, "a", is_launched(2), 60)
         hung = service_pb2.JOB_CHANGE_HUNG
@@ -215,8 +190,8 @@ def test_a_gang_on_slurm_is_entered_goes_on_with_its_run_and_is_restarted_when_i
 
 
 def test_one_role_of_a_gang_on_slurm_resizes_alone(tmp_path: Path) -> None:
-    with slurm_server(tmp_path / "s", "gang", step="attempt") as (server, client):
-        resize_one_role(client, tmp_path, server.cluster.ranks, 2)
+    with slurm_server(tmp_path / "s", "gang", step="attempt") as (_, cluster, client):
+        resize_one_role(client, tmp_path, cluster.ranks, 2)
 
 
 def reserve(cluster: SlurmCluster) -> None:
@@ -230,8 +205,7 @@ def reserve(cluster: SlurmCluster) -> None:
 def test_nodes_that_slurm_refuses_are_named_and_cost_neither_gangs_nor_health(
     tmp_path: Path,
 ) -> None:
-    with slurm_server(tmp_path / "s", before=reserve) as (server, client):
-        cluster = server.cluster
+    with slurm_server(tmp_path / "s", before=reserve) as (_, cluster, client):
         wait_until(lambda: client.get_host("n3").cordon_reason, 20)
         reason = client.get_host("n3").cordon_reason
         assert reason.startswith("slurm: refused: reservation ada of nobody until ")
@@ -261,11 +235,11 @@ def take_license(cluster: SlurmCluster) -> None:
 
 def test_licenses_that_others_have_are_named_and_waited_for(tmp_path: Path) -> None:
     terms = slurm_server(tmp_path / "s", "gang", before=take_license, licenses="seats:1")
-    with terms as (server, client):
+    with terms as (_, cluster, client):
         client.create_job(gang("a", tmp_path, steps=10**6))
         reason = "slurm: refused: Licenses"
         wait_until(lambda: any(h.cordon_reason == reason for h in client.list_hosts()), 60)
-        server.cluster.call("scancel", "--name", "other")
+        cluster.call("scancel", "--name", "other")
         # As attempt 2 where it went to another host before it was launched.
         until(client, "a", lambda job: job.HasField("launch_time"), 120)
         wait_until(lambda: not any(h.cordon_reason for h in client.list_hosts()), 20)
@@ -278,7 +252,7 @@ def test_a_gang_goes_on_in_the_next_allocation_before_a_limit_ends_the_last(
     def limit(cluster: SlurmCluster) -> None:
         cluster.call("scontrol", "update", "partitionname=main", "maxtime=1")
 
-    with slurm_server(tmp_path / "s", before=limit) as (server, client):
+    with slurm_server(tmp_path / "s", before=limit) as (server, _, client):
         client.create_job(gang("a", tmp_path, steps=10**6))
         until(client, "a", is_launched(1))
         second = until(client, "a", is_launched(2), 120)

@@ -1,7 +1,13 @@
-"""What the supervisor of ranks does as their user."""
+"""What the supervisor of ranks does as their user: ports, and values of variables from files."""
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scheduler.agent.ranks import supervisor, zygote
 
 # The library is gone from the moment at which the process becomes the user of the ranks.
 RELAYS = """
@@ -27,3 +33,14 @@ def test_a_port_is_reached_by_users_who_cannot_read_the_library_of_python() -> N
         [sys.executable, "-c", RELAYS], input="ping", capture_output=True, text=True, timeout=60
     )
     assert (ran.stdout, ran.stderr) == (" ping\n", "")
+
+
+@pytest.mark.parametrize("read", [supervisor._read_value, zygote._read_value])
+def test_an_endless_file_is_refused_and_a_value_is_read(
+    tmp_path: Path, read: Callable[[str], str]
+) -> None:
+    with pytest.raises(OSError, match="File too large"):
+        read("/dev/zero")
+    path = tmp_path / "token"
+    path.write_text("sécret\n")
+    assert read(str(path)) == "sécret"
