@@ -24,6 +24,7 @@ from muster.certificate import SEALED, Malformed, digest
 from muster.verify import crossing, verify
 from placement import place
 from placement.fabric import hostset
+from placement.fabric.links import with_links
 from placement.fabric.tree import Fabric
 from placement.grid.block_grid import block_grid
 from placement.objective.step_time import step_time
@@ -139,6 +140,8 @@ def test_no_layout_is_faster_than_its_bound(request: Request, seed: int, has_rac
     random, blocks = np.random.default_rng(seed), request.hosts_needed(2)
     sizes = [max(2, blocks // 2), max(3, blocks // 3), blocks, 4]
     built, free = fabric(sizes, sizes, has_racks)
+    shares = (float(random.choice((0, 0.1, 0.5, 1))) for _ in built.tiers[0].domains)
+    built = with_links(built, dict(zip(built.tiers[0].domains, shares, strict=True)))
     hosts = hostset.indices(free)
     least = step_clock(built, request).bound(hosts)
     for _ in range(4):

@@ -150,17 +150,6 @@ def test_a_weak_uplink_is_left_alone_where_that_is_faster() -> None:
     assert set(answer.hosts) == {0, 1, 2, 3}
 
 
-def test_no_placement_on_weak_links_beats_the_bound() -> None:
-    job = _job(4)
-    for shares in ({"z0": 0.3, "z1": 0.6}, {"z0-r0": 0.2, "z2": 0.5}, {"z1": 0, "z0-r1": 0.1}):
-        weak = with_links(F, shares)
-        free = hostset.of([0, 1, 2, 4, 5, 8, 9])
-        answer = place_checked(weak, free, job)
-        assert answer.step is not None
-        for hosts in ([0, 1, 2, 8], [0, 1, 8, 9], [8, 9, 0, 2], [1, 2, 8, 9]):
-            assert step_time(weak, job, hosts).seconds >= answer.step.least_seconds
-
-
 def test_a_gang_near_where_it_was_stays_on_its_side() -> None:
     parted = with_links(F, {"z0": 0})
     answer = place_checked(parted, everything(F), _job(6), hint=Hint((4, 5, 6, 7, 8, 0)))

@@ -179,6 +179,12 @@ TIER = {"name": "host", "count": 2}
         (listed(zone(zone(RACK))), "domains.0.domains.0.domains", "deeper than the 3 tiers"),
         (listed(zone(RACK), tiers=("host",)), "domains", "deeper than the 1 tiers"),
         (listed({**zone(RACK), "hosts": 1}), "domains.0.hosts", "give one of them"),
+        (
+            listed({**zone(RACK), "oversubscription": -1}),
+            "domains.0.oversubscription",
+            "positive",
+        ),
+        (bad(tiers=[{"count": 2}]), "tiers.0.name", "non-empty"),
         (listed(zone({"name": "r0"})), "domains.0.domains.0.hosts", "whole number"),
         (
             listed(zone({"name": "r0", "hosts": 10**12})),
