@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 
 import networkx as nx
 import numpy as np
@@ -28,32 +28,25 @@ def superpod(su: int, **more: int) -> Fabric:
 
 
 def graph(links: Links) -> nx.Graph[str]:
-    """Hosts and switches by name; `cables` and `bytes_per_s` (one direction) on edges.
+    """Hosts and switches by name; `bytes_per_s` (one direction) on edges.
 
     Cost: O(cables); 0.2 s for 24,576 GPUs.
     """
-    names = [[layer.switch_name(s) for s in range(layer.switch_count)] for layer in links.layers]
+    named = [names(layer) for layer in links.layers]
     built: nx.Graph[str] = nx.Graph(name=links.fabric.name)
     built.add_nodes_from(links.fabric.hosts, layer="host")
-    for layer, named in zip(links.layers, names, strict=True):
-        built.add_nodes_from(named, layer=layer.name)
-    _connect(built, links, _nic_cables(links, names[0]))
-    for low, layer in enumerate(links.layers[:-1]):
+    cables = [
+        (links.fabric.hosts[gpu // links.fabric.gpus_per_host], named[0][leaf])
+        for gpu, leaf in enumerate(links.leaf_by_gpu)
+        if links.live_leaf[leaf]
+    ]
+    for low, layer in enumerate(links.layers):
+        built.add_nodes_from(named[low], layer=layer.name)
         pairs = zip(layer.uplinks.lower, layer.uplinks.upper, strict=True)
-        _connect(built, links, ((names[low][a], names[low + 1][b]) for a, b in pairs))
+        cables += [(named[low][a], named[low + 1][b]) for a, b in pairs]
+    for (a, b), count in Counter(cables).items():
+        built.add_edge(a, b, bytes_per_s=count * links.link_bytes_per_s)
     return built
-
-
-def _nic_cables(links: Links, leaves: list[str]) -> Iterator[tuple[str, str]]:
-    for gpu, leaf in enumerate(links.leaf_by_gpu):
-        if links.live_leaf[leaf]:
-            yield links.fabric.hosts[gpu // links.fabric.gpus_per_host], leaves[leaf]
-
-
-def _connect(built: nx.Graph[str], links: Links, cables: Iterator[tuple[str, str]]) -> None:
-    for a, b in cables:
-        count = built.edges[a, b]["cables"] + 1 if built.has_edge(a, b) else 1
-        built.add_edge(a, b, cables=count, bytes_per_s=count * links.link_bytes_per_s)
 
 
 def counts(built: Links) -> tuple[int, ...]:

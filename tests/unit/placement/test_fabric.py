@@ -70,38 +70,23 @@ def test_indices_and_names_are_inverse_and_hosts_alone_have_no_tiers() -> None:
 
 def test_irregular_fabric() -> None:
     """Counts, names and ranges of hosts; uplinks follow the hosts that are there."""
-    uneven = from_spec(
-        {
-            "name": "uneven",
-            "gpus_per_host": 8,
-            "nic_gbps": 100,
-            "tiers": [{"name": "zone", "oversubscription": 4}, {"name": "rack"}, {"name": "host"}],
-            "domains": [
-                {
-                    "name": "east",
-                    "domains": [
-                        {"name": "e1", "hosts": 3},
-                        {"name": "e2", "hosts": ["big[08-10]", "odd"]},
-                    ],
-                },
-                {
-                    "name": "west",
-                    "oversubscription": 2,
-                    "domains": [{"name": "w1", "hosts": ["w"]}],
-                },
-            ],
-        }
+    east = zone(
+        {"name": "e1", "hosts": 3}, {"name": "e2", "hosts": ["big[08-10]", "odd"]}, name="east"
     )
+    west = {**zone({"name": "w1", "hosts": ["w"]}, name="west"), "oversubscription": 2}
+    spec = {**listed(east, west), "nic_gbps": 100}
+    spec["tiers"][0]["oversubscription"] = 4
+    uneven = from_spec(spec)
     assert uneven.hosts == (
         *("e1-h0", "e1-h1", "e1-h2"),
         *("big08", "big09", "big10", "odd"),
         "w",
     )
-    zone, rack = uneven.tiers
-    assert zone.domains == ("east", "west")
+    outer, rack = uneven.tiers
+    assert outer.domains == ("east", "west")
     assert rack.domain_by_host.tolist() == [0, 0, 0, 1, 1, 1, 1, 2]
     host = 8 * 100e9 / 8
-    np.testing.assert_allclose(zone.uplink_bytes_per_s, [7 * host / 4, host / 2])
+    np.testing.assert_allclose(outer.uplink_bytes_per_s, [7 * host / 4, host / 2])
     np.testing.assert_allclose(rack.uplink_bytes_per_s, [3 * host, 4 * host, host])
 
 
