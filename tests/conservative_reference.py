@@ -55,13 +55,11 @@ class Profile:
 
 
 class Schedule:
-    """What runs and what is reserved at the present instant. `longest_queue`: jobs that waited
-    at the end of an instant, at most."""
+    """What runs and what is reserved at the present instant."""
 
     def __init__(self, processors: int) -> None:
         self.starts: dict[str, int] = {}
         self.ends: list[tuple[int, str]] = []
-        self.longest_queue = 0
         self._profile = Profile(processors)
         self._running: dict[str, tuple[int, int]] = {}  # estimated end, processors
         self._waiting: dict[str, Job] = {}  # in order of arrival
@@ -84,7 +82,6 @@ class Schedule:
             for job in arrivals:
                 self._waiting[job.name] = job
                 self._reserve(job, now)
-        self.longest_queue = max(self.longest_queue, len(self._waiting))
 
     def _compress(self, now: int) -> bool:
         """Give every waiting job the earliest time that it can have; whether one moved."""
@@ -112,11 +109,6 @@ class Schedule:
 
 def schedule(jobs: Sequence[Job], processors: int) -> dict[str, int]:
     """Start time of every job."""
-    return planned(jobs, processors).starts
-
-
-def planned(jobs: Sequence[Job], processors: int) -> Schedule:
-    """The schedule after the last end."""
     by_arrival = sorted(jobs, key=lambda job: job.submit)  # stable: ties as given
     plan, at = Schedule(processors), 0
     while at < len(by_arrival) or plan.ends:
@@ -127,4 +119,4 @@ def planned(jobs: Sequence[Job], processors: int) -> Schedule:
         while at < len(by_arrival) and by_arrival[at].submit == now:
             at += 1
         plan.advance(now, by_arrival[first:at])
-    return plan
+    return plan.starts

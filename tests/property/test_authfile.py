@@ -4,26 +4,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
-import pytest
-
 from scheduler.access.auth_file.editing import add_token, revoke
 from scheduler.access.auth_file.reading import load_auth
 from scheduler.identity import Role
 from tests.cases import case
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
-
-
 HASH = "ab" * 32
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "auth.yaml"
-
-
-def test_what_people_wrote_stays_through_any_edits(path: Path) -> None:
+def test_what_people_wrote_stays_through_any_edits(tmp_path: Path) -> None:
     """Comments of a token that was revoked may go with it; no other line of them does."""
+    path = tmp_path / "auth.yaml"
     for seed in range(60):
         with case(seed=seed):
             random = Random(seed)

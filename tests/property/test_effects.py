@@ -21,7 +21,7 @@ from scheduler.core.queue.policies import BUILT_IN
 from tests.property.driver import Driver
 from tests.property.laws import FABRIC
 from tests.property.test_machine import any_command
-from tests.property.test_windows import any_window
+from tests.property.window_laws import any_window
 from tests.seeds import seeds
 
 GONE = {WindowChangeKind.CLOSED, WindowChangeKind.REMOVED}

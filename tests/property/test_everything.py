@@ -70,7 +70,7 @@ from tests.build import (
 )
 from tests.property import constrained, laws, quotas
 from tests.property import test_preemption as preemption
-from tests.property import test_windows as windows
+from tests.property import window_laws as windows
 from tests.seeds import seeds
 
 NAMES = "abcdefghijkl"

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from scheduler.core import State, Tenants, apply
 from scheduler.core.fold.goodput import sum_accounts
 from scheduler.core.model.events import Event
-from scheduler.core.model.job import Job
 from scheduler.core.model.job_account import shown
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.records.goodput import NOTHING, PARTS
@@ -75,13 +74,8 @@ class _Count:
         self.held_ns = self.running_ns = self.spare_ns = self._now_ns = 0
 
     def until(self, state: State, event: Event) -> None:
-        elapsed_ns = event.time_ns - self._now_ns
-        self._now_ns = event.time_ns
+        elapsed_ns, self._now_ns = event.time_ns - self._now_ns, event.time_ns
+        running = state.in_state(JobState.RUNNING)
         self.held_ns += elapsed_ns * state.index.held.bit_count()
-        for job in state.jobs.values():
-            self.running_ns += elapsed_ns * _running(job)
-            self.spare_ns += elapsed_ns * len(job.spares)
-
-
-def _running(job: Job) -> int:
-    return len(job.hosts) if job.state is JobState.RUNNING else 0
+        self.running_ns += elapsed_ns * sum(len(job.hosts) for job in running)
+        self.spare_ns += elapsed_ns * sum(len(job.spares) for job in state.jobs.values())

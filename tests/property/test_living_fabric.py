@@ -18,7 +18,7 @@ from scheduler.core.model.events import Event, FabricChanged, FabricLoaded
 from simulator.collectors.invariants import InvariantChecker
 from tests.property import constrained, laws
 from tests.property import test_everything as everything
-from tests.property import test_windows as windows
+from tests.property import window_laws as windows
 from tests.seeds import seeds
 
 Tree = dict[str, dict[str, list[str]]]  # zone -> rack -> hosts

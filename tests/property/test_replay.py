@@ -140,9 +140,9 @@ def crowded(seed: int, count: int, load: float, exactness: str) -> list[Job]:
 def test_the_fast_reference_says_what_the_plain_one_does(exactness: str) -> None:
     """The plain one takes too long for the logs that `make validate` replays."""
     jobs = crowded(5, 60, 1.3, exactness)
-    plan = conservative_reference.planned(jobs, PROCESSORS)
-    assert plan.starts == reference.schedule(jobs, PROCESSORS, reference.conservative)
-    assert plan.longest_queue > 12
+    starts = conservative_reference.schedule(jobs, PROCESSORS)
+    assert starts == reference.schedule(jobs, PROCESSORS, reference.conservative)
+    assert sum(starts[job.name] > job.submit for job in jobs) > 30  # a queue forms
 
 
 def test_the_reference_by_hand() -> None:
