@@ -46,6 +46,11 @@ class Served:
     stop: asyncio.Event
     reload: asyncio.Event
 
+    async def read_again(self) -> None:
+        """Have the server read its files anew, as SIGHUP does, and wait until it has."""
+        self.reload.set()
+        await until(lambda: not self.reload.is_set())
+
     async def get(self, name: str) -> job_pb2.Job:
         """The job without its goodput, which time changes."""
         job = await self.stub.GetJob(service_pb2.GetJobRequest(name=name))
@@ -78,6 +83,13 @@ class Served:
         """Those of a job in block order, once it has any and they are no longer `but`."""
         job = await until(lambda: self.get(name), lambda job: job.placement.hosts not in ([], but))
         return list(job.placement.hosts)
+
+
+async def messages(stream: Any, count: int) -> list[Any]:
+    """Return the next `count` messages of a stream, which is cancelled after them."""
+    found = [await anext(aiter(stream)) for _ in range(count)]
+    stream.cancel()
+    return found
 
 
 async def until_running(stub: Any, name: str) -> job_pb2.Job:
@@ -168,13 +180,14 @@ def create(name: str, hosts: int = 1, *, request_id: str = "", **job: Any) -> An
 
 @dataclass(frozen=True)
 class Error:
-    """How a call ended: code, sentence, ErrorInfo's reason and domain, fields at fault."""
+    """How a call ended: code, sentence, ErrorInfo's reason, domain and facts, fields at fault."""
 
     code: grpc.StatusCode
     message: str
     reason: str
     domain: str
     fields: tuple[str, ...]
+    facts: dict[str, str]
 
 
 async def refused(call: Any) -> Error:
@@ -190,4 +203,5 @@ def error_of(error: grpc.aio.AioRpcError) -> Error:
     for detail in status.details if status else ():
         _ = detail.Unpack(info) or detail.Unpack(bad)
     fields = tuple(violation.field for violation in bad.field_violations)
-    return Error(error.code(), error.details() or "", info.reason, info.domain, fields)
+    said, facts = error.details() or "", dict(info.metadata)
+    return Error(error.code(), said, info.reason, info.domain, fields, facts)

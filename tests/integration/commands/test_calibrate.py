@@ -1,16 +1,14 @@
 """`muster calibrate`: what was measured comes out again, and what is too little is refused."""
 
-import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from placement.fabric.tree import with_goodput, with_rates
 from placement.objective.step_time import step_time
-from scheduler.cli.program import app
 from scheduler.files.errors import InputError
 from scheduler.files.inputs import load_fabric, read_job
+from tests.commands import MODEL, answer, invoke, refusal
 
 FABRIC = """\
 name: mine
@@ -22,13 +20,8 @@ tiers:
   - {name: rack, count: 4}
   - {name: host, count: 4}
 """
-JOB = """\
-name: job
-parallelism: {tp: TP, pp: 2, dp: 8}
-model: {layers: 32, hidden: 4096, ffn: 14336, heads: 32, kv_heads: 8, vocab: 128256, sequence: 8192}
-batch: {global_sequences: 128}
-spares: 0
-"""
+JOB = f"{MODEL}name: job\nparallelism: {{tp: TP, pp: 2, dp: 8}}\nbatch: {{global_sequences: 128}}\n"
+CALIBRATE = ("calibrate", "--fabric", "mine.yaml")
 FACTOR = 0.8
 
 
@@ -38,10 +31,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("mine.yaml").write_text(FABRIC)
     for tp in (2, 4):
         Path(f"tp{tp}.yaml").write_text(JOB.replace("TP", str(tp)))
-
-
-def calibrate(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["calibrate", "--fabric", "mine.yaml", *arguments])
 
 
 def seconds(tp: int, factor: float, nic: float = 1.0) -> float:
@@ -63,9 +52,8 @@ def nccl(path: str, hosts: tuple[str, ...], gb_per_s: float, latency_us: float =
 
 
 def test_rates_that_were_measured_come_out() -> None:
-    steps = [f"tp{tp}.yaml={seconds(tp, FACTOR)}" for tp in (2, 4)]
-    result = calibrate("--step", steps[0], "--step", steps[1], "--format", "json")
-    found = json.loads(result.stdout)
+    steps = [f"--step=tp{tp}.yaml={seconds(tp, FACTOR)}" for tp in (2, 4)]
+    found = answer(*CALIBRATE, *steps)
     assert found["rates"]["H100"]["bf16"] == pytest.approx(FACTOR, abs=2e-3)
     errors = found["measured"]["H100 bf16"]
     assert errors["error_after"] < 0.01 < errors["error_before"]
@@ -75,11 +63,8 @@ def test_goodput_of_each_layer_comes_out_and_the_fabric_takes_it() -> None:
     nccl("inside.txt", ("z0-r0-h0",), 405)
     nccl("cards.txt", ("z0-r0-h0", "z0-r0-h1"), 320)
     nccl("racks.txt", ("z0-r0-h0", "z0-r1-h0"), 240)
-    files = ("inside.txt", "cards.txt", "racks.txt")
-    result = calibrate(
-        *[part for file in files for part in ("--nccl", file)], "--write", "cal.yaml"
-    )
-    assert result.exit_code == 0
+    files = (f"--nccl={name}.txt" for name in ("inside", "cards", "racks"))
+    assert invoke(*CALIBRATE, *files, "--write", "cal.yaml").exit_code == 0
     Path("own.yaml").write_text(FABRIC + "calibration: cal.yaml\n")
     plain, own = load_fabric("mine.yaml"), load_fabric("own.yaml")
     assert own.scale_up_gbps / plain.scale_up_gbps == pytest.approx(0.9, abs=2e-3)
@@ -89,30 +74,24 @@ def test_goodput_of_each_layer_comes_out_and_the_fabric_takes_it() -> None:
     request = read_job("tp2.yaml").spec.request
     slower, usual = (step_time(each, request, range(4)).seconds for each in (own, plain))
     assert slower > usual
-    again = calibrate("--nccl", "cards.txt", "--format", "json")
-    assert json.loads(again.stdout)["measured"]["nic"]["gb_per_s"] == pytest.approx(320, rel=1e-3)
-
-
-def test_a_calibration_of_another_fabric_is_refused_with_file_line_and_key() -> None:
-    Path("cal.yaml").write_text("fabric: other\ngoodput: {nic: 0.9}\n")
-    Path("own.yaml").write_text(FABRIC + "calibration: cal.yaml\n")
-    with pytest.raises(InputError, match=r"cal\.yaml:1: fabric: was measured on 'other'"):
-        load_fabric("own.yaml")
+    again = answer(*CALIBRATE, "--nccl", "cards.txt")["measured"]
+    assert again["nic"]["gb_per_s"] == pytest.approx(320, rel=1e-3)
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("goodput: {pod: 0.9}", r"cal\.yaml:2: goodput\.pod: unknown key"),
-        ("goodput: {nic: 90}", r"cal\.yaml:2: goodput\.nic: must be a number from 0\.05 to 3"),
-        ("rates: {B200: {bf16: 1}}", r"cal\.yaml:2: rates\.B200: mine has no such GPU"),
-        ("rates: {H100: {bf15: 1}}", r"cal\.yaml:2: rates\.H100\.bf15: unknown key"),
+        ("goodput: {pod: 0.9}\nfabric: mine", r"1: goodput\.pod: unknown key"),
+        ("goodput: {nic: 90}\nfabric: mine", r"1: goodput\.nic: must be a number from 0\.05 to 3"),
+        ("rates: {B200: {bf16: 1}}\nfabric: mine", r"1: rates\.B200: mine has no such GPU"),
+        ("rates: {H100: {bf15: 1}}\nfabric: mine", r"1: rates\.H100\.bf15: unknown key"),
+        ("goodput: {nic: 0.9}\nfabric: other", r"2: fabric: was measured on 'other'"),
     ],
 )
 def test_a_bad_calibration_names_its_key(content: str, says: str) -> None:
-    Path("cal.yaml").write_text(f"fabric: mine\n{content}\n")
+    Path("cal.yaml").write_text(content)
     Path("own.yaml").write_text(FABRIC + "calibration: cal.yaml\n")
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=rf"cal\.yaml:{says}"):
         load_fabric("own.yaml")
 
 
@@ -121,10 +100,9 @@ def test_a_bad_calibration_names_its_key(content: str, says: str) -> None:
     [
         ((), "give at least one"),
         (
-            ("--step", "tp2.yaml=3"),
+            ("--step", "tp2.yaml=3", "--step", "tp2.yaml=3.1"),
             "calibrate: H100 in bf16: runs of 1 layout are too little to fit",
         ),
-        (("--step", "tp2.yaml=3", "--step", "tp2.yaml=3.1"), "runs of 1 layout are too little"),
         (("--step", "tp2.yaml=soon"), "no number of seconds"),
         (("--step", "tp2.yaml=1", "--step", "tp4.yaml=90"), "the runs disagree"),
         (("--run", "tp2.yaml"), "--run: must be JOB=LOG"),
@@ -139,6 +117,4 @@ def test_too_little_is_refused(arguments: tuple[str, ...], says: str) -> None:
     nccl("far.txt", ("node7",), 320)
     Path("short.txt").write_text("\n".join(Path("cards.txt").read_text().splitlines()[:4]))
     Path("few.log").write_text(2 * "train_step_timing in s: 3.0\n")
-    error = calibrate(*arguments).exception
-    assert isinstance(error, InputError)
-    assert says in str(error)
+    assert says in refusal(*CALIBRATE, *arguments)

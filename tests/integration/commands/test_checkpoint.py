@@ -1,25 +1,17 @@
 """`muster checkpoint`, and the copies in `muster place`: figures that fit together."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from placement.workload.flops import parameter_count
 from scheduler.cli.offline.checkpoint import FailureModel, efficiency
-from scheduler.cli.program import app
-from scheduler.files.errors import InputError
 from scheduler.files.inputs import load_job
+from tests.commands import MODEL, answer, invoke, refusal
 
-JOB = """\
-name: job
-parallelism: {tp: 8, pp: 4, dp: 12}
-model: {layers: 32, hidden: 4096, ffn: 14336, heads: 32, kv_heads: 8, vocab: 128256, sequence: 8192}
-batch: {global_sequences: 96}
-spares: 0
-"""
+JOB = f"{MODEL}name: job\nparallelism: {{tp: 8, pp: 4, dp: 12}}\nbatch: {{global_sequences: 96}}\n"
+ROCE = ("--fabric", "roce-24k")
 BARE = "name: bare\nparallelism: {tp: 8, dp: 12}\ntraffic: {dp: 9}\nspares: 0\n"
 
 
@@ -30,40 +22,23 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("bare.yaml").write_text(BARE)
 
 
-def muster(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def advice(*options: str, job: str = "job.yaml") -> dict[str, Any]:
-    return _answer("checkpoint", job, "--fabric", "roce-24k", *options)
-
-
-def refusal(*arguments: str) -> str:
-    error = muster(*arguments).exception
-    assert isinstance(error, InputError)
-    return str(error)
-
-
 def test_the_write_time_follows_from_the_model() -> None:
     request = load_job("job.yaml").request
     assert request.model
     state = 12 * parameter_count(request.model)
-    body = advice("--bandwidth", "100", "--rate", "6.5")
+    body = answer("checkpoint", "job.yaml", *ROCE, "--bandwidth", "100", "--rate", "6.5")
     assert body["bytes"] == state
     assert body["write_seconds"] == pytest.approx(state / 100e9)
     assert body["mean_seconds_between_failures"] == pytest.approx(86_400 / (48 * 6.5e-3))
-
-
-def test_storage_is_no_faster_than_the_gang() -> None:
-    body = advice("--bandwidth", "1e8")
-    assert body["write_seconds"] == pytest.approx(body["bytes"] / (48 * 8 * 50e9))
-    assert body["load_from_peer_seconds"] == pytest.approx(
-        body["bytes"] / 48 / (8 * 50e9), rel=1e-6
-    )
+    card = 8 * 50e9  # storage is no faster than the cards of 48 hosts
+    body = answer("checkpoint", "job.yaml", *ROCE, "--bandwidth", "1e8")
+    assert body["write_seconds"] == pytest.approx(state / (48 * card))
+    assert body["load_from_peer_seconds"] == pytest.approx(state / 48 / card, rel=1e-6)
 
 
 def test_each_share_is_that_of_its_interval() -> None:
-    body = advice("--write-s", "60", "--restart-s", "200", "--down-s", "9")
+    options = ("--write-s", "60", "--restart-s", "200", "--down-s", "9")
+    body = answer("checkpoint", "job.yaml", *ROCE, *options)
     faults = FailureModel(body["mean_seconds_between_failures"], 60, 200, 9)
     for found in (body, *body["sensitivity"]):
         assert found["goodput"] == pytest.approx(efficiency(faults, found["period_seconds"]))
@@ -74,9 +49,7 @@ def test_each_share_is_that_of_its_interval() -> None:
 
 def test_place_says_where_the_copies_are() -> None:
     Path("job.yaml").write_text(JOB + "checkpoint: {peers: 2}\n")
-    body = json.loads(
-        muster("place", "job.yaml", "--fabric", "roce-24k", "--format", "json").output
-    )
+    body = answer("place", "job.yaml", *ROCE)
     found = body["checkpoint"]
     assert list(found["copies"]) == body["hosts"]
     for host, holders in found["copies"].items():
@@ -85,45 +58,36 @@ def test_place_says_where_the_copies_are() -> None:
     assert found["close"] == []
     assert found["survival"][0] == {"failed": 2, "probability": 1.0, "exact": True}
     assert {d["tier"]: d["fatal"] for d in found["domains"]} == {"zone": 1, "rack": 0}
-    text = muster("place", "job.yaml", "--fabric", "roce-24k").output
+    text = invoke("place", "job.yaml", *ROCE).output
     assert "each host's state in the memory of 2 other hosts" in text
     assert "the copies survive the loss of any rack" in text
 
 
 def test_estimate_says_as_place_does_what_renewals_take_of_links_and_steps() -> None:
-    command = ("job.yaml", "--fabric", "roce-24k")
+    command = ("job.yaml", *ROCE)
     Path("job.yaml").write_text(JOB + "checkpoint: {peers: 1, peer_interval_s: 1}\n")
-    placed = json.loads(muster("place", *command, "--format", "json").output)["checkpoint"]
-    body = json.loads(muster("estimate", *command, "--format", "json").output)
-    [estimated] = body["estimates"]
+    placed = answer("place", *command)["checkpoint"]
+    [estimated] = answer("estimate", *command)["estimates"]
     found = estimated["checkpoint"]
     assert found == {key: placed[key] for key in ("renewal", "renewal_delay_seconds")}
     share = {load["tier"]: load["busy_share"] for load in found["renewal"]}
     assert 0 < share["rack"] <= share["host"] < 1
-    step = estimated["placements"]["muster"]
-    exposed_s = step["exposed_seconds"]
+    exposed_s = estimated["placements"]["muster"]["exposed_seconds"]
     assert 0 < found["renewal_delay_seconds"] <= max(share.values()) * exposed_s
-    [line] = _renewal_lines(muster("estimate", *command).output)
-    assert line in muster("place", *command).output
+    [line] = _renewal_lines(invoke("estimate", *command).output)
+    assert line in invoke("place", *command).output
     assert " for it on average, at most" in line
 
 
-def test_renewals_that_hide_delay_no_step() -> None:
+def test_estimates_of_jobs_whose_renewals_delay_nothing_say_so_or_nothing() -> None:
+    assert _renewal_lines(invoke("estimate", "job.yaml", *ROCE).output) == []
     Path("job.yaml").write_text(JOB + "checkpoint: {peers: 1}\n")
     hidden = (f"--hidden={axis}=1" for axis in ("tp", "pp", "dp"))
-    text = muster("estimate", "job.yaml", "--fabric", "roce-24k", *hidden).output
-    [line] = _renewal_lines(text)
+    [line] = _renewal_lines(invoke("estimate", "job.yaml", *ROCE, *hidden).output)
     assert line.endswith("hidden behind compute: no step waits for it")
-
-
-def test_estimates_of_jobs_without_copies_or_model_say_nothing_of_renewals() -> None:
-    assert _renewal_lines(muster("estimate", "job.yaml", "--fabric", "roce-24k").output) == []
     Path("bare.yaml").write_text(BARE + "checkpoint: {peers: 1}\n")
-    bare = muster("estimate", "bare.yaml", "--fabric", "roce-24k", "--format", "json")
-    assert bare.exit_code == 0
-    assert "checkpoint" not in json.loads(bare.output)["estimates"][0]
-    placed = muster("place", "bare.yaml", "--fabric", "roce-24k", "--format", "json")
-    assert json.loads(placed.output)["checkpoint"]["renewal"] == []
+    assert "checkpoint" not in answer("estimate", "bare.yaml", *ROCE)["estimates"][0]
+    assert answer("place", "bare.yaml", *ROCE)["checkpoint"]["renewal"] == []
 
 
 def _renewal_lines(text: str) -> list[str]:
@@ -141,13 +105,7 @@ tiers: [{name: zone, count: 4}, {name: rack, count: 32}, {name: host, count: 4}]
 
 def stored(*options: str) -> dict[str, Any]:
     Path("stored.yaml").write_text(STORED)
-    return _answer("checkpoint", "job.yaml", "--fabric", "stored.yaml", *options)
-
-
-def _answer(*arguments: str) -> dict[str, Any]:
-    found = muster(*arguments, "--format", "json")
-    assert found.exit_code == 0, found.output
-    return dict(json.loads(found.stdout))
+    return dict(answer("checkpoint", "job.yaml", "--fabric", "stored.yaml", *options))
 
 
 def test_storage_of_the_fabric_sets_the_write_and_what_fits() -> None:
@@ -184,26 +142,24 @@ def test_gangs_that_share_no_path_to_the_storage_leave_each_other_more_of_it() -
     Path("states.yaml").write_text(JOB + "checkpoint: {interval_s: 100}\n")
 
     def advised(*options: str) -> dict[str, Any]:
-        return _answer("checkpoint", "states.yaml", "--fabric", "zoned.yaml", *options)
+        return dict(answer("checkpoint", "states.yaml", "--fabric", "zoned.yaml", *options))
 
-    alone, two, three = advised(), advised(*BESIDE), advised(*BESIDE, *BESIDE)
+    beside = ("--beside", "states.yaml")
+    alone, two, three = advised(), advised(*beside), advised(*beside, *beside)
     assert alone["write_seconds"] == pytest.approx(alone["bytes"] / 4e9)
     assert alone["storage"]["write_limit"] == "the path of zone z0 to the storage"
     busy = alone["write_seconds"] / (100 + alone["write_seconds"])
     assert two["storage"]["slowdown"] == pytest.approx(1 + busy)  # two gangs of 48 in 128 hosts
     assert three["storage"]["slowdown"] == pytest.approx(1 + busy)  # one of three is alone
     Path("states.yaml").write_text(JOB.replace("dp: 12", "dp: 96"))
-    told = refusal("checkpoint", "states.yaml", "--fabric", "zoned.yaml", *BESIDE)
+    told = refusal("checkpoint", "states.yaml", "--fabric", "zoned.yaml", *beside)
     assert "states.yaml: finds no hosts, whose paths to storage count: needs 384 hosts" in told
-
-
-BESIDE = ("--beside", "states.yaml")
 
 
 def test_more_checkpoints_than_the_storage_holds_are_called_so() -> None:
     Path("stored.yaml").write_text(STORED.replace("240", "1"))
     Path("keeps.yaml").write_text(JOB + "checkpoint: {keep: 30}\n")
-    text = muster("checkpoint", "keeps.yaml", "--fabric", "stored.yaml").output
+    text = invoke("checkpoint", "keeps.yaml", "--fabric", "stored.yaml").output
     assert "TB of checkpoints are to be kept, more than its 1.00 TB" in text
 
 
@@ -220,14 +176,13 @@ def test_more_checkpoints_than_the_storage_holds_are_called_so() -> None:
     ],
 )
 def test_bad_options_are_named(options: str, message: str) -> None:
-    told = refusal("checkpoint", "bare.yaml", "--fabric", "roce-24k", *options.split())
-    assert message in told
+    assert message in refusal("checkpoint", "bare.yaml", *ROCE, *options.split())
 
 
 @pytest.mark.parametrize("option", ["--restart-s", "--down-s"])
 @pytest.mark.parametrize("value", ["inf", "nan", "-1"])
 def test_times_are_finite(option: str, value: str) -> None:
-    result = muster("checkpoint", "job.yaml", "--fabric", "roce-24k", option, value)
+    result = invoke("checkpoint", "job.yaml", *ROCE, option, value)
     assert result.exit_code == 2
     assert option in result.output
 
@@ -243,19 +198,4 @@ def test_times_are_finite(option: str, value: str) -> None:
 )
 def test_bad_keys_are_named_with_their_line(keys: str, message: str) -> None:
     Path("job.yaml").write_text(f"{JOB.replace('dp: 12', 'dp: 1')}checkpoint: {keys}\n")
-    assert message in refusal("place", "job.yaml", "--fabric", "roce-24k")
-
-
-@pytest.mark.parametrize(
-    ("storage", "message"),
-    [
-        ("9", "storage: must be {write_gb_per_s: N}, and read_gb_per_s, capacity_tb"),
-        ("{write_gb_per_s: 1, read: 2}", "storage.read: unknown key; known are"),
-        ("{write_gb_per_s: 0}", "storage.write_gb_per_s: must be a positive number"),
-    ],
-)
-def test_bad_storage_is_refused_with_its_line(storage: str, message: str) -> None:
-    lines = STORED.splitlines()
-    Path("bad.yaml").write_text("\n".join([*lines[:2], f"storage: {storage}", *lines[3:]]))
-    told = refusal("checkpoint", "job.yaml", "--fabric", "bad.yaml")
-    assert f"bad.yaml:3: {message}" in told
+    assert message in refusal("place", "job.yaml", *ROCE)

@@ -1,15 +1,12 @@
 """`muster hall`: power against racks, hosts, uplinks and the speed of a job."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from placement.fabric.gpus import catalogue, with_power_limit
-from scheduler.cli.program import app
-from scheduler.files.errors import InputError
+from tests.commands import MODEL, answer, invoke, refusal
 
 FABRIC = """\
 name: small
@@ -22,13 +19,7 @@ tiers:
   - {{name: rack, count: 4}}
   - {{name: host, count: {hosts}}}
 """
-JOB = """\
-name: job
-parallelism: {tp: 8, pp: 2, dp: 4}
-model: {layers: 32, hidden: 4096, ffn: 14336, heads: 32, kv_heads: 8, vocab: 128256, sequence: 8192}
-batch: {global_sequences: 64}
-spares: 0
-"""
+JOB = f"{MODEL}name: job\nparallelism: {{tp: 8, pp: 2, dp: 4}}\nbatch: {{global_sequences: 64}}\n"
 CAPS = "power_kw: 10.2\npower_caps_kw: {rack: 31, zone: 80}"
 
 
@@ -40,15 +31,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("capped.yaml").write_text(FABRIC.format(more=CAPS, hosts=4))
 
 
-def muster(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def choices(fabric: str, *options: str) -> list[dict[str, Any]]:
-    result = muster("hall", "job.yaml", "--fabric", fabric, "-o", "json", *options)
-    assert result.exit_code == 0, result.output
-    found: list[dict[str, Any]] = json.loads(result.stdout)["choices"]
-    return found
+def choices(fabric: str, *options: str, job: str = "job.yaml") -> Any:
+    return answer("hall", job, "--fabric", fabric, *options)["choices"]
 
 
 def test_a_hall_holds_as_many_hosts_as_its_power_feeds() -> None:
@@ -79,15 +63,12 @@ def test_a_lower_limit_runs_more_hosts_and_each_is_slower() -> None:
 
 
 def test_caps_of_the_fabric_file_say_what_holds_hosts_back() -> None:
-    (found,) = choices("capped.yaml", "--watts", "700")
-    assert found["hosts"] == 14  # of a zone of 16, racks feed 12 and the zone 7
-    assert found["held_back_by"] == "rack (4 of 8), zone (2 of 2)"
-    (roomy,) = choices("capped.yaml", "--watts", "600")
+    full, roomy, *less = choices("capped.yaml")
+    assert full["hosts"] == 14  # of a zone of 16, racks feed 12 and the zone 7
+    assert full["held_back_by"] == "rack (4 of 8), zone (2 of 2)"
     assert roomy["hosts"] == 16
-
-
-def test_limits_that_are_not_given_go_down_to_half() -> None:
-    assert [each["gpu_watts"] for each in choices("capped.yaml")] == [700, 600, 500, 400]
+    # Limits that nobody names go down to half.
+    assert [each["gpu_watts"] for each in (full, roomy, *less)] == [700, 600, 500, 400]
 
 
 def test_a_kind_that_is_sold_with_that_limit_is_taken() -> None:
@@ -102,31 +83,27 @@ def test_a_kind_that_is_sold_with_that_limit_is_taken() -> None:
 
 def test_uplinks_that_suffice_lengthen_no_step_by_more_than_a_percent() -> None:
     Path("wide.yaml").write_text(JOB.replace("dp: 4", "dp: 16"))
-    options = ("--fabric", "plain.yaml", "--mw", "1", "--watts", "700", "-o", "json")
-    found = json.loads(muster("hall", "wide.yaml", *options).stdout)["choices"][0]
+    options = ("--mw", "1", "--watts", "700")
+    (found,) = choices("plain.yaml", *options, job="wide.yaml")
     ratio = found["uplink_ratio"]
     assert found["uplink_gbps"] == pytest.approx(16 * 8 * 400 / ratio)
     steps = {}
     for over in (1, ratio, 2 * ratio):
         text = FABRIC.format(more="kind: roce", hosts=4).replace(": 7}", f": {over}}}")
         Path("over.yaml").write_text(text.replace("zone, count: 2", "zone, count: 7"))
-        options = ("--fabric", "over.yaml", "--mw", "1", "--watts", "700", "-o", "json")
-        (one,) = json.loads(muster("hall", "wide.yaml", *options).stdout)["choices"]
+        (one,) = choices("over.yaml", *options, job="wide.yaml")
         steps[over] = one["step_seconds"]
     assert steps[ratio] <= 1.01 * steps[1]
 
 
-def test_the_table_names_the_best() -> None:
-    text = muster("hall", "job.yaml", "--fabric", "plain.yaml", "--mw", "1").stdout
+def test_the_table_names_the_best_if_any_fits() -> None:
+    command = ("hall", "job.yaml", "--fabric", "plain.yaml", "--mw")
+    text = invoke(*command, "1").stdout
     assert "held back by" in text
     assert "most tokens: GPUs of" in text
     assert "hosts draw 1.82 times their GPUs" in text
     assert "500 W: H100-500W with 0.92 of the peak and 0.61 of the memory bandwidth" in text
-
-
-def test_a_job_that_does_not_fit_says_so() -> None:
-    text = muster("hall", "job.yaml", "--fabric", "plain.yaml", "--mw", "0.05").stdout
-    assert "the job fits in none of these" in text
+    assert "the job fits in none of these" in invoke(*command, "0.05").stdout
 
 
 @pytest.mark.parametrize(
@@ -150,9 +127,7 @@ def test_a_job_that_does_not_fit_says_so() -> None:
     ],
 )
 def test_bad_options_are_named(words: str, message: str) -> None:
-    error = muster("hall", "job.yaml", "--fabric", *words.split()).exception
-    assert isinstance(error, InputError)
-    assert message in str(error)
+    assert message in refusal("hall", "job.yaml", "--fabric", *words.split())
 
 
 @pytest.mark.parametrize(
@@ -162,13 +137,9 @@ def test_bad_options_are_named(words: str, message: str) -> None:
             "name: j\nparallelism: {tp: 8}\ntraffic: {tp: 9}\n",
             "job.yaml: model: is needed: the step follows from the work of its GPUs",
         ),
-        (
-            JOB + "compute_time_s: 3\n",
-            "job.yaml:6: compute_time_s: conflicts with a power limit",
-        ),
+        (JOB + "compute_time_s: 3\n", "job.yaml:6: compute_time_s: conflicts with a power limit"),
     ],
 )
 def test_jobs_whose_compute_is_not_known_are_refused(job: str, message: str) -> None:
     Path("job.yaml").write_text(job)
-    error = muster("hall", "job.yaml", "--fabric", "plain.yaml", "--mw", "1").exception
-    assert message in str(error)
+    assert message in refusal("hall", "job.yaml", "--fabric", "plain.yaml", "--mw", "1")

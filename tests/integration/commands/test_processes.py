@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -50,15 +51,19 @@ def test_ctrl_c_while_it_loads_ends_it_at_once() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def in_shell(words: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run the command by a shell. `words`: what comes after its arguments."""
+    command = ["bash", "-c", f'"$@" {words}', "-", sys.executable, "-c", MAIN, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_stream_that_is_closed_is_nobodys(closed: str, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
-    command = ["sh", "-c", f'exec "$@" {closed}', "-", sys.executable, "-c", MAIN]
-    placed = subprocess.run([*command, *place_args(tmp_path)], capture_output=True, timeout=60)
-    assert (placed.returncode, placed.stderr) == (0, b"")
-    wrong = subprocess.run([*command, "place", "gone"], capture_output=True, timeout=60)
-    assert wrong.returncode == 2
+    placed = in_shell(closed, place_args(tmp_path))
+    assert (placed.returncode, placed.stderr) == (0, "")
+    assert in_shell(closed, ["place", "gone"]).returncode == 2
 
 
 @pytest.mark.slow
@@ -83,16 +88,7 @@ def test_a_shell_is_told_how_a_word_may_go_on() -> None:
     assert done.stdout.split() == ["queued"], done.stderr
 
 
-HEAVY = (
-    "pandas",
-    "networkx",
-    "sqlalchemy",
-    "ortools",
-    "grpc",
-    "numpy",
-    "pydantic",
-    "yaml",
-)
+HEAVY = ("pandas", "networkx", "sqlalchemy", "ortools", "grpc", "numpy", "pydantic", "yaml")
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -111,9 +107,8 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 PLACING = ("numba", "numpy", "networkx", "ortools", "scipy", "matplotlib")
-
-
 OF_JOB_FILES = ("placement.fabric.tree", "placement.workload.request", "scheduler.files.job")
+LIGHT = "jobs --watch|job a|explain a|cancel a[1-2]|wait a|drain h1 h2|hosts|tenants|links|status"
 
 
 @pytest.mark.slow
@@ -122,18 +117,8 @@ OF_JOB_FILES = ("placement.fabric.tree", "placement.workload.request", "schedule
     [
         ("submit --help", PLACING),
         ("submit {job}", PLACING),
-        ("jobs --watch", PLACING + OF_JOB_FILES),
-        ("job a", PLACING + OF_JOB_FILES),
-        ("explain a", PLACING + OF_JOB_FILES),
-        ("cancel a[1-2]", PLACING + OF_JOB_FILES),
-        ("wait a", PLACING + OF_JOB_FILES),
-        ("drain h1 h2", PLACING + OF_JOB_FILES),
-        ("hosts", PLACING + OF_JOB_FILES),
-        ("tenants", PLACING + OF_JOB_FILES),
-        ("links", PLACING + OF_JOB_FILES),
-        ("window list", PLACING + OF_JOB_FILES),
         ("accounting", PLACING),
-        ("status", PLACING + OF_JOB_FILES),
+        *((words, PLACING + OF_JOB_FILES) for words in (*LIGHT.split("|"), "window list")),
     ],
 )
 def test_a_command_that_places_nothing_loads_nothing_that_places(
@@ -197,36 +182,15 @@ def test_a_thin_client_submits_and_asks_and_says_what_is_missing_for_the_rest(
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_a_reader_that_goes_away_is_no_error_and_a_full_disk_is_one(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("parallelism: {tp: 8, dp: 512}\ntraffic: {dp: 1}\n")
-    args = " ".join(place_args(tmp_path))
-    done = subprocess.run(
-        ["bash", "-c", f'"$PYTHON" -c "{MAIN}" {args} --format env | head -1'],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-        env={**os.environ, "PYTHON": sys.executable},
-    )
+    done = in_shell("--format env | head -1", place_args(tmp_path))
     assert done.stdout.startswith("RANK=0 ")
     assert "rror" not in done.stderr.replace("does not load", "")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", MAIN, *place_args(tmp_path)],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("muster: No space left")
+    if Path("/dev/full").exists():  # a Linux device
+        full = in_shell(">/dev/full", place_args(tmp_path))
+        assert full.returncode == 1
+        assert full.stderr.splitlines()[-1].startswith("muster: No space left")
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from simulator.cli import register
 GENERATE = ("generate", "--mix", "acme-kalos", "--fabric", "ib-24k", "--jobs", "300")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -25,56 +25,41 @@ def muster(*arguments: str, command: str = "trace") -> Result:
     return CliRunner().invoke(app, [command, *arguments])
 
 
-@pytest.mark.usefixtures("folder")
-class TestGenerate:
-    def test_the_same_options_give_the_same_bytes(self, folder: Path) -> None:
-        for name in ("a.jsonl.gz", "b.jsonl.gz"):
-            assert muster(*GENERATE, "--output", name).exit_code == 0
+def test_the_same_options_give_the_same_bytes_that_say_they_are_synthetic(folder: Path) -> None:
+    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+        assert muster(*GENERATE, "--output", name).exit_code == 0
+    packed = (folder / "a.jsonl.gz").read_bytes()
+    assert packed == (folder / "b.jsonl.gz").read_bytes()
+    text = muster(*GENERATE).stdout
+    assert gzip.decompress(packed).decode() == text
+    first = "# synthetic: mix acme-kalos, 300 jobs, load 0.8, ib-24k, seed 0"
+    assert text.splitlines()[0] == first
 
-        packed = (folder / "a.jsonl.gz").read_bytes()
-        assert packed == (folder / "b.jsonl.gz").read_bytes()
-        assert gzip.decompress(packed).decode() == muster(*GENERATE).stdout
 
-    def test_the_file_says_that_it_is_synthetic(self) -> None:
-        first = muster(*GENERATE, "--seed", "7").stdout.splitlines()[0]
+@pytest.mark.slow
+def test_what_is_generated_is_read_and_replayed() -> None:
+    muster(*GENERATE, "--output", "g.jsonl")
+    strict = ["--attach", "llm", "--trace-format", "muster", "--strict", "--format", "json"]
+    replayed = muster("g.jsonl", *strict, "--fabric", "ib-24k", command="replay")
+    totals = json.loads(replayed.stdout)
+    ends = [totals[end] for end in ("completed", "cancelled", "failed")]
+    assert (sum(ends), min(ends) > 0) == (300, True)
+    assert (totals["rejected"], totals["skipped"]) == (0, 0)
 
-        assert first == "# synthetic: mix acme-kalos, 300 jobs, load 0.8, ib-24k, seed 7"
 
-    @pytest.mark.slow
-    def test_what_is_generated_is_read_and_replayed(self) -> None:
-        muster(*GENERATE, "--output", "g.jsonl")
-        strict = (
-            "g.jsonl",
-            "--attach",
-            "llm",
-            "--trace-format",
-            "muster",
-            "--strict",
-            "--format",
-            "json",
-        )
-        totals = json.loads(muster(*strict, "--fabric", "ib-24k", command="replay").stdout)
+def test_it_says_when_the_load_is_never_reached() -> None:
+    few = muster(*GENERATE).stderr
+    assert few.startswith("300 jobs over ")
+    assert "more jobs are needed" in few
+    assert "more jobs are needed" not in muster(*GENERATE, "--load", "0.001").stderr
 
-        ends = [totals[end] for end in ("completed", "cancelled", "failed")]
-        assert (sum(ends), min(ends) > 0) == (300, True)
-        assert (totals["rejected"], totals["skipped"]) == (0, 0)
 
-    def test_it_says_when_the_load_is_never_reached(self) -> None:
-        few = muster(*GENERATE).stderr
-        many = muster(*GENERATE, "--load", "0.001").stderr
-
-        assert few.startswith("300 jobs over ")
-        assert "more jobs are needed" in few
-        assert "more jobs are needed" not in many
-
-    def test_a_mix_that_there_is_not(self) -> None:
-        assert muster("generate", "--mix", "mine", "--fabric", "ib-24k").exit_code == 2
-
-    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
-    @pytest.mark.parametrize("name", ["full.jsonl", "full.jsonl.gz"])
-    def test_a_full_disk_is_told_with_the_file(self, name: str) -> None:
+def test_a_mix_that_there_is_not_and_a_full_disk_are_told() -> None:
+    assert muster("generate", "--mix", "mine", "--fabric", "ib-24k").exit_code == 2
+    if not Path("/dev/full").exists():
+        pytest.skip("/dev/full is a device of Linux")
+    for name in ("full.jsonl", "full.jsonl.gz"):
         Path(name).symlink_to("/dev/full")
-        result = muster(*GENERATE, "--output", name)
-
-        assert isinstance(result.exception, OSError)
-        assert result.exception.filename == name
+        error = muster(*GENERATE, "--output", name).exception
+        assert isinstance(error, OSError)
+        assert error.filename == name

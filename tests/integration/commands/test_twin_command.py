@@ -1,5 +1,6 @@
-"""`muster twin` as its user calls it, on a backup of a small cluster."""
+"""`muster twin` as its user calls it, on a backup of a small cluster and on a server."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -8,9 +9,16 @@ from typing import Any
 
 import pytest
 
+from scheduler.cli import program
+from scheduler.core import SchedulingOptions
+from scheduler.engine.snapshotter import Retention
+from scheduler.service.rpc.overview import state as rpc
 from simulator.cli import twin as twin_command
+from simulator.cli.fork import fork_of_server, fork_of_store
 from simulator.twin.answer import sentence
 from tests.commands import Muster, Result
+from tests.commands import muster as asked
+from tests.serving import RUNNING, START_NS, Served, create, serving, url
 from tests.twins import backup
 
 SHORT = ("--from", "lab.db", "--horizon", "3d", "--seeds", "2", "--processes", "1")
@@ -40,16 +48,11 @@ def test_changes_beside_the_cluster_as_it_is(twin: Muster, tmp_path: Path) -> No
     assert "An effective GPU-hour costs" in first
     assert "note: fitted from the log: jobs: " in result.out
     answer = json.loads((tmp_path / "a.json").read_text())
-    assert [each["name"] for each in answer["scenarios"]] == [
-        "as it is",
-        "spares 2 a zone, policy fifo",
-    ]
     base, changed = answer["scenarios"]
+    assert (base["name"], changed["name"]) == ("as it is", "spares 2 a zone, policy fifo")
     for run, other in zip(base["runs"], changed["runs"], strict=True):
-        assert (run["submitted"], run["host_failures"]) == (
-            other["submitted"],
-            other["host_failures"],
-        )
+        for same in ("submitted", "host_failures"):
+            assert run[same] == other[same]
         assert run["log_sha256"] != other["log_sha256"]
         assert run["spare_gpu_h"] == 0 < other["spare_gpu_h"]
         gpu_h = 16 * 8 * 72
@@ -69,11 +72,7 @@ def test_each_change_by_itself(twin: Muster) -> None:
     asked = ("--change", "policy fifo", "--change", "drain z0 at +1d for 8h", "--each")
     found: Any = twin("twin", *SHORT, *asked, "--format", "json").json
     names = [each["name"] for each in found["scenarios"]]
-    assert names == [
-        "as it is",
-        "policy fifo",
-        "drain z0 at +1d for 8h",
-    ]
+    assert names == ["as it is", "policy fifo", "drain z0 at +1d for 8h"]
     out = [each["figures"]["out_gpu_h"]["mean"] for each in found["scenarios"]]
     assert out[2] - out[0] == pytest.approx(8 * 8 * 8, rel=0.05)
 
@@ -121,3 +120,56 @@ def test_what_cannot_be_is_said_before_anything_runs(
     result: Result = twin("twin", *SHORT, *words)
     assert result.code == 2
     assert said in result.err
+
+
+# --- of a running server -----------------------------------------------------------------------
+
+
+MOST = SchedulingOptions(policy="fifo", assumed_limit_s=1_234)
+KEPT = Retention(snapshot_events=7, log_s=None)
+
+
+async def _lived(served: Served, ended: int) -> None:
+    for i in range(ended):
+        await served.start(f"j{i}", 2)
+        await served.cancel(f"j{i}")
+    for i in range(6):
+        await served.stub.CreateJob(create(f"live{i}", 2))
+    await served.until("live0", RUNNING)
+
+
+async def test_a_fork_is_the_server_in_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc, "PART", 700)  # several messages, and several jobs in some
+    monkeypatch.setattr(rpc, "_PAGE", 4)
+    async with serving(tmp_path, options=MOST, retention=KEPT) as served:
+        await _lived(served, 11)
+        fork = await asyncio.to_thread(fork_of_server, served.ready.address)
+        later = await asyncio.to_thread(fork_of_server, served.ready.address)
+    stored = await asyncio.to_thread(fork_of_store, url(tmp_path), MOST)
+    assert fork.state == later.state == stored.state
+    assert fork.options == MOST
+    assert fork.ended == stored.ended
+    assert [job.name for job in fork.ended] == [f"j{i}" for i in range(11)]
+    assert (fork.dropped, fork.source) == (0, served.ready.address)
+    assert START_NS < fork.state.seen_ns <= fork.now_ns < later.now_ns
+
+
+async def test_the_command_asks_the_server(tmp_path: Path) -> None:
+    program.load_commands()
+    words = ["twin", "--horizon", "2d", "--seeds", "1", "--format", "json", "--processes", "1"]
+    async with serving(tmp_path, options=MOST) as served:
+        await _lived(served, 3)
+        done = await asked(served, *words, "--arrivals", "none", "--change", "policy easy")
+        short = await asked(served, *words)
+        wrong = await asked(served, *words, "--config", "serve.yaml")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert (answer["source"], answer["policy"]) == (served.ready.address, "fifo")
+    assert [each["name"] for each in answer["scenarios"]] == ["as it is", "policy easy"]
+    assert answer["fitted"][0] == "jobs: nobody comes"
+    assert [run["submitted"] for run in answer["scenarios"][0]["runs"]] == [0]
+    assert "less than the 1 h 00 min that a rate needs" in str(short.exception)
+    assert wrong.exit_code != 0
+    assert "goes with --from" in str(wrong.exception)

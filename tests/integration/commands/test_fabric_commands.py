@@ -1,4 +1,4 @@
-"""`muster fabric`: import, show."""
+"""`muster fabric`, which imports and shows one, and `muster links`, which shows its switches."""
 
 import json
 import time
@@ -44,9 +44,6 @@ def test_show(fabric_command: Muster) -> None:
         "rack    1,536           2    6.4 Tbit/s             1:1  z0-r000 .. z7-r191\n"
         "host    3,072                3.2 Tbit/s                  z0-r000-h0 .. z7-r191-h1\n"
     )
-
-
-def test_show_in_json(fabric_command: Muster) -> None:
     body = fabric_command("show", "--fabric", "roce-24k", "--format", "json").json
     zone = body["tiers"][0]
     assert (body["hosts"], body["gpus"]) == (3072, 24576)
@@ -103,3 +100,64 @@ def test_98_thousand_hosts_are_imported_in_seconds(fabric_command: Muster) -> No
     assert done.code == 0
     assert time.perf_counter() - begin < 60
     assert "32 x zone, 49,152 x rack, 98,304 hosts" in done.err
+
+
+# --- `muster links` ----------------------------------------------------------------------------
+
+
+RACKS = """\
+name: mini
+gpus_per_host: 2
+tiers:
+  - {name: zone, count: 3, oversubscription: 2}
+  - {name: rack, count: 4}
+  - {name: host, count: 2}
+"""
+
+
+@pytest.fixture
+def links(muster: Muster) -> Muster:
+    """`muster links` of a small fabric."""
+    Path("mini.yaml").write_text(RACKS)
+
+    def run(*arguments: str, fabric: str = "mini.yaml") -> Result:
+        return muster("links", "--fabric", fabric, *arguments)
+
+    return run
+
+
+def test_counts_and_proofs(links: Muster) -> None:
+    found = links("--format", "json").json
+    assert [(row["switch"], row["switches"], row["cables_up"]) for row in found["layers"]] == [
+        ("rtsw", 12, 48),
+        ("ctsw", 12, 24),
+        ("atsw", 2, 0),
+    ]
+    ratios = {(row["what"], row["tier"]): row["oversubscription"] for row in found["bandwidth"]}
+    assert ratios == {
+        ("out of", "rack"): 1,
+        ("inside", "zone"): 1,
+        ("out of", "zone"): 2,
+        ("inside", "fabric"): 2,
+    }
+    lines = [" ".join(line.split()) for line in links().out.splitlines()]
+    assert "ctsw zone 3 12 4 2 24" in lines
+    assert "out of z0 6.4 Tbit/s 3.2 Tbit/s 2:1 2:1 even spreading reaches the cut" in lines
+
+
+def test_failures_are_missing(links: Muster) -> None:
+    down = ("--failed", "atsw1", "--failed", "z0-ctsw[0-1]/atsw0")
+    found = links(*down, "--format", "json").json
+    assert found["failed"] == ["atsw1", "z0-ctsw[0-1]/atsw0"]
+    assert found["layers"][1]["ports_up"] == [0, 1]
+    out = next(
+        row for row in found["bandwidth"] if (row["what"], row["tier"]) == ("out of", "zone")
+    )
+    assert (out["domain"], out["bytes_per_s"]) == ("z0", 2 * 5e10)
+
+
+def test_what_is_not_there_cannot_fail(links: Muster) -> None:
+    for name, kind in (("z9-ctsw0", "switch 'z9-ctsw0'"), ("z0-ctsw0/atsw0/7", "cable")):
+        done = links("--failed", name)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"failed: mini has no {kind}")
